@@ -1,0 +1,36 @@
+//! The vocabulary of Ballast.
+//!
+//! Idea: every other crate speaks in these types, and in nothing else, when it hands something on:
+//! a [`Snapshot`] is what was seen, an [`Estimate`] what it means, a [`Plan`] what is to be done and
+//! why, an [`Outcome`] what came of it. They are plain immutable data.
+//!
+//! Limits: no clock, no I/O, no wire or record format. `api` and `store` convert from and to these
+//! types. Missing is `None`, never zero; whatever was measured carries its age ([`Measured`]).
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod estimate;
+mod guest_id;
+mod limits;
+mod plan;
+mod policy_name;
+mod reason;
+mod sample;
+mod time;
+
+pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
+pub use estimate::{Estimate, Provenance};
+pub use guest_id::{GuestId, ParseGuestIdError};
+pub use limits::{BoundsError, GuestLimits};
+pub use plan::{
+    Action, Budget, Change, Compliance, Desired, Generation, GuestPlan, Note, Outcome, OutcomeKind,
+    Plan,
+};
+pub use policy_name::{ParsePolicyNameError, PolicyName};
+pub use reason::{Clamped, Held, Implausible, Reason, Tax};
+pub use sample::{
+    Capabilities, GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, Pressure,
+    RunState, Snapshot,
+};
+pub use time::Timestamp;

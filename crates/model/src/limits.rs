@@ -1,0 +1,123 @@
+//! The bounds an operator sets for one guest.
+
+use crate::Bytes;
+
+/// The operator's bounds for one guest, already resolved from defaults and overrides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestLimits {
+    /// Guaranteed minimum allocation. `None`: the default of [`GuestLimits::floor_for`].
+    pub floor: Option<Bytes>,
+    /// Largest allocation. `None`: as far as the guest can grow (its boot memory).
+    pub ceiling: Option<Bytes>,
+    /// Weight in every division of memory between guests; at least 1.
+    pub shares: u32,
+    /// Whether Ballast may move this guest's memory at all.
+    pub managed: bool,
+}
+
+impl Default for GuestLimits {
+    fn default() -> Self {
+        GuestLimits {
+            floor: None,
+            ceiling: None,
+            shares: GuestLimits::SHARES_DEFAULT,
+            managed: true,
+        }
+    }
+}
+
+impl GuestLimits {
+    /// Shares of a guest about which the operator says nothing.
+    pub const SHARES_DEFAULT: u32 = 1000;
+    /// Most shares a guest can have; keeps products of shares and pages within 128 bits.
+    pub const SHARES_MAX: u32 = 1_000_000;
+    /// No default floor is below this: a Linux guest with half a GiB of boot memory stalls for good
+    /// near 77 MiB, and one without swap meets its OOM killer.
+    pub const FLOOR_DEFAULT_MIN: Bytes = Bytes::mib(128);
+
+    /// The floor of a guest with `boot` bytes of boot memory: the operator's, else an eighth of
+    /// boot memory (page tables and kernel memory grow with it) and at least
+    /// [`GuestLimits::FLOOR_DEFAULT_MIN`]; never above `boot`. Whole pages.
+    pub fn floor_for(&self, boot: Bytes) -> Bytes {
+        let default = boot.fraction(1, 8).max(GuestLimits::FLOOR_DEFAULT_MIN);
+        self.floor.unwrap_or(default).min(boot).page_ceil().min(boot.page_floor())
+    }
+
+    /// The ceiling of a guest with `boot` bytes of boot memory: a balloon never grows it further.
+    /// Whole pages; never below [`GuestLimits::floor_for`].
+    pub fn ceiling_for(&self, boot: Bytes) -> Bytes {
+        self.ceiling.unwrap_or(boot).min(boot).page_floor().max(self.floor_for(boot))
+    }
+
+    /// Checks that the bounds can be kept at all.
+    ///
+    /// # Errors
+    /// Names the bound that cannot be kept.
+    pub fn validate(&self) -> Result<(), BoundsError> {
+        if let (Some(floor), Some(ceiling)) = (self.floor, self.ceiling)
+            && floor > ceiling
+        {
+            return Err(BoundsError::FloorOverCeiling { floor, ceiling });
+        }
+        if self.shares == 0 || self.shares > GuestLimits::SHARES_MAX {
+            return Err(BoundsError::Shares(self.shares));
+        }
+        Ok(())
+    }
+}
+
+/// Bounds that cannot be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BoundsError {
+    /// The floor is above the ceiling.
+    #[error("floor {floor} is above ceiling {ceiling}")]
+    FloorOverCeiling {
+        /// Guaranteed minimum.
+        floor: Bytes,
+        /// Largest allocation.
+        ceiling: Bytes,
+    },
+    /// Shares out of range.
+    #[error("shares {0} is out of range: expected 1 to {max}", max = GuestLimits::SHARES_MAX)]
+    Shares(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_floor_grows_with_boot_memory_and_never_passes_it() {
+        let limits = GuestLimits::default();
+        for (boot, floor) in [
+            (Bytes::mib(64), Bytes::mib(64)),
+            (Bytes::mib(512), Bytes::mib(128)),
+            (Bytes::gib(1), Bytes::mib(128)),
+            (Bytes::gib(16), Bytes::gib(2)),
+        ] {
+            assert_eq!(limits.floor_for(boot), floor, "boot {boot}");
+        }
+    }
+
+    #[test]
+    fn ceiling_is_within_boot_memory_and_above_the_floor() {
+        let limits = GuestLimits { ceiling: Some(Bytes::mib(100)), ..GuestLimits::default() };
+        assert_eq!(limits.ceiling_for(Bytes::gib(1)), Bytes::mib(128));
+        let limits = GuestLimits { ceiling: Some(Bytes::gib(9)), ..GuestLimits::default() };
+        assert_eq!(limits.ceiling_for(Bytes::gib(1)), Bytes::gib(1));
+    }
+
+    #[test]
+    fn impossible_bounds_are_named() {
+        let limits = GuestLimits {
+            floor: Some(Bytes::mib(512)),
+            ceiling: Some(Bytes::mib(256)),
+            ..GuestLimits::default()
+        };
+        let message = limits.validate().unwrap_err().to_string();
+        assert_eq!(message, "floor 512MiB is above ceiling 256MiB");
+        for shares in [0, GuestLimits::SHARES_MAX + 1] {
+            assert!(GuestLimits { shares, ..GuestLimits::default() }.validate().is_err());
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What is to be done, why, and what came of it.
+//!
+//! Idea: a [`Plan`] is immutable data: per guest the whole chain from allocation to action, and the
+//! actions in the order in which they are to be carried out (releases before grants). Mechanisms
+//! obey an [`Action`] and decide nothing; they answer with an [`Outcome`].
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Bytes, Clamped, Estimate, GuestId, Held, PolicyName, Reason, Timestamp};
+
+/// Which plan an action belongs to; grows by one per plan. Mechanisms refuse an action of an older
+/// generation than the last one they carried out for that guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// The decision of one tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its number.
+    pub generation: Generation,
+    /// The moment of the snapshot it was made from.
+    pub decided_at: Timestamp,
+    /// The policy that wanted it.
+    pub policy: PolicyName,
+    /// The memory it divides.
+    pub budget: Budget,
+    /// Every guest of the snapshot, sorted by name.
+    pub guests: Vec<GuestPlan>,
+    /// What is to be done, releases first.
+    pub actions: Vec<Action>,
+    /// What concerns the host as a whole.
+    pub notes: Vec<Note>,
+}
+
+impl Plan {
+    /// The part of one guest. O(log n).
+    pub fn guest(&self, id: &GuestId) -> Option<&GuestPlan> {
+        let at = self.guests.binary_search_by(|guest| guest.id.cmp(id)).ok()?;
+        self.guests.get(at)
+    }
+}
+
+/// The memory a plan divides, in whole pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// What all guests together may be allocated: `N` of Global §3.1. The operator's budget, or
+    /// less where the host does not have it.
+    pub distributable: Bytes,
+    /// What guests hold or have been promised: per guest the larger of its allocation and its
+    /// last target.
+    pub committed: Bytes,
+    /// What could be granted at once without anybody releasing anything: the smaller of the budget
+    /// not committed, and the host's available memory beyond its reserve and beyond what guests
+    /// were promised and have not touched yet.
+    pub grantable: Bytes,
+}
+
+/// One guest's part of a plan: the chain from observation to action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestPlan {
+    /// The guest.
+    pub id: GuestId,
+    /// What it held when it was last seen.
+    pub allocation: Option<Bytes>,
+    /// Its bounds in this plan, resolved against its boot memory; `None` while that is unknown.
+    pub bounds: Option<(Bytes, Bytes)>,
+    /// Its demand, where it could be estimated.
+    pub estimate: Option<Estimate>,
+    /// What the policy wants for it, where the policy was asked.
+    pub desired: Option<Desired>,
+    /// How the guard changed that, in order.
+    pub clamps: Vec<Clamped>,
+    /// Whether it does as it was asked.
+    pub compliance: Compliance,
+    /// The target in force once this plan is carried out; `None` if it never had one.
+    pub target: Option<Bytes>,
+    /// What this plan does about it.
+    pub change: Change,
+}
+
+/// What a policy wants for one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The allocation wanted, in whole pages.
+    pub target: Bytes,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What a plan does about one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is to grow from its present target or allocation.
+    Grow {
+        /// By this much.
+        by: Bytes,
+    },
+    /// It is to shrink.
+    Shrink {
+        /// By this much.
+        by: Bytes,
+    },
+    /// A reduction still under way is called off: it keeps what it holds.
+    CancelShrink {
+        /// Why.
+        why: Held,
+    },
+    /// Nothing is done.
+    Hold(Held),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Grow { by } => write!(f, "grow by {by}"),
+            Change::Shrink { by } => write!(f, "shrink by {by}"),
+            Change::CancelShrink { why } => write!(f, "keep what it holds, stop shrinking: {why}"),
+            Change::Hold(why) => write!(f, "hold: {why}"),
+        }
+    }
+}
+
+/// Whether a guest gives what it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compliance {
+    /// Nothing is asked of it, or it has given it.
+    #[default]
+    Compliant,
+    /// It was asked and is on the way.
+    Releasing {
+        /// Still to be given.
+        left: Bytes,
+        /// Time since it last gave any.
+        idle: Duration,
+    },
+    /// It was asked and has given nothing for too long.
+    Stuck {
+        /// When it last gave any.
+        since: Timestamp,
+    },
+}
+
+impl fmt::Display for Compliance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compliance::Compliant => f.write_str("compliant"),
+            Compliance::Releasing { left, .. } => write!(f, "releasing, {left} left"),
+            Compliance::Stuck { since } => write!(f, "stuck since {since}"),
+        }
+    }
+}
+
+/// One thing for a mechanism to do. Idempotent: the target is absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The guest.
+    pub guest: GuestId,
+    /// The allocation it is to have, in whole pages.
+    pub target: Bytes,
+    /// The plan it belongs to.
+    pub generation: Generation,
+    /// Not to be begun after this moment.
+    pub deadline: Timestamp,
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The guest.
+    pub guest: GuestId,
+    /// The plan the action belonged to.
+    pub generation: Generation,
+    /// The target that was asked for.
+    pub target: Bytes,
+    /// What happened.
+    pub kind: OutcomeKind,
+}
+
+/// What happened to an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutcomeKind {
+    /// The hypervisor accepted it; the guest follows at its own speed.
+    Accepted,
+    /// The hypervisor refused it or did not answer; the text says how.
+    Failed(String),
+    /// Not begun: its deadline had passed.
+    Expired,
+    /// Not begun: an action of a later plan was already carried out.
+    Superseded,
+}
+
+impl fmt::Display for OutcomeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutcomeKind::Accepted => f.write_str("accepted"),
+            OutcomeKind::Failed(how) => write!(f, "failed: {how}"),
+            OutcomeKind::Expired => f.write_str("expired before it could be sent"),
+            OutcomeKind::Superseded => f.write_str("superseded by a later plan"),
+        }
+    }
+}
+
+/// What a plan says about the host as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The guests' floors and the memory of guests that cannot be moved exceed the budget.
+    Infeasible {
+        /// Memory lacking.
+        shortfall: Bytes,
+    },
+    /// The host has less memory for guests than the operator's budget.
+    BudgetReduced {
+        /// The operator's budget.
+        configured: Bytes,
+        /// What the host has for guests.
+        present: Bytes,
+    },
+    /// The host's own figures could not be read; nothing is granted.
+    HostUnknown,
+    /// The checker refused the plan; no action is carried out.
+    Refused {
+        /// What it found.
+        violation: String,
+    },
+}
+
+impl Note {
+    /// Stable word for machines.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Note::Infeasible { .. } => "infeasible",
+            Note::BudgetReduced { .. } => "budget-reduced",
+            Note::HostUnknown => "host-unknown",
+            Note::Refused { .. } => "refused",
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::Infeasible { shortfall } => write!(
+                f,
+                "floors and immovable guests exceed the budget by {shortfall}: lower floors or raise the budget"
+            ),
+            Note::BudgetReduced { configured, present } => {
+                write!(
+                    f,
+                    "budget of {configured} reduced to {present}: the host has no more for guests"
+                )
+            }
+            Note::HostUnknown => {
+                f.write_str("the host's memory could not be read: nothing is granted")
+            }
+            Note::Refused { violation } => write!(f, "plan refused by the checker: {violation}"),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The names of the policies, as operators write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A policy that this version can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PolicyName {
+    /// Every guest its share of the budget, whatever it does with it.
+    Static,
+    /// Every guest what it uses and a reserve; when that does not fit, as `Global` (Global §3).
+    SelfScheduling,
+    /// Idle memory taxed just as much as the neediest guest requires (Global §3.1–3.4).
+    Global,
+}
+
+impl PolicyName {
+    /// Every policy, in the order in which they are listed to people.
+    pub const ALL: [PolicyName; 3] =
+        [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
+
+    /// The name in configuration, on the command line and in the journal.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            PolicyName::Static => "static",
+            PolicyName::SelfScheduling => "self-scheduling",
+            PolicyName::Global => "global",
+        }
+    }
+}
+
+/// The text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a policy: expected static, self-scheduling or global")]
+pub struct ParsePolicyNameError(String);
+
+impl FromStr for PolicyName {
+    type Err = ParsePolicyNameError;
+
+    fn from_str(text: &str) -> Result<PolicyName, ParsePolicyNameError> {
+        PolicyName::ALL
+            .into_iter()
+            .find(|name| name.as_str() == text)
+            .ok_or_else(|| ParsePolicyNameError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back_and_the_error_lists_them_all() {
+        let error = "globl".parse::<PolicyName>().unwrap_err().to_string();
+        for name in PolicyName::ALL {
+            assert_eq!(name.as_str().parse(), Ok(name));
+            assert!(error.contains(name.as_str()), "{error}");
+        }
+    }
+}

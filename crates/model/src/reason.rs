@@ -1,0 +1,336 @@
+//! Why a decision is what it is.
+//!
+//! Idea: every deviation from "do what the policy wants" is a value with its figures, rendered here
+//! and nowhere else, so that the command line, the journal and the metrics tell the same story.
+//! Each has a stable one-word `code` for machines; its `Display` is for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Bytes, RunState, Timestamp};
+
+/// Why a policy wants the target it wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its share of the budget (`static`).
+    Share {
+        /// Budget divided.
+        budget: Bytes,
+        /// The guest's shares.
+        shares: u32,
+        /// All guests' shares.
+        shares_total: u64,
+    },
+    /// What it uses and a reserve: everybody's request fits (`self-scheduling`, Global §3).
+    UsedPlusReserve {
+        /// Memory in use.
+        used: Bytes,
+        /// Free memory left to the guest on top.
+        reserve: Bytes,
+    },
+    /// The idle-memory tax (`global`, Global §3.3 equation 5).
+    IdleTax {
+        /// Memory in use.
+        used: Bytes,
+        /// The tax in force.
+        tax: Tax,
+        /// Budget divided.
+        budget: Bytes,
+    },
+    /// The bound named holds it; the memory left or lacking is shared among the others.
+    Bound(Clamped),
+}
+
+impl Reason {
+    /// Stable word for machines.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Reason::Share { .. } => "share",
+            Reason::UsedPlusReserve { .. } => "used-plus-reserve",
+            Reason::IdleTax { .. } => "idle-tax",
+            Reason::Bound(clamped) => clamped.code(),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Share { budget, shares, shares_total } => {
+                write!(f, "{shares} of {shares_total} shares of {budget}")
+            }
+            Reason::UsedPlusReserve { used, reserve } => {
+                write!(f, "uses {used}, and {reserve} in reserve")
+            }
+            Reason::IdleTax { used, tax, budget } => {
+                write!(f, "uses {used}; idle memory taxed at {tax} of a budget of {budget}")
+            }
+            Reason::Bound(clamped) => write!(f, "{clamped}"),
+        }
+    }
+}
+
+/// An idle-memory tax between 0 and 1, as an exact fraction of 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tax(u64);
+
+impl Tax {
+    /// No tax: division by shares alone.
+    pub const ZERO: Tax = Tax(0);
+    /// All idle memory is taxed away.
+    pub const ONE: Tax = Tax(1 << 32);
+
+    /// `numerator / 2^32`, at most one.
+    pub const fn from_fraction(numerator: u64) -> Tax {
+        if numerator > Tax::ONE.0 { Tax::ONE } else { Tax(numerator) }
+    }
+
+    /// The numerator of this tax over 2^32.
+    pub const fn numerator(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Tax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths_of_percent = (self.0 * 1000 + (1 << 31)) >> 32;
+        write!(f, "{}.{}%", tenths_of_percent / 10, tenths_of_percent % 10)
+    }
+}
+
+/// How the guard changed what the policy wanted. In the order in which it is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clamped {
+    /// Raised to the guaranteed minimum.
+    Floor {
+        /// The minimum.
+        floor: Bytes,
+    },
+    /// Lowered to the largest allocation.
+    Ceiling {
+        /// The maximum.
+        ceiling: Bytes,
+    },
+    /// Growth limited per decision.
+    StepUp {
+        /// Largest growth.
+        limit: Bytes,
+    },
+    /// Shrinking limited per decision.
+    StepDown {
+        /// Largest reduction.
+        limit: Bytes,
+    },
+    /// Granted only in part: the rest is still held by guests that have yet to release it.
+    AwaitingRelease {
+        /// Memory wanted and not granted yet.
+        short: Bytes,
+    },
+    /// Granted only in part: the host itself has too little memory left.
+    HostReserve {
+        /// Memory wanted and not granted.
+        short: Bytes,
+    },
+}
+
+impl Clamped {
+    /// Stable word for machines.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Clamped::Floor { .. } => "floor",
+            Clamped::Ceiling { .. } => "ceiling",
+            Clamped::StepUp { .. } => "step-up",
+            Clamped::StepDown { .. } => "step-down",
+            Clamped::AwaitingRelease { .. } => "awaiting-release",
+            Clamped::HostReserve { .. } => "host-reserve",
+        }
+    }
+}
+
+impl fmt::Display for Clamped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Clamped::Floor { floor } => write!(f, "held at its floor of {floor}"),
+            Clamped::Ceiling { ceiling } => write!(f, "held at its ceiling of {ceiling}"),
+            Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),
+            Clamped::StepDown { limit } => write!(f, "shrinking limited to {limit} a decision"),
+            Clamped::AwaitingRelease { short } => {
+                write!(f, "{short} more when other guests have released it")
+            }
+            Clamped::HostReserve { short } => {
+                write!(f, "{short} not granted: the host has only its reserve left")
+            }
+        }
+    }
+}
+
+/// Why a guest's memory is left alone in this plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The operator paused Ballast.
+    Paused,
+    /// The operator excluded this guest.
+    OptedOut,
+    /// The hypervisor does not answer for it.
+    Unreachable {
+        /// Why.
+        why: String,
+    },
+    /// It is not running.
+    NotRunning {
+        /// What it does instead.
+        state: RunState,
+    },
+    /// It has no balloon device.
+    NoBalloon,
+    /// Its allocation has not been read yet.
+    NoAllocation,
+    /// Ballooning would gain the host nothing (passthrough device or locked memory).
+    DiscardInhibited,
+    /// It has never sent statistics.
+    NoStatistics,
+    /// Its statistics are too old to act on.
+    Stale {
+        /// Their age.
+        age: Duration,
+        /// The greatest age acted on.
+        limit: Duration,
+    },
+    /// Its statistics cannot be true.
+    Implausible(Implausible),
+    /// It was asked for memory and has given none for too long.
+    Stuck {
+        /// When it last gave any.
+        since: Timestamp,
+        /// What it was asked to shrink to.
+        asked: Bytes,
+        /// When it is asked again.
+        retry_at: Timestamp,
+    },
+    /// The change is too small to be worth it.
+    DeadBand {
+        /// The change wanted.
+        change: Bytes,
+        /// The smallest change acted on.
+        band: Bytes,
+    },
+    /// It already has, or is on its way to, what is wanted.
+    OnTarget,
+    /// The independent checker refused the whole plan; the text names the first violation.
+    PlanRefused {
+        /// What the checker found.
+        violation: String,
+    },
+    /// The clock went backwards; nothing is decided until it goes on.
+    ClockBackwards,
+}
+
+impl Held {
+    /// Stable word for machines.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Held::Paused => "paused",
+            Held::OptedOut => "opted-out",
+            Held::Unreachable { .. } => "unreachable",
+            Held::NotRunning { .. } => "not-running",
+            Held::NoBalloon => "no-balloon",
+            Held::NoAllocation => "no-allocation",
+            Held::DiscardInhibited => "discard-inhibited",
+            Held::NoStatistics => "no-statistics",
+            Held::Stale { .. } => "stale",
+            Held::Implausible(_) => "implausible",
+            Held::Stuck { .. } => "stuck",
+            Held::DeadBand { .. } => "dead-band",
+            Held::OnTarget => "on-target",
+            Held::PlanRefused { .. } => "plan-refused",
+            Held::ClockBackwards => "clock-backwards",
+        }
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Held::Paused => f.write_str("paused by the operator"),
+            Held::OptedOut => f.write_str("excluded by the operator (managed = false)"),
+            Held::Unreachable { why } => write!(f, "unreachable: {why}"),
+            Held::NotRunning { state } => write!(f, "not running: {state}"),
+            Held::NoBalloon => f.write_str("no balloon device: start QEMU with -device virtio-balloon-pci"),
+            Held::NoAllocation => f.write_str("its allocation is not known yet"),
+            Held::DiscardInhibited => f.write_str(
+                "ballooning would gain the host nothing: a passthrough device or locked memory holds the pages",
+            ),
+            Held::NoStatistics => {
+                f.write_str("it has sent no statistics: is virtio_balloon loaded in the guest?")
+            }
+            Held::Stale { age, limit } => write!(
+                f,
+                "statistics {:.1}s old, limit {:.1}s",
+                age.as_secs_f64(),
+                limit.as_secs_f64()
+            ),
+            Held::Implausible(what) => write!(f, "statistics cannot be true: {what}"),
+            Held::Stuck { since, asked, retry_at } => {
+                write!(f, "stuck since {since}: asked to shrink to {asked}, asked again at {retry_at}")
+            }
+            Held::DeadBand { change, band } => {
+                write!(f, "a change of {change} is within the dead band of {band}")
+            }
+            Held::OnTarget => f.write_str("on target"),
+            Held::PlanRefused { violation } => write!(f, "the checker refused the plan: {violation}"),
+            Held::ClockBackwards => f.write_str("the clock went backwards"),
+        }
+    }
+}
+
+/// What cannot be true about a guest's statistics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Implausible {
+    /// It claims more memory than it has.
+    TotalOverBoot {
+        /// Claimed.
+        total: Bytes,
+        /// Booted with.
+        boot: Bytes,
+    },
+    /// It claims more free memory than it manages.
+    FreeOverTotal {
+        /// Claimed free.
+        free: Bytes,
+        /// Claimed in all.
+        total: Bytes,
+    },
+    /// It claims more available memory than it manages.
+    AvailableOverTotal {
+        /// Claimed available.
+        available: Bytes,
+        /// Claimed in all.
+        total: Bytes,
+    },
+    /// It claims more available memory than it is allocated.
+    AvailableOverAllocation {
+        /// Claimed available.
+        available: Bytes,
+        /// Allocated.
+        allocation: Bytes,
+    },
+}
+
+impl fmt::Display for Implausible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Implausible::TotalOverBoot { total, boot } => {
+                write!(f, "total {total} is more than the {boot} it was booted with")
+            }
+            Implausible::FreeOverTotal { free, total } => {
+                write!(f, "free {free} is more than total {total}")
+            }
+            Implausible::AvailableOverTotal { available, total } => {
+                write!(f, "available {available} is more than total {total}")
+            }
+            Implausible::AvailableOverAllocation { available, allocation } => {
+                write!(f, "available {available} is more than its allocation of {allocation}")
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What was seen of the host and of each guest in one tick.
+//!
+//! Idea: a [`Snapshot`] holds raw observations and nothing derived. What could not be read is
+//! `None`; what was read carries its age at [`Snapshot::taken_at`].
+//! Limits: guests are sorted by name and unique; [`Snapshot::new`] sees to it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Bytes, GuestId, Timestamp};
+
+/// A value and how old it was when the snapshot was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured<T> {
+    /// What was read.
+    pub value: T,
+    /// Time since the value was true at its source.
+    pub age: Duration,
+}
+
+impl<T> Measured<T> {
+    /// A value read at the very moment of the snapshot.
+    pub const fn fresh(value: T) -> Self {
+        Measured { value, age: Duration::ZERO }
+    }
+}
+
+/// Everything seen in one tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When it was taken, on the monotonic clock.
+    pub taken_at: Timestamp,
+    /// The host.
+    pub host: HostSample,
+    /// Every guest known, sorted by name, each once.
+    guests: Vec<GuestSample>,
+}
+
+impl Snapshot {
+    /// A snapshot of `guests` in any order; of two samples with one name the first is kept.
+    pub fn new(taken_at: Timestamp, host: HostSample, mut guests: Vec<GuestSample>) -> Self {
+        guests.sort_by(|a, b| a.id.cmp(&b.id));
+        guests.dedup_by(|later, first| later.id == first.id);
+        Snapshot { taken_at, host, guests }
+    }
+
+    /// The guests, sorted by name.
+    pub fn guests(&self) -> &[GuestSample] {
+        &self.guests
+    }
+
+    /// The sample of one guest. O(log n).
+    pub fn guest(&self, id: &GuestId) -> Option<&GuestSample> {
+        let at = self.guests.binary_search_by(|guest| guest.id.cmp(id)).ok()?;
+        self.guests.get(at)
+    }
+}
+
+/// What was seen of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSample {
+    /// Memory the host kernel manages (`MemTotal`).
+    pub memory_total: Option<Bytes>,
+    /// Memory the host could hand out without swapping (`MemAvailable`).
+    pub memory_available: Option<Bytes>,
+    /// Swap configured on the host.
+    pub swap_total: Option<Bytes>,
+    /// Swap not in use on the host.
+    pub swap_free: Option<Bytes>,
+    /// Memory pressure of the whole host.
+    pub pressure: Option<Pressure>,
+}
+
+/// Pressure stall information: share of time in which tasks waited for memory, over the last 10 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// At least one task waited; hundredths of a percent, 0 to 10,000.
+    pub some_basis_points: u32,
+    /// All tasks waited; hundredths of a percent, 0 to 10,000.
+    pub full_basis_points: u32,
+}
+
+/// What was seen of one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestSample {
+    /// Its name.
+    pub id: GuestId,
+    /// Whether the hypervisor answers for it.
+    pub link: LinkState,
+    /// What the hypervisor says it is doing.
+    pub run_state: Option<RunState>,
+    /// Memory the guest holds now: boot memory less the balloon.
+    pub allocation: Option<Measured<Bytes>>,
+    /// Memory it was booted with; a balloon cannot grow it further.
+    pub boot_memory: Option<Bytes>,
+    /// Host memory its hypervisor process really occupies.
+    pub resident: Option<Measured<Bytes>>,
+    /// The guest's own statistics.
+    pub stats: Option<Measured<GuestStats>>,
+    /// What can be done with it.
+    pub capabilities: Capabilities,
+}
+
+impl GuestSample {
+    /// A guest of which nothing is known but that it is there.
+    pub fn unknown(id: GuestId, link: LinkState) -> Self {
+        GuestSample {
+            id,
+            link,
+            run_state: None,
+            allocation: None,
+            boot_memory: None,
+            resident: None,
+            stats: None,
+            capabilities: Capabilities::default(),
+        }
+    }
+}
+
+/// Whether the hypervisor's control connection for a guest works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// It answers.
+    Up,
+    /// It does not.
+    Down(LinkDown),
+}
+
+/// Why a guest's control connection does not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkDown {
+    /// A first connection is being made.
+    Connecting,
+    /// Another client holds the connection: it accepts one client at a time and sent no greeting.
+    Taken,
+    /// The socket cannot be opened.
+    PermissionDenied,
+    /// Nobody listens: the hypervisor is gone or going.
+    Refused,
+    /// It did not answer in time.
+    TimedOut,
+    /// It sent what is not the protocol; the text says what.
+    Protocol(String),
+    /// It closed the connection or the connection broke; the text says how.
+    Closed(String),
+}
+
+impl fmt::Display for LinkDown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkDown::Connecting => f.write_str("connecting"),
+            LinkDown::Taken => f.write_str(
+                "another client holds the socket: give Ballast one of its own (a second -qmp option)",
+            ),
+            LinkDown::PermissionDenied => {
+                f.write_str("permission denied: run the daemon as the socket's owner or in its group")
+            }
+            LinkDown::Refused => f.write_str("nobody listens on the socket"),
+            LinkDown::TimedOut => f.write_str("no answer in time"),
+            LinkDown::Protocol(what) => write!(f, "protocol error: {what}"),
+            LinkDown::Closed(how) => write!(f, "connection closed: {how}"),
+        }
+    }
+}
+
+/// What the hypervisor says a guest is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// It runs.
+    Running,
+    /// It is paused by its operator.
+    Paused,
+    /// It has shut down or is about to.
+    Shutdown,
+    /// Its kernel has panicked.
+    Panicked,
+    /// Anything else, in the hypervisor's own word (migrating, I/O error, …).
+    Other(String),
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RunState::Running => "running",
+            RunState::Paused => "paused",
+            RunState::Shutdown => "shut down",
+            RunState::Panicked => "panicked",
+            RunState::Other(word) => word,
+        })
+    }
+}
+
+/// Statistics the guest reports about itself. The guest may lie: see `estimate` for what is
+/// believed. Counters count from the guest's boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestStats {
+    /// Memory the guest kernel manages (its `MemTotal`).
+    pub total: Option<Bytes>,
+    /// Memory in no use at all (its `MemFree`).
+    pub free: Option<Bytes>,
+    /// Memory it could give back without swapping (its `MemAvailable`).
+    pub available: Option<Bytes>,
+    /// Page cache that could be dropped.
+    pub disk_caches: Option<Bytes>,
+    /// Memory read back from swap since boot.
+    pub swap_in: Option<Bytes>,
+    /// Memory written to swap since boot.
+    pub swap_out: Option<Bytes>,
+    /// Faults that waited for a disk, since boot.
+    pub major_faults: Option<u64>,
+    /// Faults that did not, since boot.
+    pub minor_faults: Option<u64>,
+}
+
+/// What can be done with a guest. `None`: not found out yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// A balloon device is present.
+    pub balloon: Option<bool>,
+    /// The balloon device reports statistics.
+    pub statistics: Option<bool>,
+    /// The guest hands free pages back by itself.
+    pub free_page_reporting: Option<bool>,
+    /// The balloon deflates by itself when the guest runs out of memory.
+    pub deflate_on_oom: Option<bool>,
+    /// Hot-pluggable memory devices are present.
+    pub memory_devices: Option<bool>,
+    /// A passthrough device or locked memory keeps ballooned pages on the host: shrinking the guest
+    /// would gain the host nothing.
+    pub discard_inhibited: Option<bool>,
+}

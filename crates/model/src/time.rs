@@ -1,0 +1,47 @@
+//! Moments in time.
+//!
+//! Idea: pure code never asks for the time; it is handed a [`Timestamp`], milliseconds on a clock
+//! that never runs backwards (the machine's monotonic clock, or a simulator's virtual one).
+//! Limits: only differences mean anything; wall-clock time lives at the edge, in the journal.
+
+use std::fmt;
+use std::ops::Add;
+use std::time::Duration;
+
+/// A moment on a monotonic clock, in milliseconds since that clock's origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The clock's origin.
+    pub const ZERO: Timestamp = Timestamp(0);
+
+    /// `ms` milliseconds after the clock's origin.
+    pub const fn from_millis(ms: u64) -> Self {
+        Timestamp(ms)
+    }
+
+    /// Milliseconds since the clock's origin.
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Time passed since `earlier`; zero where `earlier` is in fact later.
+    pub const fn saturating_since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, duration: Duration) -> Timestamp {
+        let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(self.0.saturating_add(ms))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}s", self.0 / 1000, self.0 % 1000)
+    }
+}
