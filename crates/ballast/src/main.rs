@@ -1,2 +1,3 @@
-//! placeholder
+//! The `ballast` program.
+
 fn main() {}

@@ -1,0 +1,3 @@
+//! The daemon: observe, decide, act, record; once per tick.
+
+pub mod view;

@@ -1,0 +1,99 @@
+//! What the daemon shows of itself, and what it can be told.
+//!
+//! Idea: the main loop publishes an immutable [`View`] after every tick and takes [`Command`]s from
+//! a bounded queue; the API server sees nothing else of the daemon, so that a slow reader can never
+//! delay a decision.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ballast_model::{Bytes, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Commands that may wait for the main loop at once; more are refused.
+pub const COMMANDS_MAX: usize = 16;
+
+/// The daemon after its last tick.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// When the daemon started, wall clock.
+    pub started_at: SystemTime,
+    /// When this view was made, wall clock.
+    pub seen_at: SystemTime,
+    /// What was seen.
+    pub snapshot: Snapshot,
+    /// What was decided.
+    pub plan: Plan,
+    /// The outcome of the last action of each guest, with the wall-clock time it came in.
+    pub outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
+    /// The policy in force.
+    pub policy: PolicyName,
+    /// The bounds in force for each guest of the snapshot.
+    pub limits: BTreeMap<GuestId, GuestLimits>,
+    /// Whether the operator paused acting.
+    pub paused: bool,
+    /// Time between ticks.
+    pub tick: Duration,
+    /// Time the last decision took (estimate, policy, guard, check).
+    pub decision_cost: Duration,
+    /// Ticks since the daemon started.
+    pub ticks: u64,
+    /// Plans the checker refused since the daemon started.
+    pub plans_refused: u64,
+    /// Why the last reload of the configuration was refused, if it was.
+    pub reload_error: Option<String>,
+    /// Why the journal does not record at present, if it does not.
+    pub journal_error: Option<String>,
+}
+
+/// Changes to one guest's bounds; `None` leaves a bound as it is. They last until the daemon
+/// restarts or reloads its configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuestChange {
+    /// New floor.
+    pub floor: Option<Bytes>,
+    /// New ceiling.
+    pub ceiling: Option<Bytes>,
+    /// New shares.
+    pub shares: Option<u32>,
+    /// Whether the guest is managed.
+    pub managed: Option<bool>,
+}
+
+/// What the daemon can be told at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Stop acting; go on observing and deciding.
+    Pause,
+    /// Act again.
+    Resume,
+    /// Change one guest's bounds.
+    SetGuest(GuestId, GuestChange),
+    /// Change the policy.
+    SetPolicy(PolicyName),
+    /// Say what the next tick would do, from the latest snapshot, without doing it. The answer's
+    /// plan is `Some` for this command only.
+    DryRun,
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// What is now the case, for people.
+    pub message: String,
+    /// The plan asked for by [`Command::DryRun`].
+    pub plan: Option<Plan>,
+}
+
+/// A command with the way back. The error text names what was wrong with it.
+pub type Request = (Command, oneshot::Sender<Result<Done, String>>);
+
+/// The daemon as the API server sees it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    /// The latest view; `None` until the first tick is done.
+    pub view: watch::Receiver<Option<Arc<View>>>,
+    /// The way to the main loop.
+    pub commands: mpsc::Sender<Request>,
+}
