@@ -1,0 +1,233 @@
+//! Memory in use, from the balloon's statistics (Global §3.1).
+//!
+//! Idea: `A_i = N_i − F_i`. `N_i` is what the hypervisor says the guest holds, `F_i` what the guest
+//! says it could give back without swapping. Kernel memory that the guest does not count is thereby
+//! in use, and ballooned pages never are, whether the balloon deflates on out-of-memory (then the
+//! guest counts them in its total) or not.
+//!
+//! `F_i` belongs to the moment of the statistics, so `N_i` is taken from that moment too: with
+//! today's `N_i` a guest that is shrinking would seem to use less than it does, and would be
+//! squeezed further on the strength of that.
+//!
+//! Cost: O(log n) per guest and snapshot. Source: Global §3.1, Table 1.
+//! Limits: the age of statistics is known to a second; of the allocations the guest can have had in
+//! that second the largest is taken, because an estimate too high costs a neighbour idle memory for
+//! a tick, and one too low costs the guest its working set.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_model::{Estimate, GuestId, GuestSample, Implausible, Provenance, Snapshot, Timestamp};
+
+use crate::history::AllocationHistory;
+use crate::plausible;
+
+/// Uncertainty of the age of statistics: they are read once a second, and QEMU dates them in whole
+/// seconds.
+const AGE_UNCERTAINTY: Duration = Duration::from_secs(1);
+
+/// Why a guest has no estimate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoEstimate {
+    /// Its allocation is not known.
+    NoAllocation,
+    /// It has sent no statistics, or none that tell its available memory.
+    NoStatistics,
+    /// Its statistics cannot be true.
+    Implausible(Implausible),
+}
+
+/// Turns snapshots into demand; remembers each guest's recent allocations.
+#[derive(Clone, Debug, Default)]
+pub struct Estimator {
+    histories: BTreeMap<GuestId, AllocationHistory>,
+}
+
+impl Estimator {
+    /// Takes in a snapshot and forgets guests that are not in it. Call once per snapshot, before
+    /// [`Estimator::estimate`].
+    pub fn observe(&mut self, snapshot: &Snapshot) {
+        self.histories.retain(|id, _| snapshot.guest(id).is_some());
+        for guest in snapshot.guests() {
+            let Some(allocation) = guest.allocation else { continue };
+            let read_at = before(snapshot.taken_at, allocation.age);
+            match self.histories.get_mut(&guest.id) {
+                Some(history) => history.push(read_at, allocation.value),
+                None => {
+                    let mut history = AllocationHistory::default();
+                    history.push(read_at, allocation.value);
+                    self.histories.insert(guest.id.clone(), history);
+                }
+            }
+        }
+    }
+
+    /// The demand of a guest of the snapshot last observed, taken at `now`.
+    ///
+    /// # Errors
+    /// Says what is missing or cannot be true. Age is not judged here: that is the guard's.
+    pub fn estimate(&self, guest: &GuestSample, now: Timestamp) -> Result<Estimate, NoEstimate> {
+        let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
+        let stats = guest.stats.ok_or(NoEstimate::NoStatistics)?;
+        plausible::check(&stats.value, guest.boot_memory).map_err(NoEstimate::Implausible)?;
+        // `free` alone counts page cache as used: safe, and all an old guest kernel tells.
+        let available =
+            stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
+
+        let stats_at = before(now, stats.age);
+        let held_then = self
+            .histories
+            .get(&guest.id)
+            .and_then(|history| {
+                history.largest_between(before(stats_at, AGE_UNCERTAINTY), stats_at)
+            })
+            .unwrap_or(allocation.value);
+        if available > held_then {
+            return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
+                available,
+                allocation: held_then,
+            }));
+        }
+        Ok(Estimate {
+            used: held_then - available,
+            available,
+            provenance: Provenance::BalloonStatistics { age: stats.age },
+        })
+    }
+}
+
+/// The moment `age` before `now`; the clock's origin where that would be before it.
+fn before(now: Timestamp, age: Duration) -> Timestamp {
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::{Bytes, GuestStats, HostSample, LinkState, Measured};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn guest(allocation_mib: u64, available_mib: u64, age: Duration) -> GuestSample {
+        GuestSample {
+            boot_memory: Some(Bytes::gib(1)),
+            allocation: Some(Measured::fresh(Bytes::mib(allocation_mib))),
+            stats: Some(Measured {
+                value: GuestStats {
+                    available: Some(Bytes::mib(available_mib)),
+                    ..GuestStats::default()
+                },
+                age,
+            }),
+            ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
+        }
+    }
+
+    fn observe(estimator: &mut Estimator, second: u64, guest: GuestSample) -> Snapshot {
+        let now = Timestamp::from_millis(second * 1000);
+        let snapshot = Snapshot::new(now, HostSample::default(), vec![guest]);
+        estimator.observe(&snapshot);
+        snapshot
+    }
+
+    fn used(estimator: &Estimator, snapshot: &Snapshot) -> Result<Bytes, NoEstimate> {
+        estimator.estimate(&snapshot.guests()[0], snapshot.taken_at).map(|estimate| estimate.used)
+    }
+
+    #[test]
+    fn used_is_allocation_less_available() {
+        let mut estimator = Estimator::default();
+        let snapshot = observe(&mut estimator, 1, guest(512, 400, Duration::ZERO));
+        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(112)));
+    }
+
+    #[test]
+    fn a_shrinking_guest_does_not_seem_to_use_less() {
+        let mut estimator = Estimator::default();
+        observe(&mut estimator, 1, guest(1000, 900, Duration::ZERO));
+        // Since then 700 MiB were given back; the statistics still speak of the first second.
+        let snapshot = observe(&mut estimator, 3, guest(300, 900, Duration::from_secs(2)));
+        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(100)));
+    }
+
+    #[test]
+    fn a_growing_guest_does_not_run_away_on_old_statistics() {
+        let mut estimator = Estimator::default();
+        for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
+            let age = Duration::from_secs(second - 1);
+            let snapshot = observe(&mut estimator, second, guest(mib, 10, age));
+            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(490)));
+        }
+    }
+
+    #[test]
+    fn deflate_on_oom_makes_no_difference() {
+        // With it the guest counts the balloon in its total: 1 GiB in all, half of it ballooned.
+        let mut estimator = Estimator::default();
+        let mut with = guest(512, 400, Duration::ZERO);
+        let stats = &mut with.stats.as_mut().unwrap().value;
+        stats.total = Some(Bytes::mib(980));
+        let snapshot = observe(&mut estimator, 1, with);
+        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(112)));
+    }
+
+    #[test]
+    fn lies_are_refused() {
+        type Lie = fn(&mut GuestStats);
+        let lies: [(Lie, &str); 4] = [
+            (
+                |s| s.total = Some(Bytes::gib(2)),
+                "total 2GiB is more than the 1GiB it was booted with",
+            ),
+            (|s| s.free = Some(Bytes::gib(3)), "free 3GiB is more than total 1GiB"),
+            (|s| s.available = Some(Bytes::gib(3)), "available 3GiB is more than total 1GiB"),
+            (
+                |s| s.available = Some(Bytes::mib(600)),
+                "available 600MiB is more than its allocation of 512MiB",
+            ),
+        ];
+        for (lie, message) in lies {
+            let mut liar = guest(512, 400, Duration::ZERO);
+            lie(&mut liar.stats.as_mut().unwrap().value);
+            let mut estimator = Estimator::default();
+            let snapshot = observe(&mut estimator, 1, liar);
+            match used(&estimator, &snapshot) {
+                Err(NoEstimate::Implausible(what)) => assert_eq!(what.to_string(), message),
+                other => panic!("{message}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_not_taken_for_zero() {
+        let mut estimator = Estimator::default();
+        let mut silent = guest(512, 400, Duration::ZERO);
+        silent.stats = None;
+        let snapshot = observe(&mut estimator, 1, silent);
+        assert_eq!(used(&estimator, &snapshot), Err(NoEstimate::NoStatistics));
+        let mut unknown = guest(512, 400, Duration::ZERO);
+        unknown.allocation = None;
+        let snapshot = observe(&mut estimator, 2, unknown);
+        assert_eq!(used(&estimator, &snapshot), Err(NoEstimate::NoAllocation));
+    }
+
+    proptest! {
+        /// Whatever the guest says and whenever, the estimate stays within what it ever held.
+        #[test]
+        fn used_never_exceeds_the_largest_allocation(
+            readings in prop::collection::vec((0..2048u64, 0..2048u64, 0..20u64), 1..40)
+        ) {
+            let mut estimator = Estimator::default();
+            let mut largest = 0;
+            for (second, &(allocation, available, age)) in readings.iter().enumerate() {
+                largest = largest.max(allocation);
+                let sample = guest(allocation, available, Duration::from_secs(age));
+                let snapshot = observe(&mut estimator, second as u64, sample);
+                if let Ok(used) = used(&estimator, &snapshot) {
+                    prop_assert!(used <= Bytes::mib(largest));
+                }
+            }
+        }
+    }
+}
