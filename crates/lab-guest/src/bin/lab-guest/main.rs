@@ -1,0 +1,3 @@
+//! The program inside a lab guest.
+
+fn main() {}

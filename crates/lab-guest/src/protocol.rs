@@ -1,0 +1,404 @@
+//! The messages between the host and a lab guest.
+//!
+//! Idea: the host asks ([`ToGuest`]), the guest answers and reports once a second ([`FromGuest`]).
+//! Bytes sent before the guest has opened its port can be lost, and a port may close and open again
+//! (the host lets go, the guest migrates); therefore every connection begins with a handshake: the
+//! host repeats an empty line and [`ToGuest::Hello`] until a [`FromGuest::Hello`] with its nonce comes, and
+//! ignores everything before it. The guest then sends [`FromGuest::Ready`], what it could not deliver
+//! while nobody listened (all but reports), and from then on its reports.
+//! Limits: see the constants; unknown message types and fields are refused, the version settles what
+//! is known.
+
+use ballast_model::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::workload::{Kind, WorkloadSpec};
+
+/// Version of this protocol; both sides must have the same one.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Name of the virtio-serial port.
+pub const PORT_NAME: &str = "ballast.lab";
+/// Serial number of the virtio disk the guest swaps to.
+pub const SWAP_DISK_SERIAL: &str = "swap";
+/// Serial number of the virtio disk that holds the files of `file-random`.
+pub const DATA_DISK_SERIAL: &str = "data";
+/// What the guest writes to its console, before its uptime in seconds, once it serves its port.
+pub const READY_LINE_PREFIX: &str = "BALLAST-GUEST-READY";
+/// File of the initramfs that lists the kernel modules to load, one path a line, in order.
+pub const MODULE_LIST_PATH: &str = "/lib/modules/load-order";
+
+/// Time between two reports, in milliseconds.
+pub const REPORT_PERIOD_MS: u64 = 1_000;
+/// Most workloads a guest runs at once: each costs a process, and a report must fit a line.
+pub const WORKLOADS_MAX: usize = 32;
+/// Most commands a guest executes at once.
+pub const EXECS_MAX: usize = 8;
+/// Most of each output of a command that is sent, in bytes; its end is kept.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 << 10;
+/// Longest time a command may be given, in milliseconds.
+pub const EXEC_TIMEOUT_MS_MAX: u64 = 3_600_000;
+/// Longest name of a workload, in bytes.
+pub const WORKLOAD_ID_LEN_MAX: usize = 64;
+/// Longest text of an error, in bytes.
+pub const ERROR_TEXT_LEN_MAX: usize = 2_000;
+
+/// What the host sends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ToGuest {
+    /// Opens a connection; repeated until answered.
+    Hello {
+        /// [`PROTOCOL_VERSION`] of the host.
+        version: u32,
+        /// Any number, new for each connection; the answer carries it.
+        nonce: u64,
+    },
+    /// Starts a workload in a process of its own.
+    Start {
+        /// Its name, unique among those running: 1 to [`WORKLOAD_ID_LEN_MAX`] bytes.
+        id: String,
+        /// What it does.
+        spec: WorkloadSpec,
+    },
+    /// Ends a workload at once; answered by [`FromGuest::Done`].
+    Stop {
+        /// Its name.
+        id: String,
+    },
+    /// Executes a program; answered by [`FromGuest::ExecDone`].
+    Exec {
+        /// A number the answer carries.
+        id: u64,
+        /// The program and its arguments; for a shell line see [`ToGuest::shell`].
+        argv: Vec<String>,
+        /// Time after which it and its process group are killed, up to [`EXEC_TIMEOUT_MS_MAX`].
+        timeout_ms: u64,
+    },
+    /// Ends everything and powers the guest off.
+    Shutdown {},
+}
+
+impl ToGuest {
+    /// An [`ToGuest::Exec`] of a line of shell.
+    pub fn shell(id: u64, line: &str, timeout_ms: u64) -> ToGuest {
+        let argv = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
+        ToGuest::Exec { id, argv, timeout_ms }
+    }
+}
+
+/// What the guest sends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FromGuest {
+    /// Answers a [`ToGuest::Hello`]; an answer with another version than the host's is the last word.
+    Hello {
+        /// [`PROTOCOL_VERSION`] of the guest.
+        version: u32,
+        /// The host's nonce.
+        nonce: u64,
+        /// Time since the guest booted, in milliseconds.
+        uptime_ms: u64,
+    },
+    /// What the guest found at boot; follows its hello.
+    Ready(Ready),
+    /// How the guest is doing; once every [`REPORT_PERIOD_MS`].
+    Report(Box<Report>),
+    /// A workload has ended.
+    Done {
+        /// Its name.
+        id: String,
+        /// How it ended.
+        end: End,
+        /// What it did.
+        totals: Totals,
+    },
+    /// A program has ended.
+    ExecDone {
+        /// The number it was asked for with.
+        id: u64,
+        /// How it ended.
+        end: End,
+        /// What it wrote to its standard output, text made of it where it was none.
+        stdout: String,
+        /// What it wrote to its standard error.
+        stderr: String,
+        /// Whether the beginning of either is missing: over [`EXEC_OUTPUT_BYTES_MAX`].
+        truncated: bool,
+    },
+    /// Something asked for cannot be done, or a line could not be understood.
+    Error {
+        /// The workload or program (its number) concerned, where there is one.
+        id: Option<String>,
+        /// What is wrong.
+        text: String,
+    },
+}
+
+/// What the guest found at boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ready {
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// `MemTotal` at boot.
+    pub memory_total: Option<Bytes>,
+    /// Swap in use by the kernel; `None` without a swap disk.
+    pub swap_total: Option<Bytes>,
+    /// Whether there is a data disk.
+    pub data_disk: bool,
+    /// What went wrong at boot without stopping it, such as modules that are missing.
+    pub complaints: Vec<String>,
+}
+
+/// How the guest is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Counts reports from boot, sent or not: a gap is a report lost.
+    pub seq: u64,
+    /// Time since the guest booted, in milliseconds.
+    pub uptime_ms: u64,
+    /// `/proc/meminfo`.
+    pub memory: MemoryInfo,
+    /// `/proc/vmstat`.
+    pub vm: VmCounters,
+    /// Every workload running, by name.
+    pub workloads: Vec<WorkloadReport>,
+}
+
+/// The lines of `/proc/meminfo` a report carries; what the kernel does not print is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryInfo {
+    /// `MemTotal`
+    pub total: Option<Bytes>,
+    /// `MemFree`
+    pub free: Option<Bytes>,
+    /// `MemAvailable`
+    pub available: Option<Bytes>,
+    /// `Buffers`
+    pub buffers: Option<Bytes>,
+    /// `Cached`
+    pub cached: Option<Bytes>,
+    /// `Shmem`
+    pub shmem: Option<Bytes>,
+    /// `AnonPages`
+    pub anon: Option<Bytes>,
+    /// `Active`
+    pub active: Option<Bytes>,
+    /// `Inactive`
+    pub inactive: Option<Bytes>,
+    /// `SwapTotal`
+    pub swap_total: Option<Bytes>,
+    /// `SwapFree`
+    pub swap_free: Option<Bytes>,
+    /// `SwapCached`
+    pub swap_cached: Option<Bytes>,
+    /// `Dirty`
+    pub dirty: Option<Bytes>,
+    /// `Committed_AS`
+    pub committed: Option<Bytes>,
+}
+
+/// The counters of `/proc/vmstat` a report carries, from boot; what the kernel does not count is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmCounters {
+    /// Pages read from swap.
+    pub pswpin: Option<u64>,
+    /// Pages written to swap.
+    pub pswpout: Option<u64>,
+    /// Faults.
+    pub pgfault: Option<u64>,
+    /// Faults that waited for a disk.
+    pub pgmajfault: Option<u64>,
+    /// Anonymous pages that came back soon after they were evicted.
+    pub workingset_refault_anon: Option<u64>,
+    /// Pages of files that came back soon after they were evicted.
+    pub workingset_refault_file: Option<u64>,
+    /// Pages reclaimed by whoever wanted memory, not by the kernel in the background.
+    pub pgsteal_direct: Option<u64>,
+    /// Pages reclaimed in the background.
+    pub pgsteal_kswapd: Option<u64>,
+    /// Processes killed for want of memory.
+    pub oom_kill: Option<u64>,
+    /// Pages given to the balloon.
+    pub balloon_inflate: Option<u64>,
+    /// Pages taken back from the balloon.
+    pub balloon_deflate: Option<u64>,
+}
+
+/// How a workload is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadReport {
+    /// Its name.
+    pub id: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Pages touched since it began, not counting the first filling.
+    pub touches: u64,
+    /// Pages touched since the report before.
+    pub touches_delta: u64,
+    /// Times it went through all of its memory, or phases of its size, whichever its kind counts.
+    pub iterations: u64,
+    /// Memory (or file) it works in now.
+    pub size: Bytes,
+    /// Memory (or file) its schedule wants it to have now; it differs while it is being filled.
+    pub size_wanted: Bytes,
+    /// Its own faults that waited for a disk.
+    pub major_faults: Option<u64>,
+    /// Its memory that is resident.
+    pub resident: Option<Bytes>,
+    /// Its memory that is swapped out.
+    pub swapped: Option<Bytes>,
+}
+
+/// What a workload is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its process begins.
+    Starting,
+    /// It fills memory or a file for the first time.
+    Filling,
+    /// It touches pages.
+    Touching,
+    /// It waits, because its rate is limited.
+    Waiting,
+}
+
+/// What a workload did in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Totals {
+    /// Pages touched, not counting the first filling.
+    pub touches: u64,
+    /// See [`WorkloadReport::iterations`].
+    pub iterations: u64,
+    /// Time from its start to its end, in milliseconds.
+    pub elapsed_ms: u64,
+    /// Its own faults that waited for a disk, as of the last report.
+    pub major_faults: Option<u64>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum End {
+    /// By itself.
+    Exited {
+        /// Exit status; 0 is success.
+        code: i32,
+    },
+    /// A signal killed it; nine is what the kernel sends when memory has run out.
+    Killed {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// The host asked for it.
+    Stopped {},
+    /// Its time was up.
+    TimedOut {},
+}
+
+impl End {
+    /// Whether it ended as it should: by itself and with success.
+    pub const fn is_success(self) -> bool {
+        matches!(self, End::Exited { code: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::{LINE_BYTES_MAX, decode, encode};
+    use crate::workload::Pattern;
+
+    /// A report whose every figure is as long as it can be.
+    fn longest_report(workloads: usize) -> Report {
+        let size = Some(Bytes::new(u64::MAX));
+        let workload = WorkloadReport {
+            id: "\u{1}".repeat(WORKLOAD_ID_LEN_MAX),
+            kind: Kind::RandomArray,
+            phase: Phase::Starting,
+            touches: u64::MAX,
+            touches_delta: u64::MAX,
+            iterations: u64::MAX,
+            size: Bytes::MAX,
+            size_wanted: Bytes::MAX,
+            major_faults: Some(u64::MAX),
+            resident: size,
+            swapped: size,
+        };
+        Report {
+            seq: u64::MAX,
+            uptime_ms: u64::MAX,
+            memory: MemoryInfo { total: size, free: size, ..MemoryInfo::default() },
+            vm: VmCounters { pswpin: Some(u64::MAX), ..VmCounters::default() },
+            workloads: vec![workload; workloads],
+        }
+    }
+
+    #[test]
+    fn what_goes_over_the_wire_is_stable() {
+        let constant = Pattern::Constant { size: Bytes::mib(100) };
+        for (message, text) in [
+            (ToGuest::Hello { version: 1, nonce: 7 }, r#"{"type":"hello","version":1,"nonce":7}"#),
+            (
+                ToGuest::Start { id: "db".to_owned(), spec: constant.into() },
+                r#"{"type":"start","id":"db","spec":{"kind":"constant","size":"100MiB"}}"#,
+            ),
+            (ToGuest::Stop { id: "db".to_owned() }, r#"{"type":"stop","id":"db"}"#),
+            (
+                ToGuest::shell(3, "free", 1000),
+                r#"{"type":"exec","id":3,"argv":["/bin/sh","-c","free"],"timeout_ms":1000}"#,
+            ),
+            (ToGuest::Shutdown {}, r#"{"type":"shutdown"}"#),
+        ] {
+            assert_eq!(encode(&message).unwrap(), format!("{text}\n"));
+            assert_eq!(decode::<ToGuest>(text), Ok(message));
+        }
+        let done = FromGuest::Done {
+            id: "db".to_owned(),
+            end: End::Killed { signal: 9 },
+            totals: Totals { touches: 5, iterations: 1, elapsed_ms: 20, major_faults: None },
+        };
+        let text = r#"{"type":"done","id":"db","end":{"how":"killed","signal":9},"totals":{"touches":5,"iterations":1,"elapsed_ms":20,"major_faults":null}}"#;
+        assert_eq!(encode(&done).unwrap(), format!("{text}\n"));
+        assert_eq!(decode::<FromGuest>(text), Ok(done));
+    }
+
+    #[test]
+    fn everything_allowed_fits_a_line() {
+        let report = FromGuest::Report(Box::new(longest_report(WORKLOADS_MAX)));
+        let line = encode(&report).unwrap();
+        assert_eq!(decode::<FromGuest>(line.trim_end()), Ok(report));
+        let output = "\u{1}".repeat(EXEC_OUTPUT_BYTES_MAX);
+        let exec = FromGuest::ExecDone {
+            id: u64::MAX,
+            end: End::TimedOut {},
+            stdout: output.clone(),
+            stderr: output,
+            truncated: true,
+        };
+        assert!(encode(&exec).unwrap().len() < LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn unknown_types_and_fields_are_refused() {
+        for text in [
+            r#"{"type":"reboot"}"#,
+            r#"{"type":"shutdown","now":true}"#,
+            r#"{"type":"hello","version":1,"nonce":7,"extra":0}"#,
+            r#"{"type":"hello","version":1}"#,
+            r#"{"type":"hello","version":-1,"nonce":7}"#,
+            "[]",
+            "7",
+        ] {
+            assert!(decode::<ToGuest>(text).is_err(), "{text}");
+        }
+    }
+}
