@@ -1,0 +1,5 @@
+//! Developer commands of the workspace, as a library so that the tests can run them too.
+
+#![forbid(unsafe_code)]
+
+pub mod tidy;

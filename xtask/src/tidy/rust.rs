@@ -1,0 +1,134 @@
+//! Rust sources as tokens.
+//!
+//! Idea: what looks like code in a comment or a text is none, so the checks look at tokens.
+//! Limits: a file that is not Rust (half-written, say) has no tokens; the compiler reports that.
+
+use std::str::FromStr;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// The tokens of one file, flattened.
+pub(crate) struct Source {
+    tokens: Vec<Token>,
+    /// Lines of modules under `#[cfg(test)]`.
+    test_lines: usize,
+}
+
+/// A word or a punctuation mark, its line counted from 1, and whether it is inside `#[…]`.
+struct Token {
+    text: String,
+    line: usize,
+    in_attribute: bool,
+}
+
+impl Source {
+    pub(crate) fn parse(text: &str) -> Source {
+        let stream = TokenStream::from_str(text).unwrap_or_default();
+        let test_lines = test_lines(&stream);
+        let mut tokens = Vec::new();
+        flatten(stream, false, &mut tokens);
+        Source { tokens, test_lines }
+    }
+
+    /// Whether `word` occurs.
+    pub(crate) fn names(&self, word: &str) -> bool {
+        self.tokens.iter().any(|token| token.text == word)
+    }
+
+    /// Lines with `word`.
+    pub(crate) fn lines_of(&self, word: &str) -> Vec<usize> {
+        self.tokens.iter().filter(|token| token.text == word).map(|token| token.line).collect()
+    }
+
+    /// Lines with a call of the macro `name`.
+    pub(crate) fn lines_of_macro(&self, name: &str) -> Vec<usize> {
+        let pairs = self.tokens.windows(2);
+        pairs
+            .filter(|pair| pair[0].text == name && pair[1].text == "!")
+            .map(|p| p[0].line)
+            .collect()
+    }
+
+    /// Lines with `word` inside an attribute.
+    pub(crate) fn lines_of_attribute(&self, word: &str) -> Vec<usize> {
+        let attributes = self.tokens.iter().filter(|token| token.in_attribute);
+        attributes.filter(|token| token.text == word).map(|token| token.line).collect()
+    }
+
+    /// Lines of modules under `#[cfg(test)]`.
+    pub(crate) fn test_lines(&self) -> usize {
+        self.test_lines
+    }
+}
+
+fn flatten(stream: TokenStream, in_attribute: bool, tokens: &mut Vec<Token>) {
+    let mut after_hash = false;
+    for tree in stream {
+        let line = tree.span().start().line;
+        let mut push = |text: String| tokens.push(Token { text, line, in_attribute });
+        match tree {
+            TokenTree::Ident(word) => push(word.to_string()),
+            TokenTree::Punct(mark) => {
+                push(mark.to_string());
+                // `#![…]` keeps the hash in force over the exclamation mark.
+                after_hash = mark.as_char() == '#' || (after_hash && mark.as_char() == '!');
+                continue;
+            }
+            TokenTree::Group(group) => {
+                let attribute = after_hash && group.delimiter() == Delimiter::Bracket;
+                flatten(group.stream(), in_attribute || attribute, tokens);
+            }
+            TokenTree::Literal(_) => {}
+        }
+        after_hash = false;
+    }
+}
+
+/// Lines of `#[cfg(test)] mod … { … }` and `#[cfg(test)] impl … { … }` at the top level.
+fn test_lines(stream: &TokenStream) -> usize {
+    let mut lines = 0;
+    let mut test_since = None;
+    for tree in stream.clone() {
+        let TokenTree::Group(group) = tree else { continue };
+        match group.delimiter() {
+            Delimiter::Bracket if group.stream().to_string().replace(' ', "") == "cfg(test)" => {
+                test_since = Some(group.span().start().line);
+            }
+            Delimiter::Brace => {
+                if let Some(since) = test_since.take() {
+                    lines += group.span().end().line + 1 - since;
+                }
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_texts_are_no_code() {
+        let source = Source::parse("// panic!()\nfn f() { g(\"panic!()\"); }\n/* unsafe */ h!{}");
+        assert!(source.lines_of_macro("panic").is_empty());
+        assert!(!source.names("unsafe"));
+        assert_eq!(source.lines_of_macro("h"), [3]);
+    }
+
+    #[test]
+    fn attributes_are_told_from_words() {
+        let source =
+            Source::parse("#![allow(x)]\n#[cfg_attr(a, skip)]\nfn skip() {}\nlet a = [skip];");
+        assert_eq!(source.lines_of_attribute("skip"), [2]);
+        assert_eq!(source.lines_of_attribute("x"), [1]);
+        assert_eq!(source.lines_of("skip"), [2, 3, 4]);
+    }
+
+    #[test]
+    fn lines_of_tests_are_counted() {
+        let source = Source::parse("fn f() {}\n\n#[cfg(test)]\nmod tests {\n\n}\nfn g() {}\n");
+        assert_eq!(source.test_lines(), 4);
+    }
+}
