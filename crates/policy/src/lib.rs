@@ -1,1 +1,103 @@
-//! placeholder
+//! Policies: from demand and limits to desired targets.
+//!
+//! Properties every policy here has, and which `tests/properties.rs` checks for each:
+//!
+//! 1. Every guest gets at least its floor and at most its ceiling.
+//! 2. The targets never add up to more than the budget, unless the floors alone do; then every
+//!    guest gets its floor and the shortfall is named.
+//! 3. A policy that divides everything (`static`, `global`) leaves no page of the budget over that
+//!    some guest could hold.
+//! 4. The order in which guests are listed does not matter.
+//! 5. Deciding twice on the same problem gives the same answer (no oscillation on constant input).
+//!
+//! A policy knows nothing of hypervisors, of what moved already, or of the time: [`Problem`] in,
+//! [`Division`] out. What is to happen first, how fast and whether at all is the guard's.
+//!
+//! Adding one: a file with a [`Policy`], an arm in [`build`], a name in the model.
+
+#![forbid(unsafe_code)]
+
+mod apportion;
+mod divide;
+mod global;
+mod problem;
+mod self_scheduling;
+mod static_shares;
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, PolicyName, Tax};
+
+pub use divide::TaxRule;
+pub use global::Global;
+pub use problem::{Contender, Division, GUESTS_MAX, Problem, Wanted};
+pub use self_scheduling::SelfScheduling;
+pub use static_shares::StaticShares;
+
+/// How often and how finely a policy means to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// Time between decisions.
+    pub interval: Duration,
+    /// Changes up to this size are not worth making.
+    pub dead_band: Bytes,
+}
+
+/// What an operator can set about the policies of Global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// Free memory left to each guest on top of what it uses: `f` of Global §3.4.
+    pub reserve: Bytes,
+    /// How the idle-memory tax of `global` is found.
+    pub tax: TaxRule,
+}
+
+impl Default for PolicySettings {
+    fn default() -> Self {
+        PolicySettings { reserve: PolicySettings::RESERVE_DEFAULT, tax: TaxRule::Dynamic }
+    }
+}
+
+impl PolicySettings {
+    /// 100 MiB per guest, as the evaluation of Global §4.4 had it.
+    pub const RESERVE_DEFAULT: Bytes = Bytes::mib(100);
+    /// The tax of VMware ESX (0.75), for comparison with a fixed one (Global Fig. 3).
+    pub const TAX_ESX: Tax = Tax::from_fraction(3 << 30);
+}
+
+/// A rule that divides the budget. State is only what hysteresis needs.
+pub trait Policy: std::fmt::Debug + Send + PolicyClone {
+    /// Its name.
+    fn name(&self) -> PolicyName;
+    /// How often it decides and what it ignores.
+    fn pacing(&self) -> Pacing;
+    /// Divides the budget of `problem`.
+    fn divide(&mut self, problem: &Problem) -> Division;
+}
+
+/// Lets a boxed [`Policy`] be cloned, so that a dry run can work on a copy.
+pub trait PolicyClone {
+    /// A copy in its present state.
+    fn clone_box(&self) -> Box<dyn Policy>;
+}
+
+impl<P: Policy + Clone + 'static> PolicyClone for P {
+    fn clone_box(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Policy> {
+    fn clone(&self) -> Self {
+        self.clone_box()
+    }
+}
+
+/// The policy of that name.
+pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
+    match name {
+        PolicyName::Static => Box::new(StaticShares),
+        PolicyName::SelfScheduling => Box::new(SelfScheduling::new(settings)),
+        PolicyName::Global => Box::new(Global::new(settings)),
+    }
+}
