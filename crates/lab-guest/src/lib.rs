@@ -8,5 +8,10 @@
 //! Limits: one host at a time; nothing here opens a file or reads a clock.
 
 pub mod line;
+pub mod pace;
+pub mod procfs;
 pub mod protocol;
+pub mod rng;
+pub mod schedule;
+pub mod visits;
 pub mod workload;
