@@ -1,0 +1,44 @@
+# Ballast: what can be made. `make help` lists it.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo bench lint soak fuzz clean
+MAKEFLAGS += --no-print-directory
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing (apt packages; says which)
+	@scripts/setup
+
+build: ## build ballast and the guests' program, optimised
+	@scripts/setup build
+	@scripts/build
+
+test: ## every check, with real guests: what continuous integration runs
+	@scripts/setup
+	@scripts/test
+
+demo: ## two real guests, without balancing and with it, side by side
+	@scripts/setup
+	@scripts/build
+	@$${CARGO_TARGET_DIR:-target}/release/ballast demo
+
+bench: ## run the benchmarks and print their figures
+	@scripts/setup build
+	@cargo bench --workspace --bench '*'
+
+lint: ## format, clippy, documentation, tidy: the quick part of test
+	@scripts/setup build
+	@scripts/lint
+
+soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 50)
+	@scripts/setup
+	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-50} scripts/test guests
+
+fuzz: ## feed every fuzz target for FUZZ_SECONDS (default 60)
+	@scripts/setup build
+	@scripts/fuzz
+
+clean: ## remove what was built; the lab's cache stays
+	@cargo clean
+	@rm -rf fuzz/target fuzz/artifacts demo-report*
