@@ -1,0 +1,34 @@
+//! What it costs to look at the host and at a hundred processes. Run:
+//! `cargo bench -p ballast-host --bench readers`.
+
+use std::hint::black_box;
+use std::path::Path;
+
+use ballast_host::{HostReader, PROC, ProcessReader};
+use criterion::{Criterion, criterion_group, criterion_main};
+
+/// Guests whose processes are read in one tick.
+const GUESTS: usize = 100;
+
+fn readers(c: &mut Criterion) {
+    let mut host = HostReader::new(Path::new(PROC));
+    c.bench_function("host sample", |b| b.iter(|| black_box(host.sample())));
+
+    // Each reader has a descriptor of its own, as with a hundred processes; the kernel does the same
+    // work for each.
+    let mut processes: Vec<ProcessReader> = (0..GUESTS)
+        .filter_map(|_| ProcessReader::open(Path::new(PROC), std::process::id()).ok().flatten())
+        .collect();
+    assert_eq!(processes.len(), GUESTS);
+    let mut buffer = Vec::new();
+    c.bench_function("memory of 100 processes", |b| {
+        b.iter(|| {
+            for process in &mut processes {
+                black_box(process.read(&mut buffer).unwrap());
+            }
+        })
+    });
+}
+
+criterion_group!(benches, readers);
+criterion_main!(benches);

@@ -1,0 +1,74 @@
+//! Why a file of the kernel could not be read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Longest piece of a bad line shown in an error, in characters.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// Why a file could not be read or understood. Names the path, and the line where there is one.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It could not be opened or read.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It is longer than any such file should be.
+    #[error("{path}: longer than {max} bytes: expected a short file of the kernel", path = path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The bound, in bytes.
+        max: usize,
+    },
+    /// A line is not what it should be.
+    #[error("{path} line {line}: `{found}`: expected {expected}", path = path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The line's text, shortened.
+        found: String,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// A line that must be there is not.
+    #[error("{path}: no line `{name}`: expected {expected}", path = path.display())]
+    MissingLine {
+        /// The file.
+        path: PathBuf,
+        /// What the line begins with.
+        name: &'static str,
+        /// What should be there.
+        expected: &'static str,
+    },
+}
+
+impl ReadError {
+    pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        ReadError::Io { path: path.to_owned(), source: source.into() }
+    }
+
+    pub(crate) fn malformed(
+        path: &Path,
+        line: usize,
+        found: &[u8],
+        expected: &'static str,
+    ) -> Self {
+        let found = String::from_utf8_lossy(found.get(..4 * SHOWN_CHARS_MAX).unwrap_or(found))
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(SHOWN_CHARS_MAX)
+            .collect();
+        ReadError::Malformed { path: path.to_owned(), line, found, expected }
+    }
+
+    pub(crate) fn missing_line(path: &Path, name: &'static str, expected: &'static str) -> Self {
+        ReadError::MissingLine { path: path.to_owned(), name, expected }
+    }
+}

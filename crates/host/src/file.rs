@@ -1,0 +1,88 @@
+//! A file of the kernel, kept open and read again and again.
+//!
+//! Idea: the kernel writes such a file anew for every read from offset 0, so an open descriptor and
+//! `pread` save the path walk of each reading. The descriptor of a process's file also stays with
+//! that process: when its number is given to another one, reads fail instead of lying.
+//! Cost: one `pread` for the text and one that finds its end; no allocation once the buffer has grown.
+//! Limits: [`READ_BYTES_MAX`] bytes.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::ReadError;
+
+/// No file is read beyond this. The longest the kernel has for us, `vmstat`, is about 5 KiB; a
+/// process's `status` lists its groups and could pass 16 KiB in an odd set-up.
+pub const READ_BYTES_MAX: usize = 64 << 10;
+
+/// First size of a buffer: every file read once a tick fits.
+const READ_BYTES_FIRST: usize = 8 << 10;
+
+/// A file that is opened when it is first read and then stays open.
+#[derive(Debug)]
+pub(crate) struct KernelFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl KernelFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        KernelFile { path, file: None }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's present text, in `buffer`. `None`: there is no such file.
+    pub(crate) fn read<'b>(
+        &mut self,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<Option<&'b [u8]>, ReadError> {
+        if self.file.is_none() {
+            match File::open(&self.path) {
+                Ok(file) => self.file = Some(file),
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(e) => return Err(ReadError::io(&self.path, e)),
+            }
+        }
+        let Some(file) = &self.file else { return Ok(None) };
+        let mut length = 0;
+        loop {
+            if length == buffer.len() {
+                if length == READ_BYTES_MAX {
+                    return Err(ReadError::TooLong {
+                        path: self.path.clone(),
+                        max: READ_BYTES_MAX,
+                    });
+                }
+                buffer.resize((2 * length).clamp(READ_BYTES_FIRST, READ_BYTES_MAX), 0);
+            }
+            match file.read_at(&mut buffer[length..], length as u64) {
+                Ok(0) => return Ok(Some(&buffer[..length])),
+                Ok(n) => length += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.file = None;
+                    return Err(ReadError::io(&self.path, e));
+                }
+            }
+        }
+    }
+}
+
+/// The text of a file read once.
+pub(crate) fn read_once(path: PathBuf) -> Result<(PathBuf, Vec<u8>), ReadError> {
+    let mut file = KernelFile::new(path);
+    let mut buffer = Vec::new();
+    match file.read(&mut buffer)? {
+        Some(text) => {
+            let length = text.len();
+            buffer.truncate(length);
+            Ok((file.path, buffer))
+        }
+        None => Err(ReadError::io(&file.path, io::Error::from(ErrorKind::NotFound))),
+    }
+}

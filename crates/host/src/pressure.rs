@@ -1,0 +1,75 @@
+//! `/proc/pressure/memory`: the share of time in which tasks waited for memory.
+//!
+//! Limits: the 10-second averages only. A kernel without pressure information (not built in, or
+//! switched off with `psi=0`) gives `None`, which is not an error.
+
+use std::path::Path;
+
+use ballast_model::Pressure;
+
+use crate::ReadError;
+use crate::file::KernelFile;
+use crate::line::{number, numbered};
+
+const EXPECTED: &str = "`some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, at most 100.00";
+
+/// Reads `pressure/memory` in `proc`. `None`: the kernel does not offer it.
+///
+/// # Errors
+/// The file is there and cannot be read or understood.
+pub fn read_pressure(proc: &Path) -> Result<Option<Pressure>, ReadError> {
+    read_kept(&mut KernelFile::new(proc.join("pressure/memory")), &mut Vec::new())
+}
+
+pub(crate) fn read_kept(
+    file: &mut KernelFile,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<Pressure>, ReadError> {
+    match file.read(buffer) {
+        Ok(None) => Ok(None),
+        Ok(Some(text)) => parse_pressure(file.path(), text).map(Some),
+        // `psi=0`: the file is there and cannot be read.
+        Err(ReadError::Io { source, .. })
+            if source.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Understands the text of `/proc/pressure/memory`; `path` is for errors.
+///
+/// # Errors
+/// A malformed or missing `some` or `full` line.
+pub fn parse_pressure(path: &Path, text: &[u8]) -> Result<Pressure, ReadError> {
+    let (mut some, mut full) = (None, None);
+    for (at, line) in numbered(text) {
+        let mut words = line.split(|&b| b == b' ').filter(|word| !word.is_empty());
+        let field = match words.next() {
+            Some(b"some") => &mut some,
+            Some(b"full") => &mut full,
+            _ => continue,
+        };
+        let average = words
+            .find_map(|word| word.strip_prefix(b"avg10="))
+            .and_then(basis_points)
+            .ok_or_else(|| ReadError::malformed(path, at, line, EXPECTED))?;
+        *field = Some(average);
+    }
+    Ok(Pressure {
+        some_basis_points: some.ok_or_else(|| ReadError::missing_line(path, "some", EXPECTED))?,
+        full_basis_points: full.ok_or_else(|| ReadError::missing_line(path, "full", EXPECTED))?,
+    })
+}
+
+/// `12.34` percent as 1,234 hundredths of a percent.
+fn basis_points(percent: &[u8]) -> Option<u32> {
+    let point = percent.iter().position(|&b| b == b'.')?;
+    let (whole, decimals) = (number(&percent[..point])?, &percent[point + 1..]);
+    if decimals.len() != 2 {
+        return None;
+    }
+    let points = whole.checked_mul(100)?.checked_add(number(decimals)?)?;
+    u32::try_from(points).ok().filter(|&points| points <= 10_000)
+}

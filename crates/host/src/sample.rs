@@ -1,0 +1,59 @@
+//! One tick's look at the host.
+//!
+//! Cost: two files, about 20 µs together.
+
+use std::path::{Path, PathBuf};
+
+use ballast_model::HostSample;
+
+use crate::file::KernelFile;
+use crate::{ReadError, parse_meminfo, pressure};
+
+/// Reads the host's memory once per tick.
+#[derive(Debug)]
+pub struct HostReader {
+    meminfo: KernelFile,
+    pressure: KernelFile,
+    buffer: Vec<u8>,
+}
+
+impl HostReader {
+    /// A reader of the files in `proc` ([`PROC`](crate::PROC), or a test's folder). Opens nothing
+    /// yet.
+    pub fn new(proc: &Path) -> Self {
+        HostReader {
+            meminfo: KernelFile::new(proc.join("meminfo")),
+            pressure: KernelFile::new(PathBuf::from(proc).join("pressure/memory")),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// What can be seen of the host now. What could not be read is `None`, and the second part says
+    /// why, one error per file.
+    pub fn sample(&mut self) -> (HostSample, Vec<ReadError>) {
+        let mut sample = HostSample::default();
+        let mut errors = Vec::new();
+        let text = match self.meminfo.read(&mut self.buffer) {
+            Ok(Some(text)) => parse_meminfo(self.meminfo.path(), text),
+            Ok(None) => Err(ReadError::io(
+                self.meminfo.path(),
+                std::io::Error::from(std::io::ErrorKind::NotFound),
+            )),
+            Err(e) => Err(e),
+        };
+        match text {
+            Ok(info) => {
+                sample.memory_total = Some(info.total);
+                sample.memory_available = info.available;
+                sample.swap_total = info.swap_total;
+                sample.swap_free = info.swap_free;
+            }
+            Err(e) => errors.push(e),
+        }
+        match pressure::read_kept(&mut self.pressure, &mut self.buffer) {
+            Ok(pressure) => sample.pressure = pressure,
+            Err(e) => errors.push(e),
+        }
+        (sample, errors)
+    }
+}
