@@ -1,0 +1,343 @@
+//! A client of the daemon's API.
+//!
+//! Idea: one connection per request over the daemon's Unix socket; every wait and every size has a
+//! bound, and every failure says what to do about it.
+//! Limits: needs a tokio runtime with I/O and time enabled.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_model::GuestId;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use nix::unistd::{Gid, Group};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+use crate::{
+    CommandReply, ErrorReply, ExplainReply, GuestsReply, PlanReply, SetGuest, SetPolicy,
+    StatusReply, path,
+};
+
+/// Largest reply read. The status of 10,000 guests is about 10 MiB.
+pub const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// Time a request may take unless told otherwise: longer than the daemon waits for its main loop,
+/// so that its own, better explained refusal arrives first.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+
+/// Most characters of an unreadable reply that are shown.
+const EXCERPT_CHARS_MAX: usize = 120;
+
+/// Why the daemon could not be asked, or what it refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no socket, or nobody behind it.
+    #[error(
+        "no daemon listens on {}: start one with `ballast daemon --config FILE`, or name its socket \
+         with --socket", .socket.display()
+    )]
+    NoDaemon {
+        /// Where it was looked for.
+        socket: PathBuf,
+    },
+    /// The socket may not be opened by this user.
+    #[error("permission denied on {}: {remedy}", .socket.display())]
+    PermissionDenied {
+        /// The socket.
+        socket: PathBuf,
+        /// Who may open it.
+        remedy: String,
+    },
+    /// The socket cannot be opened for another reason.
+    #[error("cannot connect to {}: {source}", .socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// How it failed.
+        source: io::Error,
+    },
+    /// No answer in time.
+    #[error("the daemon on {} did not answer within {}s", .socket.display(), .after.as_secs_f64())]
+    TimedOut {
+        /// The socket.
+        socket: PathBuf,
+        /// The time waited.
+        after: Duration,
+    },
+    /// The connection broke.
+    #[error("the daemon on {} broke the connection off: {source}", .socket.display())]
+    Broken {
+        /// The socket.
+        socket: PathBuf,
+        /// How.
+        source: hyper::Error,
+    },
+    /// The reply is larger than [`REPLY_BYTES_MAX`].
+    #[error("the reply from {} is larger than {REPLY_BYTES_MAX} bytes", .socket.display())]
+    TooLarge {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The reply is not what the API promises: another program or another version.
+    #[error(
+        "the reply from {} cannot be read ({why}): is it a Ballast daemon of this version?",
+        .socket.display()
+    )]
+    Unreadable {
+        /// The socket.
+        socket: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The daemon refused the request.
+    #[error("{}", .reply.error.text)]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        reply: Box<ErrorReply>,
+    },
+}
+
+/// A client of the daemon behind one socket.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+    timeout: Duration,
+}
+
+impl Client {
+    /// A client of the daemon that listens on `socket`. Connects for each request.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Client { socket: socket.into(), timeout: TIMEOUT_DEFAULT }
+    }
+
+    /// The same, waiting at most `timeout` for each request.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Client { timeout, ..self }
+    }
+
+    /// The socket it connects to.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Host and guests at a glance.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so for every request below.
+    pub async fn status(&self) -> Result<StatusReply, ClientError> {
+        self.get(path::STATUS).await
+    }
+
+    /// The guests alone.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn guests(&self) -> Result<GuestsReply, ClientError> {
+        self.get(path::GUESTS).await
+    }
+
+    /// One guest's chain from observation to action.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
+        self.get(&of_guest(path::EXPLAIN, guest)).await
+    }
+
+    /// The latest plan.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn plan(&self) -> Result<PlanReply, ClientError> {
+        self.get(path::PLAN).await
+    }
+
+    /// The plan the next tick would make.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn dry_run(&self) -> Result<PlanReply, ClientError> {
+        self.get(&format!("{}?dry_run=true", path::PLAN)).await
+    }
+
+    /// Figures in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let body = self.exchange(Method::GET, path::METRICS, Bytes::new()).await?;
+        String::from_utf8(body.to_vec()).map_err(|error| self.unreadable(error, &body))
+    }
+
+    /// Stops acting.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn pause(&self) -> Result<CommandReply, ClientError> {
+        self.post(path::PAUSE, &()).await
+    }
+
+    /// Acts again.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn resume(&self) -> Result<CommandReply, ClientError> {
+        self.post(path::RESUME, &()).await
+    }
+
+    /// Changes one guest's bounds.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_guest(
+        &self,
+        guest: &GuestId,
+        change: &SetGuest,
+    ) -> Result<CommandReply, ClientError> {
+        self.post(&of_guest(path::SET_GUEST, guest), change).await
+    }
+
+    /// Changes the policy.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_policy(&self, change: &SetPolicy) -> Result<CommandReply, ClientError> {
+        self.post(path::POLICY, change).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let body = self.exchange(Method::GET, path, Bytes::new()).await?;
+        serde_json::from_slice(&body).map_err(|error| self.unreadable(error, &body))
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        change: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let sent = serde_json::to_vec(change).map_err(|error| self.unreadable(error, &[]))?;
+        let body = self.exchange(Method::POST, path, sent.into()).await?;
+        serde_json::from_slice(&body).map_err(|error| self.unreadable(error, &body))
+    }
+
+    /// One request and its reply's body; a refusal is an error.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Bytes, ClientError> {
+        let exchange = async {
+            let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.connect(e))?;
+            let response = self.send(stream, method, path, body).await?;
+            let (status, body) = response.into_parts();
+            if status.status.is_success() {
+                Ok(body)
+            } else {
+                Err(self.refused(status.status, &body))
+            }
+        };
+        match tokio::time::timeout(self.timeout, exchange).await {
+            Ok(done) => done,
+            Err(_) => {
+                Err(ClientError::TimedOut { socket: self.socket.clone(), after: self.timeout })
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        stream: UnixStream,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let broken = |source| ClientError::Broken { socket: self.socket.clone(), source };
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Dropped with this call, and the connection with it.
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| self.unreadable(error, &[]))?;
+        let (parts, body) = sender.send_request(request).await.map_err(broken)?.into_parts();
+        match Limited::new(body, REPLY_BYTES_MAX).collect().await {
+            Ok(body) => Ok(Response::from_parts(parts, body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(ClientError::TooLarge { socket: self.socket.clone() })
+            }
+            Err(error) => match error.downcast::<hyper::Error>() {
+                Ok(source) => Err(broken(*source)),
+                Err(error) => Err(self.unreadable(error, &[])),
+            },
+        }
+    }
+
+    fn connect(&self, source: io::Error) -> ClientError {
+        let socket = self.socket.clone();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NoDaemon { socket }
+            }
+            io::ErrorKind::PermissionDenied => {
+                let remedy = remedy(&socket);
+                ClientError::PermissionDenied { socket, remedy }
+            }
+            _ => ClientError::Connect { socket, source },
+        }
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice::<ErrorReply>(body) {
+            Ok(reply) => ClientError::Refused { status: status.as_u16(), reply: Box::new(reply) },
+            Err(_) => self.unreadable(format_args!("HTTP status {status}"), body),
+        }
+    }
+
+    fn unreadable(&self, why: impl std::fmt::Display, body: &[u8]) -> ClientError {
+        let text = String::from_utf8_lossy(body);
+        let excerpt: String = text.trim().chars().take(EXCERPT_CHARS_MAX).collect();
+        let why = if excerpt.is_empty() { why.to_string() } else { format!("{why}: {excerpt:?}") };
+        ClientError::Unreadable { socket: self.socket.clone(), why }
+    }
+}
+
+/// Guest names need no escaping in a path: see [`GuestId`].
+fn of_guest(path: &str, guest: &GuestId) -> String {
+    path.replace("{id}", guest.as_str())
+}
+
+/// Who may open `socket`, as far as its file tells.
+fn remedy(socket: &Path) -> String {
+    const GROUP_WRITE: u32 = 0o020;
+    let Ok(file) = std::fs::metadata(socket) else {
+        return "its folder is closed to this user: run as the daemon's user or as root".to_owned();
+    };
+    if file.mode() & GROUP_WRITE == 0 {
+        return "it is open to the daemon's user and root alone; a `group` in the daemon's \
+                configuration opens it for reading"
+            .to_owned();
+    }
+    let group = Group::from_gid(Gid::from_raw(file.gid())).ok().flatten().map(|group| group.name);
+    match group {
+        Some(name) => format!("join the group `{name}`, or run as the daemon's user or as root"),
+        None => format!("join the group {}, or run as the daemon's user or as root", file.gid()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

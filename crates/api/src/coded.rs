@@ -1,0 +1,158 @@
+//! Reasons on the wire: a stable word for machines with a sentence for people.
+
+use ballast_model::{
+    Change, Clamped, Compliance, GuestSample, Held, LinkDown, LinkState, Note, OutcomeKind, Reason,
+    RunState, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::tick::millis;
+
+/// A stable word with its sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coded {
+    /// Stable word for machines: lower case, dashes between words.
+    pub code: String,
+    /// The same for people, with figures; its wording may change.
+    pub text: String,
+}
+
+impl Coded {
+    /// The pair of `code` and `text`.
+    pub fn new(code: &str, text: impl ToString) -> Self {
+        Coded { code: code.to_owned(), text: text.to_string() }
+    }
+
+    /// Whether a guest can be reached and what it is doing, in one.
+    pub(crate) fn state_of(sample: &GuestSample) -> Self {
+        match (&sample.link, &sample.run_state) {
+            (LinkState::Down(why), _) => Coded::from(why),
+            (LinkState::Up, Some(state)) => Coded::from(state),
+            (LinkState::Up, None) => Coded::new("unknown", "its state is not known yet"),
+        }
+    }
+}
+
+impl From<&Held> for Coded {
+    fn from(held: &Held) -> Self {
+        Coded::new(held.code(), held)
+    }
+}
+
+impl From<&Reason> for Coded {
+    fn from(reason: &Reason) -> Self {
+        Coded::new(reason.code(), reason)
+    }
+}
+
+impl From<&Clamped> for Coded {
+    fn from(clamped: &Clamped) -> Self {
+        Coded::new(clamped.code(), clamped)
+    }
+}
+
+impl From<&Note> for Coded {
+    fn from(note: &Note) -> Self {
+        Coded::new(note.code(), note)
+    }
+}
+
+impl From<&OutcomeKind> for Coded {
+    fn from(kind: &OutcomeKind) -> Self {
+        let code = match kind {
+            OutcomeKind::Accepted => "accepted",
+            OutcomeKind::Failed(_) => "failed",
+            OutcomeKind::Expired => "expired",
+            OutcomeKind::Superseded => "superseded",
+        };
+        Coded::new(code, kind)
+    }
+}
+
+impl From<&LinkDown> for Coded {
+    fn from(down: &LinkDown) -> Self {
+        let code = match down {
+            LinkDown::Connecting => "connecting",
+            LinkDown::Taken => "taken",
+            LinkDown::PermissionDenied => "permission-denied",
+            LinkDown::Refused => "refused",
+            LinkDown::TimedOut => "timed-out",
+            LinkDown::Protocol(_) => "protocol-error",
+            LinkDown::Closed(_) => "closed",
+        };
+        Coded::new(code, down)
+    }
+}
+
+impl From<&RunState> for Coded {
+    fn from(state: &RunState) -> Self {
+        let code = match state {
+            RunState::Running => "running",
+            RunState::Paused => "paused",
+            RunState::Shutdown => "shutdown",
+            RunState::Panicked => "panicked",
+            RunState::Other(_) => "other",
+        };
+        Coded::new(code, state)
+    }
+}
+
+/// What a plan does about a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeView {
+    /// `grow`, `shrink`, `cancel-shrink` or `hold`.
+    pub code: String,
+    /// The whole for people.
+    pub text: String,
+    /// By how much it grows or shrinks.
+    pub by_bytes: Option<u64>,
+    /// Why it is held, or why shrinking is called off.
+    pub why: Option<Coded>,
+}
+
+impl From<&Change> for ChangeView {
+    fn from(change: &Change) -> Self {
+        let (code, by, why) = match change {
+            Change::Grow { by } => ("grow", Some(by), None),
+            Change::Shrink { by } => ("shrink", Some(by), None),
+            Change::CancelShrink { why } => ("cancel-shrink", None, Some(why)),
+            Change::Hold(why) => ("hold", None, Some(why)),
+        };
+        ChangeView {
+            code: code.to_owned(),
+            text: change.to_string(),
+            by_bytes: by.map(|by| by.get()),
+            why: why.map(Coded::from),
+        }
+    }
+}
+
+/// Whether a guest gives what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComplianceView {
+    /// `compliant`, `releasing` or `stuck`.
+    pub code: String,
+    /// The whole for people.
+    pub text: String,
+    /// Still to be given, while it is releasing.
+    pub left_bytes: Option<u64>,
+    /// Time since it last gave any, while it is releasing or stuck.
+    pub idle_ms: Option<u64>,
+}
+
+impl ComplianceView {
+    /// The view of `compliance` at `now`, the moment the plan was decided.
+    pub fn new(compliance: &Compliance, now: Timestamp) -> Self {
+        let (code, left, idle) = match compliance {
+            Compliance::Compliant => ("compliant", None, None),
+            Compliance::Releasing { left, idle } => ("releasing", Some(left.get()), Some(*idle)),
+            Compliance::Stuck { since } => ("stuck", None, Some(now.saturating_since(*since))),
+        };
+        ComplianceView {
+            code: code.to_owned(),
+            text: compliance.to_string(),
+            left_bytes: left,
+            idle_ms: idle.map(millis),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The chain from observation to action for one guest.
+
+use std::time::SystemTime;
+
+use ballast_model::{
+    Bytes, Capabilities, Estimate, GuestId, GuestLimits, GuestStats, Measured, Outcome,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::tick::{Tick, TickView, millis, unix_millis, version};
+use crate::{BudgetView, ChangeView, Coded, ComplianceView};
+
+/// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainReply {
+    /// Version of the format.
+    pub api_version: u32,
+    /// The tick it is made from.
+    pub tick: TickView,
+    /// Whether the operator paused acting; `None` where no daemon runs.
+    pub paused: Option<bool>,
+    /// The guest.
+    pub guest: String,
+    /// What was seen of it.
+    pub inputs: InputsView,
+    /// The operator's bounds.
+    pub limits: LimitsView,
+    /// The memory divided between all guests.
+    pub budget: BudgetView,
+    /// What concerns the host as a whole.
+    pub notes: Vec<Coded>,
+    /// Its demand.
+    pub estimate: Option<EstimateView>,
+    /// What the policy wants for it.
+    pub desired: Option<DesiredView>,
+    /// How the guard changed that, in order.
+    pub clamps: Vec<Coded>,
+    /// Whether it gives what it was asked for.
+    pub compliance: Option<ComplianceView>,
+    /// The target in force.
+    pub target_bytes: Option<u64>,
+    /// What the plan does about it.
+    pub change: Option<ChangeView>,
+    /// What came of the last action.
+    pub outcome: Option<OutcomeView>,
+}
+
+impl ExplainReply {
+    /// The chain for `id`; `None` where the tick does not know it. O(log n).
+    pub fn new(tick: &Tick<'_>, id: &GuestId) -> Option<Self> {
+        let sample = tick.snapshot.guest(id)?;
+        let plan = tick.plan.guest(id);
+        let bounds = plan.and_then(|plan| plan.bounds);
+        Some(ExplainReply {
+            api_version: version(),
+            tick: tick.view(),
+            paused: tick.daemon.as_ref().map(|daemon| daemon.paused),
+            guest: id.to_string(),
+            inputs: InputsView {
+                state: Coded::state_of(sample),
+                allocation_bytes: bytes_of(sample.allocation),
+                allocation_age_ms: age_of(sample.allocation),
+                boot_bytes: sample.boot_memory.map(Bytes::get),
+                resident_bytes: bytes_of(sample.resident),
+                resident_age_ms: age_of(sample.resident),
+                stats: sample.stats.as_ref().map(StatsView::from),
+                capabilities: CapabilitiesView::from(&sample.capabilities),
+            },
+            limits: LimitsView::new(tick.limits.get(id), bounds),
+            budget: BudgetView::from(&tick.plan.budget),
+            notes: tick.plan.notes.iter().map(Coded::from).collect(),
+            estimate: plan.and_then(|plan| plan.estimate.as_ref()).map(EstimateView::from),
+            desired: plan.and_then(|plan| plan.desired.as_ref()).map(DesiredView::from),
+            clamps: plan
+                .map(|plan| plan.clamps.iter().map(Coded::from).collect())
+                .unwrap_or_default(),
+            compliance: plan
+                .map(|plan| ComplianceView::new(&plan.compliance, tick.plan.decided_at)),
+            target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
+            change: plan.map(|plan| ChangeView::from(&plan.change)),
+            outcome: tick
+                .outcomes
+                .get(id)
+                .map(|(at, outcome)| OutcomeView::new(*at, outcome, tick.now)),
+        })
+    }
+}
+
+fn bytes_of(measured: Option<Measured<Bytes>>) -> Option<u64> {
+    measured.map(|measured| measured.value.get())
+}
+
+fn age_of<T>(measured: Option<Measured<T>>) -> Option<u64> {
+    measured.map(|measured| millis(measured.age))
+}
+
+/// What was seen of a guest. Ages are as of the tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputsView {
+    /// What it is doing, or why it cannot be reached.
+    pub state: Coded,
+    /// Memory it holds.
+    pub allocation_bytes: Option<u64>,
+    /// Age of that figure.
+    pub allocation_age_ms: Option<u64>,
+    /// Memory it was booted with.
+    pub boot_bytes: Option<u64>,
+    /// Host memory its process occupies.
+    pub resident_bytes: Option<u64>,
+    /// Age of that figure.
+    pub resident_age_ms: Option<u64>,
+    /// Its own statistics.
+    pub stats: Option<StatsView>,
+    /// What can be done with it.
+    pub capabilities: CapabilitiesView,
+}
+
+/// A guest's own statistics, as it sent them. Counters count from its boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsView {
+    /// Their age.
+    pub age_ms: u64,
+    /// Memory its kernel manages.
+    pub total_bytes: Option<u64>,
+    /// Memory in no use.
+    pub free_bytes: Option<u64>,
+    /// Memory it could give back without swapping.
+    pub available_bytes: Option<u64>,
+    /// Page cache that could be dropped.
+    pub disk_caches_bytes: Option<u64>,
+    /// Memory read back from swap.
+    pub swap_in_bytes: Option<u64>,
+    /// Memory written to swap.
+    pub swap_out_bytes: Option<u64>,
+    /// Faults that waited for a disk.
+    pub major_faults: Option<u64>,
+    /// Faults that did not.
+    pub minor_faults: Option<u64>,
+}
+
+impl From<&Measured<GuestStats>> for StatsView {
+    fn from(measured: &Measured<GuestStats>) -> Self {
+        let stats = &measured.value;
+        StatsView {
+            age_ms: millis(measured.age),
+            total_bytes: stats.total.map(Bytes::get),
+            free_bytes: stats.free.map(Bytes::get),
+            available_bytes: stats.available.map(Bytes::get),
+            disk_caches_bytes: stats.disk_caches.map(Bytes::get),
+            swap_in_bytes: stats.swap_in.map(Bytes::get),
+            swap_out_bytes: stats.swap_out.map(Bytes::get),
+            major_faults: stats.major_faults,
+            minor_faults: stats.minor_faults,
+        }
+    }
+}
+
+/// What can be done with a guest; `None` is not found out yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapabilitiesView {
+    /// A balloon device is present.
+    pub balloon: Option<bool>,
+    /// It reports statistics.
+    pub statistics: Option<bool>,
+    /// The guest hands free pages back by itself.
+    pub free_page_reporting: Option<bool>,
+    /// The balloon deflates by itself when the guest runs out of memory.
+    pub deflate_on_oom: Option<bool>,
+    /// Hot-pluggable memory devices are present.
+    pub memory_devices: Option<bool>,
+    /// Ballooned pages stay on the host.
+    pub discard_inhibited: Option<bool>,
+}
+
+impl From<&Capabilities> for CapabilitiesView {
+    fn from(capabilities: &Capabilities) -> Self {
+        CapabilitiesView {
+            balloon: capabilities.balloon,
+            statistics: capabilities.statistics,
+            free_page_reporting: capabilities.free_page_reporting,
+            deflate_on_oom: capabilities.deflate_on_oom,
+            memory_devices: capabilities.memory_devices,
+            discard_inhibited: capabilities.discard_inhibited,
+        }
+    }
+}
+
+/// The operator's bounds, as set and as they come out against the guest's boot memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsView {
+    /// The floor as set; `None` is the default, an eighth of boot memory.
+    pub floor_set_bytes: Option<u64>,
+    /// The ceiling as set; `None` is the guest's boot memory.
+    pub ceiling_set_bytes: Option<u64>,
+    /// The floor in force.
+    pub floor_bytes: Option<u64>,
+    /// The ceiling in force.
+    pub ceiling_bytes: Option<u64>,
+    /// Its weight.
+    pub shares: Option<u32>,
+    /// Whether Ballast may move its memory.
+    pub managed: Option<bool>,
+}
+
+impl LimitsView {
+    fn new(limits: Option<&GuestLimits>, bounds: Option<(Bytes, Bytes)>) -> Self {
+        LimitsView {
+            floor_set_bytes: limits.and_then(|limits| limits.floor).map(Bytes::get),
+            ceiling_set_bytes: limits.and_then(|limits| limits.ceiling).map(Bytes::get),
+            floor_bytes: bounds.map(|(floor, _)| floor.get()),
+            ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
+            shares: limits.map(|limits| limits.shares),
+            managed: limits.map(|limits| limits.managed),
+        }
+    }
+}
+
+/// A guest's demand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EstimateView {
+    /// Memory it uses and could not give back without reclaim.
+    pub used_bytes: u64,
+    /// Memory it could give back without swapping.
+    pub available_bytes: u64,
+    /// Where the figures come from, for people.
+    pub provenance: String,
+}
+
+impl From<&Estimate> for EstimateView {
+    fn from(estimate: &Estimate) -> Self {
+        EstimateView {
+            used_bytes: estimate.used.get(),
+            available_bytes: estimate.available.get(),
+            provenance: estimate.provenance.to_string(),
+        }
+    }
+}
+
+/// What the policy wants for a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredView {
+    /// The allocation wanted.
+    pub target_bytes: u64,
+    /// Why.
+    pub reason: Coded,
+}
+
+impl From<&ballast_model::Desired> for DesiredView {
+    fn from(desired: &ballast_model::Desired) -> Self {
+        DesiredView { target_bytes: desired.target.get(), reason: Coded::from(&desired.reason) }
+    }
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutcomeView {
+    /// When it came in.
+    pub at_unix_ms: u64,
+    /// How long ago that was when the reply was made.
+    pub age_ms: u64,
+    /// The plan the action belonged to.
+    pub generation: u64,
+    /// The target asked for.
+    pub target_bytes: u64,
+    /// What happened: `accepted`, `failed`, `expired` or `superseded`.
+    pub kind: Coded,
+}
+
+impl OutcomeView {
+    fn new(at: SystemTime, outcome: &Outcome, now: SystemTime) -> Self {
+        OutcomeView {
+            at_unix_ms: unix_millis(at),
+            age_ms: millis(now.duration_since(at).unwrap_or_default()),
+            generation: outcome.generation.0,
+            target_bytes: outcome.target.get(),
+            kind: Coded::from(&outcome.kind),
+        }
+    }
+}

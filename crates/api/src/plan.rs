@@ -1,0 +1,110 @@
+//! A plan: what is done about every guest, and the actions in their order.
+
+use ballast_model::{Action, Bytes, GuestPlan, Plan, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::tick::{Tick, TickView, millis, version};
+use crate::{BudgetView, ChangeView, Coded, ComplianceView, DesiredView};
+
+/// Answer to `GET /v1/plan`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanReply {
+    /// Version of the format.
+    pub api_version: u32,
+    /// The tick whose snapshot the plan is made from.
+    pub tick: TickView,
+    /// Whether this is what the next tick would do: nothing of it is carried out.
+    pub dry_run: bool,
+    /// The plan's number.
+    pub generation: u64,
+    /// The policy that made it.
+    pub policy: String,
+    /// The memory it divides.
+    pub budget: BudgetView,
+    /// What concerns the host as a whole.
+    pub notes: Vec<Coded>,
+    /// The guests, sorted by name.
+    pub guests: Vec<PlanGuestView>,
+    /// What is to be done, releases first.
+    pub actions: Vec<ActionView>,
+}
+
+impl PlanReply {
+    /// The plan the daemon decided on in `tick`.
+    pub fn latest(tick: &Tick<'_>) -> Self {
+        PlanReply::new(tick, tick.plan, false)
+    }
+
+    /// The plan the next tick would make from what `tick` saw.
+    pub fn dry_run(tick: &Tick<'_>, plan: &Plan) -> Self {
+        PlanReply::new(tick, plan, true)
+    }
+
+    fn new(tick: &Tick<'_>, plan: &Plan, dry_run: bool) -> Self {
+        PlanReply {
+            api_version: version(),
+            tick: tick.view(),
+            dry_run,
+            generation: plan.generation.0,
+            policy: plan.policy.to_string(),
+            budget: BudgetView::from(&plan.budget),
+            notes: plan.notes.iter().map(Coded::from).collect(),
+            guests: plan.guests.iter().map(|g| PlanGuestView::new(g, plan.decided_at)).collect(),
+            actions: plan.actions.iter().map(|a| ActionView::new(a, plan.decided_at)).collect(),
+        }
+    }
+}
+
+/// One guest's part of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanGuestView {
+    /// Its name.
+    pub guest: String,
+    /// What it held when it was seen.
+    pub allocation_bytes: Option<u64>,
+    /// What the policy wants for it.
+    pub desired: Option<DesiredView>,
+    /// How the guard changed that, in order.
+    pub clamps: Vec<Coded>,
+    /// Whether it gives what it was asked for.
+    pub compliance: ComplianceView,
+    /// The target in force once the plan is carried out.
+    pub target_bytes: Option<u64>,
+    /// What the plan does about it.
+    pub change: ChangeView,
+}
+
+impl PlanGuestView {
+    fn new(guest: &GuestPlan, decided_at: Timestamp) -> Self {
+        PlanGuestView {
+            guest: guest.id.to_string(),
+            allocation_bytes: guest.allocation.map(Bytes::get),
+            desired: guest.desired.as_ref().map(DesiredView::from),
+            clamps: guest.clamps.iter().map(Coded::from).collect(),
+            compliance: ComplianceView::new(&guest.compliance, decided_at),
+            target_bytes: guest.target.map(Bytes::get),
+            change: ChangeView::from(&guest.change),
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionView {
+    /// The guest.
+    pub guest: String,
+    /// The allocation it is to have.
+    pub target_bytes: u64,
+    /// Time after the decision in which it may be begun.
+    pub deadline_ms: u64,
+}
+
+impl ActionView {
+    fn new(action: &Action, decided_at: Timestamp) -> Self {
+        ActionView {
+            guest: action.guest.to_string(),
+            target_bytes: action.target.get(),
+            deadline_ms: millis(action.deadline.saturating_since(decided_at)),
+        }
+    }
+}

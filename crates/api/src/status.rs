@@ -1,0 +1,181 @@
+//! Host and guests at a glance.
+
+use ballast_model::{Bytes, Estimate, GuestSample, Provenance};
+use serde::{Deserialize, Serialize};
+
+use crate::tick::{DaemonView, Tick, TickView, millis, version};
+use crate::{ChangeView, Coded, ComplianceView};
+
+/// Answer to `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusReply {
+    /// Version of the format.
+    pub api_version: u32,
+    /// The tick it is made from.
+    pub tick: TickView,
+    /// The daemon, where one runs.
+    pub daemon: Option<DaemonView>,
+    /// The host.
+    pub host: HostView,
+    /// The memory the plan divides.
+    pub budget: BudgetView,
+    /// What concerns the host as a whole.
+    pub notes: Vec<Coded>,
+    /// The guests, sorted by name.
+    pub guests: Vec<GuestView>,
+}
+
+impl From<&Tick<'_>> for StatusReply {
+    fn from(tick: &Tick<'_>) -> Self {
+        StatusReply {
+            api_version: version(),
+            tick: tick.view(),
+            daemon: tick.daemon.clone(),
+            host: HostView::from(&tick.snapshot.host),
+            budget: BudgetView::from(&tick.plan.budget),
+            notes: tick.plan.notes.iter().map(Coded::from).collect(),
+            guests: guests(tick),
+        }
+    }
+}
+
+/// Answer to `GET /v1/guests`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestsReply {
+    /// Version of the format.
+    pub api_version: u32,
+    /// The tick it is made from.
+    pub tick: TickView,
+    /// The guests, sorted by name.
+    pub guests: Vec<GuestView>,
+}
+
+impl From<&Tick<'_>> for GuestsReply {
+    fn from(tick: &Tick<'_>) -> Self {
+        GuestsReply { api_version: version(), tick: tick.view(), guests: guests(tick) }
+    }
+}
+
+fn guests(tick: &Tick<'_>) -> Vec<GuestView> {
+    tick.snapshot.guests().iter().map(|sample| GuestView::new(tick, sample)).collect()
+}
+
+/// The host's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostView {
+    /// Memory the host kernel manages.
+    pub memory_total_bytes: Option<u64>,
+    /// Memory it could hand out without swapping.
+    pub memory_available_bytes: Option<u64>,
+    /// Swap configured.
+    pub swap_total_bytes: Option<u64>,
+    /// Swap not in use.
+    pub swap_free_bytes: Option<u64>,
+    /// Share of the last 10 s in which some task waited for memory, in hundredths of a percent.
+    pub pressure_some_basis_points: Option<u32>,
+    /// Share of the last 10 s in which all tasks waited for memory, in hundredths of a percent.
+    pub pressure_full_basis_points: Option<u32>,
+}
+
+impl From<&ballast_model::HostSample> for HostView {
+    fn from(host: &ballast_model::HostSample) -> Self {
+        HostView {
+            memory_total_bytes: host.memory_total.map(Bytes::get),
+            memory_available_bytes: host.memory_available.map(Bytes::get),
+            swap_total_bytes: host.swap_total.map(Bytes::get),
+            swap_free_bytes: host.swap_free.map(Bytes::get),
+            pressure_some_basis_points: host.pressure.map(|p| p.some_basis_points),
+            pressure_full_basis_points: host.pressure.map(|p| p.full_basis_points),
+        }
+    }
+}
+
+/// The memory a plan divides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetView {
+    /// What all guests together may be allocated.
+    pub distributable_bytes: u64,
+    /// What guests hold or have been promised.
+    pub committed_bytes: u64,
+    /// What could be granted without anybody releasing anything.
+    pub grantable_bytes: u64,
+}
+
+impl From<&ballast_model::Budget> for BudgetView {
+    fn from(budget: &ballast_model::Budget) -> Self {
+        BudgetView {
+            distributable_bytes: budget.distributable.get(),
+            committed_bytes: budget.committed.get(),
+            grantable_bytes: budget.grantable.get(),
+        }
+    }
+}
+
+/// One guest at a glance. Ages are as of the tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestView {
+    /// Its name.
+    pub guest: String,
+    /// What it is doing, or why it cannot be reached.
+    pub state: Coded,
+    /// Memory it holds.
+    pub allocation_bytes: Option<u64>,
+    /// The target in force.
+    pub target_bytes: Option<u64>,
+    /// Memory it uses.
+    pub used_bytes: Option<u64>,
+    /// Memory it could give back without swapping.
+    pub available_bytes: Option<u64>,
+    /// Host memory its process occupies.
+    pub resident_bytes: Option<u64>,
+    /// Memory it was booted with.
+    pub boot_bytes: Option<u64>,
+    /// Its guaranteed minimum.
+    pub floor_bytes: Option<u64>,
+    /// Its largest allocation.
+    pub ceiling_bytes: Option<u64>,
+    /// Its weight.
+    pub shares: Option<u32>,
+    /// Whether Ballast may move its memory.
+    pub managed: Option<bool>,
+    /// Age of its statistics.
+    pub stats_age_ms: Option<u64>,
+    /// Whether it gives what it was asked for.
+    pub compliance: Option<ComplianceView>,
+    /// What the plan does about it.
+    pub change: Option<ChangeView>,
+}
+
+impl GuestView {
+    fn new(tick: &Tick<'_>, sample: &GuestSample) -> Self {
+        let plan = tick.plan.guest(&sample.id);
+        let limits = tick.limits.get(&sample.id);
+        let estimate = plan.and_then(|plan| plan.estimate.as_ref());
+        let bounds = plan.and_then(|plan| plan.bounds);
+        GuestView {
+            guest: sample.id.to_string(),
+            state: Coded::state_of(sample),
+            allocation_bytes: sample.allocation.map(|measured| measured.value.get()),
+            target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
+            used_bytes: estimate.map(|estimate| estimate.used.get()),
+            available_bytes: estimate.map(|estimate| estimate.available.get()),
+            resident_bytes: sample.resident.map(|measured| measured.value.get()),
+            boot_bytes: sample.boot_memory.map(Bytes::get),
+            floor_bytes: bounds.map(|(floor, _)| floor.get()),
+            ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
+            shares: limits.map(|limits| limits.shares),
+            managed: limits.map(|limits| limits.managed),
+            stats_age_ms: stats_age_ms(sample, estimate),
+            compliance: plan
+                .map(|plan| ComplianceView::new(&plan.compliance, tick.plan.decided_at)),
+            change: plan.map(|plan| ChangeView::from(&plan.change)),
+        }
+    }
+}
+
+fn stats_age_ms(sample: &GuestSample, estimate: Option<&Estimate>) -> Option<u64> {
+    let of_estimate = estimate.map(|estimate| match estimate.provenance {
+        Provenance::BalloonStatistics { age } => age,
+    });
+    sample.stats.map(|stats| stats.age).or(of_estimate).map(millis)
+}

@@ -1,0 +1,111 @@
+//! The connections: who is let in, how many at once, and for how long.
+//!
+//! Idea: a connection is taken, its peer identified, and one of a bounded number of places given to
+//! it; readers have places of their own, so that they can never keep the owner out. Every
+//! connection has an end: a reader that does not read loses it.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Extension;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::access::{Access, AccessPolicy, Peer};
+use super::socket::Socket;
+
+/// Connections of the daemon's user and root at once.
+const WRITERS_MAX: usize = 32;
+/// Connections of everybody else at once.
+const READERS_MAX: usize = 32;
+/// Time in which a request's head must have come.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time after which a connection is closed whatever it does: a client that polls makes a new one.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
+/// Bytes of a request's head and of what is buffered of its body.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Pause when the process has no file descriptors left.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+/// Time open connections have left to finish at the end.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Serves `router` on `socket` until `shutdown` is done. `identify` names a connection's peer.
+pub(super) async fn serve(
+    socket: &Socket,
+    policy: AccessPolicy,
+    identify: impl Fn(&UnixStream) -> io::Result<Peer>,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let listener = socket.listener()?;
+    let writers = Arc::new(Semaphore::new(WRITERS_MAX));
+    let readers = Arc::new(Semaphore::new(READERS_MAX));
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        let stream = tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => continue,
+            taken = listener.accept() => match taken {
+                Ok((stream, _)) => stream,
+                Err(error) if passes(&error) => {
+                    tracing::warn!("the API cannot take a connection: {error}");
+                    tokio::time::sleep(EXHAUSTED_PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let peer = match identify(&stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                tracing::warn!("the API cannot tell who connects: {error}");
+                continue;
+            }
+        };
+        let access = policy.access(&peer);
+        let places = if access == Access::Write { &writers } else { &readers };
+        // Dropping the stream tells the client; waiting would let readers keep the owner out.
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!("the API refuses user {}: too many connections", peer.uid);
+            continue;
+        };
+        let router = router.clone().layer(Extension(access));
+        connections.spawn(async move {
+            converse(stream, router).await;
+            drop(place);
+        });
+    }
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // Whoever is not done by then is cut off when the set is dropped.
+    let _ = tokio::time::timeout(DRAIN_TIME_MAX, drained).await;
+    Ok(())
+}
+
+/// Serves one connection to its end. What goes wrong is the client's business alone.
+async fn converse(stream: UnixStream, router: Router) {
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_TIME_MAX, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!("a connection to the API ended: {error}"),
+        Err(_) => tracing::debug!("a connection to the API was open for too long"),
+    }
+}
+
+/// Whether taking connections may work again later.
+fn passes(error: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|code| exhausted.contains(&code))
+        || matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+}

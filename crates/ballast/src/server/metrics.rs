@@ -1,0 +1,224 @@
+//! The latest view in the OpenMetrics text format.
+//!
+//! Idea: every scrape encodes one view afresh; nothing is accumulated here. What is not known has
+//! no sample. Units are in the names, a guest's name is the label `guest`.
+//! Cost: linear in the guests.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
+
+use ballast_model::{Bytes, Change, Compliance, GuestPlan, GuestSample, Held};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::daemon::view::View;
+
+/// The format's media type.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Whole = Gauge<u64, AtomicU64>;
+type Real = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Guest {
+    guest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GuestReason {
+    guest: String,
+    reason: String,
+}
+
+/// `view` as it is to be scraped at `now`.
+///
+/// # Errors
+/// None in practice: writing to memory does not fail.
+pub(super) fn encode(view: &View, now: SystemTime) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("ballast");
+    daemon(&mut registry, view, now);
+    host(&mut registry, view);
+    guest_sizes(&mut registry, view);
+    guest_counters(&mut registry, view);
+    guest_states(&mut registry, view);
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
+    let info = Info::new(vec![
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("policy", view.policy.to_string()),
+    ]);
+    registry.register("daemon", "Version of the daemon and policy in force", info);
+    let seconds = |registry: &mut Registry, name: &str, help: &str, value: f64| {
+        let gauge = Real::default();
+        gauge.set(value);
+        registry.register_with_unit(name, help, Unit::Seconds, gauge);
+    };
+    let age = now.duration_since(view.seen_at).unwrap_or_default();
+    let started = view.started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    seconds(registry, "start_time", "When the daemon started, since 1970", started.as_secs_f64());
+    seconds(registry, "tick_interval", "Time between ticks", view.tick.as_secs_f64());
+    seconds(registry, "last_tick_age", "Time since the last tick", age.as_secs_f64());
+    let cost = view.decision_cost.as_secs_f64();
+    seconds(registry, "decision", "Time the last decision took", cost);
+    let count = |registry: &mut Registry, name: &str, help: &str, value: u64| {
+        let counter: Counter = Counter::default();
+        counter.inc_by(value);
+        registry.register(name, help, counter);
+    };
+    count(registry, "ticks", "Ticks since the daemon started", view.ticks);
+    let help = "Plans the checker refused since the daemon started";
+    count(registry, "plans_refused", help, view.plans_refused);
+    whole(registry, "paused", "Whether the operator paused acting", Some(view.paused.into()));
+    let failing = Some(view.journal_error.is_some().into());
+    whole(registry, "journal_failing", "Whether the journal does not record", failing);
+    let refused = Some(view.reload_error.is_some().into());
+    whole(registry, "reload_failed", "Whether the last reload was refused", refused);
+    let guests = u64::try_from(view.snapshot.guests().len()).ok();
+    whole(registry, "guests", "Guests known", guests);
+}
+
+fn host(registry: &mut Registry, view: &View) {
+    let host = &view.snapshot.host;
+    let budget = &view.plan.budget;
+    for (name, help, value) in [
+        ("host_memory_total", "Memory the host kernel manages", host.memory_total),
+        ("host_memory_available", "Memory the host can give without swap", host.memory_available),
+        ("host_swap_total", "Swap configured on the host", host.swap_total),
+        ("host_swap_free", "Swap not in use on the host", host.swap_free),
+        ("budget", "Memory all guests together may be allocated", Some(budget.distributable)),
+        ("committed", "Memory guests hold or were promised", Some(budget.committed)),
+        ("grantable", "Memory that can be granted at once", Some(budget.grantable)),
+    ] {
+        if let Some(value) = value {
+            let gauge = Whole::default();
+            gauge.set(value.get());
+            registry.register_with_unit(name, help, Unit::Bytes, gauge);
+        }
+    }
+    let Some(pressure) = host.pressure else { return };
+    for (name, help, basis_points) in [
+        ("host_pressure_some", "Time some task waited for memory", pressure.some_basis_points),
+        ("host_pressure_full", "Time all tasks waited for memory", pressure.full_basis_points),
+    ] {
+        let gauge = Real::default();
+        gauge.set(f64::from(basis_points) / 10_000.0);
+        registry.register_with_unit(name, help, Unit::Ratios, gauge);
+    }
+}
+
+fn whole(registry: &mut Registry, name: &str, help: &str, value: Option<u64>) {
+    if let Some(value) = value {
+        let gauge = Whole::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    }
+}
+
+/// A guest with its part of the plan.
+type Row<'a> = (&'a GuestSample, Option<&'a GuestPlan>);
+
+fn rows(view: &View) -> impl Iterator<Item = Row<'_>> {
+    view.snapshot.guests().iter().map(|sample| (sample, view.plan.guest(&sample.id)))
+}
+
+fn label(sample: &GuestSample) -> Guest {
+    Guest { guest: sample.id.to_string() }
+}
+
+fn guest_sizes(registry: &mut Registry, view: &View) {
+    type Size = fn(Row<'_>) -> Option<Bytes>;
+    let sizes: [(&str, &str, Size); 8] = [
+        ("guest_allocation", "Memory the guest holds", |(sample, _)| {
+            sample.allocation.map(|measured| measured.value)
+        }),
+        ("guest_target", "Target in force", |(_, plan)| plan?.target),
+        ("guest_used", "Memory the guest uses", |(_, plan)| Some(plan?.estimate.as_ref()?.used)),
+        ("guest_available", "Memory the guest could give back without swapping", |(_, plan)| {
+            Some(plan?.estimate.as_ref()?.available)
+        }),
+        ("guest_resident", "Host memory the guest's process occupies", |(sample, _)| {
+            sample.resident.map(|measured| measured.value)
+        }),
+        ("guest_boot", "Memory the guest was booted with", |(sample, _)| sample.boot_memory),
+        ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.0)),
+        ("guest_ceiling", "Largest allocation", |(_, plan)| Some(plan?.bounds?.1)),
+    ];
+    for (name, help, size) in sizes {
+        let family = Family::<Guest, Whole>::default();
+        for row in rows(view) {
+            if let Some(size) = size(row) {
+                family.get_or_create(&label(row.0)).set(size.get());
+            }
+        }
+        registry.register_with_unit(name, help, Unit::Bytes, family);
+    }
+}
+
+fn guest_counters(registry: &mut Registry, view: &View) {
+    type Count = fn(&ballast_model::GuestStats) -> Option<u64>;
+    let counts: [(&str, &str, Option<Unit>, Count); 3] = [
+        ("guest_swap_in", "Memory read back from swap", Some(Unit::Bytes), |stats| {
+            stats.swap_in.map(Bytes::get)
+        }),
+        ("guest_swap_out", "Memory written to swap", Some(Unit::Bytes), |stats| {
+            stats.swap_out.map(Bytes::get)
+        }),
+        ("guest_major_faults", "Faults that waited for a disk", None, |stats| stats.major_faults),
+    ];
+    for (name, help, unit, count) in counts {
+        let family = Family::<Guest, Counter>::default();
+        for (sample, _) in rows(view) {
+            if let Some(count) = sample.stats.as_ref().and_then(|stats| count(&stats.value)) {
+                family.get_or_create(&label(sample)).inc_by(count);
+            }
+        }
+        match unit {
+            Some(unit) => registry.register_with_unit(name, help, unit, family),
+            None => registry.register(name, help, family),
+        }
+    }
+}
+
+fn guest_states(registry: &mut Registry, view: &View) {
+    let ages = Family::<Guest, Real>::default();
+    let shares = Family::<Guest, Whole>::default();
+    let stuck = Family::<Guest, Whole>::default();
+    let held = Family::<GuestReason, Whole>::default();
+    for (sample, plan) in rows(view) {
+        if let Some(stats) = &sample.stats {
+            ages.get_or_create(&label(sample)).set(stats.age.as_secs_f64());
+        }
+        if let Some(limits) = view.limits.get(&sample.id) {
+            shares.get_or_create(&label(sample)).set(limits.shares.into());
+        }
+        let Some(plan) = plan else { continue };
+        let is_stuck = matches!(plan.compliance, Compliance::Stuck { .. });
+        stuck.get_or_create(&label(sample)).set(is_stuck.into());
+        if let Some(why) = held_by(&plan.change) {
+            let reason =
+                GuestReason { guest: sample.id.to_string(), reason: why.code().to_owned() };
+            held.get_or_create(&reason).set(1);
+        }
+    }
+    let help = "Age of the guest's statistics";
+    registry.register_with_unit("guest_statistics_age", help, Unit::Seconds, ages);
+    registry.register("guest_shares", "Weight in every division of memory", shares);
+    registry.register("guest_stuck", "Whether the guest gives nothing it was asked for", stuck);
+    registry.register("guest_held", "Why the guest's memory is left alone", held);
+}
+
+fn held_by(change: &Change) -> Option<&Held> {
+    match change {
+        Change::Hold(why) | Change::CancelShrink { why } => Some(why),
+        Change::Grow { .. } | Change::Shrink { .. } => None,
+    }
+}

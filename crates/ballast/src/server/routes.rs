@@ -1,0 +1,280 @@
+//! The routes: each turns the latest view into a reply, or a request into a command.
+//!
+//! Idea: a reply is built from one immutable view, so that its parts belong together; a command
+//! goes into the main loop's bounded queue and is awaited for a bounded time.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, Query, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use ballast_api::{
+    CommandReply, DaemonView, ExplainReply, GuestsReply, PlanReply, SetGuest, SetPolicy, Source,
+    StatusReply, Tick, path,
+};
+use ballast_model::{Bytes, GuestId, PolicyName};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, oneshot};
+
+use super::access::Access;
+use super::metrics;
+use super::reply::Refusal;
+use crate::daemon::view::{COMMANDS_MAX, Command, Done, GuestChange, Handle, View};
+
+/// Largest request body: a change of bounds is far below a KiB.
+const BODY_BYTES_MAX: usize = 16 << 10;
+/// Time in which a request's body must have come.
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time the main loop has to answer a command: many ticks' worth of deciding.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
+/// Characters of an unknown name that are repeated in an error.
+const NAME_CHARS_MAX: usize = 100;
+
+/// Every route of the API. Expects the connection's [`Access`] as an extension.
+pub(super) fn router(handle: Handle) -> Router {
+    Router::new()
+        .route(path::STATUS, get(status))
+        .route(path::GUESTS, get(guests))
+        .route(path::EXPLAIN, get(explain))
+        .route(path::PLAN, get(plan))
+        .route(path::METRICS, get(metrics))
+        .route(path::PAUSE, post(pause))
+        .route(path::RESUME, post(resume))
+        .route(path::SET_GUEST, post(set_guest))
+        .route(path::POLICY, post(set_policy))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(check_access))
+        .with_state(handle)
+}
+
+/// Whatever only looks needs read access, everything else write access.
+async fn check_access(
+    Extension(access): Extension<Access>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (needed, text) = if looks {
+        (
+            Access::Read,
+            "this needs to be the daemon's user, root, or a member of the group that may read \
+             (`group` in the daemon's configuration)",
+        )
+    } else {
+        (Access::Write, "changing anything needs to be the daemon's user or root")
+    };
+    if access < needed {
+        return Refusal::new(StatusCode::FORBIDDEN, "forbidden", text).into_response();
+    }
+    next.run(request).await
+}
+
+async fn status(State(handle): State<Handle>) -> Result<Json<StatusReply>, Refusal> {
+    let view = latest(&handle)?;
+    Ok(Json(StatusReply::from(&tick(&view))))
+}
+
+async fn guests(State(handle): State<Handle>) -> Result<Json<GuestsReply>, Refusal> {
+    let view = latest(&handle)?;
+    Ok(Json(GuestsReply::from(&tick(&view))))
+}
+
+async fn explain(
+    State(handle): State<Handle>,
+    Path(name): Path<String>,
+) -> Result<Json<ExplainReply>, Refusal> {
+    let view = latest(&handle)?;
+    let id = known_guest(&view, &name)?;
+    ExplainReply::new(&tick(&view), &id).map(Json).ok_or_else(|| unknown_guest(&view, &name))
+}
+
+/// What `GET /v1/plan` can be asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanQuery {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+async fn plan(State(handle): State<Handle>, request: Request) -> Result<Json<PlanReply>, Refusal> {
+    let Query(query) = Query::<PlanQuery>::try_from_uri(request.uri()).map_err(|error| {
+        let text = format!("{error}: expected nothing, or dry_run=true");
+        Refusal::new(StatusCode::BAD_REQUEST, "bad-query", text)
+    })?;
+    let view = latest(&handle)?;
+    if !query.dry_run {
+        return Ok(Json(PlanReply::latest(&tick(&view))));
+    }
+    let done = command(&handle, Command::DryRun).await?;
+    let plan = done.plan.ok_or_else(|| {
+        Refusal::new(StatusCode::CONFLICT, "no-plan", format!("there is no plan: {}", done.message))
+    })?;
+    Ok(Json(PlanReply::dry_run(&tick(&view), &plan)))
+}
+
+async fn metrics(State(handle): State<Handle>) -> Result<Response, Refusal> {
+    let view = latest(&handle)?;
+    let text = metrics::encode(&view, SystemTime::now())
+        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error))?;
+    let format = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    Ok(([(header::CONTENT_TYPE, format)], text).into_response())
+}
+
+async fn pause(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
+    told(command(&handle, Command::Pause).await)
+}
+
+async fn resume(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
+    told(command(&handle, Command::Resume).await)
+}
+
+async fn set_guest(
+    State(handle): State<Handle>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<CommandReply>, Refusal> {
+    let change: SetGuest = read_json(body).await?;
+    if change.is_empty() {
+        let text = "nothing to change: give floor_bytes, ceiling_bytes, shares or managed";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
+    }
+    let id = known_guest(&*latest(&handle)?, &name)?;
+    let change = GuestChange {
+        floor: change.floor_bytes.map(Bytes::new),
+        ceiling: change.ceiling_bytes.map(Bytes::new),
+        shares: change.shares,
+        managed: change.managed,
+    };
+    told(command(&handle, Command::SetGuest(id, change)).await)
+}
+
+async fn set_policy(
+    State(handle): State<Handle>,
+    body: Body,
+) -> Result<Json<CommandReply>, Refusal> {
+    let SetPolicy { policy } = read_json(body).await?;
+    let name: PolicyName = policy.parse().map_err(|error| {
+        Refusal::new(StatusCode::BAD_REQUEST, "unknown-policy", error)
+            .nearest(&policy, PolicyName::ALL.map(PolicyName::as_str))
+    })?;
+    told(command(&handle, Command::SetPolicy(name)).await)
+}
+
+async fn unknown_path(request: Request) -> Refusal {
+    let asked: String = request.uri().path().chars().take(NAME_CHARS_MAX).collect();
+    Refusal::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is no `{asked}`"))
+        .nearest(&asked, path::ALL)
+}
+
+async fn wrong_method(request: Request) -> Refusal {
+    let other = if request.method() == Method::GET { Method::POST } else { Method::GET };
+    let asked: String = request.uri().path().chars().take(NAME_CHARS_MAX).collect();
+    let text = format!("`{asked}` does not take {}: use {other}", request.method());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", text)
+}
+
+fn latest(handle: &Handle) -> Result<Arc<View>, Refusal> {
+    handle.view.borrow().clone().ok_or_else(|| {
+        let text = "the daemon has not finished its first tick";
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", text)
+    })
+}
+
+fn tick(view: &View) -> Tick<'_> {
+    Tick {
+        source: Source::Daemon,
+        now: SystemTime::now(),
+        seen_at: view.seen_at,
+        snapshot: &view.snapshot,
+        plan: &view.plan,
+        limits: &view.limits,
+        outcomes: &view.outcomes,
+        daemon: Some(DaemonView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at_unix_ms: DaemonView::unix_millis(view.started_at),
+            policy: view.policy.to_string(),
+            paused: view.paused,
+            tick_ms: view.tick.as_millis().try_into().unwrap_or(u64::MAX),
+            decision_us: view.decision_cost.as_micros().try_into().unwrap_or(u64::MAX),
+            ticks: view.ticks,
+            plans_refused: view.plans_refused,
+            reload_error: view.reload_error.clone(),
+            journal_error: view.journal_error.clone(),
+        }),
+    }
+}
+
+fn known_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
+    let id = name.parse::<GuestId>().map_err(|error| {
+        Refusal::new(StatusCode::NOT_FOUND, "unknown-guest", error).nearest(name, guest_names(view))
+    })?;
+    if view.snapshot.guest(&id).is_some() { Ok(id) } else { Err(unknown_guest(view, name)) }
+}
+
+fn unknown_guest(view: &View, name: &str) -> Refusal {
+    let text = match view.snapshot.guests().len() {
+        0 => format!("there is no guest `{name}`: no guest was found at all"),
+        _ => format!("there is no guest `{name}`"),
+    };
+    Refusal::new(StatusCode::NOT_FOUND, "unknown-guest", text).nearest(name, guest_names(view))
+}
+
+fn guest_names(view: &View) -> impl Iterator<Item = &str> {
+    view.snapshot.guests().iter().map(|guest| guest.id.as_str())
+}
+
+/// Hands `command` to the main loop and waits for its answer.
+async fn command(handle: &Handle, command: Command) -> Result<Done, Refusal> {
+    let unavailable =
+        |code, text: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, text);
+    let ending = || unavailable("ending", "the daemon is ending".to_owned());
+    let (way_back, answer) = oneshot::channel();
+    handle.commands.try_send((command, way_back)).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => unavailable(
+            "busy",
+            format!("{COMMANDS_MAX} commands wait for the daemon already: try again"),
+        ),
+        mpsc::error::TrySendError::Closed(_) => ending(),
+    })?;
+    match tokio::time::timeout(COMMAND_TIME_MAX, answer).await {
+        Ok(Ok(Ok(done))) => Ok(done),
+        Ok(Ok(Err(text))) => Err(Refusal::new(StatusCode::CONFLICT, "refused", text)),
+        Ok(Err(_)) => Err(ending()),
+        Err(_) => {
+            let seconds = COMMAND_TIME_MAX.as_secs();
+            let text = format!(
+                "the daemon's main loop did not answer within {seconds}s: it may still do what was \
+                 asked"
+            );
+            Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "no-answer", text))
+        }
+    }
+}
+
+fn told(done: Result<Done, Refusal>) -> Result<Json<CommandReply>, Refusal> {
+    done.map(|done| Json(CommandReply::new(done.message)))
+}
+
+async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
+    let too_slow = || {
+        let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow-body", text)
+    };
+    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+    let bytes = tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| too_slow())?;
+    let bytes = bytes.map_err(|_| {
+        let text = format!("the request's body is cut off or larger than {BODY_BYTES_MAX} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", text)
+    })?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let text = format!("the request's body is not what is expected here: {error}");
+        Refusal::new(StatusCode::BAD_REQUEST, "bad-body", text)
+    })
+}
