@@ -1,1 +1,34 @@
-//! placeholder
+//! The safety envelope: what a policy wants, made safe.
+//!
+//! The same for every policy. In the order in which the controller uses it:
+//!
+//! | file | answers |
+//! |---|---|
+//! | `standing` | may this guest be moved at all, and on what figures? |
+//! | `ledger` | what was asked of each guest, and does it comply? |
+//! | `budget` | how much may be handed out, and how much of it at once? |
+//! | `goal` | the policy's wish within floor, ceiling, step limits and dead band |
+//! | `ration` | the plan: releases at once, grants only from what is really free |
+//! | `check` | does a finished plan keep every promise? Written apart from all of the above |
+//!
+//! Promises: never below a floor, never shrunk on stale or implausible statistics, memory granted
+//! only after it was released, never into the host's reserve; a guest that gives nothing is set
+//! aside and moves nobody else.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+
+mod budget;
+mod goal;
+mod ledger;
+mod ration;
+mod settings;
+mod standing;
+
+pub use budget::{budget_for, immovable};
+pub use goal::{Goal, goal_for};
+pub use ledger::Ledger;
+pub use ration::{Draft, Rationing, ration};
+pub use settings::GuardSettings;
+pub use standing::{Standing, verdict};

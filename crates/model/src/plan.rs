@@ -224,6 +224,11 @@ pub enum Note {
     },
     /// The host's own figures could not be read; nothing is granted.
     HostUnknown,
+    /// Guests were found of which it is not known yet what they hold; the budget leaves them out.
+    Uncounted {
+        /// How many.
+        guests: usize,
+    },
     /// The checker refused the plan; no action is carried out.
     Refused {
         /// What it found.
@@ -238,6 +243,7 @@ impl Note {
             Note::Infeasible { .. } => "infeasible",
             Note::BudgetReduced { .. } => "budget-reduced",
             Note::HostUnknown => "host-unknown",
+            Note::Uncounted { .. } => "uncounted",
             Note::Refused { .. } => "refused",
         }
     }
@@ -259,6 +265,10 @@ impl fmt::Display for Note {
             Note::HostUnknown => {
                 f.write_str("the host's memory could not be read: nothing is granted")
             }
+            Note::Uncounted { guests } => write!(
+                f,
+                "{guests} guests are not counted in the budget: what they hold is not known yet"
+            ),
             Note::Refused { violation } => write!(f, "plan refused by the checker: {violation}"),
         }
     }

@@ -1,0 +1,377 @@
+//! The state machine described in the crate's header.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ballast_estimate::{Estimator, NoEstimate};
+use ballast_guard::check::{self, Rules};
+use ballast_guard::{
+    Goal, Ledger, Rationing, Standing, budget_for, goal_for, immovable, ration, verdict,
+};
+use ballast_model::{
+    Action, Budget, Bytes, Change, Generation, GuestId, GuestLimits, GuestSample, Held, Note,
+    Outcome, OutcomeKind, Plan, PolicyName, Snapshot, Timestamp,
+};
+use ballast_policy::{Contender, Policy, Problem, build};
+
+use crate::Settings;
+
+/// What the controller is told between samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An action was carried out, or not.
+    Outcome(Outcome),
+    /// The operator wants no actions for now.
+    Pause,
+    /// The operator wants actions again.
+    Resume,
+    /// New limits for one guest.
+    SetLimits(GuestId, GuestLimits),
+    /// Another policy.
+    SetPolicy(PolicyName),
+    /// A new configuration; targets in force and compliance are kept.
+    Reconfigure(Box<Settings>),
+}
+
+/// Decides; does nothing else.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    settings: Settings,
+    policy: Box<dyn Policy>,
+    estimator: Estimator,
+    ledger: Ledger,
+    /// The last decision: goals of the guests it covered, sorted by name.
+    goals: Vec<(GuestId, Goal)>,
+    shortfall: Bytes,
+    /// `None`: decide at the next sample.
+    next_decision: Option<Timestamp>,
+    next_sample: Timestamp,
+    latest: Timestamp,
+    generation: Generation,
+    paused: bool,
+    actions: VecDeque<Action>,
+    plans_refused: u64,
+}
+
+impl Controller {
+    /// A controller that wants its first sample at `now`.
+    pub fn new(settings: Settings, now: Timestamp) -> Self {
+        Controller {
+            policy: build(settings.policy, settings.policy_settings),
+            settings,
+            estimator: Estimator::default(),
+            ledger: Ledger::default(),
+            goals: Vec::new(),
+            shortfall: Bytes::ZERO,
+            next_decision: None,
+            next_sample: now,
+            latest: now,
+            generation: Generation(0),
+            paused: false,
+            actions: VecDeque::new(),
+            plans_refused: 0,
+        }
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether the operator has paused acting.
+    pub fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Plans the checker refused so far.
+    pub fn plans_refused(&self) -> u64 {
+        self.plans_refused
+    }
+
+    /// When the next sample is due.
+    pub fn poll_timeout(&self) -> Timestamp {
+        self.next_sample
+    }
+
+    /// The next action to carry out. Actions not fetched before the next sample are dropped: that
+    /// sample's plan takes their place.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// No sample could be had by `now`: drops actions whose deadline has passed and asks for the
+    /// next sample a tick later.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let (kept, late): (VecDeque<Action>, VecDeque<Action>) =
+            self.actions.drain(..).partition(|action| action.deadline > now);
+        self.actions = kept;
+        for action in late {
+            self.ledger.failed(&action.guest);
+        }
+        if now >= self.next_sample {
+            self.next_sample = now + self.settings.tick;
+        }
+    }
+
+    /// Takes in what happened between samples. What changes the decision is decided anew at the
+    /// next sample.
+    pub fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Outcome(outcome) => match outcome.kind {
+                OutcomeKind::Accepted => {}
+                OutcomeKind::Failed(_) | OutcomeKind::Expired | OutcomeKind::Superseded => {
+                    self.ledger.failed(&outcome.guest);
+                }
+            },
+            Event::Pause => {
+                self.paused = true;
+                self.drop_actions();
+            }
+            Event::Resume => self.paused = false,
+            Event::SetLimits(id, limits) => {
+                self.settings.limits.insert(id, limits);
+                self.next_decision = None;
+            }
+            Event::SetPolicy(name) => {
+                self.settings.policy = name;
+                self.policy = build(name, self.settings.policy_settings);
+                self.next_decision = None;
+            }
+            Event::Reconfigure(settings) => {
+                self.policy = build(settings.policy, settings.policy_settings);
+                self.settings = *settings;
+                self.next_decision = None;
+            }
+        }
+    }
+
+    /// What [`Controller::handle_sample`] would return, without any effect: a decision is made
+    /// whether or not one is due, and a pause is disregarded.
+    pub fn dry_run(&self, snapshot: &Snapshot) -> Arc<Plan> {
+        let mut copy = self.clone();
+        copy.next_decision = None;
+        copy.paused = false;
+        copy.handle_sample(snapshot)
+    }
+
+    /// Decides on what was seen. The plan's actions can then be fetched with
+    /// [`Controller::poll_action`].
+    pub fn handle_sample(&mut self, snapshot: &Snapshot) -> Arc<Plan> {
+        self.drop_actions();
+        self.generation = Generation(self.generation.0 + 1);
+        let now = snapshot.taken_at;
+        if now < self.latest {
+            return Arc::new(self.plan_for_a_clock_that_went_backwards(snapshot));
+        }
+        self.latest = now;
+        self.next_sample = now + self.settings.tick;
+
+        let standings = self.standings(snapshot);
+        let (budget, mut notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
+        if self.is_due(now, &standings, budget) {
+            self.decide(now, &standings, budget);
+        }
+        let seen = |s: &&Standing| s.committed > Bytes::ZERO;
+        let uncounted = standings.len() - standings.iter().filter(seen).count();
+        if uncounted > 0 {
+            notes.push(Note::Uncounted { guests: uncounted });
+        }
+        if self.shortfall > Bytes::ZERO {
+            notes.push(Note::Infeasible { shortfall: self.shortfall });
+        }
+        let plan = self.plan(now, &standings, budget, notes);
+        let plan = self.checked(plan, snapshot);
+        for action in &plan.actions {
+            self.ledger.sent(&action.guest, action.target);
+        }
+        self.actions.extend(plan.actions.iter().cloned());
+        Arc::new(plan)
+    }
+
+    /// Forgets actions nobody fetched; their guests never heard of them.
+    fn drop_actions(&mut self) {
+        for action in std::mem::take(&mut self.actions) {
+            self.ledger.failed(&action.guest);
+        }
+    }
+
+    /// Estimates and verdicts.
+    fn standings(&mut self, snapshot: &Snapshot) -> Vec<Standing> {
+        let guard = &self.settings.guard;
+        let verdicts: Vec<Result<(), Held>> = snapshot
+            .guests()
+            .iter()
+            .map(|guest| verdict(guest, self.settings.limits_of(&guest.id), guard.stale_after))
+            .collect();
+        let usable: Vec<bool> = verdicts.iter().map(Result::is_ok).collect();
+        self.ledger.observe(snapshot, &usable, guard);
+        self.estimator.observe(snapshot);
+        let now = snapshot.taken_at;
+        snapshot
+            .guests()
+            .iter()
+            .zip(verdicts)
+            .map(|(guest, verdict)| {
+                let verdict = verdict
+                    .and_then(|()| self.ledger.stuck(&guest.id).map_or(Ok(()), Err))
+                    .and_then(|()| self.estimator.estimate(guest, now).map_err(held_without));
+                self.standing(guest, verdict)
+            })
+            .collect()
+    }
+
+    fn standing(
+        &self,
+        guest: &GuestSample,
+        verdict: Result<ballast_model::Estimate, Held>,
+    ) -> Standing {
+        let limits = self.settings.limits_of(&guest.id);
+        let allocation = guest.allocation.map(|measured| measured.value);
+        let in_force = self.ledger.target(&guest.id);
+        let held = allocation.or_else(|| self.ledger.last_seen(&guest.id));
+        let committed = held.max(in_force).or(guest.boot_memory).unwrap_or(Bytes::ZERO);
+        Standing {
+            id: guest.id.clone(),
+            allocation,
+            bounds: guest
+                .boot_memory
+                .map(|boot| (limits.floor_for(boot), limits.ceiling_for(boot))),
+            shares: limits.shares,
+            committed,
+            reference: in_force.or(allocation),
+            occupied: guest.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
+            verdict,
+        }
+    }
+
+    /// Whether to ask the policy: its interval is over, the guests that can be moved are not those
+    /// of the last decision, or the host has less than was given away.
+    fn is_due(&self, now: Timestamp, standings: &[Standing], budget: Budget) -> bool {
+        let movable = standings.iter().filter(|s| s.verdict.is_ok()).map(|s| &s.id);
+        self.next_decision.is_none_or(|at| now >= at)
+            || budget.committed > budget.distributable
+            || !movable.eq(self.goals.iter().map(|(id, _)| id))
+    }
+
+    fn decide(&mut self, now: Timestamp, standings: &[Standing], budget: Budget) {
+        let pacing = self.policy.pacing();
+        self.next_decision = Some(now + self.settings.interval.unwrap_or(pacing.interval));
+        let dead_band = self.settings.guard.dead_band.unwrap_or(pacing.dead_band);
+        let movable: Vec<&Standing> = standings.iter().filter(|s| s.verdict.is_ok()).collect();
+        let contenders = movable
+            .iter()
+            .filter_map(|standing| {
+                let (floor, ceiling) = standing.bounds?;
+                let used = standing.verdict.as_ref().ok()?.used;
+                let id = standing.id.clone();
+                Some(Contender { id, used, floor, ceiling, shares: standing.shares })
+            })
+            .collect();
+        let left = budget.distributable.saturating_sub(immovable(standings));
+        let division = self.policy.divide(&Problem::new(left, contenders));
+        self.shortfall = division.shortfall;
+        self.goals = movable
+            .into_iter()
+            .zip(division.wanted)
+            .filter_map(|(standing, wanted)| {
+                debug_assert_eq!(standing.id, wanted.id, "policies keep the problem's order");
+                let goal = goal_for(standing, wanted.desired, dead_band, &self.settings.guard)?;
+                Some((wanted.id, goal))
+            })
+            .collect();
+    }
+
+    fn plan(
+        &self,
+        now: Timestamp,
+        standings: &[Standing],
+        budget: Budget,
+        notes: Vec<Note>,
+    ) -> Plan {
+        let mut decided = self.goals.iter().peekable();
+        let goals: Vec<Option<Goal>> = standings
+            .iter()
+            .map(|standing| {
+                while decided.next_if(|(id, _)| *id < standing.id).is_some() {}
+                decided.next_if(|(id, _)| *id == standing.id).map(|(_, goal)| goal.clone())
+            })
+            .collect();
+        let draft = ration(Rationing {
+            standings,
+            goals: &goals,
+            budget,
+            ledger: &self.ledger,
+            settings: &self.settings.guard,
+            paused: self.paused,
+            generation: self.generation,
+            now,
+        });
+        Plan {
+            generation: self.generation,
+            decided_at: now,
+            policy: self.settings.policy,
+            budget,
+            guests: draft.guests,
+            actions: draft.actions,
+            notes,
+        }
+    }
+
+    /// The plan, or, where the checker finds fault with it, one that does nothing and says so.
+    fn checked(&mut self, mut plan: Plan, snapshot: &Snapshot) -> Plan {
+        if plan.actions.is_empty() {
+            return plan;
+        }
+        let on_record = |read: fn(&Ledger, &GuestId) -> Option<Bytes>| {
+            let ids = snapshot.guests().iter().map(|guest| &guest.id);
+            ids.filter_map(|id| Some((id.clone(), read(&self.ledger, id)?))).collect()
+        };
+        let in_force: BTreeMap<GuestId, Bytes> = on_record(Ledger::target);
+        let last_seen: BTreeMap<GuestId, Bytes> = on_record(Ledger::last_seen);
+        let guard = &self.settings.guard;
+        let rules = Rules {
+            budget: guard.budget,
+            host_reserve: guard.host_reserve,
+            stale_after: guard.stale_after,
+            step_up_max: guard.step_up_max,
+            step_down_max: guard.step_down_max,
+            limits: &self.settings.limits,
+            limits_default: &self.settings.limits_default,
+            in_force: &in_force,
+            last_seen: &last_seen,
+            paused: self.paused,
+        };
+        if let Some(violation) = check::violations(&plan, snapshot, &rules).first() {
+            self.plans_refused += 1;
+            let violation = violation.to_string();
+            plan.actions.clear();
+            for guest in &mut plan.guests {
+                guest.target = in_force.get(&guest.id).copied();
+                guest.change = Change::Hold(Held::PlanRefused { violation: violation.clone() });
+            }
+            plan.notes.push(Note::Refused { violation });
+        }
+        plan
+    }
+
+    /// Time is not trusted until it passes the latest moment seen again: everything is held, and
+    /// nothing is remembered of the sample.
+    fn plan_for_a_clock_that_went_backwards(&self, snapshot: &Snapshot) -> Plan {
+        let standings: Vec<Standing> = snapshot
+            .guests()
+            .iter()
+            .map(|guest| self.standing(guest, Err(Held::ClockBackwards)))
+            .collect();
+        let (budget, notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
+        self.plan(snapshot.taken_at, &standings, budget, notes)
+    }
+}
+
+/// Why a guest without an estimate is left alone.
+fn held_without(missing: NoEstimate) -> Held {
+    match missing {
+        NoEstimate::NoAllocation => Held::NoAllocation,
+        NoEstimate::NoStatistics => Held::NoStatistics,
+        NoEstimate::Implausible(what) => Held::Implausible(what),
+    }
+}

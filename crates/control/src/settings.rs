@@ -1,0 +1,50 @@
+//! Everything an operator decides, resolved and validated.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_guard::GuardSettings;
+use ballast_model::{GuestId, GuestLimits, PolicyName};
+use ballast_policy::PolicySettings;
+
+/// Settings of the controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Time between samples.
+    pub tick: Duration,
+    /// Who decides.
+    pub policy: PolicyName,
+    /// How.
+    pub policy_settings: PolicySettings,
+    /// Time between decisions; `None`: the policy's own.
+    pub interval: Option<Duration>,
+    /// Within which envelope.
+    pub guard: GuardSettings,
+    /// Limits of guests not named.
+    pub limits_default: GuestLimits,
+    /// Limits of guests named.
+    pub limits: BTreeMap<GuestId, GuestLimits>,
+}
+
+impl Settings {
+    /// Samples are taken once a second, as in Global §4.1.
+    pub const TICK_DEFAULT: Duration = Duration::from_secs(1);
+
+    /// Default settings with this policy.
+    pub fn new(policy: PolicyName) -> Self {
+        Settings {
+            tick: Settings::TICK_DEFAULT,
+            policy,
+            policy_settings: PolicySettings::default(),
+            interval: None,
+            guard: GuardSettings::default(),
+            limits_default: GuestLimits::default(),
+            limits: BTreeMap::new(),
+        }
+    }
+
+    /// The limits of one guest.
+    pub fn limits_of(&self, id: &GuestId) -> &GuestLimits {
+        self.limits.get(id).unwrap_or(&self.limits_default)
+    }
+}

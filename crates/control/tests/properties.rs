@@ -1,0 +1,140 @@
+//! Promises that hold whatever guests do.
+
+mod world;
+
+use ballast_control::{Controller, Settings};
+use ballast_model::{Bytes, GuestLimits, PolicyName, Snapshot, Timestamp};
+use proptest::prelude::*;
+use world::{Mood, ToyGuest, World, mib, settings};
+
+#[derive(Clone, Debug)]
+struct Turn {
+    guest: usize,
+    used: u64,
+    mood: Mood,
+    ticks: u64,
+}
+
+fn mood() -> impl Strategy<Value = Mood> {
+    prop_oneof![
+        6 => Just(Mood::Willing),
+        1 => Just(Mood::Stubborn),
+        1 => Just(Mood::Silent),
+        1 => Just(Mood::Gone),
+        1 => Just(Mood::Lying),
+    ]
+}
+
+fn guest() -> impl Strategy<Value = ToyGuest> {
+    (512..4096u64, 0..100u64, 10..400u64).prop_map(|(boot, used, rate)| ToyGuest {
+        rate,
+        ..ToyGuest::new("x", boot, boot / 2, boot * used / 100)
+    })
+}
+
+fn guests() -> impl Strategy<Value = Vec<ToyGuest>> {
+    prop::collection::vec(guest(), 1..6).prop_map(|mut guests| {
+        for (i, guest) in guests.iter_mut().enumerate() {
+            guest.id = format!("g{i}").parse().unwrap();
+        }
+        guests
+    })
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    (0..6usize, 0..4096u64, mood(), 1..25u64).prop_map(|(guest, used, mood, ticks)| Turn {
+        guest,
+        used,
+        mood,
+        ticks,
+    })
+}
+
+fn policy() -> impl Strategy<Value = PolicyName> {
+    prop::sample::select(PolicyName::ALL.to_vec())
+}
+
+fn floor_of(guest: &ToyGuest) -> u64 {
+    mib(GuestLimits::default().floor_for(Bytes::mib(guest.boot)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Conservation, floors and the checker, through any sequence of demands and misbehaviour.
+    #[test]
+    fn the_budget_and_every_floor_hold_at_all_times(
+        guests in guests(),
+        turns in prop::collection::vec(turn(), 1..12),
+        policy in policy(),
+        spare in 0..2000u64,
+    ) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let started: Vec<u64> = guests.iter().map(|g| g.holds).collect();
+        let mut world = World::new(settings(policy, budget), guests);
+        world.tick(); // what a guest holds that was never seen cannot be counted
+        for turn in turns {
+            let at = turn.guest % world.guests.len();
+            let boot = world.guests[at].boot;
+            world.guests[at].used = turn.used.min(boot);
+            world.guests[at].mood = turn.mood;
+            for _ in 0..turn.ticks {
+                world.tick();
+                prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
+                for (guest, started) in world.guests.iter().zip(&started) {
+                    let floor = floor_of(guest).min(*started);
+                    prop_assert!(guest.holds >= floor && guest.target >= floor, "{guest:?}");
+                    prop_assert!(guest.holds <= guest.boot);
+                }
+                prop_assert_eq!(world.controller.plans_refused(), 0);
+            }
+        }
+    }
+
+    /// Constant demand settles: after a while nothing moves any more.
+    #[test]
+    fn constant_input_does_not_oscillate(guests in guests(), policy in policy(), spare in 0..2000u64) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        // The slowest gives 10 MiB a second and may have 2 GiB to give.
+        world.ticks(400);
+        let settled = world.second;
+        world.ticks(100);
+        prop_assert_eq!(world.actions_since(settled), 0, "{:?}", world.actions.last());
+    }
+
+    /// The order in which guests are found does not matter, and a replay gives the same plans.
+    #[test]
+    fn same_inputs_give_the_same_plans(guests in guests(), policy in policy(), spare in 0..500u64) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        let mut recorded: Vec<(Snapshot, String)> = Vec::new();
+        for n in 0..30u64 {
+            let at = (n % world.guests.len() as u64) as usize;
+            world.guests[at].used = (n * 977) % world.guests[at].boot;
+            let plan = world.tick();
+            recorded.push((world.snapshot(), format!("{plan:?}")));
+        }
+        let mut replay = Controller::new(settings(policy, budget), Timestamp::ZERO);
+        for (snapshot, recorded) in recorded {
+            let mut reversed: Vec<_> = snapshot.guests().to_vec();
+            reversed.reverse();
+            let reversed = Snapshot::new(snapshot.taken_at, snapshot.host, reversed);
+            let plan = replay.handle_sample(&reversed);
+            while replay.poll_action().is_some() {}
+            prop_assert_eq!(format!("{plan:?}"), recorded);
+        }
+    }
+}
+
+/// A dry run leaves no trace.
+#[test]
+fn dry_run_has_no_effect() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 700), ToyGuest::new("b", 1024, 512, 100)];
+    let mut with = World::new(Settings::clone(&settings(PolicyName::Global, 1024)), guests.clone());
+    let mut without = World::new(settings(PolicyName::Global, 1024), guests);
+    for _ in 0..20 {
+        with.controller.dry_run(&with.snapshot());
+        assert_eq!(with.tick(), without.tick());
+    }
+}

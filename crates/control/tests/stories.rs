@@ -1,0 +1,277 @@
+//! What the controller does in situations an operator would recognise.
+
+mod world;
+
+use ballast_control::{Event, Settings};
+use ballast_model::{
+    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Note, PolicyName, Timestamp,
+};
+use world::{Mood, ToyGuest, World, id, mib, settings};
+
+/// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
+fn two(policy: PolicyName) -> World {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 100), ToyGuest::new("b", 1024, 512, 100)];
+    World::new(settings(policy, 1024), guests)
+}
+
+#[test]
+fn memory_follows_demand_and_comes_back() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(10);
+    assert_eq!(world.holds(), [512, 512], "nobody short: everyone its part");
+    world.guest("a").used = 750;
+    world.ticks(20);
+    let [a, b] = world.holds()[..] else { panic!() };
+    assert!(a >= 830 && b <= 190, "idle memory went where it is used: {a} {b}");
+    world.guest("a").used = 100;
+    world.ticks(20);
+    assert_eq!(world.holds(), [512, 512], "and came back");
+}
+
+#[test]
+fn memory_is_granted_only_after_it_was_released() {
+    let mut world = two(PolicyName::Global);
+    world.guest("b").rate = 10;
+    world.ticks(5);
+    world.guest("a").used = 750;
+    let mut waited = false;
+    for _ in 0..60 {
+        let plan = world.tick();
+        assert!(world.committed() <= 1024, "{:?}", world.holds());
+        let a = plan.guest(&id("a")).unwrap();
+        waited |= a.clamps.iter().any(|c| matches!(c, Clamped::AwaitingRelease { .. }));
+    }
+    assert!(waited, "the wait is said");
+    assert!(world.holds()[0] > 800);
+}
+
+#[test]
+fn static_never_moves_for_demand() {
+    let mut world = two(PolicyName::Static);
+    world.guest("a").used = 900;
+    world.ticks(30);
+    assert_eq!(world.holds(), [512, 512]);
+    assert!(world.actions.is_empty());
+}
+
+#[test]
+fn stale_statistics_hold_the_guest_and_call_its_shrinking_off() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(3);
+    world.guest("a").used = 750;
+    world.guest("b").rate = 10;
+    world.ticks(4);
+    world.guest("b").mood = Mood::Silent;
+    world.ticks(12);
+    let held = world.guest("b").holds;
+    assert_eq!(world.guest("b").target, held, "called off");
+    let plan = world.ticks(20);
+    assert_eq!(world.guest("b").holds, held, "held");
+    assert!(matches!(plan.guest(&id("b")).unwrap().change, Change::Hold(Held::Stale { .. })));
+    assert!(world.committed() <= 1024);
+}
+
+#[test]
+fn a_liar_is_held_and_harms_nobody() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(3);
+    world.guest("b").mood = Mood::Lying;
+    world.guest("a").used = 700;
+    let plan = world.ticks(20);
+    assert_eq!(world.holds(), [512, 512]);
+    let change = &plan.guest(&id("b")).unwrap().change;
+    assert!(matches!(change, Change::Hold(Held::Implausible(_))), "{change}");
+}
+
+#[test]
+fn a_stuck_guest_is_named_and_moves_nobody_else() {
+    let guests = vec![
+        ToyGuest::new("a", 1024, 512, 480),
+        ToyGuest::new("b", 1024, 512, 100),
+        ToyGuest::new("c", 1024, 512, 300),
+    ];
+    let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+    world.guest("b").mood = Mood::Stubborn;
+    world.ticks(30);
+    let plan = world.tick();
+    let b = plan.guest(&id("b")).unwrap();
+    assert!(matches!(b.compliance, Compliance::Stuck { .. }), "{:?}", b.compliance);
+    assert_eq!(world.guest("b").target, 512, "it is no longer pressed");
+    // From here on, asking it again now and then must not move the others at all.
+    world.ticks(10);
+    let (since, before) = (world.second, (world.holds()[0], world.holds()[2]));
+    world.ticks(300);
+    assert_eq!((world.holds()[0], world.holds()[2]), before);
+    let others = world.actions.iter().filter(|(at, act)| *at > since && act.guest != id("b"));
+    assert_eq!(others.count(), 0);
+    let reminders = world.actions.iter().filter(|(at, act)| *at > since && act.guest == id("b"));
+    assert!((2..=12).contains(&reminders.count()), "asked again, ever more rarely");
+    // When it gives in, it is back in the division.
+    world.guest("b").mood = Mood::Willing;
+    world.ticks(1000);
+    assert!(world.guest("b").holds < 512);
+}
+
+#[test]
+fn a_guest_that_vanishes_keeps_its_memory_counted_until_it_is_gone_from_the_folder() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(5);
+    world.guest("b").mood = Mood::Gone;
+    world.guest("a").used = 800;
+    let plan = world.ticks(10);
+    assert!(matches!(plan.guest(&id("b")).unwrap().change, Change::Hold(Held::Unreachable { .. })));
+    world.guests.pop();
+    world.ticks(10);
+    assert!(world.holds()[0] > 900, "its memory is free once it is gone");
+}
+
+#[test]
+fn a_guest_never_seen_is_said_not_to_be_counted() {
+    let mut world = two(PolicyName::Global);
+    world.guest("b").mood = Mood::Gone;
+    let plan = world.tick();
+    assert!(plan.notes.contains(&Note::Uncounted { guests: 1 }));
+    world.guest("b").mood = Mood::Willing;
+    assert_eq!(world.tick().notes, []);
+}
+
+#[test]
+fn the_host_comes_first() {
+    let mut settings = settings(PolicyName::Global, 4096);
+    settings.guard.host_reserve = Bytes::mib(512);
+    let guests = vec![ToyGuest::new("a", 4096, 512, 500)];
+    let mut world = World::new(settings, guests);
+    world.host_available = 700;
+    let plan = world.tick();
+    let a = plan.guest(&id("a")).unwrap();
+    assert_eq!(mib(a.target.unwrap()), 512 + 700 - 512, "no grant into the reserve");
+    assert!(plan.notes.iter().any(|note| matches!(note, Note::BudgetReduced { .. })));
+}
+
+#[test]
+fn a_host_that_cannot_be_read_grants_nothing() {
+    let mut world = two(PolicyName::Global);
+    world.guest("a").used = 600;
+    world.guest("b").holds = 300;
+    world.guest("b").target = 300;
+    let mut snapshot = world.snapshot();
+    snapshot.host = Default::default();
+    let plan = world.controller.handle_sample(&snapshot);
+    assert!(plan.notes.contains(&Note::HostUnknown));
+    assert!(plan.actions.iter().all(|action| mib(action.target) <= 512), "{:?}", plan.actions);
+}
+
+#[test]
+fn floors_beyond_the_budget_are_said_and_kept() {
+    let mut settings = settings(PolicyName::Global, 700);
+    settings.limits_default =
+        GuestLimits { floor: Some(Bytes::mib(400)), ..GuestLimits::default() };
+    let guests = vec![ToyGuest::new("a", 1024, 512, 100), ToyGuest::new("b", 1024, 512, 100)];
+    let mut world = World::new(settings, guests);
+    let plan = world.ticks(10);
+    assert!(plan.notes.contains(&Note::Infeasible { shortfall: Bytes::mib(100) }));
+    assert_eq!(world.holds(), [400, 400]);
+}
+
+#[test]
+fn limits_and_opting_out_take_effect_at_once() {
+    let mut world = two(PolicyName::Global);
+    world.guest("a").used = 700;
+    world.ticks(20);
+    let limits = GuestLimits { ceiling: Some(Bytes::mib(600)), ..GuestLimits::default() };
+    world.controller.handle_event(Event::SetLimits(id("a"), limits));
+    world.ticks(10);
+    assert_eq!(world.holds(), [600, 424]);
+    let out = GuestLimits { managed: false, ..GuestLimits::default() };
+    world.controller.handle_event(Event::SetLimits(id("a"), out));
+    world.guest("a").used = 10;
+    let plan = world.ticks(10);
+    assert_eq!(world.holds(), [600, 424]);
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::OptedOut));
+}
+
+#[test]
+fn pausing_stops_every_action_and_resuming_goes_on() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(3);
+    world.controller.handle_event(Event::Pause);
+    world.guest("a").used = 700;
+    let (since, plan) = (world.second, world.ticks(10));
+    assert_eq!(world.actions_since(since), 0);
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::Paused));
+    let dry = world.controller.dry_run(&world.snapshot());
+    assert!(!dry.actions.is_empty(), "a dry run says what would be done");
+    assert_eq!(world.actions_since(since), 0, "and does not do it");
+    world.controller.handle_event(Event::Resume);
+    world.ticks(20);
+    assert!(world.holds()[0] > 750);
+}
+
+#[test]
+fn a_clock_that_goes_backwards_holds_everything_until_it_goes_on() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(20);
+    world.guest("a").used = 750;
+    world.second = 5;
+    let plan = world.tick();
+    assert!(plan.actions.is_empty());
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::ClockBackwards));
+    world.second = 20;
+    world.ticks(20);
+    assert!(world.holds()[0] > 830);
+}
+
+#[test]
+fn an_action_that_failed_is_sent_again_and_a_restarted_guest_is_told_again() {
+    let mut world = two(PolicyName::Global);
+    world.guest("a").used = 750;
+    world.ticks(20);
+    // The guest's process is replaced: it holds its boot memory and never heard of its target.
+    world.guest("b").mood = Mood::Gone;
+    world.tick();
+    let b = world.guest("b");
+    (b.mood, b.holds, b.target) = (Mood::Willing, 1024, 1024);
+    world.ticks(30);
+    assert!(world.holds()[1] < 200, "{:?}", world.holds());
+    assert!(world.committed() <= 1024 + 10);
+}
+
+#[test]
+fn operators_may_limit_steps_under_every_policy() {
+    let mut settings = settings(PolicyName::Global, 1024);
+    settings.guard.step_up_max = Some(Bytes::mib(64));
+    settings.guard.step_down_max = Some(Bytes::mib(32));
+    let guests = vec![ToyGuest::new("a", 1024, 512, 750), ToyGuest::new("b", 1024, 512, 100)];
+    let mut world = World::new(settings, guests);
+    let mut last = (512u64, 512u64);
+    for _ in 0..40 {
+        world.ticks(2);
+        let now = (world.guest("a").target, world.guest("b").target);
+        assert!(now.0 <= last.0 + 64 && now.1 + 32 >= last.1, "{last:?} {now:?}");
+        last = now;
+    }
+    assert!(last.0 > 830, "{last:?}");
+}
+
+#[test]
+fn actions_nobody_fetched_are_not_lost() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(2);
+    world.guest("a").used = 600;
+    world.second += 1;
+    world.guests.iter_mut().for_each(ToyGuest::step);
+    let plan = world.controller.handle_sample(&world.snapshot());
+    assert!(!plan.actions.is_empty());
+    world.controller.handle_timeout(Timestamp::from_millis(60_000));
+    assert_eq!(world.controller.poll_action(), None, "too late for those");
+    world.ticks(30);
+    assert!(world.holds()[0] > 690, "decided and sent again");
+}
+
+#[test]
+fn default_settings_are_the_documented_ones() {
+    let settings = Settings::new(PolicyName::Global);
+    assert_eq!(settings.tick, Settings::TICK_DEFAULT);
+    assert_eq!(settings.policy_settings.reserve, Bytes::mib(100));
+    assert_eq!(settings.guard.dead_band, None);
+}

@@ -1,0 +1,197 @@
+//! A toy host for driving the controller in tests: guests whose balloons follow at a given speed.
+//!
+//! It knows just enough to be driven by real plans; it is not the simulator.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_control::{Controller, Event, Settings};
+use ballast_model::{
+    Action, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample, LinkDown, LinkState,
+    Measured, Outcome, OutcomeKind, Plan, PolicyName, RunState, Snapshot, Timestamp,
+};
+
+/// How a toy guest behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// Follows its target and reports.
+    Willing,
+    /// Reports, but gives nothing.
+    Stubborn,
+    /// Follows, but its statistics are frozen.
+    Silent,
+    /// Cannot be reached.
+    Gone,
+    /// Claims the impossible.
+    Lying,
+}
+
+/// One guest of the toy host, in MiB.
+#[derive(Clone, Debug)]
+pub struct ToyGuest {
+    pub id: GuestId,
+    pub boot: u64,
+    pub holds: u64,
+    pub target: u64,
+    pub used: u64,
+    /// Most it gives a second.
+    pub rate: u64,
+    pub mood: Mood,
+    pub silent_for: u64,
+    pub last_available: u64,
+}
+
+/// The host: guests, a clock, and a controller in charge.
+pub struct World {
+    pub controller: Controller,
+    pub guests: Vec<ToyGuest>,
+    pub second: u64,
+    pub host_available: u64,
+    pub actions: Vec<(u64, Action)>,
+}
+
+pub fn mib(bytes: Bytes) -> u64 {
+    bytes.get() >> 20
+}
+
+pub fn id(name: &str) -> GuestId {
+    name.parse().unwrap()
+}
+
+/// Settings for a budget in MiB, with the host's own memory out of the way.
+pub fn settings(policy: PolicyName, budget: u64) -> Settings {
+    let mut settings = Settings::new(policy);
+    settings.guard.budget = Some(Bytes::mib(budget));
+    settings.guard.host_reserve = Bytes::ZERO;
+    settings
+}
+
+impl ToyGuest {
+    pub fn new(name: &str, boot: u64, holds: u64, used: u64) -> Self {
+        ToyGuest {
+            id: id(name),
+            boot,
+            holds,
+            target: holds,
+            used,
+            rate: 100,
+            mood: Mood::Willing,
+            silent_for: 0,
+            last_available: 0,
+        }
+    }
+
+    pub fn step(&mut self) {
+        if self.mood == Mood::Gone {
+            return;
+        }
+        if self.holds < self.target {
+            self.holds = self.target; // deflation is quick
+        } else if self.mood != Mood::Stubborn {
+            self.holds = self.holds.saturating_sub(self.rate).max(self.target);
+        }
+        if self.mood == Mood::Silent {
+            self.silent_for += 1;
+        } else {
+            self.silent_for = 0;
+            self.last_available = self.holds.saturating_sub(self.used);
+        }
+    }
+
+    fn sample(&self) -> GuestSample {
+        if self.mood == Mood::Gone {
+            return GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::Refused));
+        }
+        let available = match self.mood {
+            Mood::Lying => self.boot * 2,
+            _ => self.last_available,
+        };
+        GuestSample {
+            id: self.id.clone(),
+            link: LinkState::Up,
+            run_state: Some(RunState::Running),
+            allocation: Some(Measured::fresh(Bytes::mib(self.holds))),
+            boot_memory: Some(Bytes::mib(self.boot)),
+            resident: Some(Measured::fresh(Bytes::mib(self.holds))),
+            stats: Some(Measured {
+                value: GuestStats {
+                    available: Some(Bytes::mib(available)),
+                    ..GuestStats::default()
+                },
+                age: Duration::from_secs(self.silent_for),
+            }),
+            capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
+        }
+    }
+}
+
+impl World {
+    pub fn new(settings: Settings, guests: Vec<ToyGuest>) -> Self {
+        World {
+            controller: Controller::new(settings, Timestamp::ZERO),
+            guests,
+            second: 0,
+            host_available: 1 << 20,
+            actions: Vec::new(),
+        }
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let host = HostSample {
+            memory_total: Some(Bytes::mib(1 << 21)),
+            memory_available: Some(Bytes::mib(self.host_available)),
+            ..HostSample::default()
+        };
+        let now = Timestamp::from_millis(self.second * 1000);
+        Snapshot::new(now, host, self.guests.iter().map(ToyGuest::sample).collect())
+    }
+
+    /// One second: guests move, a sample is taken, the plan is carried out.
+    pub fn tick(&mut self) -> Arc<Plan> {
+        self.second += 1;
+        self.guests.iter_mut().for_each(ToyGuest::step);
+        let plan = self.controller.handle_sample(&self.snapshot());
+        while let Some(action) = self.controller.poll_action() {
+            let guest = self.guests.iter_mut().find(|g| g.id == action.guest).unwrap();
+            let kind = match guest.mood {
+                Mood::Gone => OutcomeKind::Failed("gone".to_owned()),
+                _ => {
+                    guest.target = mib(action.target);
+                    OutcomeKind::Accepted
+                }
+            };
+            let outcome = Outcome {
+                guest: action.guest.clone(),
+                generation: action.generation,
+                target: action.target,
+                kind,
+            };
+            self.controller.handle_event(Event::Outcome(outcome));
+            self.actions.push((self.second, action));
+        }
+        plan
+    }
+
+    pub fn ticks(&mut self, n: u64) -> Arc<Plan> {
+        (0..n).map(|_| self.tick()).last().expect("at least one tick")
+    }
+
+    pub fn guest(&mut self, name: &str) -> &mut ToyGuest {
+        self.guests.iter_mut().find(|g| g.id.as_str() == name).unwrap()
+    }
+
+    pub fn holds(&self) -> Vec<u64> {
+        self.guests.iter().map(|g| g.holds).collect()
+    }
+
+    /// What guests hold or could take at once: must stay within the budget.
+    pub fn committed(&self) -> u64 {
+        self.guests.iter().map(|g| g.holds.max(g.target)).sum()
+    }
+
+    pub fn actions_since(&self, second: u64) -> usize {
+        self.actions.iter().filter(|(at, _)| *at > second).count()
+    }
+}

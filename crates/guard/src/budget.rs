@@ -1,0 +1,52 @@
+//! How much memory there is to divide, and how much of it can be handed out at once.
+//!
+//! Idea: three amounts that are easily confused.
+//!
+//! - *distributable* (`N`): the operator's budget, or what the host has for guests if that is less:
+//!   what it could still hand out and what guests occupy already, without its reserve.
+//! - *committed*: what guests hold or have been promised. A guest that was granted memory and has
+//!   not touched it yet can do so at any moment, so a promise counts in full.
+//! - *grantable*: what can be promised now. Limited by the budget not committed, and by what the
+//!   host has available beyond its reserve and beyond promises not yet touched.
+//!
+//! Cost: O(n). Limits: QEMU's own memory counts as occupied guest memory, up to what the guest is
+//! committed; the host's reserve has to cover the rest.
+
+use ballast_model::{Budget, Bytes, HostSample, Note};
+
+use crate::{GuardSettings, Standing};
+
+/// The amounts of one tick, in whole pages, with what is to be said about them.
+pub fn budget_for(
+    host: &HostSample,
+    standings: &[Standing],
+    settings: &GuardSettings,
+) -> (Budget, Vec<Note>) {
+    let committed: Bytes = standings.iter().map(|s| s.committed).sum();
+    let occupied: Bytes = standings.iter().map(|s| s.occupied).sum();
+    let (Some(total), Some(available)) = (host.memory_total, host.memory_available) else {
+        // Without the host's figures the budget still holds, but nothing is promised.
+        let distributable = settings.budget.unwrap_or(committed).page_floor();
+        let budget = Budget { distributable, committed, grantable: Bytes::ZERO };
+        return (budget, vec![Note::HostUnknown]);
+    };
+    let present = available.saturating_add(occupied).saturating_sub(settings.host_reserve);
+    let configured = settings.budget.unwrap_or(total.saturating_sub(settings.host_reserve));
+    let distributable = configured.min(present).page_floor();
+    let untouched = committed.saturating_sub(occupied);
+    let free = available.saturating_sub(settings.host_reserve).saturating_sub(untouched);
+    let grantable = distributable.saturating_sub(committed).min(free).page_floor();
+
+    let mut notes = Vec::new();
+    if let Some(configured) = settings.budget
+        && present < configured
+    {
+        notes.push(Note::BudgetReduced { configured, present });
+    }
+    (Budget { distributable, committed, grantable }, notes)
+}
+
+/// What guests that take no part in the division hold or were promised.
+pub fn immovable(standings: &[Standing]) -> Bytes {
+    standings.iter().filter(|s| s.verdict.is_err()).map(|s| s.committed).sum()
+}

@@ -1,0 +1,252 @@
+//! An independent checker of finished plans.
+//!
+//! Idea: the code that makes plans could be wrong, so every plan is checked, in production too, by
+//! code that shares nothing with it but the vocabulary: it recomputes from the snapshot what may be
+//! done and compares. It imports no policy and none of the guard's other files.
+//!
+//! Checked: conservation (grants within what is free of budget and host), floors, ceilings, step
+//! limits, the host's reserve, no reduction on stale or missing figures, no action on guests that
+//! are not to be touched, releases before grants, form (whole pages, generation, deadline, each
+//! guest once).
+//!
+//! Cost: O(n log n). Limits: that targets are wise is not checked, only that they are safe.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use ballast_model::{
+    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Plan, RunState, Snapshot,
+};
+
+/// What a plan must keep to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// The operator's budget; `None`: the host's memory less the reserve.
+    pub budget: Option<Bytes>,
+    /// Memory of the host that no grant may touch.
+    pub host_reserve: Bytes,
+    /// Greatest age of figures on which a guest may be shrunk or granted memory.
+    pub stale_after: Duration,
+    /// Most a guest may grow per decision.
+    pub step_up_max: Option<Bytes>,
+    /// Most a guest may shrink per decision.
+    pub step_down_max: Option<Bytes>,
+    /// Each guest's limits; a guest not named has the default ones.
+    pub limits: &'a BTreeMap<GuestId, GuestLimits>,
+    /// Limits of guests not named.
+    pub limits_default: &'a GuestLimits,
+    /// Targets in force before the plan.
+    pub in_force: &'a BTreeMap<GuestId, Bytes>,
+    /// What guests that are not seen now were last seen to hold.
+    pub last_seen: &'a BTreeMap<GuestId, Bytes>,
+    /// Whether the operator has paused acting.
+    pub paused: bool,
+}
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// An action while the operator has paused acting.
+    WhilePaused,
+    /// An action for a guest that is not in the snapshot.
+    UnknownGuest(GuestId),
+    /// Two actions for one guest.
+    Twice(GuestId),
+    /// A target that is no whole number of pages.
+    NotWholePages(GuestId, Bytes),
+    /// An action whose generation is not the plan's, or whose deadline has passed.
+    Malformed(GuestId),
+    /// An action for a guest that must not be touched; the text says why.
+    Untouchable(GuestId, &'static str),
+    /// A reduction below the floor.
+    BelowFloor {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        target: Bytes,
+        /// Its floor.
+        floor: Bytes,
+    },
+    /// Growth beyond the ceiling.
+    AboveCeiling {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        target: Bytes,
+        /// Its ceiling.
+        ceiling: Bytes,
+    },
+    /// A change on figures that are missing or too old.
+    OnStaleFigures(GuestId),
+    /// A change beyond the operator's step limit.
+    StepTooLarge(GuestId),
+    /// A release after a grant.
+    ReleaseAfterGrant(GuestId),
+    /// More granted than is free.
+    Overcommitted {
+        /// Memory granted anew.
+        granted: Bytes,
+        /// Memory free to be granted.
+        free: Bytes,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::WhilePaused => f.write_str("action while paused"),
+            Violation::UnknownGuest(id) => write!(f, "{id}: not in the snapshot"),
+            Violation::Twice(id) => write!(f, "{id}: two actions"),
+            Violation::NotWholePages(id, target) => {
+                write!(f, "{id}: target {target:#} is not whole pages")
+            }
+            Violation::Malformed(id) => write!(f, "{id}: wrong generation or deadline passed"),
+            Violation::Untouchable(id, why) => write!(f, "{id}: must not be touched: {why}"),
+            Violation::BelowFloor { guest, target, floor } => {
+                write!(f, "{guest}: target {target} below floor {floor}")
+            }
+            Violation::AboveCeiling { guest, target, ceiling } => {
+                write!(f, "{guest}: target {target} above ceiling {ceiling}")
+            }
+            Violation::OnStaleFigures(id) => write!(f, "{id}: changed on missing or stale figures"),
+            Violation::StepTooLarge(id) => write!(f, "{id}: change beyond the step limit"),
+            Violation::ReleaseAfterGrant(id) => write!(f, "{id}: release ordered after a grant"),
+            Violation::Overcommitted { granted, free } => {
+                write!(f, "{granted} granted where {free} is free")
+            }
+        }
+    }
+}
+
+/// Everything wrong with `plan`, which was made from `snapshot` under `rules`.
+pub fn violations(plan: &Plan, snapshot: &Snapshot, rules: &Rules<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    if rules.paused && !plan.actions.is_empty() {
+        found.push(Violation::WhilePaused);
+    }
+    let mut seen = BTreeSet::new();
+    let mut granted = Bytes::ZERO;
+    for action in &plan.actions {
+        let id = &action.guest;
+        if !seen.insert(id) {
+            found.push(Violation::Twice(id.clone()));
+        }
+        if action.target.page_floor() != action.target {
+            found.push(Violation::NotWholePages(id.clone(), action.target));
+        }
+        if action.generation != plan.generation || action.deadline <= plan.decided_at {
+            found.push(Violation::Malformed(id.clone()));
+        }
+        let Some(sample) = snapshot.guest(id) else {
+            found.push(Violation::UnknownGuest(id.clone()));
+            continue;
+        };
+        let new = action.target.saturating_sub(held_or_promised(sample, rules));
+        if new == Bytes::ZERO && granted > Bytes::ZERO {
+            found.push(Violation::ReleaseAfterGrant(id.clone()));
+        }
+        granted = granted.saturating_add(new);
+        check_guest(action, sample, rules, &mut found);
+    }
+    let free = free_to_grant(snapshot, rules);
+    if granted > free {
+        found.push(Violation::Overcommitted { granted, free });
+    }
+    found
+}
+
+fn limits_of<'a>(sample: &GuestSample, rules: &Rules<'a>) -> &'a GuestLimits {
+    rules.limits.get(&sample.id).unwrap_or(rules.limits_default)
+}
+
+/// What concerns one guest alone.
+fn check_guest(
+    action: &Action,
+    sample: &GuestSample,
+    rules: &Rules<'_>,
+    found: &mut Vec<Violation>,
+) {
+    let id = || sample.id.clone();
+    let limits = limits_of(sample, rules);
+    let untouchable = if !limits.managed {
+        Some("excluded by the operator")
+    } else if matches!(sample.link, LinkState::Down(_)) {
+        Some("unreachable")
+    } else if !matches!(sample.run_state, None | Some(RunState::Running)) {
+        Some("not running")
+    } else if sample.capabilities.balloon == Some(false) {
+        Some("no balloon")
+    } else if sample.capabilities.discard_inhibited == Some(true) {
+        Some("discard inhibited")
+    } else {
+        None
+    };
+    if let Some(why) = untouchable {
+        found.push(Violation::Untouchable(id(), why));
+    }
+    let (Some(allocation), Some(boot)) = (sample.allocation, sample.boot_memory) else {
+        found.push(Violation::OnStaleFigures(id()));
+        return;
+    };
+    let holds = allocation.value;
+    let reference = rules.in_force.get(&sample.id).copied().unwrap_or(holds);
+    let too_old = match sample.stats {
+        None => true,
+        Some(stats) => stats.age.max(allocation.age) > rules.stale_after,
+    };
+    let promised = held_or_promised(sample, rules);
+    if too_old && (action.target < holds || action.target > promised.page_ceil()) {
+        found.push(Violation::OnStaleFigures(id()));
+    }
+    let (floor, ceiling) = (limits.floor_for(boot), limits.ceiling_for(boot));
+    let reduces = action.target < holds && action.target < reference;
+    if reduces && action.target < floor {
+        found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
+    }
+    if action.target > ceiling && action.target > promised.page_ceil() {
+        found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
+    }
+    let low = holds.min(reference);
+    let high = holds.max(reference);
+    let up = action.target.saturating_sub(high);
+    let down = low.saturating_sub(action.target);
+    if rules.step_up_max.is_some_and(|limit| up > limit)
+        || rules.step_down_max.is_some_and(|limit| down > limit)
+    {
+        found.push(Violation::StepTooLarge(id()));
+    }
+}
+
+/// What a guest holds or may still take on the strength of its last target.
+fn held_or_promised(sample: &GuestSample, rules: &Rules<'_>) -> Bytes {
+    let promised = rules.in_force.get(&sample.id).copied();
+    let holds = sample.allocation.map(|allocation| allocation.value);
+    let held = holds.or_else(|| rules.last_seen.get(&sample.id).copied());
+    held.max(promised).or(sample.boot_memory).unwrap_or(Bytes::ZERO)
+}
+
+/// Memory that neither the budget nor the host has given away yet.
+fn free_to_grant(snapshot: &Snapshot, rules: &Rules<'_>) -> Bytes {
+    let (Some(total), Some(available)) =
+        (snapshot.host.memory_total, snapshot.host.memory_available)
+    else {
+        return Bytes::ZERO;
+    };
+    let mut promised = Bytes::ZERO;
+    let mut touched = Bytes::ZERO;
+    for sample in snapshot.guests() {
+        let own = held_or_promised(sample, rules);
+        promised = promised.saturating_add(own);
+        touched = touched.saturating_add(match sample.resident {
+            Some(resident) => resident.value.min(own),
+            None => Bytes::ZERO,
+        });
+    }
+    let budget = rules.budget.unwrap_or(total.saturating_sub(rules.host_reserve));
+    let of_budget = budget.saturating_sub(promised);
+    let of_host = available
+        .saturating_sub(rules.host_reserve)
+        .saturating_sub(promised.saturating_sub(touched));
+    of_budget.min(of_host)
+}

@@ -1,0 +1,63 @@
+//! A policy's wish within the guest's own limits.
+//!
+//! Idea: floor, ceiling, step limits and dead band depend on one guest only, so they are applied
+//! once per decision; what depends on the others (who releases what, when) is `ration`'s. Every
+//! change is kept with its figures.
+
+use ballast_model::{Bytes, Clamped, Desired, Held};
+
+use crate::{GuardSettings, Standing};
+
+/// Where a guest is to be, if the others permit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// What the policy wanted.
+    pub desired: Desired,
+    /// How that was changed, in order.
+    pub clamps: Vec<Clamped>,
+    /// The allocation to reach, in whole pages.
+    pub target: Bytes,
+    /// Why `target` is what the guest has already, if it is because the change is too small.
+    pub held: Option<Held>,
+}
+
+/// The goal of a guest that may be moved; `None` for any other.
+pub fn goal_for(
+    standing: &Standing,
+    desired: Desired,
+    dead_band: Bytes,
+    settings: &GuardSettings,
+) -> Option<Goal> {
+    let (floor, ceiling) = standing.bounds?;
+    let reference = standing.reference?;
+    let mut clamps = Vec::new();
+    let mut target = desired.target.page_floor();
+    if target < floor {
+        target = floor;
+        clamps.push(Clamped::Floor { floor });
+    }
+    if target > ceiling {
+        target = ceiling;
+        clamps.push(Clamped::Ceiling { ceiling });
+    }
+    if let Some(limit) = settings.step_up_max
+        && target.saturating_sub(reference) > limit
+    {
+        target = reference.saturating_add(limit).page_floor();
+        clamps.push(Clamped::StepUp { limit });
+    }
+    if let Some(limit) = settings.step_down_max
+        && reference.saturating_sub(target) > limit
+    {
+        target = reference.saturating_sub(limit).page_ceil();
+        clamps.push(Clamped::StepDown { limit });
+    }
+    let change = target.abs_diff(reference);
+    let within_bounds = floor <= reference && reference <= ceiling;
+    let held = (change > Bytes::ZERO && change <= dead_band && within_bounds)
+        .then_some(Held::DeadBand { change, band: dead_band });
+    if held.is_some() {
+        target = reference;
+    }
+    Some(Goal { desired, clamps, target, held })
+}

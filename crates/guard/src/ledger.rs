@@ -1,0 +1,227 @@
+//! What was asked of each guest, and whether it complies.
+//!
+//! Idea: a target is only worth what the guest makes of it. Per guest the ledger keeps the target
+//! in force and watches the allocation follow:
+//!
+//! ```text
+//!            asked to shrink            gave nothing for stuck_after
+//! compliant ────────────────▶ releasing ────────────────────────────▶ stuck ◀─┐
+//!     ▲                          │  ▲                                   │     │ nothing again:
+//!     └──────── has given ───────┘  │     gives           after a pause │     │ twice the pause
+//!                                   └──────────────── retrying ◀────────┘ ────┘
+//! ```
+//!
+//! A stuck guest keeps what it holds and takes no part in the division, also while it is asked
+//! again: the others must not move on the strength of memory that may never come.
+//!
+//! Cost: O(log n) a guest and tick. Limits: entries of guests that vanish are dropped.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_model::{
+    Bytes, Compliance, GuestId, GuestSample, Held, LinkState, Snapshot, Timestamp,
+};
+
+use crate::GuardSettings;
+
+/// A guest within this much of its target has complied: balloons stop a little short when the last
+/// pages are hard to find.
+const COMPLIANCE_SLACK: Bytes = Bytes::mib(4);
+
+/// Less than this given since the last mark is no progress.
+const PROGRESS_MIN: Bytes = Bytes::mib(1);
+
+/// A target the guest has left without having been asked to is sent again after this long.
+const REASSERT_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, Default)]
+enum Release {
+    #[default]
+    Settled,
+    Under {
+        mark: Bytes,
+        progress_at: Timestamp,
+    },
+    Stuck {
+        asked: Bytes,
+        since: Timestamp,
+        retry_at: Timestamp,
+        pause: Duration,
+    },
+    Retrying {
+        asked: Bytes,
+        since: Timestamp,
+        begun: Timestamp,
+        mark: Bytes,
+        pause: Duration,
+    },
+}
+
+/// What is on record about one guest.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    target: Option<Bytes>,
+    send_again: bool,
+    allocation: Option<Bytes>,
+    changed_at: Timestamp,
+    release: Release,
+}
+
+/// The records of all guests of a host.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    entries: BTreeMap<GuestId, Entry>,
+}
+
+impl Ledger {
+    /// Takes in what was seen, before anything is decided. `usable` says of each guest, by its
+    /// place in the snapshot, whether its figures may be acted on.
+    pub fn observe(&mut self, snapshot: &Snapshot, usable: &[bool], settings: &GuardSettings) {
+        self.entries.retain(|id, _| snapshot.guest(id).is_some());
+        for (sample, &usable) in snapshot.guests().iter().zip(usable) {
+            if !self.entries.contains_key(&sample.id) {
+                self.entries.insert(sample.id.clone(), Entry::default());
+            }
+            if let Some(entry) = self.entries.get_mut(&sample.id) {
+                entry.observe(sample, usable, snapshot.taken_at, settings);
+            }
+        }
+    }
+
+    /// A target was sent to a guest.
+    pub fn sent(&mut self, id: &GuestId, target: Bytes) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.target = Some(target);
+            entry.send_again = false;
+        }
+    }
+
+    /// A target did not reach its guest, or perhaps did: it is sent again, and what it may have
+    /// promised stays promised.
+    pub fn failed(&mut self, id: &GuestId) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.send_again = true;
+        }
+    }
+
+    /// The target in force.
+    pub fn target(&self, id: &GuestId) -> Option<Bytes> {
+        self.entries.get(id)?.target
+    }
+
+    /// What a guest was last seen to hold, though it may not be seen now: memory does not become
+    /// free because its holder cannot be asked.
+    pub fn last_seen(&self, id: &GuestId) -> Option<Bytes> {
+        self.entries.get(id)?.allocation
+    }
+
+    /// Whether the target in force has to be sent again.
+    pub(crate) fn must_send_again(&self, id: &GuestId) -> bool {
+        self.entries.get(id).is_some_and(|entry| entry.send_again)
+    }
+
+    /// Why a guest that does not comply is left alone, if it is.
+    pub fn stuck(&self, id: &GuestId) -> Option<Held> {
+        match self.entries.get(id)?.release {
+            Release::Stuck { asked, since, retry_at, .. } => {
+                Some(Held::Stuck { since, asked, retry_at })
+            }
+            Release::Retrying { asked, since, begun, .. } => {
+                Some(Held::Stuck { since, asked, retry_at: begun })
+            }
+            Release::Settled | Release::Under { .. } => None,
+        }
+    }
+
+    /// The target of which a stuck guest is reminded in this tick, if it is.
+    pub(crate) fn retrying(&self, id: &GuestId) -> Option<Bytes> {
+        match self.entries.get(id)?.release {
+            Release::Retrying { asked, .. } => Some(asked),
+            _ => None,
+        }
+    }
+
+    /// Whether a guest does as it was asked.
+    pub fn compliance(&self, id: &GuestId, now: Timestamp) -> Compliance {
+        let Some(entry) = self.entries.get(id) else { return Compliance::Compliant };
+        match entry.release {
+            Release::Settled => Compliance::Compliant,
+            Release::Under { progress_at, .. } => Compliance::Releasing {
+                left: match (entry.allocation, entry.target) {
+                    (Some(allocation), Some(target)) => allocation.saturating_sub(target),
+                    _ => Bytes::ZERO,
+                },
+                idle: now.saturating_since(progress_at),
+            },
+            Release::Stuck { since, .. } | Release::Retrying { since, .. } => {
+                Compliance::Stuck { since }
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn observe(
+        &mut self,
+        sample: &GuestSample,
+        usable: bool,
+        now: Timestamp,
+        settings: &GuardSettings,
+    ) {
+        if matches!(sample.link, LinkState::Down(_)) {
+            // Whoever answers next may be another process that never heard of the target.
+            self.send_again = self.target.is_some();
+            self.release = Release::Settled;
+            return;
+        }
+        let Some(allocation) = sample.allocation.map(|measured| measured.value) else { return };
+        if self.allocation != Some(allocation) {
+            self.allocation = Some(allocation);
+            self.changed_at = now;
+        }
+        let over = match self.target {
+            Some(target) => allocation.saturating_sub(target),
+            None => Bytes::ZERO,
+        };
+        self.release = match std::mem::take(&mut self.release) {
+            Release::Settled | Release::Under { .. } if over <= COMPLIANCE_SLACK => {
+                Release::Settled
+            }
+            Release::Settled => Release::Under { mark: allocation, progress_at: now },
+            Release::Under { mark, progress_at } => {
+                if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation > mark {
+                    Release::Under { mark: allocation, progress_at: now }
+                } else if now.saturating_since(progress_at) >= settings.stuck_after {
+                    Release::Stuck {
+                        asked: self.target.unwrap_or(allocation),
+                        since: progress_at,
+                        retry_at: now + settings.stuck_retry,
+                        pause: settings.stuck_retry,
+                    }
+                } else {
+                    Release::Under { mark, progress_at }
+                }
+            }
+            Release::Stuck { asked, since, retry_at, pause } if now >= retry_at && usable => {
+                Release::Retrying { asked, since, begun: now, mark: allocation, pause }
+            }
+            stuck @ Release::Stuck { .. } => stuck,
+            Release::Retrying { asked, since, begun, mark, pause } => {
+                if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation <= asked {
+                    Release::Under { mark: allocation, progress_at: now }
+                } else if now.saturating_since(begun) >= settings.stuck_after || !usable {
+                    let pause = (pause * 2).min(GuardSettings::STUCK_RETRY_MAX);
+                    Release::Stuck { asked, since, retry_at: now + pause, pause }
+                } else {
+                    Release::Retrying { asked, since, begun, mark, pause }
+                }
+            }
+        };
+        let left_alone = now.saturating_since(self.changed_at) >= REASSERT_AFTER;
+        if left_alone && self.target.is_some_and(|target| target > allocation + COMPLIANCE_SLACK) {
+            self.send_again = true;
+            self.changed_at = now;
+        }
+    }
+}

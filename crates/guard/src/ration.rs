@@ -1,0 +1,225 @@
+//! From goals to a plan: releases at once, grants only from what is really free.
+//!
+//! Idea: a reduction costs nobody anything and is asked for in full. Growth up to what a guest
+//! already holds or was promised is free. Growth beyond that comes out of the *grantable* memory
+//! alone, which grows from tick to tick as releases are seen to happen; so no promise ever rests on
+//! memory that somebody else still holds. Where it does not reach, guests below their floor come
+//! first, then everybody in proportion to what they lack.
+//!
+//! Cost: O(n log n) a tick. Limits: a part of a grant that is not worth an action (see
+//! [`GRANT_MIN`]) waits.
+
+use ballast_model::{
+    Action, Budget, Bytes, Change, Clamped, Generation, GuestPlan, Held, Timestamp,
+};
+
+use crate::standing::calls_off_shrinking;
+use crate::{Goal, GuardSettings, Ledger, Standing};
+
+/// Parts of a grant smaller than this wait for more to be released.
+const GRANT_MIN: Bytes = Bytes::mib(8);
+
+/// What goes into a plan, as far as guests are concerned.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    /// Every guest's part, in the order of the standings.
+    pub guests: Vec<GuestPlan>,
+    /// What is to be done, releases first.
+    pub actions: Vec<Action>,
+}
+
+/// Everything that [`ration`] looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Rationing<'a> {
+    /// Every guest, sorted by name.
+    pub standings: &'a [Standing],
+    /// Their goals, in the same order; `None` for guests that no decision covers yet.
+    pub goals: &'a [Option<Goal>],
+    /// What may be granted.
+    pub budget: Budget,
+    /// What was asked before.
+    pub ledger: &'a Ledger,
+    /// Deadlines.
+    pub settings: &'a GuardSettings,
+    /// Whether the operator has paused acting.
+    pub paused: bool,
+    /// The plan's number.
+    pub generation: Generation,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// Drafts the plan of one tick.
+pub fn ration(input: Rationing<'_>) -> Draft {
+    let grants = grants(&input);
+    let deadline = input.now + input.settings.action_deadline;
+    let mut releases = Vec::new();
+    let mut grows = Vec::new();
+    let mut guests = Vec::with_capacity(input.standings.len());
+    for ((standing, goal), grant) in input.standings.iter().zip(input.goals).zip(grants) {
+        let step = step_for(&input, standing, goal.as_ref(), grant);
+        let in_force = input.ledger.target(&standing.id);
+        if let Some(target) = step.send {
+            let action = Action {
+                guest: standing.id.clone(),
+                target,
+                generation: input.generation,
+                deadline,
+            };
+            let grants_memory = target > standing.committed;
+            if grants_memory { grows.push(action) } else { releases.push(action) }
+        }
+        let mut clamps = goal.as_ref().map_or_else(Vec::new, |goal| goal.clamps.clone());
+        clamps.extend(step.clamp);
+        guests.push(GuestPlan {
+            id: standing.id.clone(),
+            allocation: standing.allocation,
+            bounds: standing.bounds,
+            estimate: standing.verdict.as_ref().ok().cloned(),
+            desired: goal.as_ref().map(|goal| goal.desired.clone()),
+            clamps,
+            compliance: input.ledger.compliance(&standing.id, input.now),
+            target: step.send.or(in_force),
+            change: step.change,
+        });
+    }
+    releases.append(&mut grows);
+    Draft { guests, actions: releases }
+}
+
+/// What one guest lacks beyond what it holds or was promised.
+fn lacking(standing: &Standing, goal: Option<&Goal>) -> Bytes {
+    match (goal, &standing.verdict) {
+        (Some(goal), Ok(_)) => goal.target.saturating_sub(standing.committed),
+        _ => Bytes::ZERO,
+    }
+}
+
+/// New memory for each guest, adding up to at most what is grantable.
+fn grants(input: &Rationing<'_>) -> Vec<Bytes> {
+    let wants: Vec<u64> = input
+        .standings
+        .iter()
+        .zip(input.goals)
+        .map(|(standing, goal)| lacking(standing, goal.as_ref()).to_pages())
+        .collect();
+    let grantable = input.budget.grantable.to_pages();
+    if wants.iter().sum::<u64>() <= grantable {
+        return wants.into_iter().map(Bytes::pages).collect();
+    }
+    let under_floor: Vec<u64> = input
+        .standings
+        .iter()
+        .zip(&wants)
+        .map(|(standing, &want)| match standing.bounds {
+            Some((floor, _)) => floor.saturating_sub(standing.committed).to_pages().min(want),
+            None => 0,
+        })
+        .collect();
+    let first = in_proportion(&under_floor, grantable);
+    let left = grantable - first.iter().sum::<u64>();
+    let rest: Vec<u64> = wants.iter().zip(&first).map(|(want, given)| want - given).collect();
+    let second = in_proportion(&rest, left);
+    first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
+}
+
+/// Divides `pages` in proportion to `wants`, nobody getting more than it wants, by largest
+/// remainder with ties to who comes first.
+fn in_proportion(wants: &[u64], pages: u64) -> Vec<u64> {
+    let total: u64 = wants.iter().sum();
+    if total <= pages {
+        return wants.to_vec();
+    }
+    let due = |want: u64| u128::from(want) * u128::from(pages);
+    let mut parts: Vec<u64> =
+        wants.iter().map(|&want| (due(want) / u128::from(total)) as u64).collect();
+    let left = (pages - parts.iter().sum::<u64>()) as usize;
+    let mut order: Vec<usize> = (0..wants.len()).filter(|&i| wants[i] > parts[i]).collect();
+    order.sort_by_cached_key(|&i| (std::cmp::Reverse(due(wants[i]) % u128::from(total)), i));
+    for &i in order.iter().take(left) {
+        parts[i] += 1;
+    }
+    parts
+}
+
+/// What happens to one guest in this tick.
+struct Step {
+    send: Option<Bytes>,
+    clamp: Option<Clamped>,
+    change: Change,
+}
+
+impl Step {
+    fn hold(why: Held) -> Step {
+        Step { send: None, clamp: None, change: Change::Hold(why) }
+    }
+}
+
+fn step_for(input: &Rationing<'_>, standing: &Standing, goal: Option<&Goal>, grant: Bytes) -> Step {
+    if input.paused {
+        return Step::hold(Held::Paused);
+    }
+    match &standing.verdict {
+        Err(held) => held_step(input, standing, held),
+        Ok(_) => match (goal, standing.reference) {
+            (Some(goal), Some(reference)) => moved_step(input, standing, goal, reference, grant),
+            _ => Step::hold(Held::OnTarget),
+        },
+    }
+}
+
+/// A guest that takes no part: nothing, or a reminder if it is stuck, or its reduction called off.
+fn held_step(input: &Rationing<'_>, standing: &Standing, held: &Held) -> Step {
+    let in_force = input.ledger.target(&standing.id);
+    let (Some(allocation), Some(in_force)) = (standing.allocation, in_force) else {
+        return Step::hold(held.clone());
+    };
+    if let (Held::Stuck { .. }, Some(asked)) = (held, input.ledger.retrying(&standing.id)) {
+        let floor = standing.bounds.map_or(Bytes::MAX, |(floor, _)| floor);
+        let again = asked.max(floor);
+        if in_force == again || again >= allocation {
+            return Step::hold(held.clone());
+        }
+        let change = Change::Shrink { by: allocation - again };
+        return Step { send: Some(again), clamp: None, change };
+    }
+    if calls_off_shrinking(held) && in_force < allocation {
+        let send = Some(allocation.page_ceil());
+        return Step { send, clamp: None, change: Change::CancelShrink { why: held.clone() } };
+    }
+    Step::hold(held.clone())
+}
+
+/// A guest that is moved towards its goal, as far as memory is there.
+fn moved_step(
+    input: &Rationing<'_>,
+    standing: &Standing,
+    goal: &Goal,
+    reference: Bytes,
+    grant: Bytes,
+) -> Step {
+    let send_again = input.ledger.must_send_again(&standing.id);
+    if goal.target <= reference {
+        let by = reference - goal.target;
+        if by == Bytes::ZERO && !send_again {
+            return Step::hold(goal.held.clone().unwrap_or(Held::OnTarget));
+        }
+        return Step { send: Some(goal.target), clamp: None, change: Change::Shrink { by } };
+    }
+    let reachable = goal.target.min(standing.committed + grant).max(reference);
+    let short = goal.target - reachable;
+    let clamp = (short > Bytes::ZERO).then(|| {
+        let by_budget = input.budget.distributable.saturating_sub(input.budget.committed);
+        if input.budget.grantable < by_budget.page_floor() {
+            Clamped::HostReserve { short }
+        } else {
+            Clamped::AwaitingRelease { short }
+        }
+    });
+    let by = reachable - reference;
+    let worth_it = short == Bytes::ZERO || by >= GRANT_MIN;
+    if !send_again && (by == Bytes::ZERO || !worth_it) {
+        return Step { send: None, clamp, change: Change::Hold(Held::OnTarget) };
+    }
+    Step { send: Some(reachable), clamp, change: Change::Grow { by } }
+}

@@ -1,0 +1,61 @@
+//! What an operator can set about the guard.
+
+use std::time::Duration;
+
+use ballast_model::Bytes;
+
+/// Settings of the safety envelope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardSettings {
+    /// What all guests together may be allocated; `None`: the host's memory less the reserve.
+    pub budget: Option<Bytes>,
+    /// Memory of the host that stays available to the host itself.
+    pub host_reserve: Bytes,
+    /// Statistics older than this are not acted on.
+    pub stale_after: Duration,
+    /// A guest that was asked for memory and gave none for this long is stuck.
+    pub stuck_after: Duration,
+    /// A stuck guest is asked again after this long, then after twice as long each time.
+    pub stuck_retry: Duration,
+    /// Most a guest may grow per decision, whatever the policy; `None`: no limit.
+    pub step_up_max: Option<Bytes>,
+    /// Most a guest may shrink per decision, whatever the policy; `None`: no limit.
+    pub step_down_max: Option<Bytes>,
+    /// Changes up to this size are not made; `None`: the policy's own dead band.
+    pub dead_band: Option<Bytes>,
+    /// An action not begun within this time of its decision is dropped.
+    pub action_deadline: Duration,
+}
+
+impl Default for GuardSettings {
+    fn default() -> Self {
+        GuardSettings {
+            budget: None,
+            host_reserve: GuardSettings::HOST_RESERVE_DEFAULT,
+            stale_after: GuardSettings::STALE_AFTER_DEFAULT,
+            stuck_after: GuardSettings::STUCK_AFTER_DEFAULT,
+            stuck_retry: GuardSettings::STUCK_RETRY_DEFAULT,
+            step_up_max: None,
+            step_down_max: None,
+            dead_band: None,
+            action_deadline: GuardSettings::ACTION_DEADLINE_DEFAULT,
+        }
+    }
+}
+
+impl GuardSettings {
+    /// Room for the host's own kernel and daemons, and for QEMU's memory beside guest RAM.
+    pub const HOST_RESERVE_DEFAULT: Bytes = Bytes::mib(512);
+    /// Statistics come once a second and up to two seconds late under pressure; five times that
+    /// is a guest that has stopped answering.
+    pub const STALE_AFTER_DEFAULT: Duration = Duration::from_secs(10);
+    /// The slowest inflation seen under swap load was 80 MB/s; nothing at all in this time is a
+    /// driver that has given up.
+    pub const STUCK_AFTER_DEFAULT: Duration = Duration::from_secs(15);
+    /// First pause before a stuck guest is asked again.
+    pub const STUCK_RETRY_DEFAULT: Duration = Duration::from_secs(60);
+    /// Longest pause before a stuck guest is asked again.
+    pub const STUCK_RETRY_MAX: Duration = Duration::from_secs(960);
+    /// Two ticks: later, a newer plan is on its way.
+    pub const ACTION_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
+}

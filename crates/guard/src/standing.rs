@@ -1,0 +1,79 @@
+//! Where each guest stands before anything is decided.
+//!
+//! Idea: one verdict per guest and tick: its demand, or the typed reason why it is left alone. Only
+//! guests with demand reach a policy. The reasons are tried in the order in which an operator would
+//! want to hear of them.
+
+use std::time::Duration;
+
+use ballast_model::{
+    Bytes, Estimate, GuestId, GuestLimits, GuestSample, Held, LinkState, RunState,
+};
+
+/// One guest before the decision.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The guest.
+    pub id: GuestId,
+    /// What it was last seen to hold.
+    pub allocation: Option<Bytes>,
+    /// Floor and ceiling, resolved against its boot memory; `None` while that is unknown.
+    pub bounds: Option<(Bytes, Bytes)>,
+    /// Its weight.
+    pub shares: u32,
+    /// What it holds or was promised, whichever is more.
+    pub committed: Bytes,
+    /// The target in force, else what it holds: what changes are measured from.
+    pub reference: Option<Bytes>,
+    /// Host memory known to be occupied by it, never more than `committed`.
+    pub occupied: Bytes,
+    /// Its demand, or why it is left alone.
+    pub verdict: Result<Estimate, Held>,
+}
+
+/// Whether a guest may be moved, leaving its demand to be estimated; `Err` says why not.
+///
+/// # Errors
+/// The reason to leave the guest alone.
+pub fn verdict(
+    sample: &GuestSample,
+    limits: &GuestLimits,
+    stale_after: Duration,
+) -> Result<(), Held> {
+    if !limits.managed {
+        return Err(Held::OptedOut);
+    }
+    if let LinkState::Down(why) = &sample.link {
+        return Err(Held::Unreachable { why: why.to_string() });
+    }
+    match &sample.run_state {
+        None | Some(RunState::Running) => {}
+        Some(state) => return Err(Held::NotRunning { state: state.clone() }),
+    }
+    if sample.capabilities.balloon == Some(false) {
+        return Err(Held::NoBalloon);
+    }
+    if sample.capabilities.discard_inhibited == Some(true) {
+        return Err(Held::DiscardInhibited);
+    }
+    let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {
+        return Err(Held::NoAllocation);
+    };
+    let Some(stats) = sample.stats else {
+        return Err(Held::NoStatistics);
+    };
+    let age = stats.age.max(allocation.age);
+    if age > stale_after {
+        return Err(Held::Stale { age, limit: stale_after });
+    }
+    Ok(())
+}
+
+/// Reasons under which a reduction still under way is called off: the guest can be reached, and
+/// what is known of it no longer justifies taking more.
+pub(crate) fn calls_off_shrinking(held: &Held) -> bool {
+    matches!(
+        held,
+        Held::NoStatistics | Held::Stale { .. } | Held::Implausible(_) | Held::Stuck { .. }
+    )
+}
