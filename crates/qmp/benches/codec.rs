@@ -1,0 +1,2 @@
+//! Decode throughput.
+fn main() {}

@@ -1,0 +1,141 @@
+//! The task of one guest: moves bytes between its socket and its state machine, and reconnects.
+//!
+//! Cost: a tick is one write and one or two reads. The read buffer lives on the stack, so that an
+//! idle guest holds no memory for it.
+
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use ballast_model::{LinkDown, LinkState};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::clock::Clock;
+use super::slot::{Slot, State};
+use crate::backoff::Backoff;
+use crate::client::{READ_BYTES, connect, peer_pid};
+
+/// Reads of one guest before the other guests get their turn.
+const READS_PER_TURN: usize = 8;
+
+/// Connects, keeps the connection, and connects again, until the task is aborted.
+pub(super) async fn drive(slot: Arc<Slot>, path: Arc<Path>, clock: Arc<Clock>, seed: u64) {
+    let mut backoff = Backoff::new(seed);
+    loop {
+        let why = match connect(&path).await {
+            Err(why) => why,
+            Ok(stream) => {
+                slot.lock().guest.connected(clock.read().0, peer_pid(&stream));
+                let mut connection = Connection { stream, was_up: false };
+                let mut timer = pin!(sleep_until(Instant::now()));
+                let why = poll_fn(|cx| connection.poll(cx, timer.as_mut(), &slot, &clock)).await;
+                if connection.was_up {
+                    backoff.reset();
+                }
+                why
+            }
+        };
+        {
+            let mut state = slot.lock();
+            state.guest.disconnected(why);
+            state.deliver();
+        }
+        let mut wait = pin!(sleep(backoff.next_wait()));
+        poll_fn(|cx| {
+            let mut state = slot.lock();
+            if std::mem::take(&mut state.retry) {
+                return Poll::Ready(());
+            }
+            state.waker = Some(cx.waker().clone());
+            drop(state);
+            wait.as_mut().poll(cx)
+        })
+        .await;
+    }
+}
+
+struct Connection {
+    stream: UnixStream,
+    was_up: bool,
+}
+
+impl Connection {
+    /// Does what can be done now; ready with the reason when the connection is over.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut timer: Pin<&mut Sleep>,
+        slot: &Slot,
+        clock: &Clock,
+    ) -> Poll<LinkDown> {
+        let mut guard = slot.lock();
+        let state = &mut *guard;
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        loop {
+            if let Err(why) = self.read(cx, state, clock) {
+                return Poll::Ready(why);
+            }
+            if let Err(why) = state.guest.handle_timeout(clock.read().0) {
+                return Poll::Ready(why);
+            }
+            if let Poll::Ready(Err(why)) = self.write(cx, state) {
+                return Poll::Ready(why);
+            }
+            self.was_up |= state.guest.link() == LinkState::Up;
+            state.deliver();
+            let Some(at) = state.guest.next_timeout() else { return Poll::Pending };
+            // Deadlines mostly move away: ringing once too early is cheaper than moving the timer
+            // with every command.
+            let due = clock.instant(at);
+            if timer.is_elapsed() || due < timer.deadline() {
+                timer.as_mut().reset(due);
+            }
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+
+    /// Reads what is there.
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        state: &mut State,
+        clock: &Clock,
+    ) -> Result<(), LinkDown> {
+        for _ in 0..READS_PER_TURN {
+            let mut space = [MaybeUninit::uninit(); READ_BYTES];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Err(error)) => return Err(LinkDown::Closed(error.to_string())),
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
+                    return Err(LinkDown::Closed("end of stream".to_owned()));
+                }
+                Poll::Ready(Ok(())) => {
+                    let (now, wall_secs) = clock.read();
+                    state.guest.receive(buffer.filled(), now, wall_secs)?;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    /// Writes what is to be written.
+    fn write(&mut self, cx: &mut Context<'_>, state: &mut State) -> Poll<Result<(), LinkDown>> {
+        while !state.guest.outgoing().is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, state.guest.outgoing());
+            match ready!(written) {
+                Ok(count) => state.guest.mark_written(count),
+                Err(error) => return Poll::Ready(Err(LinkDown::Closed(error.to_string()))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

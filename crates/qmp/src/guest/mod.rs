@@ -1,0 +1,548 @@
+//! What is known of one guest and what is being asked of it, as a state machine: no I/O, and time
+//! is a parameter.
+//!
+//! Idea: a [`Guest`] lives as long as its socket is known, over any number of connections. Each new
+//! connection is probed once; then [`Guest::begin_sample`] queues the questions of one tick, which
+//! leave in one write, and [`Guest::receive`] takes in the answers. What was read keeps its moment,
+//! so that the same reading simply grows older while the hypervisor does not answer.
+//!
+//! Cost: a tick is two commands and two replies: about 250 bytes out and 600 in.
+//! Limits: while any command is overdue nothing more is asked, so that a hypervisor that hangs does
+//! not wake up to a queue of old wishes; after [`SILENCE_MAX`] the connection is given up.
+
+mod age;
+mod probe;
+mod replies;
+mod run_state;
+mod stats;
+
+use std::time::Duration;
+
+use ballast_model::{
+    Action, Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkDown, LinkState, Measured,
+    OutcomeKind, Timestamp,
+};
+
+pub use age::StatsAge;
+
+use crate::codec::Version;
+use crate::command::Command;
+use crate::session::{CommandId, Input, Phase, SendError, Session, SessionError};
+use probe::{FOLDERS, Found};
+use run_state::RunTracker;
+
+/// How long a command may stay unanswered before its connection is given up. Long enough for the
+/// pauses of a migration or of a host deep in swap; reconnecting to a hypervisor that hangs gains
+/// nothing, but one lost reply must not blind us for ever.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How often the device tree is looked at again. Devices that are unplugged are announced by an
+/// event, devices that are added are not.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often the guest sends statistics, in seconds, where nobody has set it yet: QEMU's finest.
+const POLLING_INTERVAL_SECS: u64 = 1;
+
+const GUEST_STATS: &str = "guest-stats";
+const POLLING_INTERVAL: &str = "guest-stats-polling-interval";
+
+/// What a command was sent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Status,
+    Balloon,
+    Stats,
+    Summary,
+    MemoryDevices,
+    Folder(&'static str),
+    PollingInterval,
+    SetPollingInterval,
+    FreePageReporting,
+    DeflateOnOom,
+    Order,
+}
+
+/// Who waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Probe,
+    /// The tick with this number.
+    Round(u64),
+    Order(Ticket),
+    /// It was given up waiting for.
+    Nobody,
+}
+
+/// Identifies an order given to a [`Guest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// The questions of one tick under way.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    number: u64,
+    begun_at: Timestamp,
+    /// Answers to come; `None` until the first probe is done and they can be asked.
+    left: Option<usize>,
+}
+
+/// One guest.
+#[derive(Debug)]
+pub struct Guest {
+    command_timeout: Duration,
+    session: Option<Session>,
+    down: LinkDown,
+    pid: Option<u32>,
+    asked: Vec<(CommandId, Question, Asker)>,
+    overdue_since: Option<Timestamp>,
+    /// The probe under way: answers to come, and what they brought so far.
+    probe: Option<(usize, Found)>,
+    probed_at: Option<Timestamp>,
+    probe_again: bool,
+    round: Option<Round>,
+    round_took: Option<Duration>,
+    rounds: u64,
+    next_ticket: u64,
+    finished: Vec<(Ticket, OutcomeKind)>,
+    run: RunTracker,
+    balloon_path: Option<String>,
+    allocation: Option<(Bytes, Timestamp)>,
+    boot_memory: Option<Bytes>,
+    stats: Option<GuestStats>,
+    stats_age: StatsAge,
+    capabilities: Capabilities,
+}
+
+impl Guest {
+    /// A guest of which nothing is known. A command is late after `command_timeout`, the greeting
+    /// of a connection likewise.
+    pub fn new(command_timeout: Duration) -> Self {
+        Guest {
+            command_timeout,
+            session: None,
+            down: LinkDown::Connecting,
+            pid: None,
+            asked: Vec::new(),
+            overdue_since: None,
+            probe: None,
+            probed_at: None,
+            probe_again: false,
+            round: None,
+            round_took: None,
+            rounds: 0,
+            next_ticket: 0,
+            finished: Vec::new(),
+            run: RunTracker::default(),
+            balloon_path: None,
+            allocation: None,
+            boot_memory: None,
+            stats: None,
+            stats_age: StatsAge::default(),
+            capabilities: Capabilities::default(),
+        }
+    }
+
+    /// A connection was made to the process `pid`. Another process than before is another guest:
+    /// nothing read from the old one is kept.
+    pub fn connected(&mut self, now: Timestamp, pid: Option<u32>) {
+        if self.pid != pid {
+            *self = Guest {
+                next_ticket: self.next_ticket,
+                rounds: self.rounds,
+                round: self.round,
+                finished: std::mem::take(&mut self.finished),
+                ..Guest::new(self.command_timeout)
+            };
+        }
+        self.pid = pid;
+        self.down = LinkDown::Connecting;
+        self.run = RunTracker::default();
+        self.probed_at = None;
+        self.session = Some(Session::new(now, self.command_timeout));
+    }
+
+    /// The connection is gone, or could not be made. Orders under way fail; what was read stays,
+    /// and ages.
+    pub fn disconnected(&mut self, why: LinkDown) {
+        for (_, _, asker) in self.asked.drain(..) {
+            if let Asker::Order(ticket) = asker {
+                let outcome = OutcomeKind::Failed(format!("before it was answered: {why}"));
+                self.finished.push((ticket, outcome));
+            }
+        }
+        self.down = why;
+        self.session = None;
+        self.overdue_since = None;
+        self.probe = None;
+        self.round = None;
+        self.round_took = None;
+        self.run.disconnected();
+    }
+
+    /// Bytes to be written.
+    pub fn outgoing(&self) -> &[u8] {
+        self.session.as_ref().map_or(&[], Session::outgoing)
+    }
+
+    /// Says that the first `count` of the outgoing bytes were written.
+    pub fn mark_written(&mut self, count: usize) {
+        if let Some(session) = &mut self.session {
+            session.mark_written(count);
+        }
+    }
+
+    /// Takes in bytes read at `now`, when the wall clock says `wall_secs`.
+    ///
+    /// # Errors
+    /// When they are not the protocol: call [`Guest::disconnected`] with the error.
+    pub fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        now: Timestamp,
+        wall_secs: u64,
+    ) -> Result<(), LinkDown> {
+        while let Some(session) = &mut self.session {
+            let took = session.receive(bytes);
+            bytes = &bytes[took..];
+            // The session is taken out while its reply is handled, because the reply borrows it.
+            while let Some(mut session) = self.session.take() {
+                let more = self.handle_next(&mut session, now, wall_secs);
+                self.session = Some(session);
+                if !more? {
+                    break;
+                }
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        self.advance(now);
+        Ok(())
+    }
+
+    /// Handles one message; says whether there was one.
+    fn handle_next(
+        &mut self,
+        session: &mut Session,
+        now: Timestamp,
+        wall_secs: u64,
+    ) -> Result<bool, LinkDown> {
+        match session.poll(now).map_err(protocol)? {
+            None => return Ok(false),
+            Some(Input::Reply { id, result }) => {
+                let Some(at) = self.asked.iter().position(|(asked, ..)| *asked == id) else {
+                    return Ok(true);
+                };
+                let (_, question, asker) = self.asked.remove(at);
+                self.answer(question, asker, result, now, wall_secs)?;
+                match asker {
+                    Asker::Probe => {
+                        if let Some((left, _)) = &mut self.probe {
+                            *left = left.saturating_sub(1);
+                        }
+                    }
+                    Asker::Round(number) => self.round_answered(number, now),
+                    Asker::Order(_) | Asker::Nobody => {}
+                }
+            }
+            Some(Input::Event) => {
+                while let Some(event) = session.pop_event() {
+                    self.run.event(&event.name);
+                    self.probe_again |= event.name == "DEVICE_DELETED";
+                }
+            }
+            Some(Input::Negotiating | Input::Ready | Input::Duplicate) => {}
+        }
+        if !session.is_overdue() {
+            self.overdue_since = None;
+        }
+        Ok(true)
+    }
+
+    fn round_answered(&mut self, of: u64, now: Timestamp) {
+        let Some(Round { number, begun_at, left: Some(left) }) = &mut self.round else { return };
+        if *number != of {
+            return;
+        }
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.round_took = Some(now.saturating_since(*begun_at));
+            self.round = None;
+        }
+    }
+
+    /// Asks whatever has become due or possible.
+    fn advance(&mut self, now: Timestamp) {
+        if !self.is_ready() {
+            return;
+        }
+        if self.probe.is_none() && (self.probed_at.is_none() || self.is_probe_due(now)) {
+            // Without the first probe nothing else is known; later ones travel with a tick.
+            if self.probed_at.is_none() || self.round.is_some() {
+                self.begin_probe(now);
+            }
+        }
+        self.continue_probe(now);
+        if let Some(round @ Round { left: None, .. }) = self.round
+            && self.probed_at.is_some()
+        {
+            self.ask_round(round, now);
+        }
+    }
+
+    /// Whether there may be a balloon.
+    fn has_balloon(&self) -> bool {
+        self.capabilities.balloon != Some(false)
+    }
+
+    /// Without a balloon a guest holds all it was booted with.
+    fn hold_all_without_balloon(&mut self, now: Timestamp) {
+        if !self.has_balloon() {
+            self.allocation = self.boot_memory.map(|all| (all, now));
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.phase() == Phase::Ready)
+    }
+
+    fn is_probe_due(&self, now: Timestamp) -> bool {
+        let old = |at: Timestamp| now.saturating_since(at) >= PROBE_INTERVAL;
+        self.probe_again || self.probed_at.is_some_and(old)
+    }
+
+    fn begin_probe(&mut self, now: Timestamp) {
+        self.probe_again = false;
+        self.run.doubt();
+        let before = self.asked.len();
+        let folders = FOLDERS.map(|path| (Question::Folder(path), Command::QomList { path }));
+        let questions = [
+            (Question::Status, Command::QueryStatus),
+            (Question::Balloon, Command::QueryBalloon),
+            (Question::Summary, Command::QueryMemorySizeSummary),
+            (Question::MemoryDevices, Command::QueryMemoryDevices),
+        ];
+        for (question, command) in questions.into_iter().chain(folders) {
+            self.ask(question, Asker::Probe, &command, now);
+        }
+        self.run.take_doubt();
+        self.probe = Some((self.asked.len() - before, Found::default()));
+    }
+
+    /// Where all answers of a step have come: the next step of the probe, or its end.
+    fn continue_probe(&mut self, now: Timestamp) {
+        let Some((0, mut found)) = self.probe.take_if(|(left, _)| *left == 0) else { return };
+        found.folders_done();
+        let step_two_done = found.capabilities.statistics.is_some();
+        if let Some(path) = found.balloon_path.clone()
+            && !step_two_done
+        {
+            found.capabilities.statistics = Some(true);
+            let before = self.asked.len();
+            for (question, property) in [
+                (Question::PollingInterval, POLLING_INTERVAL),
+                (Question::FreePageReporting, "free-page-reporting"),
+                (Question::DeflateOnOom, "deflate-on-oom"),
+            ] {
+                let command = Command::QomGet { path: &path, property };
+                self.ask(question, Asker::Probe, &command, now);
+            }
+            self.probe = Some((self.asked.len() - before, found));
+            return;
+        }
+        if let (true, Some(path)) = (found.start_polling, found.balloon_path.clone()) {
+            found.start_polling = false;
+            let (property, value) = (POLLING_INTERVAL, POLLING_INTERVAL_SECS);
+            let command = Command::QomSet { path: &path, property, value };
+            let asked = self.ask(Question::SetPollingInterval, Asker::Probe, &command, now);
+            self.probe = Some((usize::from(asked), found));
+            return;
+        }
+        self.balloon_path = found.balloon_path;
+        self.capabilities = found.capabilities;
+        self.probed_at = Some(now);
+        self.hold_all_without_balloon(now);
+    }
+
+    /// Asks for what a tick wants to know. Says whether there is anything to wait for: not where
+    /// the connection is down or an earlier question is still open.
+    pub fn begin_sample(&mut self, now: Timestamp) -> bool {
+        if self.round.is_some() || self.overdue_since.is_some() {
+            return false;
+        }
+        if !matches!(self.link(), LinkState::Up | LinkState::Down(LinkDown::Connecting)) {
+            return false;
+        }
+        self.rounds += 1;
+        self.round = Some(Round { number: self.rounds, begun_at: now, left: None });
+        self.advance(now);
+        self.round.is_some()
+    }
+
+    fn ask_round(&mut self, round: Round, now: Timestamp) {
+        let before = self.asked.len();
+        let (asker, balloon) = (Asker::Round(round.number), self.has_balloon());
+        if balloon {
+            self.ask(Question::Balloon, asker, &Command::QueryBalloon, now);
+        }
+        if let Some(path) = self.balloon_path.take() {
+            let command = Command::QomGet { path: &path, property: GUEST_STATS };
+            self.ask(Question::Stats, asker, &command, now);
+            self.balloon_path = Some(path);
+        }
+        // Without a balloon the status is asked each time, so that a tick notices who hangs.
+        if self.run.take_doubt() || !balloon {
+            self.ask(Question::Status, asker, &Command::QueryStatus, now);
+        }
+        let left = self.asked.len() - before;
+        self.round = (left > 0).then_some(Round { left: Some(left), ..round });
+    }
+
+    /// Whether the questions of a tick are still open.
+    pub fn is_sampling(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// How long the last complete tick took to answer.
+    pub fn round_took(&self) -> Option<Duration> {
+        self.round_took
+    }
+
+    /// Sets the memory the guest is to keep, as an action says; [`Guest::pop_finished`] tells what
+    /// came of it.
+    ///
+    /// # Errors
+    /// Where it cannot even be sent.
+    pub fn begin_action(&mut self, action: &Action, now: Timestamp) -> Result<Ticket, OutcomeKind> {
+        self.order(&Command::Balloon { target: action.target }, now)
+    }
+
+    /// Presses the guest's power button; [`Guest::pop_finished`] tells what came of it.
+    ///
+    /// # Errors
+    /// Where it cannot even be sent.
+    pub fn begin_powerdown(&mut self, now: Timestamp) -> Result<Ticket, OutcomeKind> {
+        self.order(&Command::SystemPowerdown, now)
+    }
+
+    fn order(&mut self, command: &Command<'_>, now: Timestamp) -> Result<Ticket, OutcomeKind> {
+        if let LinkState::Down(why) = self.link() {
+            return Err(OutcomeKind::Failed(format!("not sent: {why}")));
+        }
+        let ticket = Ticket(self.next_ticket);
+        if !self.ask(Question::Order, Asker::Order(ticket), command, now) {
+            return Err(OutcomeKind::Failed(format!("not sent: {}", SendError::Full)));
+        }
+        self.next_ticket += 1;
+        Ok(ticket)
+    }
+
+    /// An order that came to its end, and how.
+    pub fn pop_finished(&mut self) -> Option<(Ticket, OutcomeKind)> {
+        self.finished.pop()
+    }
+
+    fn ask(
+        &mut self,
+        question: Question,
+        asker: Asker,
+        command: &Command<'_>,
+        now: Timestamp,
+    ) -> bool {
+        let Some(session) = &mut self.session else { return false };
+        let Ok(id) = session.send(command, now + self.command_timeout) else { return false };
+        self.asked.push((id, question, asker));
+        true
+    }
+
+    /// Looks at the deadlines.
+    ///
+    /// # Errors
+    /// When the connection is to be given up: call [`Guest::disconnected`] with the error.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> Result<(), LinkDown> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        while let Some(id) = session.expire(now) {
+            self.overdue_since.get_or_insert(now);
+            self.round = None;
+            let late = self.asked.iter_mut().find(|(asked, ..)| *asked == id);
+            if let Some((_, _, asker @ Asker::Order(_))) = late {
+                // The answer may still come, but nobody waits for it.
+                if let Asker::Order(ticket) = std::mem::replace(asker, Asker::Nobody) {
+                    let how = format!(
+                        "no answer within {:.1}s; it may still be carried out",
+                        self.command_timeout.as_secs_f64()
+                    );
+                    self.finished.push((ticket, OutcomeKind::Failed(how)));
+                }
+            }
+        }
+        if session.is_greeting_overdue(now) {
+            // Stay in the queue: the greeting comes when the other client leaves.
+            self.down = LinkDown::Taken;
+            self.round = None;
+        }
+        match self.overdue_since {
+            Some(since) if now.saturating_since(since) >= SILENCE_MAX => Err(LinkDown::TimedOut),
+            _ => Ok(()),
+        }
+    }
+
+    /// When to call [`Guest::handle_timeout`] next.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        let session = self.session.as_ref()?;
+        let greeting_known_late =
+            session.phase() == Phase::Greeting && self.down == LinkDown::Taken;
+        let deadline = session.next_deadline().filter(|_| !greeting_known_late);
+        let silence = self.overdue_since.map(|since| since + SILENCE_MAX);
+        deadline.into_iter().chain(silence).min()
+    }
+
+    /// Whether there is a connection, usable or not.
+    pub fn is_connected(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Whether the hypervisor answers.
+    pub fn link(&self) -> LinkState {
+        match &self.session {
+            None => LinkState::Down(self.down.clone()),
+            Some(_) if self.overdue_since.is_some() => LinkState::Down(LinkDown::TimedOut),
+            Some(session) if session.phase() == Phase::Greeting && self.down == LinkDown::Taken => {
+                LinkState::Down(LinkDown::Taken)
+            }
+            Some(_) if self.probed_at.is_none() => LinkState::Down(LinkDown::Connecting),
+            Some(_) => LinkState::Up,
+        }
+    }
+
+    /// The hypervisor's version, once it has greeted.
+    pub fn version(&self) -> Option<Version> {
+        self.session.as_ref()?.version()
+    }
+
+    /// The process that listens on the socket, where it is known.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Everything known, with ages as of `now`. Resident memory is not known here.
+    pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
+        let since = |at: Timestamp| now.saturating_since(at);
+        GuestSample {
+            id,
+            link: self.link(),
+            run_state: self.run.state().cloned(),
+            allocation: self.allocation.map(|(value, at)| Measured { value, age: since(at) }),
+            boot_memory: self.boot_memory,
+            resident: None,
+            stats: self
+                .stats
+                .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),
+            capabilities: self.capabilities,
+        }
+    }
+}
+
+fn protocol(error: SessionError) -> LinkDown {
+    LinkDown::Protocol(error.to_string())
+}

@@ -1,0 +1,78 @@
+//! A QEMU process that runs nothing, for tests: it ends with the test, whatever happens.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running QEMU.
+pub(crate) struct Qemu {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Qemu {
+    /// Starts one with 256 MiB and a QMP socket, and waits until the socket is there.
+    pub(crate) fn start(socket: &Path, arguments: &[&str]) -> Qemu {
+        let child = Command::new("qemu-system-x86_64")
+            .args(["-S", "-nodefaults", "-display", "none", "-accel", "tcg", "-m", "256"])
+            .args(["-machine", "q35"])
+            .arg("-qmp")
+            .arg(format!("unix:{},server=on,wait=off", socket.display()))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("cannot start qemu-system-x86_64: install the package qemu-system-x86");
+        let mut qemu = Qemu { child, socket: socket.to_owned() };
+        let begun = Instant::now();
+        while std::os::unix::net::UnixStream::connect(socket).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "QEMU makes no socket");
+            assert_eq!(qemu.child.try_wait().unwrap(), None, "QEMU ended by itself");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        qemu
+    }
+
+    /// Its QMP socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops the process: it hangs.
+    pub(crate) fn stop(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    /// Asks it to end; it removes its socket.
+    pub(crate) fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Ends it at once; its socket stays behind.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Already ended is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,247 @@
+//! Against real QEMU processes. They need no guest system: machines that never run (`-S`) have a
+//! balloon device and answer every command.
+
+mod qemu;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use ballast_model::{
+    Action, Bytes, Generation, GuestId, LinkDown, LinkState, OutcomeKind, RunState, Timestamp,
+};
+use ballast_qmp::client::{CallError, Client};
+use ballast_qmp::command::Command;
+use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading, Notice};
+use qemu::Qemu;
+use tempfile::TempDir;
+
+/// How long a state may take to be reached before a test fails; never waited for in full.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const BALLOON: &[&str] = &["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
+
+/// A fleet over one folder and the clock it is sampled on.
+struct Host {
+    folder: TempDir,
+    fleet: Fleet,
+    origin: Instant,
+}
+
+impl Host {
+    fn new() -> Host {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = FleetConfig::new(vec![folder.path().to_owned()]);
+        config.command_timeout = Duration::from_millis(500);
+        Host { folder, fleet: Fleet::new(config), origin: Instant::now() }
+    }
+
+    fn start(&self, name: &str, arguments: &[&str]) -> Qemu {
+        Qemu::start(&self.folder.path().join(format!("{name}.sock")), arguments)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+
+    async fn sample(&mut self) -> Vec<GuestReading> {
+        let now = self.now();
+        self.fleet.sample(now, SystemTime::now(), Duration::from_millis(300)).await
+    }
+
+    /// Samples until the only guest is as wanted.
+    async fn sample_until(&mut self, wanted: impl Fn(&GuestReading) -> bool) -> GuestReading {
+        let begun = Instant::now();
+        loop {
+            let readings = self.sample().await;
+            if let [one] = &readings[..]
+                && wanted(one)
+            {
+                return one.clone();
+            }
+            assert!(begun.elapsed() < PATIENCE, "not reached: {readings:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn action(&self, target: Bytes, generation: u64) -> Action {
+        Action {
+            guest: guest(),
+            target,
+            generation: Generation(generation),
+            deadline: self.now() + PATIENCE,
+        }
+    }
+}
+
+fn guest() -> GuestId {
+    "a".parse().unwrap()
+}
+
+fn is_up(reading: &GuestReading) -> bool {
+    reading.sample.link == LinkState::Up && reading.sample.allocation.is_some()
+}
+
+#[tokio::test]
+async fn a_guest_is_found_probed_and_sampled() {
+    let mut host = Host::new();
+    let qemu = host.start("a", BALLOON);
+    let GuestReading { sample, pid } = host.sample_until(is_up).await;
+    assert_eq!(pid, Some(qemu.pid()));
+    assert_eq!(sample.boot_memory, Some(Bytes::mib(256)));
+    assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));
+    assert_eq!(sample.run_state, Some(RunState::Other("prelaunch".to_owned())));
+    assert_eq!(sample.stats, None, "nothing runs that could send statistics");
+    let can = sample.capabilities;
+    assert_eq!(can.balloon, Some(true));
+    assert_eq!(can.statistics, Some(true));
+    assert_eq!(can.free_page_reporting, Some(true));
+    assert_eq!(can.deflate_on_oom, Some(false));
+    assert_eq!(can.memory_devices, Some(false));
+    assert_eq!(can.discard_inhibited, Some(false));
+}
+
+#[tokio::test]
+async fn without_a_balloon_a_guest_holds_all_its_memory() {
+    let mut host = Host::new();
+    let _qemu = host.start("a", &[]);
+    let sample = host.sample_until(is_up).await.sample;
+    assert_eq!(sample.capabilities.balloon, Some(false));
+    assert_eq!(sample.capabilities.statistics, Some(false));
+    assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));
+    let outcome = host.fleet.act(host.now(), &host.action(Bytes::mib(128), 1)).await;
+    let OutcomeKind::Failed(how) = outcome.kind else { panic!("{outcome:?}") };
+    assert!(how.contains("DeviceNotActive"), "{how}");
+}
+
+#[tokio::test]
+async fn actions_are_accepted_once_and_older_ones_refused() {
+    let mut host = Host::new();
+    let _qemu = host.start("a", BALLOON);
+    host.sample_until(is_up).await;
+    let late = Action { deadline: Timestamp::ZERO, ..host.action(Bytes::mib(128), 9) };
+    let actions = [
+        host.action(Bytes::mib(200), 5),
+        host.action(Bytes::mib(200), 5),
+        host.action(Bytes::mib(128), 4),
+        late,
+        host.action(Bytes::ZERO, 6),
+    ];
+    let outcomes = host.fleet.act_all(host.now(), &actions).await;
+    let kinds: Vec<_> = outcomes.iter().map(|outcome| &outcome.kind).collect();
+    assert!(
+        matches!(
+            kinds[..],
+            [
+                OutcomeKind::Accepted,
+                OutcomeKind::Accepted,
+                OutcomeKind::Superseded,
+                OutcomeKind::Expired,
+                OutcomeKind::Failed(_)
+            ]
+        ),
+        "{kinds:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_socket_held_by_another_client_is_taken_until_it_leaves() {
+    let mut host = Host::new();
+    let qemu = host.start("a", BALLOON);
+    let other = Client::connect(qemu.socket(), PATIENCE).await.unwrap();
+    let taken = LinkState::Down(LinkDown::Taken);
+    host.sample_until(|reading| reading.sample.link == taken).await;
+    drop(other);
+    host.sample_until(is_up).await;
+}
+
+#[tokio::test]
+async fn a_full_queue_is_taken_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let qemu = Qemu::start(&folder.path().join("a.sock"), &[]);
+    let _first = Client::connect(qemu.socket(), PATIENCE).await.unwrap();
+    let mut queued = Vec::new();
+    for _ in 0..100 {
+        match ballast_qmp::client::connect(qemu.socket()).await {
+            Ok(stream) => queued.push(stream),
+            Err(why) => return assert_eq!(why, LinkDown::Taken),
+        }
+    }
+    panic!("the queue took {} connections", queued.len());
+}
+
+#[tokio::test]
+async fn an_end_in_the_middle_of_a_command_is_seen_and_a_return_too() {
+    let mut host = Host::new();
+    let mut qemu = host.start("a", BALLOON);
+    host.sample_until(is_up).await;
+    qemu.stop();
+    let (now, action) = (host.now(), host.action(Bytes::mib(128), 1));
+    let killed = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        qemu.kill();
+    };
+    let (outcome, ()) = tokio::join!(host.fleet.act(now, &action), killed);
+    assert!(matches!(outcome.kind, OutcomeKind::Failed(_)), "{outcome:?}");
+    host.sample_until(|reading| matches!(reading.sample.link, LinkState::Down(_))).await;
+
+    let again = host.start("a", BALLOON);
+    let reading = host.sample_until(is_up).await;
+    assert_eq!(reading.pid, Some(again.pid()));
+}
+
+#[tokio::test]
+async fn a_guest_that_hangs_times_out_and_returns_without_a_new_connection() {
+    let mut host = Host::new();
+    let qemu = host.start("a", BALLOON);
+    host.sample_until(is_up).await;
+    qemu.stop();
+    let timed_out = LinkState::Down(LinkDown::TimedOut);
+    let late = host.sample_until(|reading| reading.sample.link == timed_out).await;
+    let age = late.sample.allocation.expect("what was read is kept").age;
+    assert!(age >= Duration::from_millis(500), "{age:?}");
+    let outcome = host.fleet.act(host.now(), &host.action(Bytes::mib(128), 1)).await;
+    assert!(matches!(outcome.kind, OutcomeKind::Failed(_)), "{outcome:?}");
+    qemu.resume();
+    host.sample_until(is_up).await;
+}
+
+#[tokio::test]
+async fn a_guest_that_quits_is_gone_once_its_socket_is() {
+    let mut host = Host::new();
+    let qemu = host.start("a", BALLOON);
+    host.sample_until(is_up).await;
+    qemu.terminate();
+    let begun = Instant::now();
+    while !host.sample().await.is_empty() {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let notices = host.fleet.take_notices();
+    assert!(matches!(notices[..], [Notice::Appeared { .. }, Notice::Gone { .. }]), "{notices:?}");
+}
+
+#[tokio::test]
+async fn the_run_state_follows_events() {
+    let mut host = Host::new();
+    let second = host.folder.path().join("second.qmp");
+    let arg = format!("unix:{},server=on,wait=off", second.display());
+    let _qemu = host.start("a", &[BALLOON, &["-qmp", &arg]].concat());
+    host.sample_until(is_up).await;
+    let mut operator = Client::connect(&second, PATIENCE).await.unwrap();
+    operator.call(&Command::Cont).await.unwrap();
+    host.sample_until(|reading| reading.sample.run_state == Some(RunState::Running)).await;
+    let refused = operator.call(&Command::QomList { path: "/nowhere" }).await;
+    assert!(matches!(refused, Err(CallError::Refused { .. })), "{refused:?}");
+    operator.call(&Command::Quit).await.unwrap();
+    host.sample_until(|reading| reading.sample.run_state == Some(RunState::Shutdown)).await;
+}
+
+#[tokio::test]
+async fn nobody_and_nothing_listening_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    let refused = Client::connect(&path, PATIENCE).await;
+    assert!(matches!(refused, Err(LinkDown::Refused)), "{refused:?}");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let refused = Client::connect(&path, PATIENCE).await;
+    assert!(matches!(refused, Err(LinkDown::Refused)), "{refused:?}");
+}
