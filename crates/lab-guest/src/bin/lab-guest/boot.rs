@@ -1,0 +1,153 @@
+//! Setting the guest up.
+//!
+//! Idea: what a distribution's init would do, in the few steps a lab needs: file systems, kernel
+//! modules, busybox's commands, swap, loopback. What fails but can be done without is a complaint that
+//! the host gets to read. Expected of the initramfs: this program as `/init`, `/bin/busybox`, and the
+//! modules that `/lib/modules/load-order` lists.
+//! Limits: disks are virtio disks, told apart by their serial numbers.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ballast_lab_guest::procfs;
+use ballast_lab_guest::protocol::{DATA_DISK_SERIAL, MODULE_LIST_PATH, Ready, SWAP_DISK_SERIAL};
+use rustix::io::Errno;
+use rustix::mm::MlockAllFlags;
+use rustix::mount::MountFlags;
+
+use crate::child::{PRIORITY_OF_FIRST_PROCESS, SEARCH_PATH};
+
+/// Most complaints kept.
+const COMPLAINTS_MAX: usize = 32;
+
+/// A guest that is set up.
+pub(crate) struct Booted {
+    /// What the host is told.
+    pub(crate) ready: Ready,
+    /// The data disk's device.
+    pub(crate) data_disk: Option<PathBuf>,
+}
+
+/// Sets the guest up.
+pub(crate) fn boot() -> Result<Booted, String> {
+    let mut complaints = Complaints::default();
+    mount_all(&mut complaints)?;
+    load_modules(&mut complaints);
+    busybox(&["--install", "-s", "/bin"], &mut complaints);
+    busybox(&["ifconfig", "lo", "127.0.0.1"], &mut complaints);
+    stay_responsive(&mut complaints);
+    if let Some(disk) = disk_with_serial(SWAP_DISK_SERIAL) {
+        let disk = disk.display().to_string();
+        busybox(&["mkswap", &disk], &mut complaints);
+        busybox(&["swapon", &disk], &mut complaints);
+    }
+    let data_disk = disk_with_serial(DATA_DISK_SERIAL);
+    let memory = procfs::meminfo(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+    let ready = Ready {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        memory_total: memory.total,
+        swap_total: memory.swap_total.filter(|total| total.get() > 0),
+        data_disk: data_disk.is_some(),
+        complaints: complaints.0,
+    };
+    Ok(Booted { ready, data_disk })
+}
+
+/// What went wrong without stopping the boot; each is also printed on the console.
+#[derive(Default)]
+struct Complaints(Vec<String>);
+
+impl Complaints {
+    fn add(&mut self, complaint: String) {
+        eprintln!("lab-guest: {complaint}");
+        if self.0.len() < COMPLAINTS_MAX {
+            self.0.push(complaint);
+        }
+    }
+}
+
+fn mount_all(complaints: &mut Complaints) -> Result<(), String> {
+    // Without these nothing works; without the others something does.
+    for (kind, place, needed) in [
+        ("proc", "/proc", true),
+        ("sysfs", "/sys", true),
+        ("devtmpfs", "/dev", true),
+        ("devpts", "/dev/pts", false),
+        ("tmpfs", "/tmp", false),
+        ("tmpfs", "/run", false),
+    ] {
+        let mounted = fs::create_dir_all(place).and_then(|()| {
+            match rustix::mount::mount(kind, place, kind, MountFlags::empty(), None) {
+                // The kernel itself mounts devtmpfs where it is configured to.
+                Err(Errno::BUSY) => Ok(()),
+                other => other.map_err(io::Error::from),
+            }
+        });
+        match mounted {
+            Err(error) if needed => return Err(format!("mount {kind} at {place}: {error}")),
+            Err(error) => complaints.add(format!("mount {kind} at {place}: {error}")),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Loads the modules listed, one path a line, what follows the path on its line being parameters.
+fn load_modules(complaints: &mut Complaints) {
+    let list = match fs::read_to_string(MODULE_LIST_PATH) {
+        Ok(list) => list,
+        Err(error) => return complaints.add(format!("{MODULE_LIST_PATH}: {error}")),
+    };
+    for line in list.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (path, parameters) = line.split_once(' ').unwrap_or((line, ""));
+        if let Err(error) = load_module(Path::new(path), parameters) {
+            complaints.add(format!("module {path}: {error}"));
+        }
+    }
+}
+
+fn load_module(path: &Path, parameters: &str) -> io::Result<()> {
+    let file = fs::File::open(Path::new("/").join(path))?;
+    let parameters = std::ffi::CString::new(parameters)?;
+    match rustix::system::finit_module(&file, &parameters, 0) {
+        Err(Errno::EXIST) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn busybox(arguments: &[&str], complaints: &mut Complaints) {
+    let output = Command::new("/bin/busybox").args(arguments).env("PATH", SEARCH_PATH).output();
+    let complaint = match output {
+        Ok(output) if output.status.success() => return,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    complaints.add(format!("busybox {}: {complaint}", arguments.join(" ")));
+}
+
+/// The guest is made to thrash; whoever reports on it must not wait for its own pages or be killed.
+fn stay_responsive(complaints: &mut Complaints) {
+    if let Err(error) = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
+        complaints.add(format!("mlockall: {error}"));
+    }
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-1000") {
+        complaints.add(format!("oom_score_adj: {error}"));
+    }
+    let faster = rustix::process::setpriority_process(None, PRIORITY_OF_FIRST_PROCESS);
+    if let Err(error) = faster {
+        complaints.add(format!("setpriority: {error}"));
+    }
+}
+
+/// The device of the virtio disk with a serial number.
+fn disk_with_serial(serial: &str) -> Option<PathBuf> {
+    let mut disks: Vec<_> = fs::read_dir("/sys/block").ok()?.flatten().collect();
+    disks.sort_by_key(fs::DirEntry::file_name);
+    let disk = disks.iter().find(|disk| {
+        let found = fs::read_to_string(disk.path().join("serial"));
+        found.is_ok_and(|found| found.trim() == serial)
+    })?;
+    Some(Path::new("/dev").join(disk.file_name()))
+}

@@ -1,0 +1,56 @@
+//! The file system on the data disk.
+//!
+//! Idea: made by the first workload that needs it, in that workload's own process: on a throttled disk
+//! it takes long, and nobody else is to wait for it. A lock keeps a second one from doing it too.
+//! Limits: ext2, for it is made in moments and has no journal that would write by itself; whatever was
+//! on the disk is lost.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::FlockOperation;
+use rustix::mount::MountFlags;
+
+/// Where it is mounted.
+const MOUNT_POINT: &str = "/data";
+/// Held while it is made.
+const LOCK_PATH: &str = "/tmp/data-disk.lock";
+/// A page: with smaller blocks each page costs several.
+const BLOCK_BYTES: &str = "4096";
+/// Bytes of disk for each file it has room for: few, large files, so that few tables are written.
+const BYTES_PER_INODE: &str = "4194304";
+
+/// Sees to it that the disk is mounted; says where.
+pub(crate) fn mounted(device: &Path) -> Result<&'static Path, String> {
+    let lock = File::create(LOCK_PATH).map_err(|error| format!("{LOCK_PATH}: {error}"))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|error| format!("{LOCK_PATH}: {error}"))?;
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(MOUNT_POINT)) {
+        make(device)?;
+    }
+    Ok(Path::new(MOUNT_POINT))
+}
+
+fn make(device: &Path) -> Result<(), String> {
+    let output = Command::new("/bin/busybox")
+        .args(["mke2fs", "-m", "0", "-b", BLOCK_BYTES, "-i", BYTES_PER_INODE])
+        .arg(device)
+        .output()
+        .map_err(|error| format!("busybox mke2fs: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("busybox mke2fs {}: {}", device.display(), said.trim()));
+    }
+    fs::create_dir_all(MOUNT_POINT).map_err(|error| format!("{MOUNT_POINT}: {error}"))?;
+    // The ext4 driver serves ext2 under its own name where the kernel is so configured.
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let kind =
+        ["ext2", "ext4"].into_iter().find(|kind| known.lines().any(|line| line.trim() == *kind));
+    let Some(kind) = kind else {
+        return Err("the kernel knows neither ext2 nor ext4: is the ext4 module loaded?".to_owned());
+    };
+    rustix::mount::mount(device, MOUNT_POINT, kind, MountFlags::NOATIME, None)
+        .map_err(|error| format!("mount {} as {kind} at {MOUNT_POINT}: {error}", device.display()))
+}

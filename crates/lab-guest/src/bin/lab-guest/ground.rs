@@ -1,0 +1,236 @@
+//! The pages a workload works on.
+//!
+//! Idea: one interface over memory and over a file read through the page cache, so that the engine
+//! knows pages only. Both are filled, page by page, with data that does not compress.
+//! Limits: pages of 4 KiB; huge pages are declined, else one touch would bring in 512 pages at once.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use ballast_lab_guest::rng::Rng;
+use ballast_model::{Bytes, PAGE_SIZE};
+use rustix::fs::Advice as FileAdvice;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+const PAGE: usize = PAGE_SIZE as usize;
+const WORDS: usize = PAGE / size_of::<u64>();
+/// Words of a cache line, and lines of a page: touches go from line to line.
+const LINE_WORDS: u64 = 8;
+const LINES: u64 = WORDS as u64 / LINE_WORDS;
+
+/// Pages, numbered from 0.
+pub(crate) trait Ground {
+    /// Fills a page for the first time.
+    fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String>;
+    /// All pages wanted so far are filled.
+    fn filled(&mut self) -> Result<(), String>;
+    /// Gives up every page from `from` on.
+    fn give_back(&mut self, from: u64) -> Result<(), String>;
+    /// Reads, and if `write` writes, one word of a page that was filled.
+    fn touch(&mut self, page: u64, write: bool) -> Result<(), String>;
+}
+
+/// The word of `page` to touch: another cache line for each page, else all touches would compete for
+/// the same few lines of the cache.
+const fn word_of(page: u64) -> usize {
+    (page % LINES * LINE_WORDS) as usize
+}
+
+/// Private anonymous memory.
+pub(crate) struct Memory {
+    start: NonNull<u64>,
+    pages: u64,
+}
+
+impl Memory {
+    /// Address space for `size`, a whole number of pages, without memory yet.
+    pub(crate) fn reserve(size: Bytes) -> Result<Memory, String> {
+        let (bytes, flags) = (size.get() as usize, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }
+        .map_err(|error| format!("address space of {size}: {error}"))?;
+        // A kernel without huge pages refuses; then there is nothing to decline.
+        // SAFETY: the range is the mapping just made; the advice does not change its contents.
+        let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxNoHugepage) };
+        let start = NonNull::new(start.cast()).ok_or("address space: at address 0")?;
+        Ok(Memory { start, pages: size.to_pages() })
+    }
+
+    /// Address of a word; panics where the page is outside, which would be a bug of the engine.
+    fn word(&self, page: u64, word: usize) -> *mut u64 {
+        assert!(page < self.pages && word < WORDS, "page {page} of {}", self.pages);
+        // SAFETY: the index is inside the mapping, as was just checked.
+        unsafe { self.start.as_ptr().add(page as usize * WORDS + word) }
+    }
+}
+
+impl Ground for Memory {
+    fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String> {
+        for word in 0..WORDS {
+            // SAFETY: `word` points into the mapping, which is writable and only ours.
+            unsafe { self.word(page, word).write_volatile(rng.next_u64()) };
+        }
+        Ok(())
+    }
+
+    fn filled(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn give_back(&mut self, from: u64) -> Result<(), String> {
+        if from >= self.pages {
+            return Ok(());
+        }
+        let bytes = (self.pages - from) as usize * PAGE;
+        let start = self.word(from, 0).cast();
+        // SAFETY: the range is the end of our mapping; its contents are given up on purpose and no
+        // reference into it exists.
+        unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontNeed) }
+            .map_err(|error| format!("giving back {}: {error}", Bytes::new(bytes as u64)))
+    }
+
+    fn touch(&mut self, page: u64, write: bool) -> Result<(), String> {
+        let word = self.word(page, word_of(page));
+        // SAFETY: `word` points into the mapping, which is readable, writable and only ours;
+        // volatile because the access itself is what is wanted.
+        unsafe {
+            let value = word.read_volatile();
+            if write {
+                word.write_volatile(value.wrapping_add(1));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let bytes = self.pages as usize * PAGE;
+        // SAFETY: `reserve` made this mapping, and no reference into it exists.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// A file, read through the page cache.
+pub(crate) struct CachedFile {
+    file: File,
+    page: Box<[u8; PAGE]>,
+}
+
+impl CachedFile {
+    /// A new file at `path`, which nobody else finds: its name is removed at once. There must be room
+    /// for `size`; to find out while it is being filled may take a throttled disk minutes.
+    pub(crate) fn create(path: &Path, size: Bytes) -> Result<CachedFile, String> {
+        let failed = |error| format!("{}: {error}", path.display());
+        let file = File::options().read(true).write(true).create_new(true).open(path);
+        let file = file.map_err(failed)?;
+        std::fs::remove_file(path).map_err(failed)?;
+        let disk = rustix::fs::fstatvfs(&file).map_err(|error| failed(error.into()))?;
+        let room = Bytes::new(disk.f_bavail.saturating_mul(disk.f_frsize));
+        if room < size {
+            return Err(format!("{}: {size} wanted, room for {room}", path.display()));
+        }
+        // Readahead would bring in pages nobody asked for.
+        rustix::fs::fadvise(&file, 0, None, FileAdvice::Random)
+            .map_err(|error| failed(error.into()))?;
+        Ok(CachedFile { file, page: Box::new([0; PAGE]) })
+    }
+}
+
+impl Ground for CachedFile {
+    fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String> {
+        for word in self.page.chunks_exact_mut(size_of::<u64>()) {
+            word.copy_from_slice(&rng.next_u64().to_ne_bytes());
+        }
+        self.file
+            .write_all_at(&*self.page, page * PAGE_SIZE)
+            .map_err(|error| format!("filling page {page} of the file: {error}"))
+    }
+
+    /// On the disk, so that its pages are clean and can be dropped.
+    fn filled(&mut self) -> Result<(), String> {
+        self.file.sync_data().map_err(|error| format!("the file to its disk: {error}"))
+    }
+
+    fn give_back(&mut self, from: u64) -> Result<(), String> {
+        self.file
+            .set_len(from * PAGE_SIZE)
+            .map_err(|error| format!("the file to {from} pages: {error}"))
+    }
+
+    fn touch(&mut self, page: u64, write: bool) -> Result<(), String> {
+        let at = page * PAGE_SIZE;
+        let read = self.file.read_exact_at(&mut *self.page, at);
+        let written = match (read, write) {
+            (Ok(()), true) => {
+                let first = word_of(page) * size_of::<u64>();
+                self.page[first] = self.page[first].wrapping_add(1);
+                self.file.write_all_at(&self.page[first..=first], at + first as u64)
+            }
+            (read, _) => read,
+        };
+        written.map_err(|error| format!("page {page} of the file: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills, touches, gives back and fills again.
+    fn exercise(ground: &mut dyn Ground) {
+        let mut rng = Rng::new(3);
+        for page in 0..8 {
+            ground.fill(page, &mut rng).unwrap();
+        }
+        ground.filled().unwrap();
+        for page in 0..8 {
+            ground.touch(page, page % 2 == 0).unwrap();
+        }
+        ground.give_back(2).unwrap();
+        ground.touch(1, true).unwrap();
+        ground.fill(2, &mut rng).unwrap();
+        ground.touch(2, false).unwrap();
+    }
+
+    #[test]
+    fn memory_is_filled_touched_and_given_back() {
+        let mut memory = Memory::reserve(Bytes::pages(8)).unwrap();
+        exercise(&mut memory);
+        let word = |page, word| {
+            // SAFETY: `word` checks its arguments and points into the mapping.
+            unsafe { memory.word(page, word).read_volatile() }
+        };
+        assert_eq!(word(5, 0), 0, "given back");
+        assert_ne!((word(0, 7), word(0, 8)), (0, 0), "filled");
+        assert_ne!(word(0, 7), word(0, 8), "with data that does not repeat");
+    }
+
+    #[test]
+    #[should_panic(expected = "page 8 of 8")]
+    fn a_page_outside_is_never_touched() {
+        let mut memory = Memory::reserve(Bytes::pages(8)).unwrap();
+        let _ = memory.touch(8, true);
+    }
+
+    #[test]
+    fn a_file_is_filled_touched_and_given_back() {
+        let path = std::env::temp_dir().join(format!("lab-guest-ground-{}", std::process::id()));
+        let mut file = CachedFile::create(&path, Bytes::pages(8)).unwrap();
+        assert!(!path.exists());
+        exercise(&mut file);
+        assert!(file.touch(7, false).unwrap_err().starts_with("page 7 of the file"));
+        let too_large = CachedFile::create(&path, Bytes::MAX).err().unwrap();
+        assert!(too_large.contains("room for") && !path.exists(), "{too_large}");
+    }
+}

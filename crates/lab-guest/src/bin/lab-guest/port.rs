@@ -1,0 +1,88 @@
+//! The virtio-serial port to the host.
+//!
+//! Idea: found by its name, opened once, never waited for: reading and writing take what goes at
+//! once. Whether the host end is connected shows in `POLLHUP`, which the kernel then reports at every
+//! poll; a caller must not poll for it without a timeout.
+//! Limits: a port belongs to one process at a time.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ballast_lab_guest::protocol::PORT_NAME;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
+
+/// The driver learns of its ports from the host a moment after it is loaded.
+const FIND_TIME_MAX: Duration = Duration::from_secs(30);
+const FIND_PAUSE: Duration = Duration::from_millis(20);
+/// Most bytes of one write: the kernel copies them to memory it must allocate, perhaps under pressure.
+const WRITE_BYTES_MAX: usize = 4096;
+
+/// The port.
+pub(crate) struct Port {
+    file: File,
+}
+
+impl Port {
+    /// Waits for the port to appear and opens it.
+    pub(crate) fn open() -> Result<Port, String> {
+        let deadline = Instant::now() + FIND_TIME_MAX;
+        loop {
+            match try_open() {
+                Ok(file) => return Ok(Port { file }),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(format!("virtio-serial port `{PORT_NAME}`: {error}"));
+                }
+                Err(_) => std::thread::sleep(FIND_PAUSE),
+            }
+        }
+    }
+
+    /// What to wait for.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether the host end is open.
+    pub(crate) fn connected(&self) -> bool {
+        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok()
+            && !fds[0].revents().contains(PollFlags::HUP)
+    }
+
+    /// Reads what is there; 0 where nothing is.
+    pub(crate) fn read(&mut self, chunk: &mut [u8]) -> Result<usize, String> {
+        nothing_yet(self.file.read(chunk)).map_err(|error| format!("reading the port: {error}"))
+    }
+
+    /// Writes what goes at once; 0 where nothing does.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let some = &bytes[..bytes.len().min(WRITE_BYTES_MAX)];
+        nothing_yet(self.file.write(some)).map_err(|error| format!("writing the port: {error}"))
+    }
+}
+
+fn nothing_yet(done: io::Result<usize>) -> io::Result<usize> {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    match done {
+        Err(error) if matches!(error.kind(), Interrupted | WouldBlock) => Ok(0),
+        other => other,
+    }
+}
+
+fn try_open() -> io::Result<File> {
+    for port in fs::read_dir("/sys/class/virtio-ports")?.flatten() {
+        let name = fs::read_to_string(port.path().join("name")).unwrap_or_default();
+        if name.trim() == PORT_NAME {
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let device = Path::new("/dev").join(port.file_name());
+            return File::options().read(true).write(true).custom_flags(flags).open(device);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "no port has this name"))
+}

@@ -1,0 +1,119 @@
+//! One workload in its own process.
+//!
+//! Idea: the specification comes as an argument; counters go to the page at standard input where process
+//! 1 started it (`--counters`), and otherwise to standard output as a line of JSON each second.
+//! Limits: it ends with status 1 and one line on standard error where the workload cannot be done.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ballast_lab_guest::protocol::{End, FromGuest, REPORT_PERIOD_MS, Totals, WorkloadReport};
+use ballast_lab_guest::workload::{Kind, WorkloadSpec};
+use ballast_lab_guest::{line, procfs};
+
+use crate::counters::{self, Counters};
+use crate::{child, data_disk};
+
+/// Where files go on a machine that is no guest.
+const FILE_DIR: &str = "/tmp";
+
+/// `lab-guest workload [--file-dir DIR | --data-disk DEVICE] [--counters] SPEC`.
+pub(crate) fn main(arguments: &[&str]) -> Result<(), String> {
+    let mut rest = arguments.iter().copied();
+    let (mut file_dir, mut data_disk, mut shared, mut spec) = (None, None, false, None);
+    while let Some(argument) = rest.next() {
+        match argument {
+            "--file-dir" => file_dir = rest.next().map(PathBuf::from),
+            "--data-disk" => data_disk = rest.next().map(PathBuf::from),
+            "--counters" => shared = true,
+            _ if spec.is_none() => spec = Some(argument),
+            _ => return Err(format!("unexpected argument `{argument}` after the specification")),
+        }
+    }
+    let spec = spec.ok_or("expected a specification such as {\"kind\":\"constant\",…}")?;
+    let spec: WorkloadSpec = line::decode(spec).map_err(|error| error.to_string())?;
+    spec.validate().map_err(|error| error.to_string())?;
+    if shared {
+        child::give_up_privileges();
+        let counters = counters::from_stdin()?;
+        return run(&spec, file_dir, data_disk.as_deref(), &counters);
+    }
+    let (counters, _) = Counters::create()?;
+    let counters = Arc::new(counters);
+    let (shown, kind, start) = (Arc::clone(&counters), spec.pattern.kind(), Instant::now());
+    std::thread::spawn(move || show_progress(kind, &shown));
+    run(&spec, file_dir, data_disk.as_deref(), &counters)?;
+    show(&FromGuest::Done {
+        id: String::new(),
+        end: End::Exited { code: 0 },
+        totals: Totals {
+            touches: counters.touches(),
+            iterations: counters.iterations(),
+            elapsed_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
+            major_faults: own_stat(),
+        },
+    });
+    Ok(())
+}
+
+fn run(
+    spec: &WorkloadSpec,
+    file_dir: Option<PathBuf>,
+    data_disk: Option<&Path>,
+    counters: &Counters,
+) -> Result<(), String> {
+    let file_dir = match (file_dir, data_disk, spec.pattern.kind()) {
+        (Some(dir), _, _) => dir,
+        (None, Some(device), Kind::FileRandom) => data_disk::mounted(device)?.to_owned(),
+        _ => PathBuf::from(FILE_DIR),
+    };
+    crate::engine::run(spec, &file_dir, counters)
+}
+
+fn own_stat() -> Option<u64> {
+    procfs::major_faults(&std::fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+fn show_progress(kind: Kind, counters: &Counters) {
+    let mut before = 0;
+    loop {
+        std::thread::sleep(Duration::from_millis(REPORT_PERIOD_MS));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let report = report(String::new(), kind, counters, before, own_stat(), &status);
+        before = report.touches;
+        show(&report);
+    }
+}
+
+/// What a workload's counters and the kernel say about it. `before` are its touches at the last report.
+pub(crate) fn report(
+    id: String,
+    kind: Kind,
+    counters: &Counters,
+    before: u64,
+    major_faults: Option<u64>,
+    status: &str,
+) -> WorkloadReport {
+    let touches = counters.touches();
+    let (resident, swapped) = procfs::resident_swapped(status);
+    WorkloadReport {
+        id,
+        kind,
+        phase: counters.phase(),
+        touches,
+        touches_delta: touches.saturating_sub(before),
+        iterations: counters.iterations(),
+        size: counters.size(),
+        size_wanted: counters.size_wanted(),
+        major_faults,
+        resident,
+        swapped,
+    }
+}
+
+fn show<T: serde::Serialize>(message: &T) {
+    if let Ok(line) = line::encode(message) {
+        print!("{line}");
+    }
+}
