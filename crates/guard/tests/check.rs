@@ -1,0 +1,203 @@
+//! The checker finds every kind of bad plan, and finds nothing wrong with a good one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_guard::check::{Rules, Violation, violations};
+use ballast_model::{
+    Action, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats, HostSample,
+    LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Snapshot, Timestamp,
+};
+
+fn id(name: &str) -> GuestId {
+    name.parse().unwrap()
+}
+
+fn guest(name: &str, holds_mib: u64) -> GuestSample {
+    GuestSample {
+        allocation: Some(Measured::fresh(Bytes::mib(holds_mib))),
+        boot_memory: Some(Bytes::gib(1)),
+        resident: Some(Measured::fresh(Bytes::mib(holds_mib))),
+        stats: Some(Measured::fresh(GuestStats::default())),
+        ..GuestSample::unknown(id(name), LinkState::Up)
+    }
+}
+
+/// A case in the making: two guests with 512 MiB each, a budget of 1,100 MiB, an empty plan.
+struct Case {
+    guests: Vec<GuestSample>,
+    available: Bytes,
+    actions: Vec<Action>,
+    limits: BTreeMap<GuestId, GuestLimits>,
+    in_force: BTreeMap<GuestId, Bytes>,
+    last_seen: BTreeMap<GuestId, Bytes>,
+    step: Option<Bytes>,
+    paused: bool,
+}
+
+impl Case {
+    fn new() -> Self {
+        Case {
+            guests: vec![guest("a", 512), guest("b", 512)],
+            available: Bytes::gib(8),
+            actions: Vec::new(),
+            limits: BTreeMap::new(),
+            in_force: BTreeMap::new(),
+            last_seen: BTreeMap::new(),
+            step: None,
+            paused: false,
+        }
+    }
+
+    fn act(mut self, name: &str, mib: u64) -> Self {
+        self.actions.push(Action {
+            guest: id(name),
+            target: Bytes::mib(mib),
+            generation: Generation(7),
+            deadline: Timestamp::from_millis(9000),
+        });
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Case)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn check(self) -> Vec<Violation> {
+        let host = HostSample {
+            memory_total: Some(Bytes::gib(16)),
+            memory_available: Some(self.available),
+            ..HostSample::default()
+        };
+        let snapshot = Snapshot::new(Timestamp::from_millis(8000), host, self.guests);
+        let plan = Plan {
+            generation: Generation(7),
+            decided_at: snapshot.taken_at,
+            policy: PolicyName::Global,
+            budget: Budget::default(),
+            guests: Vec::new(),
+            actions: self.actions,
+            notes: Vec::new(),
+        };
+        let rules = Rules {
+            budget: Some(Bytes::mib(1100)),
+            host_reserve: Bytes::gib(1),
+            stale_after: Duration::from_secs(10),
+            step_up_max: self.step,
+            step_down_max: self.step,
+            limits: &self.limits,
+            limits_default: &GuestLimits::default(),
+            in_force: &self.in_force,
+            last_seen: &self.last_seen,
+            paused: self.paused,
+        };
+        violations(&plan, &snapshot, &rules)
+    }
+}
+
+#[test]
+fn good_plans_pass() {
+    assert_eq!(Case::new().check(), []);
+    assert_eq!(Case::new().act("b", 400).act("a", 588).check(), [], "what is free already");
+    let shrinking = Case::new().with(|c| {
+        c.in_force.insert(id("b"), Bytes::mib(200));
+        c.guests[1].stats = None;
+    });
+    assert_eq!(shrinking.act("b", 512).check(), [], "calling a reduction off on no figures");
+}
+
+#[test]
+fn memory_still_held_or_promised_cannot_be_granted() {
+    let overcommitted = |found: &[Violation]| matches!(found, [Violation::Overcommitted { .. }]);
+    assert!(overcommitted(&Case::new().act("b", 300).act("a", 700).check()), "not released yet");
+    let promised = Case::new().with(|c| {
+        c.in_force.insert(id("b"), Bytes::mib(580));
+    });
+    assert!(overcommitted(&promised.act("a", 540).check()), "promised to b");
+    let gone = Case::new().with(|c| {
+        c.guests[1] = GuestSample::unknown(id("b"), LinkState::Down(LinkDown::Refused));
+        c.last_seen.insert(id("b"), Bytes::mib(512));
+    });
+    assert!(overcommitted(&gone.act("a", 700).check()), "b cannot be seen, but was");
+    let host = Case::new().with(|c| c.available = Bytes::gib(1) + Bytes::mib(10));
+    assert!(overcommitted(&host.act("a", 540).check()), "the host's reserve");
+    let untouched = Case::new().with(|c| {
+        c.available = Bytes::gib(1) + Bytes::mib(100);
+        c.guests[1].resident = Some(Measured::fresh(Bytes::mib(412)));
+    });
+    assert!(overcommitted(&untouched.act("a", 520).check()), "b may touch the rest any time");
+    let blind = Case::new().with(|c| c.guests[1].resident = None);
+    assert_eq!(blind.act("a", 540).check(), [], "a host with room for all of it");
+}
+
+#[test]
+fn floors_ceilings_and_steps_hold() {
+    assert!(matches!(Case::new().act("a", 100).check()[..], [Violation::BelowFloor { .. }]));
+    let ceiling = |c: &mut Case| {
+        let limits = GuestLimits { ceiling: Some(Bytes::mib(520)), ..GuestLimits::default() };
+        c.limits.insert(id("a"), limits);
+    };
+    let found = Case::new().with(ceiling).act("a", 530).check();
+    assert!(matches!(found[..], [Violation::AboveCeiling { .. }]), "{found:?}");
+    let stepped = |mib| Case::new().with(|c| c.step = Some(Bytes::mib(32))).act("a", mib).check();
+    assert_eq!(stepped(480), []);
+    assert_eq!(stepped(479), [Violation::StepTooLarge(id("a"))]);
+    assert_eq!(stepped(545), [Violation::StepTooLarge(id("a"))]);
+}
+
+#[test]
+fn guests_that_must_not_be_touched_are_not() {
+    type Change = fn(&mut Case);
+    let changes: [(&str, Change); 6] = [
+        ("excluded by the operator", |c| {
+            c.limits.insert(id("a"), GuestLimits { managed: false, ..GuestLimits::default() });
+        }),
+        ("unreachable", |c| c.guests[0].link = LinkState::Down(LinkDown::Taken)),
+        ("not running", |c| c.guests[0].run_state = Some(RunState::Paused)),
+        ("no balloon", |c| c.guests[0].capabilities.balloon = Some(false)),
+        ("discard inhibited", |c| c.guests[0].capabilities.discard_inhibited = Some(true)),
+        ("not running", |c| c.guests[0].run_state = Some(RunState::Panicked)),
+    ];
+    for (why, change) in changes {
+        let found = Case::new().with(change).act("a", 400).check();
+        assert_eq!(found, [Violation::Untouchable(id("a"), why)]);
+    }
+}
+
+#[test]
+fn nothing_moves_on_missing_or_old_figures() {
+    type Change = fn(&mut Case);
+    let changes: [Change; 4] = [
+        |c| c.guests[0].stats = None,
+        |c| c.guests[0].stats.as_mut().unwrap().age = Duration::from_secs(11),
+        |c| c.guests[0].allocation.as_mut().unwrap().age = Duration::from_secs(11),
+        |c| c.guests[0].boot_memory = None,
+    ];
+    for change in changes {
+        for mib in [400, 520] {
+            let found = Case::new().with(change).act("a", mib).check();
+            assert_eq!(found, [Violation::OnStaleFigures(id("a"))], "{mib}");
+        }
+    }
+}
+
+#[test]
+fn form_is_checked_too() {
+    assert_eq!(Case::new().act("x", 200).check(), [Violation::UnknownGuest(id("x"))]);
+    assert_eq!(Case::new().act("a", 400).act("a", 300).check(), [Violation::Twice(id("a"))]);
+    let found = Case::new().act("a", 540).act("b", 500).check();
+    assert_eq!(found, [Violation::ReleaseAfterGrant(id("b"))]);
+    assert_eq!(
+        Case::new().with(|c| c.paused = true).act("a", 500).check(),
+        [Violation::WhilePaused]
+    );
+    let odd = Case::new().act("a", 500).with(|c| c.actions[0].target = Bytes::new((500 << 20) + 1));
+    assert!(matches!(odd.check()[..], [Violation::NotWholePages(..)]));
+    let late = Case::new().act("a", 500).with(|c| {
+        c.actions[0].deadline = Timestamp::from_millis(8000);
+    });
+    assert_eq!(late.check(), [Violation::Malformed(id("a"))]);
+    let old = Case::new().act("a", 500).with(|c| c.actions[0].generation = Generation(6));
+    assert_eq!(old.check(), [Violation::Malformed(id("a"))]);
+}
