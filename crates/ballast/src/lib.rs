@@ -5,5 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cli;
+pub mod commands;
 pub mod daemon;
 pub mod server;

@@ -1,3 +1,52 @@
-//! The `ballast` program.
+//! The `ballast` program: reads the command line, runs one command, and turns its end into an exit
+//! status: 0 done, 1 failed, 2 wrong usage.
 
-fn main() {}
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ballast::cli::{Cli, Command};
+use ballast::commands::{control, explain, plan, set, status};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match start(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough, as in `ballast status | head -1`.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => match error.downcast::<clap::Error>() {
+            // Wrong usage that only shows when values are compared: clap prints it and ends with 2.
+            Ok(usage) => usage.exit(),
+            Err(error) => {
+                // Nobody is left to tell if standard error is gone as well.
+                let _ = writeln!(io::stderr(), "error: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    runtime.block_on(run(cli.command))
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Status(args) => status::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
+        Command::Plan(args) => plan::run(args).await,
+        Command::Set(args) => set::run(args).await,
+        Command::Pause(args) => control::pause(args).await,
+        Command::Resume(args) => control::resume(args).await,
+        Command::Daemon(_) => anyhow::bail!("the daemon is not part of this build"),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let closed = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(closed)
+}

@@ -24,7 +24,7 @@ use super::socket::Socket;
 /// Connections of the daemon's user and root at once.
 const WRITERS_MAX: usize = 32;
 /// Connections of everybody else at once.
-const READERS_MAX: usize = 32;
+pub(super) const READERS_MAX: usize = 32;
 /// Time in which a request's head must have come.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time after which a connection is closed whatever it does: a client that polls makes a new one.

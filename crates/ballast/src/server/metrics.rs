@@ -111,7 +111,7 @@ fn host(registry: &mut Registry, view: &View) {
     ] {
         let gauge = Real::default();
         gauge.set(f64::from(basis_points) / 10_000.0);
-        registry.register_with_unit(name, help, Unit::Ratios, gauge);
+        registry.register_with_unit(name, help, Unit::Other("ratio".to_owned()), gauge);
     }
 }
 

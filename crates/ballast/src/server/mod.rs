@@ -10,9 +10,11 @@
 
 mod access;
 mod connections;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod metrics;
 mod reply;
-mod routes;
+pub(crate) mod routes;
 mod socket;
 
 use std::future::Future;

@@ -78,12 +78,12 @@ async fn check_access(
 
 async fn status(State(handle): State<Handle>) -> Result<Json<StatusReply>, Refusal> {
     let view = latest(&handle)?;
-    Ok(Json(StatusReply::from(&tick(&view))))
+    Ok(Json(StatusReply::from(&tick(&view, SystemTime::now()))))
 }
 
 async fn guests(State(handle): State<Handle>) -> Result<Json<GuestsReply>, Refusal> {
     let view = latest(&handle)?;
-    Ok(Json(GuestsReply::from(&tick(&view))))
+    Ok(Json(GuestsReply::from(&tick(&view, SystemTime::now()))))
 }
 
 async fn explain(
@@ -92,7 +92,9 @@ async fn explain(
 ) -> Result<Json<ExplainReply>, Refusal> {
     let view = latest(&handle)?;
     let id = known_guest(&view, &name)?;
-    ExplainReply::new(&tick(&view), &id).map(Json).ok_or_else(|| unknown_guest(&view, &name))
+    ExplainReply::new(&tick(&view, SystemTime::now()), &id)
+        .map(Json)
+        .ok_or_else(|| unknown_guest(&view, &name))
 }
 
 /// What `GET /v1/plan` can be asked.
@@ -110,13 +112,13 @@ async fn plan(State(handle): State<Handle>, request: Request) -> Result<Json<Pla
     })?;
     let view = latest(&handle)?;
     if !query.dry_run {
-        return Ok(Json(PlanReply::latest(&tick(&view))));
+        return Ok(Json(PlanReply::latest(&tick(&view, SystemTime::now()))));
     }
     let done = command(&handle, Command::DryRun).await?;
     let plan = done.plan.ok_or_else(|| {
         Refusal::new(StatusCode::CONFLICT, "no-plan", format!("there is no plan: {}", done.message))
     })?;
-    Ok(Json(PlanReply::dry_run(&tick(&view), &plan)))
+    Ok(Json(PlanReply::dry_run(&tick(&view, SystemTime::now()), &plan)))
 }
 
 async fn metrics(State(handle): State<Handle>) -> Result<Response, Refusal> {
@@ -187,10 +189,11 @@ fn latest(handle: &Handle) -> Result<Arc<View>, Refusal> {
     })
 }
 
-fn tick(view: &View) -> Tick<'_> {
+/// `view` as a tick that is told of at `now`.
+pub(crate) fn tick(view: &View, now: SystemTime) -> Tick<'_> {
     Tick {
         source: Source::Daemon,
-        now: SystemTime::now(),
+        now,
         seen_at: view.seen_at,
         snapshot: &view.snapshot,
         plan: &view.plan,

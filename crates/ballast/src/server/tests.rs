@@ -1,1 +1,397 @@
-//! Tests of the server over a real socket.
+//! Tests of the server over a real socket, before a daemon of which only the handle is there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_api::{Client, ClientError, ErrorReply, SetGuest, SetPolicy, Source};
+use ballast_model::{Bytes, PolicyName};
+use expect_test::expect;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::fixture;
+use super::*;
+use crate::daemon::view::{COMMANDS_MAX, Command, Done, GuestChange, Request, View};
+
+/// A user that owns nothing.
+const STRANGER: Peer = Peer { uid: 4001, gid: 4001, groups: vec![] };
+/// The group that may read.
+const GROUP: u32 = 4050;
+
+/// A served socket and the daemon's end of the handle.
+struct Bench {
+    client: Client,
+    socket: PathBuf,
+    view: watch::Sender<Option<Arc<View>>>,
+    commands: Option<mpsc::Receiver<Request>>,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<std::io::Result<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A server whose every client is `peer`, and whose daemon has finished its first tick.
+    fn start(peer: Peer) -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ballast.sock");
+        let (view, seen) = watch::channel(Some(Arc::new(fixture::view())));
+        let (sender, commands) = mpsc::channel(COMMANDS_MAX);
+        let router = routes::router(Handle { view: seen, commands: sender });
+        let socket = socket::Socket::bind(&path, None).unwrap();
+        let policy = AccessPolicy { owner: 4000, group: Some(GROUP) };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = tokio::spawn(async move {
+            let shutdown = async {
+                let _ = stopped.await;
+            };
+            let identify = move |_: &UnixStream| Ok(peer.clone());
+            connections::serve(&socket, policy, identify, router, shutdown).await
+        });
+        Bench {
+            client: Client::new(&path),
+            socket: path,
+            view,
+            commands: Some(commands),
+            stop,
+            server,
+            _folder: folder,
+        }
+    }
+
+    fn owned() -> Bench {
+        Bench::start(Peer { uid: 4000, ..STRANGER })
+    }
+
+    /// Answers one command with `answer` and returns it.
+    fn answer(&mut self, answer: Result<Done, String>) -> JoinHandle<Command> {
+        let mut commands = self.commands.take().unwrap();
+        tokio::spawn(async move {
+            let (command, way_back) = commands.recv().await.unwrap();
+            way_back.send(answer).unwrap();
+            command
+        })
+    }
+
+    /// The whole reply to `request`, byte for byte; the server closes.
+    async fn raw(&self, request: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).await.unwrap();
+        // The server may refuse before it has read everything.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply).await;
+        String::from_utf8(reply).unwrap()
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.raw(&format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await
+    }
+
+    async fn post(&self, path: &str, body: &str) -> String {
+        let length = body.len();
+        self.raw(&format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n\
+             {body}"
+        ))
+        .await
+    }
+}
+
+fn done(message: &str) -> Result<Done, String> {
+    Ok(Done { message: message.to_owned(), plan: None })
+}
+
+/// Status and error of a reply as sent by [`Bench::raw`].
+fn refusal(reply: &str) -> (u16, ErrorReply) {
+    let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = reply.split_once("\r\n\r\n").unwrap().1;
+    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {reply}")))
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (u16, String, String) {
+    match result.unwrap_err() {
+        ClientError::Refused { status, reply } => (status, reply.error.code, reply.error.text),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn what_was_seen_and_decided_can_be_read() {
+    let bench = Bench::start(Peer { gid: GROUP, ..STRANGER });
+    let status = bench.client.status().await.unwrap();
+    assert_eq!(status.tick.source, Source::Daemon);
+    assert_eq!(status.tick.generation, 42);
+    assert_eq!(status.guests.len(), 5);
+    assert_eq!(bench.client.guests().await.unwrap().guests, status.guests);
+    let explained = bench.client.explain(&fixture::id("grow")).await.unwrap();
+    assert_eq!(explained.target_bytes, Some(Bytes::mib(576).get()));
+    assert_eq!(explained.clamps.len(), 2);
+    let plan = bench.client.plan().await.unwrap();
+    assert!(!plan.dry_run);
+    assert_eq!(plan.actions.len(), 1);
+}
+
+#[tokio::test]
+async fn a_dry_run_is_made_by_the_main_loop() {
+    let mut bench = Bench::start(Peer { groups: vec![GROUP], ..STRANGER });
+    let mut plan = fixture::view().plan;
+    plan.actions.clear();
+    let answer = bench.answer(Ok(Done { message: String::new(), plan: Some(plan) }));
+    let reply = bench.client.dry_run().await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::DryRun);
+    assert!(reply.dry_run && reply.actions.is_empty());
+}
+
+#[tokio::test]
+async fn commands_reach_the_main_loop_and_its_answer_comes_back() {
+    let change = SetGuest { floor_bytes: Some(4096), shares: Some(7), ..SetGuest::default() };
+    let expected =
+        GuestChange { floor: Some(Bytes::new(4096)), shares: Some(7), ..GuestChange::default() };
+    let policy = SetPolicy { policy: "static".to_owned() };
+
+    let mut bench = Bench::owned();
+    let answer = bench.answer(done("paused"));
+    assert_eq!(bench.client.pause().await.unwrap().message, "paused");
+    assert_eq!(answer.await.unwrap(), Command::Pause);
+
+    let mut bench = Bench::owned();
+    let answer = bench.answer(done("acting"));
+    assert_eq!(bench.client.resume().await.unwrap().message, "acting");
+    assert_eq!(answer.await.unwrap(), Command::Resume);
+
+    let mut bench = Bench::owned();
+    let answer = bench.answer(done("set"));
+    bench.client.set_guest(&fixture::id("grow"), &change).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::SetGuest(fixture::id("grow"), expected));
+
+    let mut bench = Bench::owned();
+    let answer = bench.answer(done("policy"));
+    bench.client.set_policy(&policy).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::SetPolicy(PolicyName::Static));
+}
+
+#[tokio::test]
+async fn strangers_see_nothing_and_the_group_changes_nothing() {
+    let stranger = Bench::start(STRANGER);
+    for path in ["/v1/status", "/v1/guests/grow/explain", "/v1/plan", "/metrics", "/nowhere"] {
+        let (status, reply) = refusal(&stranger.get(path).await);
+        assert_eq!((status, reply.error.code.as_str()), (403, "forbidden"), "{path}");
+    }
+    let member = Bench::start(Peer { gid: GROUP, ..STRANGER });
+    member.client.status().await.unwrap();
+    for path in ["/v1/pause", "/v1/resume", "/v1/guests/grow/set", "/v1/policy"] {
+        let (status, reply) = refusal(&member.post(path, "{}").await);
+        assert_eq!(status, 403, "{path}");
+        assert_eq!(reply.error.text, "changing anything needs to be the daemon's user or root");
+    }
+}
+
+#[tokio::test]
+async fn before_the_first_tick_there_is_nothing_to_show() {
+    let bench = Bench::owned();
+    bench.view.send_replace(None);
+    let expected =
+        (503, "starting".to_owned(), "the daemon has not finished its first tick".to_owned());
+    assert_eq!(refused(bench.client.status().await), expected);
+    assert_eq!(refused(bench.client.plan().await), expected);
+    assert_eq!(refused(bench.client.metrics().await), expected);
+    assert_eq!(refused(bench.client.explain(&fixture::id("grow")).await), expected);
+}
+
+#[tokio::test]
+async fn unknown_names_are_answered_with_the_nearest_known_one() {
+    let bench = Bench::owned();
+    let error = refused(bench.client.explain(&fixture::id("grwo")).await);
+    expect!["there is no guest `grwo`; the nearest is `grow`"].assert_eq(&error.2);
+    let (status, reply) = refusal(&bench.post("/v1/guests/stukc/set", "{\"shares\": 5}").await);
+    assert_eq!((status, reply.nearest.as_deref()), (404, Some("stuck")));
+    let (status, reply) = refusal(&bench.get("/v1/guests/zzz/explain").await);
+    assert_eq!((status, reply.nearest), (404, None));
+    let (status, reply) = refusal(&bench.get("/v1/statsu").await);
+    assert_eq!((status, reply.nearest.as_deref()), (404, Some("/v1/status")));
+    let unknown = SetPolicy { policy: "globl".to_owned() };
+    let error = refused(bench.client.set_policy(&unknown).await);
+    assert_eq!(error.0, 400);
+    expect![[
+        "`globl` is not a policy: expected static, self-scheduling or global; the nearest is `global`"
+    ]]
+    .assert_eq(&error.2);
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_by_name() {
+    let bench = Bench::owned();
+    for (reply, status, part) in [
+        (bench.get("/v1/pause").await, 405, "`/v1/pause` does not take GET: use POST"),
+        (bench.post("/v1/status", "").await, 405, "`/v1/status` does not take POST: use GET"),
+        (bench.get("/v1/plan?dryrun=1").await, 400, "unknown field `dryrun`"),
+        (bench.post("/v1/guests/grow/set", "{}").await, 400, "nothing to change"),
+        (bench.post("/v1/guests/grow/set", "{\"flor\": 1}").await, 400, "unknown field `flor`"),
+        (bench.post("/v1/guests/grow/set", "{\"shares\": -1}").await, 400, "invalid value"),
+        (bench.post("/v1/guests/a%20b/set", "{\"shares\": 1}").await, 404, "`a b` is not a guest"),
+        (bench.post("/v1/policy", "").await, 400, "EOF"),
+        (bench.post("/v1/policy", &"x".repeat(20 << 10)).await, 413, "larger than 16384 bytes"),
+    ] {
+        let (got, error) = refusal(&reply);
+        assert_eq!(got, status, "{reply}");
+        assert!(error.error.text.contains(part), "{:?} lacks {part:?}", error.error.text);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_main_loop_is_passed_on() {
+    let mut bench = Bench::owned();
+    let text = "floor 2GiB is above ceiling 1GiB";
+    bench.answer(Err(text.to_owned()));
+    let change = SetGuest { floor_bytes: Some(2 << 30), ..SetGuest::default() };
+    let error = refused(bench.client.set_guest(&fixture::id("grow"), &change).await);
+    assert_eq!(error, (409, "refused".to_owned(), text.to_owned()));
+}
+
+#[tokio::test]
+async fn a_main_loop_that_is_busy_or_gone_is_said_to_be_so() {
+    let bench = Bench::owned();
+    // Nobody takes commands: the queue fills up, and one more is refused at once.
+    let waiting: Vec<_> = (0..COMMANDS_MAX)
+        .map(|_| {
+            let client = bench.client.clone();
+            tokio::spawn(async move { client.pause().await })
+        })
+        .collect();
+    while bench.commands.as_ref().unwrap().len() < COMMANDS_MAX {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(refused(bench.client.pause().await).1, "busy");
+    let Bench { client, commands, stop: _stop, .. } = bench;
+    drop(commands);
+    for one in waiting {
+        assert_eq!(refused(one.await.unwrap()).1, "ending");
+    }
+    assert_eq!(refused(client.resume().await).1, "ending");
+}
+
+#[tokio::test]
+async fn readers_cannot_keep_the_owner_out() {
+    let bench = Bench::start(Peer { gid: GROUP, ..STRANGER });
+    let mut idle = Vec::new();
+    for _ in 0..connections::READERS_MAX {
+        idle.push(UnixStream::connect(&bench.socket).await.unwrap());
+    }
+    // The next reader is refused; the ones before stay.
+    assert_eq!(bench.get("/v1/status").await, "");
+    drop(idle);
+    while bench.client.status().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_server_ends_when_told_to_and_its_file_with_it() {
+    let bench = Bench::owned();
+    bench.client.status().await.unwrap();
+    let idle = UnixStream::connect(&bench.socket).await.unwrap();
+    bench.stop.send(()).unwrap();
+    bench.server.await.unwrap().unwrap();
+    assert!(!bench.socket.exists());
+    drop(idle);
+    let error = bench.client.status().await.unwrap_err();
+    assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_second_server_on_one_socket_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = ServerConfig { socket: folder.path().join("ballast.sock"), group: None };
+    let _first = Server::bind(&config).unwrap();
+    let error = Server::bind(&config).unwrap_err().to_string();
+    assert!(error.contains("another daemon listens on"), "{error}");
+    let config = ServerConfig { group: Some("no-such-group-here".to_owned()), ..config };
+    let error = Server::bind(&config).unwrap_err().to_string();
+    expect![
+        "group `no-such-group-here` does not exist on this machine: create it, or name another"
+    ]
+    .assert_eq(&error);
+}
+
+#[tokio::test]
+async fn the_kernel_says_that_this_process_is_the_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ballast.sock");
+    let server = Server::bind(&ServerConfig { socket: socket.clone(), group: None }).unwrap();
+    let (view, seen) = watch::channel(Some(Arc::new(fixture::view())));
+    let (commands, mut taken) = mpsc::channel::<Request>(1);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(server.run(Handle { view: seen, commands }, async {
+        let _ = stopped.await;
+    }));
+    let client = Client::new(&socket);
+    let answer = tokio::spawn(async move {
+        let (_, way_back) = taken.recv().await.unwrap();
+        way_back.send(done("paused")).unwrap();
+    });
+    client.status().await.unwrap();
+    client.pause().await.unwrap();
+    answer.await.unwrap();
+    stop.send(()).unwrap();
+    served.await.unwrap().unwrap();
+    drop(view);
+}
+
+#[tokio::test]
+async fn metrics_are_valid_openmetrics() {
+    let bench = Bench::owned();
+    let text = bench.client.metrics().await.unwrap();
+    check_open_metrics(&text);
+    for line in [
+        "ballast_guest_allocation_bytes{guest=\"grow\"} 536870912",
+        "ballast_guest_target_bytes{guest=\"grow\"} 603979776",
+        "ballast_guest_used_bytes{guest=\"stuck\"} 94371840",
+        "ballast_guest_held{guest=\"old\",reason=\"stale\"} 1",
+        "ballast_guest_stuck{guest=\"stuck\"} 1",
+        "ballast_guest_major_faults_total{guest=\"grow\"} 1234",
+        "ballast_guest_swap_in_bytes_total{guest=\"grow\"} 7340032",
+        "ballast_plans_refused_total 0",
+        "ballast_decision_seconds 0.00042",
+        "ballast_budget_bytes 2147483648",
+        "ballast_host_pressure_some_ratio 0.0112",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    // What is not known has no sample.
+    assert!(!text.contains("ballast_guest_allocation_bytes{guest=\"mute\"}"));
+}
+
+/// The parts of the OpenMetrics text format that a scraper insists on: metadata before samples,
+/// no family twice, suffixes that fit the type, a unit that ends the name, and an end.
+fn check_open_metrics(text: &str) {
+    let mut families: Vec<(String, String)> = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line == "# EOF" {
+            assert!(lines.peek().is_none(), "text after # EOF");
+            return;
+        }
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(families.iter().all(|(known, _)| known != name), "{name} is there twice");
+            families.push((name.to_owned(), kind.to_owned()));
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').unwrap();
+            assert!(name.ends_with(&format!("_{unit}")), "{line}");
+        } else if !line.starts_with("# HELP ") {
+            let (family, kind) = families.last().expect("a sample before any metadata");
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let name = series.split('{').next().unwrap();
+            let suffix = match kind.as_str() {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            assert_eq!(name, format!("{family}{suffix}"), "{line}");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    panic!("the text does not end with # EOF");
+}

@@ -1,0 +1,60 @@
+//! The command line: every subcommand and where it goes.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{control, explain, plan, set, status};
+
+/// Balances the memory of the virtual machines on a host.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "ballast",
+    version,
+    after_help = "\
+Examples:
+  ballast daemon --config /etc/ballast.toml
+  ballast status
+  ballast explain web-1
+
+Sizes are written 512MiB, 2GiB or as plain bytes. Exit status: 0 done, 1 failed, 2 wrong usage."
+)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `ballast` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Balance, in the foreground, until told to stop.
+    Daemon(DaemonArgs),
+    /// Host and guests at a glance.
+    Status(status::Args),
+    /// Why a guest has the memory it has.
+    Explain(explain::Args),
+    /// The latest plan, or what the next tick would do.
+    Plan(plan::Args),
+    /// Change a guest's bounds or the policy.
+    Set(set::Args),
+    /// Stop acting; observing, deciding and recording go on.
+    Pause(control::PauseArgs),
+    /// Act again.
+    Resume(control::ResumeArgs),
+}
+
+/// Balance the guests' memory until told to stop (SIGTERM or Ctrl-C; SIGHUP reloads).
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast daemon --config /etc/ballast.toml --check
+  ballast daemon --config /etc/ballast.toml")]
+pub struct DaemonArgs {
+    /// The configuration (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Only check the configuration and say what is wrong with it
+    #[arg(long)]
+    pub check: bool,
+}

@@ -1,0 +1,173 @@
+//! `ballast explain GUEST`: the chain from observation to action, one step per line.
+
+use ballast_api::{ComplianceView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView};
+use ballast_model::GuestId;
+
+use super::format::{self, size, size_or_unknown, span};
+use super::{Connection, Output};
+
+/// Say why a guest has the memory it has: every step of the last decision.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast explain web-1
+  ballast explain web-1 --json | jq .clamps")]
+pub struct Args {
+    /// The guest's name, as in `ballast status`
+    #[arg(value_name = "GUEST")]
+    guest: GuestId,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Asks the daemon and prints.
+///
+/// # Errors
+/// The daemon does not answer, there is no such guest, or standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let reply = args.connection.client()?.explain(&args.guest).await?;
+    args.output.print(&reply, |reply, _| render(reply))
+}
+
+/// The chain for people.
+pub fn render(reply: &ExplainReply) -> String {
+    let mut out = format::journal_warning(&reply.tick).unwrap_or_default();
+    let mut step = |name: &str, text: String| out.push_str(&format!("{name:<11}{text}\n"));
+    step("guest", reply.guest.clone());
+    let tick = &reply.tick;
+    step(
+        "decision",
+        format!("plan #{} by policy {}, {} ago", tick.generation, tick.policy, span(tick.age_ms)),
+    );
+    if reply.paused == Some(true) {
+        step("paused", "nothing is acted on: `ballast resume` acts again".to_owned());
+    }
+    for note in &reply.notes {
+        step("note", note.text.clone());
+    }
+    step("state", state(&reply.inputs));
+    step("memory", memory(&reply.inputs));
+    step("statistics", reply.inputs.stats.as_ref().map_or_else(|| "none".to_owned(), statistics));
+    step("bounds", bounds(&reply.limits));
+    step("budget", format::budget(&reply.budget));
+    step(
+        "estimate",
+        match &reply.estimate {
+            Some(estimate) => format!(
+                "uses {}, could give back {} without swapping ({})",
+                size(estimate.used_bytes),
+                size(estimate.available_bytes),
+                estimate.provenance
+            ),
+            None => "none: there is nothing to estimate from".to_owned(),
+        },
+    );
+    step(
+        "policy",
+        match &reply.desired {
+            Some(desired) => {
+                format!("wants {}: {}", size(desired.target_bytes), desired.reason.text)
+            }
+            None => "was not asked about it".to_owned(),
+        },
+    );
+    match reply.clamps.as_slice() {
+        [] if reply.desired.is_none() => step("guard", "has nothing to change".to_owned()),
+        [] => step("guard", "changes nothing about that".to_owned()),
+        clamps => clamps.iter().for_each(|clamp| step("guard", clamp.text.clone())),
+    }
+    if let Some(compliance) = &reply.compliance {
+        step("compliance", compliance_text(compliance));
+    }
+    step("action", reply.change.as_ref().map_or_else(|| "none".to_owned(), |c| c.text.clone()));
+    step("target", reply.target_bytes.map_or_else(|| "none so far".to_owned(), size));
+    step("outcome", reply.outcome.as_ref().map_or_else(|| "none so far".to_owned(), outcome));
+    out
+}
+
+fn state(inputs: &InputsView) -> String {
+    let mut out = inputs.state.text.clone();
+    let can = &inputs.capabilities;
+    for (lacking, text) in [
+        (can.balloon == Some(false), "no balloon device"),
+        (can.statistics == Some(false), "no balloon statistics"),
+        (can.discard_inhibited == Some(true), "ballooned pages stay on the host"),
+    ] {
+        if lacking {
+            out.push_str(&format!(", {text}"));
+        }
+    }
+    out
+}
+
+fn memory(inputs: &InputsView) -> String {
+    let aged = |bytes: Option<u64>, age: Option<u64>| match (bytes, age) {
+        (Some(bytes), Some(age)) => format!("{} ({} old)", size(bytes), span(age)),
+        _ => "an unknown amount".to_owned(),
+    };
+    format!(
+        "booted with {}, holds {}, occupies {} of the host",
+        inputs.boot_bytes.map_or_else(|| "an unknown amount".to_owned(), size),
+        aged(inputs.allocation_bytes, inputs.allocation_age_ms),
+        aged(inputs.resident_bytes, inputs.resident_age_ms)
+    )
+}
+
+fn statistics(stats: &StatsView) -> String {
+    let mut out = format!("{} old", span(stats.age_ms));
+    let sizes = [
+        ("total", stats.total_bytes),
+        ("free", stats.free_bytes),
+        ("available", stats.available_bytes),
+        ("page cache", stats.disk_caches_bytes),
+        ("swapped in", stats.swap_in_bytes),
+        ("swapped out", stats.swap_out_bytes),
+    ];
+    let sizes = sizes.into_iter().filter_map(|(name, bytes)| Some((name, size(bytes?))));
+    let faults = stats.major_faults.map(|count| ("major faults", count.to_string()));
+    for (at, (name, figure)) in sizes.chain(faults).enumerate() {
+        let separator = if at == 0 { ':' } else { ',' };
+        out.push_str(&format!("{separator} {name} {figure}"));
+    }
+    out
+}
+
+fn bounds(limits: &LimitsView) -> String {
+    let of = |set: Option<u64>, default: &'static str| if set.is_some() { "set" } else { default };
+    let mut out = format!(
+        "floor {} ({}), ceiling {} ({})",
+        size_or_unknown(limits.floor_bytes),
+        of(limits.floor_set_bytes, "default"),
+        size_or_unknown(limits.ceiling_bytes),
+        of(limits.ceiling_set_bytes, "its boot memory")
+    );
+    if let Some(shares) = limits.shares {
+        out.push_str(&format!(", {shares} shares"));
+    }
+    if limits.managed == Some(false) {
+        out.push_str(", not managed");
+    }
+    out
+}
+
+fn compliance_text(compliance: &ComplianceView) -> String {
+    match compliance.idle_ms {
+        Some(idle) if compliance.code == "stuck" => {
+            format!("stuck: has given nothing for {}", span(idle))
+        }
+        Some(idle) => format!("{}, last gave any {} ago", compliance.text, span(idle)),
+        None => compliance.text.clone(),
+    }
+}
+
+fn outcome(outcome: &OutcomeView) -> String {
+    format!(
+        "{} ({} for plan #{}, {} ago)",
+        outcome.kind.text,
+        size(outcome.target_bytes),
+        outcome.generation,
+        span(outcome.age_ms)
+    )
+}

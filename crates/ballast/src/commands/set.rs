@@ -1,0 +1,82 @@
+//! `ballast set`: change a guest's bounds or the policy while the daemon runs.
+
+use ballast_api::{CommandReply, SetGuest, SetPolicy};
+use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
+use clap::error::ErrorKind;
+
+use super::{Connection, Output};
+
+/// Change a guest's bounds, or the policy, while the daemon runs.
+///
+/// Changes last until the daemon restarts or reloads its configuration.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("bound").multiple(true)))]
+#[command(after_help = "\
+Examples:
+  ballast set web-1 --floor 512MiB --ceiling 2GiB
+  ballast set batch-7 --shares 250
+  ballast set db --managed=false
+  ballast set --policy global")]
+pub struct Args {
+    /// The guest's name, as in `ballast status`
+    #[arg(value_name = "GUEST", required_unless_present = "policy", requires = "bound")]
+    guest: Option<GuestId>,
+    /// Guaranteed minimum, such as 512MiB
+    #[arg(long, value_name = "SIZE", group = "bound", requires = "guest")]
+    floor: Option<Bytes>,
+    /// Largest allocation, such as 2GiB
+    #[arg(long, value_name = "SIZE", group = "bound", requires = "guest")]
+    ceiling: Option<Bytes>,
+    /// Weight in every division of memory, 1 to 1000000
+    #[arg(
+        long,
+        value_name = "N",
+        group = "bound",
+        requires = "guest",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(GuestLimits::SHARES_MAX))
+    )]
+    shares: Option<u32>,
+    /// Whether Ballast may move the guest's memory at all
+    #[arg(long, value_name = "true|false", group = "bound", requires = "guest")]
+    managed: Option<bool>,
+    /// The policy: static, self-scheduling or global
+    #[arg(long, value_name = "NAME", conflicts_with = "guest")]
+    policy: Option<PolicyName>,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Tells the daemon and prints what is now the case.
+///
+/// # Errors
+/// The daemon does not answer or refuses, or standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    if let (Some(floor), Some(ceiling)) = (args.floor, args.ceiling)
+        && floor > ceiling
+    {
+        let text = format!("--floor {floor} is above --ceiling {ceiling}\n");
+        return Err(clap::Error::raw(ErrorKind::ValueValidation, text).into());
+    }
+    let client = args.connection.client()?;
+    let reply = match (&args.guest, args.policy) {
+        (Some(guest), _) => {
+            let change = SetGuest {
+                floor_bytes: args.floor.map(Bytes::get),
+                ceiling_bytes: args.ceiling.map(Bytes::get),
+                shares: args.shares,
+                managed: args.managed,
+            };
+            client.set_guest(guest, &change).await?
+        }
+        (None, Some(policy)) => {
+            client.set_policy(&SetPolicy { policy: policy.to_string() }).await?
+        }
+        (None, None) => {
+            let text = "name a guest or a policy\n";
+            return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, text).into());
+        }
+    };
+    args.output.print(&reply, |reply: &CommandReply, _| format!("{}\n", reply.message))
+}

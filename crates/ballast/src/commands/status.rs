@@ -1,0 +1,147 @@
+//! `ballast status`: host and guests at a glance.
+
+use ballast_api::{DaemonView, GuestView, HostView, StatusReply};
+use comfy_table::CellAlignment::{Left, Right};
+
+use super::format::{self, UNKNOWN, size, size_or_unknown, span};
+use super::{Connection, Output};
+
+/// Show the host and every guest at a glance.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast status
+  ballast status --json | jq '.guests[] | select(.change.code == \"hold\") | .guest'")]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Asks the daemon and prints.
+///
+/// # Errors
+/// The daemon does not answer, or standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let reply = args.connection.client()?.status().await?;
+    args.output.print(&reply, render)
+}
+
+/// The status for people, wrapped to `width` columns if given.
+pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
+    let mut out = format::journal_warning(&reply.tick).unwrap_or_default();
+    out.push_str(&match &reply.daemon {
+        Some(daemon) => daemon_lines(reply, daemon),
+        None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),
+    });
+    out.push_str(&format!("host     {}\n", host(&reply.host)));
+    out.push_str(&format!("budget   {}\n", format::budget(&reply.budget)));
+    out.push_str(&format::notes(&reply.notes));
+    if reply.guests.is_empty() {
+        out.push_str("\nno guest was found: is the folder of their sockets configured?\n");
+        return out;
+    }
+    let columns = [
+        ("GUEST", Left),
+        ("STATE", Left),
+        ("ALLOCATION", Right),
+        ("TARGET", Right),
+        ("USED", Right),
+        ("FLOOR–CEILING", Left),
+        ("SHARES", Right),
+        ("STATS AGE", Right),
+        ("DOING", Left),
+    ];
+    out.push('\n');
+    out.push_str(&format::table(&columns, reply.guests.iter().map(row), width));
+    out
+}
+
+fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
+    let up = reply.tick.seen_at_unix_ms.saturating_add(reply.tick.age_ms);
+    let mut out = format!(
+        "daemon   version {}, policy {}, up {}, tick every {}, last one {} ago (plan #{}, decided in \
+         {})\n",
+        daemon.version,
+        daemon.policy,
+        span(up.saturating_sub(daemon.started_at_unix_ms)),
+        span(daemon.tick_ms),
+        span(reply.tick.age_ms),
+        reply.tick.generation,
+        micros(daemon.decision_us),
+    );
+    if daemon.paused {
+        out.push_str("paused   nothing is acted on: `ballast resume` acts again\n");
+    }
+    if daemon.plans_refused > 0 {
+        out.push_str(&format!(
+            "refused  {} of {} plans were refused by the checker\n",
+            daemon.plans_refused, daemon.ticks
+        ));
+    }
+    if let Some(error) = &daemon.reload_error {
+        out.push_str(&format!("reload   refused, the last good configuration stays: {error}\n"));
+    }
+    if let Some(error) = &daemon.journal_error {
+        out.push_str(&format!("journal  does not record: {error}\n"));
+    }
+    out
+}
+
+fn micros(us: u64) -> String {
+    if us < 1000 { format!("{us}us") } else { format!("{}.{}ms", us / 1000, us % 1000 / 100) }
+}
+
+fn host(host: &HostView) -> String {
+    let mut out = format!(
+        "{} in all, {} available",
+        size_or_unknown(host.memory_total_bytes),
+        size_or_unknown(host.memory_available_bytes)
+    );
+    if let (Some(free), Some(total)) = (host.swap_free_bytes, host.swap_total_bytes) {
+        out.push_str(&match total {
+            0 => ", no swap".to_owned(),
+            _ => format!(", {} of {} swap free", size(free), size(total)),
+        });
+    }
+    let percent = |points: Option<u32>| match points {
+        Some(points) => format!("{}.{:02}%", points / 100, points % 100),
+        None => UNKNOWN.to_owned(),
+    };
+    out.push_str(&format!(
+        ", memory pressure some {} full {}",
+        percent(host.pressure_some_basis_points),
+        percent(host.pressure_full_basis_points)
+    ));
+    out
+}
+
+fn row(guest: &GuestView) -> Vec<String> {
+    let bounds = match (guest.floor_bytes, guest.ceiling_bytes) {
+        (Some(floor), Some(ceiling)) => format!("{}–{}", size(floor), size(ceiling)),
+        _ => UNKNOWN.to_owned(),
+    };
+    vec![
+        guest.guest.clone(),
+        guest.state.code.clone(),
+        size_or_unknown(guest.allocation_bytes),
+        guest.target_bytes.map_or_else(|| "none".to_owned(), size),
+        size_or_unknown(guest.used_bytes),
+        bounds,
+        guest.shares.map_or_else(|| UNKNOWN.to_owned(), |shares| shares.to_string()),
+        guest.stats_age_ms.map_or_else(|| "none".to_owned(), span),
+        doing(guest),
+    ]
+}
+
+fn doing(guest: &GuestView) -> String {
+    let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
+    let told = change.why.as_ref().is_some_and(|why| why.code == "stuck");
+    match &guest.compliance {
+        Some(compliance) if compliance.code != "compliant" && !told => {
+            format!("{}; {}", change.text, compliance.text)
+        }
+        _ => change.text.clone(),
+    }
+}

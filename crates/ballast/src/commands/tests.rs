@@ -1,0 +1,283 @@
+//! What the commands print, from replies made by hand, and what their arguments take.
+
+use std::time::Duration;
+
+use ballast_api::{ExplainReply, PlanReply, Source, StatusReply, Tick};
+use clap::Parser;
+use clap::error::ErrorKind;
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::cli::Cli;
+use crate::daemon::view::View;
+use crate::server::fixture;
+use crate::server::routes::tick;
+
+/// `view` as it is told of 300 ms after its tick.
+fn told(view: &View) -> Tick<'_> {
+    tick(view, fixture::seen_at() + Duration::from_millis(300))
+}
+
+fn explained(view: &View, guest: &str, expected: Expect) {
+    let reply = ExplainReply::new(&told(view), &fixture::id(guest)).unwrap();
+    expected.assert_eq(&explain::render(&reply));
+}
+
+#[test]
+fn status_shows_every_plight_at_a_glance() {
+    let view = fixture::view();
+    let reply = StatusReply::from(&told(&view));
+    expect![[r#"
+        daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
+        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+
+        GUEST  STATE    ALLOCATION  TARGET    USED  FLOOR–CEILING  SHARES  STATS AGE  DOING
+        grow   running      512MiB  576MiB  452MiB  128MiB–1GiB      1000       0.8s  grow by 64MiB
+        mute   unknown           ?    none       ?  ?                1000       none  hold: its allocation is not known yet
+        old    running      300MiB  300MiB       ?  128MiB–1GiB      1000      12.0s  hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB  128MiB–1GiB      1000       0.4s  hold: stuck since 58.000s: asked to shrink to 256MiB, asked again at 118.000s
+        taken  taken             ?    none       ?  ?                1000       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+    "#]].assert_eq(&status::render(&reply, None));
+}
+
+#[test]
+fn status_says_what_is_wrong_with_the_daemon() {
+    let mut view = fixture::view();
+    view.paused = true;
+    view.plans_refused = 3;
+    view.reload_error = Some("ballast.toml: unknown key `flor`".to_owned());
+    view.journal_error = Some("no space left on device".to_owned());
+    view.snapshot = ballast_model::Snapshot::new(
+        view.snapshot.taken_at,
+        ballast_model::HostSample::default(),
+        vec![],
+    );
+    view.plan.notes = vec![ballast_model::Note::HostUnknown];
+    let reply = StatusReply::from(&told(&view));
+    expect![[r#"
+        daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
+        paused   nothing is acted on: `ballast resume` acts again
+        refused  3 of 7300 plans were refused by the checker
+        reload   refused, the last good configuration stays: ballast.toml: unknown key `flor`
+        journal  does not record: no space left on device
+        host     ? in all, ? available, memory pressure some ? full ?
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        note     the host's memory could not be read: nothing is granted
+
+        no guest was found: is the folder of their sockets configured?
+    "#]].assert_eq(&status::render(&reply, None));
+}
+
+#[test]
+fn status_fits_a_terminal() {
+    let view = fixture::view();
+    let reply = StatusReply::from(&told(&view));
+    let text = status::render(&reply, Some(100));
+    let table = text.lines().skip_while(|line| !line.starts_with("GUEST"));
+    assert!(table.clone().count() > 6, "{text}");
+    assert!(table.clone().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
+    explained(
+        &fixture::view(),
+        "grow",
+        expect![[r#"
+        guest      grow
+        decision   plan #42 by policy global, 0.3s ago
+        note       budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+        state      running
+        memory     booted with 1GiB, holds 512MiB (0.1s old), occupies 542MiB (0.0s old) of the host
+        statistics 0.8s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+        bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
+        budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
+        policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
+        guard      growth limited to 128MiB a decision
+        guard      64MiB more when other guests have released it
+        compliance compliant
+        action     grow by 64MiB
+        target     576MiB
+        outcome    accepted (512MiB for plan #41, 1.3s ago)
+    "#]],
+    );
+}
+
+#[test]
+fn explain_tells_a_stuck_guest() {
+    explained(
+        &fixture::view(),
+        "stuck",
+        expect![[r#"
+        guest      stuck
+        decision   plan #42 by policy global, 0.3s ago
+        note       budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+        state      running
+        memory     booted with 1GiB, holds 600MiB (0.1s old), occupies 630MiB (0.0s old) of the host
+        statistics 0.4s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+        bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
+        budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
+        policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+        guard      changes nothing about that
+        compliance stuck: has given nothing for 42.0s
+        action     hold: stuck since 58.000s: asked to shrink to 256MiB, asked again at 118.000s
+        target     600MiB
+        outcome    none so far
+    "#]],
+    );
+}
+
+#[test]
+fn explain_tells_stale_statistics() {
+    explained(
+        &fixture::view(),
+        "old",
+        expect![[r#"
+            guest      old
+            decision   plan #42 by policy global, 0.3s ago
+            note       budget of 3GiB reduced to 2GiB: the host has no more for guests
+            note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+            state      running
+            memory     booted with 1GiB, holds 300MiB (0.1s old), occupies 330MiB (0.0s old) of the host
+            statistics 12.0s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
+            budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
+            estimate   none: there is nothing to estimate from
+            policy     was not asked about it
+            guard      has nothing to change
+            compliance compliant
+            action     hold: statistics 12.0s old, limit 5.0s
+            target     300MiB
+            outcome    none so far
+        "#]],
+    );
+}
+
+#[test]
+fn explain_tells_what_is_not_known() {
+    let mut view = fixture::view();
+    view.paused = true;
+    explained(
+        &view,
+        "taken",
+        expect![[r#"
+            guest      taken
+            decision   plan #42 by policy global, 0.3s ago
+            paused     nothing is acted on: `ballast resume` acts again
+            note       budget of 3GiB reduced to 2GiB: the host has no more for guests
+            note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+            state      another client holds the socket: give Ballast one of its own (a second -qmp option)
+            memory     booted with an unknown amount, holds an unknown amount, occupies an unknown amount of the host
+            statistics none
+            bounds     floor ? (set), ceiling ? (its boot memory), 1000 shares
+            budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
+            estimate   none: there is nothing to estimate from
+            policy     was not asked about it
+            guard      has nothing to change
+            compliance compliant
+            action     hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+            target     none so far
+            outcome    none so far
+        "#]],
+    );
+}
+
+#[test]
+fn plan_lists_what_is_wanted_and_what_is_done() {
+    let view = fixture::view();
+    expect![[r#"
+        plan     #42 by policy global, 0.3s ago
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+
+        GUEST  ALLOCATION  WANTED  TARGET  ACTION                                                                                                  WHY
+        grow       512MiB  700MiB  576MiB  grow by 64MiB                                                                                           uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB; growth limited to 128MiB a decision; 64MiB more when other guests have released it
+        mute            ?       ?    none  hold: its allocation is not known yet
+        old        300MiB       ?  300MiB  hold: statistics 12.0s old, limit 5.0s
+        stuck      600MiB  256MiB  600MiB  hold: stuck since 58.000s: asked to shrink to 256MiB, asked again at 118.000s                           uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+        taken           ?       ?    none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+
+        1. set grow to 576MiB, to be begun within 2.0s
+    "#]].assert_eq(&plan::render(&PlanReply::latest(&told(&view)), None));
+}
+
+#[test]
+fn a_dry_run_says_that_it_is_one() {
+    let view = fixture::view();
+    let mut next = view.plan.clone();
+    next.guests.clear();
+    next.actions.clear();
+    expect![[r#"
+        dry run  what policy global would do next, from what was seen 0.3s ago; nothing is carried out
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+
+        nothing is to be done
+    "#]].assert_eq(&plan::render(&PlanReply::dry_run(&told(&view), &next), None));
+}
+
+#[test]
+fn a_journal_is_said_to_be_one_and_how_old() {
+    let view = fixture::view();
+    let tick = Tick { source: Source::Journal, daemon: None, ..told(&view) };
+    let now = fixture::seen_at() + Duration::from_secs(7400);
+    let reply = StatusReply::from(&Tick { now, ..tick });
+    let text = status::render(&reply, None);
+    let head: Vec<_> = text.lines().take(2).collect();
+    expect![[r#"
+        No daemon answered: this is the last tick of a journal, 2h 3m old; nothing acts on it.
+        plan     #42 by policy global"#]]
+    .assert_eq(&head.join("\n"));
+}
+
+#[test]
+fn the_terminal_gets_no_control_characters() {
+    assert_eq!(harmless("a\u{1b}[2Jb\r\nc\u{9b}d"), "a\u{fffd}[2Jb\u{fffd}\nc\u{fffd}d");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_wrong_usage() {
+    for (line, kind) in [
+        ("status --jsn", ErrorKind::UnknownArgument),
+        ("statsu", ErrorKind::InvalidSubcommand),
+        ("explain", ErrorKind::MissingRequiredArgument),
+        ("explain a/b", ErrorKind::ValueValidation),
+        ("set", ErrorKind::MissingRequiredArgument),
+        ("set web-1", ErrorKind::MissingRequiredArgument),
+        ("set --floor 1GiB", ErrorKind::MissingRequiredArgument),
+        ("set web-1 --floor 1GB", ErrorKind::ValueValidation),
+        ("set web-1 --shares 0", ErrorKind::ValueValidation),
+        ("set web-1 --managed=maybe", ErrorKind::InvalidValue),
+        ("set web-1 --shares 5 --policy global", ErrorKind::ArgumentConflict),
+        ("set --policy globl", ErrorKind::ValueValidation),
+        ("daemon", ErrorKind::MissingRequiredArgument),
+    ] {
+        let words = std::iter::once("ballast").chain(line.split(' '));
+        let error = Cli::try_parse_from(words).expect_err(line);
+        assert_eq!(error.kind(), kind, "{line}: {error}");
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn every_command_takes_its_examples() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+    for command in Cli::command().get_subcommands() {
+        let help = command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name()));
+        for line in help.to_string().lines().filter_map(|line| line.strip_prefix("  ")) {
+            for part in line.split(" | ").take(1).flat_map(|line| line.split(" && ")) {
+                Cli::try_parse_from(part.split(' ')).unwrap_or_else(|e| panic!("{part}: {e}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Views made by hand, for tests of the server and of what the commands print.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use ballast_model::{
+    Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
+    Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held, HostSample,
+    LinkDown, LinkState, Measured, Note, Outcome, OutcomeKind, Plan, PolicyName, Pressure,
+    Provenance, Reason, RunState, Snapshot, Tax, Timestamp,
+};
+
+use crate::daemon::view::View;
+
+/// The moment of the tick on the monotonic clock.
+const NOW: Timestamp = Timestamp::from_millis(100_000);
+
+/// 2026-01-02 03:04:05 UTC: when the tick was.
+pub(crate) fn seen_at() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
+}
+
+/// The name `text`.
+pub(crate) fn id(text: &str) -> GuestId {
+    text.parse().unwrap()
+}
+
+fn estimate(used: u64, available: u64, age_ms: u64) -> Estimate {
+    Estimate {
+        used: Bytes::mib(used),
+        available: Bytes::mib(available),
+        provenance: Provenance::BalloonStatistics { age: Duration::from_millis(age_ms) },
+    }
+}
+
+fn running(name: &str, allocation: u64, stats_age_ms: u64) -> GuestSample {
+    GuestSample {
+        run_state: Some(RunState::Running),
+        allocation: Some(Measured {
+            value: Bytes::mib(allocation),
+            age: Duration::from_millis(100),
+        }),
+        boot_memory: Some(Bytes::gib(1)),
+        resident: Some(Measured::fresh(Bytes::mib(allocation + 30))),
+        stats: Some(Measured {
+            value: GuestStats {
+                total: Some(Bytes::mib(980)),
+                free: Some(Bytes::mib(20)),
+                available: Some(Bytes::mib(60)),
+                disk_caches: Some(Bytes::mib(45)),
+                swap_in: Some(Bytes::mib(7)),
+                swap_out: Some(Bytes::mib(90)),
+                major_faults: Some(1234),
+                minor_faults: Some(99_000),
+            },
+            age: Duration::from_millis(stats_age_ms),
+        }),
+        capabilities: Capabilities {
+            balloon: Some(true),
+            statistics: Some(true),
+            ..Capabilities::default()
+        },
+        ..GuestSample::unknown(id(name), LinkState::Up)
+    }
+}
+
+fn planned(name: &str, change: Change) -> GuestPlan {
+    GuestPlan {
+        id: id(name),
+        allocation: None,
+        bounds: None,
+        estimate: None,
+        desired: None,
+        clamps: vec![],
+        compliance: Compliance::Compliant,
+        target: None,
+        change,
+    }
+}
+
+/// `grow` grows and is clamped, `mute` was never heard of, `old` has stale statistics, `stuck`
+/// gives nothing, `taken` is held by another client.
+fn guests() -> Vec<(GuestSample, GuestPlan)> {
+    let bounds = Some((Bytes::mib(128), Bytes::gib(1)));
+    let tax = Tax::from_fraction(3 << 30);
+    let taxed = |target, used| {
+        let reason = Reason::IdleTax { used: Bytes::mib(used), tax, budget: Bytes::gib(2) };
+        Some(Desired { target: Bytes::mib(target), reason })
+    };
+    let grow = GuestPlan {
+        allocation: Some(Bytes::mib(512)),
+        bounds,
+        estimate: Some(estimate(452, 60, 800)),
+        desired: taxed(700, 452),
+        clamps: vec![
+            Clamped::StepUp { limit: Bytes::mib(128) },
+            Clamped::AwaitingRelease { short: Bytes::mib(64) },
+        ],
+        target: Some(Bytes::mib(576)),
+        ..planned("grow", Change::Grow { by: Bytes::mib(64) })
+    };
+    let stale = Held::Stale { age: Duration::from_secs(12), limit: Duration::from_secs(5) };
+    let old = GuestPlan {
+        allocation: Some(Bytes::mib(300)),
+        bounds,
+        target: Some(Bytes::mib(300)),
+        ..planned("old", Change::Hold(stale))
+    };
+    let since = Timestamp::from_millis(58_000);
+    let asked = Bytes::mib(256);
+    let why = Held::Stuck { since, asked, retry_at: Timestamp::from_millis(118_000) };
+    let stuck = GuestPlan {
+        allocation: Some(Bytes::mib(600)),
+        bounds,
+        estimate: Some(estimate(90, 510, 400)),
+        desired: taxed(256, 90),
+        compliance: Compliance::Stuck { since },
+        target: Some(Bytes::mib(600)),
+        ..planned("stuck", Change::Hold(why))
+    };
+    let down = LinkDown::Taken;
+    let unreachable = Held::Unreachable { why: down.to_string() };
+    vec![
+        (running("grow", 512, 800), grow),
+        (
+            GuestSample::unknown(id("mute"), LinkState::Up),
+            planned("mute", Change::Hold(Held::NoAllocation)),
+        ),
+        (running("old", 300, 12_000), old),
+        (running("stuck", 600, 400), stuck),
+        (
+            GuestSample::unknown(id("taken"), LinkState::Down(down)),
+            planned("taken", Change::Hold(unreachable)),
+        ),
+    ]
+}
+
+/// A view of a host that is short of memory, with a guest in every plight.
+pub(crate) fn view() -> View {
+    let (samples, plans): (Vec<_>, Vec<_>) = guests().into_iter().unzip();
+    let host = HostSample {
+        memory_total: Some(Bytes::gib(16)),
+        memory_available: Some(Bytes::mib(9420)),
+        swap_total: Some(Bytes::gib(2)),
+        swap_free: Some(Bytes::gib(1)),
+        pressure: Some(Pressure { some_basis_points: 112, full_basis_points: 3 }),
+    };
+    let target = Bytes::mib(576);
+    let outcome = Outcome {
+        guest: id("grow"),
+        generation: Generation(41),
+        target: Bytes::mib(512),
+        kind: OutcomeKind::Accepted,
+    };
+    let plan = Plan {
+        generation: Generation(42),
+        decided_at: NOW,
+        policy: PolicyName::Global,
+        budget: Budget {
+            distributable: Bytes::gib(2),
+            committed: Bytes::mib(1412),
+            grantable: Bytes::mib(64),
+        },
+        guests: plans,
+        actions: vec![Action {
+            guest: id("grow"),
+            target,
+            generation: Generation(42),
+            deadline: Timestamp::from_millis(102_000),
+        }],
+        notes: vec![
+            Note::BudgetReduced { configured: Bytes::gib(3), present: Bytes::gib(2) },
+            Note::Infeasible { shortfall: Bytes::mib(100) },
+        ],
+    };
+    let limits = GuestLimits { floor: Some(Bytes::mib(128)), ..GuestLimits::default() };
+    View {
+        started_at: seen_at() - Duration::from_secs(7380),
+        seen_at: seen_at(),
+        limits: samples.iter().map(|sample| (sample.id.clone(), limits.clone())).collect(),
+        snapshot: Snapshot::new(NOW, host, samples),
+        plan,
+        outcomes: BTreeMap::from([(id("grow"), (seen_at() - Duration::from_secs(1), outcome))]),
+        policy: PolicyName::Global,
+        paused: false,
+        tick: Duration::from_secs(1),
+        decision_cost: Duration::from_micros(420),
+        ticks: 7300,
+        plans_refused: 0,
+        reload_error: None,
+        journal_error: None,
+    }
+}
