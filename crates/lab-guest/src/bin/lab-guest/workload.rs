@@ -36,6 +36,8 @@ pub(crate) fn main(arguments: &[&str]) -> Result<(), String> {
     spec.validate().map_err(|error| error.to_string())?;
     if shared {
         child::give_up_privileges();
+        // What the kernel's messages and `ps` call it; a name of the kernel's length cannot be refused.
+        let _ = rustix::thread::set_name(c"lab-workload");
         let counters = counters::from_stdin()?;
         return run(&spec, file_dir, data_disk.as_deref(), &counters);
     }
