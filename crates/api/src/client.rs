@@ -340,4 +340,26 @@ fn remedy(socket: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Root may open every socket, so the refusal is made up and only its text is looked at.
+    #[test]
+    fn without_permission_the_error_says_whom_to_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("ballast.sock");
+        let client = Client::new(&socket);
+        let refusal = || client.connect(io::ErrorKind::PermissionDenied.into()).to_string();
+        assert!(refusal().contains("its folder is closed to this user"), "{}", refusal());
+        std::fs::write(&socket, "").unwrap();
+        let set_mode = |mode| {
+            std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(0o600);
+        assert!(refusal().contains("open to the daemon's user and root alone"), "{}", refusal());
+        set_mode(0o660);
+        let group = Group::from_gid(Gid::current()).unwrap().unwrap().name;
+        assert!(refusal().contains(&format!("join the group `{group}`")), "{}", refusal());
+    }
+}

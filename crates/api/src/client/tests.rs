@@ -1,1 +1,0 @@
-//! Tests of the client against a server that answers wrongly.

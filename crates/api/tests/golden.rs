@@ -1,0 +1,676 @@
+//! The wire format, byte for byte: a change here is a change for every reader.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use ballast_api::{
+    Coded, CommandReply, DaemonView, ErrorReply, ExplainReply, GuestsReply, PlanReply, SetGuest,
+    SetPolicy, Source, StatusReply, Tick,
+};
+use ballast_model::{
+    Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
+    Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held, HostSample,
+    LinkDown, LinkState, Measured, Note, Outcome, OutcomeKind, Plan, PolicyName, Pressure,
+    Provenance, Reason, RunState, Snapshot, Timestamp,
+};
+use expect_test::{Expect, expect};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What a [`Tick`] borrows.
+struct Seen {
+    snapshot: Snapshot,
+    plan: Plan,
+    limits: BTreeMap<GuestId, GuestLimits>,
+    outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn id(text: &str) -> GuestId {
+    text.parse().unwrap()
+}
+
+/// `a`, of which everything is known, and `b`, of which nothing is.
+fn seen() -> Seen {
+    let age = Duration::from_millis(800);
+    let a = GuestSample {
+        run_state: Some(RunState::Running),
+        allocation: Some(Measured::fresh(Bytes::mib(512))),
+        boot_memory: Some(Bytes::gib(1)),
+        resident: Some(Measured::fresh(Bytes::mib(540))),
+        stats: Some(Measured {
+            value: GuestStats {
+                total: Some(Bytes::mib(980)),
+                available: Some(Bytes::mib(60)),
+                swap_in: Some(Bytes::ZERO),
+                major_faults: Some(7),
+                ..GuestStats::default()
+            },
+            age,
+        }),
+        capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
+        ..GuestSample::unknown(id("a"), LinkState::Up)
+    };
+    let b = GuestSample::unknown(id("b"), LinkState::Down(LinkDown::TimedOut));
+    let planned_a = GuestPlan {
+        id: id("a"),
+        allocation: Some(Bytes::mib(512)),
+        bounds: Some((Bytes::mib(128), Bytes::gib(1))),
+        estimate: Some(Estimate {
+            used: Bytes::mib(452),
+            available: Bytes::mib(60),
+            provenance: Provenance::BalloonStatistics { age },
+        }),
+        desired: Some(Desired {
+            target: Bytes::mib(256),
+            reason: Reason::Share { budget: Bytes::gib(1), shares: 1, shares_total: 4 },
+        }),
+        clamps: vec![Clamped::StepDown { limit: Bytes::mib(64) }],
+        compliance: Compliance::Releasing { left: Bytes::mib(3), idle: Duration::from_secs(2) },
+        target: Some(Bytes::mib(448)),
+        change: Change::Shrink { by: Bytes::mib(64) },
+    };
+    let planned_b = GuestPlan {
+        id: id("b"),
+        allocation: None,
+        bounds: None,
+        estimate: None,
+        desired: None,
+        clamps: vec![],
+        compliance: Compliance::Compliant,
+        target: None,
+        change: Change::Hold(Held::Unreachable { why: "no answer in time".to_owned() }),
+    };
+    let host = HostSample {
+        memory_total: Some(Bytes::gib(4)),
+        memory_available: Some(Bytes::gib(2)),
+        pressure: Some(Pressure { some_basis_points: 5, full_basis_points: 0 }),
+        ..HostSample::default()
+    };
+    let generation = Generation(9);
+    let action = |deadline| Action {
+        guest: id("a"),
+        target: Bytes::mib(448),
+        generation,
+        deadline: Timestamp::from_millis(deadline),
+    };
+    let outcome = Outcome {
+        guest: id("a"),
+        generation: Generation(8),
+        target: Bytes::mib(512),
+        kind: OutcomeKind::Failed("no answer in time".to_owned()),
+    };
+    Seen {
+        snapshot: Snapshot::new(Timestamp::from_millis(5000), host, vec![a, b]),
+        plan: Plan {
+            generation,
+            decided_at: Timestamp::from_millis(5000),
+            policy: PolicyName::Static,
+            budget: Budget {
+                distributable: Bytes::gib(1),
+                committed: Bytes::mib(512),
+                grantable: Bytes::mib(512),
+            },
+            guests: vec![planned_a, planned_b],
+            actions: vec![action(7000)],
+            notes: vec![Note::Infeasible { shortfall: Bytes::mib(1) }],
+        },
+        limits: BTreeMap::from([(id("a"), GuestLimits::default())]),
+        outcomes: BTreeMap::from([(id("a"), (at(1_767_323_044), outcome))]),
+    }
+}
+
+fn tick(seen: &Seen) -> Tick<'_> {
+    Tick {
+        source: Source::Daemon,
+        now: at(1_767_323_046),
+        seen_at: at(1_767_323_045),
+        snapshot: &seen.snapshot,
+        plan: &seen.plan,
+        limits: &seen.limits,
+        outcomes: &seen.outcomes,
+        daemon: Some(DaemonView {
+            version: "0.1.0".to_owned(),
+            started_at_unix_ms: 1_767_320_000_000,
+            policy: "static".to_owned(),
+            paused: false,
+            tick_ms: 1000,
+            decision_us: 420,
+            ticks: 9,
+            plans_refused: 0,
+            reload_error: None,
+            journal_error: None,
+        }),
+    }
+}
+
+/// Compares the JSON of `value` and reads it back.
+fn golden<T>(value: &T, expected: Expect)
+where
+    T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+{
+    let text = serde_json::to_string_pretty(value).unwrap();
+    expected.assert_eq(&text);
+    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), value);
+}
+
+#[test]
+fn status() {
+    golden(
+        &StatusReply::from(&tick(&seen())),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "tick": {
+            "source": "daemon",
+            "seen_at_unix_ms": 1767323045000,
+            "age_ms": 1000,
+            "generation": 9,
+            "policy": "static"
+          },
+          "daemon": {
+            "version": "0.1.0",
+            "started_at_unix_ms": 1767320000000,
+            "policy": "static",
+            "paused": false,
+            "tick_ms": 1000,
+            "decision_us": 420,
+            "ticks": 9,
+            "plans_refused": 0,
+            "reload_error": null,
+            "journal_error": null
+          },
+          "host": {
+            "memory_total_bytes": 4294967296,
+            "memory_available_bytes": 2147483648,
+            "swap_total_bytes": null,
+            "swap_free_bytes": null,
+            "pressure_some_basis_points": 5,
+            "pressure_full_basis_points": 0
+          },
+          "budget": {
+            "distributable_bytes": 1073741824,
+            "committed_bytes": 536870912,
+            "grantable_bytes": 536870912
+          },
+          "notes": [
+            {
+              "code": "infeasible",
+              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+            }
+          ],
+          "guests": [
+            {
+              "guest": "a",
+              "state": {
+                "code": "running",
+                "text": "running"
+              },
+              "allocation_bytes": 536870912,
+              "target_bytes": 469762048,
+              "used_bytes": 473956352,
+              "available_bytes": 62914560,
+              "resident_bytes": 566231040,
+              "boot_bytes": 1073741824,
+              "floor_bytes": 134217728,
+              "ceiling_bytes": 1073741824,
+              "shares": 1000,
+              "managed": true,
+              "stats_age_ms": 800,
+              "compliance": {
+                "code": "releasing",
+                "text": "releasing, 3MiB left",
+                "left_bytes": 3145728,
+                "idle_ms": 2000
+              },
+              "change": {
+                "code": "shrink",
+                "text": "shrink by 64MiB",
+                "by_bytes": 67108864,
+                "why": null
+              }
+            },
+            {
+              "guest": "b",
+              "state": {
+                "code": "timed-out",
+                "text": "no answer in time"
+              },
+              "allocation_bytes": null,
+              "target_bytes": null,
+              "used_bytes": null,
+              "available_bytes": null,
+              "resident_bytes": null,
+              "boot_bytes": null,
+              "floor_bytes": null,
+              "ceiling_bytes": null,
+              "shares": null,
+              "managed": null,
+              "stats_age_ms": null,
+              "compliance": {
+                "code": "compliant",
+                "text": "compliant",
+                "left_bytes": null,
+                "idle_ms": null
+              },
+              "change": {
+                "code": "hold",
+                "text": "hold: unreachable: no answer in time",
+                "by_bytes": null,
+                "why": {
+                  "code": "unreachable",
+                  "text": "unreachable: no answer in time"
+                }
+              }
+            }
+          ]
+        }"#]],
+    );
+}
+
+#[test]
+fn guests_are_those_of_the_status() {
+    let seen = seen();
+    let (status, guests) = (StatusReply::from(&tick(&seen)), GuestsReply::from(&tick(&seen)));
+    assert_eq!(guests.guests, status.guests);
+    let json = serde_json::to_value(&guests).unwrap();
+    let keys: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["api_version", "guests", "tick"]);
+}
+
+#[test]
+fn explain_of_a_known_guest() {
+    golden(
+        &ExplainReply::new(&tick(&seen()), &id("a")).unwrap(),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "tick": {
+            "source": "daemon",
+            "seen_at_unix_ms": 1767323045000,
+            "age_ms": 1000,
+            "generation": 9,
+            "policy": "static"
+          },
+          "paused": false,
+          "guest": "a",
+          "inputs": {
+            "state": {
+              "code": "running",
+              "text": "running"
+            },
+            "allocation_bytes": 536870912,
+            "allocation_age_ms": 0,
+            "boot_bytes": 1073741824,
+            "resident_bytes": 566231040,
+            "resident_age_ms": 0,
+            "stats": {
+              "age_ms": 800,
+              "total_bytes": 1027604480,
+              "free_bytes": null,
+              "available_bytes": 62914560,
+              "disk_caches_bytes": null,
+              "swap_in_bytes": 0,
+              "swap_out_bytes": null,
+              "major_faults": 7,
+              "minor_faults": null
+            },
+            "capabilities": {
+              "balloon": true,
+              "statistics": null,
+              "free_page_reporting": null,
+              "deflate_on_oom": null,
+              "memory_devices": null,
+              "discard_inhibited": null
+            }
+          },
+          "limits": {
+            "floor_set_bytes": null,
+            "ceiling_set_bytes": null,
+            "floor_bytes": 134217728,
+            "ceiling_bytes": 1073741824,
+            "shares": 1000,
+            "managed": true
+          },
+          "budget": {
+            "distributable_bytes": 1073741824,
+            "committed_bytes": 536870912,
+            "grantable_bytes": 536870912
+          },
+          "notes": [
+            {
+              "code": "infeasible",
+              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+            }
+          ],
+          "estimate": {
+            "used_bytes": 473956352,
+            "available_bytes": 62914560,
+            "provenance": "balloon statistics 0.8s old"
+          },
+          "desired": {
+            "target_bytes": 268435456,
+            "reason": {
+              "code": "share",
+              "text": "1 of 4 shares of 1GiB"
+            }
+          },
+          "clamps": [
+            {
+              "code": "step-down",
+              "text": "shrinking limited to 64MiB a decision"
+            }
+          ],
+          "compliance": {
+            "code": "releasing",
+            "text": "releasing, 3MiB left",
+            "left_bytes": 3145728,
+            "idle_ms": 2000
+          },
+          "target_bytes": 469762048,
+          "change": {
+            "code": "shrink",
+            "text": "shrink by 64MiB",
+            "by_bytes": 67108864,
+            "why": null
+          },
+          "outcome": {
+            "at_unix_ms": 1767323044000,
+            "age_ms": 2000,
+            "generation": 8,
+            "target_bytes": 536870912,
+            "kind": {
+              "code": "failed",
+              "text": "failed: no answer in time"
+            }
+          }
+        }"#]],
+    );
+}
+
+#[test]
+fn explain_of_an_unknown_guest() {
+    let seen = seen();
+    let tick = Tick { source: Source::Journal, daemon: None, ..tick(&seen) };
+    golden(
+        &ExplainReply::new(&tick, &id("b")).unwrap(),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "tick": {
+            "source": "journal",
+            "seen_at_unix_ms": 1767323045000,
+            "age_ms": 1000,
+            "generation": 9,
+            "policy": "static"
+          },
+          "paused": null,
+          "guest": "b",
+          "inputs": {
+            "state": {
+              "code": "timed-out",
+              "text": "no answer in time"
+            },
+            "allocation_bytes": null,
+            "allocation_age_ms": null,
+            "boot_bytes": null,
+            "resident_bytes": null,
+            "resident_age_ms": null,
+            "stats": null,
+            "capabilities": {
+              "balloon": null,
+              "statistics": null,
+              "free_page_reporting": null,
+              "deflate_on_oom": null,
+              "memory_devices": null,
+              "discard_inhibited": null
+            }
+          },
+          "limits": {
+            "floor_set_bytes": null,
+            "ceiling_set_bytes": null,
+            "floor_bytes": null,
+            "ceiling_bytes": null,
+            "shares": null,
+            "managed": null
+          },
+          "budget": {
+            "distributable_bytes": 1073741824,
+            "committed_bytes": 536870912,
+            "grantable_bytes": 536870912
+          },
+          "notes": [
+            {
+              "code": "infeasible",
+              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+            }
+          ],
+          "estimate": null,
+          "desired": null,
+          "clamps": [],
+          "compliance": {
+            "code": "compliant",
+            "text": "compliant",
+            "left_bytes": null,
+            "idle_ms": null
+          },
+          "target_bytes": null,
+          "change": {
+            "code": "hold",
+            "text": "hold: unreachable: no answer in time",
+            "by_bytes": null,
+            "why": {
+              "code": "unreachable",
+              "text": "unreachable: no answer in time"
+            }
+          },
+          "outcome": null
+        }"#]],
+    );
+    assert_eq!(ExplainReply::new(&tick, &id("c")), None);
+}
+
+#[test]
+fn plan() {
+    let seen = seen();
+    golden(
+        &PlanReply::latest(&tick(&seen)),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "tick": {
+            "source": "daemon",
+            "seen_at_unix_ms": 1767323045000,
+            "age_ms": 1000,
+            "generation": 9,
+            "policy": "static"
+          },
+          "dry_run": false,
+          "generation": 9,
+          "policy": "static",
+          "budget": {
+            "distributable_bytes": 1073741824,
+            "committed_bytes": 536870912,
+            "grantable_bytes": 536870912
+          },
+          "notes": [
+            {
+              "code": "infeasible",
+              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+            }
+          ],
+          "guests": [
+            {
+              "guest": "a",
+              "allocation_bytes": 536870912,
+              "desired": {
+                "target_bytes": 268435456,
+                "reason": {
+                  "code": "share",
+                  "text": "1 of 4 shares of 1GiB"
+                }
+              },
+              "clamps": [
+                {
+                  "code": "step-down",
+                  "text": "shrinking limited to 64MiB a decision"
+                }
+              ],
+              "compliance": {
+                "code": "releasing",
+                "text": "releasing, 3MiB left",
+                "left_bytes": 3145728,
+                "idle_ms": 2000
+              },
+              "target_bytes": 469762048,
+              "change": {
+                "code": "shrink",
+                "text": "shrink by 64MiB",
+                "by_bytes": 67108864,
+                "why": null
+              }
+            },
+            {
+              "guest": "b",
+              "allocation_bytes": null,
+              "desired": null,
+              "clamps": [],
+              "compliance": {
+                "code": "compliant",
+                "text": "compliant",
+                "left_bytes": null,
+                "idle_ms": null
+              },
+              "target_bytes": null,
+              "change": {
+                "code": "hold",
+                "text": "hold: unreachable: no answer in time",
+                "by_bytes": null,
+                "why": {
+                  "code": "unreachable",
+                  "text": "unreachable: no answer in time"
+                }
+              }
+            }
+          ],
+          "actions": [
+            {
+              "guest": "a",
+              "target_bytes": 469762048,
+              "deadline_ms": 2000
+            }
+          ]
+        }"#]],
+    );
+    assert!(PlanReply::dry_run(&tick(&seen), &seen.plan).dry_run);
+}
+
+#[test]
+fn commands_and_refusals() {
+    golden(
+        &CommandReply::new("paused"),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "message": "paused"
+        }"#]],
+    );
+    golden(
+        &ErrorReply::new("unknown-guest", "there is no guest `x`"),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "error": {
+            "code": "unknown-guest",
+            "text": "there is no guest `x`"
+          },
+          "nearest": null
+        }"#]],
+    );
+    golden(
+        &SetGuest {
+            floor_bytes: Some(4096),
+            ceiling_bytes: None,
+            shares: Some(2),
+            managed: Some(false),
+        },
+        expect![[r#"
+            {
+              "floor_bytes": 4096,
+              "shares": 2,
+              "managed": false
+            }"#]],
+    );
+    golden(
+        &SetPolicy { policy: "global".to_owned() },
+        expect![[r#"
+        {
+          "policy": "global"
+        }"#]],
+    );
+}
+
+#[test]
+fn every_reason_has_a_word_that_never_changes() {
+    let zero = Bytes::ZERO;
+    let since = Timestamp::ZERO;
+    let changes = [
+        Change::Grow { by: zero },
+        Change::Shrink { by: zero },
+        Change::CancelShrink { why: Held::Paused },
+        Change::Hold(Held::Paused),
+    ];
+    let codes: Vec<_> = changes.iter().map(|c| ballast_api::ChangeView::from(c).code).collect();
+    assert_eq!(codes, ["grow", "shrink", "cancel-shrink", "hold"]);
+    let compliances = [
+        Compliance::Compliant,
+        Compliance::Releasing { left: zero, idle: Duration::ZERO },
+        Compliance::Stuck { since },
+    ];
+    let view = |c| ballast_api::ComplianceView::new(c, Timestamp::from_millis(42_000));
+    let codes: Vec<_> = compliances.iter().map(|c| view(c).code).collect();
+    assert_eq!(codes, ["compliant", "releasing", "stuck"]);
+    assert_eq!(view(&compliances[2]).idle_ms, Some(42_000));
+    let outcomes = [
+        OutcomeKind::Accepted,
+        OutcomeKind::Failed(String::new()),
+        OutcomeKind::Expired,
+        OutcomeKind::Superseded,
+    ];
+    let codes: Vec<_> = outcomes.iter().map(|kind| Coded::from(kind).code).collect();
+    assert_eq!(codes, ["accepted", "failed", "expired", "superseded"]);
+    let downs = [
+        LinkDown::Connecting,
+        LinkDown::Taken,
+        LinkDown::PermissionDenied,
+        LinkDown::Refused,
+        LinkDown::TimedOut,
+        LinkDown::Protocol(String::new()),
+        LinkDown::Closed(String::new()),
+    ];
+    let codes: Vec<_> = downs.iter().map(|down| Coded::from(down).code).collect();
+    assert_eq!(
+        codes,
+        [
+            "connecting",
+            "taken",
+            "permission-denied",
+            "refused",
+            "timed-out",
+            "protocol-error",
+            "closed"
+        ]
+    );
+}
+
+#[test]
+fn readers_ignore_fields_they_do_not_know_and_requests_may_not_have_any() {
+    let later = r#"{"api_version": 1, "message": "paused", "since": 5}"#;
+    assert_eq!(serde_json::from_str::<CommandReply>(later).unwrap(), CommandReply::new("paused"));
+    let error = serde_json::from_str::<SetGuest>(r#"{"flor_bytes": 1}"#).unwrap_err().to_string();
+    assert!(error.contains("unknown field `flor_bytes`, expected one of `floor_bytes`"), "{error}");
+    assert!(serde_json::from_str::<SetGuest>("{}").unwrap().is_empty());
+}
