@@ -7,5 +7,6 @@
 
 pub mod cli;
 pub mod commands;
+pub mod config;
 pub mod daemon;
 pub mod server;

@@ -1,3 +1,11 @@
 //! The daemon: observe, decide, act, record; once per tick.
 
+mod clock;
+mod observe;
+mod once;
+mod recorder;
+mod run;
 pub mod view;
+
+pub use clock::processor_time;
+pub use run::run;

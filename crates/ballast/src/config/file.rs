@@ -1,0 +1,192 @@
+//! The tables of the configuration file, as serde reads them. Meaning and defaults are documented
+//! for operators in `docs/ballast.example.toml`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ballast_control::Settings;
+use ballast_guard::GuardSettings;
+use ballast_model::{Bytes, GuestId, Tax};
+use ballast_policy::{PolicySettings, TaxRule};
+use serde::{Deserialize, Deserializer};
+
+use super::OnExit;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) daemon: DaemonTable,
+    pub(super) host: HostTable,
+    pub(super) qmp: QmpTable,
+    pub(super) policy: PolicyTable,
+    pub(super) guard: GuardTable,
+    pub(super) journal: JournalTable,
+    pub(super) defaults: GuestTable,
+    pub(super) guests: BTreeMap<GuestId, GuestTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct DaemonTable {
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) tick: Duration,
+    pub(super) socket: Option<PathBuf>,
+    pub(super) group: Option<String>,
+    pub(super) on_exit: OnExit,
+    pub(super) raise_priority: bool,
+}
+
+impl Default for DaemonTable {
+    fn default() -> Self {
+        DaemonTable {
+            tick: Settings::TICK_DEFAULT,
+            socket: None,
+            group: None,
+            on_exit: OnExit::Keep,
+            raise_priority: true,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct HostTable {
+    pub(super) budget: Option<Bytes>,
+    pub(super) reserve: Bytes,
+}
+
+impl Default for HostTable {
+    fn default() -> Self {
+        HostTable { budget: None, reserve: GuardSettings::HOST_RESERVE_DEFAULT }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct QmpTable {
+    pub(super) folders: Vec<PathBuf>,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) timeout: Duration,
+}
+
+impl Default for QmpTable {
+    fn default() -> Self {
+        // A hypervisor that is alive answers within a millisecond; one whose main loop is busy
+        // with a disk may take some hundred.
+        QmpTable { folders: vec!["/run/ballast/qmp".into()], timeout: Duration::from_millis(500) }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PolicyTable {
+    pub(super) name: String,
+    #[serde(with = "ballast_toml_strict::duration::option")]
+    pub(super) interval: Option<Duration>,
+    pub(super) reserve_per_guest: Bytes,
+    pub(super) tau: Option<Tau>,
+}
+
+impl Default for PolicyTable {
+    fn default() -> Self {
+        PolicyTable {
+            name: ballast_model::PolicyName::Global.as_str().to_owned(),
+            interval: None,
+            reserve_per_guest: PolicySettings::RESERVE_DEFAULT,
+            tau: None,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct GuardTable {
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) stale_after: Duration,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) stuck_after: Duration,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) stuck_retry: Duration,
+    pub(super) step_up_max: Option<Bytes>,
+    pub(super) step_down_max: Option<Bytes>,
+    pub(super) dead_band: Option<Bytes>,
+}
+
+impl Default for GuardTable {
+    fn default() -> Self {
+        GuardTable {
+            stale_after: GuardSettings::STALE_AFTER_DEFAULT,
+            stuck_after: GuardSettings::STUCK_AFTER_DEFAULT,
+            stuck_retry: GuardSettings::STUCK_RETRY_DEFAULT,
+            step_up_max: None,
+            step_down_max: None,
+            dead_band: None,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct JournalTable {
+    pub(super) enabled: bool,
+    pub(super) path: PathBuf,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) keep_age: Duration,
+    pub(super) keep_bytes: Bytes,
+}
+
+impl Default for JournalTable {
+    fn default() -> Self {
+        JournalTable {
+            enabled: true,
+            path: "/var/lib/ballast/journal.db".into(),
+            keep_age: Duration::from_secs(7 * 24 * 3600),
+            keep_bytes: Bytes::mib(512),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct GuestTable {
+    pub(super) floor: Option<Bytes>,
+    pub(super) ceiling: Option<Bytes>,
+    pub(super) shares: Option<u32>,
+    pub(super) managed: Option<bool>,
+}
+
+/// `"dynamic"`, or a number from 0 to 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tau(pub(super) TaxRule);
+
+impl<'de> Deserialize<'de> for Tau {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tau, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Tau;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"dynamic\" or a number from 0 to 1")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Tau, E> {
+                match text {
+                    "dynamic" => Ok(Tau(TaxRule::Dynamic)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_f64<E: serde::de::Error>(self, n: f64) -> Result<Tau, E> {
+                if !(0.0..=1.0).contains(&n) {
+                    return Err(E::invalid_value(serde::de::Unexpected::Float(n), &self));
+                }
+                // Rounded once, here at the edge; decisions use the exact fraction.
+                let numerator = (n * Tax::ONE.numerator() as f64).round() as u64;
+                Ok(Tau(TaxRule::Fixed(Tax::from_fraction(numerator))))
+            }
+            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Tau, E> {
+                self.visit_f64(n as f64)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}

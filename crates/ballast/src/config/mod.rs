@@ -1,0 +1,218 @@
+//! The daemon's configuration: one TOML file.
+//!
+//! Idea: [`parse`] turns text into a validated [`Config`] without touching anything else, so that a
+//! reload can be tried before the running configuration is given up, and a fuzzer can feed it
+//! rubbish. Reading the file is [`load`]'s.
+//!
+//! Every key is in `docs/ballast.example.toml`, which a test parses.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_control::Settings;
+use ballast_guard::GuardSettings;
+use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
+use ballast_policy::{PolicySettings, TaxRule};
+use ballast_toml_strict::Error;
+
+use self::file::{File, GuestTable};
+
+/// What becomes of the guests' targets when the daemon ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnExit {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// Every guest that was moved gets back what it held when the daemon first saw it, as far as
+    /// the budget allows.
+    Restore,
+}
+
+/// A validated configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file it came from.
+    pub path: PathBuf,
+    /// Its text, for the journal.
+    pub text: String,
+    /// What the controller is told.
+    pub settings: Settings,
+    /// Folders in which guests' QMP sockets (`NAME.sock`) are found.
+    pub qmp_folders: Vec<PathBuf>,
+    /// Longest wait for a guest's hypervisor to answer.
+    pub qmp_timeout: Duration,
+    /// The API's socket; `None`: the default of the user.
+    pub socket: Option<PathBuf>,
+    /// The group that may read from the API.
+    pub group: Option<String>,
+    /// What becomes of targets at the end.
+    pub on_exit: OnExit,
+    /// The journal; `None`: nothing is recorded.
+    pub journal: Option<JournalSettings>,
+    /// Whether the daemon raises its own scheduling priority (Global §4.1).
+    pub raise_priority: bool,
+}
+
+/// Where and how long is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// The SQLite file.
+    pub path: PathBuf,
+    /// Records older than this are deleted.
+    pub keep_age: Duration,
+    /// The oldest records are deleted when the file is larger than this.
+    pub keep_bytes: Bytes,
+}
+
+/// Reads and validates a configuration file.
+///
+/// # Errors
+/// The file cannot be read, or what is wrong in it with its place.
+pub fn load(path: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read configuration {}: write one, beginning with the example in docs/ballast.example.toml",
+            path.display()
+        )
+    })?;
+    Ok(parse(&text, path)?)
+}
+
+/// Validates `text` as the contents of `path`, which is only named in errors.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
+    let file: File = ballast_toml_strict::parse(text, path)?;
+    let at = |key: &[&str], message: String| Error::at(text, path, key, message);
+
+    in_range(file.daemon.tick, Duration::from_millis(100), Duration::from_secs(60))
+        .map_err(|message| at(&["daemon", "tick"], message))?;
+    in_range(file.qmp.timeout, Duration::from_millis(10), Duration::from_secs(30))
+        .map_err(|message| at(&["qmp", "timeout"], message))?;
+    if let Some(interval) = file.policy.interval {
+        in_range(interval, file.daemon.tick, Duration::from_secs(3600))
+            .map_err(|message| at(&["policy", "interval"], message))?;
+    }
+    in_range(file.guard.stale_after, file.daemon.tick * 2, Duration::from_secs(3600))
+        .map_err(|message| at(&["guard", "stale_after"], message))?;
+    in_range(file.guard.stuck_after, file.daemon.tick * 2, Duration::from_secs(3600))
+        .map_err(|message| at(&["guard", "stuck_after"], message))?;
+    if file.qmp.folders.is_empty() {
+        return Err(at(&["qmp", "folders"], "names no folder: no guest could be found".to_owned()));
+    }
+    let policy: PolicyName =
+        file.policy.name.parse().map_err(|e: ballast_model::ParsePolicyNameError| {
+            at(&["policy", "name"], e.to_string())
+        })?;
+    let limits_default = file.defaults.limits();
+    limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
+    let mut limits = BTreeMap::new();
+    for (id, table) in &file.guests {
+        let own = table.over(&limits_default);
+        own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
+        limits.insert(id.clone(), own);
+    }
+    floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
+
+    let settings = Settings {
+        tick: file.daemon.tick,
+        policy,
+        policy_settings: PolicySettings {
+            reserve: file.policy.reserve_per_guest,
+            tax: file.policy.tau.map_or(TaxRule::Dynamic, |tau| tau.0),
+        },
+        interval: file.policy.interval,
+        guard: GuardSettings {
+            budget: file.host.budget,
+            host_reserve: file.host.reserve,
+            stale_after: file.guard.stale_after,
+            stuck_after: file.guard.stuck_after,
+            stuck_retry: file.guard.stuck_retry,
+            step_up_max: file.guard.step_up_max,
+            step_down_max: file.guard.step_down_max,
+            dead_band: file.guard.dead_band,
+            action_deadline: file.daemon.tick * 2,
+        },
+        limits_default,
+        limits,
+    };
+    Ok(Config {
+        path: path.to_owned(),
+        text: text.to_owned(),
+        settings,
+        qmp_folders: file.qmp.folders,
+        qmp_timeout: file.qmp.timeout,
+        socket: file.daemon.socket,
+        group: file.daemon.group,
+        on_exit: file.daemon.on_exit,
+        journal: file.journal.enabled.then_some(JournalSettings {
+            path: file.journal.path,
+            keep_age: file.journal.keep_age,
+            keep_bytes: file.journal.keep_bytes,
+        }),
+        raise_priority: file.daemon.raise_priority,
+    })
+}
+
+/// Whether the floors that the operator set can all be kept at once.
+///
+/// # Errors
+/// Says by how much they cannot.
+pub fn floors_fit(
+    budget: Option<Bytes>,
+    limits: &BTreeMap<GuestId, GuestLimits>,
+) -> Result<(), String> {
+    let floors: Bytes = limits.values().filter(|own| own.managed).filter_map(|own| own.floor).sum();
+    match budget {
+        Some(budget) if floors > budget => Err(format!(
+            "the guests' floors add up to {floors}, more than the budget of {budget}: lower floors or raise the budget"
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl Config {
+    /// What differs in `new` that a running daemon cannot change.
+    pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
+        let differences = [
+            ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
+            ("daemon.socket", self.socket != new.socket),
+            ("daemon.group", self.group != new.group),
+            ("daemon.raise_priority", self.raise_priority != new.raise_priority),
+            ("[journal]", self.journal != new.journal),
+        ];
+        differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()
+    }
+}
+
+fn in_range(value: Duration, low: Duration, high: Duration) -> Result<(), String> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{value:?} is out of range: expected {low:?} to {high:?}"))
+}
+
+impl GuestTable {
+    fn limits(&self) -> GuestLimits {
+        self.over(&GuestLimits::default())
+    }
+
+    /// What this table says, and `default` where it says nothing.
+    fn over(&self, default: &GuestLimits) -> GuestLimits {
+        GuestLimits {
+            floor: self.floor.or(default.floor),
+            ceiling: self.ceiling.or(default.ceiling),
+            shares: self.shares.unwrap_or(default.shares),
+            managed: self.managed.unwrap_or(default.managed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Configuration: the example, the defaults, and every kind of mistake.
+
+use std::path::Path;
+
+use ballast_model::Tax;
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(text: &str) -> Result<Config, Error> {
+    parse(text, Path::new("ballast.toml"))
+}
+
+/// `# key = …` lines of the example say defaults too.
+#[test]
+fn the_example_is_the_defaults_and_two_guests() {
+    let example = include_str!("../../../../docs/ballast.example.toml");
+    let example = read(example).unwrap();
+    let mut defaults = read("").unwrap();
+    assert_eq!(example.settings.limits.len(), 2);
+    defaults.settings.limits = example.settings.limits.clone();
+    assert_eq!(example.settings, defaults.settings);
+    assert_eq!(example.journal, defaults.journal);
+    assert_eq!(example.qmp_folders, defaults.qmp_folders);
+    assert_eq!(example.qmp_timeout, defaults.qmp_timeout);
+    assert_eq!(example.on_exit, defaults.on_exit);
+}
+
+#[test]
+fn every_key_that_the_example_leaves_out_can_be_uncommented() {
+    let example = include_str!("../../../../docs/ballast.example.toml");
+    let uncommented: String = example
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.contains(" = ") && !rest.contains(": ") => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let config = read(&uncommented).unwrap_or_else(|e| panic!("{e}\n{uncommented}"));
+    assert_eq!(config.settings.guard.budget, Some(Bytes::gib(12)));
+    assert_eq!(config.settings.guard.step_down_max, Some(Bytes::mib(128)));
+    assert_eq!(config.group.as_deref(), Some("ballast"));
+    assert_eq!(config.settings.limits_default.floor, Some(Bytes::mib(256)));
+}
+
+#[test]
+fn a_guest_inherits_what_its_table_does_not_say() {
+    let config = read(
+        "[defaults]\nfloor = \"256MiB\"\nshares = 5\n[guests.web]\nceiling = \"1GiB\"\nmanaged = false",
+    )
+    .unwrap();
+    let web = &config.settings.limits[&"web".parse().unwrap()];
+    assert_eq!(web.floor, Some(Bytes::mib(256)));
+    assert_eq!(web.ceiling, Some(Bytes::gib(1)));
+    assert_eq!((web.shares, web.managed), (5, false));
+}
+
+#[test]
+fn mistakes_are_named_with_their_place_and_what_was_expected() {
+    let cases: &[(&str, &[&str])] = &[
+        ("[guests.web]\nflor = \"1GiB\"", &["ballast.toml:2:", "flor", "floor"]),
+        ("[gard]", &["ballast.toml:1:", "gard", "guard"]),
+        ("[policy]\nname = \"globl\"", &["ballast.toml:2:", "globl", "global"]),
+        ("[policy]\ntau = 1.5", &["ballast.toml:2:", "1.5", "0 to 1"]),
+        ("[policy]\ntau = \"often\"", &["ballast.toml:2:", "often", "dynamic"]),
+        ("[host]\nbudget = \"1GB\"", &["ballast.toml:2:", "1GB", "GiB"]),
+        ("[host]\nbudget = -1", &["ballast.toml:2:", "-1", "negative"]),
+        ("[daemon]\ntick = \"1ms\"", &["ballast.toml:2:", "1ms", "100ms"]),
+        ("[daemon]\ntick = 1", &["ballast.toml:2:", "1s"]),
+        ("[daemon]\non_exit = \"forget\"", &["ballast.toml:2:", "forget", "keep"]),
+        ("[qmp]\nfolders = []", &["ballast.toml:2:", "folder"]),
+        (
+            "[guests.a]\nfloor = \"2GiB\"\nceiling = \"1GiB\"",
+            &["ballast.toml:", "guests.a", "floor 2GiB is above ceiling 1GiB"],
+        ),
+        ("[guests.a]\nshares = 0", &["guests.a", "shares 0", "1 to 1000000"]),
+        ("[guests.\"a/b\"]", &["a/b", "guest name"]),
+        (
+            "[host]\nbudget = \"1GiB\"\n[guests.a]\nfloor = \"600MiB\"\n[guests.b]\nfloor = \"600MiB\"",
+            &["ballast.toml:2:", "1.2GiB", "1GiB", "lower floors"],
+        ),
+        ("[host\n", &["ballast.toml:1:"]),
+    ];
+    for (text, needles) in cases {
+        let message = read(text).unwrap_err().to_string();
+        for needle in *needles {
+            assert!(message.contains(needle), "{text}\n  gave: {message}\n  lacks: {needle}");
+        }
+    }
+}
+
+#[test]
+fn floors_of_guests_that_are_not_managed_do_not_count() {
+    read("[host]\nbudget = \"1GiB\"\n[guests.a]\nfloor = \"2GiB\"\nmanaged = false").unwrap();
+}
+
+#[test]
+fn a_fixed_tax_is_exact() {
+    let config = read("[policy]\ntau = 0.75").unwrap();
+    assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(PolicySettings::TAX_ESX));
+    let config = read("[policy]\ntau = 1").unwrap();
+    assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(Tax::ONE));
+}
+
+#[test]
+fn a_missing_file_says_where_an_example_is() {
+    let message = format!("{:#}", load(Path::new("no/such/ballast.toml")).unwrap_err());
+    assert!(message.contains("no/such/ballast.toml") && message.contains("example"), "{message}");
+}
+
+proptest! {
+    #[test]
+    fn rubbish_never_panics(text in "(\\[[a-z.]{0,8}\\]\n|[a-z_]{1,8} = [\"0-9a-zA-Z.\\-]{0,9}\n){0,8}") {
+        let _ = read(&text);
+    }
+}

@@ -1,0 +1,86 @@
+//! One tick's look at the host and all its guests.
+//!
+//! Idea: the hypervisor says what each guest was given; the kernel says what its process really
+//! occupies. Both go into one [`Snapshot`].
+//! Cost: the fleet's, and two reads of /proc per guest (about 10 µs).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_host::{HostReader, PROC, ProcessReader};
+use ballast_model::{GuestId, GuestSample, Measured, Snapshot};
+use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
+use tracing::info;
+
+use super::clock;
+use super::once::Once;
+
+/// Looks at everything there is to be seen.
+#[derive(Debug)]
+pub(super) struct Observer {
+    pub(super) fleet: Fleet,
+    deadline: Duration,
+    host: HostReader,
+    processes: BTreeMap<GuestId, ProcessReader>,
+    buffer: Vec<u8>,
+    said: Once,
+}
+
+impl Observer {
+    /// An observer of the guests of `fleet`, each given `deadline` to answer in every tick.
+    pub(super) fn new(fleet: FleetConfig, deadline: Duration) -> Self {
+        Observer {
+            fleet: Fleet::new(fleet),
+            deadline,
+            host: HostReader::new(Path::new(PROC)),
+            processes: BTreeMap::new(),
+            buffer: Vec::new(),
+            said: Once::default(),
+        }
+    }
+
+    /// What is to be seen now.
+    pub(super) async fn snapshot(&mut self) -> Snapshot {
+        let readings = self.fleet.sample(clock::now(), clock::wall(), self.deadline).await;
+        for notice in self.fleet.take_notices() {
+            info!("{notice}");
+        }
+        self.processes
+            .retain(|id, _| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
+        let guests = readings.into_iter().map(|reading| self.with_process(reading)).collect();
+        let (host, errors) = self.host.sample();
+        for error in errors {
+            self.said.warn("host", &error.to_string());
+        }
+        Snapshot::new(clock::now(), host, guests)
+    }
+
+    /// Adds what the hypervisor's process occupies.
+    fn with_process(&mut self, reading: GuestReading) -> GuestSample {
+        let GuestReading { mut sample, pid } = reading;
+        let Some(pid) = pid else { return sample };
+        if self.processes.get(&sample.id).is_none_or(|reader| reader.pid() != pid) {
+            self.processes.remove(&sample.id);
+            match ProcessReader::open(Path::new(PROC), pid) {
+                Ok(Some(reader)) => {
+                    self.processes.insert(sample.id.clone(), reader);
+                }
+                Ok(None) => return sample,
+                Err(error) => {
+                    self.said.warn(sample.id.as_str(), &error.to_string());
+                    return sample;
+                }
+            }
+        }
+        let Some(reader) = self.processes.get_mut(&sample.id) else { return sample };
+        match reader.read(&mut self.buffer) {
+            Ok(Some(memory)) => sample.resident = Some(Measured::fresh(memory.resident)),
+            Ok(None) => {
+                self.processes.remove(&sample.id);
+            }
+            Err(error) => self.said.warn(sample.id.as_str(), &error.to_string()),
+        }
+        sample
+    }
+}
