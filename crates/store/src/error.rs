@@ -1,0 +1,131 @@
+//! What can go wrong with a journal.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ballast_model::Bytes;
+use rusqlite::ErrorCode;
+
+/// Less room than this on the disk, and a failed write is blamed on it.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
+
+/// Why a journal could not be opened, written or read. Names the file and, where there is one, the
+/// remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk, or the file's quota or size limit, is full.
+    #[error(
+        "journal: {path}: no space left for it: free some on that disk, or lower the journal's size limit; \
+         recording goes on by itself when there is room", path = path.display()
+    )]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another daemon writes this journal.
+    #[error("journal: {path}: another daemon records here: stop it, or configure another journal path", path = path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else is in the place of the journal.
+    #[error("journal: {path}: not a journal of Ballast ({found}): move that file away, or configure another journal path", path = path.display())]
+    NotAJournal {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        found: String,
+    },
+    /// It was written by a later version.
+    #[error("journal: {path}: written in format {found}, this version reads up to {known}: use a later version of ballast, or move the file away", path = path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+        /// The latest format known here.
+        known: i64,
+    },
+    /// A row or the file itself is damaged.
+    #[error("journal: {path}: damaged: {what}: move the file away to start a new one; `sqlite3 FILE .recover` may save the rest", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which row or what, and how.
+        what: String,
+    },
+    /// A foreign reader keeps the write-ahead log from being folded back.
+    #[error("journal: {path}: its write-ahead log has grown to {wal_bytes}: some program keeps a read transaction open; end it", path = path.display())]
+    WalBlocked {
+        /// The file.
+        path: PathBuf,
+        /// The log's size.
+        wal_bytes: Bytes,
+    },
+    /// The file system refused.
+    #[error("journal: {path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// SQLite refused for another reason.
+    #[error("journal: {path}: {source}", path = path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: rusqlite::Error,
+    },
+    /// The disk is slower than the ticks: the queue to the writer is full.
+    #[error("journal: {path}: not recorded, {queued} ticks wait for the disk already", path = path.display())]
+    QueueFull {
+        /// The file.
+        path: PathBuf,
+        /// Entries waiting.
+        queued: usize,
+    },
+    /// The writer thread has ended.
+    #[error("journal: {path}: the writer has ended: restart the daemon", path = path.display())]
+    WriterGone {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl JournalError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge) {
+            return JournalError::NoSpace { path: path.to_owned() };
+        }
+        JournalError::Io { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        JournalError::Damaged { path: path.to_owned(), what: what.into() }
+    }
+
+    pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path_owned = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => JournalError::NoSpace { path: path_owned },
+            Some(ErrorCode::NotADatabase) => {
+                JournalError::NotAJournal { path: path_owned, found: "not an SQLite file".into() }
+            }
+            Some(ErrorCode::DatabaseCorrupt) => {
+                JournalError::Damaged { path: path_owned, what: source.to_string() }
+            }
+            // A full disk also shows as a failure to enlarge the shared-memory index.
+            Some(ErrorCode::SystemIoFailure) if no_room(path) => {
+                JournalError::NoSpace { path: path_owned }
+            }
+            _ => JournalError::Sqlite { path: path_owned, source },
+        }
+    }
+}
+
+fn no_room(path: &Path) -> bool {
+    rustix::fs::statvfs(path)
+        .is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) < ROOM_BYTES_MIN)
+}

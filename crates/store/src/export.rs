@@ -1,0 +1,133 @@
+//! A journal as lines of JSON, for other programs: `ballast journal export`.
+//!
+//! One line per entry, in order. Every line has
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `v` | version of the record format, [`RECORD_FORMAT`](crate::record::RECORD_FORMAT) |
+//! | `id` | number of the entry; grows by one per entry |
+//! | `session` | number of the daemon's start |
+//! | `config` | number of the configuration in force, or `null` |
+//! | `wall_ms` | wall clock, milliseconds since 1970 |
+//! | `mono_ms` | monotonic clock of that boot, milliseconds |
+//! | `kind` | `tick` or `event` |
+//!
+//! A tick adds `sample` ([`SampleRecord`](crate::record::SampleRecord)), `plan`
+//! ([`PlanRecord`](crate::record::PlanRecord)), `outcomes` (a list of
+//! [`OutcomeRecord`](crate::record::OutcomeRecord), left out when empty), `limits` (by guest, of those
+//! that do not have the default ones), `paused` (left out when false) and `decision_ns`. Every reason,
+//! clamp, change, compliance and note is `{"code": word, "figures": {…}, "text": sentence}`.
+//!
+//! An event adds `event` ([`EventRecord`](crate::record::EventRecord)) with a `code`: `started` (with
+//! the `boot_id`, `version` and `pid` of that start), `config-loaded` (with `sha256` and `toml`),
+//! `config-refused`, `command`, `gap`, `stopped`.
+//!
+//! Units are in the names: `_bytes`, `_ns`, `_ms`. What was not known is left out.
+
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::JournalError;
+use crate::entry::{Entry, Event, Tick, TickEntry, What};
+use crate::reader::{Range, Reader};
+use crate::record::{EventRecord, RECORD_FORMAT, TickRecord};
+
+impl Reader {
+    /// Writes the entries of `range` to `out`, a line of JSON each; how many.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or `out` not be written ([`JournalError::Io`]; a reader that went
+    /// away shows as `BrokenPipe` there).
+    pub fn export(&self, range: Range, out: &mut dyn Write) -> Result<u64, JournalError> {
+        let failed = |e: io::Error| JournalError::Io { path: self.path().to_owned(), source: e };
+        let mut out = BufWriter::new(out);
+        let mut lines = 0;
+        for entry in self.entries(range) {
+            let line = self.line(&entry?)?;
+            serde_json::to_writer(&mut out, &line).map_err(|e| failed(e.into()))?;
+            out.write_all(b"\n").map_err(failed)?;
+            lines += 1;
+        }
+        out.flush().map_err(failed)?;
+        Ok(lines)
+    }
+
+    fn line(&self, entry: &Entry) -> Result<Value, JournalError> {
+        let mut line = json!({
+            "v": RECORD_FORMAT,
+            "id": entry.id,
+            "session": entry.session,
+            "config": entry.config,
+            "wall_ms": entry.wall_ms,
+            "mono_ms": entry.mono.as_millis(),
+        });
+        match &entry.what {
+            What::Tick(tick) => {
+                line["kind"] = "tick".into();
+                merge(&mut line, tick_value(entry, tick));
+            }
+            What::Event(event) => {
+                line["kind"] = "event".into();
+                line["event"] = value(&EventRecord::from(event));
+                match event {
+                    Event::Started => {
+                        if let Some(session) = self.session(entry.session)? {
+                            let start = session.start;
+                            line["event"]["boot_id"] = start.boot_id.into();
+                            line["event"]["version"] = start.version.into();
+                            line["event"]["pid"] = start.pid.into();
+                        }
+                    }
+                    Event::ConfigLoaded { toml } => {
+                        let config = entry.config.map(|id| self.config(id)).transpose()?.flatten();
+                        line["event"]["sha256"] = config.map(|config| config.sha256).into();
+                        line["event"]["toml"] = toml.as_str().into();
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(line)
+    }
+}
+
+fn value(record: &impl Serialize) -> Value {
+    // Records are structs of strings, numbers and lists: nothing in them can be refused.
+    serde_json::to_value(record).unwrap_or_default()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
+    }
+}
+
+/// The tick's record, with the sentence that goes with every code.
+fn tick_value(entry: &Entry, tick: &TickEntry) -> Value {
+    let mut line = value(&TickRecord::from(&Tick {
+        wall: entry.wall(),
+        snapshot: &tick.snapshot,
+        plan: &tick.plan,
+        outcomes: &tick.outcomes,
+        limits: &tick.limits,
+        paused: tick.paused,
+        decision_cost: tick.decision_cost,
+    }));
+    for (at, guest) in tick.plan.guests.iter().enumerate() {
+        let said = &mut line["plan"]["guests"][at];
+        if let Some(desired) = &guest.desired {
+            said["desired"]["reason"]["text"] = desired.reason.to_string().into();
+        }
+        for (nth, clamped) in guest.clamps.iter().enumerate() {
+            said["clamps"][nth]["text"] = clamped.to_string().into();
+        }
+        said["compliance"]["text"] = guest.compliance.to_string().into();
+        said["change"]["text"] = guest.change.to_string().into();
+    }
+    for (nth, note) in tick.plan.notes.iter().enumerate() {
+        line["plan"]["notes"][nth]["text"] = note.to_string().into();
+    }
+    line
+}

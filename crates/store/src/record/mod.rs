@@ -1,0 +1,56 @@
+//! The formats of what is written, apart from the model so that either can change alone.
+//!
+//! Idea: plain serde structs, written as JSON. Sizes are numbers of bytes, spans nanoseconds, moments
+//! milliseconds, and names end in their unit. What is `None` in the model is left out. Every reason
+//! is `{"code": word, "figures": {…}}` with the word that the model gives it; its sentence is not
+//! stored, because the figures say it again at any time.
+//!
+//! A change that old rows would not survive gets a new [`RECORD_FORMAT`] and a conversion beside it;
+//! an added optional field does not. `tests/fixtures` keeps a file of every format.
+
+mod event;
+mod plan;
+mod reason;
+mod sample;
+mod tick;
+
+pub use event::EventRecord;
+pub use plan::{
+    ActionRecord, BoundsRecord, BudgetRecord, ComplianceRecord, DesiredRecord, EstimateRecord,
+    GuestPlanRecord, NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord, ProvenanceRecord,
+};
+pub use reason::{ChangeRecord, ClampedRecord, HeldRecord, ImplausibleRecord, ReasonRecord};
+pub use sample::{
+    CapabilitiesRecord, GuestSampleRecord, HostRecord, LinkRecord, MeasuredRecord, PressureRecord,
+    RunStateRecord, SampleRecord, StatsRecord,
+};
+pub use tick::{LimitsRecord, TickRecord};
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, PolicyName};
+
+/// Version of the records written now.
+pub const RECORD_FORMAT: i64 = 1;
+
+/// A record that says what no model value can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a policy known here")]
+pub struct UnknownPolicy(String);
+
+pub(crate) fn policy(name: &str) -> Result<PolicyName, UnknownPolicy> {
+    name.parse().map_err(|_| UnknownPolicy(name.to_owned()))
+}
+
+/// Nanoseconds, up to 584 years.
+pub(crate) fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn some_bytes(size: Option<Bytes>) -> Option<u64> {
+    size.map(Bytes::get)
+}
+
+pub(crate) fn no(flag: &bool) -> bool {
+    !flag
+}

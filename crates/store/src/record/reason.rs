@@ -1,0 +1,319 @@
+//! Why: reasons, clamps, holds and changes as `{"code", "figures"}`, and back without loss.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, Change, Clamped, Held, Implausible, Reason, Tax, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::ns;
+use super::sample::RunStateRecord;
+
+/// A [`Reason`]; the code is [`Reason::code`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum ReasonRecord {
+    Share {
+        budget_bytes: u64,
+        shares: u32,
+        shares_total: u64,
+    },
+    UsedPlusReserve {
+        used_bytes: u64,
+        reserve_bytes: u64,
+    },
+    IdleTax {
+        used_bytes: u64,
+        /// The tax as a fraction of 2^32.
+        tax_of_2_32: u64,
+        budget_bytes: u64,
+    },
+    #[serde(untagged)]
+    Bound(ClampedRecord),
+}
+
+/// A [`Clamped`]; the code is [`Clamped::code`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum ClampedRecord {
+    Floor { floor_bytes: u64 },
+    Ceiling { ceiling_bytes: u64 },
+    StepUp { limit_bytes: u64 },
+    StepDown { limit_bytes: u64 },
+    AwaitingRelease { short_bytes: u64 },
+    HostReserve { short_bytes: u64 },
+}
+
+/// A [`Held`]; the code is [`Held::code`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum HeldRecord {
+    Paused,
+    OptedOut,
+    Unreachable { why: String },
+    NotRunning { state: RunStateRecord },
+    NoBalloon,
+    NoAllocation,
+    DiscardInhibited,
+    NoStatistics,
+    Stale { age_ns: u64, limit_ns: u64 },
+    Implausible(ImplausibleRecord),
+    Stuck { since_ms: u64, asked_bytes: u64, retry_at_ms: u64 },
+    DeadBand { change_bytes: u64, band_bytes: u64 },
+    OnTarget,
+    PlanRefused { violation: String },
+    ClockBackwards,
+}
+
+/// An [`Implausible`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum ImplausibleRecord {
+    TotalOverBoot { total_bytes: u64, boot_bytes: u64 },
+    FreeOverTotal { free_bytes: u64, total_bytes: u64 },
+    AvailableOverTotal { available_bytes: u64, total_bytes: u64 },
+    AvailableOverAllocation { available_bytes: u64, allocation_bytes: u64 },
+}
+
+/// A [`Change`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum ChangeRecord {
+    Grow { by_bytes: u64 },
+    Shrink { by_bytes: u64 },
+    CancelShrink { why: HeldRecord },
+    Hold(HeldRecord),
+}
+
+impl From<&Reason> for ReasonRecord {
+    fn from(reason: &Reason) -> Self {
+        match reason {
+            Reason::Share { budget, shares, shares_total } => ReasonRecord::Share {
+                budget_bytes: budget.get(),
+                shares: *shares,
+                shares_total: *shares_total,
+            },
+            Reason::UsedPlusReserve { used, reserve } => ReasonRecord::UsedPlusReserve {
+                used_bytes: used.get(),
+                reserve_bytes: reserve.get(),
+            },
+            Reason::IdleTax { used, tax, budget } => ReasonRecord::IdleTax {
+                used_bytes: used.get(),
+                tax_of_2_32: tax.numerator(),
+                budget_bytes: budget.get(),
+            },
+            Reason::Bound(clamped) => ReasonRecord::Bound(clamped.into()),
+        }
+    }
+}
+
+impl From<ReasonRecord> for Reason {
+    fn from(record: ReasonRecord) -> Self {
+        match record {
+            ReasonRecord::Share { budget_bytes, shares, shares_total } => {
+                Reason::Share { budget: Bytes::new(budget_bytes), shares, shares_total }
+            }
+            ReasonRecord::UsedPlusReserve { used_bytes, reserve_bytes } => {
+                Reason::UsedPlusReserve {
+                    used: Bytes::new(used_bytes),
+                    reserve: Bytes::new(reserve_bytes),
+                }
+            }
+            ReasonRecord::IdleTax { used_bytes, tax_of_2_32, budget_bytes } => Reason::IdleTax {
+                used: Bytes::new(used_bytes),
+                tax: Tax::from_fraction(tax_of_2_32),
+                budget: Bytes::new(budget_bytes),
+            },
+            ReasonRecord::Bound(clamped) => Reason::Bound(clamped.into()),
+        }
+    }
+}
+
+impl From<&Clamped> for ClampedRecord {
+    fn from(clamped: &Clamped) -> Self {
+        match clamped {
+            Clamped::Floor { floor } => ClampedRecord::Floor { floor_bytes: floor.get() },
+            Clamped::Ceiling { ceiling } => ClampedRecord::Ceiling { ceiling_bytes: ceiling.get() },
+            Clamped::StepUp { limit } => ClampedRecord::StepUp { limit_bytes: limit.get() },
+            Clamped::StepDown { limit } => ClampedRecord::StepDown { limit_bytes: limit.get() },
+            Clamped::AwaitingRelease { short } => {
+                ClampedRecord::AwaitingRelease { short_bytes: short.get() }
+            }
+            Clamped::HostReserve { short } => {
+                ClampedRecord::HostReserve { short_bytes: short.get() }
+            }
+        }
+    }
+}
+
+impl From<ClampedRecord> for Clamped {
+    fn from(record: ClampedRecord) -> Self {
+        match record {
+            ClampedRecord::Floor { floor_bytes } => {
+                Clamped::Floor { floor: Bytes::new(floor_bytes) }
+            }
+            ClampedRecord::Ceiling { ceiling_bytes } => {
+                Clamped::Ceiling { ceiling: Bytes::new(ceiling_bytes) }
+            }
+            ClampedRecord::StepUp { limit_bytes } => {
+                Clamped::StepUp { limit: Bytes::new(limit_bytes) }
+            }
+            ClampedRecord::StepDown { limit_bytes } => {
+                Clamped::StepDown { limit: Bytes::new(limit_bytes) }
+            }
+            ClampedRecord::AwaitingRelease { short_bytes } => {
+                Clamped::AwaitingRelease { short: Bytes::new(short_bytes) }
+            }
+            ClampedRecord::HostReserve { short_bytes } => {
+                Clamped::HostReserve { short: Bytes::new(short_bytes) }
+            }
+        }
+    }
+}
+
+impl From<&Held> for HeldRecord {
+    fn from(held: &Held) -> Self {
+        match held {
+            Held::Paused => HeldRecord::Paused,
+            Held::OptedOut => HeldRecord::OptedOut,
+            Held::Unreachable { why } => HeldRecord::Unreachable { why: why.clone() },
+            Held::NotRunning { state } => HeldRecord::NotRunning { state: state.into() },
+            Held::NoBalloon => HeldRecord::NoBalloon,
+            Held::NoAllocation => HeldRecord::NoAllocation,
+            Held::DiscardInhibited => HeldRecord::DiscardInhibited,
+            Held::NoStatistics => HeldRecord::NoStatistics,
+            Held::Stale { age, limit } => {
+                HeldRecord::Stale { age_ns: ns(*age), limit_ns: ns(*limit) }
+            }
+            Held::Implausible(what) => HeldRecord::Implausible(what.into()),
+            Held::Stuck { since, asked, retry_at } => HeldRecord::Stuck {
+                since_ms: since.as_millis(),
+                asked_bytes: asked.get(),
+                retry_at_ms: retry_at.as_millis(),
+            },
+            Held::DeadBand { change, band } => {
+                HeldRecord::DeadBand { change_bytes: change.get(), band_bytes: band.get() }
+            }
+            Held::OnTarget => HeldRecord::OnTarget,
+            Held::PlanRefused { violation } => {
+                HeldRecord::PlanRefused { violation: violation.clone() }
+            }
+            Held::ClockBackwards => HeldRecord::ClockBackwards,
+        }
+    }
+}
+
+impl From<HeldRecord> for Held {
+    fn from(record: HeldRecord) -> Self {
+        match record {
+            HeldRecord::Paused => Held::Paused,
+            HeldRecord::OptedOut => Held::OptedOut,
+            HeldRecord::Unreachable { why } => Held::Unreachable { why },
+            HeldRecord::NotRunning { state } => Held::NotRunning { state: state.into() },
+            HeldRecord::NoBalloon => Held::NoBalloon,
+            HeldRecord::NoAllocation => Held::NoAllocation,
+            HeldRecord::DiscardInhibited => Held::DiscardInhibited,
+            HeldRecord::NoStatistics => Held::NoStatistics,
+            HeldRecord::Stale { age_ns, limit_ns } => Held::Stale {
+                age: Duration::from_nanos(age_ns),
+                limit: Duration::from_nanos(limit_ns),
+            },
+            HeldRecord::Implausible(what) => Held::Implausible(what.into()),
+            HeldRecord::Stuck { since_ms, asked_bytes, retry_at_ms } => Held::Stuck {
+                since: Timestamp::from_millis(since_ms),
+                asked: Bytes::new(asked_bytes),
+                retry_at: Timestamp::from_millis(retry_at_ms),
+            },
+            HeldRecord::DeadBand { change_bytes, band_bytes } => {
+                Held::DeadBand { change: Bytes::new(change_bytes), band: Bytes::new(band_bytes) }
+            }
+            HeldRecord::OnTarget => Held::OnTarget,
+            HeldRecord::PlanRefused { violation } => Held::PlanRefused { violation },
+            HeldRecord::ClockBackwards => Held::ClockBackwards,
+        }
+    }
+}
+
+impl From<&Implausible> for ImplausibleRecord {
+    fn from(what: &Implausible) -> Self {
+        match what {
+            Implausible::TotalOverBoot { total, boot } => ImplausibleRecord::TotalOverBoot {
+                total_bytes: total.get(),
+                boot_bytes: boot.get(),
+            },
+            Implausible::FreeOverTotal { free, total } => ImplausibleRecord::FreeOverTotal {
+                free_bytes: free.get(),
+                total_bytes: total.get(),
+            },
+            Implausible::AvailableOverTotal { available, total } => {
+                ImplausibleRecord::AvailableOverTotal {
+                    available_bytes: available.get(),
+                    total_bytes: total.get(),
+                }
+            }
+            Implausible::AvailableOverAllocation { available, allocation } => {
+                ImplausibleRecord::AvailableOverAllocation {
+                    available_bytes: available.get(),
+                    allocation_bytes: allocation.get(),
+                }
+            }
+        }
+    }
+}
+
+impl From<ImplausibleRecord> for Implausible {
+    fn from(record: ImplausibleRecord) -> Self {
+        match record {
+            ImplausibleRecord::TotalOverBoot { total_bytes, boot_bytes } => {
+                Implausible::TotalOverBoot {
+                    total: Bytes::new(total_bytes),
+                    boot: Bytes::new(boot_bytes),
+                }
+            }
+            ImplausibleRecord::FreeOverTotal { free_bytes, total_bytes } => {
+                Implausible::FreeOverTotal {
+                    free: Bytes::new(free_bytes),
+                    total: Bytes::new(total_bytes),
+                }
+            }
+            ImplausibleRecord::AvailableOverTotal { available_bytes, total_bytes } => {
+                Implausible::AvailableOverTotal {
+                    available: Bytes::new(available_bytes),
+                    total: Bytes::new(total_bytes),
+                }
+            }
+            ImplausibleRecord::AvailableOverAllocation { available_bytes, allocation_bytes } => {
+                Implausible::AvailableOverAllocation {
+                    available: Bytes::new(available_bytes),
+                    allocation: Bytes::new(allocation_bytes),
+                }
+            }
+        }
+    }
+}
+
+impl From<&Change> for ChangeRecord {
+    fn from(change: &Change) -> Self {
+        match change {
+            Change::Grow { by } => ChangeRecord::Grow { by_bytes: by.get() },
+            Change::Shrink { by } => ChangeRecord::Shrink { by_bytes: by.get() },
+            Change::CancelShrink { why } => ChangeRecord::CancelShrink { why: why.into() },
+            Change::Hold(why) => ChangeRecord::Hold(why.into()),
+        }
+    }
+}
+
+impl From<ChangeRecord> for Change {
+    fn from(record: ChangeRecord) -> Self {
+        match record {
+            ChangeRecord::Grow { by_bytes } => Change::Grow { by: Bytes::new(by_bytes) },
+            ChangeRecord::Shrink { by_bytes } => Change::Shrink { by: Bytes::new(by_bytes) },
+            ChangeRecord::CancelShrink { why } => Change::CancelShrink { why: why.into() },
+            ChangeRecord::Hold(why) => Change::Hold(why.into()),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The file: its tables, its settings, and whether it is ours.
+//!
+//! Idea: `entry` holds ticks and events in one sequence, so that the order of everything is the order
+//! of its numbers. `session` says which start of the daemon an entry belongs to, `config` what was
+//! configured. SQLite's application id marks the file as a journal, its user version is [`FORMAT`].
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::JournalError;
+
+/// Version of the tables. Raised together with a migration here.
+pub const FORMAT: i64 = 1;
+
+/// `Blst`: what `file` and SQLite see this file as.
+const APPLICATION_ID: i64 = 0x426c_7374;
+
+/// Longest wait for a lock that another program holds on the file.
+const BUSY_MAX: Duration = Duration::from_secs(1);
+
+/// The log is folded back into the file, with the only `fsync` there is, when it has this many
+/// pages (4 MiB): every few minutes at a hundred guests.
+const CHECKPOINT_PAGES: u32 = 1024;
+
+/// Entries of this kind are ticks.
+pub(crate) const KIND_TICK: i64 = 0;
+/// Entries of this kind are events.
+pub(crate) const KIND_EVENT: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY,
+    wall_ms INTEGER NOT NULL,
+    mono_ms INTEGER NOT NULL,
+    boot_id TEXT NOT NULL,
+    version TEXT NOT NULL,
+    pid INTEGER NOT NULL
+) STRICT;
+CREATE TABLE config (
+    id INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL,
+    toml TEXT NOT NULL
+) STRICT;
+CREATE TABLE entry (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    config INTEGER,
+    kind INTEGER NOT NULL,
+    format INTEGER NOT NULL,
+    wall_ms INTEGER NOT NULL,
+    mono_ms INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX entry_event ON entry (id) WHERE kind = 1;
+";
+
+/// The write-ahead log beside `path`.
+pub(crate) fn wal_path(path: &Path) -> PathBuf {
+    with_suffix(path, "-wal")
+}
+
+/// `path` with `suffix` at its end.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Opens the journal at `path` for writing; creates it where there is none.
+pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> {
+    create_file(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|e| JournalError::sqlite(path, e))?;
+    prepare(&connection, path)?;
+    Ok(connection)
+}
+
+/// Readable by the daemon's group, as its socket is; SQLite gives its side files the same mode.
+fn create_file(path: &Path) -> Result<(), JournalError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => {
+            return Err(JournalError::NotAJournal {
+                path: path.to_owned(),
+                found: "a folder".into(),
+            });
+        }
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(JournalError::io(path, e)),
+    }
+    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(JournalError::io(path, e)),
+    }
+}
+
+fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
+    let sqlite = |e| JournalError::sqlite(path, e);
+    connection.busy_timeout(BUSY_MAX).map_err(sqlite)?;
+    // A journal is some megabytes and written in order: a small cache does.
+    let settings = format!(
+        "PRAGMA cache_size = -512; PRAGMA temp_store = MEMORY; PRAGMA synchronous = NORMAL;
+         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
+         PRAGMA journal_size_limit = {};",
+        u64::from(CHECKPOINT_PAGES) * 4096
+    );
+    connection.execute_batch(&settings).map_err(sqlite)?;
+    if is_empty(connection).map_err(sqlite)? {
+        // Before anything is written: it cannot be changed later.
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL;").map_err(sqlite)?;
+        use_wal(connection).map_err(sqlite)?;
+        let create = format!(
+            "BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};
+             {TABLES} COMMIT;"
+        );
+        return connection.execute_batch(&create).map_err(|e| {
+            // Leave no half-open transaction to a caller that tries again.
+            let _ = connection.execute_batch("ROLLBACK;");
+            sqlite(e)
+        });
+    }
+    check(connection, path)?;
+    use_wal(connection).map_err(sqlite)
+}
+
+fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    Ok(tables == 0 && id == 0)
+}
+
+fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))
+}
+
+/// Whether the file is a journal that this version can read.
+fn check(connection: &Connection, path: &Path) -> Result<(), JournalError> {
+    let pragma = |name: &str| -> Result<i64, JournalError> {
+        connection
+            .query_row(&format!("PRAGMA {name}"), [], |row| row.get(0))
+            .map_err(|e| JournalError::sqlite(path, e))
+    };
+    if pragma("application_id")? != APPLICATION_ID {
+        return Err(JournalError::NotAJournal {
+            path: path.to_owned(),
+            found: "an SQLite file of another program".into(),
+        });
+    }
+    match pragma("user_version")? {
+        1..=FORMAT => Ok(()),
+        found if found > FORMAT => {
+            Err(JournalError::Newer { path: path.to_owned(), found, known: FORMAT })
+        }
+        found => Err(JournalError::damaged(path, format!("it says it has format {found}"))),
+    }
+}
+
+/// Opens the journal at `path` for reading, whether or not a daemon writes it.
+pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            return Err(JournalError::NotAJournal {
+                path: path.to_owned(),
+                found: "a folder".into(),
+            });
+        }
+        Ok(_) => {}
+        Err(e) => return Err(JournalError::io(path, e)),
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match try_reading(path, path, flags) {
+        // Nobody has it open, and this user may not create the side files that a shared reading
+        // needs: nothing can change under us then, and SQLite can be told so.
+        Err(JournalError::Sqlite { source, .. })
+            if !wal_path(path).exists()
+                && matches!(
+                    source.sqlite_error_code(),
+                    Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)
+                ) =>
+        {
+            let uri = format!("file:{}?immutable=1", uri_path(path));
+            try_reading(path, Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
+        }
+        other => other,
+    }
+}
+
+fn try_reading(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection, JournalError> {
+    let sqlite = |e| JournalError::sqlite(path, e);
+    let connection = Connection::open_with_flags(name, flags).map_err(sqlite)?;
+    connection.busy_timeout(BUSY_MAX).map_err(sqlite)?;
+    if is_empty(&connection).map_err(sqlite)? {
+        return Err(JournalError::NotAJournal {
+            path: path.to_owned(),
+            found: "an empty file".into(),
+        });
+    }
+    check(&connection, path)?;
+    Ok(connection)
+}
+
+/// Percent-encodes what has a meaning in a URI.
+fn uri_path(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-~".contains(&b);
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|&b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect()
+}

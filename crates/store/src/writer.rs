@@ -1,0 +1,385 @@
+//! Writes the journal, in the caller's own time.
+//!
+//! Idea: each call is one transaction: events that wait, the row, and what retention takes away.
+//! A write that fails loses that tick, which is counted; events wait for the next try. As soon as a
+//! write succeeds again the journal itself says what is missing ([`Event::Gap`]). A file that was
+//! removed or replaced underneath is begun anew.
+//! Cost: `benches/journal.rs`. No `fsync` but at checkpoints.
+//! Limits: one writer per file, seen to by a lock file beside it (`….lock`, left in place);
+//! [`EVENTS_WAITING_MAX`] events wait, [`WAL_BYTES_MAX`] of log.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ballast_model::{Bytes, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use sha2::{Digest, Sha256};
+
+use crate::JournalError;
+use crate::codec::Encoder;
+use crate::entry::{Event, Start, Tick, wall_ms};
+use crate::record::{EventRecord, RECORD_FORMAT, TickRecord};
+use crate::retention::{self, JournalConfig, Pages};
+use crate::schema::{self, KIND_EVENT, KIND_TICK};
+
+/// Most events that wait for a write to succeed; beyond, the oldest is given up and counted.
+const EVENTS_WAITING_MAX: usize = 64;
+
+/// Beyond this a write-ahead log that cannot be folded back is not written further.
+const WAL_BYTES_MAX: u64 = 64 << 20;
+
+/// What could not be recorded, since the journal was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) ticks: u64,
+    pub(crate) events: u64,
+}
+
+struct WaitingEvent {
+    wall_ms: i64,
+    mono: Timestamp,
+    event: Event,
+}
+
+/// An open file and what is known of it.
+struct Open {
+    connection: Connection,
+    /// Device and inode: whether the path still leads here.
+    file: (u64, u64),
+    /// The row of this start of the daemon, once written.
+    session: Option<i64>,
+    /// The row of the configuration in force, once written.
+    config: Option<i64>,
+}
+
+/// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
+/// directly.
+pub struct Writer {
+    path: PathBuf,
+    retention: JournalConfig,
+    start: Start,
+    open: Option<Open>,
+    encoder: Encoder,
+    waiting: VecDeque<WaitingEvent>,
+    /// The configuration in force, to be written again should the file be replaced.
+    toml: Option<String>,
+    missing: Missing,
+    /// The part of `missing` that the journal does not tell of yet, and what stood in the way.
+    untold: Missing,
+    untold_why: String,
+    pages: Pages,
+    /// Locked as long as the writer lives.
+    _lock: File,
+}
+
+impl Writer {
+    /// Opens or creates the journal at `path` and records the start of a daemon. A full disk is no
+    /// error here: recording begins when there is room.
+    ///
+    /// # Errors
+    /// The path leads to something else, to a later format, to a damaged file, to nowhere, or
+    /// another daemon records there.
+    pub fn open(path: &Path, retention: JournalConfig, start: Start) -> Result<Self, JournalError> {
+        let lock = lock(path)?;
+        let encoder = Encoder::new().map_err(|e| JournalError::io(path, e))?;
+        let started =
+            WaitingEvent { wall_ms: wall_ms(start.wall), mono: start.mono, event: Event::Started };
+        let mut writer = Writer {
+            path: path.to_owned(),
+            retention,
+            start,
+            open: None,
+            encoder,
+            waiting: VecDeque::from([started]),
+            toml: None,
+            missing: Missing::default(),
+            untold: Missing::default(),
+            untold_why: String::new(),
+            pages: Pages::default(),
+            _lock: lock,
+        };
+        match writer.write(None) {
+            Ok(()) | Err(JournalError::NoSpace { .. }) => Ok(writer),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Records one tick.
+    ///
+    /// # Errors
+    /// What stands in the way; the tick is counted as not recorded, and the next call tries afresh.
+    pub fn record(&mut self, tick: &Tick<'_>) -> Result<(), JournalError> {
+        let row = (wall_ms(tick.wall), tick.snapshot.taken_at);
+        let record = TickRecord::from(tick);
+        let result = match self.encoder.encode(&record) {
+            // The encoder's buffer is lent out while the row is written.
+            Ok(body) => {
+                let body = body.to_vec();
+                self.write(Some((row.0, row.1, &body)))
+            }
+            Err(e) => Err(JournalError::io(&self.path, e)),
+        };
+        result.inspect_err(|e| {
+            let why = e.to_string();
+            self.lose(Missing { ticks: 1, events: 0 }, why);
+        })
+    }
+
+    /// Records an event, and those that wait.
+    ///
+    /// # Errors
+    /// What stands in the way; the event waits for the next call.
+    pub fn record_event(
+        &mut self,
+        wall: SystemTime,
+        mono: Timestamp,
+        event: Event,
+    ) -> Result<(), JournalError> {
+        let given_up = self.waiting.len() == EVENTS_WAITING_MAX;
+        if given_up {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(WaitingEvent { wall_ms: wall_ms(wall), mono, event });
+        let result = self.write(None);
+        if given_up {
+            let why = result.as_ref().err().map_or_else(String::new, ToString::to_string);
+            self.lose(Missing { ticks: 0, events: 1 }, why);
+        }
+        result
+    }
+
+    /// Changes how much is kept, from the next tick on.
+    pub fn set_retention(&mut self, retention: JournalConfig) {
+        self.retention = retention;
+    }
+
+    /// Counts what was not recorded for a reason outside of this writer.
+    pub(crate) fn lose(&mut self, missing: Missing, why: String) {
+        for total in [&mut self.missing, &mut self.untold] {
+            total.ticks = total.ticks.saturating_add(missing.ticks);
+            total.events = total.events.saturating_add(missing.events);
+        }
+        self.untold_why = why;
+    }
+
+    pub(crate) fn missing(&self) -> &Missing {
+        &self.missing
+    }
+
+    /// Size of the file, without its log.
+    pub fn file_bytes(&self) -> Bytes {
+        self.pages.file_bytes()
+    }
+
+    /// Size of the write-ahead log beside the file.
+    pub fn wal_bytes(&self) -> Bytes {
+        Bytes::new(fs::metadata(schema::wal_path(&self.path)).map_or(0, |found| found.len()))
+    }
+
+    fn write(&mut self, tick: Option<(i64, Timestamp, &[u8])>) -> Result<(), JournalError> {
+        let result = self.try_write(tick);
+        // A full disk is asked again on the same connection; after anything else a new one is safer.
+        if let Err(e) = &result
+            && !matches!(e, JournalError::NoSpace { .. } | JournalError::WalBlocked { .. })
+        {
+            self.open = None;
+        }
+        result
+    }
+
+    fn try_write(&mut self, tick: Option<(i64, Timestamp, &[u8])>) -> Result<(), JournalError> {
+        self.reopen_if_replaced()?;
+        self.check_wal()?;
+        let sqlite = |e| JournalError::sqlite(&self.path, e);
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let transaction = open
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(sqlite)?;
+        let session = match open.session {
+            Some(id) => id,
+            None => insert_session(&transaction, &self.start).map_err(sqlite)?,
+        };
+        let mut rows = Rows {
+            transaction: &transaction,
+            session,
+            config: open.config,
+            encoder: &mut self.encoder,
+        };
+        rows.config_of_a_new_file(self.toml.as_deref()).map_err(sqlite)?;
+        // The moment of this write, for what it says about itself.
+        let (now_ms, now) = match (tick, self.waiting.back()) {
+            (Some((wall_ms, mono, _)), _) => (wall_ms, mono),
+            (None, Some(last)) => (last.wall_ms, last.mono),
+            (None, None) => (wall_ms(self.start.wall), self.start.mono),
+        };
+        if self.untold != Missing::default() {
+            let Missing { ticks, events } = self.untold;
+            let gap = Event::Gap { ticks, events, why: self.untold_why.clone() };
+            rows.event(now_ms, now, &gap).map_err(sqlite)?;
+        }
+        for waiting in &self.waiting {
+            rows.event(waiting.wall_ms, waiting.mono, &waiting.event).map_err(sqlite)?;
+        }
+        if let Some((wall_ms, mono, body)) = tick {
+            rows.insert(KIND_TICK, wall_ms, mono, body).map_err(sqlite)?;
+        }
+        let config = rows.config;
+        retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
+        transaction.commit().map_err(sqlite)?;
+        open.session = Some(session);
+        open.config = config;
+        for waiting in self.waiting.drain(..) {
+            if let Event::ConfigLoaded { toml } = waiting.event {
+                self.toml = Some(toml);
+            }
+        }
+        self.untold = Missing::default();
+        // What was recorded stays recorded even if this fails: it is tried again next time.
+        if let Ok(pages) = retention::vacuum(&open.connection) {
+            self.pages = pages;
+        }
+        Ok(())
+    }
+
+    fn reopen_if_replaced(&mut self) -> Result<(), JournalError> {
+        let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+        if let Some(open) = &self.open
+            && identity(&self.path).is_ok_and(|file| file == open.file)
+        {
+            return Ok(());
+        }
+        self.open = None;
+        let connection = schema::open_for_writing(&self.path)?;
+        let file = identity(&self.path).map_err(|e| JournalError::io(&self.path, e))?;
+        self.open = Some(Open { connection, file, session: None, config: None });
+        Ok(())
+    }
+
+    /// A program that keeps reading one old moment keeps the log from being folded back.
+    fn check_wal(&self) -> Result<(), JournalError> {
+        let wal_bytes = self.wal_bytes();
+        let Some(open) = &self.open else { return Ok(()) };
+        if wal_bytes.get() <= WAL_BYTES_MAX {
+            return Ok(());
+        }
+        let folded = open
+            .connection
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            })
+            .is_ok_and(|(pages, done)| pages == done);
+        match folded {
+            true => Ok(()),
+            false => Err(JournalError::WalBlocked { path: self.path.clone(), wal_bytes }),
+        }
+    }
+}
+
+/// Held until the writer goes, by the kernel even if it is killed.
+fn lock(path: &Path) -> Result<File, JournalError> {
+    let name = schema::with_suffix(path, ".lock");
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .open(&name)
+        .map_err(|e| JournalError::io(&name, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(JournalError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(e)) => Err(JournalError::io(&name, e)),
+    }
+}
+
+fn insert_session(transaction: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {
+    transaction.execute(
+        "INSERT INTO session (wall_ms, mono_ms, boot_id, version, pid) VALUES (?1, ?2, ?3, ?4, ?5)",
+        (wall_ms(start.wall), stored_ms(start.mono), &start.boot_id, &start.version, start.pid),
+    )?;
+    Ok(transaction.last_insert_rowid())
+}
+
+/// SQLite's integers have a sign; 292 million years do.
+fn stored_ms(mono: Timestamp) -> i64 {
+    i64::try_from(mono.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The rows of one transaction.
+struct Rows<'a> {
+    transaction: &'a Transaction<'a>,
+    session: i64,
+    config: Option<i64>,
+    encoder: &'a mut Encoder,
+}
+
+impl Rows<'_> {
+    /// A file that was begun anew must know the configuration in force before its first row.
+    fn config_of_a_new_file(&mut self, toml: Option<&str>) -> rusqlite::Result<()> {
+        if let (None, Some(toml)) = (self.config, toml) {
+            self.config = Some(self.config_row(toml)?);
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, wall_ms: i64, mono: Timestamp, event: &Event) -> rusqlite::Result<()> {
+        if let Event::ConfigLoaded { toml } = event {
+            self.config = Some(self.config_row(toml)?);
+        }
+        let body = match self.encoder.encode(&EventRecord::from(event)) {
+            Ok(body) => body.to_vec(),
+            Err(e) => return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(e))),
+        };
+        self.insert(KIND_EVENT, wall_ms, mono, &body)
+    }
+
+    fn insert(
+        &mut self,
+        kind: i64,
+        wall_ms: i64,
+        mono: Timestamp,
+        body: &[u8],
+    ) -> rusqlite::Result<()> {
+        self.transaction
+            .prepare_cached(
+                "INSERT INTO entry (session, config, kind, format, wall_ms, mono_ms, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute((
+                self.session,
+                self.config,
+                kind,
+                RECORD_FORMAT,
+                wall_ms,
+                stored_ms(mono),
+                body,
+            ))?;
+        Ok(())
+    }
+
+    /// The row of a configuration: the latest one if it says the same, else a new one.
+    fn config_row(&mut self, toml: &str) -> rusqlite::Result<i64> {
+        let sha256: String =
+            Sha256::digest(toml.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let latest: Option<(i64, String)> = self
+            .transaction
+            .query_row("SELECT id, sha256 FROM config ORDER BY id DESC LIMIT 1", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        match latest {
+            Some((id, same)) if same == sha256 => Ok(id),
+            _ => {
+                self.transaction.execute(
+                    "INSERT INTO config (sha256, toml) VALUES (?1, ?2)",
+                    (&sha256, toml),
+                )?;
+                Ok(self.transaction.last_insert_rowid())
+            }
+        }
+    }
+}

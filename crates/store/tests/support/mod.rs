@@ -1,0 +1,513 @@
+//! Ticks to record: any at all for properties, and ones like a real host's for sizes and speed.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ballast_model::*;
+use ballast_store::{Start, Tick};
+use proptest::option;
+use proptest::prelude::*;
+
+/// What a [`Tick`] borrows.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    pub(crate) wall_ms: i64,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) plan: Plan,
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) limits: BTreeMap<GuestId, GuestLimits>,
+    pub(crate) paused: bool,
+    pub(crate) decision_cost: Duration,
+}
+
+impl Whole {
+    pub(crate) fn tick(&self) -> Tick<'_> {
+        Tick {
+            wall: wall(self.wall_ms),
+            snapshot: &self.snapshot,
+            plan: &self.plan,
+            outcomes: &self.outcomes,
+            limits: &self.limits,
+            paused: self.paused,
+            decision_cost: self.decision_cost,
+        }
+    }
+}
+
+pub(crate) fn wall(ms: i64) -> SystemTime {
+    let span = Duration::from_millis(ms.unsigned_abs());
+    if ms < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }
+}
+
+pub(crate) fn start() -> Start {
+    Start {
+        wall: wall(1_700_000_000_000),
+        mono: Timestamp::from_millis(1_000),
+        boot_id: "1b4e28ba-2fa1-41d2-883f-0016d3cca427".into(),
+        version: "0.1.0".into(),
+        pid: 4711,
+    }
+}
+
+/// Numbers that differ from tick to tick and guest to guest as a real host's do, the same in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Tick `nth` of a host with `guests` guests: all report statistics that move a little, every tenth
+/// guest is resized, every fourth has bounds of its own.
+pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15 ^ (nth + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let now = Timestamp::from_millis(60_000 + nth * 1_000);
+    let mut samples = Vec::new();
+    let mut plans = Vec::new();
+    let mut actions = Vec::new();
+    let mut outcomes = Vec::new();
+    let mut limits = BTreeMap::new();
+    for i in 0..guests {
+        let id: GuestId = format!("guest-{i:03}").parse().unwrap();
+        let boot = Bytes::gib(2);
+        let moves = (i + nth).is_multiple_of(10);
+        let allocation = Bytes::mib(700 + i * 3 % 400 + if moves { nth % 7 } else { 0 });
+        let available = Bytes::pages(20_000 + i * 100 + noise.below(4_000));
+        let used = allocation.saturating_sub(available);
+        let target =
+            Bytes::pages(allocation.to_pages() + if moves { noise.below(9_000) } else { 0 });
+        let age = Duration::from_millis(noise.below(1_000));
+        samples.push(GuestSample {
+            run_state: Some(RunState::Running),
+            allocation: Some(Measured::fresh(allocation)),
+            boot_memory: Some(boot),
+            resident: Some(Measured {
+                value: Bytes::kib(allocation.get() / 1024 + noise.below(3_000) * 4),
+                age: Duration::from_millis(3),
+            }),
+            stats: Some(Measured {
+                value: GuestStats {
+                    total: Some(Bytes::new(allocation.get() - (60 << 20))),
+                    free: Some(Bytes::pages(9_000 + noise.below(5_000))),
+                    available: Some(available),
+                    disk_caches: Some(Bytes::pages(12_000 + noise.below(300))),
+                    swap_in: Some(Bytes::pages(i * 10)),
+                    swap_out: Some(Bytes::pages(i * 17)),
+                    major_faults: Some(1_000 + i + nth / 9),
+                    minor_faults: Some(50_000 * i + nth * 40 + noise.below(40)),
+                },
+                age,
+            }),
+            capabilities: Capabilities {
+                balloon: Some(true),
+                statistics: Some(true),
+                free_page_reporting: Some(false),
+                deflate_on_oom: Some(true),
+                memory_devices: Some(false),
+                discard_inhibited: Some(false),
+            },
+            ..GuestSample::unknown(id.clone(), LinkState::Up)
+        });
+        let change = if moves && target > allocation {
+            Change::Grow { by: target - allocation }
+        } else {
+            let change = Bytes::pages(noise.below(2_000));
+            Change::Hold(Held::DeadBand { change, band: Bytes::mib(8) })
+        };
+        if moves {
+            let generation = Generation(nth + 1);
+            let deadline = now + Duration::from_secs(1);
+            actions.push(Action { guest: id.clone(), target, generation, deadline });
+            let kind = OutcomeKind::Accepted;
+            outcomes.push(Outcome { guest: id.clone(), generation: Generation(nth), target, kind });
+        }
+        if i.is_multiple_of(4) {
+            let floor = Some(Bytes::mib(256));
+            limits.insert(id.clone(), GuestLimits { floor, shares: 2_000, ..Default::default() });
+        }
+        plans.push(GuestPlan {
+            id,
+            allocation: Some(allocation),
+            bounds: Some((Bytes::mib(256), boot)),
+            estimate: Some(Estimate {
+                used,
+                available,
+                provenance: Provenance::BalloonStatistics { age },
+            }),
+            desired: Some(Desired {
+                target: Bytes::pages(target.to_pages() + noise.below(2_000)),
+                reason: Reason::IdleTax {
+                    used,
+                    tax: Tax::from_fraction(3_000_000_000 + nth * 1_000),
+                    budget: Bytes::gib(96),
+                },
+            }),
+            clamps: if moves { vec![Clamped::StepUp { limit: Bytes::mib(64) }] } else { vec![] },
+            compliance: Compliance::Compliant,
+            target: Some(target),
+            change,
+        });
+    }
+    let host = HostSample {
+        memory_total: Some(Bytes::gib(128)),
+        memory_available: Some(Bytes::kib(20_000_000 + noise.below(100_000))),
+        swap_total: Some(Bytes::gib(8)),
+        swap_free: Some(Bytes::gib(8)),
+        pressure: Some(Pressure { some_basis_points: 12, full_basis_points: 3 }),
+    };
+    let plan = Plan {
+        generation: Generation(nth + 1),
+        decided_at: now,
+        policy: PolicyName::Global,
+        budget: Budget {
+            distributable: Bytes::gib(96),
+            committed: Bytes::gib(90),
+            grantable: Bytes::pages(noise.below(1_000_000)),
+        },
+        guests: plans,
+        actions,
+        notes: vec![],
+    };
+    Whole {
+        wall_ms: 1_700_000_000_000 + nth as i64 * 1_000,
+        snapshot: Snapshot::new(now, host, samples),
+        plan,
+        outcomes,
+        limits,
+        paused: false,
+        decision_cost: Duration::from_micros(400 + noise.below(200)),
+    }
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> + Clone {
+    prop_oneof![Just(0), Just(u64::MAX), any::<u64>(), 0..1u64 << 40].prop_map(Bytes::new)
+}
+
+fn span() -> impl Strategy<Value = Duration> + Clone {
+    prop_oneof![Just(0), Just(u64::MAX), any::<u64>()].prop_map(Duration::from_nanos)
+}
+
+fn moment() -> impl Strategy<Value = Timestamp> + Clone {
+    any::<u64>().prop_map(Timestamp::from_millis)
+}
+
+fn text() -> impl Strategy<Value = String> + Clone {
+    prop_oneof!["[a-z ]{0,12}", ".{0,12}"]
+}
+
+fn id() -> impl Strategy<Value = GuestId> + Clone {
+    "[A-Za-z0-9_][A-Za-z0-9._-]{0,9}".prop_map(|name| name.parse().unwrap())
+}
+
+fn run_state() -> impl Strategy<Value = RunState> + Clone {
+    prop_oneof![
+        Just(RunState::Running),
+        Just(RunState::Paused),
+        Just(RunState::Shutdown),
+        Just(RunState::Panicked),
+        text().prop_map(RunState::Other),
+    ]
+}
+
+fn link() -> impl Strategy<Value = LinkState> {
+    prop_oneof![
+        Just(LinkState::Up),
+        Just(LinkState::Down(LinkDown::Connecting)),
+        Just(LinkState::Down(LinkDown::Taken)),
+        Just(LinkState::Down(LinkDown::PermissionDenied)),
+        Just(LinkState::Down(LinkDown::Refused)),
+        Just(LinkState::Down(LinkDown::TimedOut)),
+        text().prop_map(|what| LinkState::Down(LinkDown::Protocol(what))),
+        text().prop_map(|how| LinkState::Down(LinkDown::Closed(how))),
+    ]
+}
+
+fn measured() -> impl Strategy<Value = Measured<Bytes>> {
+    (bytes(), span()).prop_map(|(value, age)| Measured { value, age })
+}
+
+fn stats() -> impl Strategy<Value = Measured<GuestStats>> {
+    let sizes = prop::array::uniform6(option::of(bytes()));
+    (sizes, any::<[Option<u64>; 2]>(), span()).prop_map(|(sizes, faults, age)| {
+        let [total, free, available, disk_caches, swap_in, swap_out] = sizes;
+        let [major_faults, minor_faults] = faults;
+        let value = GuestStats {
+            total,
+            free,
+            available,
+            disk_caches,
+            swap_in,
+            swap_out,
+            major_faults,
+            minor_faults,
+        };
+        Measured { value, age }
+    })
+}
+
+fn capabilities() -> impl Strategy<Value = Capabilities> {
+    any::<[Option<bool>; 6]>().prop_map(|flags| {
+        let [balloon, statistics, reporting, deflate_on_oom, memory_devices, inhibited] = flags;
+        Capabilities {
+            balloon,
+            statistics,
+            free_page_reporting: reporting,
+            deflate_on_oom,
+            memory_devices,
+            discard_inhibited: inhibited,
+        }
+    })
+}
+
+fn guest_sample() -> impl Strategy<Value = GuestSample> {
+    (
+        id(),
+        link(),
+        option::of(run_state()),
+        option::of(measured()),
+        option::of(bytes()),
+        option::of(measured()),
+        option::of(stats()),
+        capabilities(),
+    )
+        .prop_map(
+            |(id, link, run_state, allocation, boot_memory, resident, stats, capabilities)| {
+                GuestSample {
+                    id,
+                    link,
+                    run_state,
+                    allocation,
+                    boot_memory,
+                    resident,
+                    stats,
+                    capabilities,
+                }
+            },
+        )
+}
+
+fn host() -> impl Strategy<Value = HostSample> {
+    (prop::array::uniform4(option::of(bytes())), any::<Option<(u32, u32)>>()).prop_map(
+        |([memory_total, memory_available, swap_total, swap_free], pressure)| HostSample {
+            memory_total,
+            memory_available,
+            swap_total,
+            swap_free,
+            pressure: pressure.map(|(some_basis_points, full_basis_points)| Pressure {
+                some_basis_points,
+                full_basis_points,
+            }),
+        },
+    )
+}
+
+/// Any snapshot.
+pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
+    (moment(), host(), prop::collection::vec(guest_sample(), 0..4))
+        .prop_map(|(at, host, guests)| Snapshot::new(at, host, guests))
+}
+
+fn clamped() -> impl Strategy<Value = Clamped> + Clone {
+    prop_oneof![
+        bytes().prop_map(|floor| Clamped::Floor { floor }),
+        bytes().prop_map(|ceiling| Clamped::Ceiling { ceiling }),
+        bytes().prop_map(|limit| Clamped::StepUp { limit }),
+        bytes().prop_map(|limit| Clamped::StepDown { limit }),
+        bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
+        bytes().prop_map(|short| Clamped::HostReserve { short }),
+    ]
+}
+
+/// Any reason.
+pub(crate) fn reason() -> impl Strategy<Value = Reason> {
+    prop_oneof![
+        (bytes(), any::<u32>(), any::<u64>()).prop_map(|(budget, shares, shares_total)| {
+            Reason::Share { budget, shares, shares_total }
+        }),
+        (bytes(), bytes()).prop_map(|(used, reserve)| Reason::UsedPlusReserve { used, reserve }),
+        (bytes(), any::<u64>(), bytes()).prop_map(|(used, tax, budget)| Reason::IdleTax {
+            used,
+            tax: Tax::from_fraction(tax),
+            budget
+        }),
+        clamped().prop_map(Reason::Bound),
+    ]
+}
+
+fn implausible() -> impl Strategy<Value = Implausible> + Clone {
+    (0..4, bytes(), bytes()).prop_map(|(which, a, b)| match which {
+        0 => Implausible::TotalOverBoot { total: a, boot: b },
+        1 => Implausible::FreeOverTotal { free: a, total: b },
+        2 => Implausible::AvailableOverTotal { available: a, total: b },
+        _ => Implausible::AvailableOverAllocation { available: a, allocation: b },
+    })
+}
+
+/// Any hold.
+pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
+    prop_oneof![
+        Just(Held::Paused),
+        Just(Held::OptedOut),
+        text().prop_map(|why| Held::Unreachable { why }),
+        run_state().prop_map(|state| Held::NotRunning { state }),
+        Just(Held::NoBalloon),
+        Just(Held::NoAllocation),
+        Just(Held::DiscardInhibited),
+        Just(Held::NoStatistics),
+        (span(), span()).prop_map(|(age, limit)| Held::Stale { age, limit }),
+        implausible().prop_map(Held::Implausible),
+        (moment(), bytes(), moment()).prop_map(|(since, asked, retry_at)| Held::Stuck {
+            since,
+            asked,
+            retry_at
+        }),
+        (bytes(), bytes()).prop_map(|(change, band)| Held::DeadBand { change, band }),
+        Just(Held::OnTarget),
+        text().prop_map(|violation| Held::PlanRefused { violation }),
+        Just(Held::ClockBackwards),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        bytes().prop_map(|by| Change::Grow { by }),
+        bytes().prop_map(|by| Change::Shrink { by }),
+        held().prop_map(|why| Change::CancelShrink { why }),
+        held().prop_map(Change::Hold),
+    ]
+}
+
+fn compliance() -> impl Strategy<Value = Compliance> {
+    prop_oneof![
+        Just(Compliance::Compliant),
+        (bytes(), span()).prop_map(|(left, idle)| Compliance::Releasing { left, idle }),
+        moment().prop_map(|since| Compliance::Stuck { since }),
+    ]
+}
+
+fn guest_plan() -> impl Strategy<Value = GuestPlan> {
+    let estimate = (bytes(), bytes(), span()).prop_map(|(used, available, age)| Estimate {
+        used,
+        available,
+        provenance: Provenance::BalloonStatistics { age },
+    });
+    let desired = (bytes(), reason()).prop_map(|(target, reason)| Desired { target, reason });
+    (
+        id(),
+        option::of(bytes()),
+        option::of((bytes(), bytes())),
+        option::of(estimate),
+        option::of(desired),
+        prop::collection::vec(clamped(), 0..3),
+        compliance(),
+        option::of(bytes()),
+        change(),
+    )
+        .prop_map(
+            |(id, allocation, bounds, estimate, desired, clamps, compliance, target, change)| {
+                GuestPlan {
+                    id,
+                    allocation,
+                    bounds,
+                    estimate,
+                    desired,
+                    clamps,
+                    compliance,
+                    target,
+                    change,
+                }
+            },
+        )
+}
+
+fn note() -> impl Strategy<Value = Note> {
+    prop_oneof![
+        bytes().prop_map(|shortfall| Note::Infeasible { shortfall }),
+        (bytes(), bytes())
+            .prop_map(|(configured, present)| Note::BudgetReduced { configured, present }),
+        Just(Note::HostUnknown),
+        any::<usize>().prop_map(|guests| Note::Uncounted { guests }),
+        text().prop_map(|violation| Note::Refused { violation }),
+    ]
+}
+
+/// Any plan.
+pub(crate) fn plan() -> impl Strategy<Value = Plan> {
+    let action =
+        (id(), bytes(), any::<u64>(), moment()).prop_map(|(guest, target, n, deadline)| Action {
+            guest,
+            target,
+            generation: Generation(n),
+            deadline,
+        });
+    let budget = (bytes(), bytes(), bytes()).prop_map(|(distributable, committed, grantable)| {
+        Budget { distributable, committed, grantable }
+    });
+    (
+        any::<u64>(),
+        moment(),
+        prop::sample::select(PolicyName::ALL.to_vec()),
+        budget,
+        prop::collection::vec(guest_plan(), 0..4),
+        prop::collection::vec(action, 0..4),
+        prop::collection::vec(note(), 0..3),
+    )
+        .prop_map(|(generation, decided_at, policy, budget, guests, actions, notes)| Plan {
+            generation: Generation(generation),
+            decided_at,
+            policy,
+            budget,
+            guests,
+            actions,
+            notes,
+        })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    let kind = prop_oneof![
+        Just(OutcomeKind::Accepted),
+        text().prop_map(OutcomeKind::Failed),
+        Just(OutcomeKind::Expired),
+        Just(OutcomeKind::Superseded),
+    ];
+    (id(), any::<u64>(), bytes(), kind).prop_map(|(guest, n, target, kind)| Outcome {
+        guest,
+        generation: Generation(n),
+        target,
+        kind,
+    })
+}
+
+fn limits() -> impl Strategy<Value = GuestLimits> {
+    (option::of(bytes()), option::of(bytes()), any::<u32>(), any::<bool>()).prop_map(
+        |(floor, ceiling, shares, managed)| GuestLimits { floor, ceiling, shares, managed },
+    )
+}
+
+/// Any tick.
+pub(crate) fn whole() -> impl Strategy<Value = Whole> {
+    (
+        // A thousand years either way.
+        -30_000_000_000_000i64..30_000_000_000_000,
+        snapshot(),
+        plan(),
+        prop::collection::vec(outcome(), 0..4),
+        prop::collection::btree_map(id(), limits(), 0..4),
+        any::<bool>(),
+        span(),
+    )
+        .prop_map(|(wall_ms, snapshot, plan, outcomes, limits, paused, decision_cost)| Whole {
+            wall_ms,
+            snapshot,
+            plan,
+            outcomes,
+            limits,
+            paused,
+            decision_cost,
+        })
+}
