@@ -1,10 +1,8 @@
 //! The command line: every subcommand and where it goes.
 
-use std::path::PathBuf;
-
 use clap::{Parser, Subcommand};
 
-use crate::commands::{control, explain, plan, set, status};
+use crate::commands::{control, daemon, explain, journal, plan, set, status};
 
 /// Balances the memory of the virtual machines on a host.
 #[derive(Clone, Debug, Parser)]
@@ -29,7 +27,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Balance, in the foreground, until told to stop.
-    Daemon(DaemonArgs),
+    Daemon(daemon::Args),
     /// Host and guests at a glance.
     Status(status::Args),
     /// Why a guest has the memory it has.
@@ -42,19 +40,6 @@ pub enum Command {
     Pause(control::PauseArgs),
     /// Act again.
     Resume(control::ResumeArgs),
-}
-
-/// Balance the guests' memory until told to stop (SIGTERM or Ctrl-C; SIGHUP reloads).
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast daemon --config /etc/ballast.toml --check
-  ballast daemon --config /etc/ballast.toml")]
-pub struct DaemonArgs {
-    /// The configuration (TOML)
-    #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
-    /// Only check the configuration and say what is wrong with it
-    #[arg(long)]
-    pub check: bool,
+    /// What was recorded: export it, or say what there is.
+    Journal(journal::Args),
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
-use ballast::commands::{control, explain, plan, set, status};
+use ballast::commands::{control, daemon, explain, journal, plan, set, status};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -42,7 +42,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Set(args) => set::run(args).await,
         Command::Pause(args) => control::pause(args).await,
         Command::Resume(args) => control::resume(args).await,
-        Command::Daemon(_) => anyhow::bail!("the daemon is not part of this build"),
+        Command::Journal(args) => journal::run(args),
+        Command::Daemon(args) => daemon::run(args).await,
     }
 }
 

@@ -5,10 +5,13 @@
 //! journal look alike and tests need neither.
 
 pub mod control;
+pub mod daemon;
 pub mod explain;
 mod format;
+pub mod journal;
 pub mod plan;
 pub mod set;
+mod source;
 pub mod status;
 
 use std::io::{self, Write};

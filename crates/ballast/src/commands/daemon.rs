@@ -1,0 +1,110 @@
+//! `ballast daemon`: the balancer itself, in the foreground.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+use super::Output;
+use super::format::{size, span};
+use crate::config::{self, Config};
+use crate::daemon;
+
+/// Balance the guests' memory until told to stop: SIGTERM or Ctrl-C ends it, SIGHUP reloads the
+/// configuration.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast daemon --config /etc/ballast.toml --check
+  ballast daemon --config /etc/ballast.toml
+
+What it does is logged to standard error; BALLAST_LOG sets how much (error, warn, info, debug).
+An annotated example is docs/ballast.example.toml.")]
+pub struct Args {
+    /// The configuration (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Only read the configuration and say what it means
+    #[arg(long)]
+    pub check: bool,
+    /// How to print what `--check` found
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Runs the daemon, or checks its configuration.
+///
+/// # Errors
+/// The configuration is wrong, or the daemon cannot start.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let config = config::load(&args.config)?;
+    if args.check {
+        return args.output.print(&Checked::from(&config), |checked, _| checked.lines());
+    }
+    start_log();
+    daemon::run(config).await
+}
+
+/// Logs to standard error, without colours where nobody would see them.
+fn start_log() {
+    let filter = EnvFilter::try_from_env("BALLAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .with_target(false)
+        .init();
+}
+
+/// A configuration that was found to be good, in short.
+#[derive(Debug, Serialize)]
+struct Checked {
+    file: PathBuf,
+    policy: &'static str,
+    budget_bytes: Option<u64>,
+    host_reserve_bytes: u64,
+    tick_ms: u64,
+    qmp_folders: Vec<PathBuf>,
+    guests_named: usize,
+    journal: Option<PathBuf>,
+}
+
+impl From<&Config> for Checked {
+    fn from(config: &Config) -> Self {
+        let guard = &config.settings.guard;
+        Checked {
+            file: config.path.clone(),
+            policy: config.settings.policy.as_str(),
+            budget_bytes: guard.budget.map(ballast_model::Bytes::get),
+            host_reserve_bytes: guard.host_reserve.get(),
+            tick_ms: u64::try_from(config.settings.tick.as_millis()).unwrap_or(u64::MAX),
+            qmp_folders: config.qmp_folders.clone(),
+            guests_named: config.settings.limits.len(),
+            journal: config.journal.as_ref().map(|journal| journal.path.clone()),
+        }
+    }
+}
+
+impl Checked {
+    fn lines(&self) -> String {
+        let folders: Vec<_> = self.qmp_folders.iter().map(|f| f.display().to_string()).collect();
+        let budget = self.budget_bytes.map_or("what the host has, less the reserve".into(), size);
+        let journal =
+            self.journal.as_ref().map_or("none".into(), |path| path.display().to_string());
+        format!(
+            "{} is good\n\
+             policy   {}\n\
+             budget   {budget}, with {} kept for the host\n\
+             tick     {}\n\
+             guests   in {}; {} have a table of their own\n\
+             journal  {journal}\n",
+            self.file.display(),
+            self.policy,
+            size(self.host_reserve_bytes),
+            span(self.tick_ms),
+            folders.join(", "),
+            self.guests_named,
+        )
+    }
+}
