@@ -17,8 +17,6 @@ pub struct ExplainReply {
     pub api_version: u32,
     /// The tick it is made from.
     pub tick: TickView,
-    /// Whether the operator paused acting; `None` where no daemon runs.
-    pub paused: Option<bool>,
     /// The guest.
     pub guest: String,
     /// What was seen of it.
@@ -54,7 +52,6 @@ impl ExplainReply {
         Some(ExplainReply {
             api_version: version(),
             tick: tick.view(),
-            paused: tick.daemon.as_ref().map(|daemon| daemon.paused),
             guest: id.to_string(),
             inputs: InputsView {
                 state: Coded::state_of(sample),

@@ -38,6 +38,10 @@ pub struct Tick<'a> {
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
     /// The last outcome of each guest, with the wall-clock time it came in.
     pub outcomes: &'a BTreeMap<GuestId, (SystemTime, Outcome)>,
+    /// Whether acting is paused.
+    pub paused: bool,
+    /// Time the decision took.
+    pub decision_cost: Duration,
     /// What the daemon says of itself, where one runs.
     pub daemon: Option<DaemonView>,
 }
@@ -52,6 +56,8 @@ impl Tick<'_> {
             age_ms: millis(age),
             generation: self.plan.generation.0,
             policy: self.plan.policy.to_string(),
+            paused: self.paused,
+            decision_us: u64::try_from(self.decision_cost.as_micros()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -69,6 +75,10 @@ pub struct TickView {
     pub generation: u64,
     /// The policy that made the plan.
     pub policy: String,
+    /// Whether the operator paused acting.
+    pub paused: bool,
+    /// Time the decision took, in microseconds: it is far below a millisecond.
+    pub decision_us: u64,
 }
 
 /// What a daemon says of itself.
@@ -80,12 +90,8 @@ pub struct DaemonView {
     pub started_at_unix_ms: u64,
     /// The policy in force; the next plan is made by it.
     pub policy: String,
-    /// Whether the operator paused acting.
-    pub paused: bool,
     /// Time between ticks.
     pub tick_ms: u64,
-    /// Time the last decision took, in microseconds: it is far below a millisecond.
-    pub decision_us: u64,
     /// Ticks since it started.
     pub ticks: u64,
     /// Plans the checker refused since it started.

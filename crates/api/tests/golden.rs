@@ -132,13 +132,13 @@ fn tick(seen: &Seen) -> Tick<'_> {
         plan: &seen.plan,
         limits: &seen.limits,
         outcomes: &seen.outcomes,
+        paused: false,
+        decision_cost: Duration::from_micros(420),
         daemon: Some(DaemonView {
             version: "0.1.0".to_owned(),
             started_at_unix_ms: 1_767_320_000_000,
             policy: "static".to_owned(),
-            paused: false,
             tick_ms: 1000,
-            decision_us: 420,
             ticks: 9,
             plans_refused: 0,
             reload_error: None,
@@ -162,112 +162,112 @@ fn status() {
     golden(
         &StatusReply::from(&tick(&seen())),
         expect![[r#"
-        {
-          "api_version": 1,
-          "tick": {
-            "source": "daemon",
-            "seen_at_unix_ms": 1767323045000,
-            "age_ms": 1000,
-            "generation": 9,
-            "policy": "static"
-          },
-          "daemon": {
-            "version": "0.1.0",
-            "started_at_unix_ms": 1767320000000,
-            "policy": "static",
-            "paused": false,
-            "tick_ms": 1000,
-            "decision_us": 420,
-            "ticks": 9,
-            "plans_refused": 0,
-            "reload_error": null,
-            "journal_error": null
-          },
-          "host": {
-            "memory_total_bytes": 4294967296,
-            "memory_available_bytes": 2147483648,
-            "swap_total_bytes": null,
-            "swap_free_bytes": null,
-            "pressure_some_basis_points": 5,
-            "pressure_full_basis_points": 0
-          },
-          "budget": {
-            "distributable_bytes": 1073741824,
-            "committed_bytes": 536870912,
-            "grantable_bytes": 536870912
-          },
-          "notes": [
             {
-              "code": "infeasible",
-              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
-            }
-          ],
-          "guests": [
-            {
-              "guest": "a",
-              "state": {
-                "code": "running",
-                "text": "running"
+              "api_version": 1,
+              "tick": {
+                "source": "daemon",
+                "seen_at_unix_ms": 1767323045000,
+                "age_ms": 1000,
+                "generation": 9,
+                "policy": "static",
+                "paused": false,
+                "decision_us": 420
               },
-              "allocation_bytes": 536870912,
-              "target_bytes": 469762048,
-              "used_bytes": 473956352,
-              "available_bytes": 62914560,
-              "resident_bytes": 566231040,
-              "boot_bytes": 1073741824,
-              "floor_bytes": 134217728,
-              "ceiling_bytes": 1073741824,
-              "shares": 1000,
-              "managed": true,
-              "stats_age_ms": 800,
-              "compliance": {
-                "code": "releasing",
-                "text": "releasing, 3MiB left",
-                "left_bytes": 3145728,
-                "idle_ms": 2000
+              "daemon": {
+                "version": "0.1.0",
+                "started_at_unix_ms": 1767320000000,
+                "policy": "static",
+                "tick_ms": 1000,
+                "ticks": 9,
+                "plans_refused": 0,
+                "reload_error": null,
+                "journal_error": null
               },
-              "change": {
-                "code": "shrink",
-                "text": "shrink by 64MiB",
-                "by_bytes": 67108864,
-                "why": null
-              }
-            },
-            {
-              "guest": "b",
-              "state": {
-                "code": "timed-out",
-                "text": "no answer in time"
+              "host": {
+                "memory_total_bytes": 4294967296,
+                "memory_available_bytes": 2147483648,
+                "swap_total_bytes": null,
+                "swap_free_bytes": null,
+                "pressure_some_basis_points": 5,
+                "pressure_full_basis_points": 0
               },
-              "allocation_bytes": null,
-              "target_bytes": null,
-              "used_bytes": null,
-              "available_bytes": null,
-              "resident_bytes": null,
-              "boot_bytes": null,
-              "floor_bytes": null,
-              "ceiling_bytes": null,
-              "shares": null,
-              "managed": null,
-              "stats_age_ms": null,
-              "compliance": {
-                "code": "compliant",
-                "text": "compliant",
-                "left_bytes": null,
-                "idle_ms": null
+              "budget": {
+                "distributable_bytes": 1073741824,
+                "committed_bytes": 536870912,
+                "grantable_bytes": 536870912
               },
-              "change": {
-                "code": "hold",
-                "text": "hold: unreachable: no answer in time",
-                "by_bytes": null,
-                "why": {
-                  "code": "unreachable",
-                  "text": "unreachable: no answer in time"
+              "notes": [
+                {
+                  "code": "infeasible",
+                  "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
                 }
-              }
-            }
-          ]
-        }"#]],
+              ],
+              "guests": [
+                {
+                  "guest": "a",
+                  "state": {
+                    "code": "running",
+                    "text": "running"
+                  },
+                  "allocation_bytes": 536870912,
+                  "target_bytes": 469762048,
+                  "used_bytes": 473956352,
+                  "available_bytes": 62914560,
+                  "resident_bytes": 566231040,
+                  "boot_bytes": 1073741824,
+                  "floor_bytes": 134217728,
+                  "ceiling_bytes": 1073741824,
+                  "shares": 1000,
+                  "managed": true,
+                  "stats_age_ms": 800,
+                  "compliance": {
+                    "code": "releasing",
+                    "text": "releasing, 3MiB left",
+                    "left_bytes": 3145728,
+                    "idle_ms": 2000
+                  },
+                  "change": {
+                    "code": "shrink",
+                    "text": "shrink by 64MiB",
+                    "by_bytes": 67108864,
+                    "why": null
+                  }
+                },
+                {
+                  "guest": "b",
+                  "state": {
+                    "code": "timed-out",
+                    "text": "no answer in time"
+                  },
+                  "allocation_bytes": null,
+                  "target_bytes": null,
+                  "used_bytes": null,
+                  "available_bytes": null,
+                  "resident_bytes": null,
+                  "boot_bytes": null,
+                  "floor_bytes": null,
+                  "ceiling_bytes": null,
+                  "shares": null,
+                  "managed": null,
+                  "stats_age_ms": null,
+                  "compliance": {
+                    "code": "compliant",
+                    "text": "compliant",
+                    "left_bytes": null,
+                    "idle_ms": null
+                  },
+                  "change": {
+                    "code": "hold",
+                    "text": "hold: unreachable: no answer in time",
+                    "by_bytes": null,
+                    "why": {
+                      "code": "unreachable",
+                      "text": "unreachable: no answer in time"
+                    }
+                  }
+                }
+              ]
+            }"#]],
     );
 }
 
@@ -286,226 +286,72 @@ fn explain_of_a_known_guest() {
     golden(
         &ExplainReply::new(&tick(&seen()), &id("a")).unwrap(),
         expect![[r#"
-        {
-          "api_version": 1,
-          "tick": {
-            "source": "daemon",
-            "seen_at_unix_ms": 1767323045000,
-            "age_ms": 1000,
-            "generation": 9,
-            "policy": "static"
-          },
-          "paused": false,
-          "guest": "a",
-          "inputs": {
-            "state": {
-              "code": "running",
-              "text": "running"
-            },
-            "allocation_bytes": 536870912,
-            "allocation_age_ms": 0,
-            "boot_bytes": 1073741824,
-            "resident_bytes": 566231040,
-            "resident_age_ms": 0,
-            "stats": {
-              "age_ms": 800,
-              "total_bytes": 1027604480,
-              "free_bytes": null,
-              "available_bytes": 62914560,
-              "disk_caches_bytes": null,
-              "swap_in_bytes": 0,
-              "swap_out_bytes": null,
-              "major_faults": 7,
-              "minor_faults": null
-            },
-            "capabilities": {
-              "balloon": true,
-              "statistics": null,
-              "free_page_reporting": null,
-              "deflate_on_oom": null,
-              "memory_devices": null,
-              "discard_inhibited": null
-            }
-          },
-          "limits": {
-            "floor_set_bytes": null,
-            "ceiling_set_bytes": null,
-            "floor_bytes": 134217728,
-            "ceiling_bytes": 1073741824,
-            "shares": 1000,
-            "managed": true
-          },
-          "budget": {
-            "distributable_bytes": 1073741824,
-            "committed_bytes": 536870912,
-            "grantable_bytes": 536870912
-          },
-          "notes": [
             {
-              "code": "infeasible",
-              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
-            }
-          ],
-          "estimate": {
-            "used_bytes": 473956352,
-            "available_bytes": 62914560,
-            "provenance": "balloon statistics 0.8s old"
-          },
-          "desired": {
-            "target_bytes": 268435456,
-            "reason": {
-              "code": "share",
-              "text": "1 of 4 shares of 1GiB"
-            }
-          },
-          "clamps": [
-            {
-              "code": "step-down",
-              "text": "shrinking limited to 64MiB a decision"
-            }
-          ],
-          "compliance": {
-            "code": "releasing",
-            "text": "releasing, 3MiB left",
-            "left_bytes": 3145728,
-            "idle_ms": 2000
-          },
-          "target_bytes": 469762048,
-          "change": {
-            "code": "shrink",
-            "text": "shrink by 64MiB",
-            "by_bytes": 67108864,
-            "why": null
-          },
-          "outcome": {
-            "at_unix_ms": 1767323044000,
-            "age_ms": 2000,
-            "generation": 8,
-            "target_bytes": 536870912,
-            "kind": {
-              "code": "failed",
-              "text": "failed: no answer in time"
-            }
-          }
-        }"#]],
-    );
-}
-
-#[test]
-fn explain_of_an_unknown_guest() {
-    let seen = seen();
-    let tick = Tick { source: Source::Journal, daemon: None, ..tick(&seen) };
-    golden(
-        &ExplainReply::new(&tick, &id("b")).unwrap(),
-        expect![[r#"
-        {
-          "api_version": 1,
-          "tick": {
-            "source": "journal",
-            "seen_at_unix_ms": 1767323045000,
-            "age_ms": 1000,
-            "generation": 9,
-            "policy": "static"
-          },
-          "paused": null,
-          "guest": "b",
-          "inputs": {
-            "state": {
-              "code": "timed-out",
-              "text": "no answer in time"
-            },
-            "allocation_bytes": null,
-            "allocation_age_ms": null,
-            "boot_bytes": null,
-            "resident_bytes": null,
-            "resident_age_ms": null,
-            "stats": null,
-            "capabilities": {
-              "balloon": null,
-              "statistics": null,
-              "free_page_reporting": null,
-              "deflate_on_oom": null,
-              "memory_devices": null,
-              "discard_inhibited": null
-            }
-          },
-          "limits": {
-            "floor_set_bytes": null,
-            "ceiling_set_bytes": null,
-            "floor_bytes": null,
-            "ceiling_bytes": null,
-            "shares": null,
-            "managed": null
-          },
-          "budget": {
-            "distributable_bytes": 1073741824,
-            "committed_bytes": 536870912,
-            "grantable_bytes": 536870912
-          },
-          "notes": [
-            {
-              "code": "infeasible",
-              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
-            }
-          ],
-          "estimate": null,
-          "desired": null,
-          "clamps": [],
-          "compliance": {
-            "code": "compliant",
-            "text": "compliant",
-            "left_bytes": null,
-            "idle_ms": null
-          },
-          "target_bytes": null,
-          "change": {
-            "code": "hold",
-            "text": "hold: unreachable: no answer in time",
-            "by_bytes": null,
-            "why": {
-              "code": "unreachable",
-              "text": "unreachable: no answer in time"
-            }
-          },
-          "outcome": null
-        }"#]],
-    );
-    assert_eq!(ExplainReply::new(&tick, &id("c")), None);
-}
-
-#[test]
-fn plan() {
-    let seen = seen();
-    golden(
-        &PlanReply::latest(&tick(&seen)),
-        expect![[r#"
-        {
-          "api_version": 1,
-          "tick": {
-            "source": "daemon",
-            "seen_at_unix_ms": 1767323045000,
-            "age_ms": 1000,
-            "generation": 9,
-            "policy": "static"
-          },
-          "dry_run": false,
-          "generation": 9,
-          "policy": "static",
-          "budget": {
-            "distributable_bytes": 1073741824,
-            "committed_bytes": 536870912,
-            "grantable_bytes": 536870912
-          },
-          "notes": [
-            {
-              "code": "infeasible",
-              "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
-            }
-          ],
-          "guests": [
-            {
+              "api_version": 1,
+              "tick": {
+                "source": "daemon",
+                "seen_at_unix_ms": 1767323045000,
+                "age_ms": 1000,
+                "generation": 9,
+                "policy": "static",
+                "paused": false,
+                "decision_us": 420
+              },
               "guest": "a",
-              "allocation_bytes": 536870912,
+              "inputs": {
+                "state": {
+                  "code": "running",
+                  "text": "running"
+                },
+                "allocation_bytes": 536870912,
+                "allocation_age_ms": 0,
+                "boot_bytes": 1073741824,
+                "resident_bytes": 566231040,
+                "resident_age_ms": 0,
+                "stats": {
+                  "age_ms": 800,
+                  "total_bytes": 1027604480,
+                  "free_bytes": null,
+                  "available_bytes": 62914560,
+                  "disk_caches_bytes": null,
+                  "swap_in_bytes": 0,
+                  "swap_out_bytes": null,
+                  "major_faults": 7,
+                  "minor_faults": null
+                },
+                "capabilities": {
+                  "balloon": true,
+                  "statistics": null,
+                  "free_page_reporting": null,
+                  "deflate_on_oom": null,
+                  "memory_devices": null,
+                  "discard_inhibited": null
+                }
+              },
+              "limits": {
+                "floor_set_bytes": null,
+                "ceiling_set_bytes": null,
+                "floor_bytes": 134217728,
+                "ceiling_bytes": 1073741824,
+                "shares": 1000,
+                "managed": true
+              },
+              "budget": {
+                "distributable_bytes": 1073741824,
+                "committed_bytes": 536870912,
+                "grantable_bytes": 536870912
+              },
+              "notes": [
+                {
+                  "code": "infeasible",
+                  "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+                }
+              ],
+              "estimate": {
+                "used_bytes": 473956352,
+                "available_bytes": 62914560,
+                "provenance": "balloon statistics 0.8s old"
+              },
               "desired": {
                 "target_bytes": 268435456,
                 "reason": {
@@ -531,11 +377,80 @@ fn plan() {
                 "text": "shrink by 64MiB",
                 "by_bytes": 67108864,
                 "why": null
+              },
+              "outcome": {
+                "at_unix_ms": 1767323044000,
+                "age_ms": 2000,
+                "generation": 8,
+                "target_bytes": 536870912,
+                "kind": {
+                  "code": "failed",
+                  "text": "failed: no answer in time"
+                }
               }
-            },
+            }"#]],
+    );
+}
+
+#[test]
+fn explain_of_an_unknown_guest() {
+    let seen = seen();
+    let tick = Tick { source: Source::Journal, daemon: None, ..tick(&seen) };
+    golden(
+        &ExplainReply::new(&tick, &id("b")).unwrap(),
+        expect![[r#"
             {
+              "api_version": 1,
+              "tick": {
+                "source": "journal",
+                "seen_at_unix_ms": 1767323045000,
+                "age_ms": 1000,
+                "generation": 9,
+                "policy": "static",
+                "paused": false,
+                "decision_us": 420
+              },
               "guest": "b",
-              "allocation_bytes": null,
+              "inputs": {
+                "state": {
+                  "code": "timed-out",
+                  "text": "no answer in time"
+                },
+                "allocation_bytes": null,
+                "allocation_age_ms": null,
+                "boot_bytes": null,
+                "resident_bytes": null,
+                "resident_age_ms": null,
+                "stats": null,
+                "capabilities": {
+                  "balloon": null,
+                  "statistics": null,
+                  "free_page_reporting": null,
+                  "deflate_on_oom": null,
+                  "memory_devices": null,
+                  "discard_inhibited": null
+                }
+              },
+              "limits": {
+                "floor_set_bytes": null,
+                "ceiling_set_bytes": null,
+                "floor_bytes": null,
+                "ceiling_bytes": null,
+                "shares": null,
+                "managed": null
+              },
+              "budget": {
+                "distributable_bytes": 1073741824,
+                "committed_bytes": 536870912,
+                "grantable_bytes": 536870912
+              },
+              "notes": [
+                {
+                  "code": "infeasible",
+                  "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+                }
+              ],
+              "estimate": null,
               "desired": null,
               "clamps": [],
               "compliance": {
@@ -553,17 +468,106 @@ fn plan() {
                   "code": "unreachable",
                   "text": "unreachable: no answer in time"
                 }
-              }
-            }
-          ],
-          "actions": [
+              },
+              "outcome": null
+            }"#]],
+    );
+    assert_eq!(ExplainReply::new(&tick, &id("c")), None);
+}
+
+#[test]
+fn plan() {
+    let seen = seen();
+    golden(
+        &PlanReply::latest(&tick(&seen)),
+        expect![[r#"
             {
-              "guest": "a",
-              "target_bytes": 469762048,
-              "deadline_ms": 2000
-            }
-          ]
-        }"#]],
+              "api_version": 1,
+              "tick": {
+                "source": "daemon",
+                "seen_at_unix_ms": 1767323045000,
+                "age_ms": 1000,
+                "generation": 9,
+                "policy": "static",
+                "paused": false,
+                "decision_us": 420
+              },
+              "dry_run": false,
+              "generation": 9,
+              "policy": "static",
+              "budget": {
+                "distributable_bytes": 1073741824,
+                "committed_bytes": 536870912,
+                "grantable_bytes": 536870912
+              },
+              "notes": [
+                {
+                  "code": "infeasible",
+                  "text": "floors and immovable guests exceed the budget by 1MiB: lower floors or raise the budget"
+                }
+              ],
+              "guests": [
+                {
+                  "guest": "a",
+                  "allocation_bytes": 536870912,
+                  "desired": {
+                    "target_bytes": 268435456,
+                    "reason": {
+                      "code": "share",
+                      "text": "1 of 4 shares of 1GiB"
+                    }
+                  },
+                  "clamps": [
+                    {
+                      "code": "step-down",
+                      "text": "shrinking limited to 64MiB a decision"
+                    }
+                  ],
+                  "compliance": {
+                    "code": "releasing",
+                    "text": "releasing, 3MiB left",
+                    "left_bytes": 3145728,
+                    "idle_ms": 2000
+                  },
+                  "target_bytes": 469762048,
+                  "change": {
+                    "code": "shrink",
+                    "text": "shrink by 64MiB",
+                    "by_bytes": 67108864,
+                    "why": null
+                  }
+                },
+                {
+                  "guest": "b",
+                  "allocation_bytes": null,
+                  "desired": null,
+                  "clamps": [],
+                  "compliance": {
+                    "code": "compliant",
+                    "text": "compliant",
+                    "left_bytes": null,
+                    "idle_ms": null
+                  },
+                  "target_bytes": null,
+                  "change": {
+                    "code": "hold",
+                    "text": "hold: unreachable: no answer in time",
+                    "by_bytes": null,
+                    "why": {
+                      "code": "unreachable",
+                      "text": "unreachable: no answer in time"
+                    }
+                  }
+                }
+              ],
+              "actions": [
+                {
+                  "guest": "a",
+                  "target_bytes": 469762048,
+                  "deadline_ms": 2000
+                }
+              ]
+            }"#]],
     );
     assert!(PlanReply::dry_run(&tick(&seen), &seen.plan).dry_run);
 }

@@ -1,34 +1,52 @@
 //! `ballast explain GUEST`: the chain from observation to action, one step per line.
 
-use ballast_api::{ComplianceView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView};
+use anyhow::anyhow;
+use ballast_api::{
+    Client, ComplianceView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView, Tick,
+};
 use ballast_model::GuestId;
 
+use crate::server::nearest;
+
+use super::Output;
 use super::format::{self, size, size_or_unknown, span};
-use super::{Connection, Output};
+use super::source::Origin;
 
 /// Say why a guest has the memory it has: every step of the last decision.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast explain web-1
+  ballast explain web-1 --journal /var/lib/ballast/journal.db
   ballast explain web-1 --json | jq .clamps")]
 pub struct Args {
     /// The guest's name, as in `ballast status`
     #[arg(value_name = "GUEST")]
     guest: GuestId,
     #[command(flatten)]
-    connection: Connection,
+    origin: Origin,
     #[command(flatten)]
     output: Output,
 }
 
-/// Asks the daemon and prints.
+/// Asks the daemon, or else the journal, and prints.
 ///
 /// # Errors
-/// The daemon does not answer, there is no such guest, or standard output cannot be written.
+/// Neither answers, there is no such guest, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let reply = args.connection.client()?.explain(&args.guest).await?;
+    let guest = &args.guest;
+    let ask = async |client: Client| client.explain(guest).await;
+    let tell = |tick: &Tick<'_>| ExplainReply::new(tick, guest).ok_or_else(|| unknown(tick, guest));
+    let reply = args.origin.fetch(ask, tell).await?;
     args.output.print(&reply, |reply, _| render(reply))
+}
+
+fn unknown(tick: &Tick<'_>, guest: &GuestId) -> anyhow::Error {
+    let known = tick.snapshot.guests().iter().map(|sample| sample.id.as_str());
+    match nearest(guest.as_str(), known) {
+        Some(near) => anyhow!("there is no guest `{guest}`; the nearest is `{near}`"),
+        None => anyhow!("there is no guest `{guest}`"),
+    }
 }
 
 /// The chain for people.
@@ -41,7 +59,7 @@ pub fn render(reply: &ExplainReply) -> String {
         "decision",
         format!("plan #{} by policy {}, {} ago", tick.generation, tick.policy, span(tick.age_ms)),
     );
-    if reply.paused == Some(true) {
+    if tick.paused {
         step("paused", "nothing is acted on: `ballast resume` acts again".to_owned());
     }
     for note in &reply.notes {

@@ -1,10 +1,11 @@
 //! `ballast plan`: what the last tick did, or what the next one would do.
 
-use ballast_api::{PlanGuestView, PlanReply};
+use ballast_api::{Client, PlanGuestView, PlanReply};
 use comfy_table::CellAlignment::{Left, Right};
 
+use super::Output;
 use super::format::{self, UNKNOWN, size, size_or_unknown, span};
-use super::{Connection, Output};
+use super::source::Origin;
 
 /// Show the latest plan, or what the next tick would do.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,21 +15,25 @@ Examples:
   ballast pause && ballast set --policy global && ballast plan --dry-run")]
 pub struct Args {
     /// Show what the next tick would do from the latest observations; nothing is carried out
-    #[arg(long)]
+    #[arg(long, conflicts_with = "journal")]
     dry_run: bool,
     #[command(flatten)]
-    connection: Connection,
+    origin: Origin,
     #[command(flatten)]
     output: Output,
 }
 
-/// Asks the daemon and prints.
+/// Asks the daemon, or else the journal, and prints.
 ///
 /// # Errors
-/// The daemon does not answer, or standard output cannot be written.
+/// Neither answers, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let client = args.connection.client()?;
-    let reply = if args.dry_run { client.dry_run().await } else { client.plan().await }?;
+    let dry_run = args.dry_run;
+    let ask = async |client: Client| match dry_run {
+        true => client.dry_run().await,
+        false => client.plan().await,
+    };
+    let reply = args.origin.fetch(ask, |tick| Ok(PlanReply::latest(tick))).await?;
     args.output.print(&reply, render)
 }
 

@@ -1,30 +1,33 @@
 //! `ballast status`: host and guests at a glance.
 
-use ballast_api::{DaemonView, GuestView, HostView, StatusReply};
+use ballast_api::{Client, DaemonView, GuestView, HostView, StatusReply};
 use comfy_table::CellAlignment::{Left, Right};
 
+use super::Output;
 use super::format::{self, UNKNOWN, size, size_or_unknown, span};
-use super::{Connection, Output};
+use super::source::Origin;
 
 /// Show the host and every guest at a glance.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast status
+  ballast status --journal /var/lib/ballast/journal.db
   ballast status --json | jq '.guests[] | select(.change.code == \"hold\") | .guest'")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
+    origin: Origin,
     #[command(flatten)]
     output: Output,
 }
 
-/// Asks the daemon and prints.
+/// Asks the daemon, or else the journal, and prints.
 ///
 /// # Errors
-/// The daemon does not answer, or standard output cannot be written.
+/// Neither answers, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let reply = args.connection.client()?.status().await?;
+    let ask = async |client: Client| client.status().await;
+    let reply = args.origin.fetch(ask, |tick| Ok(StatusReply::from(tick))).await?;
     args.output.print(&reply, render)
 }
 
@@ -35,6 +38,9 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         Some(daemon) => daemon_lines(reply, daemon),
         None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),
     });
+    if reply.tick.paused {
+        out.push_str("paused   nothing is acted on: `ballast resume` acts again\n");
+    }
     out.push_str(&format!("host     {}\n", host(&reply.host)));
     out.push_str(&format!("budget   {}\n", format::budget(&reply.budget)));
     out.push_str(&format::notes(&reply.notes));
@@ -69,11 +75,8 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
         span(daemon.tick_ms),
         span(reply.tick.age_ms),
         reply.tick.generation,
-        micros(daemon.decision_us),
+        micros(reply.tick.decision_us),
     );
-    if daemon.paused {
-        out.push_str("paused   nothing is acted on: `ballast resume` acts again\n");
-    }
     if daemon.plans_refused > 0 {
         out.push_str(&format!(
             "refused  {} of {} plans were refused by the checker\n",

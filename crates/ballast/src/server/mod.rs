@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, Group};
 
 pub use self::access::{Access, AccessPolicy, Peer};
+pub(crate) use self::reply::nearest;
 pub use self::socket::SocketError;
 use crate::daemon::view::Handle;
 

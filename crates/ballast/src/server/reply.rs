@@ -42,7 +42,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The one of `known` that is most like `word`, if any is.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|name| (strsim::jaro_winkler(word, name), name))

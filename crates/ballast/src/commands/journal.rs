@@ -1,0 +1,225 @@
+//! `ballast journal`: what was recorded, for people and for other programs.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use ballast_model::GuestId;
+use ballast_store::{Info, Range, Reader};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Output, format};
+
+/// Where the daemon records unless it is configured otherwise.
+const JOURNAL_DEFAULT: &str = "/var/lib/ballast/journal.db";
+/// Longest line that is looked into for one guest; a tick of 10,000 guests is about 10 MiB.
+const LINE_BYTES_MAX: usize = 256 << 20;
+
+/// Read what the daemon recorded; beside a running one, too.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast journal info
+  ballast journal export --from 2h --guest web-1")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    Export(ExportArgs),
+    Info(InfoArgs),
+}
+
+/// Print every tick and event as a line of JSON.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast journal export > journal.jsonl
+  ballast journal export --from '2026-01-02 09:00' --to '2026-01-02 10:00'
+  ballast journal export --from 2h --guest web-1 | jq 'select(.kind == \"tick\") | .plan.guests[0]'
+
+A moment is a date with or without a time (in the local zone), an RFC 3339 time such as
+2026-01-02T09:00:00Z, or a span before now such as 2h or 30m.")]
+struct ExportArgs {
+    #[command(flatten)]
+    file: File,
+    /// Only what is from this moment or later
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    from: Option<Timestamp>,
+    /// Only what is from this moment or earlier
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    to: Option<Timestamp>,
+    /// Only this guest's part of each tick, and the events
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<GuestId>,
+}
+
+/// Say what a journal holds.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  ballast journal info --journal ./copy.db")]
+struct InfoArgs {
+    #[command(flatten)]
+    file: File,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct File {
+    /// The journal
+    #[arg(long, value_name = "PATH", env = "BALLAST_JOURNAL", default_value = JOURNAL_DEFAULT)]
+    journal: PathBuf,
+}
+
+/// Reads and prints.
+///
+/// # Errors
+/// The journal cannot be read, or standard output cannot be written.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Export(args) => export(&args),
+        Command::Info(args) => {
+            let reader = Reader::open(&args.file.journal)?;
+            let reply = InfoReply::new(&reader.info()?);
+            args.output.print(&reply, |reply, _| render(reply))
+        }
+    }
+}
+
+fn export(args: &ExportArgs) -> anyhow::Result<()> {
+    let range = Range {
+        from_wall_ms: args.from.map(Timestamp::as_millisecond),
+        to_wall_ms: args.to.map(Timestamp::as_millisecond),
+        ..Range::default()
+    };
+    let reader = Reader::open(&args.file.journal)?;
+    let mut out = io::stdout().lock();
+    match &args.guest {
+        None => reader.export(range, &mut out)?,
+        Some(guest) => {
+            reader.export(range, &mut OneGuest { guest, line: Vec::new(), out: &mut out })?
+        }
+    };
+    Ok(())
+}
+
+/// A moment as people write it.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let local = |at: DateTime| at.to_zoned(TimeZone::system()).map(|at| at.timestamp()).ok();
+    let span = |span: SignedDuration| Timestamp::now().checked_sub(span.abs()).ok();
+    text.parse()
+        .ok()
+        .or_else(|| text.parse().ok().and_then(local))
+        .or_else(|| text.parse().ok().and_then(span))
+        .ok_or_else(|| {
+            "expected a date, a date with a time, or a span before now such as 2h".to_owned()
+        })
+}
+
+/// Passes lines of an export on with the parts of one guest only. Ticks that do not know the guest
+/// are left out; events stay, for they concern every guest.
+struct OneGuest<'a, W> {
+    guest: &'a GuestId,
+    line: Vec<u8>,
+    out: W,
+}
+
+impl<W: Write> Write for OneGuest<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = bytes.iter().position(|b| *b == b'\n');
+        let taken = end.map_or(bytes.len(), |end| end + 1);
+        self.line.extend_from_slice(&bytes[..taken]);
+        if self.line.len() > LINE_BYTES_MAX {
+            return Err(io::Error::other(format!("a line is longer than {LINE_BYTES_MAX} bytes")));
+        }
+        if end.is_some() {
+            let mut line: Value = serde_json::from_slice(&self.line)?;
+            self.line.clear();
+            if reduce(&mut line, self.guest.as_str()) {
+                serde_json::to_writer(&mut self.out, &line)?;
+                self.out.write_all(b"\n")?;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Takes everything of other guests out of an exported `line`; whether anything is left to show.
+fn reduce(line: &mut Value, guest: &str) -> bool {
+    if line["kind"] != "tick" {
+        return true;
+    }
+    for (list, name) in [
+        ("/sample/guests", "id"),
+        ("/plan/guests", "id"),
+        ("/plan/actions", "guest"),
+        ("/outcomes", "guest"),
+    ] {
+        if let Some(items) = line.pointer_mut(list).and_then(Value::as_array_mut) {
+            items.retain(|item| item[name] == guest);
+        }
+    }
+    if let Some(limits) = line.get_mut("limits").and_then(Value::as_object_mut) {
+        limits.retain(|name, _| name == guest);
+    }
+    let seen = line.pointer("/sample/guests").and_then(Value::as_array);
+    seen.is_some_and(|guests| !guests.is_empty())
+}
+
+/// What a journal holds, as printed.
+#[derive(Clone, Debug, Serialize)]
+struct InfoReply {
+    path: PathBuf,
+    entries: u64,
+    first_unix_ms: Option<i64>,
+    last_unix_ms: Option<i64>,
+    sessions: u64,
+    file_bytes: u64,
+    wal_bytes: u64,
+}
+
+impl InfoReply {
+    fn new(info: &Info) -> Self {
+        InfoReply {
+            path: info.path.clone(),
+            entries: info.entries,
+            first_unix_ms: info.first.map(|(_, wall_ms)| wall_ms),
+            last_unix_ms: info.last.map(|(_, wall_ms)| wall_ms),
+            sessions: info.sessions,
+            file_bytes: info.file_bytes.get(),
+            wal_bytes: info.wal_bytes.get(),
+        }
+    }
+}
+
+fn render(info: &InfoReply) -> String {
+    let when = |unix_ms: Option<i64>| match unix_ms.map(Timestamp::from_millisecond) {
+        Some(Ok(at)) => at.to_zoned(TimeZone::system()).strftime("%F %T %:z").to_string(),
+        _ => "none".to_owned(),
+    };
+    format!(
+        "journal   {}\nentries   {}, of {} starts of the daemon\noldest    {}\nnewest    {}\nsize      {}, and {} of \
+         write-ahead log\n",
+        info.path.display(),
+        info.entries,
+        info.sessions,
+        when(info.first_unix_ms),
+        when(info.last_unix_ms),
+        format::size(info.file_bytes),
+        format::size(info.wal_bytes),
+    )
+}
+
+#[cfg(test)]
+mod tests;

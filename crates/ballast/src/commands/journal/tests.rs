@@ -1,0 +1,154 @@
+//! Tests of what is read from a journal that was really written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use ballast_api::{ExplainReply, Source, StatusReply};
+use ballast_model::{Bytes, GuestLimits};
+use ballast_store::{Journal, JournalConfig, Start, Tick};
+use expect_test::expect;
+
+use super::*;
+use crate::commands::source::tell_journal;
+use crate::server::fixture;
+
+/// A journal of one tick, written by a daemon that ended in order.
+fn write(path: &Path) {
+    let view = fixture::view();
+    let start = Start {
+        wall: view.started_at,
+        mono: ballast_model::Timestamp::ZERO,
+        boot_id: "boot".to_owned(),
+        version: "0.1.0".to_owned(),
+        pid: 7,
+    };
+    let floor = Some(Bytes::mib(128));
+    let limits = view.snapshot.guests().iter().map(|guest| guest.id.clone());
+    let limits: BTreeMap<_, _> =
+        limits.map(|id| (id, GuestLimits { floor, ..GuestLimits::default() })).collect();
+    let outcomes: Vec<_> = view.outcomes.values().map(|(_, outcome)| outcome.clone()).collect();
+    let journal = Journal::open(path, JournalConfig::default(), start).unwrap();
+    journal
+        .record(&Tick {
+            wall: view.seen_at,
+            snapshot: &view.snapshot,
+            plan: &view.plan,
+            outcomes: &outcomes,
+            limits: &limits,
+            paused: false,
+            decision_cost: view.decision_cost,
+        })
+        .unwrap();
+    let end = view.seen_at + Duration::from_secs(1);
+    let mono = ballast_model::Timestamp::from_millis(101_000);
+    assert!(journal.close(end, mono, "SIGTERM", Duration::from_secs(60)));
+}
+
+fn now() -> SystemTime {
+    fixture::seen_at() + Duration::from_secs(7400)
+}
+
+#[test]
+fn the_last_tick_tells_what_the_daemon_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    write(&path);
+    let view = fixture::view();
+    let mut live = StatusReply::from(&crate::server::routes::tick(&view, now()));
+    live.daemon = None;
+    live.tick.source = Source::Journal;
+    let read = tell_journal(&path, now(), |tick| Ok(StatusReply::from(tick))).unwrap();
+    assert_eq!(read, live);
+    let grow = fixture::id("grow");
+    let explained =
+        tell_journal(&path, now(), |tick| Ok(ExplainReply::new(tick, &grow))).unwrap().unwrap();
+    assert_eq!(explained.outcome.unwrap().kind.code, "accepted");
+}
+
+#[test]
+fn a_journal_that_is_not_there_or_empty_is_said_to_be_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let tell = || tell_journal(&path, now(), |_| Ok(())).unwrap_err().to_string();
+    assert!(tell().contains("journal.db"), "{}", tell());
+    std::fs::write(&path, "this is not a journal, and longer than a header of SQLite's").unwrap();
+    assert!(tell().contains("not a journal"), "{}", tell());
+}
+
+#[test]
+fn an_export_for_one_guest_has_its_parts_and_the_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    write(&path);
+    let reader = Reader::open(&path).unwrap();
+    let export = |guest: &str| {
+        let mut out = Vec::new();
+        let guest = fixture::id(guest);
+        let mut one = OneGuest { guest: &guest, line: Vec::new(), out: &mut out };
+        reader.export(Range::default(), &mut one).unwrap();
+        let lines = String::from_utf8(out).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let lines = export("grow");
+    let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["event", "tick", "event"]);
+    let tick = &lines[1];
+    for (list, name) in [
+        ("/sample/guests", "id"),
+        ("/plan/guests", "id"),
+        ("/plan/actions", "guest"),
+        ("/outcomes", "guest"),
+    ] {
+        let items = tick.pointer(list).and_then(Value::as_array).unwrap();
+        assert_eq!(items.len(), 1, "{list}");
+        assert_eq!(items[0][name], "grow", "{list}");
+    }
+    assert_eq!(tick["limits"].as_object().unwrap().len(), 1);
+    let kinds = export("nobody").len();
+    assert_eq!(kinds, 2, "events only");
+}
+
+#[test]
+fn info_says_what_there_is() {
+    let info = InfoReply {
+        path: "/var/lib/ballast/journal.db".into(),
+        entries: 7201,
+        first_unix_ms: None,
+        last_unix_ms: None,
+        sessions: 2,
+        file_bytes: 31 << 20,
+        wal_bytes: 4 << 20,
+    };
+    expect![[r#"
+        journal   /var/lib/ballast/journal.db
+        entries   7201, of 2 starts of the daemon
+        oldest    none
+        newest    none
+        size      31MiB, and 4MiB of write-ahead log
+    "#]]
+    .assert_eq(&render(&info));
+    let text = render(&InfoReply { first_unix_ms: Some(0), ..info });
+    assert!(text.contains("19"), "{text}");
+}
+
+#[test]
+fn moments_are_read_as_people_write_them() {
+    assert_eq!(moment("2026-01-02T03:04:05Z").unwrap().as_second(), 1_767_323_045);
+    for text in ["2026-01-02", "2026-01-02 03:04", "2026-01-02T03:04:05+02:00"] {
+        assert!(moment(text).is_ok(), "{text}");
+    }
+    let ago = moment("2h").unwrap();
+    let passed = Timestamp::now().duration_since(ago).as_secs();
+    assert!((7200..7800).contains(&passed), "{passed}");
+    for text in ["", "yesterday", "12", "2026-13-01"] {
+        assert!(moment(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_default_path_is_where_the_daemon_records() {
+    let text = "[qmp]\nfolders = [\"/run\"]\n";
+    let config = crate::config::parse(text, Path::new("ballast.toml")).unwrap();
+    assert_eq!(config.journal.unwrap().path, Path::new(JOURNAL_DEFAULT));
+}
