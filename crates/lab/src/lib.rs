@@ -1,1 +1,65 @@
-//! placeholder
+//! Real micro virtual machines under QEMU.
+//!
+//! Idea: a [`Run`] is a handful of guests that boot Debian's cloud kernel into one static program,
+//! `lab-guest`, which works their memory as it is told and reports every second. Nothing is
+//! installed, and nothing is left behind however a run ends.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), ballast_lab::LabError> {
+//! use ballast_lab::{DiskSpec, GuestSpec, Run, RunOptions, Speed};
+//! use ballast_model::Bytes;
+//! let mut guest = GuestSpec::new("a".parse().expect("a name"), Bytes::gib(1));
+//! guest.swap = Some(DiskSpec { size: Bytes::gib(1), speed: Speed::Ssd });
+//! let options = RunOptions::new("demo".parse().expect("a name"), vec![guest]);
+//! let run = Run::start(&options, &|line| eprintln!("{line}"))?;
+//! println!("{}", run.guest("a")?.qmp_socket().display());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The program that starts a run must give way to [`reaper_main`] when its first argument is
+//! [`REAPER_COMMAND`] and to [`supervisor_main`] when it is [`SUPERVISOR_COMMAND`].
+//!
+//! Limits: x86-64 Linux hosts with Debian's apt; ballooning is for others, over the guests' QMP
+//! sockets.
+
+mod accel;
+mod cache;
+mod channel;
+mod console;
+mod control;
+mod cpu_limit;
+mod debian;
+mod disk;
+mod error;
+mod guest;
+mod initramfs;
+mod modules;
+mod process;
+mod programs;
+mod qemu;
+mod reaper;
+mod run;
+mod run_folder;
+mod scenario;
+mod spawn;
+mod supervisor;
+mod tool;
+
+pub use accel::{Accel, AccelChoice};
+pub use cache::Cache;
+pub use channel::{Event, ExecOutput, Subscription};
+pub use console::write_console;
+pub use control::{Answer, Request, ask};
+pub use debian::Kernel;
+pub use disk::{DiskSpec, Limits, Speed};
+pub use error::LabError;
+pub use guest::Guest;
+pub use initramfs::initramfs;
+pub use process::ProcessId;
+pub use qemu::{Balloon, GuestSpec};
+pub use reaper::{Helper, REAPER_COMMAND, SUPERVISOR_COMMAND, reaper_main};
+pub use run::{GUESTS_MAX, Run, RunOptions};
+pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
+pub use scenario::{Host, Scenario, ScenarioGuest, ScenarioWorkload, Settings};
+pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};

@@ -1,0 +1,176 @@
+//! Debian packages, unpacked and not installed.
+//!
+//! Idea: the guests run Debian's own kernel and programs; `apt-get download` and `dpkg -x` bring
+//! them into the cache without touching the host and without being root.
+//! Limits: maintainer scripts do not run, so alternatives and configuration are not set up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Cache, LabError, tool};
+
+/// The package that always depends on the newest cloud kernel.
+const KERNEL_METAPACKAGE: &str = "linux-image-cloud-amd64";
+
+/// What to do when apt cannot fetch a package.
+const APT_REMEDY: &str = "is there a network, and are the package lists there? Run `apt-get update` \
+                          as root and try again";
+
+/// Debian's cloud kernel, unpacked in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its version, such as `6.1.0-56-cloud-amd64`.
+    pub version: String,
+    /// The compressed kernel that QEMU boots.
+    pub image: PathBuf,
+    /// The folder of its modules, with `modules.dep`.
+    pub modules: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel in the cache, fetched the first time (about 27 MB). `say` gets a line of progress
+    /// before anything slow.
+    ///
+    /// # Errors
+    /// When apt, dpkg or kmod is missing, or the package cannot be fetched.
+    pub fn fetch(cache: &Cache, say: &dyn Fn(&str)) -> Result<Kernel, LabError> {
+        if let Some(folder) = cache.entries("kernel").first() {
+            return Kernel::in_folder(folder);
+        }
+        let package = newest_kernel_package()?;
+        let folder = cache.entry(&format!("kernel/{package}"), |folder| {
+            say(&format!("fetching {package}"));
+            unpack_packages(std::slice::from_ref(&package), folder)?;
+            let depmod = tool::require("depmod", "kmod")?;
+            let version = package.trim_start_matches("linux-image-");
+            tool::run(
+                Command::new(depmod).arg("-b").arg(folder).arg(version),
+                "the kernel package may be damaged: try again",
+            )?;
+            Kernel::in_folder(folder).map(drop)
+        })?;
+        Kernel::in_folder(&folder)
+    }
+
+    /// The kernel unpacked in `folder`.
+    fn in_folder(folder: &Path) -> Result<Kernel, LabError> {
+        let incomplete = |what: &str| LabError::KernelIncomplete {
+            folder: folder.to_owned(),
+            what: what.to_owned(),
+        };
+        let modules = folder.join("lib/modules");
+        let version = fs::read_dir(&modules)
+            .map_err(LabError::io("read", &modules))?
+            .flatten()
+            .next()
+            .and_then(|entry| entry.file_name().into_string().ok())
+            .ok_or_else(|| incomplete("lib/modules"))?;
+        let kernel = Kernel {
+            image: folder.join("boot").join(format!("vmlinuz-{version}")),
+            modules: modules.join(&version),
+            version,
+        };
+        if !kernel.image.is_file() {
+            return Err(incomplete("boot/vmlinuz"));
+        }
+        if !kernel.modules.join("modules.dep").is_file() {
+            return Err(incomplete("modules.dep"));
+        }
+        Ok(kernel)
+    }
+}
+
+/// The versioned package behind [`KERNEL_METAPACKAGE`].
+fn newest_kernel_package() -> Result<String, LabError> {
+    let apt_cache = tool::require("apt-cache", "apt")?;
+    let text =
+        tool::run(Command::new(apt_cache).args(["depends", KERNEL_METAPACKAGE]), APT_REMEDY)?;
+    parse_depends(&text).ok_or_else(|| LabError::ToolFailed {
+        command: format!("apt-cache depends {KERNEL_METAPACKAGE}"),
+        status: "no dependency on a kernel".to_owned(),
+        output: text,
+        remedy: APT_REMEDY.to_owned(),
+    })
+}
+
+fn parse_depends(text: &str) -> Option<String> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|package| package.starts_with("linux-image-"))
+        .map(str::to_owned)
+}
+
+/// Downloads `packages` and unpacks them all into `folder`.
+///
+/// # Errors
+/// When apt or dpkg is missing or fails.
+pub(crate) fn unpack_packages(packages: &[String], folder: &Path) -> Result<(), LabError> {
+    let apt_get = tool::require("apt-get", "apt")?;
+    let dpkg = tool::require("dpkg", "dpkg")?;
+    let archives = tempfile::tempdir().map_err(LabError::io("create", std::env::temp_dir()))?;
+    tool::run(
+        Command::new(apt_get).arg("download").args(packages).current_dir(archives.path()),
+        APT_REMEDY,
+    )?;
+    let listing =
+        fs::read_dir(archives.path()).map_err(LabError::io("read", archives.path()))?.flatten();
+    for archive in listing {
+        tool::run(
+            Command::new(&dpkg).arg("-x").arg(archive.path()).arg(folder),
+            "the package may be damaged or the disk full: free some space and try again",
+        )?;
+    }
+    Ok(())
+}
+
+/// The packages that installing `package` would add to this host, itself among them.
+///
+/// # Errors
+/// When apt is missing or does not know the package.
+pub(crate) fn missing_packages(package: &str) -> Result<Vec<String>, LabError> {
+    let apt_get = tool::require("apt-get", "apt")?;
+    let text = tool::run(
+        Command::new(apt_get).args(["install", "--simulate", "--no-install-recommends", package]),
+        APT_REMEDY,
+    )?;
+    let mut packages = parse_simulation(&text);
+    if !packages.iter().any(|name| name == package) {
+        packages.push(package.to_owned());
+    }
+    Ok(packages)
+}
+
+fn parse_simulation(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versioned_package_is_found_among_the_dependencies() {
+        let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
+        assert_eq!(parse_depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(parse_depends("linux-image-cloud-amd64\n  Depends: other\n"), None);
+    }
+
+    #[test]
+    fn a_simulated_installation_lists_what_is_missing() {
+        let text = "Reading package lists...\nInst liblzf1 (3.6-3 Debian:12 [amd64])\n\
+                    Inst redis-tools (5:7.0.15 Debian:12 [amd64])\nConf liblzf1 (3.6-3)\n";
+        assert_eq!(parse_simulation(text), ["liblzf1", "redis-tools"]);
+    }
+
+    #[test]
+    fn a_kernel_without_its_image_is_named_as_incomplete() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("lib/modules/6.1")).unwrap();
+        let error = Kernel::in_folder(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("boot/vmlinuz") && error.contains("remove the folder"), "{error}");
+    }
+}

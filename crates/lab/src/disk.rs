@@ -1,0 +1,254 @@
+//! The guests' disks: files without a name, with the speed of a kind of drive.
+//!
+//! Idea: a disk is a sparse file that never has a name (`O_TMPFILE`, or removed at once where the
+//! file system lacks that): QEMU inherits it open, and however everybody ends, nothing is left. Its
+//! speed is bounded by QEMU's throttling, so that a guest that thrashes pays what it would pay on
+//! such a drive, and pays the same on every host.
+//! Limits: throttling bounds rates, it adds no latency of its own; a host drive slower than asked
+//! for shows through.
+
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::str::FromStr;
+
+use ballast_model::Bytes;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{Cache, LabError};
+
+/// Room that stays free on the host's drive beyond what the guests' disks may take.
+const SPACE_RESERVE: Bytes = Bytes::mib(256);
+/// Smallest disk: less than a swap area can be made on.
+const SIZE_MIN: Bytes = Bytes::mib(1);
+
+/// How fast a disk is, as it serves a guest that swaps: one request at a time, because a fault waits.
+/// In files a name, or a table of [`Limits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speed {
+    /// `host`: as fast as the host's own drive.
+    #[default]
+    Host,
+    /// `nvme`: 50,000 requests and 2 GB a second; a 20 µs read of a fast NVMe drive.
+    Nvme,
+    /// `ssd`: 10,000 requests and 500 MB a second; a 100 µs read, and the limit of the SATA bus.
+    Ssd,
+    /// `hdd`: 120 requests and 150 MB a second; a seek and half a turn at 7,200/min take 8 ms.
+    Hdd,
+    /// Bounds of one's own.
+    Limits(Limits),
+}
+
+/// Bounds on a disk's rates, reads and writes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Requests a second; at least 1.
+    pub iops: u64,
+    /// Bytes a second; at least one page.
+    pub bytes_per_second: u64,
+}
+
+impl Speed {
+    /// Every speed with a name, fastest first.
+    pub const NAMED: [Speed; 4] = [Speed::Host, Speed::Nvme, Speed::Ssd, Speed::Hdd];
+
+    /// Its name in files and on the command line; `None` for bounds of one's own.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Speed::Host => Some("host"),
+            Speed::Nvme => Some("nvme"),
+            Speed::Ssd => Some("ssd"),
+            Speed::Hdd => Some("hdd"),
+            Speed::Limits(_) => None,
+        }
+    }
+
+    /// Its bounds; `None` where there are none.
+    pub const fn limits(self) -> Option<Limits> {
+        let (iops, bytes_per_second) = match self {
+            Speed::Host => return None,
+            Speed::Nvme => (50_000, 2_000_000_000),
+            Speed::Ssd => (10_000, 500_000_000),
+            Speed::Hdd => (120, 150_000_000),
+            Speed::Limits(limits) => return Some(limits),
+        };
+        Some(Limits { iops, bytes_per_second })
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.name(), self.limits()) {
+            (None, Some(Limits { iops, bytes_per_second })) => {
+                write!(f, "{iops} iops, {bytes_per_second} B/s")
+            }
+            (name, _) => f.pad(name.unwrap_or_default()),
+        }
+    }
+}
+
+impl FromStr for Speed {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Speed, LabError> {
+        Speed::NAMED.into_iter().find(|speed| speed.name() == Some(text)).ok_or_else(|| {
+            LabError::Invalid(format!("`{text}` is not a speed: expected host, nvme, ssd or hdd"))
+        })
+    }
+}
+
+impl Serialize for Speed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self, self.name()) {
+            (Speed::Limits(limits), _) => limits.serialize(serializer),
+            (_, name) => serializer.serialize_str(name.unwrap_or_default()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Speed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Speed, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Speed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("host, nvme, ssd, hdd, or a table with iops and bytes_per_second")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Speed, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Speed, A::Error> {
+                let table = de::value::MapAccessDeserializer::new(map);
+                Limits::deserialize(table).map(Speed::Limits)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// A disk of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSpec {
+    /// How much it holds; the file grows to this at most.
+    pub size: Bytes,
+    /// How fast it is.
+    #[serde(default)]
+    pub speed: Speed,
+}
+
+impl DiskSpec {
+    /// Checks that such a disk can be.
+    ///
+    /// # Errors
+    /// Names the figure that is out of range.
+    pub fn validate(&self) -> Result<(), LabError> {
+        if self.size < SIZE_MIN {
+            return Err(LabError::Invalid(format!(
+                "a disk of {} is too small: at least {SIZE_MIN}",
+                self.size
+            )));
+        }
+        match self.speed.limits() {
+            Some(Limits { iops: 0, .. }) => {
+                Err(LabError::Invalid("iops must be at least 1".to_owned()))
+            }
+            Some(Limits { bytes_per_second, .. }) if bytes_per_second < 4096 => Err(
+                LabError::Invalid("bytes_per_second must be at least 4096, one page".to_owned()),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A disk's file, open and without a name.
+#[derive(Debug)]
+pub(crate) struct DiskFile {
+    pub(crate) file: File,
+    /// Whether the host's page cache can be passed by. Where it can, a guest's swap takes no memory
+    /// of the host twice.
+    pub(crate) direct: bool,
+}
+
+/// Makes the file of a disk in the cache's file system.
+pub(crate) fn create(cache: &Cache, spec: &DiskSpec) -> Result<DiskFile, LabError> {
+    spec.validate()?;
+    let folder = cache.root();
+    let file = tempfile::tempfile_in(folder).map_err(LabError::io("create a disk in", folder))?;
+    file.set_len(spec.size.get()).map_err(LabError::io("create a disk in", folder))?;
+    let direct =
+        fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT)).is_ok();
+    Ok(DiskFile { file, direct })
+}
+
+/// Checks that `folder`'s file system has room for disks of `wanted` bytes in all.
+pub(crate) fn ensure_space(folder: &Path, wanted: Bytes) -> Result<(), LabError> {
+    let stat =
+        rustix::fs::statvfs(folder).map_err(|e| LabError::io("examine", folder)(e.into()))?;
+    let free = Bytes::new(stat.f_bavail.saturating_mul(stat.f_frsize));
+    if wanted > Bytes::ZERO && free < wanted.saturating_add(SPACE_RESERVE) {
+        return Err(LabError::DiskSpace { folder: folder.to_owned(), free, wanted });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_disk_is_sparse_and_has_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let spec = DiskSpec { size: Bytes::gib(1), speed: Speed::Host };
+        let disk = create(&cache, &spec).unwrap();
+        let metadata = disk.file.metadata().unwrap();
+        assert_eq!(metadata.len(), 1 << 30);
+        assert!(metadata.blocks() < 100, "{} blocks", metadata.blocks());
+        assert_eq!(metadata.nlink(), 0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn disks_larger_than_the_drive_are_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = ensure_space(folder.path(), Bytes::new(1 << 60)).unwrap_err().to_string();
+        assert!(error.contains("BALLAST_CACHE") && error.contains("free"), "{error}");
+        assert!(ensure_space(folder.path(), Bytes::ZERO).is_ok());
+    }
+
+    #[test]
+    fn impossible_disks_are_refused() {
+        let limits = |iops, bytes_per_second| Speed::Limits(Limits { iops, bytes_per_second });
+        for (size, speed) in [
+            (Bytes::kib(4), Speed::Host),
+            (Bytes::gib(1), limits(0, 1 << 20)),
+            (Bytes::gib(1), limits(1, 4095)),
+        ] {
+            assert!(DiskSpec { size, speed }.validate().is_err(), "{size} {speed:?}");
+        }
+    }
+
+    #[test]
+    fn faster_speeds_are_faster_in_both_figures() {
+        for pair in Speed::NAMED[1..].windows(2) {
+            let (faster, slower) = (pair[0].limits().unwrap(), pair[1].limits().unwrap());
+            assert!(faster.iops > slower.iops);
+            assert!(faster.bytes_per_second > slower.bytes_per_second);
+        }
+    }
+
+    #[test]
+    fn speeds_read_back_as_written() {
+        let own = Speed::Limits(Limits { iops: 7, bytes_per_second: 8192 });
+        for speed in Speed::NAMED.into_iter().chain([own]) {
+            let text = serde_json::to_string(&speed).unwrap();
+            assert_eq!(serde_json::from_str::<Speed>(&text).unwrap(), speed, "{text}");
+        }
+        let error = serde_json::from_str::<Speed>("\"tape\"").unwrap_err().to_string();
+        assert!(error.contains("nvme, ssd or hdd"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The files a guest starts from.
+//!
+//! Idea: the kernel unpacks one archive into memory and starts `/init`, which is `lab-guest`. The
+//! archive holds it, busybox, the modules with their load order, and the programs asked for. It is
+//! written without any tool of the host, from the same inputs always the same bytes, and kept in the
+//! cache by what went into it.
+//! Limits: the archive is not compressed: under emulation a guest copies faster than it inflates.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use ballast_lab_guest::protocol::MODULE_LIST_PATH;
+use cpio::newc::{Builder, ModeFileType};
+
+use crate::debian::Kernel;
+use crate::programs::FileMap;
+use crate::{Cache, LabError, modules, programs};
+
+/// Environment variable that names the `lab-guest` program.
+const LAB_GUEST_VARIABLE: &str = "BALLAST_LAB_GUEST";
+/// Where cargo puts it, below the target folder.
+const LAB_GUEST_BUILT: &str = "x86_64-unknown-linux-gnu/release/lab-guest";
+/// Most archives kept; each new `lab-guest` makes another of 2 to 60 MB.
+const ARCHIVES_MAX: usize = 8;
+/// Folders that `/init` mounts on or writes to.
+const EMPTY_FOLDERS: [&str; 7] = ["dev", "etc", "mnt", "proc", "root", "sys", "tmp"];
+/// Name of the archive inside its cache entry.
+const ARCHIVE_FILE: &str = "initramfs.cpio";
+
+/// The archive for `kernel` with `with` packed in, from the cache or made now.
+///
+/// # Errors
+/// When `lab-guest` is not built, or a program cannot be packed.
+pub fn initramfs(
+    cache: &Cache,
+    kernel: &Kernel,
+    with: &BTreeSet<String>,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf, LabError> {
+    let lab_guest = find_lab_guest()?;
+    let init = fs::read(&lab_guest).map_err(LabError::io("read", &lab_guest))?;
+    if !programs::is_static(&lab_guest)? {
+        return Err(LabError::LabGuestDynamic(lab_guest));
+    }
+    let name = format!("initramfs/{}-{:016x}", kernel.version, key(&init, with));
+    let mut files = FileMap::new();
+    if !cache.root().join(&name).is_dir() {
+        // Outside of `entry`: these make entries of their own.
+        files.insert(PathBuf::from("bin/busybox"), programs::busybox(cache, say)?);
+        for program in with {
+            files.extend(programs::files(program, cache, say)?);
+        }
+    }
+    let folder = cache.entry(&name, |folder| {
+        say("packing the guests' initramfs");
+        for old in cache.entries("initramfs").iter().skip(ARCHIVES_MAX - 1) {
+            let _ = fs::remove_dir_all(old);
+        }
+        let path = folder.join(ARCHIVE_FILE);
+        let file = File::create(&path).map_err(LabError::io("create", &path))?;
+        let mut archive = Archive::new(BufWriter::new(file), path);
+        pack(&mut archive, kernel, &init, &files)?;
+        archive.finish()
+    })?;
+    Ok(folder.join(ARCHIVE_FILE))
+}
+
+/// Names what goes into an archive. Not cryptographic: the inputs are our own.
+fn key(init: &[u8], with: &BTreeSet<String>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), init, with).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn find_lab_guest() -> Result<PathBuf, LabError> {
+    if let Some(path) = std::env::var_os(LAB_GUEST_VARIABLE).map(PathBuf::from) {
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(LabError::LabGuestMissing {
+                looked_for: format!("{} ({LAB_GUEST_VARIABLE})", path.display()),
+            })
+        };
+    }
+    let program = std::env::current_exe().map_err(LabError::io("find", "the running program"))?;
+    lab_guest_near(&program)
+}
+
+/// Beside the program (installed) or in the target folder that the program is in (built).
+fn lab_guest_near(program: &Path) -> Result<PathBuf, LabError> {
+    let beside = program.with_file_name("lab-guest");
+    let built = program.ancestors().skip(1).map(|folder| folder.join(LAB_GUEST_BUILT));
+    let mut looked_for = LAB_GUEST_BUILT.to_owned();
+    for path in std::iter::once(beside).chain(built) {
+        if path.is_file() {
+            return Ok(path);
+        }
+        if path.ancestors().nth(3).is_some_and(|folder| folder.ends_with("target")) {
+            looked_for = path.display().to_string();
+        }
+    }
+    Err(LabError::LabGuestMissing { looked_for })
+}
+
+fn pack<W: Write>(
+    archive: &mut Archive<W>,
+    kernel: &Kernel,
+    init: &[u8],
+    files: &FileMap,
+) -> Result<(), LabError> {
+    for folder in EMPTY_FOLDERS {
+        archive.folder(Path::new(folder))?;
+    }
+    archive.file(Path::new("init"), init)?;
+    archive.link(Path::new("bin/sh"), "busybox")?;
+    let mut order = String::new();
+    for module in modules::load_order(kernel)? {
+        let target = Path::new("lib/modules").join(&kernel.version).join(&module);
+        archive.copy(&target, &kernel.modules.join(&module))?;
+        order.push_str(&format!("/{}\n", target.display()));
+    }
+    archive.file(Path::new(MODULE_LIST_PATH.trim_start_matches('/')), order.as_bytes())?;
+    for (target, source) in files {
+        archive.copy(target, source)?;
+    }
+    Ok(())
+}
+
+/// An archive in cpio's `newc` format, the one the kernel reads.
+struct Archive<W: Write> {
+    out: W,
+    path: PathBuf,
+    folders: BTreeSet<PathBuf>,
+    entries: u32,
+}
+
+impl<W: Write> Archive<W> {
+    fn new(out: W, path: PathBuf) -> Self {
+        Archive { out, path, folders: BTreeSet::new(), entries: 0 }
+    }
+
+    /// Adds a folder and those it is in, each once.
+    fn folder(&mut self, path: &Path) -> Result<(), LabError> {
+        if path.as_os_str().is_empty() || self.folders.contains(path) {
+            return Ok(());
+        }
+        self.parents(path)?;
+        self.folders.insert(path.to_owned());
+        self.entry(path, ModeFileType::Directory, 0o755, &[])
+    }
+
+    fn parents(&mut self, path: &Path) -> Result<(), LabError> {
+        path.parent().map_or(Ok(()), |parent| self.folder(parent))
+    }
+
+    fn file(&mut self, path: &Path, contents: &[u8]) -> Result<(), LabError> {
+        self.parents(path)?;
+        self.entry(path, ModeFileType::Regular, 0o755, contents)
+    }
+
+    fn copy(&mut self, path: &Path, source: &Path) -> Result<(), LabError> {
+        let contents = fs::read(source).map_err(LabError::io("read", source))?;
+        self.file(path, &contents)
+    }
+
+    fn link(&mut self, path: &Path, to: &str) -> Result<(), LabError> {
+        self.parents(path)?;
+        self.entry(path, ModeFileType::Symlink, 0o777, to.as_bytes())
+    }
+
+    fn entry(
+        &mut self,
+        path: &Path,
+        kind: ModeFileType,
+        mode: u32,
+        contents: &[u8],
+    ) -> Result<(), LabError> {
+        let size = u32::try_from(contents.len()).map_err(|_| {
+            LabError::Invalid(format!("{} is over 4 GiB: too large for a guest", path.display()))
+        })?;
+        self.entries += 1;
+        // A number of its own for each: entries of one number are links to one file.
+        let builder = Builder::new(&path.to_string_lossy())
+            .ino(self.entries)
+            .mode(mode)
+            .set_mode_file_type(kind);
+        let written = || LabError::io("write", &self.path);
+        let mut entry = builder.write(&mut self.out, size);
+        entry.write_all(contents).map_err(written())?;
+        entry.finish().map_err(written())?;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), LabError> {
+        let mut out = cpio::newc::trailer(self.out).map_err(LabError::io("write", &self.path))?;
+        out.flush().map_err(LabError::io("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpio::newc::Reader;
+
+    fn names(mut bytes: &[u8]) -> Vec<String> {
+        let mut names = Vec::new();
+        loop {
+            let reader = Reader::new(bytes).unwrap();
+            if reader.entry().is_trailer() {
+                return names;
+            }
+            names.push(reader.entry().name().to_owned());
+            bytes = reader.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn folders_come_before_what_is_in_them_and_once() {
+        let mut bytes = Vec::new();
+        let mut archive = Archive::new(&mut bytes, PathBuf::from("test"));
+        archive.file(Path::new("a/b/one"), b"1").unwrap();
+        archive.file(Path::new("a/b/two"), b"22").unwrap();
+        archive.link(Path::new("a/sh"), "b/one").unwrap();
+        archive.finish().unwrap();
+        assert_eq!(names(&bytes), ["a", "a/b", "a/b/one", "a/b/two", "a/sh"]);
+    }
+
+    #[test]
+    fn the_key_changes_with_the_program_and_the_list() {
+        let none = BTreeSet::new();
+        let some = BTreeSet::from(["sqlite3".to_owned()]);
+        assert_ne!(key(b"a", &none), key(b"b", &none));
+        assert_ne!(key(b"a", &none), key(b"a", &some));
+        assert_eq!(key(b"a", &some), key(b"a", &some));
+    }
+
+    #[test]
+    fn lab_guest_is_found_in_the_target_folder_or_its_build_is_described() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("target");
+        let program = target.join("debug/deps/some-test");
+        let error = lab_guest_near(&program).unwrap_err().to_string();
+        let built = target.join(LAB_GUEST_BUILT);
+        assert!(error.contains(built.to_str().unwrap()), "{error}");
+        assert!(error.contains("cargo build"), "{error}");
+        fs::create_dir_all(built.parent().unwrap()).unwrap();
+        fs::write(&built, "x").unwrap();
+        assert_eq!(lab_guest_near(&program).unwrap(), built);
+    }
+}

@@ -1,0 +1,105 @@
+//! Which kernel modules a guest loads, and in which order.
+//!
+//! Idea: `modules.dep` (made by depmod) names for each module what must be loaded before it; a
+//! depth-first walk gives an order in which every module comes after those it needs. A module that
+//! is built into the kernel needs nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use crate::LabError;
+use crate::debian::Kernel;
+
+/// What every guest loads: the buses and devices that the lab gives it, and the file system of its
+/// data disk.
+const WANTED: [&str; 6] =
+    ["virtio_pci", "virtio_console", "virtio_blk", "virtio_balloon", "virtio_mem", "ext4"];
+
+/// The modules of a guest, as paths below the kernel's module folder, in load order.
+///
+/// # Errors
+/// When the kernel has one of them neither as a module nor built in.
+pub(crate) fn load_order(kernel: &Kernel) -> Result<Vec<PathBuf>, LabError> {
+    let read = |name: &str| {
+        let path = kernel.modules.join(name);
+        fs::read_to_string(&path).map_err(LabError::io("read", path))
+    };
+    order(&WANTED, &read("modules.dep")?, &read("modules.builtin")?).map_err(|module| {
+        LabError::KernelIncomplete {
+            folder: kernel.modules.clone(),
+            what: format!("module {module}"),
+        }
+    })
+}
+
+/// The load order of `wanted`, or the name of the module that is missing.
+fn order(wanted: &[&str], modules_dep: &str, builtin: &str) -> Result<Vec<PathBuf>, String> {
+    let mut needs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut paths: BTreeMap<String, &str> = BTreeMap::new();
+    for (path, list) in modules_dep.lines().filter_map(|line| line.split_once(':')) {
+        needs.insert(path, list.split_whitespace().collect());
+        paths.insert(module_name(path), path);
+    }
+    let builtin: BTreeSet<String> = builtin.lines().map(module_name).collect();
+    let mut walk = Walk { needs: &needs, seen: BTreeSet::new(), order: Vec::new() };
+    for name in wanted {
+        match paths.get(*name) {
+            Some(path) => walk.visit(path),
+            None if builtin.contains(*name) => {}
+            None => return Err((*name).to_owned()),
+        }
+    }
+    Ok(walk.order)
+}
+
+struct Walk<'a> {
+    needs: &'a BTreeMap<&'a str, Vec<&'a str>>,
+    seen: BTreeSet<&'a str>,
+    order: Vec<PathBuf>,
+}
+
+impl<'a> Walk<'a> {
+    fn visit(&mut self, path: &'a str) {
+        if !self.seen.insert(path) {
+            return;
+        }
+        for needed in self.needs.get(path).into_iter().flatten() {
+            self.visit(needed);
+        }
+        self.order.push(PathBuf::from(path));
+    }
+}
+
+/// The name under which the kernel knows the module at `path`: dashes and underscores are one.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split(".ko").next().unwrap_or(file).replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEP: &str = "a/virtio.ko: a/virtio_ring.ko\na/virtio_ring.ko:\n\
+                       b/virtio-pci.ko: a/virtio.ko a/virtio_ring.ko\nc/blk.ko.xz: a/virtio.ko\n";
+
+    #[test]
+    fn every_module_comes_after_those_it_needs_and_once() {
+        let order = order(&["virtio_pci", "blk"], DEP, "").unwrap();
+        let order: Vec<_> = order.iter().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(order, ["a/virtio_ring.ko", "a/virtio.ko", "b/virtio-pci.ko", "c/blk.ko.xz"]);
+    }
+
+    #[test]
+    fn built_in_modules_are_passed_over_and_missing_ones_named() {
+        assert_eq!(order(&["ext4"], DEP, "kernel/fs/ext4/ext4.ko\n"), Ok(vec![]));
+        assert_eq!(order(&["ext4"], DEP, ""), Err("ext4".to_owned()));
+    }
+
+    #[test]
+    fn a_cycle_ends() {
+        let order = order(&["a"], "a.ko: b.ko\nb.ko: a.ko\n", "").unwrap();
+        assert_eq!(order.len(), 2);
+    }
+}

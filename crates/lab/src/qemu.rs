@@ -1,0 +1,396 @@
+//! The command line of a guest.
+//!
+//! Idea: a pure function from what a guest shall be to QEMU's arguments, so that a test can show
+//! every one of them.
+//! Source: QEMU 7.2's manual, `qemu-system-x86_64(1)`.
+//! Limits: x86-64, one virtual processor; memory in whole MiB.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use ballast_lab_guest::protocol::{DATA_DISK_SERIAL, PORT_NAME, SWAP_DISK_SERIAL};
+use ballast_model::{Bytes, GuestId};
+use serde::{Deserialize, Serialize};
+
+use crate::accel::Accel;
+use crate::disk::DiskFile;
+use crate::{DiskSpec, LabError};
+
+/// The emulator.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// The package that holds it.
+pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// Host memory that QEMU's translation of guest code may take, in MiB: enough for the kernel and a
+/// workload; the default is a quarter of the guest's memory or more.
+const TRANSLATION_CACHE_MIB: u32 = 32;
+/// Least memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
+const MEMORY_MIN: Bytes = Bytes::mib(128);
+/// `no_timer_check`: many guests that boot at once on few cores fail that check and panic.
+/// `memhp_default_state`: memory plugged in later can be unplugged again.
+/// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
+const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable";
+
+/// What a guest shall be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestSpec {
+    /// Its name, unique in its run.
+    pub id: GuestId,
+    /// Memory it boots with; no balloon can grow it further. Whole MiB.
+    pub memory: Bytes,
+    /// The disk it swaps to.
+    #[serde(default)]
+    pub swap: Option<DiskSpec>,
+    /// The disk for files.
+    #[serde(default)]
+    pub data: Option<DiskSpec>,
+    /// Its balloon device.
+    #[serde(default = "Balloon::some")]
+    pub balloon: Option<Balloon>,
+    /// Programs packed into it.
+    #[serde(default)]
+    pub with: BTreeSet<String>,
+    /// Further arguments for QEMU.
+    #[serde(default)]
+    pub extra_args: Vec<String>,
+}
+
+/// A guest's balloon device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Balloon {
+    /// The guest hands free pages back by itself.
+    pub free_page_reporting: bool,
+    /// The balloon deflates by itself when the guest runs out of memory.
+    pub deflate_on_oom: bool,
+}
+
+impl Balloon {
+    fn some() -> Option<Balloon> {
+        Some(Balloon::default())
+    }
+}
+
+impl GuestSpec {
+    /// A guest with a balloon, without disks.
+    pub fn new(id: GuestId, memory: Bytes) -> Self {
+        GuestSpec {
+            id,
+            memory,
+            swap: None,
+            data: None,
+            balloon: Balloon::some(),
+            with: BTreeSet::new(),
+            extra_args: Vec::new(),
+        }
+    }
+
+    /// Checks that such a guest can be.
+    ///
+    /// # Errors
+    /// Names the guest and the figure that is out of range.
+    pub fn validate(&self) -> Result<(), LabError> {
+        let invalid = |why: String| LabError::Invalid(format!("guest {}: {why}", self.id));
+        if self.memory < MEMORY_MIN || !self.memory.get().is_multiple_of(Bytes::mib(1).get()) {
+            return Err(invalid(format!(
+                "memory {:#} must be whole MiB and at least {MEMORY_MIN}",
+                self.memory
+            )));
+        }
+        for disk in [self.swap, self.data].iter().flatten() {
+            disk.validate().map_err(|error| invalid(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// What its disks may take on the host.
+    pub(crate) fn disk_total(&self) -> Bytes {
+        [self.swap, self.data].iter().flatten().map(|disk| disk.size).sum()
+    }
+}
+
+/// Where a guest's sockets and logs are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GuestPaths {
+    /// QMP for the daemon.
+    pub(crate) qmp: PathBuf,
+    /// QMP for the lab itself: a socket serves one client at a time.
+    pub(crate) lab_qmp: PathBuf,
+    /// The virtio-serial port.
+    pub(crate) channel: PathBuf,
+    /// What the guest's kernel says.
+    pub(crate) console: PathBuf,
+}
+
+/// A disk as QEMU is given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InheritedDisk {
+    /// Number of the open file that QEMU inherits.
+    pub(crate) fd: i32,
+    /// Whether to pass the host's page cache by.
+    pub(crate) direct: bool,
+}
+
+impl InheritedDisk {
+    pub(crate) fn of(disk: &DiskFile) -> InheritedDisk {
+        InheritedDisk { fd: disk.file.as_raw_fd(), direct: disk.direct }
+    }
+}
+
+/// All that a command line is made of.
+pub(crate) struct CommandLine<'a> {
+    pub(crate) spec: &'a GuestSpec,
+    pub(crate) accel: Accel,
+    pub(crate) kernel: &'a Path,
+    pub(crate) initramfs: &'a Path,
+    pub(crate) paths: &'a GuestPaths,
+    pub(crate) swap: Option<InheritedDisk>,
+    pub(crate) data: Option<InheritedDisk>,
+}
+
+impl CommandLine<'_> {
+    /// QEMU's arguments, without its own name.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mib = self.spec.memory.get() >> 20;
+        let mut args = Arguments::default();
+        args.words("-nodefaults -no-user-config -display none -no-reboot -cpu max -smp 1");
+        args.pair("-name", format!("guest={}", self.spec.id));
+        args.pair("-accel", self.accel.argument());
+        args.pair("-m", format!("{mib}M"));
+        args.pair("-object", format!("memory-backend-memfd,id=ram,size={mib}M,share=on"));
+        args.pair("-machine", "q35,memory-backend=ram");
+        args.pair("-kernel", self.kernel);
+        args.pair("-initrd", self.initramfs);
+        args.pair("-append", KERNEL_ARGUMENTS);
+        args.path("-serial", "file:", &self.paths.console, "");
+        args.path("-qmp", "unix:", &self.paths.qmp, ",server=on,wait=off");
+        args.path("-qmp", "unix:", &self.paths.lab_qmp, ",server=on,wait=off");
+        args.pair("-device", "virtio-serial-pci");
+        let listening = ",server=on,wait=off";
+        args.path("-chardev", "socket,id=lab,path=", &self.paths.channel, listening);
+        args.pair("-device", format!("virtserialport,chardev=lab,name={PORT_NAME}"));
+        if let Some(balloon) = self.spec.balloon {
+            args.pair("-device", balloon_argument(balloon));
+        }
+        args.disk(SWAP_DISK_SERIAL, self.swap, self.spec.swap);
+        args.disk(DATA_DISK_SERIAL, self.data, self.spec.data);
+        args.list.extend(self.spec.extra_args.iter().map(OsString::from));
+        args.list
+    }
+}
+
+fn balloon_argument(balloon: Balloon) -> String {
+    let mut text = "virtio-balloon-pci,id=balloon0".to_owned();
+    if balloon.free_page_reporting {
+        text.push_str(",free-page-reporting=on");
+    }
+    if balloon.deflate_on_oom {
+        text.push_str(",deflate-on-oom=on");
+    }
+    text
+}
+
+impl Accel {
+    fn argument(self) -> String {
+        match self {
+            Accel::Kvm => "kvm".to_owned(),
+            Accel::Tcg => format!("tcg,tb-size={TRANSLATION_CACHE_MIB}"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Arguments {
+    list: Vec<OsString>,
+}
+
+impl Arguments {
+    fn words(&mut self, words: &str) {
+        self.list.extend(words.split(' ').map(OsString::from));
+    }
+
+    fn pair(&mut self, option: &str, value: impl Into<OsString>) {
+        self.list.push(option.into());
+        self.list.push(value.into());
+    }
+
+    /// An option whose value holds a path, in which QEMU wants commas doubled.
+    fn path(&mut self, option: &str, before: &str, path: &Path, after: &str) {
+        let path = path.to_string_lossy().replace(',', ",,");
+        self.pair(option, format!("{before}{path}{after}"));
+    }
+
+    /// A disk on an inherited file, which QEMU opens again by the one name it has.
+    fn disk(&mut self, id: &str, file: Option<InheritedDisk>, spec: Option<DiskSpec>) {
+        let (Some(file), Some(spec)) = (file, spec) else { return };
+        let cache = if file.direct { "none" } else { "writeback" };
+        let mut drive = format!(
+            "file=/proc/self/fd/{},if=none,id={id},format=raw,cache={cache},discard=unmap",
+            file.fd
+        );
+        if let Some(limits) = spec.speed.limits() {
+            drive.push_str(&format!(
+                ",throttling.iops-total={},throttling.bps-total={}",
+                limits.iops, limits.bytes_per_second
+            ));
+        }
+        self.pair("-drive", drive);
+        self.pair("-device", format!("virtio-blk-pci,drive={id},serial={id}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Speed};
+    use expect_test::{Expect, expect};
+
+    fn check(spec: &GuestSpec, accel: Accel, expected: Expect) {
+        let paths = GuestPaths {
+            qmp: "/run/qmp/a.sock".into(),
+            lab_qmp: "/run/lab/a.qmp".into(),
+            channel: "/run/lab/a.channel".into(),
+            console: "/run/console/a.log".into(),
+        };
+        let line = CommandLine {
+            spec,
+            accel,
+            kernel: Path::new("/cache/vmlinuz"),
+            initramfs: Path::new("/cache/initramfs.cpio"),
+            paths: &paths,
+            swap: spec.swap.map(|_| InheritedDisk { fd: 10, direct: true }),
+            data: spec.data.map(|_| InheritedDisk { fd: 11, direct: false }),
+        };
+        let mut text = String::new();
+        for argument in line.arguments() {
+            let argument = argument.to_string_lossy().into_owned();
+            text.push_str(if argument.starts_with('-') { "\n" } else { " " });
+            text.push_str(&argument);
+        }
+        expected.assert_eq(text.trim_start());
+    }
+
+    #[test]
+    fn a_plain_guest() {
+        let spec = GuestSpec::new("a".parse().unwrap(), Bytes::gib(1));
+        check(
+            &spec,
+            Accel::Tcg,
+            expect![[r#"
+            -nodefaults
+            -no-user-config
+            -display none
+            -no-reboot
+            -cpu max
+            -smp 1
+            -name guest=a
+            -accel tcg,tb-size=32
+            -m 1024M
+            -object memory-backend-memfd,id=ram,size=1024M,share=on
+            -machine q35,memory-backend=ram
+            -kernel /cache/vmlinuz
+            -initrd /cache/initramfs.cpio
+            -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
+            -serial file:/run/console/a.log
+            -qmp unix:/run/qmp/a.sock,server=on,wait=off
+            -qmp unix:/run/lab/a.qmp,server=on,wait=off
+            -device virtio-serial-pci
+            -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
+            -device virtserialport,chardev=lab,name=ballast.lab
+            -device virtio-balloon-pci,id=balloon0"#]],
+        );
+    }
+
+    #[test]
+    fn a_guest_with_everything() {
+        let limits = Limits { iops: 300, bytes_per_second: 1_000_000 };
+        let spec = GuestSpec {
+            swap: Some(DiskSpec { size: Bytes::gib(1), speed: Speed::Ssd }),
+            data: Some(DiskSpec { size: Bytes::mib(64), speed: Speed::Limits(limits) }),
+            balloon: Some(Balloon { free_page_reporting: true, deflate_on_oom: true }),
+            extra_args: vec!["-s".to_owned()],
+            ..GuestSpec::new("b".parse().unwrap(), Bytes::mib(256))
+        };
+        check(
+            &spec,
+            Accel::Kvm,
+            expect![[r#"
+                -nodefaults
+                -no-user-config
+                -display none
+                -no-reboot
+                -cpu max
+                -smp 1
+                -name guest=b
+                -accel kvm
+                -m 256M
+                -object memory-backend-memfd,id=ram,size=256M,share=on
+                -machine q35,memory-backend=ram
+                -kernel /cache/vmlinuz
+                -initrd /cache/initramfs.cpio
+                -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
+                -serial file:/run/console/a.log
+                -qmp unix:/run/qmp/a.sock,server=on,wait=off
+                -qmp unix:/run/lab/a.qmp,server=on,wait=off
+                -device virtio-serial-pci
+                -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
+                -device virtserialport,chardev=lab,name=ballast.lab
+                -device virtio-balloon-pci,id=balloon0,free-page-reporting=on,deflate-on-oom=on
+                -drive file=/proc/self/fd/10,if=none,id=swap,format=raw,cache=none,discard=unmap,throttling.iops-total=10000,throttling.bps-total=500000000
+                -device virtio-blk-pci,drive=swap,serial=swap
+                -drive file=/proc/self/fd/11,if=none,id=data,format=raw,cache=writeback,discard=unmap,throttling.iops-total=300,throttling.bps-total=1000000
+                -device virtio-blk-pci,drive=data,serial=data
+                -s"#]],
+        );
+    }
+
+    #[test]
+    fn a_guest_without_a_balloon_has_no_such_device() {
+        let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(256));
+        spec.balloon = None;
+        check(
+            &spec,
+            Accel::Tcg,
+            expect![[r#"
+            -nodefaults
+            -no-user-config
+            -display none
+            -no-reboot
+            -cpu max
+            -smp 1
+            -name guest=a
+            -accel tcg,tb-size=32
+            -m 256M
+            -object memory-backend-memfd,id=ram,size=256M,share=on
+            -machine q35,memory-backend=ram
+            -kernel /cache/vmlinuz
+            -initrd /cache/initramfs.cpio
+            -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
+            -serial file:/run/console/a.log
+            -qmp unix:/run/qmp/a.sock,server=on,wait=off
+            -qmp unix:/run/lab/a.qmp,server=on,wait=off
+            -device virtio-serial-pci
+            -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
+            -device virtserialport,chardev=lab,name=ballast.lab"#]],
+        );
+    }
+
+    #[test]
+    fn commas_in_paths_are_doubled() {
+        let mut args = Arguments::default();
+        args.path("-serial", "file:", Path::new("/a,b"), "");
+        assert_eq!(args.list, ["-serial", "file:/a,,b"]);
+    }
+
+    #[test]
+    fn impossible_guests_are_refused_by_name() {
+        for memory in [Bytes::mib(64), Bytes::mib(256) + Bytes::new(4096)] {
+            let spec = GuestSpec::new("tiny".parse().unwrap(), memory);
+            let error = spec.validate().unwrap_err().to_string();
+            assert!(error.contains("guest tiny") && error.contains("MiB"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! A run: some guests, from their start to their end.
+//!
+//! Idea: everything a run has started ends with it: by `Drop` in every ordinary case (success, error,
+//! panic), by the kernel and the reaper when the process is killed or interrupted.
+//! Limits: [`GUESTS_MAX`] guests; one process holds a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ballast_model::{Bytes, GuestId};
+use serde::{Deserialize, Serialize};
+
+use crate::accel::{self, Accel, AccelChoice};
+use crate::cpu_limit::{self, CpuController};
+use crate::debian::Kernel;
+use crate::disk;
+use crate::guest::{Guest, GuestStart};
+use crate::initramfs::initramfs;
+use crate::reaper::{Helper, Reaper};
+use crate::run_folder::{RunFolder, runs_folder};
+use crate::spawn::Spawner;
+use crate::{Cache, GuestSpec, LabError};
+
+/// Most guests in a run.
+pub const GUESTS_MAX: usize = 64;
+/// How long the guests may take to get ready: a base, and as much again for each, because under
+/// emulation they share the cores. Several times what was seen.
+const BOOT_PATIENCE: Duration = Duration::from_secs(60);
+const BOOT_PATIENCE_PER_GUEST: Duration = Duration::from_secs(15);
+/// Memory of the guest that tries KVM.
+const TRIAL_MEMORY: Bytes = Bytes::mib(256);
+
+/// What a run shall be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunOptions {
+    /// Its name, unique among this user's runs.
+    pub name: GuestId,
+    /// Its guests, each with a name of its own.
+    pub guests: Vec<GuestSpec>,
+    /// How they execute.
+    #[serde(default)]
+    pub accel: AccelChoice,
+    /// Whether each guest's processor time is bounded to its share, once all are ready.
+    #[serde(default = "yes")]
+    pub limit_cpu: bool,
+    /// The folder of the runs; `None`: that of this user.
+    #[serde(default)]
+    pub runs_folder: Option<PathBuf>,
+    /// The cache folder; `None`: that of this user.
+    #[serde(default)]
+    pub cache_folder: Option<PathBuf>,
+    /// The program with the hidden commands; this very one unless said otherwise.
+    #[serde(skip)]
+    pub helper: Helper,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl RunOptions {
+    /// A run with the defaults.
+    pub fn new(name: GuestId, guests: Vec<GuestSpec>) -> Self {
+        RunOptions {
+            name,
+            guests,
+            accel: AccelChoice::Auto,
+            limit_cpu: true,
+            runs_folder: None,
+            cache_folder: None,
+            helper: Helper::default(),
+        }
+    }
+
+    /// Checks that such a run can be.
+    ///
+    /// # Errors
+    /// Names the guest that is impossible or there twice.
+    pub fn validate(&self) -> Result<(), LabError> {
+        if self.guests.is_empty() || self.guests.len() > GUESTS_MAX {
+            return Err(LabError::Invalid(format!(
+                "{} guests: expected 1 to {GUESTS_MAX}",
+                self.guests.len()
+            )));
+        }
+        let mut names = BTreeSet::new();
+        for guest in &self.guests {
+            guest.validate()?;
+            if !names.insert(&guest.id) {
+                return Err(LabError::Invalid(format!(
+                    "guest {} is there twice: give each a name of its own",
+                    guest.id
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Guests that run.
+pub struct Run {
+    // Dropped in this order after `Drop::drop` has ended what runs.
+    guests: BTreeMap<GuestId, Guest>,
+    folder: RunFolder,
+    accel: Accel,
+    reaper: Reaper,
+    spawner: Spawner,
+}
+
+impl Run {
+    /// Starts the guests and waits until all are ready. `say` gets lines of progress.
+    ///
+    /// # Errors
+    /// When anything needed is missing, or a guest does not get ready; nothing is left then.
+    pub fn start(options: &RunOptions, say: &dyn Fn(&str)) -> Result<Run, LabError> {
+        options.validate()?;
+        let cache = match &options.cache_folder {
+            Some(folder) => Cache::at(folder)?,
+            None => Cache::open()?,
+        };
+        let base = match &options.runs_folder {
+            Some(folder) => folder.clone(),
+            None => runs_folder()?,
+        };
+        for stale in RunFolder::clean_stale(&base) {
+            say(&format!("removed what was left of run {stale}"));
+        }
+        let kernel = Kernel::fetch(&cache, say)?;
+        let archive = |guest: &GuestSpec| initramfs(&cache, &kernel, &guest.with, say);
+        let archives: Vec<PathBuf> =
+            options.guests.iter().map(archive).collect::<Result<_, _>>()?;
+        // Made before the trial, which must not make cache entries.
+        let bare = initramfs(&cache, &kernel, &BTreeSet::new(), say)?;
+        let ground = Ground { cache: &cache, base: &base, kernel: &kernel, accel: Accel::Tcg };
+        let trial = |accel, patience| {
+            let name = trial_name()?;
+            let options = RunOptions {
+                guests: vec![GuestSpec::new(name.clone(), TRIAL_MEMORY)],
+                name,
+                limit_cpu: false,
+                ..options.clone()
+            };
+            let archives = std::slice::from_ref(&bare);
+            let ground = Ground { accel, ..ground };
+            boot(&ground, &options, archives, patience, &|_| {}).map(drop)
+        };
+        let accel = accel::choose(options.accel, &cache, &kernel, say, &trial)?;
+        let count = u32::try_from(options.guests.len()).unwrap_or(u32::MAX);
+        let patience = BOOT_PATIENCE + BOOT_PATIENCE_PER_GUEST * count;
+        boot(&Ground { accel, ..ground }, options, &archives, patience, say)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.folder.name()
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &RunFolder {
+        &self.folder
+    }
+
+    /// How its guests execute.
+    pub fn accel(&self) -> Accel {
+        self.accel
+    }
+
+    /// Its guests, by name.
+    pub fn guests(&self) -> impl Iterator<Item = &Guest> {
+        self.guests.values()
+    }
+
+    /// The guest of that name.
+    ///
+    /// # Errors
+    /// [`LabError::NoGuest`], with the names there are.
+    pub fn guest(&self, name: &str) -> Result<&Guest, LabError> {
+        self.guests.values().find(|guest| guest.id().as_str() == name).ok_or_else(|| {
+            let have: Vec<_> = self.guests.keys().map(GuestId::as_str).collect();
+            LabError::NoGuest { run: self.name(), guest: name.to_owned(), have: have.join(", ") }
+        })
+    }
+
+    /// Ends what runs, while others may still wait for it; they are told.
+    pub(crate) fn end(&self) {
+        self.folder.end();
+    }
+
+    /// Ends the run; the same as dropping it.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.end();
+        self.guests.clear();
+        self.reaper.finish();
+    }
+}
+
+fn trial_name() -> Result<GuestId, LabError> {
+    format!("kvm-trial-{}", std::process::id())
+        .parse()
+        .map_err(|error: ballast_model::ParseGuestIdError| LabError::Invalid(error.to_string()))
+}
+
+/// Where all guests come up.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    cache: &'a Cache,
+    base: &'a Path,
+    kernel: &'a Kernel,
+    accel: Accel,
+}
+
+/// Starts the guests of `options`, each from its archive, and waits for them up to `patience`.
+fn boot(
+    ground: &Ground<'_>,
+    options: &RunOptions,
+    archives: &[PathBuf],
+    patience: Duration,
+    say: &dyn Fn(&str),
+) -> Result<Run, LabError> {
+    let wanted = options.guests.iter().map(GuestSpec::disk_total).sum();
+    disk::ensure_space(ground.cache.root(), wanted)?;
+    let folder = RunFolder::create(ground.base, &options.name)?;
+    let reaper = Reaper::start(&options.helper, &folder).inspect_err(|_| folder.end())?;
+    // From here on dropping `run` ends everything.
+    let mut run = Run {
+        guests: BTreeMap::new(),
+        folder,
+        accel: ground.accel,
+        reaper,
+        spawner: Spawner::start(),
+    };
+    let began = Instant::now();
+    for (spec, archive) in options.guests.iter().zip(archives) {
+        let start = GuestStart {
+            cache: ground.cache,
+            kernel: &ground.kernel.image,
+            initramfs: archive,
+            accel: ground.accel,
+            folder: &run.folder,
+            spawner: &run.spawner,
+        };
+        let guest = start.start(spec)?;
+        run.guests.insert(spec.id.clone(), guest);
+    }
+    for guest in run.guests.values() {
+        guest.wait_ready(began + patience)?;
+        let seconds = began.elapsed().as_secs_f64();
+        say(&format!("guest {} ready after {seconds:.1} s", guest.id()));
+    }
+    if options.limit_cpu {
+        limit_cpu(&run, say)?;
+    }
+    Ok(run)
+}
+
+/// Bounds every guest's processor time, or says why not.
+fn limit_cpu(run: &Run, say: &dyn Fn(&str)) -> Result<(), LabError> {
+    let Some(controller) = CpuController::find() else {
+        say("processor time is not limited: no cgroup with a cpu controller");
+        return Ok(());
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = cpu_limit::share_of_cores(cores, run.guests.len());
+    let name = |guest: &Guest| format!("ballast-lab-{}-{}", guest.pid(), guest.id());
+    let paths: Vec<_> = run.guests().map(|guest| controller.path_of(&name(guest))).collect();
+    // Recorded first: whatever happens now, the groups are found again.
+    run.folder.record_cgroups(&paths)?;
+    for guest in run.guests() {
+        let limited = controller
+            .create(&name(guest), share)
+            .and_then(|group| group.add(guest.record().process.pid.unsigned_abs()));
+        if let Err(error) = limited {
+            say(&format!("processor time is not limited: {error}"));
+            return Ok(());
+        }
+    }
+    say(&format!("processor time limited to {share:.2} cores a guest"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(name: &str) -> GuestSpec {
+        GuestSpec::new(name.parse().unwrap(), Bytes::mib(256))
+    }
+
+    fn refused(guests: Vec<GuestSpec>) -> String {
+        let options = RunOptions::new("r".parse().unwrap(), guests);
+        options.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn runs_need_guests_with_names_of_their_own() {
+        assert!(refused(vec![]).contains("expected 1 to"));
+        assert!(
+            refused(vec![guest("a"), guest("b"), guest("a")]).contains("guest a is there twice")
+        );
+    }
+}

@@ -1,0 +1,471 @@
+//! Scenario files: what happens in a run, and for how long.
+//!
+//! Idea: a TOML file says which guests there are, what they do when, how much memory they share and
+//! which policies are compared. Reading is a pure function of the text; every mistake is told with
+//! its file, line, column and key.
+//! Limits: unknown keys are refused; the figures' bounds are the constants below.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
+use ballast_toml_strict::{Error, duration};
+use serde::{Deserialize, Deserializer};
+
+use crate::accel::AccelChoice;
+use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions};
+
+/// Longest scenario.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Most repetitions.
+const REPETITIONS_MAX: u32 = 1000;
+/// Most workloads of a guest.
+const WORKLOADS_MAX: usize = ballast_lab_guest::protocol::WORKLOADS_MAX;
+
+/// A scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name, which the run gets too.
+    pub name: GuestId,
+    /// How long is measured, for each policy and repetition.
+    #[serde(with = "duration")]
+    pub duration: Duration,
+    /// How often everything is repeated; 1 without it.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+    /// The policies, in the order in which they run; `static` and `global` without it.
+    #[serde(default = "default_policies", deserialize_with = "policies")]
+    pub policies: Vec<PolicyName>,
+    /// What the guests share.
+    pub host: Host,
+    /// How the run is set up.
+    #[serde(default)]
+    pub settings: Settings,
+    /// The guests.
+    pub guests: Vec<ScenarioGuest>,
+}
+
+/// What the guests share.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Memory for all guests together.
+    pub budget: Bytes,
+    /// Memory that stays free on the host beside it; without it, what the daemon takes.
+    #[serde(default)]
+    pub reserve: Option<Bytes>,
+}
+
+/// How a run is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Time between two decisions; 1 s.
+    #[serde(with = "duration")]
+    pub tick: Duration,
+    /// Time in which the guests settle at their start before anything is measured; 5 s.
+    #[serde(with = "duration")]
+    pub settle: Duration,
+    /// How guests execute; `auto`.
+    pub accel: AccelChoice,
+    /// Whether each guest's processor time is bounded to its share; yes.
+    pub limit_cpu: bool,
+    /// Whether guests hand free pages back by themselves; no.
+    pub free_page_reporting: bool,
+    /// Whether balloons deflate by themselves when a guest runs out of memory; no.
+    pub deflate_on_oom: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            tick: Duration::from_secs(1),
+            settle: Duration::from_secs(5),
+            accel: AccelChoice::Auto,
+            limit_cpu: true,
+            free_page_reporting: false,
+            deflate_on_oom: false,
+        }
+    }
+}
+
+/// A guest of a scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioGuest {
+    /// Its name.
+    pub name: GuestId,
+    /// Memory it boots with; no balloon can grow it further.
+    pub memory: Bytes,
+    /// What it is ballooned to before measuring; all of its memory without it.
+    #[serde(default)]
+    pub start: Option<Bytes>,
+    /// What it is guaranteed; the daemon's default without it.
+    #[serde(default)]
+    pub floor: Option<Bytes>,
+    /// What it may have at most; its memory without it.
+    #[serde(default)]
+    pub ceiling: Option<Bytes>,
+    /// Its weight; 1,000 without it.
+    #[serde(default)]
+    pub shares: Option<u32>,
+    /// The disk it swaps to; none without it.
+    #[serde(default)]
+    pub swap: Option<DiskSpec>,
+    /// The disk for files; none without it.
+    #[serde(default)]
+    pub data: Option<DiskSpec>,
+    /// Programs packed into it.
+    #[serde(default)]
+    pub with: BTreeSet<String>,
+    /// What it does; nothing without it.
+    #[serde(default)]
+    pub workloads: Vec<ScenarioWorkload>,
+}
+
+/// A workload and when it begins.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct ScenarioWorkload {
+    /// Time from the beginning of the measurement; 0 without it.
+    #[serde(default, with = "duration")]
+    pub at: Duration,
+    /// Its name, unique in its guest; its kind without it.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// What it does; refuses the keys it does not know.
+    #[serde(flatten)]
+    pub spec: WorkloadSpec,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn default_policies() -> Vec<PolicyName> {
+    vec![PolicyName::Static, PolicyName::Global]
+}
+
+fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    names.iter().map(|name| name.parse().map_err(serde::de::Error::custom)).collect()
+}
+
+impl ScenarioGuest {
+    /// What it is ballooned to before measuring.
+    pub fn start(&self) -> Bytes {
+        self.start.unwrap_or(self.memory)
+    }
+
+    /// Its bounds.
+    pub fn limits(&self) -> GuestLimits {
+        GuestLimits {
+            floor: self.floor,
+            ceiling: self.ceiling,
+            shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
+            managed: true,
+        }
+    }
+}
+
+impl ScenarioWorkload {
+    /// Its name.
+    pub fn id(&self) -> String {
+        let kind = || match serde_json::to_value(self.spec.pattern.kind()) {
+            Ok(serde_json::Value::String(kind)) => kind,
+            _ => "workload".to_owned(),
+        };
+        self.id.clone().unwrap_or_else(kind)
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario from `text`, the contents of `file`.
+    ///
+    /// # Errors
+    /// The first mistake, with its place.
+    pub fn parse(text: &str, file: &Path) -> Result<Scenario, Error> {
+        let scenario: Scenario = ballast_toml_strict::parse(text, file)?;
+        scenario.validate().map_err(|Mistake { key, message }| {
+            let key: Vec<&str> = key.iter().map(String::as_str).collect();
+            Error::at(text, file, &key, message)
+        })?;
+        Ok(scenario)
+    }
+
+    /// The run of this scenario.
+    pub fn run_options(&self) -> RunOptions {
+        let balloon = Balloon {
+            free_page_reporting: self.settings.free_page_reporting,
+            deflate_on_oom: self.settings.deflate_on_oom,
+        };
+        let guests = self.guests.iter().map(|guest| GuestSpec {
+            swap: guest.swap,
+            data: guest.data,
+            balloon: Some(balloon),
+            with: guest.with.clone(),
+            ..GuestSpec::new(guest.name.clone(), guest.memory)
+        });
+        RunOptions {
+            accel: self.settings.accel,
+            limit_cpu: self.settings.limit_cpu,
+            ..RunOptions::new(self.name.clone(), guests.collect())
+        }
+    }
+
+    fn validate(&self) -> Result<(), Mistake> {
+        check(&["duration"], !self.duration.is_zero() && self.duration <= DURATION_MAX, || {
+            "expected more than 0s and at most 24h".to_owned()
+        })?;
+        check(&["repetitions"], (1..=REPETITIONS_MAX).contains(&self.repetitions), || {
+            format!("{}: expected 1 to {REPETITIONS_MAX}", self.repetitions)
+        })?;
+        let policies: BTreeSet<_> = self.policies.iter().collect();
+        check(
+            &["policies"],
+            !policies.is_empty() && policies.len() == self.policies.len(),
+            || "expected at least one policy, and each once".to_owned(),
+        )?;
+        check(&["settings", "tick"], !self.settings.tick.is_zero(), || {
+            "expected more than 0s".to_owned()
+        })?;
+        check(&["guests"], (1..=GUESTS_MAX).contains(&self.guests.len()), || {
+            format!("{} guests: expected 1 to {GUESTS_MAX}", self.guests.len())
+        })?;
+        let mut names = BTreeSet::new();
+        for (number, guest) in self.guests.iter().enumerate() {
+            let at = |key: &[&str]| path(number, key);
+            if !names.insert(&guest.name) {
+                let message = format!("guest `{}` is there twice", guest.name);
+                return Err(Mistake { key: at(&["name"]), message });
+            }
+            guest.validate(&at)?;
+            guest.validate_workloads(number, self.duration)?;
+        }
+        self.validate_sums()
+    }
+
+    fn validate_sums(&self) -> Result<(), Mistake> {
+        let budget = self.host.budget;
+        let floors = self.guests.iter().map(|guest| guest.limits().floor_for(guest.memory)).sum();
+        check(&["host", "budget"], budget >= floors, || {
+            format!("{budget} is less than the guests' floors, {floors} in all")
+        })?;
+        let starts = self.guests.iter().map(ScenarioGuest::start).sum();
+        check(&["host", "budget"], budget >= starts, || {
+            format!("{budget} is less than the guests start with, {starts} in all")
+        })
+    }
+}
+
+impl ScenarioGuest {
+    fn validate(&self, at: &dyn Fn(&[&str]) -> Vec<String>) -> Result<(), Mistake> {
+        let mistake = |key: &[&str], message: String| Err(Mistake { key: at(key), message });
+        if let Err(error) = GuestSpec::new(self.name.clone(), self.memory).validate() {
+            return mistake(&["memory"], error.to_string());
+        }
+        for (key, disk) in [("swap", self.swap), ("data", self.data)] {
+            if let Some(Err(error)) = disk.map(|disk| disk.validate()) {
+                return mistake(&[key], error.to_string());
+            }
+        }
+        if let Err(error) = self.limits().validate() {
+            let key = if self.floor > self.ceiling { "floor" } else { "shares" };
+            return mistake(&[key], error.to_string());
+        }
+        for (key, value) in
+            [("floor", self.floor), ("ceiling", self.ceiling), ("start", self.start)]
+        {
+            if let Some(value) = value.filter(|value| *value > self.memory) {
+                let message = format!(
+                    "{value} is more than memory = {}: a balloon cannot grow a guest past what it \
+                     boots with",
+                    self.memory
+                );
+                return mistake(&[key], message);
+            }
+        }
+        let (floor, start) = (self.limits().floor_for(self.memory), self.start());
+        let ceiling = self.limits().ceiling_for(self.memory);
+        if start < floor || (start > ceiling && self.start.is_some()) {
+            let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");
+            return mistake(&["start"], message);
+        }
+        Ok(())
+    }
+
+    fn validate_workloads(&self, number: usize, duration: Duration) -> Result<(), Mistake> {
+        let mut ids = BTreeSet::new();
+        if self.workloads.len() > WORKLOADS_MAX {
+            let message = format!("{}: expected at most {WORKLOADS_MAX}", self.workloads.len());
+            return Err(Mistake { key: path(number, &["workloads"]), message });
+        }
+        for (which, workload) in self.workloads.iter().enumerate() {
+            let which = which.to_string();
+            let mistake = |key: &str, message: String| {
+                Err(Mistake { key: path(number, &["workloads", &which, key]), message })
+            };
+            if workload.at >= duration {
+                return mistake(
+                    "at",
+                    "is not before the end: expected less than duration".to_owned(),
+                );
+            }
+            if !ids.insert(workload.id()) {
+                let message = format!("workload `{}` is there twice: give it an id", workload.id());
+                return mistake("id", message);
+            }
+            if let Err(error) = workload.spec.validate() {
+                return mistake("kind", error.to_string());
+            }
+            if let Pattern::FileRandom { size } = workload.spec.pattern
+                && self.data.is_none_or(|disk| disk.size <= size)
+            {
+                return mistake(
+                    "size",
+                    format!("{size} does not fit: give the guest a larger `data`"),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A mistake that only shows when values are compared.
+struct Mistake {
+    key: Vec<String>,
+    message: String,
+}
+
+fn path(guest: usize, key: &[&str]) -> Vec<String> {
+    let start = ["guests".to_owned(), guest.to_string()];
+    start.into_iter().chain(key.iter().map(|&name| name.to_owned())).collect()
+}
+
+fn check(key: &[&str], holds: bool, message: impl FnOnce() -> String) -> Result<(), Mistake> {
+    if holds {
+        return Ok(());
+    }
+    Err(Mistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &str = r#"
+name = "s"
+duration = "60s"
+[host]
+budget = "1GiB"
+[[guests]]
+name = "a"
+memory = "1GiB"
+start = "512MiB"
+swap = { size = "1GiB", speed = "ssd" }
+data = { size = "64MiB", speed = { iops = 100, bytes_per_second = 1000000 } }
+[[guests.workloads]]
+at = "5s"
+kind = "mono"
+low = "50MiB"
+high = "650MiB"
+ramp_s = 10.0
+[[guests]]
+name = "b"
+memory = "1GiB"
+start = "512MiB"
+"#;
+
+    fn parse(text: &str) -> Result<Scenario, String> {
+        Scenario::parse(text, Path::new("s.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_demo_is_a_scenario() {
+        let text = include_str!("../../../scenarios/lab/demo.toml");
+        let demo = Scenario::parse(text, Path::new("demo.toml")).unwrap();
+        assert_eq!(demo.policies, [PolicyName::Static, PolicyName::Global]);
+        assert!(demo.run_options().validate().is_ok());
+    }
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        let scenario = parse(GOOD).unwrap();
+        assert_eq!(scenario.repetitions, 1);
+        assert_eq!(scenario.policies, default_policies());
+        assert_eq!(scenario.settings, Settings::default());
+        let [a, b] = &scenario.guests[..] else { panic!("two guests") };
+        assert_eq!((a.workloads[0].id().as_str(), a.workloads[0].at.as_secs()), ("mono", 5));
+        assert_eq!((b.limits(), b.swap), (GuestLimits::default(), None));
+        assert_eq!(scenario.run_options().guests[0].swap, a.swap);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_place_and_key() {
+        for (from, to, expected) in [
+            ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
+            ("duration = \"60s\"", "duration = \"0s\"", "s.toml:3:12: duration: expected more"),
+            ("duration =", "dration =", "unknown key `dration`: did you mean `duration`"),
+            ("budget = \"1GiB\"", "budget = \"200MiB\"", "host.budget: 200MiB is less than the"),
+            ("budget = \"1GiB\"", "budget = \"900MiB\"", "less than the guests start with"),
+            ("name = \"b\"", "name = \"a\"", "guests[1].name: guest `a` is there twice"),
+            ("name = \"b\"", "name = \"-b\"", "is not a guest name"),
+            ("start = \"512MiB\"", "start = \"2GiB\"", "start: 2GiB is more than memory = 1GiB"),
+            ("start = \"512MiB\"", "start = \"64MiB\"", "64MiB is not between floor 128MiB"),
+            ("start = \"512MiB\"", "floor = \"2GiB\"", "floor: 2GiB is more than memory"),
+            ("start = \"512MiB\"", "shares = 0", "shares 0 is out of range"),
+            ("memory = \"1GiB\"", "memory = \"1MiB\"", "memory 1MiB must be whole MiB"),
+            ("speed = \"ssd\"", "speed = \"sdd\"", "`sdd` is not a speed"),
+            ("size = \"1GiB\", ", "size = \"4KiB\", ", "swap: a disk of 4KiB is too small"),
+            ("at = \"5s\"", "at = \"60s\"", "workloads[0].at: is not before the end"),
+            ("kind = \"mono\"", "kind = \"monu\"", "monu"),
+            ("low = \"50MiB\"", "lwo = \"50MiB\"", "lwo"),
+            ("low = \"50MiB\"", "low = \"900MiB\"", "low = 900MiB is more than high"),
+            ("[host]", "policies = [\"globl\"]\n[host]", "`globl` is not a policy"),
+            ("[host]", "policies = []\n[host]", "at least one policy"),
+            ("[host]", "repetitions = 0\n[host]", "repetitions: 0: expected 1 to"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let error = parse(&GOOD.replacen(from, to, 1)).expect_err(to);
+            assert!(error.contains(expected) && error.starts_with("s.toml:"), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_workload_without_a_name_goes_by_its_kind() {
+        let pattern = Pattern::FileRandom { size: Bytes::mib(1) };
+        let workload = ScenarioWorkload { at: Duration::ZERO, id: None, spec: pattern.into() };
+        assert_eq!(workload.id(), "file-random");
+    }
+
+    #[test]
+    fn a_file_workload_needs_a_data_disk_it_fits_on() {
+        let text = GOOD.replace(
+            "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0",
+            "kind = \"file-random\"\nsize = \"32MiB\"",
+        );
+        assert!(parse(&text).is_ok(), "{:?}", parse(&text));
+        for text in [text.replace("32MiB", "64MiB"), text.replace("data =", "# data =")] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains("does not fit"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_or_read_without_panic(text in ".{0,200}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn damaged_scenarios_are_refused_or_read_without_panic(
+            at in 0..GOOD.len(), len in 0usize..40, with in "[ -~]{0,10}"
+        ) {
+            let end = (at + len).min(GOOD.len());
+            let _ = parse(&format!("{}{with}{}", &GOOD[..at], &GOOD[end..]));
+        }
+    }
+}

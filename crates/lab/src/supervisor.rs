@@ -1,0 +1,272 @@
+//! Runs that outlive the command that started them.
+//!
+//! Idea: `up` starts this program again with a hidden command; that process, in a session of its own,
+//! starts the run and holds it, and takes requests on a socket. Until the guests are ready the
+//! starter holds a pipe to it: should the starter be interrupted, the run ends. Then it says `keep`.
+//! Limits: [`CONNECTIONS_MAX`] requests at once.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Answer, Request, ask, read_line, write_line};
+use crate::reaper::SUPERVISOR_COMMAND;
+use crate::run_folder::{GuestRecord, GuestState};
+use crate::{LabError, Run, RunFolder, RunOptions, runs_folder};
+
+/// Most requests served at once.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a client may take to say what it wants.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a workload may take to start: a guest that thrashes takes its time.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the owner of a run that has ended may take to end.
+const OWNER_PATIENCE: Duration = Duration::from_secs(10);
+/// What the starter says when it lets the run go.
+const KEEP: &str = "keep";
+
+/// What the supervisor tells its starter.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "kebab-case")]
+enum News {
+    Progress { line: String },
+    Ready {},
+    Failed { why: String },
+}
+
+/// A run as others see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunStatus {
+    /// Its name.
+    pub name: String,
+    /// The process that holds it; `None`: that process is dead.
+    pub owner_pid: Option<i32>,
+    /// Whether it takes requests.
+    pub takes_requests: bool,
+    /// The folder of its QMP sockets for the daemon.
+    pub qmp_folder: std::path::PathBuf,
+    /// Its guests.
+    pub guests: Vec<GuestStatus>,
+}
+
+/// A guest as others see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct GuestStatus {
+    /// How far it has come.
+    pub state: GuestState,
+    /// What is recorded of it.
+    #[serde(flatten)]
+    pub record: GuestRecord,
+}
+
+/// Every run of this user.
+///
+/// # Errors
+/// When there can be no folder of runs.
+pub fn list_runs() -> Result<Vec<RunStatus>, LabError> {
+    Ok(RunFolder::list(&runs_folder()?).iter().map(status_of).collect())
+}
+
+fn status_of(folder: &RunFolder) -> RunStatus {
+    let guests = folder.guests().into_iter();
+    RunStatus {
+        name: folder.name(),
+        owner_pid: folder.live_owner().map(|owner| owner.pid),
+        takes_requests: UnixStream::connect(folder.control_socket()).is_ok(),
+        qmp_folder: folder.qmp_folder(),
+        guests: guests.map(|record| GuestStatus { state: record.state(), record }).collect(),
+    }
+}
+
+/// Starts a run that outlives this process, and waits until its guests are ready.
+///
+/// # Errors
+/// Those of [`Run::start`]; nothing is left then.
+pub fn up(options: &RunOptions, say: &dyn Fn(&str)) -> Result<RunFolder, LabError> {
+    options.validate()?;
+    let mut child = options
+        .helper
+        .command(SUPERVISOR_COMMAND)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(LabError::io("start", &options.helper.program))?;
+    match follow(&mut child, options, say) {
+        Ok(()) => {
+            let base = match &options.runs_folder {
+                Some(folder) => folder.clone(),
+                None => runs_folder()?,
+            };
+            RunFolder::open(&base, options.name.as_str())
+        }
+        Err(error) => {
+            // Its end of the pipe closes here, and with it the run ends.
+            drop(child.stdin.take());
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+/// Hands the options over and follows the news until the guests are ready.
+fn follow(child: &mut Child, options: &RunOptions, say: &dyn Fn(&str)) -> Result<(), LabError> {
+    let died = || {
+        LabError::Supervisor(format!(
+            "the process that holds the run ended unexpectedly: does {} have the command \
+             `{SUPERVISOR_COMMAND}`?",
+            options.helper.program.display()
+        ))
+    };
+    let (Some(stdin), Some(stdout)) = (child.stdin.as_mut(), child.stdout.take()) else {
+        return Err(died());
+    };
+    write_line(stdin, options).map_err(|_| died())?;
+    for line in BufReader::new(stdout).lines() {
+        let news = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+        match news.ok_or_else(died)? {
+            News::Progress { line } => say(&line),
+            News::Failed { why } => return Err(LabError::Supervisor(why)),
+            News::Ready {} => return writeln!(stdin, "{KEEP}").map_err(|_| died()),
+        }
+    }
+    Err(died())
+}
+
+/// Ends a run.
+///
+/// # Errors
+/// When nobody answers for it although its owner lives.
+pub fn down(folder: &RunFolder) -> Result<(), LabError> {
+    let Some(owner) = folder.live_owner() else {
+        folder.end();
+        return Ok(());
+    };
+    ask(folder, &Request::Down {})?;
+    // The run has ended; its owner is about to.
+    let end = Instant::now() + OWNER_PATIENCE;
+    while owner.is_alive() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// What the hidden command [`SUPERVISOR_COMMAND`] does; it ends when the run is ended.
+pub fn supervisor_main() -> ExitCode {
+    let mut stdin = BufReader::new(io::stdin());
+    let mut line = String::new();
+    let options = stdin.read_line(&mut line).ok().and_then(|_| serde_json::from_str(&line).ok());
+    let Some(options) = options else { return ExitCode::FAILURE };
+    let kept = watch_starter(stdin);
+    let tell = |news: News| {
+        // A starter that has gone is noticed on the other pipe.
+        let _ = write_line(&mut io::stdout(), &news);
+    };
+    match hold(&options, &kept, &tell) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(News::Failed { why: error.to_string() });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends this process, and with it the run, when the starter goes before it has said [`KEEP`].
+fn watch_starter(mut stdin: BufReader<io::Stdin>) -> Receiver<()> {
+    let (say_kept, kept) = channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = stdin.read_line(&mut line);
+        if line.trim() != KEEP {
+            // Whatever has been started ends as after any sudden death.
+            std::process::exit(1);
+        }
+        let _ = say_kept.send(());
+    });
+    kept
+}
+
+fn hold(options: &RunOptions, kept: &Receiver<()>, tell: &dyn Fn(News)) -> Result<(), LabError> {
+    let run = Run::start(options, &|line| tell(News::Progress { line: line.to_owned() }))?;
+    let socket = run.folder().control_socket();
+    let listener = UnixListener::bind(&socket).map_err(LabError::io("listen on", &socket))?;
+    tell(News::Ready {});
+    let _ = kept.recv();
+    let run = Arc::new(run);
+    let (say_down, down) = channel();
+    std::thread::spawn({
+        let run = Arc::clone(&run);
+        move || serve(&listener, &run, &say_down)
+    });
+    let _ = down.recv();
+    Ok(())
+}
+
+fn serve(listener: &UnixListener, run: &Arc<Run>, say_down: &Sender<()>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming().flatten() {
+        if open.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+            open.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        }
+        let (run, open, say_down) = (Arc::clone(run), Arc::clone(&open), say_down.clone());
+        std::thread::spawn(move || {
+            if converse(stream, &run) {
+                let _ = say_down.send(());
+            }
+            open.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Serves one connection; true when the run has been ended.
+fn converse(mut stream: UnixStream, run: &Run) -> bool {
+    let _ = stream.set_read_timeout(Some(REQUEST_PATIENCE));
+    let _ = stream.set_write_timeout(Some(REQUEST_PATIENCE));
+    let request = match read_line::<Request>(&mut stream) {
+        Ok(request) => request,
+        Err(error) => {
+            let _ = write_line(&mut stream, &Answer::Error { text: error.to_string() });
+            return false;
+        }
+    };
+    let ends = request == Request::Down {};
+    let answer =
+        answer(run, request).unwrap_or_else(|error| Answer::Error { text: error.to_string() });
+    let _ = write_line(&mut stream, &answer);
+    ends
+}
+
+fn answer(run: &Run, request: Request) -> Result<Answer, LabError> {
+    Ok(match request {
+        Request::Exec { guest, argv, timeout_ms } => {
+            let timeout = Duration::from_millis(timeout_ms);
+            Answer::Executed { output: run.guest(&guest)?.exec(&argv, timeout)? }
+        }
+        Request::Start { guest, id, spec } => {
+            run.guest(&guest)?.start_workload(&id, &spec, START_PATIENCE)?;
+            Answer::Done {}
+        }
+        Request::Stop { guest, id } => {
+            let (end, totals) = run.guest(&guest)?.stop_workload(&id)?;
+            Answer::Stopped { end, totals }
+        }
+        Request::Report { guest } => {
+            Answer::Report { report: run.guest(&guest)?.latest_report()?.map(Box::new) }
+        }
+        Request::Kill { guest } => {
+            run.guest(&guest)?.kill();
+            Answer::Done {}
+        }
+        Request::Down {} => {
+            run.end();
+            Answer::Done {}
+        }
+    })
+}

@@ -1,0 +1,88 @@
+//! Programs of the host.
+//!
+//! Idea: a program that is missing is named with its Debian package; one that fails is quoted.
+//! Limits: output is kept in memory; only short-spoken programs are called.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::LabError;
+
+/// Longest part of a failed program's output that is quoted, in bytes.
+const OUTPUT_QUOTED_MAX: usize = 2000;
+
+/// Folders in which administrators' programs are kept; they are not on every user's PATH.
+const ADMIN_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Where `program` is: on PATH, else among the administrators' programs.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(ADMIN_FOLDERS.iter().map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Where `program` is, or the package that would bring it.
+pub(crate) fn require(program: &str, package: &str) -> Result<PathBuf, LabError> {
+    find(program).ok_or_else(|| LabError::ToolMissing {
+        program: program.to_owned(),
+        package: package.to_owned(),
+    })
+}
+
+/// Runs a command to its end and returns what it wrote to standard output.
+///
+/// # Errors
+/// [`LabError::ToolFailed`] with the end of its output and `remedy`.
+pub(crate) fn run(command: &mut Command, remedy: &str) -> Result<String, LabError> {
+    command.stdin(Stdio::null()).env("LC_ALL", "C");
+    let name = format!("{command:?}").replace('"', "");
+    let output =
+        command.output().map_err(LabError::io("start", PathBuf::from(command.get_program())))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    let said = format!("{}{stdout}", String::from_utf8_lossy(&output.stderr));
+    Err(LabError::ToolFailed {
+        command: name.chars().take(OUTPUT_QUOTED_MAX).collect(),
+        status: output.status.to_string(),
+        output: tail(&said, OUTPUT_QUOTED_MAX).trim().to_owned(),
+        remedy: remedy.to_owned(),
+    })
+}
+
+/// The last `max` bytes of a text, from a whole character on.
+pub(crate) fn tail(text: &str, max: usize) -> &str {
+    let mut from = text.len().saturating_sub(max);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    &text[from..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let error = require("no-such-program", "some-package").unwrap_err().to_string();
+        assert!(error.contains("no-such-program") && error.contains("some-package"), "{error}");
+    }
+
+    #[test]
+    fn a_failed_program_is_quoted_with_the_remedy() {
+        let error = run(Command::new("ls").arg("/no/such/place"), "make the place").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("/no/such/place") && error.contains("make the place"), "{error}");
+    }
+
+    #[test]
+    fn tails_begin_at_whole_characters() {
+        assert_eq!(tail("aü", 1), "");
+        assert_eq!(tail("aü", 2), "ü");
+        assert_eq!(tail("abc", 9), "abc");
+    }
+}

@@ -1,0 +1,230 @@
+//! Real guests, from their start to the last trace of them.
+//!
+//! Limits: asserts states and counts, never times; needs QEMU and a built `lab-guest`.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ballast_lab::{
+    Answer, DiskSpec, GuestSpec, GuestState, Helper, LabError, Request, Run, RunFolder, RunOptions,
+    Speed, ask, down, up,
+};
+use ballast_lab_guest::protocol::{End, FromGuest};
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_model::Bytes;
+
+/// Far beyond what anything here takes, so that only a hang fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn helper() -> Helper {
+    Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) }
+}
+
+/// Options of a run whose folder is below `base`, with the cache that all tests share.
+fn options(base: &Path, guests: Vec<GuestSpec>) -> RunOptions {
+    RunOptions {
+        helper: helper(),
+        runs_folder: Some(base.to_owned()),
+        ..RunOptions::new("t".parse().unwrap(), guests)
+    }
+}
+
+/// A folder with a path short enough for sockets.
+fn base() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::Builder::new().prefix("lab").tempdir_in("/tmp").unwrap();
+    let base = folder.path().join("runs");
+    (folder, base)
+}
+
+fn guest(name: &str) -> GuestSpec {
+    GuestSpec::new(name.parse().unwrap(), Bytes::mib(256))
+}
+
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+fn shell(line: &str) -> Vec<String> {
+    ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
+}
+
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < end, "did not come about: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Everything a run could leave: processes and cgroups that name its folder or its guests' pids.
+fn assert_nothing_left(base: &Path, pids: &[i32]) {
+    wait_until("the run's folder is gone", || {
+        fs::read_dir(base).map_or(0, |entries| entries.count()) == 0
+    });
+    let mark = base.to_str().unwrap();
+    wait_until("no process names the run's folder", || {
+        fs::read_dir("/proc").unwrap().flatten().all(|process| {
+            let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            !String::from_utf8_lossy(&command).contains(mark)
+        })
+    });
+    wait_until("no cgroup is left", || {
+        let groups: Vec<_> = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"]
+            .iter()
+            .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten())
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        pids.iter().all(|pid| !groups.iter().any(|name| name.contains(&format!("-{pid}-"))))
+    });
+}
+
+#[test]
+fn two_guests_work_report_and_leave_nothing() {
+    let (_folder, base) = base();
+    let mut first = guest("a");
+    first.swap = Some(DiskSpec { size: Bytes::mib(256), speed: Speed::Ssd });
+    first.data = Some(DiskSpec { size: Bytes::mib(64), speed: Speed::Nvme });
+    let mut second = guest("b");
+    second.balloon = None;
+    let run = Run::start(&options(&base, vec![first, second]), &say).unwrap();
+    let pids: Vec<i32> = run.guests().map(ballast_lab::Guest::pid).collect();
+    let (a, b) = (run.guest("a").unwrap(), run.guest("b").unwrap());
+
+    let ready = a.ready().unwrap();
+    assert_eq!(ready.complaints, Vec::<String>::new());
+    assert!(ready.swap_total.is_some_and(|swap| swap > Bytes::mib(250)), "{ready:?}");
+    assert!(ready.data_disk);
+    assert_eq!(b.ready().unwrap().swap_total, None);
+    assert_eq!((a.state(), b.state()), (GuestState::Ready, GuestState::Ready));
+
+    // The balloon is a device of a and not of b.
+    let balloon = shell("ls -d /sys/bus/virtio/drivers/virtio_balloon/virtio*");
+    assert!(a.exec(&balloon, PATIENCE).unwrap().end.is_success());
+    assert!(!b.exec(&balloon, PATIENCE).unwrap().end.is_success());
+
+    let events = a.subscribe().unwrap();
+    let spec = WorkloadSpec::from(Pattern::Constant { size: Bytes::mib(32) });
+    a.start_workload("w", &spec, PATIENCE).unwrap();
+    let mut touches = Vec::new();
+    while touches.len() < 3 || touches.last() == Some(&0) {
+        let event = events.next(PATIENCE).expect("reports keep coming");
+        if let FromGuest::Report(report) = event.message {
+            touches.extend(report.workloads.iter().map(|workload| workload.touches));
+        }
+    }
+    assert!(touches.is_sorted(), "{touches:?}");
+    let refused = a.start_workload("w", &spec, PATIENCE).unwrap_err();
+    assert!(matches!(refused, LabError::Refused { .. }), "{refused}");
+    let (end, totals) = a.stop_workload("w").unwrap();
+    assert_eq!(end, End::Stopped {});
+    assert!(totals.touches >= *touches.last().unwrap());
+    assert!(a.latest_report().unwrap().is_some());
+
+    // One guest dies; the other does not mind, and waiting for the dead one ends.
+    a.kill();
+    wait_until("the killed guest has exited", || a.state() == GuestState::Exited);
+    let gone = a.exec(&shell("true"), PATIENCE).unwrap_err();
+    assert!(matches!(gone, LabError::GuestGone { .. }), "{gone}");
+    let output = b.exec(&shell("echo out; echo err >&2; exit 3"), PATIENCE).unwrap();
+    assert_eq!(output.end, End::Exited { code: 3 });
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
+
+    run.shutdown();
+    assert_nothing_left(&base, &pids);
+}
+
+#[test]
+fn a_guest_that_panics_is_told_with_its_console() {
+    let (_folder, base) = base();
+    let run = Run::start(&options(&base, vec![guest("a")]), &say).unwrap();
+    let a = run.guest("a").unwrap();
+    let _ = a.exec(&shell("echo c > /proc/sysrq-trigger"), PATIENCE);
+    wait_until("the guest is known to be gone", || {
+        matches!(a.state(), GuestState::Panicked | GuestState::Exited)
+    });
+    let error = a.exec(&shell("true"), PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("Kernel panic"), "{error}");
+}
+
+#[test]
+fn arguments_qemu_refuses_are_told_in_its_words_and_leave_nothing() {
+    let (_folder, base) = base();
+    let mut wrong = guest("a");
+    wrong.extra_args = vec!["-no-such-option".to_owned()];
+    let error = Run::start(&options(&base, vec![wrong]), &say).err().expect("it cannot start");
+    assert!(error.to_string().contains("-no-such-option: invalid option"), "{error}");
+    assert_nothing_left(&base, &[]);
+}
+
+/// A program that holds a run, as `ballast` would.
+fn holder(base: &Path) -> Child {
+    let mut child = Command::new(helper().program)
+        .args(["hold", "t", "2"])
+        .env("XDG_RUNTIME_DIR", base.parent().unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child
+}
+
+#[test]
+fn kill_9_of_the_parent_leaves_nothing() {
+    let (folder, _) = base();
+    // Where the holder's run is: below its XDG_RUNTIME_DIR.
+    let base = folder.path().join("ballast-lab");
+    let mut parent = holder(&base);
+    let guests = RunFolder::open(&base, "t").unwrap().guests();
+    assert_eq!(guests.len(), 2);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    for guest in &guests {
+        wait_until("the guests are gone", || !guest.process.is_alive());
+    }
+    let pids: Vec<i32> = guests.iter().map(|guest| guest.process.pid).collect();
+    assert_nothing_left(&base, &pids);
+}
+
+#[test]
+fn a_run_without_an_owner_is_held_until_it_is_ended() {
+    let (_folder, base) = base();
+    let mut lines = 0;
+    let counter = std::cell::RefCell::new(&mut lines);
+    let folder = up(&options(&base, vec![guest("a")]), &|line| {
+        say(line);
+        **counter.borrow_mut() += 1;
+    })
+    .unwrap();
+    assert!(lines > 0, "progress is told");
+    let error = up(&options(&base, vec![guest("a")]), &say).unwrap_err().to_string();
+    assert!(error.contains("exists already"), "{error}");
+
+    let exec = |argv: Vec<String>| {
+        ask(&folder, &Request::Exec { guest: "a".to_owned(), argv, timeout_ms: 60_000 })
+    };
+    let Answer::Executed { output } = exec(shell("echo here")).unwrap() else { panic!() };
+    assert_eq!(output.stdout, "here\n");
+    let start = |id: &str| Request::Start {
+        guest: "a".to_owned(),
+        id: id.to_owned(),
+        spec: Pattern::Constant { size: Bytes::mib(16) }.into(),
+    };
+    assert_eq!(ask(&folder, &start("w")).unwrap(), Answer::Done {});
+    let stop = Request::Stop { guest: "a".to_owned(), id: "w".to_owned() };
+    assert!(matches!(ask(&folder, &stop).unwrap(), Answer::Stopped { .. }));
+    let nobody = Request::Report { guest: "nobody".to_owned() };
+    let error = ask(&folder, &nobody).unwrap_err().to_string();
+    assert!(error.contains("nobody") && error.contains("it has a"), "{error}");
+
+    let guests = folder.guests();
+    down(&folder).unwrap();
+    assert!(guests.iter().all(|guest| !guest.process.is_alive()));
+    let pids: Vec<i32> = guests.iter().map(|guest| guest.process.pid).collect();
+    assert_nothing_left(&base, &pids);
+    assert!(matches!(RunFolder::open(&base, "t"), Err(LabError::NoRun(_))));
+}
