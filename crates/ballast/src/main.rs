@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             Ok(usage) => usage.exit(),
             Err(error) => {
                 // Nobody is left to tell if standard error is gone as well.
-                let _ = writeln!(io::stderr(), "error: {error:#}");
+                let _ = writeln!(io::stderr(), "error: {}", told(&error));
                 ExitCode::FAILURE
             }
         },
@@ -45,6 +45,17 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Journal(args) => journal::run(args),
         Command::Daemon(args) => daemon::run(args).await,
     }
+}
+
+/// The error and its causes; a cause that an error repeats in its own words is told once.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| {
+        match (told.is_empty(), told.contains(&cause)) {
+            (true, _) => cause,
+            (false, true) => told,
+            (false, false) => format!("{told}: {cause}"),
+        }
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

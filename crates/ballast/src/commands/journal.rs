@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use ballast_model::GuestId;
-use ballast_store::{Info, Range, Reader};
+use ballast_store::{Info, Range};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::source::open_journal;
 use super::{Output, format};
 
 /// Where the daemon records unless it is configured otherwise.
@@ -86,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Export(args) => export(&args),
         Command::Info(args) => {
-            let reader = Reader::open(&args.file.journal)?;
+            let reader = open_journal(&args.file.journal)?;
             let reply = InfoReply::new(&reader.info()?);
             args.output.print(&reply, |reply, _| render(reply))
         }
@@ -99,7 +100,7 @@ fn export(args: &ExportArgs) -> anyhow::Result<()> {
         to_wall_ms: args.to.map(Timestamp::as_millisecond),
         ..Range::default()
     };
-    let reader = Reader::open(&args.file.journal)?;
+    let reader = open_journal(&args.file.journal)?;
     let mut out = io::stdout().lock();
     match &args.guest {
         None => reader.export(range, &mut out)?,

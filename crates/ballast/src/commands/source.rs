@@ -63,13 +63,24 @@ fn nobody_answers(error: &anyhow::Error) -> bool {
     }
 }
 
+/// The journal at `path`.
+pub(super) fn open_journal(path: &Path) -> anyhow::Result<Reader> {
+    anyhow::ensure!(
+        path.exists(),
+        "there is no journal at {}: name the daemon's with --journal PATH (`path` under [journal] in \
+         its configuration)",
+        path.display()
+    );
+    Ok(Reader::open(path)?)
+}
+
 /// What `tell` makes at `now` of the last tick of the journal at `path`.
 pub(super) fn tell_journal<T>(
     path: &Path,
     now: SystemTime,
     tell: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let latest = Reader::open(path)?
+    let latest = open_journal(path)?
         .latest()?
         .with_context(|| format!("journal {} holds no tick yet", path.display()))?;
     let version = &latest.session.start.version;

@@ -1,0 +1,76 @@
+//! The program as scripts see it: exit statuses, and which stream says what.
+
+use std::process::{Command, Output, Stdio};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ballast.example.toml");
+
+fn ballast(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    command.args(arguments).env("BALLAST_SOCKET", "/nonexistent/ballast.sock");
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = ballast(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn what_is_asked_for_is_done_and_printed() {
+    for arguments in [&["--help"][..], &["--version"], &["set", "--help"]] {
+        let (status, out, err) = run(arguments);
+        assert_eq!((status, err.as_str()), (Some(0), ""), "{arguments:?}");
+        assert!(!out.is_empty());
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_failure() {
+    for arguments in [
+        &["statsu"][..],
+        &["set", "web-1"],
+        &["explain", "../x"],
+        &["set", "web-1", "--floor", "2GiB", "--ceiling", "1GiB"],
+        &["plan", "--dry-run", "--journal", "x"],
+        &[],
+    ] {
+        let (status, out, err) = run(arguments);
+        assert_eq!((status, out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(!err.is_empty());
+    }
+}
+
+#[test]
+fn without_a_daemon_every_command_fails_and_says_so_once() {
+    for arguments in [
+        &["status"][..],
+        &["status", "--json"],
+        &["explain", "web-1"],
+        &["plan", "--dry-run"],
+        &["set", "web-1", "--shares", "5"],
+        &["pause"],
+        &["resume"],
+    ] {
+        let (status, out, err) = run(arguments);
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{arguments:?}");
+        let no_daemon = "error: no daemon listens on /nonexistent/ballast.sock: start one with";
+        assert!(err.starts_with(no_daemon), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    let (status, _, err) = run(&["status", "--journal", "/nonexistent/journal.db"]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("error: there is no journal at /nonexistent/journal.db"), "{err}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut child = ballast(&["daemon", "--check", "--config", EXAMPLE])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    assert_eq!((status.code(), stderr.as_slice()), (Some(0), &b""[..]));
+}
