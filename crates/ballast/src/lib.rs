@@ -10,3 +10,4 @@ pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod server;
+pub mod story;

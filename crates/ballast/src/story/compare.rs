@@ -1,0 +1,433 @@
+//! Policies against each other.
+//!
+//! Idea: every run yields a handful of figures per guest and for all guests together. Over repetitions
+//! a figure is its median with its range; a ratio is taken within each repetition, because a machine's
+//! speed drifts between them, and then likewise summed up.
+//! Limits: a ratio to nothing has no value ([`Ratio::FromZero`]); figures that were not measured are
+//! absent from their median.
+
+use serde::Serialize;
+
+use super::record::{GuestRun, Record, RunRecord, Sample};
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Pages touched.
+    Touches,
+    /// Passes, or whatever the workload counts.
+    Iterations,
+    /// Time from a workload's start to its end, in seconds; the longest of several.
+    RunTime,
+    /// Faults that waited for a disk.
+    MajorFaults,
+    /// Memory read back from swap, in bytes.
+    SwapIn,
+    /// Memory written to swap, in bytes.
+    SwapOut,
+    /// Memory held on the average over time, in bytes.
+    AllocationMean,
+    /// Memory held in the end, in bytes.
+    AllocationLast,
+}
+
+impl Figure {
+    /// Every figure, in the order in which they are shown.
+    pub const ALL: [Figure; 8] = [
+        Figure::Touches,
+        Figure::Iterations,
+        Figure::RunTime,
+        Figure::MajorFaults,
+        Figure::SwapIn,
+        Figure::SwapOut,
+        Figure::AllocationMean,
+        Figure::AllocationLast,
+    ];
+
+    /// The figure of one guest in one run.
+    fn of(self, guest: &GuestRun) -> Option<f64> {
+        let inside = guest.last_inside();
+        let count = |n: u64| n as f64;
+        match self {
+            Figure::Touches => guest.touches().map(count),
+            Figure::Iterations => guest.iterations().map(count),
+            Figure::RunTime => {
+                let longest = guest.workloads.iter().map(|workload| workload.elapsed_ms).max();
+                longest.map(|ms| ms as f64 / 1000.0)
+            }
+            Figure::MajorFaults => inside.and_then(|inside| inside.major_faults).map(count),
+            Figure::SwapIn => inside.and_then(|inside| inside.swap_in_bytes).map(count),
+            Figure::SwapOut => inside.and_then(|inside| inside.swap_out_bytes).map(count),
+            Figure::AllocationMean => mean_allocation(&guest.samples),
+            Figure::AllocationLast => allocations(&guest.samples).last().map(|(_, held)| held),
+        }
+    }
+
+    /// The figure of all guests together: the sum of those that have it, of times the longest.
+    fn of_all(self, run: &RunRecord) -> Option<f64> {
+        let known = run.guests.iter().filter_map(|guest| self.of(guest));
+        known.reduce(|a, b| if self == Figure::RunTime { a.max(b) } else { a + b })
+    }
+}
+
+fn allocations(samples: &[Sample]) -> impl Iterator<Item = (f64, f64)> {
+    samples.iter().filter_map(|sample| {
+        let held = sample.daemon.as_ref()?.allocation_bytes?;
+        Some((sample.at_s, held as f64))
+    })
+}
+
+/// The mean over time; each value holds until the next one.
+fn mean_allocation(samples: &[Sample]) -> Option<f64> {
+    let known: Vec<(f64, f64)> = allocations(samples).collect();
+    let (first, last) = (known.first()?, known.last()?);
+    let span = last.0 - first.0;
+    if span <= 0.0 {
+        return Some(last.1);
+    }
+    let area: f64 = known.windows(2).map(|pair| (pair[1].0 - pair[0].0) * pair[0].1).sum();
+    Some(area / span)
+}
+
+/// One value over repetitions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The middle one; of an even number the mean of the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of `values`; `None` of none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => (values[middle - 1] + values[middle]) / 2.0,
+            _ => values[middle],
+        };
+        Some(Spread { median, min, max, count: values.len() })
+    }
+}
+
+/// A figure against that of the first policy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Ratio {
+    /// So many times.
+    Times(Spread),
+    /// Both are zero.
+    BothZero,
+    /// The first policy's is zero and this one's is not, in at least one repetition.
+    FromZero,
+}
+
+impl Ratio {
+    /// The ratio over pairs of (the first policy's value, this one's); `None` of no pairs.
+    fn of(pairs: &[(f64, f64)]) -> Option<Ratio> {
+        if pairs.is_empty() {
+            return None;
+        }
+        if pairs.iter().all(|pair| *pair == (0.0, 0.0)) {
+            return Some(Ratio::BothZero);
+        }
+        if pairs.iter().any(|(first, this)| *first == 0.0 && *this != 0.0) {
+            return Some(Ratio::FromZero);
+        }
+        let counted = pairs.iter().filter(|(first, _)| *first != 0.0);
+        Spread::of(counted.map(|(first, this)| this / first)).map(Ratio::Times)
+    }
+}
+
+/// A figure under one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// The figure.
+    pub figure: Figure,
+    /// Its value; `None`: not measured, or there is none.
+    pub value: Option<Spread>,
+    /// Against the first policy; `None` for the first policy itself.
+    pub ratio: Option<Ratio>,
+}
+
+/// One guest, or all together, under one policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The guest; `None`: all together.
+    pub guest: Option<String>,
+    /// The policy.
+    pub policy: String,
+    /// Its figures, in the order of [`Figure::ALL`].
+    pub cells: Vec<Cell>,
+}
+
+impl Row {
+    /// One of its figures.
+    pub fn cell(&self, figure: Figure) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.figure == figure)
+    }
+}
+
+/// What a policy gains over the first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// The policy.
+    pub policy: String,
+    /// Page touches of all guests together, against the first policy.
+    pub work: Ratio,
+    /// Time after which it had done the work the first policy did in all, in seconds; `None`: it did
+    /// less.
+    pub same_work_s: Option<Spread>,
+}
+
+/// The comparison of all policies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The policies; the first is what the others are measured against.
+    pub policies: Vec<String>,
+    /// Every guest under every policy, then all guests together.
+    pub rows: Vec<Row>,
+    /// What the others gain, in the order of the policies.
+    pub gains: Vec<Gain>,
+    /// Runs of each policy that were compared.
+    pub repetitions: usize,
+    /// How long each run was measured, in seconds.
+    pub duration_s: f64,
+    /// What a reader of the figures should know.
+    pub remarks: Vec<String>,
+}
+
+impl Comparison {
+    /// Compares the runs of `record`.
+    pub fn new(record: &Record) -> Comparison {
+        let policies = record.scenario.policies.clone();
+        let guests = record.scenario.guests.iter().map(|guest| Some(guest.guest.as_str()));
+        let rows = guests
+            .chain([None])
+            .flat_map(|guest| policies.iter().map(move |policy| (guest, policy)))
+            .map(|(guest, policy)| row(record, guest, policy))
+            .collect();
+        let others = policies.iter().skip(1);
+        let gains = others.filter_map(|policy| gain(record, policy)).collect();
+        let counted = policies.iter().map(|policy| runs(record, policy).count());
+        Comparison {
+            repetitions: counted.min().unwrap_or(0),
+            duration_s: record.scenario.duration_s,
+            remarks: remarks(record),
+            policies,
+            rows,
+            gains,
+        }
+    }
+
+    /// The row of a guest, or of all together, under a policy.
+    pub fn row(&self, guest: Option<&str>, policy: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.guest.as_deref() == guest && row.policy == policy)
+    }
+}
+
+fn runs<'a>(record: &'a Record, policy: &'a str) -> impl Iterator<Item = &'a RunRecord> {
+    record.runs.iter().filter(move |run| run.policy == policy)
+}
+
+/// Every run of `policy` with the first policy's run of the same repetition.
+fn pairs<'a>(
+    record: &'a Record,
+    policy: &'a str,
+) -> impl Iterator<Item = (&'a RunRecord, &'a RunRecord)> {
+    let first = record.scenario.policies.first();
+    runs(record, policy).filter_map(move |this| {
+        let mut of_first = runs(record, first?);
+        Some((of_first.find(|run| run.repetition == this.repetition)?, this))
+    })
+}
+
+fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
+    let value = |figure: Figure, run: &RunRecord| match guest {
+        Some(guest) => figure.of(run.guest(guest)?),
+        None => figure.of_all(run),
+    };
+    let is_first = record.scenario.policies.first().is_some_and(|first| first == policy);
+    let ratio = |figure: Figure| {
+        let known = |(first, this)| Some((value(figure, first)?, value(figure, this)?));
+        Ratio::of(&pairs(record, policy).filter_map(known).collect::<Vec<_>>())
+    };
+    let cell = |figure: Figure| Cell {
+        figure,
+        value: Spread::of(runs(record, policy).filter_map(|run| value(figure, run))),
+        ratio: if is_first { None } else { ratio(figure) },
+    };
+    Row {
+        guest: guest.map(str::to_owned),
+        policy: policy.to_owned(),
+        cells: Figure::ALL.into_iter().map(cell).collect(),
+    }
+}
+
+fn gain(record: &Record, policy: &str) -> Option<Gain> {
+    let work = |run: &RunRecord| Figure::Touches.of_all(run);
+    let known = |(first, this): (&RunRecord, &RunRecord)| Some((work(first)?, work(this)?));
+    let ratio = Ratio::of(&pairs(record, policy).filter_map(known).collect::<Vec<_>>())?;
+    let times = pairs(record, policy).map(|(first, this)| time_to(this, work(first)?));
+    // One that never got there has no time, and neither has their median.
+    let times: Option<Vec<f64>> = times.collect();
+    Some(Gain { policy: policy.to_owned(), work: ratio, same_work_s: times.and_then(Spread::of) })
+}
+
+/// When all guests of `run` together had touched `work` pages; `None`: never.
+fn time_to(run: &RunRecord, work: f64) -> Option<f64> {
+    let mut before = (0.0, 0.0);
+    for (at, done) in work_over_time(run) {
+        if done >= work {
+            let (at_before, done_before): (f64, f64) = before;
+            let part =
+                if done > done_before { (work - done_before) / (done - done_before) } else { 1.0 };
+            return Some(at_before + (at - at_before) * part.clamp(0.0, 1.0));
+        }
+        before = (at, done);
+    }
+    None
+}
+
+/// Pages touched by all guests together up to each sample's time.
+fn work_over_time(run: &RunRecord) -> Vec<(f64, f64)> {
+    let samples = run.guests.iter().map(|guest| guest.samples.len()).max().unwrap_or(0);
+    let mut done = vec![0.0; run.guests.len()];
+    let mut over_time = Vec::with_capacity(samples);
+    for at in 0..samples {
+        let mut at_s: f64 = 0.0;
+        for (guest, done) in run.guests.iter().zip(&mut done) {
+            let Some(sample) = guest.samples.get(at) else { continue };
+            at_s = at_s.max(sample.at_s);
+            if let Some(inside) = &sample.inside {
+                *done = inside.touches as f64;
+            }
+        }
+        over_time.push((at_s, done.iter().sum()));
+    }
+    over_time
+}
+
+/// Remarks of the runs, and workloads that did not end as they should.
+fn remarks(record: &Record) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for run in &record.runs {
+        let of_run = format!("{}, repetition {}", run.policy, run.repetition);
+        remarks.extend(run.remarks.iter().map(|remark| format!("{of_run}: {remark}")));
+        for guest in &run.guests {
+            let failed = guest.workloads.iter().filter(|workload| !workload.ended_well);
+            remarks.extend(failed.map(|workload| {
+                let after = workload.elapsed_ms as f64 / 1000.0;
+                let (name, end) = (&workload.workload, &workload.end);
+                format!("{of_run}: {name} in guest {} {end} after {after:.1} s", guest.guest)
+            }));
+        }
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::fixture;
+    use crate::story::record::Outside;
+
+    fn spread(values: &[f64]) -> Option<Spread> {
+        Spread::of(values.iter().copied())
+    }
+
+    #[test]
+    fn medians_of_odd_even_and_no_values() {
+        assert_eq!(spread(&[]), None);
+        for (values, median) in [(&[3.0][..], 3.0), (&[5.0, 1.0], 3.0), (&[9.0, 1.0, 2.0], 2.0)] {
+            let spread = spread(values).unwrap();
+            assert_eq!((spread.median, spread.count), (median, values.len()), "{values:?}");
+            assert!(spread.min <= spread.median && spread.median <= spread.max);
+        }
+    }
+
+    #[test]
+    fn ratios_with_zeros_say_so_instead_of_dividing() {
+        assert_eq!(Ratio::of(&[]), None);
+        assert_eq!(Ratio::of(&[(0.0, 0.0), (0.0, 0.0)]), Some(Ratio::BothZero));
+        assert_eq!(Ratio::of(&[(2.0, 3.0), (0.0, 1.0)]), Some(Ratio::FromZero));
+        let times = |values: &[f64]| spread(values).map(Ratio::Times);
+        assert_eq!(Ratio::of(&[(2.0, 0.0)]), times(&[0.0]));
+        assert_eq!(Ratio::of(&[(2.0, 5.0), (0.0, 0.0)]), times(&[2.5]));
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_repetition() {
+        // The machine was twice as fast in the second repetition; the ratio does not move.
+        let record = fixture::record(&[("static", &[100, 200]), ("global", &[300, 600])]);
+        let comparison = Comparison::new(&record);
+        let row = comparison.row(Some("a"), "global").unwrap();
+        let cell = row.cell(Figure::Touches).unwrap();
+        assert_eq!(cell.value, spread(&[300.0, 600.0]));
+        assert_eq!(cell.ratio, spread(&[3.0, 3.0]).map(Ratio::Times));
+        assert_eq!(comparison.repetitions, 2);
+        let baseline = comparison.row(Some("a"), "static").unwrap();
+        assert!(baseline.cells.iter().all(|cell| cell.ratio.is_none()));
+    }
+
+    #[test]
+    fn an_idle_guest_has_no_work_and_the_total_is_the_other_s() {
+        let record = fixture::record(&[("static", &[100]), ("global", &[150])]);
+        let comparison = Comparison::new(&record);
+        let touches = |guest, policy| {
+            let row = comparison.row(guest, policy).unwrap();
+            row.cell(Figure::Touches).unwrap().value.map(|value| value.median)
+        };
+        assert_eq!(touches(Some("b"), "global"), None);
+        assert_eq!(touches(None, "global"), Some(150.0));
+        assert_eq!(comparison.gains.len(), 1);
+        assert_eq!(comparison.gains[0].work, Ratio::Times(spread(&[1.5]).unwrap()));
+    }
+
+    #[test]
+    fn the_same_work_is_timed_on_the_series() {
+        // Ten seconds, work growing steadily: 150 in all, so 100 are done at two thirds.
+        let record = fixture::record(&[("static", &[100]), ("global", &[150])]);
+        let comparison = Comparison::new(&record);
+        let at = comparison.gains[0].same_work_s.unwrap().median;
+        assert!((at - 10.0 * 100.0 / 150.0).abs() < 0.1, "{at}");
+        let slower = fixture::record(&[("static", &[100]), ("global", &[50])]);
+        assert_eq!(Comparison::new(&slower).gains[0].same_work_s, None);
+    }
+
+    #[test]
+    fn the_mean_allocation_weighs_by_time_and_skips_what_is_unknown() {
+        let sample = |at_s, held: Option<u64>| Sample {
+            at_s,
+            daemon: held.map(|held| Outside { allocation_bytes: Some(held), ..Outside::default() }),
+            inside: None,
+        };
+        let samples = [sample(0.0, Some(10)), sample(1.0, None), sample(3.0, Some(20))];
+        assert_eq!(mean_allocation(&samples), Some(10.0));
+        let samples = [sample(0.0, Some(10)), sample(1.0, Some(40)), sample(3.0, Some(0))];
+        assert_eq!(mean_allocation(&samples), Some(30.0));
+        assert_eq!(mean_allocation(&samples[..1]), Some(10.0));
+        assert_eq!(mean_allocation(&[]), None);
+    }
+
+    #[test]
+    fn workloads_that_ended_badly_are_told() {
+        let mut record = fixture::record(&[("static", &[100]), ("global", &[150])]);
+        let workload = &mut record.runs[0].guests[0].workloads[0];
+        workload.ended_well = false;
+        workload.end = "was killed by signal 9".to_owned();
+        let remarks = Comparison::new(&record).remarks;
+        assert_eq!(
+            remarks,
+            ["static, repetition 1: grow in guest a was killed by signal 9 after 10.0 s"]
+        );
+    }
+}

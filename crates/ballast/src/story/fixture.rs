@@ -1,0 +1,111 @@
+//! A record made up for tests: two guests, `a` working and `b` idle, ten seconds.
+
+use super::record::{
+    FORMAT_VERSION, GuestInfo, GuestRun, Inside, Machine, Outside, Record, RunRecord, Sample,
+    ScenarioInfo, WorkloadRecord,
+};
+
+const SECONDS: u64 = 10;
+const MIB: u64 = 1 << 20;
+
+/// A record with the given work of guest `a` for each policy, one figure for each repetition.
+pub(super) fn record(work: &[(&str, &[u64])]) -> Record {
+    let repetitions = work.iter().map(|(_, done)| done.len()).max().unwrap_or(0);
+    let runs = (0..repetitions).flat_map(|repetition| {
+        work.iter().filter_map(move |(policy, done)| {
+            Some(run(policy, repetition as u32 + 1, *done.get(repetition)?))
+        })
+    });
+    Record {
+        format_version: FORMAT_VERSION,
+        started_at: "2026-01-02T03:04:05Z".to_owned(),
+        scenario: ScenarioInfo {
+            name: "made-up".to_owned(),
+            description: "One guest works, the other idles.".to_owned(),
+            budget_bytes: 1024 * MIB,
+            duration_s: SECONDS as f64,
+            repetitions: repetitions as u32,
+            policies: work.iter().map(|(policy, _)| (*policy).to_owned()).collect(),
+            guests: vec![info("a", &["grow: mono, 50MiB to 650MiB"]), info("b", &[])],
+        },
+        machine: Machine {
+            cpu: Some("Example <CPU> & Co".to_owned()),
+            cores: Some(2),
+            memory_bytes: Some(8192 * MIB),
+            kernel: Some("6.1.0".to_owned()),
+            guest_kernel: Some("6.1.0-cloud".to_owned()),
+            qemu: Some("7.2".to_owned()),
+            accelerator: "tcg".to_owned(),
+            ballast: "0.1.0".to_owned(),
+            commit: None,
+        },
+        runs: runs.collect(),
+    }
+}
+
+fn info(name: &str, workloads: &[&str]) -> GuestInfo {
+    GuestInfo {
+        guest: name.to_owned(),
+        boot_bytes: 1024 * MIB,
+        start_bytes: 512 * MIB,
+        swap: Some("1GiB ssd".to_owned()),
+        workloads: workloads.iter().map(|text| (*text).to_owned()).collect(),
+    }
+}
+
+fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
+    let workload = WorkloadRecord {
+        workload: "grow".to_owned(),
+        started_s: 0.0,
+        end: "was stopped".to_owned(),
+        ended_well: true,
+        touches: work,
+        iterations: work / 10,
+        elapsed_ms: SECONDS * 1000,
+    };
+    let moved = policy != "static";
+    let a = guest("a", moved, work, vec![workload]);
+    let b = guest("b", moved, 0, Vec::new());
+    RunRecord {
+        policy: policy.to_owned(),
+        repetition,
+        measured_s: SECONDS as f64,
+        guests: vec![a, b],
+        remarks: Vec::new(),
+    }
+}
+
+fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> GuestRun {
+    let works = !workloads.is_empty();
+    let held = |at: u64| match (moved, works) {
+        (false, _) => 512 * MIB,
+        (true, true) => (512 + 20 * at) * MIB,
+        (true, false) => (512 - 20 * at) * MIB,
+    };
+    let faults = |at: u64| if works && !moved { at * 100 } else { 0 };
+    let sample = |at: u64| Sample {
+        at_s: at as f64,
+        daemon: Some(Outside {
+            allocation_bytes: Some(held(at)),
+            target_bytes: Some(held((at + 1).min(SECONDS))),
+            used_bytes: Some(if works { (60 + 40 * at) * MIB } else { 60 * MIB }),
+            doing: Some(if moved { "grow" } else { "hold" }.to_owned()),
+            doing_text: None,
+        }),
+        // A report that was late.
+        inside: (at != 4).then(|| Inside {
+            at_ms: (at * 1000) as i64,
+            used_bytes: Some(60 * MIB),
+            available_bytes: Some(400 * MIB),
+            swap_used_bytes: Some(faults(at) * 4096),
+            touches: work * at / SECONDS,
+            iterations: work * at / SECONDS / 10,
+            size_bytes: if works { 40 * at * MIB } else { 0 },
+            size_wanted_bytes: if works { 40 * at * MIB } else { 0 },
+            major_faults: Some(faults(at)),
+            swap_in_bytes: Some(faults(at) * 4096),
+            swap_out_bytes: Some(faults(at) * 8192),
+        }),
+    };
+    GuestRun { guest: name.to_owned(), samples: (0..=SECONDS).map(sample).collect(), workloads }
+}

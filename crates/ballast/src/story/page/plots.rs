@@ -1,0 +1,137 @@
+//! The plots of one guest, policies side by side.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::super::plot::{self, LEFT, RIGHT, WIDTH};
+use super::super::record::{GuestInfo, GuestRun, Record};
+use super::super::series::{Kind, Panel, Series, round_up};
+
+/// A guest's runs, one for each policy: the policy and what was measured.
+type Runs<'a> = Vec<(&'a str, &'a GuestRun)>;
+
+/// The section of one guest.
+///
+/// # Errors
+/// When a plot cannot be drawn.
+pub(super) fn plots_of(
+    record: &Record,
+    guest: &GuestInfo,
+    repetition: u32,
+) -> anyhow::Result<Markup> {
+    let of_policy = |policy: &'_ String| {
+        let mut runs = record.runs.iter();
+        runs.find(|run| run.policy == *policy && run.repetition == repetition)?.guest(&guest.guest)
+    };
+    let policies = record.scenario.policies.iter();
+    let runs: Runs<'_> =
+        policies.filter_map(|policy| Some((policy.as_str(), of_policy(policy)?))).collect();
+    let mut panels = Vec::new();
+    let mut flat = Vec::new();
+    for panel in Panel::ALL {
+        match y_end(record, panel, &runs) {
+            Some(y_end) => panels.push(draw_panel(record, panel, &runs, y_end)?),
+            None => flat.extend(flat_name(panel, guest)),
+        }
+    }
+    let work = match guest.workloads.as_slice() {
+        [] => "idle".to_owned(),
+        workloads => workloads.join("; "),
+    };
+    Ok(html! {
+        section.guest {
+            h2 { "Guest " (guest.guest) span.does { (work) } }
+            @if record.scenario.repetitions > 1 {
+                p.small { "Repetition " (repetition) ", the nearest to the median." }
+            }
+            div.policies style=(format!("--policies:{}", runs.len())) {
+                @for (policy, _) in &runs { h3 { (policy) } }
+                @for row in panels { @for plot in row { (plot) } }
+            }
+            @if !flat.is_empty() {
+                p.small { "Not drawn, because there was none under any policy: " (flat.join(", ")) "." }
+            }
+        }
+    })
+}
+
+/// What is said not to have been; an idle guest's work is not missed.
+fn flat_name(panel: Panel, guest: &GuestInfo) -> Option<&'static str> {
+    match panel {
+        Panel::Swap => Some("swap"),
+        Panel::Faults => Some("major faults"),
+        Panel::Throughput if !guest.workloads.is_empty() => Some("page touches"),
+        _ => None,
+    }
+}
+
+/// Where the vertical axis ends, for all policies; `None`: there is nothing but zero.
+fn y_end(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
+    let greatest = |guest: &GuestRun| {
+        let series = panel.series(guest);
+        let values = series.iter().flat_map(|series| series.points.iter().map(|(_, value)| *value));
+        values.fold(0.0, f64::max)
+    };
+    let greatest = match panel {
+        // Guests share one memory: their plots share its axis.
+        Panel::Memory => {
+            record.runs.iter().flat_map(|run| &run.guests).map(greatest).fold(0.0, f64::max)
+        }
+        _ => runs.iter().map(|(_, guest)| greatest(guest)).fold(0.0, f64::max),
+    };
+    (greatest > 0.0).then(|| round_up(greatest))
+}
+
+/// One row of plots: a panel under every policy.
+fn draw_panel(
+    record: &Record,
+    panel: Panel,
+    runs: &Runs<'_>,
+    y_end: f64,
+) -> anyhow::Result<Vec<Markup>> {
+    let x_end = record.scenario.duration_s;
+    let draw = |(_, guest): &(&str, &GuestRun)| {
+        let series = panel.series(guest);
+        let svg = plot::draw(panel, &series, x_end, y_end)?;
+        Ok(figure(panel, &series, x_end, &svg))
+    };
+    runs.iter().map(draw).collect()
+}
+
+fn figure(panel: Panel, series: &[Series], x_end: f64, svg: &str) -> Markup {
+    let part = |units: u32| format!("{:.3}", 100.0 * f64::from(units) / f64::from(WIDTH));
+    html! {
+        figure.plot data-left=(part(LEFT)) data-right=(part(RIGHT)) data-span=(x_end)
+            data-unit=(panel.unit()) {
+            figcaption {
+                (panel.title())
+                span.keys { @for one in series {
+                    span.entry data-points=(points(one)) {
+                        span class=(format!("key {}", class(one.kind))) {}
+                        (one.kind.name())
+                        output {}
+                    }
+                } }
+            }
+            div.canvas { (PreEscaped(svg)) div.cursor {} }
+        }
+    }
+}
+
+/// What the style sheet calls a series.
+const fn class(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Used => "used",
+        Kind::Allocation => "allocation",
+        Kind::Target => "target",
+        Kind::Wanted => "wanted",
+        Kind::Swap => "swap",
+        Kind::Throughput => "throughput",
+        Kind::Faults => "faults",
+    }
+}
+
+/// The points for the script: `seconds,value` pairs between blanks.
+fn points(series: &Series) -> String {
+    let pair = |(at, value): &(f64, f64)| format!("{at:.1},{value:.0}");
+    series.points.iter().map(pair).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,210 @@
+//! What was measured, as it is kept and compared.
+//!
+//! Idea: one [`Record`] holds a scenario's whole story: what was run on what, and per policy and
+//! repetition a series of samples for each guest with what its workloads did in the end. Table, page
+//! and raw data are all made from it, so that none can say more than was measured.
+//! Sizes are whole bytes, counters count from the moment the workloads' schedule began; what was not
+//! known is `null`, never zero.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the format; a change that would mislead a reader makes a new one.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Everything measured for one scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// When the first run began, RFC 3339 in UTC.
+    pub started_at: String,
+    /// What was to be run.
+    pub scenario: ScenarioInfo,
+    /// What it ran on.
+    pub machine: Machine,
+    /// The runs, in the order in which they were made.
+    pub runs: Vec<RunRecord>,
+}
+
+/// What was to be run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioInfo {
+    /// Its name.
+    pub name: String,
+    /// One or two sentences about it; may be empty.
+    pub description: String,
+    /// What all guests together may be allocated.
+    pub budget_bytes: u64,
+    /// How long every run was measured, in seconds.
+    pub duration_s: f64,
+    /// How often every policy was run.
+    pub repetitions: u32,
+    /// The policies compared; the first is what the others are measured against.
+    pub policies: Vec<String>,
+    /// Its guests, in the order of the scenario.
+    pub guests: Vec<GuestInfo>,
+}
+
+/// What a guest was to be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuestInfo {
+    /// Its name.
+    pub guest: String,
+    /// Memory it booted with.
+    pub boot_bytes: u64,
+    /// Memory it was ballooned to before measuring.
+    pub start_bytes: u64,
+    /// The disk it swaps to, in words.
+    pub swap: Option<String>,
+    /// What it was to do, in words; empty: idle.
+    pub workloads: Vec<String>,
+}
+
+/// What a scenario ran on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu: Option<String>,
+    /// Cores that were available.
+    pub cores: Option<usize>,
+    /// The host's memory.
+    pub memory_bytes: Option<u64>,
+    /// The host's kernel.
+    pub kernel: Option<String>,
+    /// The guests' kernel.
+    pub guest_kernel: Option<String>,
+    /// Version of QEMU.
+    pub qemu: Option<String>,
+    /// How guests executed: `kvm` or `tcg`.
+    pub accelerator: String,
+    /// Version of Ballast.
+    pub ballast: String,
+    /// The commit it was built from or run in.
+    pub commit: Option<String>,
+}
+
+/// One run of the scenario under one policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The policy.
+    pub policy: String,
+    /// Which repetition it belongs to, from 1.
+    pub repetition: u32,
+    /// How long it was measured, in seconds.
+    pub measured_s: f64,
+    /// The guests, in the order of the scenario.
+    pub guests: Vec<GuestRun>,
+    /// What a reader of the figures should know.
+    pub remarks: Vec<String>,
+}
+
+impl RunRecord {
+    /// The part of one guest.
+    pub fn guest(&self, name: &str) -> Option<&GuestRun> {
+        self.guests.iter().find(|guest| guest.guest == name)
+    }
+}
+
+/// One guest in one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestRun {
+    /// Its name.
+    pub guest: String,
+    /// About one a second.
+    pub samples: Vec<Sample>,
+    /// What its workloads did.
+    pub workloads: Vec<WorkloadRecord>,
+}
+
+impl GuestRun {
+    /// Pages its workloads touched in all; `None` for a guest without workloads.
+    pub fn touches(&self) -> Option<u64> {
+        self.of_workloads(|workload| workload.touches)
+    }
+
+    /// Passes, or whatever its workloads count as an iteration, in all.
+    pub fn iterations(&self) -> Option<u64> {
+        self.of_workloads(|workload| workload.iterations)
+    }
+
+    fn of_workloads(&self, figure: impl Fn(&WorkloadRecord) -> u64) -> Option<u64> {
+        (!self.workloads.is_empty()).then(|| self.workloads.iter().map(figure).sum())
+    }
+
+    /// The last sample of what the guest itself says.
+    pub fn last_inside(&self) -> Option<&Inside> {
+        self.samples.iter().rev().find_map(|sample| sample.inside.as_ref())
+    }
+}
+
+/// One guest at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Time since the schedule began, in seconds.
+    pub at_s: f64,
+    /// What the daemon sees and does; `None`: it did not answer in time.
+    pub daemon: Option<Outside>,
+    /// What the guest says; `None`: no report has come since the sample before.
+    pub inside: Option<Inside>,
+}
+
+/// The daemon's view of a guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outside {
+    /// Memory the guest holds.
+    pub allocation_bytes: Option<u64>,
+    /// The target in force.
+    pub target_bytes: Option<u64>,
+    /// Memory it is estimated to use.
+    pub used_bytes: Option<u64>,
+    /// What the daemon does: `grow`, `shrink`, `hold`, …
+    pub doing: Option<String>,
+    /// The same in words.
+    pub doing_text: Option<String>,
+}
+
+/// A guest's view of itself. Counters count from the beginning of the schedule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inside {
+    /// When the guest wrote it, on its own clock, in milliseconds since the schedule began.
+    pub at_ms: i64,
+    /// Its `MemTotal` less its `MemAvailable`.
+    pub used_bytes: Option<u64>,
+    /// Its `MemAvailable`.
+    pub available_bytes: Option<u64>,
+    /// Memory it has in its swap.
+    pub swap_used_bytes: Option<u64>,
+    /// Pages its workloads touched so far.
+    pub touches: u64,
+    /// Iterations of its workloads so far.
+    pub iterations: u64,
+    /// Memory its workloads work in now.
+    pub size_bytes: u64,
+    /// Memory its workloads' schedules want them to work in now.
+    pub size_wanted_bytes: u64,
+    /// Faults that waited for a disk.
+    pub major_faults: Option<u64>,
+    /// Memory read back from swap.
+    pub swap_in_bytes: Option<u64>,
+    /// Memory written to swap.
+    pub swap_out_bytes: Option<u64>,
+}
+
+/// What a workload did in one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadRecord {
+    /// Its name.
+    pub workload: String,
+    /// When it was started, in seconds since the schedule began.
+    pub started_s: f64,
+    /// How it ended, in words.
+    pub end: String,
+    /// Whether it ended as it should: by itself with success, or because the time was over.
+    pub ended_well: bool,
+    /// Pages it touched, not counting the first filling.
+    pub touches: u64,
+    /// Its iterations.
+    pub iterations: u64,
+    /// Time from its start to its end, in milliseconds.
+    pub elapsed_ms: u64,
+}

@@ -1,0 +1,188 @@
+//! Series over time, drawn from a record.
+//!
+//! Idea: what is plotted and what the page reads out under the pointer are the same points.
+//! Limits: rates are those between two reports of a guest, on the guest's own clock: a report that
+//! comes late makes one longer interval and no false peak.
+
+use super::record::{GuestRun, Inside, Outside};
+
+const MIB: f64 = 1_048_576.0;
+
+/// What a series is, which settles its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Memory the guest uses.
+    Used,
+    /// Memory it holds.
+    Allocation,
+    /// Memory it is to hold.
+    Target,
+    /// Memory its workloads want.
+    Wanted,
+    /// Memory in its swap.
+    Swap,
+    /// Work it does.
+    Throughput,
+    /// Faults that waited for a disk.
+    Faults,
+}
+
+/// A series: (seconds since the schedule began, value).
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Series {
+    pub(super) kind: Kind,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+impl Kind {
+    /// Its name for people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Kind::Used => "used",
+            Kind::Allocation => "allocation",
+            Kind::Target => "target",
+            Kind::Wanted => "workload's size",
+            Kind::Swap => "swap used",
+            Kind::Throughput => "page touches",
+            Kind::Faults => "major faults",
+        }
+    }
+}
+
+/// What is drawn into one plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Panel {
+    /// Target, allocation, used and wanted, in MiB.
+    Memory,
+    /// Memory in swap, in MiB.
+    Swap,
+    /// Page touches a second.
+    Throughput,
+    /// Major faults a second.
+    Faults,
+}
+
+impl Panel {
+    /// Every panel, from top to bottom.
+    pub(super) const ALL: [Panel; 4] =
+        [Panel::Memory, Panel::Swap, Panel::Throughput, Panel::Faults];
+
+    /// Its heading, with the unit.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Panel::Memory => "Memory, MiB",
+            Panel::Swap => "Swap used, MiB",
+            Panel::Throughput => "Page touches per second",
+            Panel::Faults => "Major faults per second",
+        }
+    }
+
+    /// Its unit, after a figure.
+    pub(super) const fn unit(self) -> &'static str {
+        match self {
+            Panel::Memory | Panel::Swap => " MiB",
+            Panel::Throughput | Panel::Faults => "/s",
+        }
+    }
+
+    /// Its series for a guest; those without a point are left out.
+    pub(super) fn series(self, guest: &GuestRun) -> Vec<Series> {
+        let all = match self {
+            Panel::Memory => vec![
+                outside(guest, Kind::Used, |it| it.used_bytes),
+                inside(guest, Kind::Wanted, |it| Some(it.size_wanted_bytes)),
+                outside(guest, Kind::Target, |it| it.target_bytes),
+                outside(guest, Kind::Allocation, |it| it.allocation_bytes),
+            ],
+            Panel::Swap => vec![inside(guest, Kind::Swap, |it| it.swap_used_bytes)],
+            Panel::Throughput => vec![rate(guest, Kind::Throughput, |it| Some(it.touches))],
+            Panel::Faults => vec![rate(guest, Kind::Faults, |it| it.major_faults)],
+        };
+        let idle = guest.workloads.is_empty();
+        let of_workloads = |kind| matches!(kind, Kind::Wanted | Kind::Throughput);
+        all.into_iter()
+            .filter(|series| !series.points.is_empty())
+            .filter(|series| !idle || !of_workloads(series.kind))
+            .collect()
+    }
+}
+
+/// A figure of the daemon's, in MiB.
+fn outside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Outside) -> Option<u64>) -> Series {
+    let point = |(at, it): (f64, &Outside)| Some((at, figure(it)? as f64 / MIB));
+    let known =
+        guest.samples.iter().filter_map(|sample| Some((sample.at_s, sample.daemon.as_ref()?)));
+    Series { kind, points: known.filter_map(point).collect() }
+}
+
+/// The guest's own reports since the schedule began, each with its time in seconds.
+fn reports(guest: &GuestRun) -> impl Iterator<Item = (f64, &Inside)> {
+    let reports = guest.samples.iter().filter_map(|sample| sample.inside.as_ref());
+    reports.map(|inside| (inside.at_ms as f64 / 1000.0, inside))
+}
+
+/// A figure of the guest's, in MiB.
+fn inside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Inside) -> Option<u64>) -> Series {
+    let point = |(at, it): (f64, &Inside)| Some((at.max(0.0), figure(it)? as f64 / MIB));
+    Series { kind, points: reports(guest).filter_map(point).collect() }
+}
+
+/// The rate of a counter of the guest's, per second; each value is that of the time before its point.
+fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&Inside) -> Option<u64>) -> Series {
+    let known: Vec<(f64, u64)> =
+        reports(guest).filter_map(|(at, it)| Some((at, counter(it)?))).collect();
+    let points = known.windows(2).filter_map(|pair| {
+        let ((from, before), (to, after)) = (pair[0], pair[1]);
+        let span = to - from;
+        (span > 0.0).then(|| (to, after.saturating_sub(before) as f64 / span))
+    });
+    Series { kind, points: points.collect() }
+}
+
+/// The end of an axis that holds `greatest`: a round figure.
+pub(super) fn round_up(greatest: f64) -> f64 {
+    if !greatest.is_finite() || greatest <= 0.0 {
+        return 1.0;
+    }
+    let magnitude = 10f64.powf(greatest.log10().floor());
+    let steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
+    let round = steps.into_iter().map(|step| step * magnitude);
+    round.clone().find(|end| *end >= greatest * 0.999).unwrap_or(greatest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::fixture;
+
+    #[test]
+    fn a_late_report_makes_no_peak() {
+        let record = fixture::record(&[("static", &[1000])]);
+        let [series] = &Panel::Throughput.series(&record.runs[0].guests[0])[..] else {
+            panic!("one series")
+        };
+        // Ten intervals of a second, of which two have become one.
+        assert_eq!(series.points.len(), 9);
+        assert!(series.points.iter().all(|(_, rate)| *rate == 100.0), "{series:?}");
+    }
+
+    #[test]
+    fn an_idle_guest_has_no_work_to_draw() {
+        let record = fixture::record(&[("static", &[1000])]);
+        let kinds = |panel: Panel| {
+            let series = panel.series(&record.runs[0].guests[1]);
+            series.into_iter().map(|series| series.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(Panel::Throughput), []);
+        assert_eq!(kinds(Panel::Memory), [Kind::Used, Kind::Target, Kind::Allocation]);
+    }
+
+    #[test]
+    fn axes_end_at_round_figures() {
+        for (greatest, end) in
+            [(0.0, 1.0), (0.7, 0.8), (1.0, 1.0), (713.0, 800.0), (1024.0, 1200.0)]
+        {
+            assert!((round_up(greatest) - end).abs() < 1e-9, "{greatest}");
+        }
+    }
+}

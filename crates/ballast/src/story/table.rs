@@ -1,0 +1,108 @@
+//! The comparison as a table for a terminal.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::compare::{Comparison, Figure, Row};
+use super::figures;
+use super::record::Record;
+use super::words;
+
+/// The comparison, with what it means in plain sentences.
+pub fn render(record: &Record, comparison: &Comparison) -> String {
+    let mut out = format!("{}: {}\n\n", record.scenario.name, words::setting(record));
+    out.push_str(&table(comparison));
+    out.push('\n');
+    for sentence in words::outcome(record, comparison) {
+        out.push_str(&format!("{sentence}\n"));
+    }
+    for remark in &comparison.remarks {
+        out.push_str(&format!("note: {remark}\n"));
+    }
+    out
+}
+
+fn table(comparison: &Comparison) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let names = Figure::ALL.into_iter().map(|figure| figures::name(figure).to_uppercase());
+    table.set_header(cells(["GUEST", "POLICY"].map(str::to_owned).into_iter().chain(names)));
+    for (number, row) in comparison.rows.iter().enumerate() {
+        let begins_guest = number % comparison.policies.len().max(1) == 0;
+        if begins_guest && number > 0 {
+            table.add_row([""]);
+        }
+        let name = match (&row.guest, begins_guest) {
+            (Some(guest), true) => guest.clone(),
+            (None, true) => "all".to_owned(),
+            (_, false) => String::new(),
+        };
+        let values = row.cells.iter().map(|cell| figures::value(cell.figure, cell.value));
+        table.add_row(cells([name, row.policy.clone()].into_iter().chain(values)));
+        if let Some(ratios) = ratios(comparison, row) {
+            table.add_row(cells(ratios.into_iter()));
+        }
+    }
+    // The first column begins at the margin.
+    for column in table.column_iter_mut().take(1) {
+        column.set_padding((0, 1));
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// The line below a policy that is measured against the first.
+fn ratios(comparison: &Comparison, row: &Row) -> Option<Vec<String>> {
+    let first = comparison.policies.first()?;
+    if row.policy == *first {
+        return None;
+    }
+    let ratios = row.cells.iter().map(|cell| figures::ratio(cell.ratio));
+    Some([String::new(), format!("  to {first}")].into_iter().chain(ratios).collect())
+}
+
+fn cells(texts: impl Iterator<Item = String>) -> Vec<Cell> {
+    let align = |(column, text)| {
+        let alignment = if column < 2 { CellAlignment::Left } else { CellAlignment::Right };
+        Cell::new(text).set_alignment(alignment)
+    };
+    texts.enumerate().map(align).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::fixture;
+    use expect_test::expect;
+
+    #[test]
+    fn one_run_of_each() {
+        let record = fixture::record(&[("static", &[1_000_000]), ("global", &[2_340_000])]);
+        let text = render(&record, &Comparison::new(&record));
+        expect![[r#"
+            made-up: 2 guests, 1GiB for all of them, 10 s under each of static, global, once
+
+            GUEST  POLICY       PAGE TOUCHES  PASSES  RUN TIME  MAJOR FAULTS  SWAP-IN  SWAP-OUT  MEMORY, MEAN  MEMORY, END
+            a      static             1.00 M   100 k    10.0 s          1000   3.9MiB    7.8MiB        512MiB       512MiB
+                   global             2.34 M   234 k    10.0 s             0       0B        0B        602MiB       712MiB
+                     to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.18×        1.39×
+
+            b      static                  –       –         –             0       0B        0B        512MiB       512MiB
+                   global                  –       –         –             0       0B        0B        422MiB       312MiB
+                     to static             –       –         –        both 0   both 0    both 0         0.82×        0.61×
+
+            all    static             1.00 M   100 k    10.0 s          1000   3.9MiB    7.8MiB          1GiB         1GiB
+                   global             2.34 M   234 k    10.0 s             0       0B        0B          1GiB         1GiB
+                     to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.00×        1.00×
+
+            With global guest a did 2.34× the work of static in the same 10 s; the work of static was done after 5 s (figures from one run of each; --repetitions gives their spread).
+        "#]].assert_eq(&text);
+    }
+
+    #[test]
+    fn repetitions_show_median_and_range() {
+        let work: [(&str, &[u64]); 2] = [("static", &[10, 20, 40]), ("global", &[30, 50, 60])];
+        let record = fixture::record(&work);
+        let text = table(&Comparison::new(&record));
+        assert!(text.contains("20 (10…40)"), "{text}");
+        assert!(text.contains("2.50× (1.50×…3.00×)"), "{text}");
+    }
+}
