@@ -28,12 +28,16 @@ pub(crate) const READ_BYTES: usize = 16 << 10;
 /// [`LinkDown::Refused`] where nobody listens, [`LinkDown::PermissionDenied`], [`LinkDown::Taken`]
 /// where its queue is full, [`LinkDown::Closed`] with the system's words for everything else.
 pub async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
-    UnixStream::connect(path).await.map_err(|error| match error.kind() {
+    UnixStream::connect(path).await.map_err(|error| unusable(&error))
+}
+
+fn unusable(error: &std::io::Error) -> LinkDown {
+    match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => LinkDown::Refused,
         ErrorKind::PermissionDenied => LinkDown::PermissionDenied,
         ErrorKind::WouldBlock => LinkDown::Taken,
         _ => LinkDown::Closed(error.to_string()),
-    })
+    }
 }
 
 /// The process that listens at the other end, where the system tells.
@@ -158,5 +162,27 @@ impl Client {
                 Ok(Ok(count)) => self.session.receive(&bytes[..count]),
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Error;
+
+    #[test]
+    fn ways_in_which_a_socket_is_unusable_are_told_apart() {
+        // Numbers, because root is never denied and a full queue needs a server: errno(3).
+        for (errno, expected) in [
+            (2, LinkDown::Refused),
+            (111, LinkDown::Refused),
+            (13, LinkDown::PermissionDenied),
+            (1, LinkDown::PermissionDenied),
+            (11, LinkDown::Taken),
+        ] {
+            assert_eq!(unusable(&Error::from_raw_os_error(errno)), expected, "errno {errno}");
+        }
+        let other = unusable(&Error::from_raw_os_error(91));
+        assert!(matches!(other, LinkDown::Closed(_)), "{other:?}");
     }
 }

@@ -162,6 +162,17 @@ enum Scan {
     Escape,
 }
 
+/// Bytes that matter outside of strings.
+const IS_STRUCTURAL: [bool; 256] = {
+    let mut table = [false; 256];
+    table[b'"' as usize] = true;
+    table[b'{' as usize] = true;
+    table[b'[' as usize] = true;
+    table[b'}' as usize] = true;
+    table[b']' as usize] = true;
+    table
+};
+
 /// Finds messages in a stream of bytes.
 ///
 /// Feed it bytes with [`Decoder::feed`] and take messages with [`Decoder::next_message`] until it
@@ -228,69 +239,70 @@ impl Decoder {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let end = match self.find_end() {
-            Ok(Some(end)) => end,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(self.fail(error)),
-        };
-        let message = self.taken..end;
-        self.taken = end;
-        match take_apart(&self.buffer[message]) {
-            Ok(message) => Ok(Some(message)),
-            Err(error) => {
-                self.failed = Some(error.clone());
-                Err(error)
-            }
+        let message = self.find_end().and_then(|end| {
+            let Some(end) = end else { return Ok(None) };
+            let message = self.taken..end;
+            self.taken = end;
+            take_apart(&self.buffer[message]).map(Some)
+        });
+        if let Err(error) = &message {
+            self.failed = Some(error.clone());
         }
-    }
-
-    fn fail(&mut self, error: CodecError) -> CodecError {
-        self.failed = Some(error.clone());
-        error
+        message
     }
 
     /// Scans on from where it stopped to the end of the message that begins at `taken`.
     fn find_end(&mut self) -> Result<Option<usize>, CodecError> {
-        let mut at = self.scanned;
-        while let Some(&byte) = self.buffer.get(at) {
-            match (self.scan, byte) {
-                (Scan::Between, b' ' | b'\t' | b'\r' | b'\n') => self.taken = at + 1,
+        loop {
+            let rest = &self.buffer[self.scanned..];
+            // Most bytes mean nothing to the state they are met in: skip to the next that does.
+            let next = match self.scan {
+                Scan::Between => rest.iter().position(|byte| !byte.is_ascii_whitespace()),
+                Scan::Plain => rest.iter().position(|byte| IS_STRUCTURAL[usize::from(*byte)]),
+                Scan::String => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
+                Scan::Escape => (!rest.is_empty()).then_some(0),
+            };
+            let Some(skipped) = next else { break };
+            let at = self.scanned + skipped;
+            self.scanned = at + 1;
+            match (self.scan, self.buffer[at]) {
                 (Scan::Between, b'{') => {
                     self.taken = at;
                     self.depth = 1;
                     self.scan = Scan::Plain;
                 }
                 (Scan::Between, _) => {
-                    self.scanned = at;
                     return Err(CodecError::NotAnObject {
                         at: self.passed + at as u64,
                         got: excerpt(&self.buffer[at..]),
                     });
                 }
-                (Scan::Plain, b'"') => self.scan = Scan::String,
+                (Scan::Plain, b'"') | (Scan::Escape, _) => self.scan = Scan::String,
                 (Scan::Plain, b'{' | b'[') => {
                     self.depth += 1;
                     if self.depth > DEPTH_MAX {
                         return Err(CodecError::TooDeep);
                     }
                 }
-                (Scan::Plain, b'}' | b']') => {
+                (Scan::Plain, _) => {
                     self.depth -= 1;
                     if self.depth == 0 {
                         self.scan = Scan::Between;
-                        self.scanned = at + 1;
                         return Ok(Some(at + 1));
                     }
                 }
                 (Scan::String, b'"') => self.scan = Scan::Plain,
-                (Scan::String, b'\\') => self.scan = Scan::Escape,
-                (Scan::Escape, _) => self.scan = Scan::String,
-                (Scan::Plain | Scan::String, _) => {}
+                (Scan::String, _) => self.scan = Scan::Escape,
             }
-            at += 1;
         }
-        self.scanned = at;
-        if at - self.taken > MESSAGE_BYTES_MAX { Err(CodecError::TooLong) } else { Ok(None) }
+        self.scanned = self.buffer.len();
+        if self.scan == Scan::Between {
+            self.taken = self.scanned;
+        }
+        if self.scanned - self.taken > MESSAGE_BYTES_MAX {
+            return Err(CodecError::TooLong);
+        }
+        Ok(None)
     }
 
     /// Drops the bytes of messages already handed out, and what one long message made the buffer.

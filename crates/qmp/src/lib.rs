@@ -17,3 +17,5 @@ pub mod command;
 pub mod fleet;
 pub mod guest;
 pub mod session;
+#[cfg(feature = "testing")]
+pub mod testing;

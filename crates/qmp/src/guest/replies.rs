@@ -5,9 +5,10 @@
 use ballast_model::{Bytes, LinkDown, OutcomeKind, Timestamp};
 use serde::Deserialize;
 
+use super::Guest;
 use super::probe::Entry;
-use super::stats::StatsReply;
-use super::{Asker, Guest, Question};
+use super::questions::{Asker, Question};
+use super::stats::read_guest_stats;
 use crate::codec::{self, ErrorReply};
 
 #[derive(Deserialize)]
@@ -65,10 +66,10 @@ impl Guest {
                 self.found_balloon(true);
             }
             Question::Stats => {
-                let reply: StatsReply = read("qom-get guest-stats", json)?;
-                let sent = reply.last_update != 0;
-                self.stats = sent.then(|| reply.guest_stats());
-                self.stats_age.observe(reply.last_update, now, wall_secs);
+                let (stats, last_update) = read_guest_stats(json)
+                    .map_err(|error| unreadable("qom-get guest-stats", json, &error))?;
+                self.stats = (last_update != 0).then_some(stats);
+                self.stats_age.observe(last_update, now, wall_secs);
             }
             Question::Summary => {
                 let reply: SummaryReply = read("query-memory-size-summary", json)?;
@@ -169,11 +170,11 @@ impl Guest {
 
 /// Reads what a command returned.
 fn read<'a, T: Deserialize<'a>>(command: &str, json: &'a str) -> Result<T, LinkDown> {
-    serde_json::from_str(json).map_err(|error| {
-        let why = codec::shorten(&error.to_string());
-        LinkDown::Protocol(format!(
-            "cannot read the reply to {command}: {why}: got `{}`",
-            codec::excerpt(json.as_bytes())
-        ))
-    })
+    serde_json::from_str(json).map_err(|error| unreadable(command, json, &error))
+}
+
+fn unreadable(command: &str, json: &str, error: &serde_json::Error) -> LinkDown {
+    let why = codec::shorten(&error.to_string());
+    let got = codec::excerpt(json.as_bytes());
+    LinkDown::Protocol(format!("cannot read the reply to {command}: {why}: got `{got}`"))
 }

@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer};
 
 /// The reply to `qom-get guest-stats`.
 #[derive(Debug, Deserialize)]
-pub(super) struct StatsReply {
+struct StatsReply {
     stats: RawStats,
     /// Wall-clock seconds when the guest sent them; 0: never.
     #[serde(rename = "last-update", deserialize_with = "seconds")]
-    pub(super) last_update: u64,
+    last_update: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,8 +37,18 @@ struct RawStats {
     minor_faults: Stat,
 }
 
+/// Reads what `qom-get guest-stats` returned: the statistics, and the wall-clock second in which the
+/// guest sent them (0: never).
+///
+/// # Errors
+/// When it is not that.
+pub fn read_guest_stats(json: &str) -> Result<(GuestStats, u64), serde_json::Error> {
+    let reply: StatsReply = serde_json::from_str(json)?;
+    Ok((reply.guest_stats(), reply.last_update))
+}
+
 impl StatsReply {
-    pub(super) fn guest_stats(&self) -> GuestStats {
+    fn guest_stats(&self) -> GuestStats {
         let bytes = |stat: &Stat| stat.0.map(Bytes::new);
         GuestStats {
             total: bytes(&self.stats.total),
@@ -97,9 +107,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<(GuestStats, u64), String> {
-        serde_json::from_str::<StatsReply>(json)
-            .map(|reply| (reply.guest_stats(), reply.last_update))
-            .map_err(|error| error.to_string())
+        read_guest_stats(json).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! Records what a guest's state machine and a real hypervisor say to each other.
+//!
+//! `cargo run -p ballast-qmp --example record -- SOCKET STEP...` writes a transcript to standard
+//! output, of the form that `tests/transcripts.rs` replays. A step is `sample`, `keep=MIB`,
+//! `powerdown` or `wait=MS`; connecting and probing come first by themselves.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ballast_model::{Action, Bytes, Generation, Timestamp};
+use ballast_qmp::guest::Guest;
+
+/// Silence after which a step counts as answered.
+const QUIET: Duration = Duration::from_millis(200);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let socket = arguments.next().ok_or("expected SOCKET STEP...")?;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(QUIET))?;
+    let mut guest = Guest::new(Duration::from_secs(10));
+    let origin = Instant::now();
+    let now = || Timestamp::ZERO + origin.elapsed();
+    guest.connected(now(), None);
+    exchange(&mut guest, &mut stream, &now)?;
+    for step in arguments {
+        println!("! {} {step}", now().as_millis());
+        match step.split_once('=') {
+            None if step == "sample" => {
+                guest.begin_sample(now());
+            }
+            None if step == "powerdown" => {
+                guest.begin_powerdown(now()).map_err(|outcome| outcome.to_string())?;
+            }
+            Some(("keep", mib)) => {
+                let action = Action {
+                    guest: "recorded".parse()?,
+                    target: Bytes::mib(mib.parse()?),
+                    generation: Generation(1),
+                    deadline: now(),
+                };
+                guest.begin_action(&action, now()).map_err(|outcome| outcome.to_string())?;
+            }
+            Some(("wait", ms)) => std::thread::sleep(Duration::from_millis(ms.parse()?)),
+            _ => return Err(format!("`{step}`: expected sample, keep=, powerdown or wait=").into()),
+        }
+        exchange(&mut guest, &mut stream, &now)?;
+    }
+    Ok(())
+}
+
+/// Moves bytes until nothing comes any more.
+fn exchange(
+    guest: &mut Guest,
+    stream: &mut UnixStream,
+    now: &impl Fn() -> Timestamp,
+) -> Result<(), Box<dyn std::error::Error>> {
+    loop {
+        let outgoing = guest.outgoing().to_vec();
+        for line in std::str::from_utf8(&outgoing)?.lines() {
+            println!("> {line}");
+        }
+        stream.write_all(&outgoing)?;
+        guest.mark_written(outgoing.len());
+        let mut bytes = [0; 1 << 16];
+        match stream.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error.into()),
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                let wall = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+                // A message may come in several reads; each is a line of its own.
+                let text = std::str::from_utf8(&bytes[..count])?;
+                println!("< {} {wall} {}", now().as_millis(), text.escape_debug());
+                guest.receive(&bytes[..count], now(), wall).map_err(|why| why.to_string())?;
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Replays what real hypervisors said: `transcripts/`, recorded with `examples/record.rs` from
+//! QEMU 7.2.22 of Debian 12. Our side of each must come out the same, to the byte.
+//!
+//! Lines: `> ` what we sent, `< MS WALL ` what came (escaped), `! MS STEP` what was asked of us.
+
+use std::time::Duration;
+
+use ballast_model::{
+    Action, Bytes, Generation, GuestSample, LinkState, Measured, OutcomeKind, RunState, Timestamp,
+};
+use ballast_qmp::codec::Version;
+use ballast_qmp::guest::Guest;
+
+/// One replayed transcript: what is known after it, and what came of its orders.
+struct Replayed {
+    guest: Guest,
+    at: Timestamp,
+    outcomes: Vec<OutcomeKind>,
+}
+
+impl Replayed {
+    fn sample(&self) -> GuestSample {
+        self.guest.sample("recorded".parse().unwrap(), self.at)
+    }
+}
+
+/// Replays with the bytes that came cut into pieces of at most `piece_bytes`.
+fn replay(transcript: &str, piece_bytes: usize) -> Replayed {
+    let mut guest = Guest::new(Duration::from_secs(10));
+    let mut at = Timestamp::ZERO;
+    guest.connected(at, None);
+    let mut outcomes = Vec::new();
+    for (number, line) in transcript.lines().enumerate() {
+        let line_number = number + 1;
+        let (kind, rest) = line.split_once(' ').expect("a line of a transcript");
+        let mut words = rest.splitn(if kind == "<" { 3 } else { 2 }, ' ');
+        let mut time = || words.next().unwrap().parse::<u64>().expect("a time");
+        match kind {
+            ">" => {
+                let sent = format!("{rest}\n");
+                assert!(
+                    guest.outgoing().starts_with(sent.as_bytes()),
+                    "line {line_number}: expected {sent}, got {}",
+                    String::from_utf8_lossy(guest.outgoing())
+                );
+                guest.mark_written(sent.len());
+            }
+            "<" => {
+                assert!(guest.outgoing().is_empty(), "line {line_number}: more was sent");
+                at = Timestamp::from_millis(time());
+                let wall_secs = time();
+                let came = unescape(words.next().unwrap());
+                for piece in came.as_bytes().chunks(piece_bytes) {
+                    guest.receive(piece, at, wall_secs).unwrap();
+                }
+            }
+            "!" => {
+                at = Timestamp::from_millis(time());
+                step(&mut guest, words.next().unwrap(), at);
+            }
+            other => panic!("line {line_number}: {other}"),
+        }
+        outcomes.extend(std::iter::from_fn(|| guest.pop_finished()).map(|(_, outcome)| outcome));
+    }
+    Replayed { guest, at, outcomes }
+}
+
+fn step(guest: &mut Guest, step: &str, at: Timestamp) {
+    match step.split_once('=') {
+        None if step == "sample" => assert!(guest.begin_sample(at)),
+        None if step == "powerdown" => assert!(guest.begin_powerdown(at).is_ok()),
+        Some(("keep", mib)) => {
+            let action = Action {
+                guest: "recorded".parse().unwrap(),
+                target: Bytes::mib(mib.parse().unwrap()),
+                generation: Generation(1),
+                deadline: at,
+            };
+            assert!(guest.begin_action(&action, at).is_ok());
+        }
+        Some(("wait", _)) => {}
+        _ => panic!("{step}"),
+    }
+}
+
+/// Undoes what `escape_debug` does to the text of QMP.
+fn unescape(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        plain.push(match character {
+            '\\' => match characters.next().expect("an escaped character") {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                same => same,
+            },
+            same => same,
+        });
+    }
+    plain
+}
+
+/// The last readings do not depend on how the bytes were cut.
+fn replay_in_pieces(transcript: &str) -> Replayed {
+    let whole = replay(transcript, usize::MAX);
+    for piece_bytes in [1, 7, 64, 1000] {
+        let pieces = replay(transcript, piece_bytes);
+        assert_eq!(pieces.sample(), whole.sample(), "pieces of {piece_bytes}");
+        assert_eq!(pieces.outcomes, whole.outcomes, "pieces of {piece_bytes}");
+    }
+    whole
+}
+
+#[test]
+fn a_running_linux_guest_sends_statistics_and_follows() {
+    let replayed = replay_in_pieces(include_str!("transcripts/linux-guest.txt"));
+    let sample = replayed.sample();
+    assert_eq!(replayed.guest.version(), Some(Version { major: 7, minor: 2, micro: 22 }));
+    assert_eq!(sample.link, LinkState::Up);
+    assert_eq!(sample.run_state, Some(RunState::Running));
+    assert_eq!(sample.boot_memory, Some(Bytes::mib(512)));
+    assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(384)));
+    let stats = sample.stats.expect("statistics");
+    assert!(stats.age <= Duration::from_secs(2), "{:?}", stats.age);
+    let (total, available) = (stats.value.total.unwrap(), stats.value.available.unwrap());
+    // Linux leaves MemTotal alone when the balloon deflates on OOM.
+    assert!(available < Bytes::mib(384) && total > Bytes::mib(384), "{:?}", stats.value);
+    assert!(stats.value.major_faults.is_some() && stats.value.swap_out == Some(Bytes::ZERO));
+    assert_eq!(replayed.outcomes, [OutcomeKind::Accepted, OutcomeKind::Accepted]);
+    assert_eq!(sample.capabilities.deflate_on_oom, Some(true));
+}
+
+#[test]
+fn a_machine_that_never_ran_has_no_statistics() {
+    let replayed = replay_in_pieces(include_str!("transcripts/never-ran.txt"));
+    let sample = replayed.sample();
+    assert_eq!(sample.stats, None);
+    assert_eq!(sample.allocation, Some(Measured::fresh(Bytes::mib(256))));
+    assert_eq!(sample.capabilities.statistics, Some(true));
+    assert_eq!(sample.capabilities.free_page_reporting, Some(true));
+}
+
+#[test]
+fn a_machine_without_a_balloon_says_so() {
+    let replayed = replay_in_pieces(include_str!("transcripts/no-balloon.txt"));
+    let sample = replayed.sample();
+    assert_eq!(sample.capabilities.balloon, Some(false));
+    assert_eq!(sample.capabilities.memory_devices, Some(false));
+    let [OutcomeKind::Failed(how)] = &replayed.outcomes[..] else { panic!() };
+    assert_eq!(how, "DeviceNotActive: No balloon device has been activated");
+}
+
+#[test]
+fn pretty_printed_messages_and_memory_devices_are_understood() {
+    let replayed = replay_in_pieces(include_str!("transcripts/pretty-virtio-mem.txt"));
+    let sample = replayed.sample();
+    assert_eq!(sample.capabilities.memory_devices, Some(true));
+    assert_eq!(sample.capabilities.balloon, Some(true));
+    assert_eq!(sample.link, LinkState::Up);
+}
