@@ -1,16 +1,17 @@
 //! The state machine described in the crate's header.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ballast_estimate::{Estimator, NoEstimate};
-use ballast_guard::check::{self, Rules};
+use ballast_guard::check::{self, Before, Rules};
 use ballast_guard::{
-    Goal, Ledger, Rationing, Standing, budget_for, goal_for, immovable, ration, verdict,
+    Goal, Ledger, Rationing, Record, Standing, budget_for, goal_for, immovable, ration, verdict,
 };
 use ballast_model::{
-    Action, Budget, Bytes, Change, Generation, GuestId, GuestLimits, GuestSample, Held, Note,
-    Outcome, OutcomeKind, Plan, PolicyName, Snapshot, Timestamp,
+    Action, Budget, Bytes, Change, Compliance, Estimate, Generation, GuestId, GuestLimits,
+    GuestPlan, GuestSample, Held, Note, Outcome, OutcomeKind, PerGuest, Plan, PolicyName, Snapshot,
+    Timestamp, in_step,
 };
 use ballast_policy::{Contender, Policy, Problem, build};
 
@@ -40,8 +41,8 @@ pub struct Controller {
     policy: Box<dyn Policy>,
     estimator: Estimator,
     ledger: Ledger,
-    /// The last decision: goals of the guests it covered, sorted by name.
-    goals: Vec<(GuestId, Goal)>,
+    /// The last decision: goals of the guests it covered.
+    goals: PerGuest<Option<Goal>>,
     shortfall: Bytes,
     /// `None`: decide at the next sample.
     next_decision: Option<Timestamp>,
@@ -61,7 +62,7 @@ impl Controller {
             settings,
             estimator: Estimator::default(),
             ledger: Ledger::default(),
-            goals: Vec::new(),
+            goals: PerGuest::default(),
             shortfall: Bytes::ZERO,
             next_decision: None,
             next_sample: now,
@@ -197,72 +198,43 @@ impl Controller {
 
     /// Estimates and verdicts.
     fn standings(&mut self, snapshot: &Snapshot) -> Vec<Standing> {
-        let guard = &self.settings.guard;
-        let verdicts: Vec<Result<(), Held>> = snapshot
-            .guests()
-            .iter()
-            .map(|guest| verdict(guest, self.settings.limits_of(&guest.id), guard.stale_after))
-            .collect();
+        let limits = limits_in_step(&self.settings, snapshot);
+        let guests = || snapshot.guests().iter().zip(&limits);
+        let stale_after = self.settings.guard.stale_after;
+        let verdicts: Vec<Result<(), Held>> =
+            guests().map(|(guest, limits)| verdict(guest, limits, stale_after)).collect();
         let usable: Vec<bool> = verdicts.iter().map(Result::is_ok).collect();
-        self.ledger.observe(snapshot, &usable, guard);
+        self.ledger.observe(snapshot, &usable, &self.settings.guard);
         self.estimator.observe(snapshot);
-        let now = snapshot.taken_at;
-        snapshot
-            .guests()
-            .iter()
-            .zip(verdicts)
-            .map(|(guest, verdict)| {
-                let verdict = verdict
-                    .and_then(|()| self.ledger.stuck(&guest.id).map_or(Ok(()), Err))
-                    .and_then(|()| self.estimator.estimate(guest, now).map_err(held_without));
-                self.standing(guest, verdict)
-            })
-            .collect()
-    }
-
-    fn standing(
-        &self,
-        guest: &GuestSample,
-        verdict: Result<ballast_model::Estimate, Held>,
-    ) -> Standing {
-        let limits = self.settings.limits_of(&guest.id);
-        let allocation = guest.allocation.map(|measured| measured.value);
-        let in_force = self.ledger.target(&guest.id);
-        let held = allocation.or_else(|| self.ledger.last_seen(&guest.id));
-        let committed = held.max(in_force).or(guest.boot_memory).unwrap_or(Bytes::ZERO);
-        Standing {
-            id: guest.id.clone(),
-            allocation,
-            bounds: guest
-                .boot_memory
-                .map(|boot| (limits.floor_for(boot), limits.ceiling_for(boot))),
-            shares: limits.shares,
-            committed,
-            reference: in_force.or(allocation),
-            occupied: guest.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
-            verdict,
-        }
+        self.goals.align(snapshot);
+        let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
+        each.map(|(place, (((guest, limits), record), verdict))| {
+            let verdict = verdict
+                .and_then(|()| record.stuck().map_or(Ok(()), Err))
+                .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
+            standing(guest, limits, Some(record), verdict)
+        })
+        .collect()
     }
 
     /// Whether to ask the policy: its interval is over, the guests that can be moved are not those
     /// of the last decision, or the host has less than was given away.
     fn is_due(&self, now: Timestamp, standings: &[Standing], budget: Budget) -> bool {
-        let movable = standings.iter().filter(|s| s.verdict.is_ok()).map(|s| &s.id);
+        let movable = standings.iter().map(|standing| standing.verdict.is_ok());
         self.next_decision.is_none_or(|at| now >= at)
             || budget.committed > budget.distributable
-            || !movable.eq(self.goals.iter().map(|(id, _)| id))
+            || !movable.eq(self.goals.values().map(Option::is_some))
     }
 
     fn decide(&mut self, now: Timestamp, standings: &[Standing], budget: Budget) {
         let pacing = self.policy.pacing();
         self.next_decision = Some(now + self.settings.interval.unwrap_or(pacing.interval));
         let dead_band = self.settings.guard.dead_band.unwrap_or(pacing.dead_band);
-        let movable: Vec<&Standing> = standings.iter().filter(|s| s.verdict.is_ok()).collect();
-        let contenders = movable
+        let contenders = standings
             .iter()
             .filter_map(|standing| {
-                let (floor, ceiling) = standing.bounds?;
                 let used = standing.verdict.as_ref().ok()?.used;
+                let (floor, ceiling) = standing.bounds.unwrap_or_default();
                 let id = standing.id.clone();
                 Some(Contender { id, used, floor, ceiling, shares: standing.shares })
             })
@@ -270,15 +242,14 @@ impl Controller {
         let left = budget.distributable.saturating_sub(immovable(standings));
         let division = self.policy.divide(&Problem::new(left, contenders));
         self.shortfall = division.shortfall;
-        self.goals = movable
-            .into_iter()
-            .zip(division.wanted)
-            .filter_map(|(standing, wanted)| {
+        let mut wanted = division.wanted.into_iter();
+        for (standing, goal) in standings.iter().zip(self.goals.values_mut()) {
+            let desired = standing.verdict.as_ref().ok().and_then(|_| wanted.next());
+            *goal = desired.and_then(|wanted| {
                 debug_assert_eq!(standing.id, wanted.id, "policies keep the problem's order");
-                let goal = goal_for(standing, wanted.desired, dead_band, &self.settings.guard)?;
-                Some((wanted.id, goal))
-            })
-            .collect();
+                goal_for(standing, wanted.desired, dead_band, &self.settings.guard)
+            });
+        }
     }
 
     fn plan(
@@ -288,17 +259,9 @@ impl Controller {
         budget: Budget,
         notes: Vec<Note>,
     ) -> Plan {
-        let mut decided = self.goals.iter().peekable();
-        let goals: Vec<Option<Goal>> = standings
-            .iter()
-            .map(|standing| {
-                while decided.next_if(|(id, _)| *id < standing.id).is_some() {}
-                decided.next_if(|(id, _)| *id == standing.id).map(|(_, goal)| goal.clone())
-            })
-            .collect();
         let draft = ration(Rationing {
             standings,
-            goals: &goals,
+            goals: &self.goals,
             budget,
             ledger: &self.ledger,
             settings: &self.settings.guard,
@@ -322,12 +285,15 @@ impl Controller {
         if plan.actions.is_empty() {
             return plan;
         }
-        let on_record = |read: fn(&Ledger, &GuestId) -> Option<Bytes>| {
-            let ids = snapshot.guests().iter().map(|guest| &guest.id);
-            ids.filter_map(|id| Some((id.clone(), read(&self.ledger, id)?))).collect()
-        };
-        let in_force: BTreeMap<GuestId, Bytes> = on_record(Ledger::target);
-        let last_seen: BTreeMap<GuestId, Bytes> = on_record(Ledger::last_seen);
+        let before: Vec<(GuestId, Before)> = snapshot
+            .guests()
+            .iter()
+            .zip(self.ledger.records())
+            .map(|(guest, record)| {
+                let before = Before { target: record.target(), last_seen: record.last_seen() };
+                (guest.id.clone(), before)
+            })
+            .collect();
         let guard = &self.settings.guard;
         let rules = Rules {
             budget: guard.budget,
@@ -337,16 +303,15 @@ impl Controller {
             step_down_max: guard.step_down_max,
             limits: &self.settings.limits,
             limits_default: &self.settings.limits_default,
-            in_force: &in_force,
-            last_seen: &last_seen,
+            before: &before,
             paused: self.paused,
         };
         if let Some(violation) = check::violations(&plan, snapshot, &rules).first() {
             self.plans_refused += 1;
             let violation = violation.to_string();
             plan.actions.clear();
-            for guest in &mut plan.guests {
-                guest.target = in_force.get(&guest.id).copied();
+            for (guest, (_, before)) in plan.guests.iter_mut().zip(&before) {
+                guest.target = before.target;
                 guest.change = Change::Hold(Held::PlanRefused { violation: violation.clone() });
             }
             plan.notes.push(Note::Refused { violation });
@@ -357,13 +322,63 @@ impl Controller {
     /// Time is not trusted until it passes the latest moment seen again: everything is held, and
     /// nothing is remembered of the sample.
     fn plan_for_a_clock_that_went_backwards(&self, snapshot: &Snapshot) -> Plan {
-        let standings: Vec<Standing> = snapshot
-            .guests()
-            .iter()
-            .map(|guest| self.standing(guest, Err(Held::ClockBackwards)))
+        let limits = limits_in_step(&self.settings, snapshot);
+        let each = snapshot.guests().iter().zip(limits);
+        let standings: Vec<Standing> = each
+            .map(|(guest, limits)| {
+                let record = self.ledger.record(&guest.id);
+                standing(guest, limits, record, Err(Held::ClockBackwards))
+            })
             .collect();
         let (budget, notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
-        self.plan(snapshot.taken_at, &standings, budget, notes)
+        let held = |standing: Standing| GuestPlan {
+            target: self.ledger.record(&standing.id).and_then(Record::target),
+            id: standing.id,
+            allocation: standing.allocation,
+            bounds: standing.bounds,
+            estimate: None,
+            desired: None,
+            clamps: Vec::new(),
+            compliance: Compliance::Compliant,
+            change: Change::Hold(Held::ClockBackwards),
+        };
+        Plan {
+            generation: self.generation,
+            decided_at: snapshot.taken_at,
+            policy: self.settings.policy,
+            budget,
+            guests: standings.into_iter().map(held).collect(),
+            actions: Vec::new(),
+            notes,
+        }
+    }
+}
+
+/// The limits of every guest of a snapshot.
+fn limits_in_step<'a>(settings: &'a Settings, snapshot: &Snapshot) -> Vec<&'a GuestLimits> {
+    let own = in_step(snapshot, &settings.limits);
+    own.into_iter().map(|own| own.unwrap_or(&settings.limits_default)).collect()
+}
+
+fn standing(
+    guest: &GuestSample,
+    limits: &GuestLimits,
+    record: Option<&Record>,
+    verdict: Result<Estimate, Held>,
+) -> Standing {
+    let allocation = guest.allocation.map(|measured| measured.value);
+    let in_force = record.and_then(Record::target);
+    let held = allocation.or_else(|| record?.last_seen());
+    let committed = held.max(in_force).or(guest.boot_memory).unwrap_or(Bytes::ZERO);
+    Standing {
+        id: guest.id.clone(),
+        allocation,
+        bounds: guest.boot_memory.map(|boot| (limits.floor_for(boot), limits.ceiling_for(boot))),
+        shares: limits.shares,
+        committed,
+        reference: in_force.or(allocation),
+        occupied: guest.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
+        verdict,
     }
 }
 

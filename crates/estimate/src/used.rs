@@ -9,15 +9,14 @@
 //! today's `N_i` a guest that is shrinking would seem to use less than it does, and would be
 //! squeezed further on the strength of that.
 //!
-//! Cost: O(log n) per guest and snapshot. Source: Global §3.1, Table 1.
+//! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1.
 //! Limits: the age of statistics is known to a second; of the allocations the guest can have had in
 //! that second the largest is taken, because an estimate too high costs a neighbour idle memory for
 //! a tick, and one too low costs the guest its working set.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_model::{Estimate, GuestId, GuestSample, Implausible, Provenance, Snapshot, Timestamp};
+use ballast_model::{Estimate, Implausible, PerGuest, Provenance, Snapshot, Timestamp};
 
 use crate::history::AllocationHistory;
 use crate::plausible;
@@ -40,33 +39,27 @@ pub enum NoEstimate {
 /// Turns snapshots into demand; remembers each guest's recent allocations.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
-    histories: BTreeMap<GuestId, AllocationHistory>,
+    histories: PerGuest<AllocationHistory>,
 }
 
 impl Estimator {
     /// Takes in a snapshot and forgets guests that are not in it. Call once per snapshot, before
     /// [`Estimator::estimate`].
     pub fn observe(&mut self, snapshot: &Snapshot) {
-        self.histories.retain(|id, _| snapshot.guest(id).is_some());
-        for guest in snapshot.guests() {
-            let Some(allocation) = guest.allocation else { continue };
-            let read_at = before(snapshot.taken_at, allocation.age);
-            match self.histories.get_mut(&guest.id) {
-                Some(history) => history.push(read_at, allocation.value),
-                None => {
-                    let mut history = AllocationHistory::default();
-                    history.push(read_at, allocation.value);
-                    self.histories.insert(guest.id.clone(), history);
-                }
+        self.histories.align(snapshot);
+        for (guest, history) in snapshot.guests().iter().zip(self.histories.values_mut()) {
+            if let Some(allocation) = guest.allocation {
+                history.push(before(snapshot.taken_at, allocation.age), allocation.value);
             }
         }
     }
 
-    /// The demand of a guest of the snapshot last observed, taken at `now`.
+    /// The demand of the guest at `place` of `snapshot`, which is the one last observed.
     ///
     /// # Errors
     /// Says what is missing or cannot be true. Age is not judged here: that is the guard's.
-    pub fn estimate(&self, guest: &GuestSample, now: Timestamp) -> Result<Estimate, NoEstimate> {
+    pub fn estimate(&self, snapshot: &Snapshot, place: usize) -> Result<Estimate, NoEstimate> {
+        let guest = snapshot.guests().get(place).ok_or(NoEstimate::NoAllocation)?;
         let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
         let stats = guest.stats.ok_or(NoEstimate::NoStatistics)?;
         plausible::check(&stats.value, guest.boot_memory).map_err(NoEstimate::Implausible)?;
@@ -74,10 +67,10 @@ impl Estimator {
         let available =
             stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
 
-        let stats_at = before(now, stats.age);
+        let stats_at = before(snapshot.taken_at, stats.age);
         let held_then = self
             .histories
-            .get(&guest.id)
+            .at(place)
             .and_then(|history| {
                 history.largest_between(before(stats_at, AGE_UNCERTAINTY), stats_at)
             })
@@ -104,7 +97,7 @@ fn before(now: Timestamp, age: Duration) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{Bytes, GuestStats, HostSample, LinkState, Measured};
+    use ballast_model::{Bytes, GuestSample, GuestStats, HostSample, LinkState, Measured};
     use proptest::prelude::*;
 
     use super::*;
@@ -132,7 +125,7 @@ mod tests {
     }
 
     fn used(estimator: &Estimator, snapshot: &Snapshot) -> Result<Bytes, NoEstimate> {
-        estimator.estimate(&snapshot.guests()[0], snapshot.taken_at).map(|estimate| estimate.used)
+        estimator.estimate(snapshot, 0).map(|estimate| estimate.used)
     }
 
     #[test]

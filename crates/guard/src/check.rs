@@ -11,12 +11,12 @@
 //!
 //! Cost: O(n log n). Limits: that targets are wise is not checked, only that they are safe.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Plan, RunState, Snapshot,
+    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Plan, RunState, Snapshot, in_step,
 };
 
 /// What a plan must keep to.
@@ -36,12 +36,19 @@ pub struct Rules<'a> {
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
     /// Limits of guests not named.
     pub limits_default: &'a GuestLimits,
-    /// Targets in force before the plan.
-    pub in_force: &'a BTreeMap<GuestId, Bytes>,
-    /// What guests that are not seen now were last seen to hold.
-    pub last_seen: &'a BTreeMap<GuestId, Bytes>,
+    /// What was known of each guest before the plan, sorted by name; a guest not named is new.
+    pub before: &'a [(GuestId, Before)],
     /// Whether the operator has paused acting.
     pub paused: bool,
+}
+
+/// What was known of a guest before a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Before {
+    /// The target in force.
+    pub target: Option<Bytes>,
+    /// What it was last seen to hold, should it not be seen now.
+    pub last_seen: Option<Bytes>,
 }
 
 /// What is wrong with a plan.
@@ -125,50 +132,82 @@ pub fn violations(plan: &Plan, snapshot: &Snapshot, rules: &Rules<'_>) -> Vec<Vi
     if rules.paused && !plan.actions.is_empty() {
         found.push(Violation::WhilePaused);
     }
-    let mut seen = BTreeSet::new();
-    let mut granted = Bytes::ZERO;
-    for action in &plan.actions {
-        let id = &action.guest;
-        if !seen.insert(id) {
-            found.push(Violation::Twice(id.clone()));
+    let guests = look_up(snapshot, rules);
+    let mut by_name: Vec<(usize, &Action)> = plan.actions.iter().enumerate().collect();
+    by_name.sort_by(|(_, a), (_, b)| a.guest.cmp(&b.guest));
+    let mut granted_by = vec![Bytes::ZERO; plan.actions.len()];
+    let mut rest = guests.iter().peekable();
+    let mut previous: Option<&GuestId> = None;
+    for (order, action) in by_name {
+        check_form(action, plan, &mut found);
+        if previous == Some(&action.guest) {
+            found.push(Violation::Twice(action.guest.clone()));
         }
-        if action.target.page_floor() != action.target {
-            found.push(Violation::NotWholePages(id.clone(), action.target));
+        previous = Some(&action.guest);
+        while rest.next_if(|guest| guest.sample.id < action.guest).is_some() {}
+        match rest.peek() {
+            Some(guest) if guest.sample.id == action.guest => {
+                granted_by[order] = action.target.saturating_sub(guest.committed);
+                check_guest(action, guest, rules, &mut found);
+            }
+            _ => found.push(Violation::UnknownGuest(action.guest.clone())),
         }
-        if action.generation != plan.generation || action.deadline <= plan.decided_at {
-            found.push(Violation::Malformed(id.clone()));
-        }
-        let Some(sample) = snapshot.guest(id) else {
-            found.push(Violation::UnknownGuest(id.clone()));
-            continue;
-        };
-        let new = action.target.saturating_sub(held_or_promised(sample, rules));
-        if new == Bytes::ZERO && granted > Bytes::ZERO {
-            found.push(Violation::ReleaseAfterGrant(id.clone()));
-        }
-        granted = granted.saturating_add(new);
-        check_guest(action, sample, rules, &mut found);
     }
-    let free = free_to_grant(snapshot, rules);
+    let first_grant = granted_by.iter().position(|&new| new > Bytes::ZERO);
+    for (action, &new) in plan.actions.iter().zip(&granted_by).skip(first_grant.unwrap_or(0)) {
+        if new == Bytes::ZERO && first_grant.is_some() {
+            found.push(Violation::ReleaseAfterGrant(action.guest.clone()));
+        }
+    }
+    let granted = granted_by.into_iter().sum();
+    let free = free_to_grant(snapshot, &guests, rules);
     if granted > free {
         found.push(Violation::Overcommitted { granted, free });
     }
     found
 }
 
-fn limits_of<'a>(sample: &GuestSample, rules: &Rules<'a>) -> &'a GuestLimits {
-    rules.limits.get(&sample.id).unwrap_or(rules.limits_default)
+/// A guest of the snapshot and what the rules have for it.
+struct Guest<'a> {
+    sample: &'a GuestSample,
+    limits: &'a GuestLimits,
+    before: Before,
+    /// What it holds or may still take on the strength of its last target.
+    committed: Bytes,
+}
+
+fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
+    let limits = in_step(snapshot, rules.limits);
+    let before = in_step(snapshot, rules.before.iter().map(|(id, before)| (id, *before)));
+    let rules_for = limits.into_iter().zip(before);
+    let guest = |(sample, (limits, before)): (&'a GuestSample, (Option<_>, Option<Before>))| {
+        let before = before.unwrap_or_default();
+        let holds = sample.allocation.map(|allocation| allocation.value);
+        let committed = holds.or(before.last_seen).max(before.target).or(sample.boot_memory);
+        Guest {
+            sample,
+            limits: limits.unwrap_or(rules.limits_default),
+            before,
+            committed: committed.unwrap_or(Bytes::ZERO),
+        }
+    };
+    snapshot.guests().iter().zip(rules_for).map(guest).collect()
+}
+
+/// What can be seen of an action without its guest.
+fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
+    if action.target.page_floor() != action.target {
+        found.push(Violation::NotWholePages(action.guest.clone(), action.target));
+    }
+    if action.generation != plan.generation || action.deadline <= plan.decided_at {
+        found.push(Violation::Malformed(action.guest.clone()));
+    }
 }
 
 /// What concerns one guest alone.
-fn check_guest(
-    action: &Action,
-    sample: &GuestSample,
-    rules: &Rules<'_>,
-    found: &mut Vec<Violation>,
-) {
+fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mut Vec<Violation>) {
+    let Guest { sample, limits, before, committed } = *guest;
     let id = || sample.id.clone();
-    let limits = limits_of(sample, rules);
     let untouchable = if !limits.managed {
         Some("excluded by the operator")
     } else if matches!(sample.link, LinkState::Down(_)) {
@@ -190,13 +229,12 @@ fn check_guest(
         return;
     };
     let holds = allocation.value;
-    let reference = rules.in_force.get(&sample.id).copied().unwrap_or(holds);
+    let reference = before.target.unwrap_or(holds);
     let too_old = match sample.stats {
         None => true,
         Some(stats) => stats.age.max(allocation.age) > rules.stale_after,
     };
-    let promised = held_or_promised(sample, rules);
-    if too_old && (action.target < holds || action.target > promised.page_ceil()) {
+    if too_old && (action.target < holds || action.target > committed.page_ceil()) {
         found.push(Violation::OnStaleFigures(id()));
     }
     let (floor, ceiling) = (limits.floor_for(boot), limits.ceiling_for(boot));
@@ -204,7 +242,7 @@ fn check_guest(
     if reduces && action.target < floor {
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
     }
-    if action.target > ceiling && action.target > promised.page_ceil() {
+    if action.target > ceiling && action.target > committed.page_ceil() {
         found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
     }
     let low = holds.min(reference);
@@ -218,35 +256,22 @@ fn check_guest(
     }
 }
 
-/// What a guest holds or may still take on the strength of its last target.
-fn held_or_promised(sample: &GuestSample, rules: &Rules<'_>) -> Bytes {
-    let promised = rules.in_force.get(&sample.id).copied();
-    let holds = sample.allocation.map(|allocation| allocation.value);
-    let held = holds.or_else(|| rules.last_seen.get(&sample.id).copied());
-    held.max(promised).or(sample.boot_memory).unwrap_or(Bytes::ZERO)
-}
-
 /// Memory that neither the budget nor the host has given away yet.
-fn free_to_grant(snapshot: &Snapshot, rules: &Rules<'_>) -> Bytes {
+fn free_to_grant(snapshot: &Snapshot, guests: &[Guest<'_>], rules: &Rules<'_>) -> Bytes {
     let (Some(total), Some(available)) =
         (snapshot.host.memory_total, snapshot.host.memory_available)
     else {
         return Bytes::ZERO;
     };
-    let mut promised = Bytes::ZERO;
-    let mut touched = Bytes::ZERO;
-    for sample in snapshot.guests() {
-        let own = held_or_promised(sample, rules);
-        promised = promised.saturating_add(own);
-        touched = touched.saturating_add(match sample.resident {
-            Some(resident) => resident.value.min(own),
-            None => Bytes::ZERO,
-        });
-    }
+    let committed: Bytes = guests.iter().map(|guest| guest.committed).sum();
+    let touched: Bytes = guests
+        .iter()
+        .filter_map(|guest| Some(guest.sample.resident?.value.min(guest.committed)))
+        .sum();
     let budget = rules.budget.unwrap_or(total.saturating_sub(rules.host_reserve));
-    let of_budget = budget.saturating_sub(promised);
+    let of_budget = budget.saturating_sub(committed);
     let of_host = available
         .saturating_sub(rules.host_reserve)
-        .saturating_sub(promised.saturating_sub(touched));
+        .saturating_sub(committed.saturating_sub(touched));
     of_budget.min(of_host)
 }

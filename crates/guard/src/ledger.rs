@@ -14,13 +14,12 @@
 //! A stuck guest keeps what it holds and takes no part in the division, also while it is asked
 //! again: the others must not move on the strength of memory that may never come.
 //!
-//! Cost: O(log n) a guest and tick. Limits: entries of guests that vanish are dropped.
+//! Cost: O(1) a guest and tick. Limits: records of guests that vanish are dropped.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Compliance, GuestId, GuestSample, Held, LinkState, Snapshot, Timestamp,
+    Bytes, Compliance, GuestId, GuestSample, Held, LinkState, PerGuest, Snapshot, Timestamp,
 };
 
 use crate::GuardSettings;
@@ -60,10 +59,10 @@ enum Release {
 
 /// What is on record about one guest.
 #[derive(Clone, Debug, Default)]
-struct Entry {
+pub struct Record {
     target: Option<Bytes>,
     send_again: bool,
-    allocation: Option<Bytes>,
+    last_seen: Option<Bytes>,
     changed_at: Timestamp,
     release: Release,
 }
@@ -71,59 +70,67 @@ struct Entry {
 /// The records of all guests of a host.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    entries: BTreeMap<GuestId, Entry>,
+    records: PerGuest<Record>,
 }
 
 impl Ledger {
     /// Takes in what was seen, before anything is decided. `usable` says of each guest, by its
     /// place in the snapshot, whether its figures may be acted on.
     pub fn observe(&mut self, snapshot: &Snapshot, usable: &[bool], settings: &GuardSettings) {
-        self.entries.retain(|id, _| snapshot.guest(id).is_some());
-        for (sample, &usable) in snapshot.guests().iter().zip(usable) {
-            if !self.entries.contains_key(&sample.id) {
-                self.entries.insert(sample.id.clone(), Entry::default());
-            }
-            if let Some(entry) = self.entries.get_mut(&sample.id) {
-                entry.observe(sample, usable, snapshot.taken_at, settings);
-            }
+        self.records.align(snapshot);
+        let seen = snapshot.guests().iter().zip(usable);
+        for (record, (sample, &usable)) in self.records.values_mut().zip(seen) {
+            record.observe(sample, usable, snapshot.taken_at, settings);
         }
     }
 
     /// A target was sent to a guest.
     pub fn sent(&mut self, id: &GuestId, target: Bytes) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.target = Some(target);
-            entry.send_again = false;
+        if let Some(record) = self.records.named_mut(id) {
+            record.target = Some(target);
+            record.send_again = false;
         }
     }
 
     /// A target did not reach its guest, or perhaps did: it is sent again, and what it may have
     /// promised stays promised.
     pub fn failed(&mut self, id: &GuestId) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.send_again = true;
+        if let Some(record) = self.records.named_mut(id) {
+            record.send_again = true;
         }
     }
 
-    /// The target in force.
-    pub fn target(&self, id: &GuestId) -> Option<Bytes> {
-        self.entries.get(id)?.target
+    /// All records, in the order of the snapshot last observed.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.values()
     }
 
-    /// What a guest was last seen to hold, though it may not be seen now: memory does not become
+    /// The record of one guest.
+    pub fn record(&self, id: &GuestId) -> Option<&Record> {
+        self.records.named(id)
+    }
+}
+
+impl Record {
+    /// The target in force.
+    pub fn target(&self) -> Option<Bytes> {
+        self.target
+    }
+
+    /// What the guest was last seen to hold, though it may not be seen now: memory does not become
     /// free because its holder cannot be asked.
-    pub fn last_seen(&self, id: &GuestId) -> Option<Bytes> {
-        self.entries.get(id)?.allocation
+    pub fn last_seen(&self) -> Option<Bytes> {
+        self.last_seen
     }
 
     /// Whether the target in force has to be sent again.
-    pub(crate) fn must_send_again(&self, id: &GuestId) -> bool {
-        self.entries.get(id).is_some_and(|entry| entry.send_again)
+    pub(crate) fn must_send_again(&self) -> bool {
+        self.send_again
     }
 
     /// Why a guest that does not comply is left alone, if it is.
-    pub fn stuck(&self, id: &GuestId) -> Option<Held> {
-        match self.entries.get(id)?.release {
+    pub fn stuck(&self) -> Option<Held> {
+        match self.release {
             Release::Stuck { asked, since, retry_at, .. } => {
                 Some(Held::Stuck { since, asked, retry_at })
             }
@@ -135,21 +142,20 @@ impl Ledger {
     }
 
     /// The target of which a stuck guest is reminded in this tick, if it is.
-    pub(crate) fn retrying(&self, id: &GuestId) -> Option<Bytes> {
-        match self.entries.get(id)?.release {
+    pub(crate) fn retrying(&self) -> Option<Bytes> {
+        match self.release {
             Release::Retrying { asked, .. } => Some(asked),
             _ => None,
         }
     }
 
-    /// Whether a guest does as it was asked.
-    pub fn compliance(&self, id: &GuestId, now: Timestamp) -> Compliance {
-        let Some(entry) = self.entries.get(id) else { return Compliance::Compliant };
-        match entry.release {
+    /// Whether the guest does as it was asked.
+    pub fn compliance(&self, now: Timestamp) -> Compliance {
+        match self.release {
             Release::Settled => Compliance::Compliant,
             Release::Under { progress_at, .. } => Compliance::Releasing {
-                left: match (entry.allocation, entry.target) {
-                    (Some(allocation), Some(target)) => allocation.saturating_sub(target),
+                left: match (self.last_seen, self.target) {
+                    (Some(holds), Some(target)) => holds.saturating_sub(target),
                     _ => Bytes::ZERO,
                 },
                 idle: now.saturating_since(progress_at),
@@ -159,9 +165,7 @@ impl Ledger {
             }
         }
     }
-}
 
-impl Entry {
     fn observe(
         &mut self,
         sample: &GuestSample,
@@ -176,8 +180,8 @@ impl Entry {
             return;
         }
         let Some(allocation) = sample.allocation.map(|measured| measured.value) else { return };
-        if self.allocation != Some(allocation) {
-            self.allocation = Some(allocation);
+        if self.last_seen != Some(allocation) {
+            self.last_seen = Some(allocation);
             self.changed_at = now;
         }
         let over = match self.target {

@@ -28,7 +28,7 @@ mod standing;
 
 pub use budget::{budget_for, immovable};
 pub use goal::{Goal, goal_for};
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Record};
 pub use ration::{Draft, Rationing, ration};
 pub use settings::GuardSettings;
 pub use standing::{Standing, verdict};

@@ -6,15 +6,15 @@
 //! memory that somebody else still holds. Where it does not reach, guests below their floor come
 //! first, then everybody in proportion to what they lack.
 //!
-//! Cost: O(n log n) a tick. Limits: a part of a grant that is not worth an action (see
+//! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not worth an action (see
 //! [`GRANT_MIN`]) waits.
 
 use ballast_model::{
-    Action, Budget, Bytes, Change, Clamped, Generation, GuestPlan, Held, Timestamp,
+    Action, Budget, Bytes, Change, Clamped, Generation, GuestPlan, Held, PerGuest, Timestamp,
 };
 
 use crate::standing::calls_off_shrinking;
-use crate::{Goal, GuardSettings, Ledger, Standing};
+use crate::{Goal, GuardSettings, Ledger, Record, Standing};
 
 /// Parts of a grant smaller than this wait for more to be released.
 const GRANT_MIN: Bytes = Bytes::mib(8);
@@ -33,8 +33,8 @@ pub struct Draft {
 pub struct Rationing<'a> {
     /// Every guest, sorted by name.
     pub standings: &'a [Standing],
-    /// Their goals, in the same order; `None` for guests that no decision covers yet.
-    pub goals: &'a [Option<Goal>],
+    /// Their goals, in the same order; `None` for guests that no decision covers.
+    pub goals: &'a PerGuest<Option<Goal>>,
     /// What may be granted.
     pub budget: Budget,
     /// What was asked before.
@@ -56,9 +56,11 @@ pub fn ration(input: Rationing<'_>) -> Draft {
     let mut releases = Vec::new();
     let mut grows = Vec::new();
     let mut guests = Vec::with_capacity(input.standings.len());
-    for ((standing, goal), grant) in input.standings.iter().zip(input.goals).zip(grants) {
-        let step = step_for(&input, standing, goal.as_ref(), grant);
-        let in_force = input.ledger.target(&standing.id);
+    let each =
+        input.standings.iter().zip(input.goals.values()).zip(input.ledger.records()).zip(grants);
+    for (((standing, goal), record), grant) in each {
+        let goal = goal.as_ref();
+        let step = step_for(&input, standing, record, goal, grant);
         if let Some(target) = step.send {
             let action = Action {
                 guest: standing.id.clone(),
@@ -69,17 +71,17 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             let grants_memory = target > standing.committed;
             if grants_memory { grows.push(action) } else { releases.push(action) }
         }
-        let mut clamps = goal.as_ref().map_or_else(Vec::new, |goal| goal.clamps.clone());
+        let mut clamps = goal.map_or_else(Vec::new, |goal| goal.clamps.clone());
         clamps.extend(step.clamp);
         guests.push(GuestPlan {
             id: standing.id.clone(),
             allocation: standing.allocation,
             bounds: standing.bounds,
             estimate: standing.verdict.as_ref().ok().cloned(),
-            desired: goal.as_ref().map(|goal| goal.desired.clone()),
+            desired: goal.map(|goal| goal.desired.clone()),
             clamps,
-            compliance: input.ledger.compliance(&standing.id, input.now),
-            target: step.send.or(in_force),
+            compliance: record.compliance(input.now),
+            target: step.send.or(record.target()),
             change: step.change,
         });
     }
@@ -100,7 +102,7 @@ fn grants(input: &Rationing<'_>) -> Vec<Bytes> {
     let wants: Vec<u64> = input
         .standings
         .iter()
-        .zip(input.goals)
+        .zip(input.goals.values())
         .map(|(standing, goal)| lacking(standing, goal.as_ref()).to_pages())
         .collect();
     let grantable = input.budget.grantable.to_pages();
@@ -155,26 +157,33 @@ impl Step {
     }
 }
 
-fn step_for(input: &Rationing<'_>, standing: &Standing, goal: Option<&Goal>, grant: Bytes) -> Step {
+fn step_for(
+    input: &Rationing<'_>,
+    standing: &Standing,
+    record: &Record,
+    goal: Option<&Goal>,
+    grant: Bytes,
+) -> Step {
     if input.paused {
         return Step::hold(Held::Paused);
     }
     match &standing.verdict {
-        Err(held) => held_step(input, standing, held),
+        Err(held) => held_step(standing, record, held),
         Ok(_) => match (goal, standing.reference) {
-            (Some(goal), Some(reference)) => moved_step(input, standing, goal, reference, grant),
+            (Some(goal), Some(reference)) => {
+                moved_step(input, standing, record, goal, reference, grant)
+            }
             _ => Step::hold(Held::OnTarget),
         },
     }
 }
 
 /// A guest that takes no part: nothing, or a reminder if it is stuck, or its reduction called off.
-fn held_step(input: &Rationing<'_>, standing: &Standing, held: &Held) -> Step {
-    let in_force = input.ledger.target(&standing.id);
-    let (Some(allocation), Some(in_force)) = (standing.allocation, in_force) else {
+fn held_step(standing: &Standing, record: &Record, held: &Held) -> Step {
+    let (Some(allocation), Some(in_force)) = (standing.allocation, record.target()) else {
         return Step::hold(held.clone());
     };
-    if let (Held::Stuck { .. }, Some(asked)) = (held, input.ledger.retrying(&standing.id)) {
+    if let (Held::Stuck { .. }, Some(asked)) = (held, record.retrying()) {
         let floor = standing.bounds.map_or(Bytes::MAX, |(floor, _)| floor);
         let again = asked.max(floor);
         if in_force == again || again >= allocation {
@@ -194,11 +203,12 @@ fn held_step(input: &Rationing<'_>, standing: &Standing, held: &Held) -> Step {
 fn moved_step(
     input: &Rationing<'_>,
     standing: &Standing,
+    record: &Record,
     goal: &Goal,
     reference: Bytes,
     grant: Bytes,
 ) -> Step {
-    let send_again = input.ledger.must_send_again(&standing.id);
+    let send_again = record.must_send_again();
     if goal.target <= reference {
         let by = reference - goal.target;
         if by == Bytes::ZERO && !send_again {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_guard::check::{Rules, Violation, violations};
+use ballast_guard::check::{Before, Rules, Violation, violations};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats, HostSample,
     LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Snapshot, Timestamp,
@@ -29,8 +29,7 @@ struct Case {
     available: Bytes,
     actions: Vec<Action>,
     limits: BTreeMap<GuestId, GuestLimits>,
-    in_force: BTreeMap<GuestId, Bytes>,
-    last_seen: BTreeMap<GuestId, Bytes>,
+    before: BTreeMap<GuestId, Before>,
     step: Option<Bytes>,
     paused: bool,
 }
@@ -42,8 +41,7 @@ impl Case {
             available: Bytes::gib(8),
             actions: Vec::new(),
             limits: BTreeMap::new(),
-            in_force: BTreeMap::new(),
-            last_seen: BTreeMap::new(),
+            before: BTreeMap::new(),
             step: None,
             paused: false,
         }
@@ -88,8 +86,7 @@ impl Case {
             step_down_max: self.step,
             limits: &self.limits,
             limits_default: &GuestLimits::default(),
-            in_force: &self.in_force,
-            last_seen: &self.last_seen,
+            before: &self.before.into_iter().collect::<Vec<_>>(),
             paused: self.paused,
         };
         violations(&plan, &snapshot, &rules)
@@ -101,7 +98,7 @@ fn good_plans_pass() {
     assert_eq!(Case::new().check(), []);
     assert_eq!(Case::new().act("b", 400).act("a", 588).check(), [], "what is free already");
     let shrinking = Case::new().with(|c| {
-        c.in_force.insert(id("b"), Bytes::mib(200));
+        c.before.entry(id("b")).or_default().target = Some(Bytes::mib(200));
         c.guests[1].stats = None;
     });
     assert_eq!(shrinking.act("b", 512).check(), [], "calling a reduction off on no figures");
@@ -112,12 +109,12 @@ fn memory_still_held_or_promised_cannot_be_granted() {
     let overcommitted = |found: &[Violation]| matches!(found, [Violation::Overcommitted { .. }]);
     assert!(overcommitted(&Case::new().act("b", 300).act("a", 700).check()), "not released yet");
     let promised = Case::new().with(|c| {
-        c.in_force.insert(id("b"), Bytes::mib(580));
+        c.before.entry(id("b")).or_default().target = Some(Bytes::mib(580));
     });
     assert!(overcommitted(&promised.act("a", 540).check()), "promised to b");
     let gone = Case::new().with(|c| {
         c.guests[1] = GuestSample::unknown(id("b"), LinkState::Down(LinkDown::Refused));
-        c.last_seen.insert(id("b"), Bytes::mib(512));
+        c.before.entry(id("b")).or_default().last_seen = Some(Bytes::mib(512));
     });
     assert!(overcommitted(&gone.act("a", 700).check()), "b cannot be seen, but was");
     let host = Case::new().with(|c| c.available = Bytes::gib(1) + Bytes::mib(10));

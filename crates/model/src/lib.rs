@@ -13,6 +13,7 @@ mod bytes;
 mod estimate;
 mod guest_id;
 mod limits;
+mod per_guest;
 mod plan;
 mod policy_name;
 mod reason;
@@ -23,6 +24,7 @@ pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use estimate::{Estimate, Provenance};
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use limits::{BoundsError, GuestLimits};
+pub use per_guest::{PerGuest, in_step};
 pub use plan::{
     Action, Budget, Change, Compliance, Desired, Generation, GuestPlan, Note, Outcome, OutcomeKind,
     Plan,
