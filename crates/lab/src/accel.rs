@@ -101,7 +101,7 @@ pub(crate) fn choose(
             }
             say(&format!(
                 "accelerator tcg: guests do not get ready under KVM here (remembered in {})",
-                cache.root().join(&name).display()
+                cache.root().join("accel").display()
             ));
             Ok(Accel::Tcg)
         }

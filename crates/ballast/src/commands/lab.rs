@@ -1,0 +1,521 @@
+//! `ballast lab`: real guests to try things on.
+//!
+//! Idea: `up` leaves a run behind that a process of its own holds; the other commands find it by its
+//! folder. Progress goes to standard error, so that standard output is what was asked for.
+//! Limits: at most [`ballast_lab::GUESTS_MAX`] guests a run.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_lab::{
+    AccelChoice, Answer, Balloon, DiskSpec, ExecOutput, GuestRecord, GuestSpec, LabError,
+    REAPER_COMMAND, Request, RunFolder, RunOptions, RunStatus, SUPERVISOR_COMMAND, Scenario, Speed,
+};
+use ballast_lab_guest::protocol::End;
+use ballast_lab_guest::workload::WorkloadSpec;
+use ballast_model::{Bytes, GuestId};
+use clap::Subcommand;
+use comfy_table::CellAlignment::{Left, Right};
+use serde_json::{Map, Value};
+
+use super::{Output, format, lab_run, print};
+
+/// Status with which a command is said to have been killed, as in a shell.
+const STATUS_OF_SIGNALS: i32 = 128;
+/// Status with which a command is said to have run out of time, as of timeout(1).
+const STATUS_TIMED_OUT: i32 = 124;
+
+/// Start, use and end real guests.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum LabCommand {
+    /// Start guests and return when they are ready.
+    Up(UpArgs),
+    /// List runs and their guests.
+    Ps(PsArgs),
+    /// End a run.
+    Down(DownArgs),
+    /// Print a guest's console.
+    Console(ConsoleArgs),
+    /// Execute a program in a guest; ends with its exit status.
+    Exec(ExecArgs),
+    /// Start a workload in a guest.
+    Start(StartArgs),
+    /// Stop a workload and print what it did.
+    Stop(StopArgs),
+    /// Print a guest's latest report as JSON.
+    Report(GuestArgs),
+    /// Kill a guest as if the power had failed.
+    Kill(GuestArgs),
+    /// Play a scenario under several policies and compare.
+    Run(lab_run::Args),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast lab up --guests 2
+  ballast lab up --guests 1 --memory 512MiB --swap 1GiB --swap-speed hdd --with redis-server
+  ballast lab up --scenario scenarios/lab/demo.toml
+
+Speeds: host (unbounded), nvme (50000 iops, 2 GB/s), ssd (10000, 500 MB/s), hdd (120, 150 MB/s).")]
+struct UpArgs {
+    /// Name of the run [default: lab, or the scenario's]
+    #[arg(long)]
+    run: Option<GuestId>,
+    /// Take the guests from a scenario file; its workloads do not start
+    #[arg(long, value_name = "SCENARIO.toml", conflicts_with_all = ["guests", "memory", "swap",
+        "data", "with", "no_balloon", "free_page_reporting", "deflate_on_oom"])]
+    scenario: Option<PathBuf>,
+    /// How many guests, named g1, g2, …
+    #[arg(long, default_value_t = 2)]
+    guests: usize,
+    /// Memory each boots with
+    #[arg(long, default_value = "1GiB")]
+    memory: Bytes,
+    /// Size of each guest's swap disk; 0 for none
+    #[arg(long, default_value = "1GiB")]
+    swap: Bytes,
+    /// Speed of the swap disks
+    #[arg(long, default_value = "ssd", value_name = "SPEED")]
+    swap_speed: Speed,
+    /// Size of each guest's data disk; 0 for none
+    #[arg(long, default_value = "0")]
+    data: Bytes,
+    /// Speed of the data disks
+    #[arg(long, default_value = "ssd", value_name = "SPEED")]
+    data_speed: Speed,
+    /// Pack a program of the host or of a Debian package; repeatable
+    #[arg(long, value_name = "PROGRAM")]
+    with: Vec<String>,
+    /// How guests execute: auto, kvm or tcg
+    #[arg(long, default_value = "auto")]
+    accel: AccelChoice,
+    /// Do not bound the guests' processor time
+    #[arg(long)]
+    no_cpu_limit: bool,
+    /// Guests without a balloon
+    #[arg(long, conflicts_with_all = ["free_page_reporting", "deflate_on_oom"])]
+    no_balloon: bool,
+    /// Guests hand free pages back by themselves
+    #[arg(long)]
+    free_page_reporting: bool,
+    /// Balloons deflate by themselves when a guest runs out of memory
+    #[arg(long)]
+    deflate_on_oom: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct PsArgs {
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct DownArgs {
+    #[command(flatten)]
+    run: WhichRun,
+    /// End every run
+    #[arg(long, conflicts_with = "run")]
+    all: bool,
+}
+
+/// Which run a command is about.
+#[derive(Clone, Debug, clap::Args)]
+struct WhichRun {
+    /// The run [default: the only one there is]
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct GuestArgs {
+    #[command(flatten)]
+    run: WhichRun,
+    /// The guest
+    guest: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ConsoleArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// Go on until the guest is gone
+    #[arg(long, short)]
+    follow: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  ballast lab exec g1 -- sh -c 'free -m'")]
+struct ExecArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// Seconds after which it is killed
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast lab start g1 constant size=300MiB
+  ballast lab start g1 mono low=50MiB high=650MiB ramp_s=20 hold_s=20 cycles=1 --id hungry
+
+Kinds: mono, constant, flux, random-array, sequential, file-random, cold.")]
+struct StartArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// What kind of workload
+    kind: String,
+    /// Its parameters
+    #[arg(value_name = "KEY=VALUE")]
+    parameters: Vec<String>,
+    /// Its name [default: its kind]
+    #[arg(long)]
+    id: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct StopArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// The workload's name
+    id: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Gives way to the helpers of the lab: when this program was started as one of them, does its work
+/// and returns its exit status. To be called first, before the command line is read.
+pub fn helper() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next()?.to_str()? {
+        REAPER_COMMAND => Some(ballast_lab::reaper_main(arguments)),
+        SUPERVISOR_COMMAND => Some(ballast_lab::supervisor_main()),
+        _ => None,
+    }
+}
+
+/// Does what is asked. Of a program in a guest that failed, this process takes the exit status.
+///
+/// # Errors
+/// Those of the lab, in words that name the remedy.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        LabCommand::Up(args) => up(args),
+        LabCommand::Ps(args) => {
+            args.output.print(&ballast_lab::list_runs()?, |runs, width| render_runs(runs, width))
+        }
+        LabCommand::Down(args) => down(&args),
+        LabCommand::Console(args) => {
+            let guest = args.guest.record()?;
+            Ok(ballast_lab::write_console(&guest, args.follow, &mut io::stdout().lock())?)
+        }
+        LabCommand::Exec(args) => exec(args),
+        LabCommand::Start(args) => {
+            let spec = workload(&args.kind, &args.parameters)?;
+            let id = args.id.unwrap_or(args.kind);
+            args.guest.ask(|guest| Request::Start { guest, id, spec }).map(drop)
+        }
+        LabCommand::Stop(args) => stop(args),
+        LabCommand::Report(args) => match args.ask(|guest| Request::Report { guest })? {
+            Answer::Report { report: Some(report) } => {
+                print(&format!("{}\n", serde_json::to_string_pretty(&report)?))
+            }
+            _ => bail!("guest {} has not reported yet: try again in a second", args.guest),
+        },
+        LabCommand::Run(args) => lab_run::run(args).await,
+        LabCommand::Kill(args) => args.ask(|guest| Request::Kill { guest }).map(drop),
+    }
+}
+
+/// A line of progress.
+fn say(line: &str) {
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+fn up(args: UpArgs) -> anyhow::Result<()> {
+    let options = match &args.scenario {
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the scenario {}", file.display()))?;
+            let options = Scenario::parse(&text, file)?.run_options();
+            let accel = if args.accel == AccelChoice::Auto { options.accel } else { args.accel };
+            RunOptions {
+                name: args.run.unwrap_or(options.name),
+                limit_cpu: options.limit_cpu && !args.no_cpu_limit,
+                accel,
+                ..options
+            }
+        }
+        None => args.options()?,
+    };
+    let folder = ballast_lab::up(&options, &say)?;
+    print(&format!(
+        "run {} is up; its QMP sockets are in {}\n",
+        folder.name(),
+        folder.qmp_folder().display()
+    ))
+}
+
+impl UpArgs {
+    fn options(self) -> anyhow::Result<RunOptions> {
+        let disk = |size: Bytes, speed| (size > Bytes::ZERO).then_some(DiskSpec { size, speed });
+        let balloon = Balloon {
+            free_page_reporting: self.free_page_reporting,
+            deflate_on_oom: self.deflate_on_oom,
+        };
+        let with: BTreeSet<String> = self.with.iter().cloned().collect();
+        let guests = (1..=self.guests).map(|number| {
+            Ok(GuestSpec {
+                swap: disk(self.swap, self.swap_speed),
+                data: disk(self.data, self.data_speed),
+                balloon: (!self.no_balloon).then_some(balloon),
+                with: with.clone(),
+                ..GuestSpec::new(format!("g{number}").parse()?, self.memory)
+            })
+        });
+        let guests = guests.collect::<anyhow::Result<Vec<_>>>()?;
+        let name = self.run.map_or_else(|| "lab".parse(), Ok)?;
+        Ok(RunOptions {
+            accel: self.accel,
+            limit_cpu: !self.no_cpu_limit,
+            ..RunOptions::new(name, guests)
+        })
+    }
+}
+
+fn down(args: &DownArgs) -> anyhow::Result<()> {
+    let folders = if args.all {
+        RunFolder::list(&ballast_lab::runs_folder()?)
+    } else {
+        vec![args.run.folder()?]
+    };
+    for folder in folders {
+        ballast_lab::down(&folder)?;
+        say(&format!("run {} has ended", folder.name()));
+    }
+    Ok(())
+}
+
+impl WhichRun {
+    fn folder(&self) -> anyhow::Result<RunFolder> {
+        let base = ballast_lab::runs_folder()?;
+        if let Some(name) = &self.run {
+            return Ok(RunFolder::open(&base, name)?);
+        }
+        let mut runs = RunFolder::list(&base);
+        match (runs.pop(), runs.is_empty()) {
+            (Some(run), true) => Ok(run),
+            (None, _) => bail!("no run is up: start one with `ballast lab up`"),
+            (Some(last), false) => {
+                let names: Vec<_> = runs.iter().chain([&last]).map(RunFolder::name).collect();
+                bail!("several runs are up: choose one with --run: {}", names.join(", "))
+            }
+        }
+    }
+}
+
+impl GuestArgs {
+    fn record(&self) -> anyhow::Result<GuestRecord> {
+        let folder = self.run.folder()?;
+        let guests = folder.guests();
+        let have: Vec<_> = guests.iter().map(|guest| guest.id.as_str()).collect();
+        let have = have.join(", ");
+        guests.into_iter().find(|guest| guest.id.as_str() == self.guest).ok_or_else(|| {
+            LabError::NoGuest { run: folder.name(), guest: self.guest.clone(), have }.into()
+        })
+    }
+
+    fn ask(&self, request: impl FnOnce(String) -> Request) -> anyhow::Result<Answer> {
+        Ok(ballast_lab::ask(&self.run.folder()?, &request(self.guest.clone()))?)
+    }
+}
+
+fn exec(args: ExecArgs) -> anyhow::Result<()> {
+    let timeout_ms = u64::try_from(Duration::from_secs(args.timeout).as_millis())?;
+    let argv = args.command;
+    let answer = args.guest.ask(|guest| Request::Exec { guest, argv, timeout_ms })?;
+    let Answer::Executed { output } = answer else { bail!("the run answered something else") };
+    let ExecOutput { end, stdout, stderr, truncated } = output;
+    print(&stdout)?;
+    let _ = io::stderr().write_all(stderr.as_bytes());
+    if truncated {
+        say("(the beginning of the output is missing: it was too long)");
+    }
+    match end {
+        End::Exited { code: 0 } => Ok(()),
+        End::Exited { code } => std::process::exit(code),
+        End::Killed { signal } => std::process::exit(STATUS_OF_SIGNALS + signal),
+        End::TimedOut {} | End::Stopped {} => {
+            say(&format!("it was killed after {} s", args.timeout));
+            std::process::exit(STATUS_TIMED_OUT)
+        }
+    }
+}
+
+/// The workload of `kind` with `parameters` of the form key=value.
+fn workload(kind: &str, parameters: &[String]) -> anyhow::Result<WorkloadSpec> {
+    let mut table = Map::from_iter([("kind".to_owned(), Value::from(kind))]);
+    for parameter in parameters {
+        let (key, value) = parameter
+            .split_once('=')
+            .with_context(|| format!("`{parameter}`: expected KEY=VALUE, such as size=300MiB"))?;
+        // A number where it reads as one, an array for `steps`, else text.
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        table.insert(key.to_owned(), value);
+    }
+    let spec: WorkloadSpec =
+        serde_json::from_value(Value::Object(table)).with_context(|| format!("workload {kind}"))?;
+    spec.validate().with_context(|| format!("workload {kind}"))?;
+    Ok(spec)
+}
+
+fn stop(args: StopArgs) -> anyhow::Result<()> {
+    let id = args.id.clone();
+    let Answer::Stopped { totals, .. } = args.guest.ask(|guest| Request::Stop { guest, id })?
+    else {
+        bail!("the run answered something else")
+    };
+    args.output.print(&totals, |totals, _| {
+        let faults =
+            totals.major_faults.map_or_else(|| format::UNKNOWN.to_owned(), |n| n.to_string());
+        format!(
+            "workload {} touched {} pages in {}: {} iterations, {faults} major faults\n",
+            args.id,
+            totals.touches,
+            format::span(totals.elapsed_ms),
+            totals.iterations
+        )
+    })
+}
+
+fn render_runs(runs: &[RunStatus], width: Option<u16>) -> String {
+    if runs.is_empty() {
+        return "no run is up: start one with `ballast lab up`\n".to_owned();
+    }
+    let columns = [
+        ("RUN", Left),
+        ("GUEST", Left),
+        ("STATE", Left),
+        ("MEMORY", Right),
+        ("PID", Right),
+        ("QMP SOCKET", Left),
+    ];
+    let rows = runs.iter().flat_map(|run| {
+        run.guests.iter().map(|guest| {
+            vec![
+                run.name.clone(),
+                guest.record.id.to_string(),
+                guest.state.to_string(),
+                guest.record.memory.to_string(),
+                guest.record.process.pid.to_string(),
+                guest.record.qmp_socket.display().to_string(),
+            ]
+        })
+    });
+    let mut out = format::table(&columns, rows, width);
+    for run in runs.iter().filter(|run| run.owner_pid.is_none()) {
+        out.push_str(&format!(
+            "run {} has lost the process that held it: end it with `ballast lab down --run {}`\n",
+            run.name, run.name
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_lab::{GuestState, GuestStatus, ProcessId};
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn read(line: &str) -> LabCommand {
+        Line::try_parse_from(line.split(' ')).unwrap().args.command
+    }
+
+    #[test]
+    fn up_makes_guests_of_what_is_said() {
+        let LabCommand::Up(args) = read("lab up --guests 3 --swap 0 --data 64MiB --data-speed hdd")
+        else {
+            panic!()
+        };
+        let options = args.options().unwrap();
+        assert!(options.validate().is_ok());
+        let names: Vec<_> = options.guests.iter().map(|guest| guest.id.as_str()).collect();
+        assert_eq!((options.name.as_str(), names), ("lab", vec!["g1", "g2", "g3"]));
+        let data = DiskSpec { size: Bytes::mib(64), speed: Speed::Hdd };
+        assert_eq!((options.guests[0].swap, options.guests[0].data), (None, Some(data)));
+    }
+
+    #[test]
+    fn scenarios_and_figures_exclude_each_other() {
+        assert!(Line::try_parse_from("lab up --scenario s.toml --guests 2".split(' ')).is_err());
+        assert!(Line::try_parse_from("lab up --scenario s.toml --accel tcg".split(' ')).is_ok());
+    }
+
+    #[test]
+    fn commands_for_guests_keep_their_own_options() {
+        let LabCommand::Exec(args) = read("lab exec g1 -- ls --all -l") else { panic!() };
+        assert_eq!(args.command, ["ls", "--all", "-l"]);
+    }
+
+    #[test]
+    fn workloads_are_made_of_pairs() {
+        let pairs = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let spec = workload("mono", &pairs("low=1MiB high=2MiB ramp_s=3 seed=7")).unwrap();
+        assert_eq!(spec.common.seed, Some(7));
+        for (parameters, expected) in
+            [("low", "expected KEY=VALUE"), ("low=9MiB high=2MiB ramp_s=3", "more than high")]
+        {
+            let error = format!("{:#}", workload("mono", &pairs(parameters)).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(workload("monu", &[]).is_err());
+    }
+
+    #[test]
+    fn runs_are_a_table_and_lost_ones_are_named() {
+        let record = GuestRecord {
+            id: "g1".parse().unwrap(),
+            process: ProcessId { pid: 42, start_ticks: 1 },
+            memory: Bytes::gib(1),
+            qmp_socket: "/run/q/g1.sock".into(),
+            console: "/run/c/g1.log".into(),
+        };
+        let run = RunStatus {
+            name: "lab".to_owned(),
+            owner_pid: None,
+            takes_requests: false,
+            qmp_folder: "/run/q".into(),
+            guests: vec![GuestStatus { state: GuestState::Ready, record }],
+        };
+        let text = render_runs(&[run], None);
+        for word in ["lab", "g1", "ready", "1GiB", "42", "/run/q/g1.sock", "ballast lab down --run"]
+        {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(render_runs(&[], None).contains("ballast lab up"));
+    }
+}
