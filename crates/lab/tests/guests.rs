@@ -159,14 +159,19 @@ fn arguments_qemu_refuses_are_told_in_its_words_and_leave_nothing() {
     assert_nothing_left(&base, &[]);
 }
 
-/// A program that holds a run, as `ballast` would.
-fn holder(base: &Path) -> Child {
-    let mut child = Command::new(helper().program)
-        .args(["hold", "t", "2"])
+/// A program that starts a run below `base`, as `ballast` would.
+fn program(base: &Path, command: &str, guests: &str) -> Child {
+    Command::new(helper().program)
+        .args([command, "t", guests])
         .env("XDG_RUNTIME_DIR", base.parent().unwrap())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// A program that holds a run of two guests.
+fn holder(base: &Path) -> Child {
+    let mut child = program(base, "hold", "2");
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -188,6 +193,34 @@ fn kill_9_of_the_parent_leaves_nothing() {
     }
     let pids: Vec<i32> = guests.iter().map(|guest| guest.process.pid).collect();
     assert_nothing_left(&base, &pids);
+}
+
+#[test]
+fn an_up_that_is_killed_before_the_guests_are_ready_leaves_nothing() {
+    let (folder, _) = base();
+    let base = folder.path().join("ballast-lab");
+    let mut starter = program(&base, "up", "1");
+    let guests = || RunFolder::open(&base, "t").map_or(Vec::new(), |run| run.guests());
+    wait_until("a guest has been started", || !guests().is_empty());
+    let pids: Vec<i32> = guests().iter().map(|guest| guest.process.pid).collect();
+    starter.kill().unwrap();
+    starter.wait().unwrap();
+    assert_nothing_left(&base, &pids);
+}
+
+#[test]
+fn kill_9_of_the_process_that_holds_a_run_leaves_nothing() {
+    let (folder, _) = base();
+    let base = folder.path().join("ballast-lab");
+    let mut starter = program(&base, "up", "1");
+    assert!(starter.wait().unwrap().success());
+    let run = RunFolder::open(&base, "t").unwrap();
+    let guests = run.guests();
+    assert_eq!(guests[0].state(), GuestState::Ready);
+    let owner = run.live_owner().unwrap();
+    assert!(owner.kill(PATIENCE));
+    wait_until("the guest is gone", || !guests[0].process.is_alive());
+    assert_nothing_left(&base, &[guests[0].process.pid]);
 }
 
 #[test]

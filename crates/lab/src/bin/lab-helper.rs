@@ -1,12 +1,15 @@
 //! The hidden commands as a program of their own, for the lab's tests.
 //!
 //! Idea: `ballast` has these commands too; tests of the library must not need it. `hold NAME GUESTS`
-//! holds a run until it is killed, so that a test can kill it.
+//! holds a run until it is killed, and `up NAME GUESTS` starts one that outlives it, so that a test can
+//! kill either at any moment.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use ballast_lab::{
     GuestSpec, REAPER_COMMAND, Run, RunOptions, SUPERVISOR_COMMAND, reaper_main, supervisor_main,
+    up,
 };
 use ballast_model::Bytes;
 
@@ -16,25 +19,30 @@ fn main() -> ExitCode {
     match command.to_str() {
         Some(REAPER_COMMAND) => reaper_main(arguments),
         Some(SUPERVISOR_COMMAND) => supervisor_main(),
-        Some("hold") => hold(arguments.filter_map(|argument| argument.into_string().ok())),
+        Some("hold") => options(arguments).map_or(ExitCode::FAILURE, |options| hold(&options)),
+        Some("up") => options(arguments).map_or(ExitCode::FAILURE, |options| {
+            let started = up(&options, &|line| eprintln!("{line}"));
+            if started.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }),
         _ => {
-            eprintln!("lab-helper: for tests of the lab; expected hold NAME GUESTS");
+            eprintln!("lab-helper: for tests of the lab; expected hold or up, NAME and GUESTS");
             ExitCode::FAILURE
         }
     }
 }
 
+/// The run that `NAME GUESTS` asks for.
+fn options(arguments: impl Iterator<Item = OsString>) -> Option<RunOptions> {
+    let mut arguments = arguments.filter_map(|argument| argument.into_string().ok());
+    let name = arguments.next()?.parse().ok()?;
+    let count: usize = arguments.next()?.parse().ok()?;
+    let guest = |number| Some(GuestSpec::new(format!("g{number}").parse().ok()?, Bytes::mib(256)));
+    Some(RunOptions::new(name, (0..count).filter_map(guest).collect()))
+}
+
 /// Starts a run, says that it is ready, and never ends by itself.
-fn hold(mut arguments: impl Iterator<Item = String>) -> ExitCode {
-    let name = arguments.next().and_then(|name| name.parse().ok());
-    let guests: Option<usize> = arguments.next().and_then(|count| count.parse().ok());
-    let (Some(name), Some(guests)) = (name, guests) else { return ExitCode::FAILURE };
-    let guests = (0..guests)
-        .filter_map(|number| {
-            Some(GuestSpec::new(format!("g{number}").parse().ok()?, Bytes::mib(256)))
-        })
-        .collect();
-    match Run::start(&RunOptions::new(name, guests), &|line| eprintln!("{line}")) {
+fn hold(options: &RunOptions) -> ExitCode {
+    match Run::start(options, &|line| eprintln!("{line}")) {
         Ok(_run) => {
             println!("ready");
             loop {
