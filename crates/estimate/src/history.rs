@@ -30,20 +30,22 @@ impl AllocationHistory {
         self.readings.push_back((at, allocation));
     }
 
-    /// The largest allocation the guest can have had at any moment from `from` to `until`.
+    /// The smallest and the largest allocation the guest can have had at any moment from `from` to
+    /// `until`.
     ///
     /// Between two readings the allocation moved from one to the other, so both count; `None`
     /// without any reading.
-    pub(crate) fn largest_between(&self, from: Timestamp, until: Timestamp) -> Option<Bytes> {
+    pub(crate) fn between(&self, from: Timestamp, until: Timestamp) -> Option<(Bytes, Bytes)> {
         let first = self.readings.iter().rposition(|&(at, _)| at <= from).unwrap_or(0);
-        let mut largest = None;
+        let mut extremes: Option<(Bytes, Bytes)> = None;
         for &(at, allocation) in self.readings.iter().skip(first) {
-            largest = largest.max(Some(allocation));
+            let (least, most) = extremes.unwrap_or((allocation, allocation));
+            extremes = Some((least.min(allocation), most.max(allocation)));
             if at >= until {
                 break;
             }
         }
-        largest
+        extremes
     }
 }
 
@@ -56,23 +58,23 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_largest_allocation_of_a_span() {
+    fn finds_what_was_held_in_a_span() {
         let mut history = AllocationHistory::default();
-        assert_eq!(history.largest_between(at(0), at(9)), None);
+        assert_eq!(history.between(at(0), at(9)), None);
         for (second, mib) in [(1, 900), (2, 700), (3, 500), (4, 600)] {
             history.push(at(second), Bytes::mib(mib));
         }
-        for (from, until, mib) in [
-            (0, 1, 900),
-            (1, 2, 900),
-            (2, 3, 700),
-            (3, 3, 500),
-            (3, 4, 600),
-            (4, 9, 600),
-            (9, 9, 600),
+        for (from, until, least, most) in [
+            (0, 1, 900, 900),
+            (1, 2, 700, 900),
+            (2, 3, 500, 700),
+            (3, 3, 500, 500),
+            (3, 4, 500, 600),
+            (4, 9, 600, 600),
+            (9, 9, 600, 600),
         ] {
-            let found = history.largest_between(at(from), at(until));
-            assert_eq!(found, Some(Bytes::mib(mib)), "{from} to {until}");
+            let found = history.between(at(from), at(until));
+            assert_eq!(found, Some((Bytes::mib(least), Bytes::mib(most))), "{from} to {until}");
         }
     }
 

@@ -6,17 +6,28 @@
 //! guest counts them in its total) or not.
 //!
 //! `F_i` belongs to the moment of the statistics, so `N_i` is taken from that moment too: with
-//! today's `N_i` a guest that is shrinking would seem to use less than it does, and would be
-//! squeezed further on the strength of that.
+//! today's `N_i` a guest that is shrinking would seem to use less than it does and be squeezed
+//! further, and one that is growing would seem to use more and run away. Two ways to that moment:
 //!
-//! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1.
-//! Limits: the age of statistics is known to a second; of the allocations the guest can have had in
-//! that second the largest is taken, because an estimate too high costs a neighbour idle memory for
-//! a tick, and one too low costs the guest its working set.
+//! - Where the balloon does not deflate on out-of-memory, the guest's own total moves with its
+//!   allocation, at a constant distance: the memory its kernel took at boot. Once that distance was
+//!   seen while the allocation stood still, `N_i` is the total of the very same statistics and the
+//!   distance: exact, whatever their age.
+//! - Else the allocation is looked up among recent readings. The age of statistics is known to a
+//!   second; of the allocations the guest can have had in that second the largest is taken, because
+//!   an estimate too high costs a neighbour idle memory for a tick, and one too low costs the guest
+//!   its working set.
+//!
+//! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1; the dating is ours.
+//! Limits: the distance is learned anew whenever the allocation stands still; a guest that lies
+//! about it moves its own target only.
 
 use std::time::Duration;
 
-use ballast_model::{Estimate, Implausible, PerGuest, Provenance, Snapshot, Timestamp};
+use ballast_model::{
+    Bytes, Estimate, GuestSample, GuestStats, Implausible, Measured, PerGuest, Provenance,
+    Snapshot, Timestamp,
+};
 
 use crate::history::AllocationHistory;
 use crate::plausible;
@@ -36,21 +47,27 @@ pub enum NoEstimate {
     Implausible(Implausible),
 }
 
+/// What is remembered of one guest.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    history: AllocationHistory,
+    /// By how much the allocation exceeds the total the guest counts, where they move together.
+    uncounted: Option<Bytes>,
+}
+
 /// Turns snapshots into demand; remembers each guest's recent allocations.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
-    histories: PerGuest<AllocationHistory>,
+    guests: PerGuest<Memory>,
 }
 
 impl Estimator {
     /// Takes in a snapshot and forgets guests that are not in it. Call once per snapshot, before
     /// [`Estimator::estimate`].
     pub fn observe(&mut self, snapshot: &Snapshot) {
-        self.histories.align(snapshot);
-        for (guest, history) in snapshot.guests().iter().zip(self.histories.values_mut()) {
-            if let Some(allocation) = guest.allocation {
-                history.push(before(snapshot.taken_at, allocation.age), allocation.value);
-            }
+        self.guests.align(snapshot);
+        for (guest, memory) in snapshot.guests().iter().zip(self.guests.values_mut()) {
+            memory.observe(guest, snapshot.taken_at);
         }
     }
 
@@ -66,14 +83,9 @@ impl Estimator {
         // `free` alone counts page cache as used: safe, and all an old guest kernel tells.
         let available =
             stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
-
-        let stats_at = before(snapshot.taken_at, stats.age);
-        let held_then = self
-            .histories
-            .at(place)
-            .and_then(|history| {
-                history.largest_between(before(stats_at, AGE_UNCERTAINTY), stats_at)
-            })
+        let memory = self.guests.at(place);
+        let held_then = memory
+            .and_then(|memory| memory.held_at(guest, &stats, snapshot.taken_at))
             .unwrap_or(allocation.value);
         if available > held_then {
             return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
@@ -89,6 +101,41 @@ impl Estimator {
     }
 }
 
+impl Memory {
+    fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
+        let Some(allocation) = guest.allocation else { return };
+        self.history.push(before(now, allocation.age), allocation.value);
+        if guest.capabilities.deflate_on_oom != Some(false) {
+            self.uncounted = None;
+            return;
+        }
+        let Some(stats) = guest.stats else { return };
+        let Some(total) = stats.value.total else { return };
+        match self.history.between(before(before(now, stats.age), AGE_UNCERTAINTY), now) {
+            Some((least, most)) if least == most && total <= most => {
+                self.uncounted = Some(most - total);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the guest held when its statistics were made.
+    fn held_at(
+        &self,
+        guest: &GuestSample,
+        stats: &Measured<GuestStats>,
+        now: Timestamp,
+    ) -> Option<Bytes> {
+        if let (Some(total), Some(uncounted)) = (stats.value.total, self.uncounted) {
+            let held = total.saturating_add(uncounted);
+            return Some(guest.boot_memory.map_or(held, |boot| held.min(boot)));
+        }
+        let stats_at = before(now, stats.age);
+        let (_, most) = self.history.between(before(stats_at, AGE_UNCERTAINTY), stats_at)?;
+        Some(most)
+    }
+}
+
 /// The moment `age` before `now`; the clock's origin where that would be before it.
 fn before(now: Timestamp, age: Duration) -> Timestamp {
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -97,7 +144,7 @@ fn before(now: Timestamp, age: Duration) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{Bytes, GuestSample, GuestStats, HostSample, LinkState, Measured};
+    use ballast_model::{HostSample, LinkState};
     use proptest::prelude::*;
 
     use super::*;
@@ -151,6 +198,21 @@ mod tests {
             let age = Duration::from_secs(second - 1);
             let snapshot = observe(&mut estimator, second, guest(mib, 10, age));
             assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(490)));
+        }
+    }
+
+    /// Statistics a second late while the allocation goes up and down: the estimate does not move.
+    #[test]
+    fn with_the_guests_own_total_the_estimate_is_exact_whatever_the_lag() {
+        let mut estimator = Estimator::default();
+        let held = |second: u64| if second < 8 { 800 } else { 400 + 100 * (second % 4) };
+        for second in 4..40 {
+            let then = held(second - 2);
+            let mut lagging = guest(held(second), then - 40 - 300, Duration::from_secs(2));
+            lagging.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
+            lagging.capabilities.deflate_on_oom = Some(false);
+            let snapshot = observe(&mut estimator, second, lagging);
+            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(340)), "second {second}");
         }
     }
 
