@@ -1,0 +1,273 @@
+//! The daemon as a process, with peers that speak QMP in place of hypervisors: what it does when
+//! guests, operators and its own death do what they do. Real guests are in `real_guests.rs`.
+
+mod harness;
+
+use std::fs;
+
+use ballast_control::Controller;
+use ballast_model::Bytes;
+use ballast_qmp::testing::{Misbehaviour, Peer, PeerConfig};
+use ballast_store::{Event, Range, Reader, What};
+use harness::{Ground, guest, wait_for};
+use rustix::process::Signal;
+use tokio::runtime::Runtime;
+
+const FAST: &str = "tick = \"100ms\"";
+const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"";
+
+/// What a peer that uses 600 MiB settles at.
+const BUSY: Bytes = Bytes::mib(740);
+
+/// Peers live on a runtime of their own, beside the blocking test.
+struct Peers {
+    runtime: Runtime,
+}
+
+impl Peers {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        Peers { runtime }
+    }
+
+    fn spawn(&self, ground: &Ground, name: &str, config: PeerConfig) -> Peer {
+        let _runtime = self.runtime.enter();
+        Peer::spawn(&ground.guest(name), config).unwrap()
+    }
+
+    fn using(&self, ground: &Ground, name: &str, mib: u64) -> Peer {
+        let config = PeerConfig { used: Bytes::mib(mib), ..PeerConfig::default() };
+        self.spawn(ground, name, config)
+    }
+}
+
+#[test]
+fn memory_goes_where_it_is_used() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let busy = peers.using(&ground, "busy", 600);
+    let idle = peers.using(&ground, "idle", 100);
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    // Both were booted with 1 GiB. The busy one needs its 600 MiB, what its kernel took at boot
+    // (40 MiB in a peer) and its reserve; the other has the rest.
+    wait_for("the division", || {
+        let settled = busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)
+            && idle.allocation().abs_diff(Bytes::gib(1) - BUSY) <= Bytes::mib(10);
+        settled.then_some(())
+    });
+    let (code, out, _) = ground.ballast(&["explain", "busy"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("640MiB") && out.contains("taxed"), "{out}");
+    assert!(daemon.stop().success());
+    assert!(!ground.path("api.sock").exists(), "its socket goes with it");
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let last = reader.events(Range::default()).map(Result::unwrap).last().unwrap();
+    assert!(matches!(last.what, What::Event(Event::Stopped { .. })), "{last:?}");
+}
+
+#[test]
+fn killed_and_started_again_it_goes_on_and_the_journal_is_whole() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let busy = peers.using(&ground, "busy", 600);
+    let _idle = peers.using(&ground, "idle", 100);
+    ground.configure(FAST, BUDGET);
+    for _ in 0..3 {
+        let daemon = ground.start();
+        let before = daemon.status().unwrap().daemon.unwrap().ticks;
+        wait_for("some ticks", || (daemon.status()?.daemon?.ticks > before + 3).then_some(()));
+        daemon.kill();
+    }
+    let daemon = ground.start();
+    wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
+    daemon.kill();
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let entries: Vec<_> = reader.entries(Range::default()).map(Result::unwrap).collect();
+    let numbers: Vec<i64> = entries.iter().map(|entry| entry.id).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "no gap: {numbers:?}");
+    assert_eq!(reader.sessions().unwrap().len(), 4);
+    assert!(entries.len() > 16);
+}
+
+/// What was recorded, fed to a fresh controller, gives the recorded plans, byte for byte.
+#[test]
+fn a_recorded_run_replays_to_the_same_plans() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let busy = peers.using(&ground, "busy", 600);
+    let _idle = peers.using(&ground, "idle", 100);
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
+    assert!(daemon.stop().success());
+
+    let text = fs::read_to_string(ground.config_file()).unwrap();
+    let config = ballast::config::parse(&text, &ground.config_file()).unwrap();
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let mut controller: Option<Controller> = None;
+    let mut ticks = 0;
+    for entry in reader.ticks(Range::default()) {
+        let What::Tick(tick) = entry.unwrap().what else { continue };
+        let now = tick.snapshot.taken_at;
+        let controller =
+            controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
+        let plan = controller.handle_sample(&tick.snapshot);
+        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan), "tick {ticks}");
+        while controller.poll_action().is_some() {}
+        for outcome in tick.outcomes {
+            controller.handle_event(ballast_control::Event::Outcome(outcome));
+        }
+        ticks += 1;
+    }
+    assert!(ticks > 5, "{ticks}");
+}
+
+#[test]
+fn misbehaving_guests_harm_only_themselves() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let wicked = [
+        ("mute", Misbehaviour::NoGreeting),
+        ("silent", Misbehaviour::Silent),
+        ("garbage", Misbehaviour::Garbage),
+        ("binary", Misbehaviour::NotUtf8),
+        ("deep", Misbehaviour::Deep),
+        ("oversize", Misbehaviour::Oversize),
+        ("wrong-ids", Misbehaviour::WrongIds),
+        ("closing", Misbehaviour::ClosesMidMessage),
+        ("frozen", Misbehaviour::FrozenStatistics),
+    ];
+    let _wicked: Vec<Peer> = wicked
+        .iter()
+        .map(|&(name, misbehaviour)| {
+            peers.spawn(&ground, name, PeerConfig { misbehaviour, ..PeerConfig::default() })
+        })
+        .collect();
+    let _bare =
+        peers.spawn(&ground, "bare", PeerConfig { has_balloon: false, ..PeerConfig::default() });
+    fs::write(ground.guest("plain-file"), "no socket").unwrap();
+    let good = peers.using(&ground, "good", 300);
+    ground.configure(FAST, "[host]\nreserve = \"0\"");
+    let daemon = ground.start();
+    let (code, out, err) = ground.ballast(&["set", "good", "--ceiling", "450MiB"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    wait_for("the good guest's new ceiling", || {
+        (good.allocation() == Bytes::mib(450)).then_some(())
+    });
+    let status = wait_for("the reasons", || {
+        let status = daemon.status()?;
+        let text = |name| guest(&status, name).map(|guest| format!("{guest:?}"));
+        let said = text("mute")?.contains("another client") && text("bare")?.contains("no balloon");
+        said.then_some(status)
+    });
+    for (name, _) in wicked {
+        let view = guest(&status, name).unwrap();
+        assert!(!format!("{view:?}").contains("Grow"), "{view:?}");
+    }
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn guests_come_and_go() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    assert_eq!(daemon.status().unwrap().guests.len(), 0);
+    let first = peers.using(&ground, "first", 100);
+    let second = peers.using(&ground, "second", 100);
+    wait_for("both to be balanced", || {
+        let half = Bytes::mib(512);
+        (first.allocation() == half && second.allocation() == half).then_some(())
+    });
+    drop(second);
+    wait_for("the second to be forgotten", || (daemon.status()?.guests.len() == 1).then_some(()));
+    wait_for("the first to have it all", || (first.allocation() == Bytes::gib(1)).then_some(()));
+}
+
+#[test]
+fn an_invalid_file_keeps_the_last_good_configuration() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _a = peers.using(&ground, "a", 600);
+    let _b = peers.using(&ground, "b", 100);
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    let good = fs::read_to_string(ground.config_file()).unwrap();
+    fs::write(ground.config_file(), format!("{good}\n[gard]\n")).unwrap();
+    daemon.signal(Signal::HUP);
+    let why = wait_for("the refusal", || daemon.status()?.daemon?.reload_error);
+    assert!(why.contains("gard") && why.contains("guard"), "{why}");
+    assert_eq!(daemon.status().unwrap().daemon.unwrap().policy, "global");
+    fs::write(ground.config_file(), good.replace("[policy]", "[policy]\nname = \"static\""))
+        .unwrap();
+    daemon.signal(Signal::HUP);
+    wait_for("the new policy", || {
+        let daemon = daemon.status()?.daemon?;
+        (daemon.policy == "static" && daemon.reload_error.is_none()).then_some(())
+    });
+}
+
+#[test]
+fn operators_are_obeyed_and_recorded() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let a = peers.using(&ground, "a", 600);
+    let _b = peers.using(&ground, "b", 100);
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    wait_for("balance", || (a.allocation() >= Bytes::mib(690)).then_some(()));
+    for (arguments, status) in [
+        (&["pause"][..], 0),
+        (&["set", "a", "--floor", "2GiB"], 1),
+        (&["set", "nobody", "--shares", "5"], 1),
+        (&["set", "a", "--ceiling", "400MiB"], 0),
+        (&["set", "--policy", "static"], 0),
+    ] {
+        let (code, out, err) = ground.ballast(arguments);
+        assert_eq!(code, Some(status), "{arguments:?}: {out}{err}");
+    }
+    let (_, dry, _) = ground.ballast(&["plan", "--dry-run"]);
+    assert!(dry.contains("400MiB"), "{dry}");
+    assert!(a.allocation() >= Bytes::mib(690), "paused");
+    assert_eq!(ground.ballast(&["resume"]).0, Some(0));
+    wait_for("the ceiling", || (a.allocation() == Bytes::mib(400)).then_some(()));
+    assert!(daemon.stop().success());
+    let (_, exported, _) =
+        ground.ballast(&["journal", "export", "--journal", ground.journal().to_str().unwrap()]);
+    for words in ["pause", "set a --ceiling 400MiB", "set --policy static", "resume"] {
+        assert!(exported.contains(words), "{words} in the journal");
+    }
+    assert!(exported.lines().all(|line| line.starts_with('{') && line.ends_with('}')));
+}
+
+#[test]
+fn guests_get_back_what_they_held_if_that_is_configured() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let config = PeerConfig { used: Bytes::mib(100), ..PeerConfig::default() };
+    let a = peers.spawn(&ground, "a", config);
+    ground.configure(&format!("{FAST}\non_exit = \"restore\""), BUDGET);
+    fs::write(
+        ground.config_file(),
+        fs::read_to_string(ground.config_file()).unwrap() + "[defaults]\nceiling = \"300MiB\"\n",
+    )
+    .unwrap();
+    let daemon = ground.start();
+    wait_for("the ceiling", || (a.allocation() == Bytes::mib(300)).then_some(()));
+    assert!(daemon.stop().success());
+    assert_eq!(a.allocation(), Bytes::gib(1));
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let ground = Ground::new();
+    ground.configure(FAST, BUDGET);
+    let first = ground.start();
+    assert!(!ground.spawn().ended().success(), "a second daemon on the same socket");
+    assert!(ground.log().contains("another daemon"), "{}", ground.log());
+    assert!(first.stop().success());
+    fs::write(ground.journal(), "this is no database, and long enough to be told apart").unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let _ = fs::remove_file(ground.path(&format!("journal.db{suffix}")));
+    }
+    assert!(!ground.spawn().ended().success(), "a journal that is none");
+    assert!(ground.log().contains("journal.db"), "{}", ground.log());
+}

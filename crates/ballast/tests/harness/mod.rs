@@ -1,0 +1,171 @@
+//! A daemon under test: the real program, its own configuration, socket and journal in a folder
+//! that goes with it. Waits are for states, bounded generously, since the machine may be busy.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use ballast_api::StatusReply;
+use tempfile::TempDir;
+
+/// Longest wait for a state that must come.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until `check` answers, or fails with what `what` says.
+pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A folder with everything one daemon needs.
+pub struct Ground {
+    folder: TempDir,
+}
+
+impl Ground {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("qmp")).unwrap();
+        Ground { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The socket of a guest of this name.
+    pub fn guest(&self, name: &str) -> PathBuf {
+        self.path("qmp").join(format!("{name}.sock"))
+    }
+
+    pub fn config_file(&self) -> PathBuf {
+        self.path("ballast.toml")
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path("journal.db")
+    }
+
+    /// Writes the configuration: what every test needs, with a fast tick, and `more`.
+    pub fn configure(&self, daemon: &str, more: &str) {
+        self.configure_for(&self.path("qmp"), daemon, more);
+    }
+
+    /// The same with guests elsewhere.
+    pub fn configure_for(&self, qmp: &Path, daemon: &str, more: &str) {
+        let text = format!(
+            "[daemon]\nsocket = {:?}\nraise_priority = false\n{daemon}\n\
+             [qmp]\nfolders = [{qmp:?}]\n[journal]\npath = {:?}\n{more}\n",
+            self.path("api.sock"),
+            self.journal(),
+        );
+        fs::write(self.config_file(), text).unwrap();
+    }
+
+    /// Starts the daemon and waits for its first tick.
+    pub fn start(&self) -> Daemon<'_> {
+        let daemon = self.spawn();
+        wait_for("the first tick", || daemon.status());
+        daemon
+    }
+
+    /// Starts the daemon without waiting.
+    pub fn spawn(&self) -> Daemon<'_> {
+        let log = fs::File::options().append(true).create(true).open(self.path("daemon.log"));
+        let log = log.unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_ballast"))
+            .args(["daemon", "--config"])
+            .arg(self.config_file())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Daemon { child: Some(child), ground: self }
+    }
+
+    /// What daemons here have logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("daemon.log")).unwrap_or_default()
+    }
+
+    /// Runs a command against the daemon: exit status, output, errors.
+    pub fn ballast(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_ballast"))
+            .args(arguments)
+            .env("BALLAST_SOCKET", self.path("api.sock"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+}
+
+/// A running daemon; killed if a test forgets it.
+pub struct Daemon<'a> {
+    child: Option<Child>,
+    ground: &'a Ground,
+}
+
+impl Daemon<'_> {
+    /// Its status, if it answers.
+    pub fn status(&self) -> Option<StatusReply> {
+        let (code, out, _) = self.ground.ballast(&["status", "--json"]);
+        (code == Some(0)).then(|| serde_json::from_str(&out).unwrap())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// SIGTERM, and its exit status.
+    pub fn stop(self) -> ExitStatus {
+        self.signal(rustix::process::Signal::TERM);
+        self.ended()
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        wait_for("the daemon's end", || child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+            if std::thread::panicking() {
+                eprintln!("the daemon's log:\n{}", self.ground.log());
+            }
+        }
+    }
+}
+
+/// One guest's line of a status.
+pub fn guest<'a>(status: &'a StatusReply, name: &str) -> Option<&'a ballast_api::GuestView> {
+    status.guests.iter().find(|guest| guest.guest == name)
+}
