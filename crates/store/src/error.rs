@@ -13,7 +13,7 @@ const ROOM_BYTES_MIN: u64 = 1 << 20;
 /// remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk, or the file's quota or size limit, is full.
+    /// The disk is full.
     #[error(
         "journal: {path}: no space left for it: free some on that disk, or lower the journal's size limit; \
          recording goes on by itself when there is room", path = path.display()
@@ -61,6 +61,17 @@ pub enum JournalError {
         path: PathBuf,
         /// The log's size.
         wal_bytes: Bytes,
+    },
+    /// The disk failed, or a quota or limit on the file's size was met.
+    #[error(
+        "journal: {path}: the disk refused ({source}): see the kernel's log, and check quotas and limits on \
+         file sizes; recording goes on by itself when it can", path = path.display()
+    )]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
     },
     /// The file system refused.
     #[error("journal: {path}: {source}", path = path.display())]
@@ -120,6 +131,7 @@ impl JournalError {
             Some(ErrorCode::SystemIoFailure) if no_room(path) => {
                 JournalError::NoSpace { path: path_owned }
             }
+            Some(ErrorCode::SystemIoFailure) => JournalError::Disk { path: path_owned, source },
             _ => JournalError::Sqlite { path: path_owned, source },
         }
     }

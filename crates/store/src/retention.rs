@@ -31,7 +31,8 @@ pub struct JournalConfig {
 }
 
 impl Default for JournalConfig {
-    /// A week; 256 MiB, which is about half a day of a hundred guests at a tick a second.
+    /// A week; 256 MiB, which is about six hours of a hundred guests at a tick a second, and
+    /// some days of a few.
     fn default() -> Self {
         JournalConfig { age_max: Duration::from_secs(7 * 24 * 3600), bytes_max: Bytes::mib(256) }
     }

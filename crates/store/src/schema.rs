@@ -81,16 +81,27 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> 
     Ok(connection)
 }
 
+/// What SQLite would take for an empty file and write over: no file of its own is this short.
+fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
+    match found.len() {
+        1..512 => Err(JournalError::NotAJournal {
+            path: path.to_owned(),
+            found: "not an SQLite file".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Readable by the daemon's group, as its socket is; SQLite gives its side files the same mode.
 fn create_file(path: &Path) -> Result<(), JournalError> {
-    match fs::symlink_metadata(path) {
+    match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
             return Err(JournalError::NotAJournal {
                 path: path.to_owned(),
                 found: "a folder".into(),
             });
         }
-        Ok(_) => return Ok(()),
+        Ok(found) => return check_not_short(path, &found),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(JournalError::io(path, e)),
     }
@@ -172,7 +183,7 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> 
                 found: "a folder".into(),
             });
         }
-        Ok(_) => {}
+        Ok(found) => check_not_short(path, &found)?,
         Err(e) => return Err(JournalError::io(path, e)),
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

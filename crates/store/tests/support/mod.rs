@@ -184,6 +184,22 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
     }
 }
 
+/// A tick of one guest that takes about `bytes` in the file, at little cost.
+pub(crate) fn bulky(nth: u64, bytes: u64) -> Whole {
+    let mut whole = realistic(nth, 1);
+    let mut noise = Noise(nth * 2 + 1);
+    // 64 different characters: six bits of noise in each byte.
+    let text = (0..bytes * 8 / 6).map(|_| char::from(b'0' + noise.below(64) as u8)).collect();
+    let Some(first) = whole.plan.guests.first() else { return whole };
+    whole.outcomes = vec![Outcome {
+        guest: first.id.clone(),
+        generation: whole.plan.generation,
+        target: Bytes::ZERO,
+        kind: OutcomeKind::Failed(text),
+    }];
+    whole
+}
+
 fn bytes() -> impl Strategy<Value = Bytes> + Clone {
     prop_oneof![Just(0), Just(u64::MAX), any::<u64>(), 0..1u64 << 40].prop_map(Bytes::new)
 }

@@ -1,0 +1,209 @@
+//! No room under the journal: said with the remedy, counted, and over as soon as there is room.
+//!
+//! The full disk is a small tmpfs in a mount namespace of its own, which needs root; the limit on
+//! file sizes needs nothing. Both happen in a child, because both concern a whole process.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ballast_model::{Bytes, Timestamp};
+use ballast_store::{Event, Journal, JournalConfig, JournalError, Range, Reader, What, Writer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{bulky, realistic, start, wall};
+
+/// Where the child writes; a test that finds this set is the child.
+const CHILD_FOLDER: &str = "BALLAST_TEST_FULL_FOLDER";
+
+/// Far more than fits into either bound.
+const TICKS_MAX: u64 = 2_000;
+
+const KEEP: JournalConfig =
+    JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
+
+/// A tick that takes up a good part of the room there is.
+const TICK_BYTES: u64 = 40_000;
+
+/// Failures in a row after which there is no room left that closing and opening the file could find.
+const FAILURES: u64 = 5;
+
+#[derive(Default)]
+struct Filled {
+    recorded: u64,
+    lost: u64,
+    error: Option<JournalError>,
+}
+
+/// Records until that fails for good.
+fn fill(writer: &mut Writer) -> Filled {
+    let mut filled = Filled::default();
+    let mut in_a_row = 0;
+    for nth in 0..TICKS_MAX {
+        match writer.record(&bulky(nth, TICK_BYTES).tick()) {
+            Ok(()) => {
+                filled.recorded += 1;
+                in_a_row = 0;
+            }
+            Err(e) => {
+                filled.lost += 1;
+                filled.error.get_or_insert(e);
+                in_a_row += 1;
+            }
+        }
+        if in_a_row == FAILURES {
+            return filled;
+        }
+    }
+    panic!("{TICKS_MAX} ticks fitted into the bound");
+}
+
+/// What the journal says after what was `filled` and one more tick.
+fn check(path: &Path, filled: &Filled) {
+    let reader = Reader::open(path).unwrap();
+    let (mut ticks, mut missing, mut commands) = (0, 0, 0);
+    for entry in reader.entries(Range::default()) {
+        match entry.unwrap().what {
+            What::Tick(_) => ticks += 1,
+            What::Event(Event::Gap { ticks, events, why }) => {
+                missing += ticks;
+                assert!(events == 0 && why.starts_with("journal: "), "{why}");
+            }
+            What::Event(Event::Command { .. }) => commands += 1,
+            What::Event(_) => {}
+        }
+    }
+    assert_eq!(ticks, filled.recorded + 1);
+    assert_eq!(missing, filled.lost);
+    assert_eq!(commands, 1, "the event was written at once or waited for room");
+    let verdict: String = rusqlite::Connection::open(path)
+        .unwrap()
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+fn command() -> Event {
+    Event::Command { who: "uid 0".into(), command: "pause".into(), answer: Ok("paused".into()) }
+}
+
+#[test]
+fn child_on_a_full_disk() {
+    let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
+    let folder = Path::new(&folder);
+    let path = folder.join("journal.db");
+    let stone = folder.join("stone");
+    fs::write(&stone, vec![1; 2 << 20]).unwrap();
+
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    let filled = fill(&mut writer);
+    let Some(error) = &filled.error else { panic!("no error") };
+    let message = error.to_string();
+    assert!(matches!(error, JournalError::NoSpace { .. }), "{error:?}");
+    for part in ["journal: ", "/journal.db: no space left", "free some on that disk"] {
+        assert!(message.contains(part), "{message}");
+    }
+    // It is small and may just fit.
+    let _ = writer.record_event(wall(1), Timestamp::ZERO, command());
+    // The journal can be read as far as it goes meanwhile.
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.ticks(Range::default()).count() as u64, filled.recorded);
+    fs::remove_file(&stone).unwrap();
+    writer.record(&bulky(0, TICK_BYTES).tick()).unwrap();
+    drop((reader, writer));
+    check(&path, &filled);
+
+    // A daemon that starts on a full disk runs, says so, and records when there is room.
+    fs::remove_file(&path).unwrap();
+    let room = rustix::fs::statvfs(folder).unwrap();
+    fs::write(&stone, vec![1; (room.f_bavail * room.f_frsize) as usize]).unwrap();
+    let journal = Journal::open(&path, KEEP, start()).unwrap();
+    journal.record(&realistic(0, 100).tick()).unwrap();
+    while journal.status().ticks_lost == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(journal.status().error.unwrap().contains("no space left"));
+    fs::remove_file(&stone).unwrap();
+    journal.record(&realistic(1, 100).tick()).unwrap();
+    while journal.status().ticks_recorded == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(journal.status().error, None);
+    drop(journal);
+
+    // Nobody records and nothing may be written there: it can be read all the same.
+    let remounted =
+        Command::new("mount").args(["-o", "remount,ro"]).arg(folder).status().unwrap().success();
+    assert!(remounted);
+    let latest = Reader::open(&path).unwrap().latest().unwrap().unwrap();
+    assert_eq!(latest.tick.snapshot, realistic(1, 100).snapshot);
+    println!("done");
+}
+
+#[test]
+fn a_full_disk_is_said_counted_and_got_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = "mount -t tmpfs -o size=4m tmpfs \"$0\" && exec \"$@\"";
+    let child = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", inside])
+        .arg(folder.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_on_a_full_disk", "--nocapture"])
+        .env(CHILD_FOLDER, folder.path())
+        .output();
+    let output = match child {
+        Ok(output) => output,
+        Err(e) => return eprintln!("not tested with a full disk: unshare: {e}"),
+    };
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let refused = ["Operation not permitted", "permission denied", "must be superuser"];
+    if refused.iter().any(|word| said.contains(word)) {
+        return eprintln!("not tested with a full disk, which needs root: {said}");
+    }
+    assert!(output.status.success() && said.contains("done"), "{said}");
+}
+
+#[test]
+fn child_with_a_limit_on_file_sizes() {
+    let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
+    let path = Path::new(&folder).join("journal.db");
+    let limits = getrlimit(Resource::Fsize);
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), ..limits }).unwrap();
+    let filled = fill(&mut writer);
+    let Some(error) = &filled.error else { panic!("no error") };
+    let message = error.to_string();
+    assert!(matches!(error, JournalError::Disk { .. }), "{error:?}");
+    assert!(message.contains("check quotas and limits on file sizes"), "{message}");
+    let _ = writer.record_event(wall(1), Timestamp::ZERO, command());
+    setrlimit(Resource::Fsize, limits).unwrap();
+    writer.record(&bulky(0, TICK_BYTES).tick()).unwrap();
+    drop(writer);
+    check(&path, &filled);
+    println!("done");
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_said_counted_and_got_over() {
+    let folder = tempfile::tempdir().unwrap();
+    // Ignoring the signal is inherited; the write then fails instead of the process.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_with_a_limit_on_file_sizes", "--nocapture"])
+        .env(CHILD_FOLDER, folder.path())
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success() && said.contains("done"), "{said}");
+}

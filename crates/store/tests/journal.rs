@@ -1,0 +1,430 @@
+//! The journal as a whole: order, retention, events, reading beside writing, export, wrong files.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_model::{Bytes, Timestamp};
+use ballast_store::*;
+use support::{bulky, realistic, start, wall};
+
+const KEEP: JournalConfig =
+    JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
+
+fn ids(reader: &Reader) -> Vec<i64> {
+    reader.entries(Range::default()).map(|entry| entry.unwrap().id).collect()
+}
+
+fn events(reader: &Reader) -> Vec<Event> {
+    let event = |entry: Result<Entry, _>| match entry.unwrap().what {
+        What::Event(event) => event,
+        What::Tick(_) => panic!("a tick among events"),
+    };
+    reader.events(Range::default()).map(event).collect()
+}
+
+fn loaded(toml: &str) -> Event {
+    Event::ConfigLoaded { toml: toml.into() }
+}
+
+fn sql(path: &Path, text: &str) {
+    rusqlite::Connection::open(path).unwrap().execute_batch(text).unwrap();
+}
+
+#[test]
+fn order_is_that_of_writing_whatever_the_clock_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    for (nth, wall_ms) in [5_000, 1_000, -7, i64::MAX / 2_000_000, 3_000].into_iter().enumerate() {
+        let mut whole = realistic(nth as u64, 1);
+        whole.wall_ms = wall_ms;
+        writer.record(&whole.tick()).unwrap();
+    }
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(ids(&reader), [1, 2, 3, 4, 5, 6]);
+    let generations: Vec<u64> = reader
+        .ticks(Range::default())
+        .map(|entry| match entry.unwrap().what {
+            What::Tick(tick) => tick.plan.generation.0,
+            What::Event(_) => panic!(),
+        })
+        .collect();
+    assert_eq!(generations, [1, 2, 3, 4, 5]);
+    assert_eq!(reader.last_tick().unwrap().unwrap().0.wall_ms, 3_000);
+}
+
+#[test]
+fn ranges_are_inclusive_and_combine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    for _ in 0..2 {
+        let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+        for nth in 0..40 {
+            writer.record(&realistic(nth, 1).tick()).unwrap();
+        }
+    }
+    let reader = Reader::open(&path).unwrap();
+    let count = |range| reader.ticks(range).map(Result::unwrap).count();
+    let ms = |nth: u64| Some(realistic(nth, 0).wall_ms);
+    assert_eq!(count(Range::default()), 80);
+    assert_eq!(count(Range { session: Some(2), ..Range::default() }), 40);
+    assert_eq!(count(Range { from_id: Some(2), to_id: Some(11), ..Range::default() }), 10);
+    assert_eq!(count(Range { from_wall_ms: ms(1), to_wall_ms: ms(3), ..Range::default() }), 6);
+    assert_eq!(count(Range { from_id: Some(i64::MAX), ..Range::default() }), 0);
+    assert_eq!(reader.sessions().unwrap().len(), 2);
+    assert_eq!(reader.session(1).unwrap().unwrap().start, start());
+}
+
+#[test]
+fn events_and_configurations_are_told_in_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    let command = |answer| Event::Command {
+        who: "uid 0".into(),
+        command: "set web-1 floor 256MiB".into(),
+        answer,
+    };
+    let told = [
+        loaded("a = 1\n"),
+        loaded("a = 1\n"),
+        Event::ConfigRefused { why: "line 3: `flor`: did you mean `floor`?".into() },
+        command(Ok("floor of web-1 is 256MiB".into())),
+        command(Err("no guest `web-1`".into())),
+        loaded("a = 2\n"),
+        Event::Stopped { why: "SIGTERM".into() },
+    ];
+    for event in told.clone() {
+        writer.record_event(wall(1), Timestamp::from_millis(2), event).unwrap();
+    }
+    writer.record(&realistic(0, 1).tick()).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let found = events(&reader);
+    assert_eq!(found[0], Event::Started);
+    assert_eq!(found[1..], told);
+    let config = reader.last_tick().unwrap().unwrap().0.config.unwrap();
+    assert_eq!(config, 2, "the same text twice is one row");
+    let config = reader.config(config).unwrap().unwrap();
+    assert_eq!(config.toml, "a = 2\n");
+    // What `printf 'a = 2\n' | sha256sum` says.
+    assert_eq!(config.sha256, "1382c01db535c28d9d2e3137ea7b6ff14ed03537bc4dab2e8d40182bd48bbd69");
+}
+
+#[test]
+fn old_rows_go_by_age_and_leave_no_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let retention = JournalConfig { age_max: Duration::from_secs(10), bytes_max: Bytes::gib(1) };
+    for _ in 0..2 {
+        let mut writer = Writer::open(&path, retention, start()).unwrap();
+        writer.record_event(wall(start_ms()), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
+        for nth in 0..100 {
+            writer.record(&realistic(nth, 1).tick()).unwrap();
+        }
+    }
+    let reader = Reader::open(&path).unwrap();
+    let left = ids(&reader);
+    let last = *left.last().unwrap();
+    assert_eq!(left, (last - 10..=last).collect::<Vec<_>>(), "ten seconds and the newest");
+    assert_eq!(reader.info().unwrap().entries, 11);
+    assert_eq!(reader.info().unwrap().sessions, 1, "a start without rows is gone");
+    let config = reader.last_tick().unwrap().unwrap().0.config.unwrap();
+    assert_eq!(reader.config(config).unwrap().unwrap().toml, "a = 1\n", "what is in force stays");
+}
+
+fn start_ms() -> i64 {
+    wall_ms(start().wall)
+}
+
+#[test]
+fn a_row_from_the_future_does_not_keep_older_ones_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let retention = JournalConfig { age_max: Duration::from_secs(10), bytes_max: Bytes::gib(1) };
+    let mut writer = Writer::open(&path, retention, start()).unwrap();
+    let mut future = realistic(0, 1);
+    future.wall_ms += 1_000_000_000;
+    writer.record(&future.tick()).unwrap();
+    // Setting the clock ahead has emptied the journal but for that row; it is set back now.
+    for nth in 0..50 {
+        writer.record(&realistic(nth, 1).tick()).unwrap();
+    }
+    let reader = Reader::open(&path).unwrap();
+    assert!(ids(&reader).len() <= 12, "{:?}", ids(&reader));
+}
+
+#[test]
+fn the_file_stays_within_its_size_and_shrinks_when_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let retention = JournalConfig { bytes_max: Bytes::mib(8), ..KEEP };
+    let mut writer = Writer::open(&path, retention, start()).unwrap();
+    let size = || fs::metadata(&path).unwrap().len();
+    for nth in 0..600 {
+        writer.record(&bulky(nth, 40_000).tick()).unwrap();
+        assert!(writer.file_bytes() <= Bytes::mib(9), "tick {nth}: {}", writer.file_bytes());
+        assert!(writer.wal_bytes() <= Bytes::mib(8), "tick {nth}: {}", writer.wal_bytes());
+    }
+    let reader = Reader::open(&path).unwrap();
+    let left = ids(&reader);
+    assert!(left.len() > 150 && left[0] > 1, "{} rows from {}", left.len(), left[0]);
+    assert_eq!(left, (left[0]..=601).collect::<Vec<_>>());
+    assert!(size() > 6 << 20, "{}", size());
+
+    writer.set_retention(JournalConfig { bytes_max: Bytes::mib(2), ..KEEP });
+    for nth in 0..100 {
+        writer.record(&realistic(nth, 1).tick()).unwrap();
+    }
+    drop((reader, writer));
+    assert!(size() < 4 << 20, "{}", size());
+}
+
+#[test]
+fn the_newest_row_stays_however_small_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let nothing = JournalConfig { age_max: Duration::ZERO, bytes_max: Bytes::ZERO };
+    let mut writer = Writer::open(&path, nothing, start()).unwrap();
+    for nth in 0..40 {
+        writer.record(&realistic(nth, 10).tick()).unwrap();
+    }
+    let reader = Reader::open(&path).unwrap();
+    let (entry, tick) = reader.last_tick().unwrap().unwrap();
+    assert_eq!((entry.id, tick.snapshot), (41, realistic(39, 10).snapshot));
+}
+
+#[test]
+fn reading_goes_on_beside_writing_and_holds_nothing_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    let mut nth = 0;
+    let mut record = |count: u64| {
+        for _ in 0..count {
+            writer.record(&bulky(nth, 40_000).tick()).unwrap();
+            nth += 1;
+        }
+        writer.wal_bytes()
+    };
+    record(20);
+    let reader = Reader::open(&path).unwrap();
+    let mut ticks = reader.ticks(Range::default());
+    assert!(ticks.next().is_some());
+    // Far more than the log holds: an open read transaction would keep it from being folded back.
+    assert!(record(500) < Bytes::mib(8));
+    assert_eq!(ticks.map(Result::unwrap).count(), 519);
+    assert_eq!(Reader::open(&path).unwrap().info().unwrap().entries, 521);
+}
+
+#[test]
+fn a_program_that_keeps_reading_one_moment_is_named_and_cannot_fill_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    let foreign = rusqlite::Connection::open(&path).unwrap();
+    foreign.execute_batch("BEGIN; SELECT count(*) FROM entry;").unwrap();
+    let tick = bulky(0, 4_000_000);
+    let error = (0..40).find_map(|_| writer.record(&tick.tick()).err()).unwrap();
+    assert!(error.to_string().contains("some program keeps a read transaction open"), "{error}");
+    assert!(writer.wal_bytes() < Bytes::mib(80), "{}", writer.wal_bytes());
+    foreign.execute_batch("COMMIT;").unwrap();
+    writer.record(&tick.tick()).unwrap();
+    assert!(writer.wal_bytes() < Bytes::mib(16), "{}", writer.wal_bytes());
+}
+
+#[test]
+fn the_last_state_can_be_told_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let journal = Journal::open(&path, KEEP, start()).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.latest().unwrap(), None);
+    for nth in 0..12 {
+        journal.record(&realistic(nth, 30).tick()).unwrap();
+    }
+    assert!(journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60)));
+    let latest = reader.latest().unwrap().unwrap();
+    let expected = realistic(11, 30);
+    assert_eq!(latest.tick.snapshot, expected.snapshot);
+    assert_eq!(latest.tick.plan, expected.plan);
+    assert_eq!(latest.tick.limits, expected.limits);
+    assert_eq!(latest.stopped.as_deref(), Some("SIGTERM"));
+    assert_eq!(latest.session.start, start());
+    // Every guest was resized in one of the last ten ticks: the last outcome of each is known.
+    assert_eq!(latest.outcomes.len(), 30);
+    let (at, outcome) = &latest.outcomes[&"guest-009".parse().unwrap()];
+    assert_eq!((*at, outcome.generation.0), (wall(expected.wall_ms), 11));
+}
+
+#[test]
+fn a_journal_that_is_dropped_has_written_what_it_was_handed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let journal = Journal::open(&path, KEEP, start()).unwrap();
+    let handed =
+        (0..1_000).filter(|&nth| journal.record(&realistic(nth, 1).tick()).is_ok()).count();
+    let status = journal.status();
+    drop(journal);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.ticks(Range::default()).count(), handed);
+    assert_eq!(status.error, None);
+    // Whatever did not fit into the queue is counted, in the status and in the journal itself.
+    let told: u64 = events(&reader)
+        .iter()
+        .map(|event| if let Event::Gap { ticks, .. } = event { *ticks } else { 0 })
+        .sum();
+    let lost = 1_000 - handed as u64;
+    assert!(status.ticks_lost == lost && told <= lost, "{status:?}, {told} told of {lost}");
+}
+
+#[test]
+fn one_journal_has_one_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let first = Writer::open(&path, KEEP, start()).unwrap();
+    let error = Writer::open(&path, KEEP, start()).map(drop).unwrap_err();
+    assert!(matches!(error, JournalError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("another daemon records here"), "{error}");
+    drop(first);
+    Writer::open(&path, KEEP, start()).unwrap();
+}
+
+#[test]
+fn what_is_no_journal_is_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("text"), "not a journal\n".repeat(100)).unwrap();
+    fs::write(at("short"), "x").unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    sql(&at("other"), "CREATE TABLE mail (body TEXT);");
+    for (name, found) in [
+        ("text", "not an SQLite file"),
+        ("short", "not an SQLite file"),
+        ("folder", "a folder"),
+        ("other", "an SQLite file of another program"),
+    ] {
+        let path = at(name);
+        let before = fs::read(&path).ok();
+        for error in [
+            Writer::open(&path, KEEP, start()).map(drop).unwrap_err(),
+            Reader::open(&path).map(drop).unwrap_err(),
+        ] {
+            let message = error.to_string();
+            assert!(matches!(error, JournalError::NotAJournal { .. }), "{name}: {message}");
+            assert!(message.contains(found) && message.contains(name), "{name}: {message}");
+            assert!(message.contains("move that file away"), "{name}: {message}");
+        }
+        assert_eq!(fs::read(&path).ok(), before, "{name} was changed");
+    }
+    let error = Reader::open(&at("nothing")).unwrap_err().to_string();
+    assert!(error.contains("nothing"), "{error}");
+    let error = Writer::open(&at("no/folder"), KEEP, start()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("no/folder"), "{error}");
+    fs::write(at("empty"), "").unwrap();
+    assert!(Reader::open(&at("empty")).unwrap_err().to_string().contains("an empty file"));
+    Writer::open(&at("empty"), KEEP, start()).unwrap();
+}
+
+#[test]
+fn a_later_format_is_refused_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    drop(Writer::open(&path, KEEP, start()).unwrap());
+    sql(&path, "UPDATE entry SET format = 7;");
+    let error = Reader::open(&path).unwrap().entries(Range::default()).next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("written in format 7"), "{error}");
+    sql(&path, "PRAGMA user_version = 2;");
+    for error in [
+        Writer::open(&path, KEEP, start()).map(drop).unwrap_err(),
+        Reader::open(&path).map(drop).unwrap_err(),
+    ] {
+        let message = error.to_string();
+        assert!(message.contains("written in format 2, this version reads up to 1"), "{message}");
+    }
+}
+
+#[test]
+fn a_damaged_row_is_named_and_the_next_one_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    for nth in 0..4 {
+        writer.record(&realistic(nth, 1).tick()).unwrap();
+    }
+    drop(writer);
+    sql(
+        &path,
+        "UPDATE entry SET body = x'00' WHERE id = 3;
+         UPDATE entry SET body = substr(body, 1, length(body) - 9) WHERE id = 4;
+         UPDATE entry SET kind = 9 WHERE id = 2;",
+    );
+    let reader = Reader::open(&path).unwrap();
+    let entries: Vec<_> = reader.entries(Range::default()).collect();
+    for (at, entry) in entries.iter().enumerate() {
+        match entry {
+            Ok(_) => assert!(matches!(at, 0 | 4), "{at}"),
+            Err(e) => assert!(e.to_string().contains(&format!("row {}: ", at + 1)), "{e}"),
+        }
+    }
+    assert_eq!(entries.len(), 5);
+}
+
+#[test]
+fn a_file_removed_underneath_is_begun_anew_and_knows_its_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
+    writer.record(&realistic(0, 1).tick()).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        fs::remove_file(folder.path().join(format!("journal.db{suffix}"))).unwrap();
+    }
+    writer.record(&realistic(1, 1).tick()).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let (entry, tick) = reader.last_tick().unwrap().unwrap();
+    assert_eq!(tick.plan, realistic(1, 1).plan);
+    assert_eq!(reader.config(entry.config.unwrap()).unwrap().unwrap().toml, "a = 1\n");
+    assert_eq!(reader.sessions().unwrap()[0].start, start());
+}
+
+#[test]
+fn export_gives_a_line_of_json_per_entry_with_every_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
+    let whole = realistic(0, 3);
+    writer.record(&whole.tick()).unwrap();
+    let mut out = Vec::new();
+    assert_eq!(Reader::open(&path).unwrap().export(Range::default(), &mut out).unwrap(), 3);
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [started, config, tick] = &lines[..] else { panic!("{text}") };
+    assert_eq!(started["event"]["code"], "started");
+    assert_eq!(started["event"]["version"], "0.1.0");
+    assert_eq!(config["event"]["toml"], "a = 1\n");
+    assert_eq!(config["event"]["sha256"].as_str().unwrap().len(), 64);
+    for (line, kind) in [(started, "event"), (config, "event"), (tick, "tick")] {
+        assert_eq!((&line["v"], &line["kind"]), (&1.into(), &kind.into()));
+        assert!(line["id"].is_i64() && line["session"].is_i64() && line["wall_ms"].is_i64());
+    }
+    let guest = &tick["plan"]["guests"][1];
+    let plan = &whole.plan.guests[1];
+    assert_eq!(guest["change"]["text"], plan.change.to_string());
+    assert_eq!(guest["change"]["figures"]["code"], "dead-band");
+    assert_eq!(
+        guest["desired"]["reason"]["text"],
+        plan.desired.as_ref().unwrap().reason.to_string()
+    );
+    assert_eq!(guest["compliance"]["text"], "compliant");
+    assert_eq!(tick["plan"]["guests"][0]["clamps"][0]["code"], "step-up");
+    assert_eq!(
+        tick["plan"]["guests"][0]["clamps"][0]["text"],
+        whole.plan.guests[0].clamps[0].to_string()
+    );
+    assert_eq!(tick["sample"]["guests"][0]["id"], "guest-000");
+}
