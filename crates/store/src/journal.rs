@@ -201,7 +201,7 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 fn run(mut writer: Writer, messages: &Receiver<Message>, shared: &Mutex<Shared>) {
     publish(&writer, shared, |_| {});
     for message in messages {
-        let overflow = std::mem::take(&mut locked(shared).overflow);
+        let overflow = take_overflow(&mut locked(shared));
         if overflow != Missing::default() {
             writer.lose(overflow, "the disk was slower than the ticks".into());
         }
@@ -229,6 +229,14 @@ fn run(mut writer: Writer, messages: &Receiver<Message>, shared: &Mutex<Shared>)
             status.error = result.err().map(|e| e.to_string());
         });
     }
+}
+
+/// Moves what the queue refused into the status at the same moment, so that none is missing from it.
+fn take_overflow(shared: &mut Shared) -> Missing {
+    let overflow = std::mem::take(&mut shared.overflow);
+    shared.status.ticks_lost += overflow.ticks;
+    shared.status.events_lost += overflow.events;
+    overflow
 }
 
 fn publish(writer: &Writer, shared: &Mutex<Shared>, change: impl FnOnce(&mut JournalStatus)) {

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use ballast_model::Bytes;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 /// Most rows deleted per tick: more than are written, so that any backlog shrinks.
 pub(crate) const ROWS_MAX: i64 = 16;
@@ -84,11 +84,10 @@ pub(crate) fn trim(
              WHERE wall_ms < ?2",
         )?
         .query_row((ROWS_MAX, oldest_kept_ms), |row| row.get(0))?;
-    let too_many = match Pages::of(connection)?.used_bytes() > config.bytes_max {
+    let too_many: Option<i64> = match Pages::of(connection)?.used_bytes() > config.bytes_max {
         true => connection
-            .prepare_cached("SELECT id FROM entry ORDER BY id LIMIT 1 OFFSET ?1")?
-            .query_row([ROWS_MAX - 1], |row| row.get(0))
-            .optional()?,
+            .prepare_cached("SELECT max(id) FROM (SELECT id FROM entry ORDER BY id LIMIT ?1)")?
+            .query_row([ROWS_MAX], |row| row.get(0))?,
         false => None,
     };
     let Some(last) = too_old.max(too_many) else { return Ok(()) };

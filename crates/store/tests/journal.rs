@@ -184,16 +184,21 @@ fn the_file_stays_within_its_size_and_shrinks_when_told_to() {
 
 #[test]
 fn the_newest_row_stays_however_small_the_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("journal.db");
-    let nothing = JournalConfig { age_max: Duration::ZERO, bytes_max: Bytes::ZERO };
-    let mut writer = Writer::open(&path, nothing, start()).unwrap();
-    for nth in 0..40 {
-        writer.record(&realistic(nth, 10).tick()).unwrap();
+    let no_time = JournalConfig { age_max: Duration::ZERO, ..KEEP };
+    let no_room = JournalConfig { bytes_max: Bytes::ZERO, ..KEEP };
+    for nothing in [no_time, no_room] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        let mut writer = Writer::open(&path, nothing, start()).unwrap();
+        for nth in 0..40 {
+            writer.record(&realistic(nth, 10).tick()).unwrap();
+            let left = ids(&Reader::open(&path).unwrap());
+            // The first tick is of the same moment as the start, and so not older than the newest.
+            assert!(left.len() <= 2 && left.last() == Some(&(nth as i64 + 2)), "{left:?}");
+        }
+        let (_, tick) = Reader::open(&path).unwrap().last_tick().unwrap().unwrap();
+        assert_eq!(tick.snapshot, realistic(39, 10).snapshot);
     }
-    let reader = Reader::open(&path).unwrap();
-    let (entry, tick) = reader.last_tick().unwrap().unwrap();
-    assert_eq!((entry.id, tick.snapshot), (41, realistic(39, 10).snapshot));
 }
 
 #[test]
