@@ -219,6 +219,36 @@ async fn a_guest_that_quits_is_gone_once_its_socket_is() {
     assert!(matches!(notices[..], [Notice::Appeared { .. }, Notice::Gone { .. }]), "{notices:?}");
 }
 
+/// A killed QEMU leaves its socket behind.
+#[tokio::test]
+async fn a_guest_that_is_killed_is_unreachable_then_gone_and_may_return() {
+    let mut host = Host::new();
+    let mut qemu = host.start("a", BALLOON);
+    host.sample_until(is_up).await;
+    qemu.kill();
+    let refused = LinkState::Down(LinkDown::Refused);
+    host.sample_until(|reading| reading.sample.link == refused).await;
+    let begun = Instant::now();
+    while !host.sample().await.is_empty() {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(qemu.socket().exists() && host.fleet.is_empty());
+    let notices = host.fleet.take_notices();
+    assert!(
+        matches!(notices[..], [Notice::Appeared { .. }, Notice::Deserted { .. }]),
+        "{notices:?}"
+    );
+
+    let again = host.start("a", BALLOON);
+    let begun = Instant::now();
+    while !matches!(&host.sample().await[..], [reading] if reading.pid == Some(again.pid())) {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    host.sample_until(is_up).await;
+}
+
 #[tokio::test]
 async fn the_run_state_follows_events() {
     let mut host = Host::new();

@@ -30,7 +30,7 @@ pub(super) async fn drive(slot: Arc<Slot>, path: Arc<Path>, clock: Arc<Clock>, s
         let why = match connect(&path).await {
             Err(why) => why,
             Ok(stream) => {
-                slot.lock().guest.connected(clock.read().0, peer_pid(&stream));
+                slot.lock().connected(clock.read().0, peer_pid(&stream));
                 let mut connection = Connection { stream, was_up: false };
                 let mut timer = pin!(sleep_until(Instant::now()));
                 let why = poll_fn(|cx| connection.poll(cx, timer.as_mut(), &slot, &clock)).await;
@@ -40,11 +40,7 @@ pub(super) async fn drive(slot: Arc<Slot>, path: Arc<Path>, clock: Arc<Clock>, s
                 why
             }
         };
-        {
-            let mut state = slot.lock();
-            state.guest.disconnected(why);
-            state.deliver();
-        }
+        slot.lock().disconnected(why);
         let mut wait = pin!(sleep(backoff.next_wait()));
         poll_fn(|cx| {
             let mut state = slot.lock();

@@ -44,6 +44,13 @@ pub enum Notice {
         /// Its name.
         guest: GuestId,
     },
+    /// A guest has ended without removing its socket, on which nobody listens any more.
+    Deserted {
+        /// Its name.
+        guest: GuestId,
+        /// Its socket.
+        path: PathBuf,
+    },
     /// A socket whose name cannot be a guest's.
     InvalidName {
         /// The socket.
@@ -86,6 +93,11 @@ impl fmt::Display for Notice {
                 write!(f, "guest {guest} found at {}", path.display())
             }
             Notice::Gone { guest } => write!(f, "guest {guest} is gone"),
+            Notice::Deserted { guest, path } => write!(
+                f,
+                "guest {guest} is gone: nobody listens on {}; the socket can be removed",
+                path.display()
+            ),
             Notice::InvalidName { path, why } => {
                 write!(f, "{} is left alone: {why}: rename the socket", path.display())
             }

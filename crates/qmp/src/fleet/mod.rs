@@ -4,7 +4,8 @@
 //! Idea: one task per guest moves bytes; each tick the fleet puts the tick's questions to all guests
 //! at once and waits until all have answered or the deadline has come. A guest that is late is not
 //! waited for: its last readings are given, older by now, and a guest known to be slower than the
-//! deadline does not hold the next tick up again.
+//! deadline does not hold the next tick up again. A hypervisor that was killed leaves its socket
+//! behind: a socket on which nobody listens for some time is no guest, until somebody does again.
 //!
 //! Cost: see `docs/benchmarks/`; the aim is 60 µs of processor time per guest and tick.
 //! Limits: [`GUESTS_MAX`] guests. Finding guests makes short blocking calls to the file system.
@@ -90,6 +91,8 @@ struct Member {
     inode: u64,
     /// Whether its socket is still there.
     is_listed: bool,
+    /// Whether nobody listens on it any more: no guest, but it may become one again.
+    is_deserted: bool,
     task: AbortHandle,
 }
 
@@ -144,7 +147,7 @@ impl Fleet {
             state.tick = None;
             GuestReading { sample: state.guest.sample(id.clone(), now), pid: state.guest.pid() }
         };
-        self.members.iter().map(reading).collect()
+        self.members.iter().filter(|(_, member)| !member.is_deserted).map(reading).collect()
     }
 
     /// Carries out one action; see [`Fleet::act_all`].
@@ -182,12 +185,12 @@ impl Fleet {
 
     /// How many guests are known.
     pub fn len(&self) -> usize {
-        self.members.len()
+        self.members.values().filter(|member| !member.is_deserted).count()
     }
 
     /// Whether no guest is known.
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.len() == 0
     }
 
     fn begin_action(&mut self, now: Timestamp, action: &Action) -> Waiting {
@@ -217,7 +220,8 @@ impl Fleet {
     }
 
     fn look_for_guests(&mut self, wall: SystemTime) {
-        let mut is_changed = false;
+        // The name of a guest that has left its socket is free for another socket.
+        let mut is_changed = self.mark_deserted();
         for folder in &mut self.folders {
             is_changed |= folder.refresh(wall, &mut self.notices);
         }
@@ -237,12 +241,32 @@ impl Fleet {
         self.members.retain(|guest, member| {
             // A connection outlives its name: whoever unlinked the socket did not end the guest.
             let keep = member.is_listed || member.slot.lock().guest.is_connected();
-            if !keep {
+            if !keep && !member.is_deserted {
                 notices.push(Notice::Gone { guest: guest.clone() });
             }
             keep
         });
         self.notices.truncate(NOTICES_MAX);
+    }
+
+    /// Notes which sockets nobody listens on any more or somebody does again; says whether there are
+    /// more of the former.
+    fn mark_deserted(&mut self) -> bool {
+        let mut is_more = false;
+        for (guest, member) in &mut self.members {
+            let is_deserted = member.slot.lock().is_deserted();
+            if is_deserted == member.is_deserted {
+                continue;
+            }
+            member.is_deserted = is_deserted;
+            is_more |= is_deserted;
+            let (guest, path) = (guest.clone(), member.path.to_path_buf());
+            self.notices.push(match is_deserted {
+                true => Notice::Deserted { guest, path },
+                false => Notice::Appeared { guest, path },
+            });
+        }
+        is_more
     }
 
     /// A socket is there: a new guest, one that is known, or a second one of the same name.
@@ -259,7 +283,8 @@ impl Fleet {
                 }
                 return;
             }
-            if member.is_listed || member.slot.lock().guest.is_connected() {
+            let is_used = member.is_listed && !member.is_deserted;
+            if is_used || member.slot.lock().guest.is_connected() {
                 let path = path.to_path_buf();
                 if !self.duplicates.contains(&path) {
                     let used = member.path.to_path_buf();
@@ -279,7 +304,8 @@ impl Fleet {
         let clock = Arc::clone(&self.clock);
         let task = driver::drive(Arc::clone(&slot), Arc::clone(&path), clock, seed);
         let task = tokio::spawn(task).abort_handle();
-        self.members.insert(guest, Member { slot, path, inode, is_listed: true, task });
+        let member = Member { slot, path, inode, is_listed: true, is_deserted: false, task };
+        self.members.insert(guest, member);
     }
 }
 

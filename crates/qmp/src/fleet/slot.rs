@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use ballast_model::OutcomeKind;
+use ballast_model::{LinkDown, OutcomeKind, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use super::gate::Gate;
 use crate::guest::{Guest, Ticket};
+
+/// Connections refused in a row after which nobody is expected to listen again: with the first waits
+/// of [`Backoff`](crate::backoff::Backoff) some two seconds.
+const REFUSALS_MAX: u32 = 5;
 
 /// One guest, shared.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(super) struct State {
     pub(super) tick: Option<Arc<Tick>>,
     /// The socket is new: connect without waiting any longer.
     pub(super) retry: bool,
+    /// Connections refused in a row.
+    refusals: u32,
     pub(super) waker: Option<Waker>,
 }
 
@@ -40,6 +46,7 @@ impl Slot {
             orders: Vec::new(),
             tick: None,
             retry: false,
+            refusals: 0,
             waker: None,
         }))
     }
@@ -50,6 +57,28 @@ impl Slot {
 }
 
 impl State {
+    /// A connection was made.
+    pub(super) fn connected(&mut self, now: Timestamp, pid: Option<u32>) {
+        self.refusals = 0;
+        self.guest.connected(now, pid);
+    }
+
+    /// A connection ended or could not be made.
+    pub(super) fn disconnected(&mut self, why: LinkDown) {
+        self.refusals = match why {
+            LinkDown::Refused => self.refusals.saturating_add(1),
+            _ => 0,
+        };
+        self.guest.disconnected(why);
+        self.deliver();
+    }
+
+    /// Whether the socket is all that is left of the guest. The kernel refuses a connection only
+    /// where no process has the socket open to listen.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.refusals >= REFUSALS_MAX
+    }
+
     /// Lets the task see what was put in.
     pub(super) fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
