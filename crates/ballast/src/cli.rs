@@ -2,7 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{control, daemon, explain, journal, plan, set, status};
+use crate::commands::{control, daemon, demo, explain, journal, lab, plan, set, status};
+use crate::story;
 
 /// Balances the memory of the virtual machines on a host.
 #[derive(Clone, Debug, Parser)]
@@ -40,6 +41,13 @@ pub enum Command {
     Pause(control::PauseArgs),
     /// Act again.
     Resume(control::ResumeArgs),
+    /// See it work: two real guests, without balancing and with it.
+    Demo(demo::Args),
+    /// Real guests to try things on.
+    Lab(lab::Args),
     /// What was recorded: export it, or say what there is.
     Journal(journal::Args),
+    /// The daemon of a story, which ends with it.
+    #[command(hide = true, name = story::daemon::COMMAND)]
+    LabDaemon(story::daemon::Args),
 }

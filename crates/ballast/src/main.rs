@@ -6,10 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
-use ballast::commands::{control, daemon, explain, journal, plan, set, status};
+use ballast::commands::{control, daemon, demo, explain, journal, lab, plan, set, status};
+use ballast::story;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    if let Some(status) = lab::helper() {
+        return status;
+    }
     match start(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough, as in `ballast status | head -1`.
@@ -44,6 +48,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),
         Command::Daemon(args) => daemon::run(args).await,
+        Command::Lab(args) => lab::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
+        Command::LabDaemon(args) => story::daemon::run(args).await,
     }
 }
 

@@ -31,6 +31,12 @@ const STATUS_TIMED_OUT: i32 = 124;
 
 /// Start, use and end real guests.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast lab up --guests 2
+  ballast lab ps
+  ballast lab down
+  ballast lab run scenarios/lab/demo.toml")]
 pub struct Args {
     #[command(subcommand)]
     command: LabCommand,
@@ -53,8 +59,10 @@ enum LabCommand {
     /// Stop a workload and print what it did.
     Stop(StopArgs),
     /// Print a guest's latest report as JSON.
+    #[command(after_help = "Example:\n  ballast lab report g1 | jq .memory")]
     Report(GuestArgs),
     /// Kill a guest as if the power had failed.
+    #[command(after_help = "Example:\n  ballast lab kill g1")]
     Kill(GuestArgs),
     /// Play a scenario under several policies and compare.
     Run(lab_run::Args),
@@ -115,12 +123,14 @@ struct UpArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  ballast lab ps")]
 struct PsArgs {
     #[command(flatten)]
     output: Output,
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  ballast lab down --run lab")]
 struct DownArgs {
     #[command(flatten)]
     run: WhichRun,
@@ -146,6 +156,7 @@ struct GuestArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  ballast lab console g1 --follow")]
 struct ConsoleArgs {
     #[command(flatten)]
     guest: GuestArgs,
@@ -190,6 +201,7 @@ struct StartArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  ballast lab stop g1 hungry --json")]
 struct StopArgs {
     #[command(flatten)]
     guest: GuestArgs,

@@ -6,9 +6,12 @@
 
 pub mod control;
 pub mod daemon;
+pub mod demo;
 pub mod explain;
 mod format;
 pub mod journal;
+pub mod lab;
+pub mod lab_run;
 pub mod plan;
 pub mod set;
 mod source;

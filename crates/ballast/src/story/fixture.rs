@@ -109,3 +109,45 @@ fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> 
     };
     GuestRun { guest: name.to_owned(), samples: (0..=SECONDS).map(sample).collect(), workloads }
 }
+
+/// A scenario of two guests and three workloads, twice under two policies.
+pub(super) fn scenario() -> ballast_lab::Scenario {
+    const TEXT: &str = r#"
+name = "made-up"
+duration = "10s"
+repetitions = 2
+policies = ["static", "global"]
+[host]
+budget = "1GiB"
+reserve = "256MiB"
+[settings]
+tick = "500ms"
+[[guests]]
+name = "a"
+memory = "1GiB"
+start = "512MiB"
+floor = "200MiB"
+ceiling = "900MiB"
+shares = 2000
+swap = { size = "1GiB", speed = "ssd" }
+[[guests.workloads]]
+kind = "sequential"
+id = "late"
+at = "3s"
+size = "32MiB"
+[[guests.workloads]]
+kind = "mono"
+low = "50MiB"
+high = "650MiB"
+ramp_s = 5.0
+[[guests]]
+name = "b"
+memory = "1GiB"
+start = "512MiB"
+[[guests.workloads]]
+kind = "cold"
+size = "64MiB"
+share_per_s = 0.01
+"#;
+    ballast_lab::Scenario::parse(TEXT, std::path::Path::new("made-up.toml")).unwrap()
+}

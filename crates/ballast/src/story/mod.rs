@@ -4,13 +4,26 @@
 //! of it is a [`record::Record`], from which table, page and raw data are made.
 
 pub mod compare;
+pub mod daemon;
+mod describe;
 mod figures;
 #[cfg(test)]
 mod fixture;
+mod inside;
+mod live;
+mod machine;
+mod measure;
 pub mod page;
+mod play;
 mod plot;
 pub mod raw;
 pub mod record;
 mod series;
+mod settings;
+mod start_size;
 pub mod table;
+mod turns;
 mod words;
+
+pub use live::Live;
+pub use play::play;

@@ -55,7 +55,10 @@ fn sentence(
 /// How far the figures can be trusted.
 fn certainty(comparison: &Comparison, work: Spread) -> String {
     match comparison.repetitions {
-        0 | 1 => " (figures from one run of each; --repetitions gives their spread).".to_owned(),
+        0 | 1 => {
+            " (from one run of each; more --repetitions of `ballast lab run` show the spread)."
+                .to_owned()
+        }
         n => format!(
             " (medians of {n} runs of each; the ratio went from {} to {}).",
             times(work.min),
@@ -109,7 +112,8 @@ mod tests {
         assert_eq!(
             one,
             "With global guest a did 2.50× the work of static in the same 10 s; the work of static \
-             was done after 4 s (figures from one run of each; --repetitions gives their spread)."
+             was done after 4 s (from one run of each; more --repetitions of `ballast lab run` show \
+             the spread)."
         );
         let same = said(&[("static", &[100]), ("global", &[101])]);
         assert!(same.contains("about as much work as with static"), "{same}");

@@ -1,0 +1,197 @@
+//! `ballast lab run`: a scenario played under several policies, and what came of it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_lab::Scenario;
+use ballast_model::PolicyName;
+use serde::Serialize;
+
+use super::Output;
+use crate::story::compare::Comparison;
+use crate::story::record::{Machine, Record, ScenarioInfo};
+use crate::story::{self, Live, page, raw, table};
+
+/// Play a scenario under several policies, one after the other, and compare.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast lab run scenarios/lab/demo.toml --report demo.html
+  ballast lab run scenarios/lab/demo.toml --policy static --policy global --repetitions 5
+  ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
+
+The first policy is what the others are measured against. Progress goes to standard error.")]
+pub struct Args {
+    /// The scenario (TOML); scenarios/lab has examples
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// Write a page with plots, and the raw data beside it as JSON and CSV
+    #[arg(long, value_name = "PATH")]
+    report: Option<PathBuf>,
+    /// Policies, in this order, instead of the scenario's; repeatable
+    #[arg(long = "policy", value_name = "NAME")]
+    policies: Vec<PolicyName>,
+    /// How long each run is measured, such as 90s, instead of the scenario's
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// How often every policy is run, instead of the scenario's
+    #[arg(long, value_name = "NUMBER")]
+    repetitions: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Plays the scenario and prints the comparison.
+///
+/// # Errors
+/// The scenario is wrong, anything needed is missing, or a run fails.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(&args.scenario).with_context(|| {
+        let path = args.scenario.display();
+        format!("cannot read the scenario {path}: scenarios/lab has examples")
+    })?;
+    let scenario = args.scenario(&text)?;
+    story(&scenario, &text, args.report.as_deref(), args.output).await
+}
+
+impl Args {
+    /// The scenario `text` with what the command line says instead.
+    fn scenario(&self, text: &str) -> anyhow::Result<Scenario> {
+        let scenario = Scenario::parse(text, &self.scenario)?;
+        let mut changes = toml::Table::new();
+        if !self.policies.is_empty() {
+            let names = self.policies.iter().map(|policy| policy.as_str().into());
+            changes.insert("policies".to_owned(), toml::Value::Array(names.collect()));
+        }
+        if let Some(duration) = self.duration {
+            let text = humantime::format_duration(duration).to_string();
+            changes.insert("duration".to_owned(), text.into());
+        }
+        if let Some(repetitions) = self.repetitions {
+            changes.insert("repetitions".to_owned(), i64::from(repetitions).into());
+        }
+        if changes.is_empty() {
+            return Ok(scenario);
+        }
+        // Read again as a whole, so that nothing impossible gets by.
+        let mut table: toml::Table = text.parse().context("cannot read the scenario again")?;
+        table.extend(changes);
+        let changed = toml::to_string(&table).context("cannot change the scenario")?;
+        let name = format!("{}, changed by the options", self.scenario.display());
+        Ok(Scenario::parse(&changed, Path::new(&name))?)
+    }
+}
+
+/// A span of time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}: expected such as 90s or 2min"))
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    started_at: &'a str,
+    scenario: &'a ScenarioInfo,
+    machine: &'a Machine,
+    comparison: &'a Comparison,
+    /// The page and the raw data, where they were asked for.
+    files: &'a [PathBuf],
+}
+
+/// Plays `scenario`, whose file is `text`, writes the page if one is wanted, and prints.
+pub(super) async fn story(
+    scenario: &Scenario,
+    text: &str,
+    report: Option<&Path>,
+    output: Output,
+) -> anyhow::Result<()> {
+    if let Some(report) = report {
+        // Now rather than after minutes of measuring.
+        raw::write_file(report, "")?;
+    }
+    let record = story::play(scenario, &description(text), &mut Live::new()).await?;
+    let comparison = Comparison::new(&record);
+    let files = match report {
+        Some(report) => write(&record, &comparison, report)?,
+        None => Vec::new(),
+    };
+    let told = Told {
+        started_at: &record.started_at,
+        scenario: &record.scenario,
+        machine: &record.machine,
+        comparison: &comparison,
+        files: &files,
+    };
+    output.print(&told, |_, _| {
+        let page = files.first().map(|page| format!("\nThe page with plots: {}\n", page.display()));
+        format!("\n{}{}", table::render(&record, &comparison), page.unwrap_or_default())
+    })
+}
+
+/// Writes the page and the raw data beside it; their paths, the page's first.
+fn write(record: &Record, comparison: &Comparison, report: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let raw_paths = raw::paths(report);
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let names: Vec<String> = raw_paths.iter().map(name).collect();
+    raw::write(record, report)?;
+    raw::write_file(report, &page::render(record, comparison, &names)?)?;
+    let all = [report.to_owned()].into_iter().chain(raw_paths);
+    Ok(all.map(|path| path.canonicalize().unwrap_or(path)).collect())
+}
+
+/// What a scenario is about: the comment at the head of its file.
+fn description(text: &str) -> String {
+    let comment = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
+    comment.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    const DEMO: &str = include_str!("../../../../scenarios/lab/demo.toml");
+
+    fn changed(line: &str) -> anyhow::Result<Scenario> {
+        let args = Line::try_parse_from(line.split(' '))?.args;
+        args.scenario(DEMO)
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_scenario() {
+        let line = "run demo.toml --policy global --policy static --duration 2min --repetitions 3";
+        let scenario = changed(line).unwrap();
+        assert_eq!(scenario.policies, [PolicyName::Global, PolicyName::Static]);
+        assert_eq!((scenario.duration, scenario.repetitions), (Duration::from_secs(120), 3));
+    }
+
+    #[test]
+    fn options_that_make_a_scenario_impossible_are_refused() {
+        for (options, expected) in [
+            ("--repetitions 0", "repetitions"),
+            ("--duration 0s", "duration"),
+            ("--duration 1s", "is not before the end"),
+            ("--policy static --policy static", "each once"),
+            ("--policy best", "`best` is not a policy"),
+            ("--duration 90", "expected such as 90s"),
+        ] {
+            let error = changed(&format!("run demo.toml {options}")).expect_err(options);
+            assert!(format!("{error:#}").contains(expected), "{options}: {error:#}");
+        }
+    }
+
+    #[test]
+    fn a_scenario_is_about_what_its_first_comment_says() {
+        assert_eq!(description("# One.\n#\n# Two.\nname = \"x\"\n# no"), "One. Two.");
+        assert_eq!(description("name = \"x\""), "");
+        assert!(description(DEMO).contains("Two guests"));
+    }
+}

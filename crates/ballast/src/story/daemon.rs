@@ -1,0 +1,179 @@
+//! The daemon of a run: a process of its own, as an operator would start it.
+//!
+//! Idea: it is this same program, started with a hidden command that first asks the kernel for a
+//! signal when its parent dies, so that however a story ends its daemon does. Everything it leaves is
+//! in the run's folder, which the lab removes.
+//! Source: prctl(2), PR_SET_PDEATHSIG.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_api::{Client, ClientError, GuestView};
+use ballast_lab::Helper;
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use super::settings::Places;
+
+/// Hidden command of a run's daemon.
+pub const COMMAND: &str = "lab-daemon";
+/// How long the daemon may take to see every guest with its statistics; on an idle machine it takes
+/// three seconds.
+const FIRST_TICK_PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two looks for that.
+const POLL: Duration = Duration::from_millis(100);
+/// How long it may take to answer while it is measured: less than a sample.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(700);
+/// How long it may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// Part of its log quoted in an error, in lines.
+const LOG_LINES_QUOTED: usize = 12;
+
+/// Arguments of the hidden command.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Started by `ballast lab run` and `ballast demo`.")]
+pub struct Args {
+    /// The configuration
+    #[arg(long)]
+    config: PathBuf,
+    /// The process to end with
+    #[arg(long)]
+    parent: i32,
+}
+
+/// Runs the daemon until it is told to stop or its parent is dead.
+///
+/// # Errors
+/// Those of the daemon.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent")?;
+    // A parent that died before that call sends no signal.
+    if getppid() != Pid::from_raw(args.parent) {
+        bail!("the process that started this daemon is gone");
+    }
+    let config = args.config;
+    crate::commands::daemon::run(crate::commands::daemon::Args {
+        config,
+        check: false,
+        output: Default::default(),
+    })
+    .await
+}
+
+/// A daemon that runs; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    child: Child,
+    client: Client,
+    places: Places,
+}
+
+impl Daemon {
+    /// Starts a daemon with the configuration `toml`.
+    pub(super) fn start(toml: &str, places: Places) -> anyhow::Result<Daemon> {
+        let folder = places.folder();
+        fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let write = |path: PathBuf| format!("cannot write {}", path.display());
+        fs::write(places.config(), toml).with_context(|| write(places.config()))?;
+        let log = File::create(places.log()).with_context(|| write(places.log()))?;
+        let child = Command::new(Helper::default().program)
+            .arg0("ballast")
+            .arg(COMMAND)
+            .arg("--config")
+            .arg(places.config())
+            .args(["--parent", &std::process::id().to_string()])
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the daemon")?;
+        let client = Client::new(places.socket()).with_timeout(ANSWER_PATIENCE);
+        Ok(Daemon { child, client, places })
+    }
+
+    /// Waits until it sees every one of `guests` with its allocation and statistics.
+    pub(super) async fn wait_until_seen(&mut self, guests: &[&str]) -> anyhow::Result<()> {
+        let end = Instant::now() + FIRST_TICK_PATIENCE;
+        loop {
+            self.ensure_alive()?;
+            let missing = match self.client.guests().await {
+                Ok(reply) => missing(guests, &reply.guests),
+                Err(ClientError::NoDaemon { .. }) => "it does not listen yet".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                let waited = FIRST_TICK_PATIENCE.as_secs();
+                bail!(
+                    "the daemon did not see all guests within {waited} s: {missing}{}",
+                    self.log()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The guests as it sees them; `None` when it does not answer in time.
+    pub(super) async fn guests(&mut self) -> anyhow::Result<Option<Vec<GuestView>>> {
+        match self.client.guests().await {
+            Ok(reply) => Ok(Some(reply.guests)),
+            Err(_) => self.ensure_alive().map(|()| None),
+        }
+    }
+
+    /// Ends it and waits for that.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        self.ensure_alive()?;
+        if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            kill_process(pid, Signal::TERM).context("cannot end the daemon")?;
+        }
+        match tokio::time::timeout(END_PATIENCE, self.child.wait()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => bail!("the daemon ended with an error ({status}){}", self.log()),
+            Ok(Err(error)) => Err(error).context("cannot wait for the daemon"),
+            Err(_) => {
+                let waited = END_PATIENCE.as_secs();
+                bail!("the daemon did not end within {waited} s{}", self.log())
+            }
+        }
+    }
+
+    fn ensure_alive(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().context("cannot look after the daemon")? {
+            None => Ok(()),
+            Some(status) => bail!("the daemon has ended unexpectedly ({status}){}", self.log()),
+        }
+    }
+
+    /// The end of its log, to be put behind an error.
+    fn log(&self) -> String {
+        let text = fs::read_to_string(self.places.log()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let from = lines.len().saturating_sub(LOG_LINES_QUOTED);
+        format!("; the end of its log:\n{}", lines[from..].join("\n"))
+    }
+}
+
+/// Which of `guests` are not fully seen, in words; empty: none.
+fn missing(guests: &[&str], seen: &[GuestView]) -> String {
+    // A target there is only once the daemon has asked for something.
+    let known =
+        seen.iter().filter(|view| view.allocation_bytes.is_some() && view.used_bytes.is_some());
+    let known: BTreeSet<&str> = known.map(|view| view.guest.as_str()).collect();
+    let missing = guests.iter().filter(|guest| !known.contains(**guest));
+    let words = missing.map(|guest| {
+        let view = seen.iter().find(|view| view.guest == **guest);
+        let state = view.map_or("not found", |view| view.state.text.as_str());
+        format!("guest {guest}: {state}, no full view yet")
+    });
+    words.collect::<Vec<_>>().join("; ")
+}

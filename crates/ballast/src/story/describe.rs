@@ -1,0 +1,103 @@
+//! A scenario in words, for the record.
+
+use ballast_lab::{DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_model::PolicyName;
+
+use super::record::{GuestInfo, ScenarioInfo};
+
+/// What is to be run; `description` says what it is about.
+pub(super) fn scenario(scenario: &Scenario, description: &str) -> ScenarioInfo {
+    ScenarioInfo {
+        name: scenario.name.to_string(),
+        description: description.to_owned(),
+        budget_bytes: scenario.host.budget.get(),
+        duration_s: scenario.duration.as_secs_f64(),
+        repetitions: scenario.repetitions,
+        policies: scenario.policies.iter().map(PolicyName::to_string).collect(),
+        guests: scenario.guests.iter().map(guest).collect(),
+    }
+}
+
+fn guest(guest: &ScenarioGuest) -> GuestInfo {
+    GuestInfo {
+        guest: guest.name.to_string(),
+        boot_bytes: guest.memory.get(),
+        start_bytes: guest.start().get(),
+        swap: guest.swap.map(|DiskSpec { size, speed }| format!("{size} on {speed}")),
+        workloads: guest.workloads.iter().map(workload).collect(),
+    }
+}
+
+fn workload(workload: &ScenarioWorkload) -> String {
+    let from = match workload.at.as_secs_f64() {
+        0.0 => String::new(),
+        at => format!(", from {at} s on"),
+    };
+    let id = workload.id();
+    let what = pattern(&workload.spec);
+    // A workload without a name of its own is called by its kind.
+    let name = if what.starts_with(&id) { String::new() } else { format!("{id}: ") };
+    format!("{name}{what}{from}")
+}
+
+fn pattern(spec: &WorkloadSpec) -> String {
+    match &spec.pattern {
+        Pattern::Mono { low, high, ramp_s, grow_per_s, hold_s, cycles } => {
+            let grow = match (ramp_s, grow_per_s) {
+                (Some(ramp_s), _) => format!(" in {ramp_s} s"),
+                (None, Some(step)) => format!(" by {step}/s"),
+                (None, None) => String::new(),
+            };
+            let hold = hold_s.map_or(String::new(), |hold_s| format!(", {hold_s} s there"));
+            let cycles = match cycles {
+                Some(1) => ", and back".to_owned(),
+                Some(cycles) => format!(", and back, {cycles} times"),
+                None => ", and back, again and again".to_owned(),
+            };
+            format!("mono {low} to {high}{grow}{hold}{cycles}")
+        }
+        Pattern::Constant { size } => format!("constant {size}"),
+        Pattern::Flux { low, high, period_s } => {
+            format!("flux {low} and {high} in turns, every {period_s} s")
+        }
+        Pattern::RandomArray {
+            low: Some(low), high: Some(high), period_s: Some(period_s), ..
+        } => {
+            format!("random-array {low} to {high}, another size every {period_s} s")
+        }
+        Pattern::RandomArray { steps, .. } => {
+            format!("random-array of {} sizes", steps.as_ref().map_or(0, Vec::len))
+        }
+        Pattern::Sequential { size, passes: None } => format!("sequential {size}"),
+        Pattern::Sequential { size, passes: Some(passes) } => {
+            format!("sequential {size}, {passes} passes")
+        }
+        Pattern::FileRandom { size } => format!("file-random {size}"),
+        Pattern::Cold { size, share_per_s } => {
+            format!("cold {size}, {:.1} % touched each second", share_per_s * 100.0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::fixture;
+
+    #[test]
+    fn guests_and_workloads_are_told_in_words() {
+        let info = scenario(&fixture::scenario(), "about it");
+        assert_eq!(info.policies, ["static", "global"]);
+        assert_eq!(info.guests[0].swap.as_deref(), Some("1GiB on ssd"));
+        assert_eq!(
+            info.guests[0].workloads,
+            [
+                "late: sequential 32MiB, from 3 s on",
+                "mono 50MiB to 650MiB in 5 s, and back, again and again"
+            ]
+        );
+        assert_eq!(info.guests[1].workloads, ["cold 64MiB, 1.0 % touched each second"]);
+        assert_eq!(info.guests[1].swap, None);
+    }
+}

@@ -1,0 +1,199 @@
+//! A guest's reports, made into samples.
+//!
+//! Idea: reports carry counters since boot and the workloads running now; samples carry counters since
+//! the schedule began, with what ended workloads did kept.
+//! Limits: pure; nobody waits here. A report that was lost is counted, not made up for.
+
+use std::collections::BTreeMap;
+
+use ballast_lab_guest::protocol::{End, FromGuest, Report, Totals, VmCounters};
+use ballast_model::{Bytes, PAGE_SIZE};
+
+use super::record::Inside;
+
+/// What one guest has said since the schedule began.
+#[derive(Clone, Debug)]
+pub(super) struct Collector {
+    /// The guest's uptime at the beginning.
+    began_ms: i64,
+    /// Its counters at the beginning.
+    base: VmCounters,
+    ended: BTreeMap<String, (End, Totals)>,
+    refusals: Vec<String>,
+    last: VmCounters,
+    last_seq: u64,
+    lost: u64,
+}
+
+impl Collector {
+    /// Begins with `report`, which came `age_ms` before the schedule began.
+    pub(super) fn new(report: &Report, age_ms: u64) -> Self {
+        Collector {
+            began_ms: signed(report.uptime_ms) + signed(age_ms),
+            base: report.vm,
+            ended: BTreeMap::new(),
+            refusals: Vec::new(),
+            last: report.vm,
+            last_seq: report.seq,
+            lost: 0,
+        }
+    }
+
+    /// Takes a message; a report becomes a sample.
+    pub(super) fn take(&mut self, message: FromGuest) -> Option<Inside> {
+        match message {
+            FromGuest::Report(report) => return Some(self.report(&report)),
+            FromGuest::Done { id, end, totals } => {
+                self.ended.insert(id, (end, totals));
+            }
+            FromGuest::Error { id, text } => {
+                let about = id.map(|id| format!("{id}: ")).unwrap_or_default();
+                self.refusals.push(format!("{about}{text}"));
+            }
+            FromGuest::Hello { .. } | FromGuest::Ready(_) | FromGuest::ExecDone { .. } => {}
+        }
+        None
+    }
+
+    fn report(&mut self, report: &Report) -> Inside {
+        self.lost += report.seq.saturating_sub(self.last_seq + 1);
+        self.last_seq = report.seq;
+        self.last = report.vm;
+        let memory = &report.memory;
+        let running = || report.workloads.iter().filter(|load| !self.ended.contains_key(&load.id));
+        let ended = || self.ended.values().map(|(_, totals)| totals);
+        let pages = |now, base| since(now, base).map(|pages| pages * PAGE_SIZE);
+        let bytes = |size: Option<Bytes>| size.map(Bytes::get);
+        Inside {
+            at_ms: signed(report.uptime_ms) - self.began_ms,
+            used_bytes: bytes(memory.total)
+                .zip(bytes(memory.available))
+                .map(|(total, available)| total.saturating_sub(available)),
+            available_bytes: bytes(memory.available),
+            swap_used_bytes: bytes(memory.swap_total)
+                .zip(bytes(memory.swap_free))
+                .map(|(total, free)| total.saturating_sub(free)),
+            touches: running().map(|load| load.touches).chain(ended().map(|it| it.touches)).sum(),
+            iterations: running()
+                .map(|load| load.iterations)
+                .chain(ended().map(|it| it.iterations))
+                .sum(),
+            size_bytes: running().map(|load| load.size.get()).sum(),
+            size_wanted_bytes: running().map(|load| load.size_wanted.get()).sum(),
+            major_faults: since(report.vm.pgmajfault, self.base.pgmajfault),
+            swap_in_bytes: pages(report.vm.pswpin, self.base.pswpin),
+            swap_out_bytes: pages(report.vm.pswpout, self.base.pswpout),
+        }
+    }
+
+    /// How a workload ended, if it has.
+    pub(super) fn end_of(&self, id: &str) -> Option<(End, Totals)> {
+        self.ended.get(id).copied()
+    }
+
+    /// What the guest refused or complained of, the oldest first; each once.
+    pub(super) fn take_refusals(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// What a reader of the figures should know.
+    pub(super) fn remarks(&self, guest: &str) -> Vec<String> {
+        let killed = since(self.last.oom_kill, self.base.oom_kill).filter(|killed| *killed > 0);
+        let killed = killed.map(|killed| {
+            format!("guest {guest} ran out of memory: its kernel killed {killed} processes")
+        });
+        let lost =
+            (self.lost > 0).then(|| format!("{} reports of guest {guest} were lost", self.lost));
+        killed.into_iter().chain(lost).collect()
+    }
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+/// A counter's growth; `None` where either is not known.
+fn since(now: Option<u64>, base: Option<u64>) -> Option<u64> {
+    Some(now?.saturating_sub(base?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_lab_guest::protocol::{MemoryInfo, Phase, WorkloadReport};
+    use ballast_lab_guest::workload::Kind;
+
+    fn report(seq: u64, faults: Option<u64>, touches: &[(&str, u64)]) -> Report {
+        let workload = |(id, touches): &(&str, u64)| WorkloadReport {
+            id: (*id).to_owned(),
+            kind: Kind::Mono,
+            phase: Phase::Touching,
+            touches: *touches,
+            touches_delta: 0,
+            iterations: 1,
+            size: Bytes::mib(10),
+            size_wanted: Bytes::mib(20),
+            major_faults: None,
+            resident: None,
+            swapped: None,
+        };
+        Report {
+            seq,
+            uptime_ms: 5000 + 1000 * seq,
+            memory: MemoryInfo {
+                total: Some(Bytes::mib(500)),
+                available: Some(Bytes::mib(300)),
+                swap_total: Some(Bytes::mib(64)),
+                swap_free: Some(Bytes::mib(60)),
+                ..MemoryInfo::default()
+            },
+            vm: VmCounters { pgmajfault: faults, pswpin: faults, ..VmCounters::default() },
+            workloads: touches.iter().map(workload).collect(),
+        }
+    }
+
+    fn done(id: &str, touches: u64) -> FromGuest {
+        let totals = Totals { touches, iterations: 3, elapsed_ms: 10, major_faults: None };
+        FromGuest::Done { id: id.to_owned(), end: End::Stopped {}, totals }
+    }
+
+    fn take(collector: &mut Collector, report: Report) -> Inside {
+        collector.take(FromGuest::Report(Box::new(report))).unwrap()
+    }
+
+    #[test]
+    fn counters_and_time_count_from_the_beginning() {
+        let mut collector = Collector::new(&report(0, Some(40), &[]), 250);
+        let inside = take(&mut collector, report(1, Some(43), &[("w", 7)]));
+        assert_eq!(inside.at_ms, 750);
+        assert_eq!((inside.major_faults, inside.touches), (Some(3), 7));
+        assert_eq!(inside.swap_in_bytes, Some(3 * PAGE_SIZE));
+        assert_eq!(inside.used_bytes, Some(200 << 20));
+        assert_eq!(inside.swap_used_bytes, Some(4 << 20));
+        let unknown = take(&mut collector, report(2, None, &[]));
+        assert_eq!((unknown.major_faults, unknown.swap_in_bytes), (None, None));
+    }
+
+    #[test]
+    fn what_ended_workloads_did_is_kept_and_counted_once() {
+        let mut collector = Collector::new(&report(0, None, &[]), 0);
+        assert_eq!(take(&mut collector, report(1, None, &[("w", 7), ("v", 1)])).touches, 8);
+        assert_eq!(collector.take(done("w", 9)), None);
+        let inside = take(&mut collector, report(2, None, &[("w", 9), ("v", 2)]));
+        assert_eq!((inside.touches, inside.iterations), (11, 4));
+        assert_eq!(inside.size_wanted_bytes, 20 << 20);
+        assert_eq!(collector.end_of("w").map(|(_, totals)| totals.touches), Some(9));
+        assert_eq!(collector.end_of("v"), None);
+    }
+
+    #[test]
+    fn lost_reports_and_refusals_are_told() {
+        let mut collector = Collector::new(&report(0, None, &[]), 0);
+        take(&mut collector, report(4, None, &[]));
+        assert_eq!(collector.remarks("a"), ["3 reports of guest a were lost"]);
+        let refusal = FromGuest::Error { id: Some("w".to_owned()), text: "no room".to_owned() };
+        collector.take(refusal);
+        assert_eq!(collector.take_refusals(), ["w: no room"]);
+        assert!(collector.take_refusals().is_empty());
+    }
+}

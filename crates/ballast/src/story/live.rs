@@ -1,0 +1,167 @@
+//! What is happening, while it happens.
+//!
+//! Idea: on a terminal a few lines that are redrawn every second, one for each guest; elsewhere one
+//! line every [`LOG_EVERY_S`] seconds, so that a log stays readable. All of it goes to standard error.
+//! Limits: nothing is redrawn above the last progress message.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::figures::{self, count, size};
+use super::record::{Inside, Outside};
+use super::turns::Turn;
+
+/// Time between two lines where nobody watches, in seconds.
+const LOG_EVERY_S: u64 = 5;
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS_DEFAULT: usize = 100;
+/// What stands for a figure that is not known.
+const UNKNOWN: &str = "?";
+
+/// A guest at this moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct GuestNow {
+    pub(super) name: String,
+    pub(super) outside: Option<Outside>,
+    pub(super) inside: Option<Inside>,
+    /// Page touches a second since the report before.
+    pub(super) touches_per_s: Option<f64>,
+    /// Major faults a second since the report before.
+    pub(super) faults_per_s: Option<f64>,
+}
+
+/// Where progress is shown.
+#[derive(Debug)]
+pub struct Live {
+    columns: Option<usize>,
+    lines_drawn: usize,
+}
+
+impl Live {
+    /// On standard error, as fits what it is.
+    pub fn new() -> Self {
+        let terminal = io::stderr().is_terminal().then(|| {
+            let size = rustix::termios::tcgetwinsize(io::stderr());
+            size.map_or(COLUMNS_DEFAULT, |size| usize::from(size.ws_col).max(1))
+        });
+        Live { columns: terminal, lines_drawn: 0 }
+    }
+
+    /// Says a line that stays.
+    pub(super) fn say(&mut self, line: &str) {
+        self.lines_drawn = 0;
+        write(&format!("{}\n", harmless(line)));
+    }
+
+    /// Shows the guests `second` seconds after the schedule began.
+    pub(super) fn show(&mut self, turn: &Turn, second: u64, duration_s: u64, guests: &[GuestNow]) {
+        let title = title(turn, second, duration_s);
+        if let Some(columns) = self.columns {
+            let mut lines = vec![title];
+            lines.extend(guests.iter().map(|guest| format!("  {}", line(guest))));
+            let mut out = String::new();
+            if self.lines_drawn > 0 {
+                out.push_str(&format!("\x1b[{}A", self.lines_drawn));
+            }
+            for line in &lines {
+                let shown: String = harmless(line).chars().take(columns - 1).collect();
+                out.push_str(&format!("\r\x1b[K{shown}\n"));
+            }
+            self.lines_drawn = lines.len();
+            write(&out);
+        } else if second.is_multiple_of(LOG_EVERY_S) {
+            let guests: Vec<String> = guests.iter().map(line).collect();
+            write(&harmless(&format!("{title} | {}\n", guests.join(" | "))));
+        }
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Live::new()
+    }
+}
+
+/// Nobody is left to tell when standard error is gone.
+fn write(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Without control characters but line ends: some of it came from a guest.
+fn harmless(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
+}
+
+fn title(turn: &Turn, second: u64, duration_s: u64) -> String {
+    let run = match turn.of {
+        1 => String::new(),
+        of => format!(" (run {} of {of})", turn.number),
+    };
+    format!("{}{run} {second:>3} s of {duration_s} s", turn.policy)
+}
+
+/// One guest in one line.
+fn line(guest: &GuestNow) -> String {
+    let outside = guest.outside.clone().unwrap_or_default();
+    let bytes = |bytes: Option<u64>| bytes.map_or(UNKNOWN.to_owned(), |bytes| size(bytes as f64));
+    let rate = |rate: Option<f64>| rate.map_or(UNKNOWN.to_owned(), count);
+    let swap = guest.inside.as_ref().and_then(|inside| inside.swap_used_bytes);
+    let mut line = format!(
+        "{} {:>7}→{:<7} used {:>7} swap {:>7} {:>7} touches/s {:>6} majflt/s",
+        guest.name,
+        bytes(outside.allocation_bytes),
+        outside.target_bytes.map_or(figures::NONE.to_owned(), |bytes| size(bytes as f64)),
+        bytes(outside.used_bytes),
+        bytes(swap),
+        rate(guest.touches_per_s),
+        rate(guest.faults_per_s),
+    );
+    if let Some(doing) = outside.doing_text.or(outside.doing) {
+        line.push_str(&format!("  {doing}"));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_model::PolicyName;
+    use expect_test::expect;
+
+    fn guest() -> GuestNow {
+        GuestNow {
+            name: "a".to_owned(),
+            outside: Some(Outside {
+                allocation_bytes: Some(512 << 20),
+                target_bytes: Some(761 << 20),
+                used_bytes: Some(490 << 20),
+                doing: Some("grow".to_owned()),
+                doing_text: Some("grow by 249MiB".to_owned()),
+            }),
+            inside: Some(Inside { swap_used_bytes: Some(12 << 20), ..Inside::default() }),
+            touches_per_s: Some(1_234_567.0),
+            faults_per_s: Some(340.4),
+        }
+    }
+
+    #[test]
+    fn a_guest_is_one_line_and_what_is_not_known_is_not_zero() {
+        expect!["a  512MiB→761MiB  used  490MiB swap   12MiB  1.23 M touches/s    340 majflt/s  grow by 249MiB"]
+            .assert_eq(&line(&guest()));
+        let unknown = GuestNow { name: "b".to_owned(), ..GuestNow::default() };
+        expect!["b       ?→–       used       ? swap       ?       ? touches/s      ? majflt/s"]
+            .assert_eq(&line(&unknown));
+    }
+
+    #[test]
+    fn the_title_says_which_run_it_is() {
+        let turn = Turn { policy: PolicyName::Global, repetition: 1, number: 2, of: 2 };
+        assert_eq!(title(&turn, 42, 95), "global (run 2 of 2)  42 s of 95 s");
+        assert_eq!(title(&Turn { of: 1, ..turn }, 42, 95), "global  42 s of 95 s");
+    }
+
+    #[test]
+    fn a_guest_cannot_command_the_terminal() {
+        assert_eq!(harmless("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\n");
+    }
+}

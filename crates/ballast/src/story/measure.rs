@@ -1,0 +1,274 @@
+//! Measuring one run, second by second.
+//!
+//! Idea: the schedule's clock begins once every guest has reported; from then on workloads are started
+//! when they are due, and every second what guests report and what the daemon sees is taken down.
+//! Limits: a guest that waits for its swap disk reports late: its reports are dated by its own clock.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_api::GuestView;
+use ballast_lab::{Event, Guest, LabError, Run, Scenario, Subscription};
+use ballast_lab_guest::protocol::{End, FromGuest, Totals};
+use tokio::time::Instant;
+
+use super::daemon::Daemon;
+use super::inside::Collector;
+use super::live::{GuestNow, Live};
+use super::record::{GuestRun, Inside, Outside, RunRecord, Sample, WorkloadRecord};
+use super::turns::{Start, Turn, starts};
+
+/// Time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How long the first report of an idle guest may take; one comes every second.
+const REPORT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// One guest under observation.
+struct Watched<'a> {
+    guest: &'a Guest,
+    events: Subscription,
+    collector: Collector,
+    samples: Vec<Sample>,
+    latest: [Option<Inside>; 2],
+}
+
+/// A workload that was started, and when.
+struct Started {
+    start: Start,
+    at_s: f64,
+}
+
+/// Plays the scenario's schedule and takes everything down.
+pub(super) async fn measure(
+    scenario: &Scenario,
+    turn: &Turn,
+    run: &Run,
+    daemon: &mut Daemon,
+    live: &mut Live,
+) -> anyhow::Result<RunRecord> {
+    let (began, mut watched) = begin(scenario, run)?;
+    let mut due = starts(scenario).into_iter().peekable();
+    let mut started: Vec<Started> = Vec::new();
+    let end = began + scenario.duration;
+    let mut sample_at = began;
+    loop {
+        let next_start = due.peek().map(|start| began + start.at);
+        tokio::time::sleep_until(next_start.map_or(sample_at, |at| at.min(sample_at))).await;
+        while let Some(start) = due.next_if(|start| began + start.at <= Instant::now()) {
+            run.guest(start.guest.as_str())?.send_start(&start.id, &start.spec)?;
+            started.push(Started { start, at_s: began.elapsed().as_secs_f64() });
+        }
+        if Instant::now() < sample_at {
+            continue;
+        }
+        let at_s = began.elapsed().as_secs_f64();
+        let views = daemon.guests().await?;
+        for guest in &mut watched {
+            guest.sample(at_s, views.as_deref())?;
+        }
+        let now: Vec<GuestNow> = watched.iter().map(Watched::now).collect();
+        let whole = |span: Duration| span.as_secs_f64().round() as u64;
+        live.show(turn, whole(sample_at - began), whole(scenario.duration), &now);
+        if sample_at >= end {
+            break;
+        }
+        // Those missed while the daemon did not answer are left out.
+        while sample_at <= Instant::now() {
+            sample_at += SAMPLE_EVERY;
+        }
+        sample_at = sample_at.min(end);
+    }
+    let measured_s = began.elapsed().as_secs_f64();
+    let workloads = stop(run, started, &mut watched)?;
+    let remarks = watched.iter().flat_map(|guest| guest.collector.remarks(guest.name())).collect();
+    Ok(RunRecord {
+        policy: turn.policy.to_string(),
+        repetition: turn.repetition,
+        measured_s,
+        guests: watched
+            .into_iter()
+            .map(|guest| GuestRun {
+                workloads: of_guest(&workloads, guest.name()),
+                guest: guest.name().to_owned(),
+                samples: guest.samples,
+            })
+            .collect(),
+        remarks,
+    })
+}
+
+/// Waits for a report of every guest, and begins.
+fn begin<'a>(scenario: &Scenario, run: &'a Run) -> anyhow::Result<(Instant, Vec<Watched<'a>>)> {
+    let mut first = Vec::new();
+    for guest in &scenario.guests {
+        let guest = run.guest(guest.name.as_str())?;
+        let events = guest.subscribe()?;
+        let report = loop {
+            match events.next(REPORT_PATIENCE) {
+                Some(Event { at, message: FromGuest::Report(report) }) => break (at, report),
+                Some(_) => {}
+                None => bail!(
+                    "guest {} does not report; the end of its console:\n{}",
+                    guest.id(),
+                    guest.console_tail()
+                ),
+            }
+        };
+        first.push((guest, events, report));
+    }
+    let began = Instant::now();
+    let watched = first.into_iter().map(|(guest, events, (at, report))| {
+        let age = began.into_std().saturating_duration_since(at);
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let collector = Collector::new(&report, age_ms);
+        Watched { guest, events, collector, samples: Vec::new(), latest: [None, None] }
+    });
+    Ok((began, watched.collect()))
+}
+
+impl Watched<'_> {
+    fn name(&self) -> &str {
+        self.guest.id().as_str()
+    }
+
+    /// Takes what has come since the last time; the latest report of it, if there is one.
+    fn take_events(&mut self) -> anyhow::Result<Option<Inside>> {
+        let mut latest = None;
+        while let Some(event) = self.events.next(Duration::ZERO) {
+            latest = self.collector.take(event.message).or(latest);
+        }
+        if let Some(refusal) = self.collector.take_refusals().first() {
+            bail!("guest {} refused: {refusal}", self.name());
+        }
+        if self.events.is_over() {
+            let console = self.guest.console_tail();
+            bail!(
+                "guest {} {}; the end of its console:\n{console}",
+                self.name(),
+                self.guest.state()
+            );
+        }
+        Ok(latest)
+    }
+
+    fn sample(&mut self, at_s: f64, views: Option<&[GuestView]>) -> anyhow::Result<()> {
+        let inside = self.take_events()?;
+        if let Some(inside) = &inside {
+            self.latest.swap(0, 1);
+            self.latest[1] = Some(inside.clone());
+        }
+        let view = views.and_then(|views| views.iter().find(|view| view.guest == self.name()));
+        self.samples.push(Sample { at_s, daemon: view.map(outside), inside });
+        Ok(())
+    }
+
+    /// How it is, for whoever watches.
+    fn now(&self) -> GuestNow {
+        let [before, latest] = &self.latest;
+        let rate = |counter: fn(&Inside) -> Option<u64>| {
+            let (before, latest) = (before.as_ref()?, latest.as_ref()?);
+            let span_s = (latest.at_ms - before.at_ms) as f64 / 1000.0;
+            let grown = counter(latest)?.saturating_sub(counter(before)?);
+            (span_s > 0.0).then_some(grown as f64 / span_s)
+        };
+        GuestNow {
+            name: self.name().to_owned(),
+            outside: self.samples.last().and_then(|sample| sample.daemon.clone()),
+            inside: latest.clone(),
+            touches_per_s: rate(|inside| Some(inside.touches)),
+            faults_per_s: rate(|inside| inside.major_faults),
+        }
+    }
+}
+
+fn outside(view: &GuestView) -> Outside {
+    Outside {
+        allocation_bytes: view.allocation_bytes,
+        target_bytes: view.target_bytes,
+        used_bytes: view.used_bytes,
+        doing: view.change.as_ref().map(|change| change.code.clone()),
+        doing_text: view.change.as_ref().map(|change| change.text.clone()),
+    }
+}
+
+/// Stops whatever still runs, all at once so that none gains time over another.
+fn stop(
+    run: &Run,
+    started: Vec<Started>,
+    watched: &mut [Watched<'_>],
+) -> anyhow::Result<Vec<(String, WorkloadRecord)>> {
+    let stopped: Vec<Result<(End, Totals), LabError>> = std::thread::scope(|scope| {
+        let stops: Vec<_> = started
+            .iter()
+            .map(|Started { start, .. }| {
+                let ended = watched
+                    .iter()
+                    .find(|guest| *guest.guest.id() == start.guest)
+                    .and_then(|guest| guest.collector.end_of(&start.id));
+                (start, ended)
+            })
+            .map(|(start, ended)| {
+                scope.spawn(move || match ended {
+                    Some(ended) => Ok(ended),
+                    None => run.guest(start.guest.as_str())?.stop_workload(&start.id),
+                })
+            })
+            .collect();
+        let joined = stops.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    started
+        .into_iter()
+        .zip(stopped)
+        .map(|(Started { start, at_s }, ended)| {
+            let guest = watched.iter_mut().find(|guest| *guest.guest.id() == start.guest);
+            let (end, totals) = match (ended, guest) {
+                // It ended by itself just when it was to be stopped.
+                (Err(LabError::Refused { .. }), Some(guest)) => {
+                    guest.take_events()?;
+                    guest.collector.end_of(&start.id).context("a workload is lost")?
+                }
+                (ended, _) => ended?,
+            };
+            let (words, ended_well) = end_in_words(end);
+            let record = WorkloadRecord {
+                workload: start.id,
+                started_s: at_s,
+                end: words,
+                ended_well,
+                touches: totals.touches,
+                iterations: totals.iterations,
+                elapsed_ms: totals.elapsed_ms,
+            };
+            Ok((start.guest.to_string(), record))
+        })
+        .collect()
+}
+
+fn of_guest(workloads: &[(String, WorkloadRecord)], guest: &str) -> Vec<WorkloadRecord> {
+    let own = workloads.iter().filter(|(name, _)| name == guest);
+    own.map(|(_, record)| record.clone()).collect()
+}
+
+/// How a workload ended, and whether that is as it should be.
+fn end_in_words(end: End) -> (String, bool) {
+    match end {
+        End::Exited { code: 0 } => ("ended by itself".to_owned(), true),
+        End::Exited { code } => (format!("ended with status {code}"), false),
+        End::Killed { signal } => (format!("was killed by signal {signal}"), false),
+        End::Stopped {} => ("was stopped at the end".to_owned(), true),
+        End::TimedOut {} => ("ran out of time".to_owned(), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_that_was_killed_did_not_end_well() {
+        assert!(end_in_words(End::Stopped {}).1 && end_in_words(End::Exited { code: 0 }).1);
+        let (words, well) = end_in_words(End::Killed { signal: 9 });
+        assert_eq!((words.as_str(), well), ("was killed by signal 9", false));
+    }
+}

@@ -1,0 +1,124 @@
+//! Playing a scenario: every run, from its guests' boot to the last trace of them.
+//!
+//! Idea: every run is the same but for the policy. Guests, disks and daemon are new each time; the
+//! daemon runs under `static` as well, so that its cost is in every figure.
+//! Limits: nothing else happens on this thread: waiting for guests blocks it. An interrupted story
+//! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_lab::{ProcessId, Run, Scenario};
+use tokio::time::Instant;
+
+use super::daemon::Daemon;
+use super::live::Live;
+use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
+use super::settings::{Places, daemon_toml};
+use super::turns::{Turn, turns};
+use super::{describe, machine, measure, start_size};
+
+/// Name of the daemon's folder in the run's folder.
+const DAEMON_FOLDER: &str = "daemon";
+
+/// Plays every run of `scenario`; `description` says what it is about.
+///
+/// # Errors
+/// When anything needed is missing or a run fails; nothing is left then.
+pub async fn play(
+    scenario: &Scenario,
+    description: &str,
+    live: &mut Live,
+) -> anyhow::Result<Record> {
+    let started_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut machine = None;
+    let mut runs = Vec::new();
+    for turn in turns(scenario) {
+        let Turn { policy, repetition, number, of } = turn;
+        live.say(&format!("run {number} of {of}: {policy}, repetition {repetition}"));
+        let played = play_turn(scenario, &turn, &mut machine, live).await;
+        runs.push(played.with_context(|| format!("run {number} of {of} ({policy}) failed"))?);
+    }
+    Ok(Record {
+        format_version: FORMAT_VERSION,
+        started_at,
+        scenario: describe::scenario(scenario, description),
+        machine: machine.context("the scenario has no runs")?,
+        runs,
+    })
+}
+
+async fn play_turn(
+    scenario: &Scenario,
+    turn: &Turn,
+    machine: &mut Option<Machine>,
+    live: &mut Live,
+) -> anyhow::Result<RunRecord> {
+    let told = RefCell::new(&mut *live);
+    let run = Run::start(&scenario.run_options(), &|line| told.borrow_mut().say(line))?;
+    let traces = Traces::of(&run);
+    machine.get_or_insert_with(|| machine::look(&run));
+    let measured = with_daemon(scenario, turn, &run, live).await;
+    run.shutdown();
+    let record = measured?;
+    traces.ensure_gone()?;
+    Ok(record)
+}
+
+/// What a run must not leave.
+struct Traces {
+    folder: PathBuf,
+    guests: Vec<ProcessId>,
+}
+
+impl Traces {
+    fn of(run: &Run) -> Traces {
+        let guests = run.guests().map(|guest| guest.record().process).collect();
+        Traces { folder: run.folder().path().to_owned(), guests }
+    }
+
+    fn ensure_gone(&self) -> anyhow::Result<()> {
+        if let Some(left) = self.guests.iter().find(|guest| guest.is_alive()) {
+            bail!("process {} of a guest is still there: end it with `kill -9 {0}`", left.pid);
+        }
+        if self.folder.exists() {
+            bail!("{} is still there: remove it", self.folder.display());
+        }
+        Ok(())
+    }
+}
+
+async fn with_daemon(
+    scenario: &Scenario,
+    turn: &Turn,
+    run: &Run,
+    live: &mut Live,
+) -> anyhow::Result<RunRecord> {
+    start_size::reach(scenario, run).await?;
+    live.say("guests are at their start sizes");
+    let settled = Instant::now() + scenario.settings.settle;
+    let mut daemon = start_daemon(scenario, turn, run.folder().path(), run.folder().qmp_folder())?;
+    let names: Vec<&str> = scenario.guests.iter().map(|guest| guest.name.as_str()).collect();
+    daemon.wait_until_seen(&names).await?;
+    live.say(&format!("the daemon sees all guests, policy {}", turn.policy));
+    if settled.saturating_duration_since(Instant::now()) > Duration::ZERO {
+        tokio::time::sleep_until(settled).await;
+    }
+    let record = measure::measure(scenario, turn, run, &mut daemon, live).await?;
+    daemon.stop().await?;
+    Ok(record)
+}
+
+fn start_daemon(
+    scenario: &Scenario,
+    turn: &Turn,
+    folder: &Path,
+    qmp: PathBuf,
+) -> anyhow::Result<Daemon> {
+    let places = Places::new(folder.join(DAEMON_FOLDER), qmp);
+    let is_root = rustix::process::geteuid().is_root();
+    let toml = daemon_toml(scenario, turn.policy, &places, is_root)?;
+    Daemon::start(&toml, places)
+}

@@ -1,0 +1,127 @@
+//! The configuration of a run's daemon.
+//!
+//! Idea: the daemon is an ordinary one with an ordinary file; everything it leaves is in the run's
+//! folder and goes with it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ballast_lab::{Scenario, ScenarioGuest};
+use ballast_model::PolicyName;
+use serde_json::{Map, Value, json};
+
+/// Journals of a run larger than this lose their oldest records; some hours of it.
+const JOURNAL_BYTES_MAX: &str = "64MiB";
+
+/// Where a run's daemon keeps what it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    /// The folder of all of it.
+    folder: PathBuf,
+    /// The guests' QMP sockets.
+    qmp: PathBuf,
+}
+
+impl Places {
+    /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`.
+    pub(super) fn new(folder: PathBuf, qmp: PathBuf) -> Self {
+        Places { folder, qmp }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn config(&self) -> PathBuf {
+        self.folder.join("ballast.toml")
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("api.sock")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.folder.join("journal.db")
+    }
+}
+
+/// The configuration file for `scenario` under `policy`. Only root can have a raised priority.
+///
+/// # Errors
+/// When a path is no text.
+pub(super) fn daemon_toml(
+    scenario: &Scenario,
+    policy: PolicyName,
+    places: &Places,
+    is_root: bool,
+) -> anyhow::Result<String> {
+    let mut host = json!({ "budget": scenario.host.budget });
+    if let Some(reserve) = scenario.host.reserve {
+        host["reserve"] = json!(reserve);
+    }
+    let guests = scenario.guests.iter();
+    let guests: Map<String, Value> =
+        guests.map(|guest| (guest.name.to_string(), bounds(guest))).collect();
+    let settings = json!({
+        "daemon": {
+            "tick": format!("{}ms", scenario.settings.tick.as_millis()),
+            "socket": text(&places.socket())?,
+            "raise_priority": is_root,
+        },
+        "host": host,
+        "qmp": { "folders": [text(&places.qmp)?] },
+        "policy": { "name": policy.as_str() },
+        "journal": { "path": text(&places.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
+        "guests": guests,
+    });
+    toml::to_string(&settings).context("cannot write the daemon's configuration")
+}
+
+fn bounds(guest: &ScenarioGuest) -> Value {
+    let limits = guest.limits();
+    let mut table = json!({ "shares": limits.shares });
+    for (key, bound) in [("floor", limits.floor), ("ceiling", limits.ceiling)] {
+        if let Some(bound) = bound {
+            table[key] = json!(bound);
+        }
+    }
+    table
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().with_context(|| {
+        format!("{} is not UTF-8: set XDG_RUNTIME_DIR to a folder whose path is", path.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::story::fixture::scenario;
+    use ballast_model::{Bytes, GuestId};
+
+    #[test]
+    fn the_daemon_reads_what_is_generated() {
+        let places = Places::new("/r/with \"quotes\"/daemon".into(), "/r/qmp".into());
+        let scenario = scenario();
+        for policy in PolicyName::ALL {
+            let text = daemon_toml(&scenario, policy, &places, false).unwrap();
+            let config = config::parse(&text, &places.config()).unwrap();
+            assert_eq!(config.settings.policy, policy);
+            assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
+            assert_eq!(config.settings.guard.host_reserve, Bytes::mib(256));
+            assert_eq!(config.qmp_folders, [PathBuf::from("/r/qmp")]);
+            assert_eq!(config.socket, Some(places.socket()));
+            assert_eq!(config.journal.unwrap().path, places.journal());
+            assert!(!config.raise_priority);
+            let a: GuestId = "a".parse().unwrap();
+            let limits = &config.settings.limits[&a];
+            assert_eq!(limits, &scenario.guests[0].limits());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What is run when.
+//!
+//! Idea: policies take turns within a repetition, so that a machine that grows slower over an hour
+//! does so for all of them; workloads begin in the order of their times.
+
+use std::time::Duration;
+
+use ballast_lab::Scenario;
+use ballast_lab_guest::workload::WorkloadSpec;
+use ballast_model::{GuestId, PolicyName};
+
+/// One run to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// The policy.
+    pub(super) policy: PolicyName,
+    /// The repetition, from 1.
+    pub(super) repetition: u32,
+    /// Which run of all it is, from 1.
+    pub(super) number: usize,
+    /// How many runs there are.
+    pub(super) of: usize,
+}
+
+/// Every run of a scenario, in order.
+pub(super) fn turns(scenario: &Scenario) -> Vec<Turn> {
+    let of = scenario.policies.len() * scenario.repetitions as usize;
+    let in_turn = (1..=scenario.repetitions)
+        .flat_map(|repetition| scenario.policies.iter().map(move |policy| (repetition, *policy)));
+    in_turn
+        .zip(1..)
+        .map(|((repetition, policy), number)| Turn { policy, repetition, number, of })
+        .collect()
+}
+
+/// A workload and when it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Start {
+    pub(super) at: Duration,
+    pub(super) guest: GuestId,
+    pub(super) id: String,
+    pub(super) spec: WorkloadSpec,
+}
+
+/// Every workload of a scenario, the first to begin first.
+pub(super) fn starts(scenario: &Scenario) -> Vec<Start> {
+    let of_guests = scenario.guests.iter().flat_map(|guest| {
+        guest.workloads.iter().map(|workload| Start {
+            at: workload.at,
+            guest: guest.name.clone(),
+            id: workload.id(),
+            spec: workload.spec.clone(),
+        })
+    });
+    let mut starts: Vec<Start> = of_guests.collect();
+    // Stable: those of one moment begin in the order of the file.
+    starts.sort_by_key(|start| start.at);
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::fixture::scenario;
+
+    #[test]
+    fn policies_take_turns_within_each_repetition() {
+        let order: Vec<_> = turns(&scenario())
+            .into_iter()
+            .map(|turn| format!("{} {} {}/{}", turn.repetition, turn.policy, turn.number, turn.of))
+            .collect();
+        assert_eq!(order, ["1 static 1/4", "1 global 2/4", "2 static 3/4", "2 global 4/4"]);
+    }
+
+    #[test]
+    fn workloads_begin_in_the_order_of_their_times() {
+        let order: Vec<_> = starts(&scenario())
+            .into_iter()
+            .map(|start| format!("{} {}/{}", start.at.as_secs(), start.guest, start.id))
+            .collect();
+        assert_eq!(order, ["0 a/mono", "0 b/cold", "3 a/late"]);
+    }
+}
