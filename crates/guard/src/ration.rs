@@ -233,3 +233,33 @@ fn moved_step(
     }
     Step { send: Some(reachable), clamp, change: Change::Grow { by } }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_reach_is_shared_in_proportion() {
+        assert_eq!(in_proportion(&[30, 10, 0], 100), [30, 10, 0]);
+        assert_eq!(in_proportion(&[30, 10, 0], 20), [15, 5, 0]);
+        assert_eq!(in_proportion(&[10, 10, 10], 10), [4, 3, 3]);
+        assert_eq!(in_proportion(&[], 10), [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_nobody_gets_more_than_it_wants(
+            wants in prop::collection::vec(0..1u64 << 40, 0..40),
+            pages in 0..1u64 << 42,
+        ) {
+            let parts = in_proportion(&wants, pages);
+            let total: u64 = wants.iter().sum();
+            prop_assert_eq!(parts.iter().sum::<u64>(), total.min(pages));
+            for (part, want) in parts.iter().zip(&wants) {
+                prop_assert!(part <= want);
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_host::{HostReader, PROC, ProcessReader};
-use ballast_model::{GuestId, GuestSample, Measured, Snapshot};
+use ballast_model::{Bytes, GuestId, GuestSample, Measured, Snapshot};
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
 use tracing::info;
 
@@ -75,7 +75,12 @@ impl Observer {
         }
         let Some(reader) = self.processes.get_mut(&sample.id) else { return sample };
         match reader.read(&mut self.buffer) {
-            Ok(Some(memory)) => sample.resident = Some(Measured::fresh(memory.resident)),
+            Ok(Some(memory)) => {
+                sample.resident = Some(Measured::fresh(memory.resident));
+                if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
+                    sample.capabilities.discard_inhibited = Some(true);
+                }
+            }
             Ok(None) => {
                 self.processes.remove(&sample.id);
             }
@@ -83,4 +88,10 @@ impl Observer {
         }
         sample
     }
+}
+
+/// Whether so much of a hypervisor's memory is locked that guest memory must be among it; QMP does
+/// not tell of `-overcommit mem-lock=on` and of some passthrough devices.
+fn holds_guest_memory(locked: Bytes, sample: &GuestSample) -> bool {
+    sample.allocation.is_some_and(|holds| locked >= holds.value.fraction(1, 2))
 }
