@@ -2,7 +2,7 @@
 
 use ballast_model::{
     Change, Clamped, Compliance, GuestSample, Held, LinkDown, LinkState, Note, OutcomeKind, Reason,
-    RunState, Timestamp,
+    RunState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -141,12 +141,12 @@ pub struct ComplianceView {
 }
 
 impl ComplianceView {
-    /// The view of `compliance` at `now`, the moment the plan was decided.
-    pub fn new(compliance: &Compliance, now: Timestamp) -> Self {
+    /// The view of `compliance`.
+    pub fn new(compliance: &Compliance) -> Self {
         let (code, left, idle) = match compliance {
             Compliance::Compliant => ("compliant", None, None),
             Compliance::Releasing { left, idle } => ("releasing", Some(left.get()), Some(*idle)),
-            Compliance::Stuck { since } => ("stuck", None, Some(now.saturating_since(*since))),
+            Compliance::Stuck { idle } => ("stuck", None, Some(*idle)),
         };
         ComplianceView {
             code: code.to_owned(),

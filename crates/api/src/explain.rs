@@ -71,8 +71,7 @@ impl ExplainReply {
             clamps: plan
                 .map(|plan| plan.clamps.iter().map(Coded::from).collect())
                 .unwrap_or_default(),
-            compliance: plan
-                .map(|plan| ComplianceView::new(&plan.compliance, tick.plan.decided_at)),
+            compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
             target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
             outcome: tick

@@ -49,7 +49,7 @@ impl PlanReply {
             policy: plan.policy.to_string(),
             budget: BudgetView::from(&plan.budget),
             notes: plan.notes.iter().map(Coded::from).collect(),
-            guests: plan.guests.iter().map(|g| PlanGuestView::new(g, plan.decided_at)).collect(),
+            guests: plan.guests.iter().map(PlanGuestView::new).collect(),
             actions: plan.actions.iter().map(|a| ActionView::new(a, plan.decided_at)).collect(),
         }
     }
@@ -75,13 +75,13 @@ pub struct PlanGuestView {
 }
 
 impl PlanGuestView {
-    fn new(guest: &GuestPlan, decided_at: Timestamp) -> Self {
+    fn new(guest: &GuestPlan) -> Self {
         PlanGuestView {
             guest: guest.id.to_string(),
             allocation_bytes: guest.allocation.map(Bytes::get),
             desired: guest.desired.as_ref().map(DesiredView::from),
             clamps: guest.clamps.iter().map(Coded::from).collect(),
-            compliance: ComplianceView::new(&guest.compliance, decided_at),
+            compliance: ComplianceView::new(&guest.compliance),
             target_bytes: guest.target.map(Bytes::get),
             change: ChangeView::from(&guest.change),
         }

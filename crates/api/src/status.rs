@@ -166,8 +166,7 @@ impl GuestView {
             shares: limits.map(|limits| limits.shares),
             managed: limits.map(|limits| limits.managed),
             stats_age_ms: stats_age_ms(sample, estimate),
-            compliance: plan
-                .map(|plan| ComplianceView::new(&plan.compliance, tick.plan.decided_at)),
+            compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
         }
     }

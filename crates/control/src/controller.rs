@@ -210,7 +210,7 @@ impl Controller {
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
             let verdict = verdict
-                .and_then(|()| record.stuck().map_or(Ok(()), Err))
+                .and_then(|()| record.stuck(snapshot.taken_at).map_or(Ok(()), Err))
                 .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
             standing(guest, limits, Some(record), verdict)
         })

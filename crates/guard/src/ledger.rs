@@ -129,16 +129,15 @@ impl Record {
     }
 
     /// Why a guest that does not comply is left alone, if it is.
-    pub fn stuck(&self) -> Option<Held> {
-        match self.release {
+    pub fn stuck(&self, now: Timestamp) -> Option<Held> {
+        let (asked, since, retry_in) = match self.release {
             Release::Stuck { asked, since, retry_at, .. } => {
-                Some(Held::Stuck { since, asked, retry_at })
+                (asked, since, retry_at.saturating_since(now))
             }
-            Release::Retrying { asked, since, begun, .. } => {
-                Some(Held::Stuck { since, asked, retry_at: begun })
-            }
-            Release::Settled | Release::Under { .. } => None,
-        }
+            Release::Retrying { asked, since, .. } => (asked, since, Duration::ZERO),
+            Release::Settled | Release::Under { .. } => return None,
+        };
+        Some(Held::Stuck { idle: now.saturating_since(since), asked, retry_in })
     }
 
     /// The target of which a stuck guest is reminded in this tick, if it is.
@@ -161,7 +160,7 @@ impl Record {
                 idle: now.saturating_since(progress_at),
             },
             Release::Stuck { since, .. } | Release::Retrying { since, .. } => {
-                Compliance::Stuck { since }
+                Compliance::Stuck { idle: now.saturating_since(since) }
             }
         }
     }

@@ -142,8 +142,8 @@ pub enum Compliance {
     },
     /// It was asked and has given nothing for too long.
     Stuck {
-        /// When it last gave any.
-        since: Timestamp,
+        /// Time since it last gave any.
+        idle: Duration,
     },
 }
 
@@ -152,7 +152,9 @@ impl fmt::Display for Compliance {
         match self {
             Compliance::Compliant => f.write_str("compliant"),
             Compliance::Releasing { left, .. } => write!(f, "releasing, {left} left"),
-            Compliance::Stuck { since } => write!(f, "stuck since {since}"),
+            Compliance::Stuck { idle } => {
+                write!(f, "stuck, has given nothing for {}s", idle.as_secs())
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Bytes, RunState, Timestamp};
+use crate::{Bytes, RunState};
 
 /// Why a policy wants the target it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,12 +200,12 @@ pub enum Held {
     Implausible(Implausible),
     /// It was asked for memory and has given none for too long.
     Stuck {
-        /// When it last gave any.
-        since: Timestamp,
+        /// Time since it last gave any.
+        idle: Duration,
         /// What it was asked to shrink to.
         asked: Bytes,
-        /// When it is asked again.
-        retry_at: Timestamp,
+        /// Time until it is asked again; zero while it is being asked.
+        retry_in: Duration,
     },
     /// The change is too small to be worth it.
     DeadBand {
@@ -270,8 +270,13 @@ impl fmt::Display for Held {
                 limit.as_secs_f64()
             ),
             Held::Implausible(what) => write!(f, "statistics cannot be true: {what}"),
-            Held::Stuck { since, asked, retry_at } => {
-                write!(f, "stuck since {since}: asked to shrink to {asked}, asked again at {retry_at}")
+            Held::Stuck { idle, asked, retry_in } => {
+                let idle = idle.as_secs();
+                write!(f, "stuck: asked to shrink to {asked}, gave nothing for {idle}s, ")?;
+                match retry_in.as_secs() {
+                    0 => f.write_str("being asked again"),
+                    seconds => write!(f, "asked again in {seconds}s"),
+                }
             }
             Held::DeadBand { change, band } => {
                 write!(f, "a change of {change} is within the dead band of {band}")

@@ -45,9 +45,9 @@ fn everything() -> Whole {
             allocation: Bytes::gib(1),
         }),
         Held::Stuck {
-            since: Timestamp::from_millis(1),
+            idle: Duration::from_millis(1),
             asked: Bytes::mib(256),
-            retry_at: Timestamp::from_millis(9),
+            retry_in: Duration::from_millis(9),
         },
         Held::DeadBand { change: Bytes::mib(1), band: Bytes::mib(8) },
         Held::OnTarget,
@@ -79,7 +79,7 @@ fn everything() -> Whole {
     let compliances = [
         Compliance::Compliant,
         Compliance::Releasing { left: Bytes::mib(9), idle: Duration::from_millis(1_500) },
-        Compliance::Stuck { since: Timestamp::from_millis(4) },
+        Compliance::Stuck { idle: Duration::from_millis(4) },
     ];
     let links = [
         LinkState::Up,

@@ -172,11 +172,10 @@ fn bounds(limits: &LimitsView) -> String {
 
 fn compliance_text(compliance: &ComplianceView) -> String {
     match compliance.idle_ms {
-        Some(idle) if compliance.code == "stuck" => {
-            format!("stuck: has given nothing for {}", span(idle))
+        Some(idle) if compliance.code == "releasing" => {
+            format!("{}, last gave any {} ago", compliance.text, span(idle))
         }
-        Some(idle) => format!("{}, last gave any {} ago", compliance.text, span(idle)),
-        None => compliance.text.clone(),
+        _ => compliance.text.clone(),
     }
 }
 

@@ -41,7 +41,7 @@ fn status_shows_every_plight_at_a_glance() {
         grow   running      512MiB  576MiB  452MiB  128MiB–1GiB      1000       0.8s  grow by 64MiB
         mute   unknown           ?    none       ?  ?                1000       none  hold: its allocation is not known yet
         old    running      300MiB  300MiB       ?  128MiB–1GiB      1000      12.0s  hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB  128MiB–1GiB      1000       0.4s  hold: stuck since 58.000s: asked to shrink to 256MiB, asked again at 118.000s
+        stuck  running      600MiB  600MiB   90MiB  128MiB–1GiB      1000       0.4s  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
         taken  taken             ?    none       ?  ?                1000       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
@@ -117,23 +117,23 @@ fn explain_tells_a_stuck_guest() {
         &fixture::view(),
         "stuck",
         expect![[r#"
-        guest      stuck
-        decision   plan #42 by policy global, 0.3s ago
-        note       budget of 3GiB reduced to 2GiB: the host has no more for guests
-        note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
-        state      running
-        memory     booted with 1GiB, holds 600MiB (0.1s old), occupies 630MiB (0.0s old) of the host
-        statistics 0.4s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
-        bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
-        budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
-        estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
-        policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
-        guard      changes nothing about that
-        compliance stuck: has given nothing for 42.0s
-        action     hold: stuck since 58.000s: asked to shrink to 256MiB, asked again at 118.000s
-        target     600MiB
-        outcome    none so far
-    "#]],
+            guest      stuck
+            decision   plan #42 by policy global, 0.3s ago
+            note       budget of 3GiB reduced to 2GiB: the host has no more for guests
+            note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+            state      running
+            memory     booted with 1GiB, holds 600MiB (0.1s old), occupies 630MiB (0.0s old) of the host
+            statistics 0.4s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
+            budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
+            estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
+            policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+            guard      changes nothing about that
+            compliance stuck, has given nothing for 42s
+            action     hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
+            target     600MiB
+            outcome    none so far
+        "#]],
     );
 }
 
@@ -205,7 +205,7 @@ fn plan_lists_what_is_wanted_and_what_is_done() {
         grow       512MiB  700MiB  576MiB  grow by 64MiB                                                                                           uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB; growth limited to 128MiB a decision; 64MiB more when other guests have released it
         mute            ?       ?    none  hold: its allocation is not known yet
         old        300MiB       ?  300MiB  hold: statistics 12.0s old, limit 5.0s
-        stuck      600MiB  256MiB  600MiB  hold: stuck since 58.000s: asked to shrink to 256MiB, asked again at 118.000s                           uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+        stuck      600MiB  256MiB  600MiB  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s                        uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
         taken           ?       ?    none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
 
         1. set grow to 576MiB, to be begun within 2.0s

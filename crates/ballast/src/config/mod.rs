@@ -180,12 +180,13 @@ pub fn floors_fit(
 impl Config {
     /// What differs in `new` that a running daemon cannot change.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
+        let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
             ("daemon.socket", self.socket != new.socket),
             ("daemon.group", self.group != new.group),
             ("daemon.raise_priority", self.raise_priority != new.raise_priority),
-            ("[journal]", self.journal != new.journal),
+            ("journal.path or journal.enabled", path(self) != path(new)),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()
     }

@@ -35,9 +35,16 @@ impl Recorder {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         };
-        let keep = JournalConfig { age_max: settings.keep_age, bytes_max: settings.keep_bytes };
-        let journal = Journal::open(&settings.path, keep, start)?;
+        let journal = Journal::open(&settings.path, retention(settings), start)?;
         Ok(Recorder { journal: Some(journal), said: Once::default() })
+    }
+
+    /// Changes how much is kept.
+    pub(super) fn keep(&mut self, settings: &JournalSettings) {
+        let Some(journal) = &self.journal else { return };
+        if let Err(error) = journal.set_retention(retention(settings)) {
+            self.said.warn("journal", &error.to_string());
+        }
     }
 
     /// Records a tick.
@@ -72,4 +79,8 @@ impl Recorder {
             tracing::warn!("journal: the last entries may not have been written");
         }
     }
+}
+
+fn retention(settings: &JournalSettings) -> JournalConfig {
+    JournalConfig { age_max: settings.keep_age, bytes_max: settings.keep_bytes }
 }

@@ -312,6 +312,9 @@ impl Daemon {
                 }
                 self.controller.handle_event(Event::Reconfigure(Box::new(new.settings.clone())));
                 self.recorder.event(Recorded::ConfigLoaded { toml: new.text.clone() });
+                if let Some(journal) = &new.journal {
+                    self.recorder.keep(journal);
+                }
                 self.config.settings = new.settings;
                 self.config.on_exit = new.on_exit;
                 self.reload_error = None;

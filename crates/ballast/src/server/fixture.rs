@@ -106,15 +106,15 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
         target: Some(Bytes::mib(300)),
         ..planned("old", Change::Hold(stale))
     };
-    let since = Timestamp::from_millis(58_000);
+    let idle = Duration::from_secs(42);
     let asked = Bytes::mib(256);
-    let why = Held::Stuck { since, asked, retry_at: Timestamp::from_millis(118_000) };
+    let why = Held::Stuck { idle, asked, retry_in: Duration::from_secs(18) };
     let stuck = GuestPlan {
         allocation: Some(Bytes::mib(600)),
         bounds,
         estimate: Some(estimate(90, 510, 400)),
         desired: taxed(256, 90),
-        compliance: Compliance::Stuck { since },
+        compliance: Compliance::Stuck { idle },
         target: Some(Bytes::mib(600)),
         ..planned("stuck", Change::Hold(why))
     };

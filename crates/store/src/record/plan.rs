@@ -96,7 +96,7 @@ pub struct DesiredRecord {
 pub enum ComplianceRecord {
     Compliant,
     Releasing { left_bytes: u64, idle_ns: u64 },
-    Stuck { since_ms: u64 },
+    Stuck { idle_ns: u64 },
 }
 
 /// An [`Action`].
@@ -282,7 +282,7 @@ impl From<Compliance> for ComplianceRecord {
             Compliance::Releasing { left, idle } => {
                 ComplianceRecord::Releasing { left_bytes: left.get(), idle_ns: ns(idle) }
             }
-            Compliance::Stuck { since } => ComplianceRecord::Stuck { since_ms: since.as_millis() },
+            Compliance::Stuck { idle } => ComplianceRecord::Stuck { idle_ns: ns(idle) },
         }
     }
 }
@@ -295,8 +295,8 @@ impl From<ComplianceRecord> for Compliance {
                 left: Bytes::new(left_bytes),
                 idle: Duration::from_nanos(idle_ns),
             },
-            ComplianceRecord::Stuck { since_ms } => {
-                Compliance::Stuck { since: Timestamp::from_millis(since_ms) }
+            ComplianceRecord::Stuck { idle_ns } => {
+                Compliance::Stuck { idle: Duration::from_nanos(idle_ns) }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Change, Clamped, Held, Implausible, Reason, Tax, Timestamp};
+use ballast_model::{Bytes, Change, Clamped, Held, Implausible, Reason, Tax};
 use serde::{Deserialize, Serialize};
 
 use super::ns;
@@ -60,7 +60,7 @@ pub enum HeldRecord {
     NoStatistics,
     Stale { age_ns: u64, limit_ns: u64 },
     Implausible(ImplausibleRecord),
-    Stuck { since_ms: u64, asked_bytes: u64, retry_at_ms: u64 },
+    Stuck { idle_ns: u64, asked_bytes: u64, retry_in_ns: u64 },
     DeadBand { change_bytes: u64, band_bytes: u64 },
     OnTarget,
     PlanRefused { violation: String },
@@ -190,10 +190,10 @@ impl From<&Held> for HeldRecord {
                 HeldRecord::Stale { age_ns: ns(*age), limit_ns: ns(*limit) }
             }
             Held::Implausible(what) => HeldRecord::Implausible(what.into()),
-            Held::Stuck { since, asked, retry_at } => HeldRecord::Stuck {
-                since_ms: since.as_millis(),
+            Held::Stuck { idle, asked, retry_in } => HeldRecord::Stuck {
+                idle_ns: ns(*idle),
                 asked_bytes: asked.get(),
-                retry_at_ms: retry_at.as_millis(),
+                retry_in_ns: ns(*retry_in),
             },
             Held::DeadBand { change, band } => {
                 HeldRecord::DeadBand { change_bytes: change.get(), band_bytes: band.get() }
@@ -223,10 +223,10 @@ impl From<HeldRecord> for Held {
                 limit: Duration::from_nanos(limit_ns),
             },
             HeldRecord::Implausible(what) => Held::Implausible(what.into()),
-            HeldRecord::Stuck { since_ms, asked_bytes, retry_at_ms } => Held::Stuck {
-                since: Timestamp::from_millis(since_ms),
+            HeldRecord::Stuck { idle_ns, asked_bytes, retry_in_ns } => Held::Stuck {
+                idle: Duration::from_nanos(idle_ns),
                 asked: Bytes::new(asked_bytes),
-                retry_at: Timestamp::from_millis(retry_at_ms),
+                retry_in: Duration::from_nanos(retry_in_ns),
             },
             HeldRecord::DeadBand { change_bytes, band_bytes } => {
                 Held::DeadBand { change: Bytes::new(change_bytes), band: Bytes::new(band_bytes) }

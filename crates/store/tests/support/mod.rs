@@ -377,10 +377,10 @@ pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
         Just(Held::NoStatistics),
         (span(), span()).prop_map(|(age, limit)| Held::Stale { age, limit }),
         implausible().prop_map(Held::Implausible),
-        (moment(), bytes(), moment()).prop_map(|(since, asked, retry_at)| Held::Stuck {
-            since,
+        (span(), bytes(), span()).prop_map(|(idle, asked, retry_in)| Held::Stuck {
+            idle,
             asked,
-            retry_at
+            retry_in
         }),
         (bytes(), bytes()).prop_map(|(change, band)| Held::DeadBand { change, band }),
         Just(Held::OnTarget),
@@ -402,7 +402,7 @@ fn compliance() -> impl Strategy<Value = Compliance> {
     prop_oneof![
         Just(Compliance::Compliant),
         (bytes(), span()).prop_map(|(left, idle)| Compliance::Releasing { left, idle }),
-        moment().prop_map(|since| Compliance::Stuck { since }),
+        span().prop_map(|idle| Compliance::Stuck { idle }),
     ]
 }
 
