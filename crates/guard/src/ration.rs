@@ -11,6 +11,7 @@
 
 use ballast_model::{
     Action, Budget, Bytes, Change, Clamped, Generation, GuestPlan, Held, PerGuest, Timestamp,
+    largest_remainder,
 };
 
 use crate::standing::calls_off_shrinking;
@@ -125,23 +126,14 @@ fn grants(input: &Rationing<'_>) -> Vec<Bytes> {
     first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
 }
 
-/// Divides `pages` in proportion to `wants`, nobody getting more than it wants, by largest
-/// remainder with ties to who comes first.
+/// Divides `pages` in proportion to `wants`, nobody getting more than it wants.
 fn in_proportion(wants: &[u64], pages: u64) -> Vec<u64> {
     let total: u64 = wants.iter().sum();
     if total <= pages {
         return wants.to_vec();
     }
-    let due = |want: u64| u128::from(want) * u128::from(pages);
-    let mut parts: Vec<u64> =
-        wants.iter().map(|&want| (due(want) / u128::from(total)) as u64).collect();
-    let left = (pages - parts.iter().sum::<u64>()) as usize;
-    let mut order: Vec<usize> = (0..wants.len()).filter(|&i| wants[i] > parts[i]).collect();
-    order.sort_by_cached_key(|&i| (std::cmp::Reverse(due(wants[i]) % u128::from(total)), i));
-    for &i in order.iter().take(left) {
-        parts[i] += 1;
-    }
-    parts
+    let due: Vec<i128> = wants.iter().map(|&w| i128::from(w) * i128::from(pages)).collect();
+    largest_remainder(&due, i128::from(total), pages)
 }
 
 /// What happens to one guest in this tick.

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apportion;
 mod bytes;
 mod estimate;
 mod guest_id;
@@ -20,6 +21,7 @@ mod reason;
 mod sample;
 mod time;
 
+pub use apportion::largest_remainder;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use estimate::{Estimate, Provenance};
 pub use guest_id::{GuestId, ParseGuestIdError};

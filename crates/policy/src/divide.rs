@@ -26,9 +26,8 @@
 //! Cost: O(n) a round, at most n rounds; a few in practice (`benches/decision.rs`).
 //! Source: Global §3.2–3.4; the bounds, the shares and the exact arithmetic are ours.
 
-use ballast_model::{Bytes, Clamped, Desired, Reason, Tax};
+use ballast_model::{Bytes, Clamped, Desired, Reason, Tax, largest_remainder};
 
-use crate::apportion::largest_remainder;
 use crate::problem::{Contender, Division, Problem, Wanted};
 
 /// How the idle-memory tax is found.

@@ -17,7 +17,6 @@
 
 #![forbid(unsafe_code)]
 
-mod apportion;
 mod divide;
 mod global;
 mod problem;

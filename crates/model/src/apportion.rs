@@ -9,7 +9,7 @@
 ///
 /// Requires non-negative numerators, a positive denominator and
 /// `Σ numerators = total × denominator`.
-pub(crate) fn largest_remainder(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
+pub fn largest_remainder(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
     debug_assert!(denominator > 0 && numerators.iter().all(|&n| n >= 0));
     let mut parts: Vec<u64> = numerators.iter().map(|n| (n / denominator) as u64).collect();
     let given: u64 = parts.iter().sum();
