@@ -143,8 +143,10 @@ fn write(record: &Record, comparison: &Comparison, report: &Path) -> anyhow::Res
 
 /// What a scenario is about: the comment at the head of its file.
 fn description(text: &str) -> String {
-    let comment = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
-    comment.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    let lines = text.lines().skip_while(|line| line.trim().is_empty());
+    let comment = lines.map_while(|line| line.strip_prefix('#')).map(str::trim);
+    let lines: Vec<&str> = comment.filter(|line| !line.is_empty()).collect();
+    lines.join(" ").replace('`', "")
 }
 
 #[cfg(test)]
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_scenario_is_about_what_its_first_comment_says() {
-        assert_eq!(description("# One.\n#\n# Two.\nname = \"x\"\n# no"), "One. Two.");
+        assert_eq!(description("\n# One.\n#\n# Two.\nname = \"x\"\n# no"), "One. Two.");
         assert_eq!(description("name = \"x\""), "");
         assert!(description(DEMO).contains("Two guests"));
     }

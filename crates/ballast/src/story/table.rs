@@ -93,7 +93,7 @@ mod tests {
                    global             2.34 M   234 k    10.0 s             0       0B        0B          1GiB         1GiB
                      to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.00×        1.00×
 
-            With global guest a did 2.34× the work of static in the same 10 s; the work of static was done after 5 s (from one run of each; more --repetitions of `ballast lab run` show the spread).
+            With global guest a did 2.34× the work of static in the same 10 s; the work of static was done after 5 s (from one run of each; ballast lab run --repetitions shows the spread).
         "#]].assert_eq(&text);
     }
 

@@ -56,8 +56,7 @@ fn sentence(
 fn certainty(comparison: &Comparison, work: Spread) -> String {
     match comparison.repetitions {
         0 | 1 => {
-            " (from one run of each; more --repetitions of `ballast lab run` show the spread)."
-                .to_owned()
+            " (from one run of each; ballast lab run --repetitions shows the spread).".to_owned()
         }
         n => format!(
             " (medians of {n} runs of each; the ratio went from {} to {}).",
@@ -112,8 +111,7 @@ mod tests {
         assert_eq!(
             one,
             "With global guest a did 2.50× the work of static in the same 10 s; the work of static \
-             was done after 4 s (from one run of each; more --repetitions of `ballast lab run` show \
-             the spread)."
+             was done after 4 s (from one run of each; ballast lab run --repetitions shows the spread)."
         );
         let same = said(&[("static", &[100]), ("global", &[101])]);
         assert!(same.contains("about as much work as with static"), "{same}");

@@ -1,0 +1,187 @@
+//! A scenario played with real guests and a real daemon, and one that is killed half-way.
+//!
+//! Limits: asserts states and counts, never times; needs QEMU and a built `lab-guest`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ballast::story::record::{GuestRun, Record, RunRecord};
+
+/// Far beyond what anything here takes, so that only a hang fails.
+const PATIENCE: Duration = Duration::from_secs(180);
+const MIB: u64 = 1 << 20;
+/// What both guests start with.
+const START_BYTES: u64 = 256 * MIB;
+
+const SCENARIO: &str = r#"
+# A guest that needs more than its half, and one that idles.
+name = "tiny"
+duration = "20s"
+[settings]
+settle = "1s"
+[host]
+budget = "512MiB"
+reserve = "128MiB"
+[[guests]]
+name = "a"
+memory = "512MiB"
+start = "256MiB"
+swap = { size = "256MiB", speed = "ssd" }
+[[guests.workloads]]
+kind = "constant"
+size = "240MiB"
+[[guests]]
+name = "b"
+memory = "512MiB"
+start = "256MiB"
+"#;
+
+/// A folder with a path short enough for sockets, with the scenario in it.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let folder = tempfile::Builder::new().prefix("story").tempdir_in("/tmp").unwrap();
+        fs::write(folder.path().join("tiny.toml"), SCENARIO).unwrap();
+        Place { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn ballast(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+        command.args(arguments).current_dir(self.folder.path());
+        command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Processes that name this place.
+    fn processes(&self) -> Vec<String> {
+        let mark = self.folder.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let commands = processes.map(|process| fs::read(process.path().join("cmdline")));
+        let texts =
+            commands.flatten().map(|text| String::from_utf8_lossy(&text).replace('\0', " "));
+        texts.filter(|text| text.contains(mark)).collect()
+    }
+
+    fn assert_nothing_left(&self) {
+        let runs = self.path("ballast-lab");
+        wait_until("no run is left", || fs::read_dir(&runs).map_or(0, Iterator::count) == 0);
+        wait_until("no process is left", || self.processes().is_empty());
+    }
+}
+
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < end, "did not come about: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn run<'a>(record: &'a Record, policy: &str) -> &'a RunRecord {
+    record.runs.iter().find(|run| run.policy == policy).unwrap()
+}
+
+fn allocations(guest: &GuestRun) -> Vec<u64> {
+    let seen = guest.samples.iter().filter_map(|sample| sample.daemon.as_ref());
+    seen.filter_map(|daemon| daemon.allocation_bytes).collect()
+}
+
+fn assert_well_observed(run: &RunRecord) {
+    for guest in &run.guests {
+        let reports = guest.samples.iter().filter(|sample| sample.inside.is_some()).count();
+        assert!(reports > 5, "{} reports of {} under {}", reports, guest.guest, run.policy);
+        assert!(allocations(guest).len() > 5, "{} under {}", guest.guest, run.policy);
+        let times: Vec<f64> = guest.samples.iter().map(|sample| sample.at_s).collect();
+        assert!(times.is_sorted(), "{times:?}");
+    }
+}
+
+fn assert_page(page: &Path) {
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("tiny: static and global"), "the title");
+    assert!(page.contains("A guest that needs more than its half"), "the description");
+    assert!(page.matches("<svg").count() >= 4, "a plot of each guest under each policy");
+}
+
+#[test]
+fn a_scenario_is_played_compared_and_leaves_nothing() {
+    let place = Place::new();
+    let output = place
+        .ballast(&["lab", "run", "tiny.toml", "--json", "--report", "page.html"])
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    place.assert_nothing_left();
+
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["comparison"]["repetitions"], 1);
+    assert_eq!(told["comparison"]["gains"][0]["policy"], "global");
+    assert_eq!(told["files"].as_array().unwrap().len(), 3);
+    assert_page(&place.path("page.html"));
+
+    let text = fs::read_to_string(place.path("page.json")).unwrap();
+    let record: Record = serde_json::from_str(&text).unwrap();
+    assert_eq!(record.runs.len(), 2);
+    for run in &record.runs {
+        assert_well_observed(run);
+        let a = run.guest("a").unwrap();
+        assert!(a.touches().is_some_and(|touches| touches > 0), "{}", run.policy);
+        assert!(a.workloads.iter().all(|workload| workload.ended_well), "{:?}", a.workloads);
+        assert_eq!(run.guest("b").unwrap().touches(), None);
+    }
+    let held = |policy: &str| allocations(run(&record, policy).guest("a").unwrap());
+    assert!(held("static").iter().all(|held| *held == START_BYTES), "{:?}", held("static"));
+    assert!(held("global").iter().any(|held| *held > START_BYTES), "{:?}", held("global"));
+}
+
+#[test]
+fn a_story_that_is_killed_leaves_nothing() {
+    let place = Place::new();
+    let arguments = ["lab", "run", "tiny.toml", "--duration", "1h", "--policy", "static"];
+    let mut story = place.ballast(&arguments).spawn().unwrap();
+    let socket = place.path("ballast-lab/tiny/daemon/api.sock");
+    wait_until("its daemon listens", || {
+        assert!(story.try_wait().unwrap().is_none(), "it has ended");
+        socket.exists()
+    });
+    assert!(place.processes().iter().any(|process| process.contains("lab-daemon")));
+    story.kill().unwrap();
+    story.wait().unwrap();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_starts() {
+    let place = Place::new();
+    let told = |arguments: &[&str]| {
+        let output = place.ballast(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let absent = told(&["lab", "run", "absent.toml"]);
+    assert!(absent.contains("cannot read the scenario absent.toml"), "{absent}");
+    fs::write(place.path("bad.toml"), SCENARIO.replace("budget", "budgte")).unwrap();
+    let bad = told(&["lab", "run", "bad.toml"]);
+    assert!(bad.contains("bad.toml:8:1: unknown key `budgte`"), "{bad}");
+    let nowhere = told(&["lab", "run", "tiny.toml", "--report", "no/such/folder/page.html"]);
+    assert!(nowhere.contains("--report PATH"), "{nowhere}");
+    let huge = SCENARIO.replace("size = \"256MiB\"", "size = \"900TiB\"");
+    fs::write(place.path("huge.toml"), huge).unwrap();
+    let huge = told(&["lab", "run", "huge.toml"]);
+    assert!(huge.contains("free") && huge.contains("BALLAST_CACHE"), "{huge}");
+    let mut without = place.ballast(&["lab", "run", "tiny.toml"]);
+    let without = without.env("BALLAST_LAB_GUEST", "/no/such/program").output().unwrap();
+    let without = String::from_utf8(without.stderr).unwrap();
+    assert!(without.contains("lab-guest") && without.contains("build"), "{without}");
+    place.assert_nothing_left();
+}
