@@ -182,9 +182,7 @@ impl Controller {
         }
         let plan = self.plan(now, &standings, budget, notes);
         let plan = self.checked(plan, snapshot);
-        for action in &plan.actions {
-            self.ledger.sent(&action.guest, action.target);
-        }
+        self.ledger.sent(&plan);
         self.actions.extend(plan.actions.iter().cloned());
         Arc::new(plan)
     }
@@ -285,13 +283,13 @@ impl Controller {
         if plan.actions.is_empty() {
             return plan;
         }
-        let before: Vec<(GuestId, Before)> = snapshot
+        let before: Vec<(&GuestId, Before)> = snapshot
             .guests()
             .iter()
             .zip(self.ledger.records())
             .map(|(guest, record)| {
                 let before = Before { target: record.target(), last_seen: record.last_seen() };
-                (guest.id.clone(), before)
+                (&guest.id, before)
             })
             .collect();
         let guard = &self.settings.guard;

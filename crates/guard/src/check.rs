@@ -37,7 +37,7 @@ pub struct Rules<'a> {
     /// Limits of guests not named.
     pub limits_default: &'a GuestLimits,
     /// What was known of each guest before the plan, sorted by name; a guest not named is new.
-    pub before: &'a [(GuestId, Before)],
+    pub before: &'a [(&'a GuestId, Before)],
     /// Whether the operator has paused acting.
     pub paused: bool,
 }
@@ -178,7 +178,7 @@ struct Guest<'a> {
 
 fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
     let limits = in_step(snapshot, rules.limits);
-    let before = in_step(snapshot, rules.before.iter().map(|(id, before)| (id, *before)));
+    let before = in_step(snapshot, rules.before.iter().copied());
     let rules_for = limits.into_iter().zip(before);
     let guest = |(sample, (limits, before)): (&'a GuestSample, (Option<_>, Option<Before>))| {
         let before = before.unwrap_or_default();

@@ -19,7 +19,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Compliance, GuestId, GuestSample, Held, LinkState, PerGuest, Snapshot, Timestamp,
+    Bytes, Change, Compliance, GuestId, GuestSample, Held, LinkState, PerGuest, Plan, Snapshot,
+    Timestamp,
 };
 
 use crate::GuardSettings;
@@ -84,11 +85,13 @@ impl Ledger {
         }
     }
 
-    /// A target was sent to a guest.
-    pub fn sent(&mut self, id: &GuestId, target: Bytes) {
-        if let Some(record) = self.records.named_mut(id) {
-            record.target = Some(target);
-            record.send_again = false;
+    /// A plan made from the snapshot last observed is being carried out.
+    pub fn sent(&mut self, plan: &Plan) {
+        for (record, guest) in self.records.values_mut().zip(&plan.guests) {
+            if !matches!(guest.change, Change::Hold(_)) {
+                record.target = guest.target;
+                record.send_again = false;
+            }
         }
     }
 

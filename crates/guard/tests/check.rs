@@ -86,7 +86,7 @@ impl Case {
             step_down_max: self.step,
             limits: &self.limits,
             limits_default: &GuestLimits::default(),
-            before: &self.before.into_iter().collect::<Vec<_>>(),
+            before: &self.before.iter().map(|(id, before)| (id, *before)).collect::<Vec<_>>(),
             paused: self.paused,
         };
         violations(&plan, &snapshot, &rules)
