@@ -156,11 +156,12 @@ impl Daemon<'_> {
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
+            if std::thread::panicking() {
+                let (_, status, _) = self.ground.ballast(&["status"]);
+                eprintln!("{status}\nthe daemon's log:\n{}", self.ground.log());
+            }
             let _ = child.kill();
             let _ = child.wait();
-            if std::thread::panicking() {
-                eprintln!("the daemon's log:\n{}", self.ground.log());
-            }
         }
     }
 }

@@ -1,0 +1,101 @@
+//! What every journal must show, whatever happened meanwhile.
+//!
+//! Idea: the journal holds what was seen and decided at every tick, so the promises can be checked
+//! afterwards over all of them, by arithmetic that is written here anew.
+//!
+//! Checked: rows without a gap; no plan refused; nobody below its floor or asked to go there; from
+//! the moment on in which guests fit the budget, what they hold or were promised fits it for ever.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ballast_model::{Bytes, GuestId, Note, Snapshot};
+use ballast_store::{Range, Reader, TickEntry, What};
+
+/// How far it was read, and what must hold from there on.
+pub struct Audit {
+    budget: Bytes,
+    last_id: i64,
+    is_within: bool,
+    last_seen: BTreeMap<GuestId, Bytes>,
+    /// Ticks read.
+    pub ticks: u64,
+    /// Ticks in which guests fitted the budget.
+    pub ticks_within: u64,
+}
+
+impl Audit {
+    /// Of guests that together have `budget`, from the journal's beginning.
+    pub fn new(budget: Bytes) -> Audit {
+        Audit {
+            budget,
+            last_id: 0,
+            is_within: false,
+            last_seen: BTreeMap::new(),
+            ticks: 0,
+            ticks_within: 0,
+        }
+    }
+
+    /// Reads what has come since the last time, beside a running daemon or without one.
+    pub fn read(&mut self, journal: &Path) {
+        let reader = Reader::open(journal).unwrap();
+        let range = Range { from_id: Some(self.last_id + 1), ..Range::default() };
+        for entry in reader.entries(range) {
+            let entry = entry.unwrap();
+            assert_eq!(entry.id, self.last_id + 1, "rows without a gap");
+            self.last_id = entry.id;
+            if let What::Tick(tick) = entry.what {
+                self.tick(entry.id, &tick);
+            }
+        }
+    }
+
+    fn tick(&mut self, row: i64, tick: &TickEntry) {
+        self.ticks += 1;
+        let refused = tick.plan.notes.iter().find(|note| matches!(note, Note::Refused { .. }));
+        assert_eq!(refused, None, "row {row}");
+        self.check_floors(row, tick);
+        self.remember(&tick.snapshot);
+
+        let known = |id: &GuestId| self.last_seen.get(id).copied();
+        let held: Option<Bytes> = tick.plan.guests.iter().map(|guest| known(&guest.id)).sum();
+        // Nothing can be said until every guest has been asked once.
+        let Some(held) = held else { return };
+        let promised: Bytes =
+            tick.plan.guests.iter().map(|it| known(&it.id).max(it.target).unwrap()).sum();
+        self.is_within |= promised <= self.budget;
+        if self.is_within {
+            self.ticks_within += 1;
+            let (budget, plan) = (self.budget, &tick.plan);
+            assert!(held <= budget, "row {row}: {held} held of {budget}: {plan:#?}");
+            assert!(promised <= budget, "row {row}: {promised} promised of {budget}: {plan:#?}");
+        }
+    }
+
+    fn check_floors(&self, row: i64, tick: &TickEntry) {
+        for guest in &tick.plan.guests {
+            let Some((floor, ceiling)) = guest.bounds else { continue };
+            assert!(floor <= ceiling);
+            let lowest = guest.allocation.min(guest.target.or(guest.allocation));
+            assert!(lowest.is_none_or(|lowest| lowest >= floor), "row {row}: {guest:#?}");
+        }
+    }
+
+    fn remember(&mut self, snapshot: &Snapshot) {
+        self.last_seen.retain(|id, _| snapshot.guest(id).is_some());
+        for guest in snapshot.guests() {
+            if let Some(allocation) = guest.allocation {
+                self.last_seen.insert(guest.id.clone(), allocation.value);
+            }
+        }
+    }
+}
+
+/// SQLite's own opinion of the file.
+pub fn assert_file_intact(journal: &Path) {
+    let connection = rusqlite::Connection::open(journal).unwrap();
+    let verdict: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}

@@ -1,0 +1,156 @@
+//! Real guests for tests of the daemon: a run of the lab, and what a test asks of its guests.
+
+#![allow(unreachable_pub)] // one test file is all that uses it
+
+pub mod journal;
+pub mod rounds;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_lab::{DiskSpec, Guest, GuestSpec, Helper, Run, RunOptions, Speed};
+use ballast_lab_guest::protocol::{Phase, Report};
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_model::Bytes;
+use tempfile::TempDir;
+
+use crate::harness::{Daemon, PATIENCE, guest, wait_for};
+
+/// Reports over which a workload's pace is taken.
+const PACE_REPORTS: u64 = 6;
+/// Least number of ticks after which whatever a change leads to has been seen and decided on.
+const SETTLING_TICKS: u64 = 8;
+
+/// Some guests, which end with it.
+pub struct Lab {
+    run: Run,
+    // Removed after the run has ended.
+    _folder: TempDir,
+}
+
+impl Lab {
+    /// Boots `guests` side by side.
+    pub fn boot(guests: Vec<GuestSpec>) -> Lab {
+        let folder = tempfile::tempdir().unwrap();
+        let options = RunOptions {
+            helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_ballast")) },
+            runs_folder: Some(folder.path().join("runs")),
+            ..RunOptions::new("t".parse().unwrap(), guests)
+        };
+        let run = Run::start(&options, &|line| eprintln!("{line}")).unwrap();
+        Lab { run, _folder: folder }
+    }
+
+    pub fn guest(&self, name: &str) -> &Guest {
+        self.run.guest(name).unwrap()
+    }
+
+    /// Where the daemon finds them.
+    pub fn sockets(&self) -> &Path {
+        self.run.guests().next().unwrap().qmp_socket().parent().unwrap()
+    }
+
+    /// Fills a file in the guest's memory with what cannot be guessed.
+    pub fn store_data(&self, name: &str, mib: u64) -> Data {
+        let line = format!("dd if=/dev/urandom of=/tmp/data bs=1M count={mib} 2>/dev/null");
+        self.shell(name, &line);
+        Data { guest: name.to_owned(), sum: self.shell(name, CHECKSUM) }
+    }
+
+    /// Reads it all again and compares.
+    pub fn assert_intact(&self, data: &Data) {
+        assert_eq!(self.shell(&data.guest, CHECKSUM), data.sum, "data of {}", data.guest);
+    }
+
+    /// What a line of shell prints in a guest.
+    pub fn shell(&self, name: &str, line: &str) -> String {
+        let argv = ["/bin/sh", "-c", line].map(str::to_owned);
+        let output = self.guest(name).exec(&argv, PATIENCE).unwrap();
+        assert!(output.end.is_success(), "{line} in {name}: {output:?}");
+        output.stdout
+    }
+
+    /// Starts a workload that goes through `size` again and again.
+    pub fn start_constant(&self, name: &str, size: Bytes) {
+        let spec = WorkloadSpec::from(Pattern::Constant { size });
+        self.guest(name).start_workload(WORKLOAD, &spec, PATIENCE).unwrap();
+    }
+
+    pub fn stop_workload(&self, name: &str) {
+        self.guest(name).stop_workload(WORKLOAD).unwrap();
+    }
+
+    /// How fast the guest's workload gets on from now on.
+    pub fn pace(&self, name: &str) -> Pace {
+        let touching = |report: &Report| {
+            let workload = report.workloads.iter().find(|workload| workload.id == WORKLOAD)?;
+            (workload.phase == Phase::Touching && workload.touches > 0).then_some(workload.touches)
+        };
+        let latest = || self.guest(name).latest_report().unwrap();
+        let (from, before) = wait_for("the workload to have its memory", || {
+            let report = latest()?;
+            Some((touching(&report)?, report))
+        });
+        let (until, after) = wait_for("reports", || {
+            let report = latest().filter(|it| it.seq >= before.seq + PACE_REPORTS)?;
+            Some((touching(&report)?, report))
+        });
+        let swapped_in = |report: &Report| report.vm.pswpin.unwrap();
+        let seconds = Duration::from_millis(after.uptime_ms - before.uptime_ms).as_secs_f64();
+        Pace {
+            touches_per_s: (until - from) as f64 / seconds,
+            swap_ins_per_touch: (swapped_in(&after) - swapped_in(&before)) as f64
+                / (until - from) as f64,
+        }
+    }
+}
+
+const CHECKSUM: &str = "sha256sum /tmp/data";
+const WORKLOAD: &str = "w";
+
+/// A file in a guest and what it must remain.
+pub struct Data {
+    guest: String,
+    sum: String,
+}
+
+/// How a workload gets on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub touches_per_s: f64,
+    /// Pages read from swap for each page touched; 1 where every touch waits for the disk.
+    pub swap_ins_per_touch: f64,
+}
+
+/// A guest with a balloon and a swap disk of its own size.
+pub fn swapping(name: &str, memory: Bytes) -> GuestSpec {
+    let swap = Some(DiskSpec { size: memory, speed: Speed::Ssd });
+    GuestSpec { swap, ..GuestSpec::new(name.parse().unwrap(), memory) }
+}
+
+/// What the daemon last saw a guest hold.
+pub fn allocation(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
+    guest(&daemon.status()?, name)?.allocation_bytes.map(Bytes::new)
+}
+
+/// Waits until a guest holds what `reached` accepts.
+pub fn wait_allocation(
+    what: &str,
+    daemon: &Daemon<'_>,
+    name: &str,
+    reached: impl Fn(Bytes) -> bool,
+) {
+    wait_for(what, || allocation(daemon, name).filter(|&holds| reached(holds)));
+}
+
+/// Waits until the daemon has seen so much more of the world that it has nothing left to do.
+pub fn wait_settled(daemon: &Daemon<'_>) {
+    wait_ticks(daemon, SETTLING_TICKS);
+}
+
+/// Waits until the daemon has looked at the world `count` more times.
+pub fn wait_ticks(daemon: &Daemon<'_>, count: u64) {
+    let ticks = || Some(daemon.status()?.daemon?.ticks);
+    let begun = wait_for("the ticks", ticks);
+    wait_for("some more ticks", || (ticks()? >= begun + count).then_some(()));
+}

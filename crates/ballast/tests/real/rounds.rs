@@ -1,0 +1,218 @@
+//! Rounds of what can happen to a daemon and its guests, in random order.
+//!
+//! Idea: each round does one thing, waits for what it must lead to, and then everything that must
+//! hold is looked at. The seed is printed; `BALLAST_SOAK_SEED` repeats it, as far as the guests' own
+//! timing allows. `BALLAST_SOAK_ROUNDS` says how many.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::SystemTime;
+
+use ballast_lab_guest::rng::Rng;
+use ballast_model::Bytes;
+use rustix::process::Signal;
+
+use super::journal::{Audit, assert_file_intact};
+use super::{Data, Lab, allocation, wait_settled, wait_ticks};
+use crate::harness::{Daemon, Ground, guest, wait_for};
+
+const ROUNDS_DEFAULT: u64 = 3;
+const NAMES: [&str; 2] = ["a", "b"];
+/// How much a workload may want, at most: with the rest of a guest it is more than half of the
+/// budget of two.
+const WORK_MAX_MIB: u64 = 200;
+/// Ticks within which a guest has given or taken what it was asked to.
+const TICKS_TO_KILL_MAX: u64 = 4;
+/// A balloon may stop this much short, when the last pages are hard to find.
+const RELEASE_SLACK: Bytes = Bytes::mib(4);
+
+/// What a round does.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Squeeze,
+    ChangePolicy,
+    KillDaemon,
+    KillDaemonInMidAction,
+    Pause,
+    Work,
+    BadFile,
+}
+
+const DEEDS: [Deed; 7] = [
+    Deed::Squeeze,
+    Deed::ChangePolicy,
+    Deed::KillDaemon,
+    Deed::KillDaemonInMidAction,
+    Deed::Pause,
+    Deed::Work,
+    Deed::BadFile,
+];
+
+/// A daemon with two guests, and what is known of them.
+pub struct Rounds<'a> {
+    lab: &'a Lab,
+    ground: &'a Ground,
+    daemon: Option<Daemon<'a>>,
+    data: Vec<Data>,
+    working: BTreeSet<&'static str>,
+    audit: Audit,
+    boot: Bytes,
+    random: Rng,
+}
+
+/// How many rounds there shall be.
+pub fn count() -> u64 {
+    from_environment("BALLAST_SOAK_ROUNDS").unwrap_or(ROUNDS_DEFAULT)
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} = {text}: expected a whole number")))
+}
+
+impl<'a> Rounds<'a> {
+    /// Of guests `a` and `b`, booted with `boot` each, that share as much.
+    pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes) -> Rounds<'a> {
+        let clock = || SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+        let seed = from_environment("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(clock()));
+        eprintln!("BALLAST_SOAK_SEED={seed} repeats these rounds");
+        Rounds {
+            lab,
+            ground,
+            daemon: Some(ground.start()),
+            data: NAMES.iter().map(|name| lab.store_data(name, 16)).collect(),
+            working: BTreeSet::new(),
+            audit: Audit::new(boot),
+            boot,
+            random: Rng::new(seed),
+        }
+    }
+
+    /// One round.
+    pub fn run(&mut self, number: u64) {
+        let deed = DEEDS[self.random.below(DEEDS.len() as u64) as usize];
+        let name = NAMES[self.random.below(2) as usize];
+        eprintln!("round {number}: {deed:?}, {name}");
+        match deed {
+            Deed::Squeeze => self.squeeze(name),
+            Deed::ChangePolicy => self.change_policy(),
+            Deed::KillDaemon => self.kill_daemon(),
+            Deed::KillDaemonInMidAction => {
+                let ceiling = self.some_ceiling();
+                self.set(&[name, "--ceiling", &format!("{ceiling:#}")]);
+                let ticks = self.random.below(TICKS_TO_KILL_MAX);
+                wait_ticks(self.daemon(), ticks);
+                self.kill_daemon();
+            }
+            Deed::Pause => self.pause(name),
+            Deed::Work => self.work(name),
+            Deed::BadFile => self.bad_file(),
+        }
+        wait_settled(self.daemon());
+        self.look();
+    }
+
+    /// Ends the daemon in order and looks a last time.
+    pub fn end(mut self) {
+        assert!(self.daemon.take().unwrap().stop().success());
+        self.look();
+        assert!(self.audit.ticks_within > 0, "the budget was never kept");
+    }
+
+    fn daemon(&self) -> &Daemon<'a> {
+        self.daemon.as_ref().unwrap()
+    }
+
+    fn set(&self, arguments: &[&str]) {
+        let (code, out, err) = self.ground.ballast(&[&["set"], arguments].concat());
+        assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
+    }
+
+    /// Between the floor that guests of this size have and what they were booted with.
+    fn some_ceiling(&mut self) -> Bytes {
+        let floor = Bytes::mib(128);
+        floor + Bytes::pages(self.random.below((self.boot - floor).to_pages()))
+    }
+
+    fn squeeze(&mut self, name: &str) {
+        let ceiling = self.some_ceiling();
+        self.set(&[name, "--ceiling", &format!("{ceiling:#}")]);
+        wait_for("the guest to give what it can", || {
+            let status = self.daemon().status()?;
+            let view = guest(&status, name)?;
+            let is_stuck = view.compliance.as_ref()?.code == "stuck";
+            let enough = ceiling + RELEASE_SLACK;
+            (is_stuck || view.allocation_bytes? <= enough.get()).then_some(())
+        });
+        self.look();
+        self.set(&[name, "--ceiling", &self.boot.to_string()]);
+    }
+
+    fn change_policy(&mut self) {
+        let policy = ["static", "self-scheduling", "global"][self.random.below(3) as usize];
+        self.set(&["--policy", policy]);
+        wait_for("the policy", || (self.daemon().status()?.tick.policy == policy).then_some(()));
+    }
+
+    fn kill_daemon(&mut self) {
+        self.daemon.take().unwrap().kill();
+        assert_file_intact(&self.ground.journal());
+        self.daemon = Some(self.ground.start());
+        wait_for("both guests", || {
+            let status = self.daemon().status()?;
+            let runs = |name: &&str| guest(&status, name).is_some_and(|it| it.used_bytes.is_some());
+            NAMES.iter().all(runs).then_some(())
+        });
+    }
+
+    fn pause(&mut self, name: &str) {
+        let ceiling = self.some_ceiling();
+        assert_eq!(self.ground.ballast(&["pause"]).0, Some(0));
+        let targets = || {
+            let status = self.daemon().status()?;
+            let targets: Vec<_> = status.guests.iter().map(|guest| guest.target_bytes).collect();
+            status.tick.paused.then_some(targets)
+        };
+        let before = wait_for("the pause", targets);
+        self.set(&[name, "--ceiling", &format!("{ceiling:#}")]);
+        wait_settled(self.daemon());
+        assert_eq!(targets(), Some(before), "paused");
+        assert_eq!(self.ground.ballast(&["resume"]).0, Some(0));
+        self.set(&[name, "--ceiling", &self.boot.to_string()]);
+        wait_for("the end of the pause", || (!self.daemon().status()?.tick.paused).then_some(()));
+    }
+
+    /// Starts a workload in a guest that has none, or stops the one it has.
+    fn work(&mut self, name: &'static str) {
+        if self.working.remove(name) {
+            self.lab.stop_workload(name);
+        } else {
+            let size = Bytes::mib(16 + self.random.below(WORK_MAX_MIB - 16));
+            self.lab.start_constant(name, size);
+            self.working.insert(name);
+        }
+    }
+
+    fn bad_file(&mut self) {
+        let file = self.ground.config_file();
+        let good = fs::read_to_string(&file).unwrap();
+        let reload_error = || Some(self.daemon().status()?.daemon?.reload_error);
+        for (text, is_bad) in [(format!("{good}\n[gard]\n"), true), (good, false)] {
+            fs::write(&file, text).unwrap();
+            self.daemon().signal(Signal::HUP);
+            wait_for("the reload", || (reload_error()?.is_some() == is_bad).then_some(()));
+        }
+    }
+
+    /// Everything that holds at any time.
+    fn look(&mut self) {
+        self.audit.read(&self.ground.journal());
+        assert_file_intact(&self.ground.journal());
+        self.data.iter().for_each(|data| self.lab.assert_intact(data));
+        if let Some(daemon) = &self.daemon {
+            let status = daemon.status().unwrap().daemon.unwrap();
+            assert_eq!((status.plans_refused, status.journal_error), (0, None));
+            assert!(NAMES.iter().all(|name| allocation(daemon, name).is_some()));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Real guests under the real daemon: what it sees of them, what it does to them, and what they and
+//! it survive. Guests take seconds to boot, so each test goes through several steps with the same
+//! ones.
+//!
+//! Limits: asserts states, counts and wide ratios, never times; needs QEMU and a built `lab-guest`.
+
+mod harness;
+mod real;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+
+use ballast_lab::{Balloon, GuestSpec};
+use ballast_model::Bytes;
+use ballast_store::Reader;
+use harness::{Daemon, Ground, guest, wait_for};
+use real::journal::{Audit, assert_file_intact};
+use real::rounds::{self, Rounds};
+use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
+
+/// Four times as fast as usual, so that there is less to wait for.
+const FAST: &str = "tick = \"250ms\"";
+/// Boot memory of each of two guests, and what both have together.
+const BOOT: Bytes = Bytes::mib(512);
+const HALF: Bytes = Bytes::mib(256);
+/// Attempts at meeting a guest while it gives memory: that takes it a second or so.
+const CATCHES_MAX: u32 = 10;
+/// More than half of the budget holds beside a guest's kernel, and less than all of it.
+const WORKING_SET: Bytes = Bytes::mib(240);
+
+fn set(ground: &Ground, arguments: &[&str]) {
+    let (code, out, err) = ground.ballast(&[&["set"], arguments].concat());
+    assert_eq!(code, Some(0), "set {arguments:?}: {out}{err}");
+}
+
+#[test]
+fn two_guests_share_a_budget_for_one_and_outlive_kills() {
+    let lab = Lab::boot(vec![swapping("busy", BOOT), swapping("idle", BOOT)]);
+    let data = [lab.store_data("busy", 24), lab.store_data("idle", 24)];
+    let ground = Ground::new();
+    ground.configure_for(
+        lab.sockets(),
+        FAST,
+        "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"",
+    );
+    let mut audit = Audit::new(BOOT);
+
+    let daemon = ground.start();
+    both_are_seen_and_halved(&ground, &daemon);
+    memory_follows_the_work(&lab, &ground, &daemon);
+    audit.read(&ground.journal());
+    assert!(audit.ticks_within > 10, "{}", audit.ticks_within);
+
+    let daemon = the_daemon_is_killed_in_mid_action(&lab, &ground, daemon);
+    data.iter().for_each(|data| lab.assert_intact(data));
+    audit.read(&ground.journal());
+    assert_file_intact(&ground.journal());
+
+    a_guest_is_killed_in_mid_action(&lab, &ground, &daemon);
+    lab.assert_intact(&data[0]);
+    assert!(daemon.stop().success());
+    audit.read(&ground.journal());
+    assert_file_intact(&ground.journal());
+}
+
+fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
+    for name in ["busy", "idle"] {
+        wait_allocation("half of the budget", daemon, name, |holds| holds == HALF);
+    }
+    let status = daemon.status().unwrap();
+    assert_eq!(status.budget.distributable_bytes, BOOT.get());
+    for name in ["busy", "idle"] {
+        let view = guest(&status, name).unwrap();
+        assert_eq!(view.state.code, "running", "{view:?}");
+        assert_eq!(view.boot_bytes, Some(BOOT.get()));
+        assert_eq!(view.target_bytes, Some(HALF.get()));
+        assert!(view.used_bytes.is_some_and(|used| (1..HALF.get()).contains(&used)), "{view:?}");
+        assert!(view.resident_bytes.is_some() && view.stats_age_ms.is_some(), "{view:?}");
+
+        let (code, out, err) = ground.ballast(&["explain", name, "--json"]);
+        assert_eq!(code, Some(0), "{out}{err}");
+        let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
+        let inputs = explained.inputs;
+        assert_eq!(inputs.capabilities.balloon, Some(true));
+        assert_eq!(inputs.capabilities.statistics, Some(true));
+        assert_eq!(inputs.capabilities.free_page_reporting, Some(false));
+        assert_eq!(inputs.capabilities.deflate_on_oom, Some(false));
+        assert_eq!(inputs.capabilities.discard_inhibited, Some(false));
+        let stats = inputs.stats.unwrap();
+        assert!(stats.available_bytes.unwrap() <= stats.total_bytes.unwrap());
+        assert!(stats.swap_in_bytes.is_some() && stats.major_faults.is_some());
+        let (_, out, _) = ground.ballast(&["explain", name]);
+        for words in ["booted with 512MiB, holds 256MiB", "wants 256MiB", "uses "] {
+            assert!(out.contains(words), "{words} in {out}");
+        }
+    }
+}
+
+fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+    lab.start_constant("busy", WORKING_SET);
+    let squeezed = lab.pace("busy");
+    assert_eq!(allocation(daemon, "busy"), Some(HALF), "static moves nothing");
+    set(ground, &["--policy", "global"]);
+    wait_allocation("memory for the work", daemon, "busy", |holds| {
+        holds > WORKING_SET + Bytes::mib(64)
+    });
+    // What was swapped out comes back once.
+    let free = wait_for("the end of swapping", || {
+        Some(lab.pace("busy")).filter(|pace| pace.swap_ins_per_touch < 0.001)
+    });
+    eprintln!("squeezed {squeezed:?}, balanced {free:?}");
+    assert!(squeezed.swap_ins_per_touch > 10.0 * free.swap_ins_per_touch, "{squeezed:?} {free:?}");
+    assert!(free.touches_per_s > 3.0 * squeezed.touches_per_s, "{squeezed:?} {free:?}");
+    let (_, out, _) = ground.ballast(&["explain", "busy"]);
+    assert!(out.contains("taxed"), "{out}");
+
+    lab.stop_workload("busy");
+    wait_allocation("memory to flow back", daemon, "busy", is_about_half);
+    wait_allocation("memory to flow back", daemon, "idle", is_about_half);
+}
+
+fn the_daemon_is_killed_in_mid_action<'a>(
+    lab: &Lab,
+    ground: &'a Ground,
+    daemon: Daemon<'a>,
+) -> Daemon<'a> {
+    lab.start_constant("busy", Bytes::mib(64));
+    catch_in_mid_action(ground, &daemon);
+    daemon.kill();
+    // What the operator said is forgotten with it: the file says half for each.
+    let daemon = ground.start();
+    for name in ["busy", "idle"] {
+        wait_allocation("about half of the budget", &daemon, name, is_about_half);
+    }
+    lab.stop_workload("busy");
+    assert_eq!(Reader::open(&ground.journal()).unwrap().sessions().unwrap().len(), 2);
+    daemon
+}
+
+fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+    catch_in_mid_action(ground, daemon);
+    lab.guest("idle").kill();
+    wait_for("the loss to be told", || {
+        let status = daemon.status()?;
+        let why = guest(&status, "idle")?.change.clone()?.why?;
+        (why.code == "unreachable").then_some(())
+    });
+    wait_for("the lost guest to be forgotten", || {
+        (daemon.status()?.guests.len() == 1).then_some(())
+    });
+    wait_allocation("all the memory", daemon, "busy", |holds| holds == BOOT);
+    assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
+}
+
+/// Within the dead band nothing is moved.
+fn is_about_half(holds: Bytes) -> bool {
+    holds.abs_diff(HALF) <= Bytes::mib(10)
+}
+
+/// Leaves `idle` in the middle of giving memory to `busy`.
+fn catch_in_mid_action(ground: &Ground, daemon: &Daemon<'_>) {
+    for _ in 0..CATCHES_MAX {
+        set(ground, &["busy", "--ceiling", "144MiB"]);
+        set(ground, &["idle", "--ceiling", "512MiB"]);
+        wait_allocation("the other to have it", daemon, "idle", |holds| {
+            holds >= BOOT - Bytes::mib(160)
+        });
+        set(ground, &["busy", "--ceiling", "512MiB"]);
+        set(ground, &["idle", "--ceiling", "144MiB"]);
+        let is_caught = wait_for("the giving", || {
+            let status = daemon.status()?;
+            let idle = guest(&status, "idle")?;
+            match idle.compliance.as_ref()?.code.as_str() {
+                "releasing" => Some(true),
+                _ => (idle.allocation_bytes? == Bytes::mib(144).get()).then_some(false),
+            }
+        });
+        if is_caught {
+            return;
+        }
+    }
+    panic!("the guest was never seen on its way");
+}
+
+#[test]
+fn guests_of_all_kinds_are_known_for_what_they_are() {
+    let boot = Bytes::mib(256);
+    let spec = |name: &str| GuestSpec::new(name.parse().unwrap(), boot);
+    let balloon = Some(Balloon { deflate_on_oom: true, ..Balloon::default() });
+    let lab = Lab::boot(vec![
+        spec("plain"),
+        GuestSpec { balloon, ..spec("deflating") },
+        GuestSpec { balloon: None, ..spec("bare") },
+        GuestSpec { extra_args: without_balloon_driver(), ..spec("driverless") },
+    ]);
+    let ground = Ground::new();
+    ground.configure_for(lab.sockets(), FAST, "[defaults]\nceiling = \"160MiB\"");
+    let mut other = Some(QmpClient::connect(lab.guest("plain").qmp_socket()));
+
+    let daemon = ground.start();
+    for (name, code) in
+        [("plain", "unreachable"), ("bare", "no-balloon"), ("driverless", "no-statistics")]
+    {
+        wait_for(code, || {
+            let status = daemon.status()?;
+            let why = guest(&status, name)?.change.clone()?.why?;
+            (why.code == code).then_some(())
+        });
+    }
+    let status = wait_for("the other client to be suspected", || {
+        let status = daemon.status()?;
+        (guest(&status, "plain")?.state.code == "taken").then_some(status)
+    });
+    assert_eq!(guest(&status, "bare").unwrap().allocation_bytes, Some(boot.get()));
+
+    other.take();
+    for name in ["plain", "deflating"] {
+        wait_allocation("its ceiling", &daemon, name, |holds| holds == Bytes::mib(160));
+    }
+    wait_settled(&daemon);
+    let status = daemon.status().unwrap();
+    let used = |name| guest(&status, name).unwrap().used_bytes.unwrap() as f64;
+    let ratio = used("plain") / used("deflating");
+    assert!((0.85..1.15).contains(&ratio), "{ratio}: {status:#?}");
+    for name in ["bare", "driverless"] {
+        assert_eq!(guest(&status, name).unwrap().allocation_bytes, Some(boot.get()));
+    }
+    assert!(daemon.stop().success());
+}
+
+/// The kernel refuses to load it. Of two `-append` QEMU takes the last.
+fn without_balloon_driver() -> Vec<String> {
+    let kernel = "console=ttyS0 quiet panic=-1 no_timer_check module_blacklist=virtio_balloon";
+    vec!["-append".to_owned(), kernel.to_owned()]
+}
+
+/// Another client of a guest's QMP socket.
+struct QmpClient {
+    _stream: UnixStream,
+}
+
+impl QmpClient {
+    /// Connects and waits until it is served.
+    fn connect(socket: &std::path::Path) -> QmpClient {
+        let stream = UnixStream::connect(socket).unwrap();
+        let mut greeting = String::new();
+        BufReader::new(&stream).read_line(&mut greeting).unwrap();
+        assert!(greeting.contains("QMP"), "{greeting}");
+        QmpClient { _stream: stream }
+    }
+}
+
+/// A few rounds here, many under `make soak`.
+#[test]
+fn rounds_of_kills_and_squeezes_harm_nobody() {
+    let lab = Lab::boot(vec![swapping("a", BOOT), swapping("b", BOOT)]);
+    let ground = Ground::new();
+    ground.configure_for(
+        lab.sockets(),
+        FAST,
+        "[host]\nbudget = \"512MiB\"\n[policy]\ninterval = \"1s\"",
+    );
+    let mut rounds = Rounds::new(&lab, &ground, BOOT);
+    (1..=rounds::count()).for_each(|number| rounds.run(number));
+    rounds.end();
+}
