@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -278,11 +278,33 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
         None => args.options()?,
     };
     let folder = ballast_lab::up(&options, &say)?;
+    let config = folder.path().join("ballast.toml");
+    let socket = folder.path().join("api.sock");
+    let memory: Bytes = options.guests.iter().map(|guest| guest.memory).sum();
+    let text = starter_config(&folder.qmp_folder(), &socket, folder.path(), memory.fraction(1, 2));
+    std::fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
     print(&format!(
-        "run {} is up; its QMP sockets are in {}\n",
+        "run {} is up; its QMP sockets are in {}\n\
+         balance it on half of its memory:  ballast daemon --config {}\n\
+         and look on from another terminal: ballast status --socket {}\n",
         folder.name(),
-        folder.qmp_folder().display()
+        folder.qmp_folder().display(),
+        config.display(),
+        socket.display(),
     ))
+}
+
+/// A configuration for the guests of a run, so that a daemon can be tried on them at once; it goes
+/// with the run.
+fn starter_config(qmp: &Path, socket: &Path, folder: &Path, budget: Bytes) -> String {
+    format!(
+        "# For trying Ballast on this run of the lab; removed with it. All keys: docs/ballast.example.toml\n\
+         [daemon]\nsocket = {socket:?}\n\n\
+         [host]\nbudget = \"{budget:#}\"\n\n\
+         [qmp]\nfolders = [{qmp:?}]\n\n\
+         [journal]\npath = {:?}\n",
+        folder.join("journal.db"),
+    )
 }
 
 impl UpArgs {
@@ -479,6 +501,16 @@ mod tests {
         assert_eq!((options.name.as_str(), names), ("lab", vec!["g1", "g2", "g3"]));
         let data = DiskSpec { size: Bytes::mib(64), speed: Speed::Hdd };
         assert_eq!((options.guests[0].swap, options.guests[0].data), (None, Some(data)));
+    }
+
+    #[test]
+    fn the_starter_configuration_is_one() {
+        let folder = Path::new("/tmp/ballast-lab-0/lab");
+        let qmp = folder.join("qmp");
+        let text = starter_config(&qmp, &folder.join("api.sock"), folder, Bytes::gib(1));
+        let config = crate::config::parse(&text, &folder.join("ballast.toml")).unwrap();
+        assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
+        assert_eq!(config.qmp_folders, [qmp]);
     }
 
     #[test]
