@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ballast_estimate::{Estimator, NoEstimate};
 use ballast_guard::check::{self, Before, Rules};
@@ -210,7 +211,7 @@ impl Controller {
             let verdict = verdict
                 .and_then(|()| record.stuck(snapshot.taken_at).map_or(Ok(()), Err))
                 .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
-            standing(guest, limits, Some(record), verdict)
+            standing(guest, limits, Some(record), snapshot.taken_at, verdict)
         })
         .collect()
     }
@@ -288,7 +289,11 @@ impl Controller {
             .iter()
             .zip(self.ledger.records())
             .map(|(guest, record)| {
-                let before = Before { target: record.target(), last_seen: record.last_seen() };
+                let before = Before {
+                    target: record.target(),
+                    last_seen: record.last_seen(),
+                    known_for: record.known_for(snapshot.taken_at),
+                };
                 (&guest.id, before)
             })
             .collect();
@@ -325,7 +330,7 @@ impl Controller {
         let standings: Vec<Standing> = each
             .map(|(guest, limits)| {
                 let record = self.ledger.record(&guest.id);
-                standing(guest, limits, record, Err(Held::ClockBackwards))
+                standing(guest, limits, record, self.latest, Err(Held::ClockBackwards))
             })
             .collect();
         let (budget, notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
@@ -362,6 +367,7 @@ fn standing(
     guest: &GuestSample,
     limits: &GuestLimits,
     record: Option<&Record>,
+    now: Timestamp,
     verdict: Result<Estimate, Held>,
 ) -> Standing {
     let allocation = guest.allocation.map(|measured| measured.value);
@@ -376,6 +382,7 @@ fn standing(
         committed,
         reference: in_force.or(allocation),
         occupied: guest.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
+        known_for: record.map_or(Duration::ZERO, |record| record.known_for(now)),
         verdict,
     }
 }

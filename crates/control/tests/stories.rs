@@ -129,10 +129,34 @@ fn a_guest_that_vanishes_keeps_its_memory_counted_until_it_is_gone_from_the_fold
 fn a_guest_never_seen_is_said_not_to_be_counted() {
     let mut world = two(PolicyName::Global);
     world.guest("b").mood = Mood::Gone;
-    let plan = world.tick();
+    world.guest("a").used = 700;
+    let plan = world.ticks(9);
     assert!(plan.notes.contains(&Note::Uncounted { guests: 1 }));
+    assert!(plan.notes.contains(&Note::Newcomers { guests: 1 }));
+    assert_eq!(world.holds(), [512, 512], "what b holds may be anything");
+    world.ticks(10);
+    assert!(world.holds()[0] > 700, "one that never answers does not stop the others for ever");
+    let mut world = two(PolicyName::Global);
+    world.guest("b").mood = Mood::Gone;
+    world.tick();
     world.guest("b").mood = Mood::Willing;
-    assert_eq!(world.tick().notes, []);
+    assert_eq!(world.ticks(3).notes, []);
+}
+
+/// A daemon that was killed after it had granted memory and before the guest had taken it.
+#[test]
+fn nothing_is_granted_before_it_is_certain_what_guests_hold() {
+    let mut world = two(PolicyName::Global);
+    world.guest("a").used = 400;
+    world.guest("b").holds = 300;
+    world.guest("b").target = 300;
+    let plan = world.tick();
+    assert!(plan.notes.contains(&Note::Newcomers { guests: 2 }));
+    world.guest("b").target = 512; // the promise made before
+    for _ in 0..10 {
+        world.tick();
+        assert!(world.committed() <= 1024, "{:?}", world.holds());
+    }
 }
 
 #[test]
@@ -142,7 +166,7 @@ fn the_host_comes_first() {
     let guests = vec![ToyGuest::new("a", 4096, 512, 500)];
     let mut world = World::new(settings, guests);
     world.host_available = 700;
-    let plan = world.tick();
+    let plan = world.ticks(3);
     let a = plan.guest(&id("a")).unwrap();
     assert_eq!(mib(a.target.unwrap()), 512 + 700 - 512, "no grant into the reserve");
     assert!(plan.notes.iter().any(|note| matches!(note, Note::BudgetReduced { .. })));

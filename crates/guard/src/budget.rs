@@ -6,15 +6,31 @@
 //!   what it could still hand out and what guests occupy already, without its reserve.
 //! - *committed*: what guests hold or have been promised. A guest that was granted memory and has
 //!   not touched it yet can do so at any moment, so a promise counts in full.
-//! - *grantable*: what can be promised now. Limited by the budget not committed, and by what the
-//!   host has available beyond its reserve and beyond promises not yet touched.
+//! - *grantable*: what can be promised now. Nothing while a guest has just been found: see
+//!   [`NEWCOMER_SETTLES_IN`]. Else limited by the budget not committed, and by what the host has
+//!   available beyond its reserve and beyond promises not yet touched.
 //!
 //! Cost: O(n). Limits: QEMU's own memory counts as occupied guest memory, up to what the guest is
 //! committed; the host's reserve has to cover the rest.
 
+use std::time::Duration;
+
 use ballast_model::{Budget, Bytes, HostSample, Note};
 
 use crate::{GuardSettings, Standing};
+
+/// A guest known for less than this may be about to take memory that it was promised before it was
+/// known: by a daemon that was killed in between, or by its own boot. Guests take what they are
+/// promised within a second.
+pub(crate) const NEWCOMER_SETTLES_IN: Duration = Duration::from_secs(2);
+
+/// Whether what a guest holds, or may take at once, is not certain yet: it has just been found, or
+/// it has not been seen at all. The latter only for a while, or one socket that never answers would
+/// stop every grant.
+fn is_newcomer(standing: &Standing, settings: &GuardSettings) -> bool {
+    standing.known_for < NEWCOMER_SETTLES_IN
+        || (standing.committed == Bytes::ZERO && standing.known_for < settings.stale_after)
+}
 
 /// The amounts of one tick, in whole pages, with what is to be said about them.
 pub fn budget_for(
@@ -37,7 +53,12 @@ pub fn budget_for(
     let free = available.saturating_sub(settings.host_reserve).saturating_sub(untouched);
     let grantable = distributable.saturating_sub(committed).min(free).page_floor();
 
+    let newcomers = standings.iter().filter(|s| is_newcomer(s, settings)).count();
+    let grantable = if newcomers > 0 { Bytes::ZERO } else { grantable };
     let mut notes = Vec::new();
+    if newcomers > 0 {
+        notes.push(Note::Newcomers { guests: newcomers });
+    }
     if let Some(configured) = settings.budget
         && present < configured
     {

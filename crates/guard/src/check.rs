@@ -49,7 +49,12 @@ pub struct Before {
     pub target: Option<Bytes>,
     /// What it was last seen to hold, should it not be seen now.
     pub last_seen: Option<Bytes>,
+    /// How long it has been known.
+    pub known_for: Duration,
 }
+
+/// While a guest has been known for less than this, nothing is granted to anybody.
+const SETTLES_IN: Duration = Duration::from_secs(2);
 
 /// What is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,6 +268,9 @@ fn free_to_grant(snapshot: &Snapshot, guests: &[Guest<'_>], rules: &Rules<'_>) -
     else {
         return Bytes::ZERO;
     };
+    if guests.iter().any(|guest| guest.before.known_for < SETTLES_IN) {
+        return Bytes::ZERO;
+    }
     let committed: Bytes = guests.iter().map(|guest| guest.committed).sum();
     let touched: Bytes = guests
         .iter()

@@ -64,6 +64,8 @@ pub struct Record {
     target: Option<Bytes>,
     send_again: bool,
     last_seen: Option<Bytes>,
+    /// When it first appeared; `None` before its first snapshot.
+    known_since: Option<Timestamp>,
     changed_at: Timestamp,
     release: Release,
 }
@@ -126,6 +128,11 @@ impl Record {
         self.last_seen
     }
 
+    /// How long the guest has been known.
+    pub fn known_for(&self, now: Timestamp) -> Duration {
+        self.known_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
+    }
+
     /// Whether the target in force has to be sent again.
     pub(crate) fn must_send_again(&self) -> bool {
         self.send_again
@@ -175,6 +182,7 @@ impl Record {
         now: Timestamp,
         settings: &GuardSettings,
     ) {
+        self.known_since.get_or_insert(now);
         if matches!(sample.link, LinkState::Down(_)) {
             // Whoever answers next may be another process that never heard of the target.
             self.send_again = self.target.is_some();

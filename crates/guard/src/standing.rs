@@ -27,6 +27,8 @@ pub struct Standing {
     pub reference: Option<Bytes>,
     /// Host memory known to be occupied by it, never more than `committed`.
     pub occupied: Bytes,
+    /// How long it has been known.
+    pub known_for: Duration,
     /// Its demand, or why it is left alone.
     pub verdict: Result<Estimate, Held>,
 }

@@ -23,6 +23,10 @@ fn guest(name: &str, holds_mib: u64) -> GuestSample {
     }
 }
 
+/// A guest known for long, without a target.
+const SETTLED: Before =
+    Before { target: None, last_seen: None, known_for: Duration::from_secs(60) };
+
 /// A case in the making: two guests with 512 MiB each, a budget of 1,100 MiB, an empty plan.
 struct Case {
     guests: Vec<GuestSample>,
@@ -41,7 +45,7 @@ impl Case {
             available: Bytes::gib(8),
             actions: Vec::new(),
             limits: BTreeMap::new(),
-            before: BTreeMap::new(),
+            before: ["a", "b"].into_iter().map(|name| (id(name), SETTLED)).collect(),
             step: None,
             paused: false,
         }
@@ -124,6 +128,10 @@ fn memory_still_held_or_promised_cannot_be_granted() {
         c.guests[1].resident = Some(Measured::fresh(Bytes::mib(412)));
     });
     assert!(overcommitted(&untouched.act("a", 520).check()), "b may touch the rest any time");
+    let new = Case::new().with(|c| {
+        c.before.remove(&id("b"));
+    });
+    assert!(overcommitted(&new.act("a", 540).check()), "b has just been found");
     let blind = Case::new().with(|c| c.guests[1].resident = None);
     assert_eq!(blind.act("a", 540).check(), [], "a host with room for all of it");
 }

@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The messages of one guest since the subscription, at most [`EVENTS_MAX`] of them.
+/// The messages of one guest since the subscription, at most 1,024 of them.
 #[derive(Debug)]
 pub struct Subscription {
     inbox: Arc<Inbox>,

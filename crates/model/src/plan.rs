@@ -231,6 +231,12 @@ pub enum Note {
         /// How many.
         guests: usize,
     },
+    /// Guests were found so recently that what they hold may not be the whole truth yet; nothing is
+    /// granted to anybody meanwhile.
+    Newcomers {
+        /// How many.
+        guests: usize,
+    },
     /// The checker refused the plan; no action is carried out.
     Refused {
         /// What it found.
@@ -246,6 +252,7 @@ impl Note {
             Note::BudgetReduced { .. } => "budget-reduced",
             Note::HostUnknown => "host-unknown",
             Note::Uncounted { .. } => "uncounted",
+            Note::Newcomers { .. } => "newcomers",
             Note::Refused { .. } => "refused",
         }
     }
@@ -271,6 +278,9 @@ impl fmt::Display for Note {
                 f,
                 "{guests} guests are not counted in the budget: what they hold is not known yet"
             ),
+            Note::Newcomers { guests } => {
+                write!(f, "nothing is granted until it is certain what {guests} new guests hold")
+            }
             Note::Refused { violation } => write!(f, "plan refused by the checker: {violation}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use ballast_model::{Bytes, Desired, GuestId, GuestLimits};
 
-/// Most guests one problem may have; keeps every product in [`crate::divide`] within 128 bits.
+/// Most guests one problem may have; keeps every product of the division within 128 bits.
 pub const GUESTS_MAX: usize = 1 << 16;
 
 /// Largest amount of memory of one guest or budget that is told apart, 4 PiB, for the same reason.

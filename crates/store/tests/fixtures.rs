@@ -144,6 +144,7 @@ fn everything() -> Whole {
                 Note::BudgetReduced { configured: Bytes::gib(2), present: Bytes::gib(1) },
                 Note::HostUnknown,
                 Note::Uncounted { guests: 2 },
+                Note::Newcomers { guests: 1 },
                 Note::Refused { violation: "more than the budget".into() },
             ],
             ..one.plan.clone()

@@ -118,6 +118,7 @@ pub enum NoteRecord {
     BudgetReduced { configured_bytes: u64, present_bytes: u64 },
     HostUnknown,
     Uncounted { guests: u64 },
+    Newcomers { guests: u64 },
     Refused { violation: String },
 }
 
@@ -336,6 +337,7 @@ impl From<&Note> for NoteRecord {
             },
             Note::HostUnknown => NoteRecord::HostUnknown,
             Note::Uncounted { guests } => NoteRecord::Uncounted { guests: *guests as u64 },
+            Note::Newcomers { guests } => NoteRecord::Newcomers { guests: *guests as u64 },
             Note::Refused { violation } => NoteRecord::Refused { violation: violation.clone() },
         }
     }
@@ -353,6 +355,7 @@ impl From<NoteRecord> for Note {
             },
             NoteRecord::HostUnknown => Note::HostUnknown,
             NoteRecord::Uncounted { guests } => Note::Uncounted { guests: guests as usize },
+            NoteRecord::Newcomers { guests } => Note::Newcomers { guests: guests as usize },
             NoteRecord::Refused { violation } => Note::Refused { violation },
         }
     }

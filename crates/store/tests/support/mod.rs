@@ -448,6 +448,7 @@ fn note() -> impl Strategy<Value = Note> {
             .prop_map(|(configured, present)| Note::BudgetReduced { configured, present }),
         Just(Note::HostUnknown),
         any::<usize>().prop_map(|guests| Note::Uncounted { guests }),
+        any::<usize>().prop_map(|guests| Note::Newcomers { guests }),
         text().prop_map(|violation| Note::Refused { violation }),
     ]
 }
