@@ -130,7 +130,10 @@ async fn every_broken_peer_is_told_apart_and_comes_back() {
         peer.misbehave(misbehaviour);
         let bad = host.sample_until("a", |reading| expected(&reading.sample.link)).await;
         let (before, after) = (good.sample.allocation.unwrap(), bad.sample.allocation.unwrap());
-        assert!(after.value == before.value && after.age >= before.age, "{misbehaviour:?}");
+        assert_eq!(after.value, before.value, "{misbehaviour:?}");
+        // Half of what is answered to a tick's questions can hold a whole answer, and that one counts.
+        let may_be_fresh = misbehaviour == Misbehaviour::ClosesMidMessage;
+        assert!(may_be_fresh || after.age >= before.age, "{misbehaviour:?}: {before:?} {after:?}");
         let outcome = host.keep("a", Bytes::mib(512)).await;
         assert!(matches!(outcome, OutcomeKind::Failed(_)), "{misbehaviour:?}: {outcome}");
         peer.misbehave(Misbehaviour::None);
