@@ -74,3 +74,26 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     assert_eq!((status.code(), stderr.as_slice()), (Some(0), &b""[..]));
 }
+
+#[test]
+fn what_the_lab_lacks_is_named_with_its_remedy() {
+    let empty = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let lab = |change: &dyn Fn(&mut Command)| {
+        let mut command = ballast(&["lab", "up", "--run", "lacking"]);
+        command.env("BALLAST_CACHE", cache.path());
+        change(&mut command);
+        let Output { status, stderr, .. } = command.output().unwrap();
+        (status.code(), String::from_utf8(stderr).unwrap())
+    };
+    let (status, err) = lab(&|command| {
+        command.env("PATH", empty.path());
+    });
+    assert_eq!(status, Some(1));
+    assert!(err.contains("apt-get install"), "{err}");
+    let (status, err) = lab(&|command| {
+        command.env("BALLAST_LAB_GUEST", "/nonexistent/lab-guest");
+    });
+    assert_eq!(status, Some(1));
+    assert!(err.contains("/nonexistent/lab-guest") && err.contains("cargo build"), "{err}");
+}

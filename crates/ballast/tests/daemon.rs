@@ -4,6 +4,8 @@
 mod harness;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use ballast_control::Controller;
 use ballast_model::Bytes;
@@ -254,6 +256,36 @@ fn guests_get_back_what_they_held_if_that_is_configured() {
     wait_for("the ceiling", || (a.allocation() == Bytes::mib(300)).then_some(()));
     assert!(daemon.stop().success());
     assert_eq!(a.allocation(), Bytes::gib(1));
+}
+
+/// Needs root, to run a daemon as somebody who may not open the socket.
+#[test]
+fn a_socket_that_may_not_be_opened_is_reported_as_that() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can run the daemon as another user");
+        return;
+    }
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _peer = peers.using(&ground, "private", 100);
+    ground.configure(FAST, BUDGET);
+    let program = ground.path("ballast");
+    fs::copy(env!("CARGO_BIN_EXE_ballast"), &program).unwrap();
+    std::os::unix::fs::chown(ground.path(""), Some(NOBODY), None).unwrap();
+    let mut daemon = Command::new(program)
+        .args(["daemon", "--config"])
+        .arg(ground.config_file())
+        .uid(NOBODY)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = wait_for("the reason", || {
+        let (_, out, _) = ground.ballast(&["status"]);
+        out.contains("permission denied").then_some(out)
+    });
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert!(said.contains("private") && said.contains("in its group"), "{said}");
 }
 
 #[test]
