@@ -11,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use ballast_control::{Controller, Event};
-use ballast_model::{Action, Bytes, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot};
+use ballast_model::{
+    Action, Bytes, GuestId, GuestLimits, Note, Outcome, Plan, PolicyName, Snapshot,
+};
 use ballast_qmp::fleet::FleetConfig;
 use ballast_store::{Event as Recorded, Tick};
 use sd_notify::NotifyState;
@@ -185,7 +187,11 @@ impl Daemon {
         self.outcomes.retain(|id, _| snapshot.guest(id).is_some());
         self.ticks += 1;
         for note in &plan.notes {
-            self.said.warn(note.code(), &note.to_string());
+            match note {
+                // Every guest is new for its first seconds: nothing to warn of.
+                Note::Newcomers { .. } => debug!("{note}"),
+                _ => self.said.warn(note.code(), &note.to_string()),
+            }
         }
         let limits = self.limits(&snapshot);
         self.recorder.tick(Tick {
