@@ -266,7 +266,8 @@ fn a_socket_that_may_not_be_opened_is_reported_as_that() {
         println!("skipped: only root can run the daemon as another user");
         return;
     }
-    let (ground, peers) = (Ground::new(), Peers::new());
+    // A test run keeps its temporary files where nobody else can reach them.
+    let (ground, peers) = (Ground::within("/tmp".as_ref()), Peers::new());
     let _peer = peers.using(&ground, "private", 100);
     ground.configure(FAST, BUDGET);
     let program = ground.path("ballast");

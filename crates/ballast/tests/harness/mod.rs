@@ -33,7 +33,12 @@ pub struct Ground {
 
 impl Ground {
     pub fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Ground::within(&std::env::temp_dir())
+    }
+
+    /// The same in a folder of the caller's choice.
+    pub fn within(parent: &Path) -> Self {
+        let folder = tempfile::tempdir_in(parent).unwrap();
         fs::create_dir(folder.path().join("qmp")).unwrap();
         Ground { folder }
     }
