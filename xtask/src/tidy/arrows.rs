@@ -40,6 +40,7 @@ const MODEL: &[&str] = &["ballast-model"];
 
 const RULES: &[Rule] = &[
     pure("ballast-model", &[]),
+    pure("ballast-mrc", &[]),
     pure("ballast-toml-strict", &[]),
     pure("ballast-estimate", MODEL),
     pure("ballast-policy", MODEL),
@@ -51,6 +52,7 @@ const RULES: &[Rule] = &[
     ),
     mechanism("ballast-host", MODEL),
     mechanism("ballast-qmp", MODEL),
+    mechanism("ballast-trace", &[]),
     mechanism("ballast-lab-guest", MODEL),
     mechanism("ballast-lab", &["ballast-model", "ballast-lab-guest", "ballast-toml-strict"]),
     edge("ballast-store", MODEL),
@@ -66,10 +68,12 @@ const RULES: &[Rule] = &[
             "ballast-lab",
             "ballast-lab-guest",
             "ballast-model",
+            "ballast-mrc",
             "ballast-policy",
             "ballast-qmp",
             "ballast-store",
             "ballast-toml-strict",
+            "ballast-trace",
         ],
     ),
     edge("xtask", &[]),

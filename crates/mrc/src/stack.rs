@@ -1,0 +1,53 @@
+//! What every exact engine is: tags in LRU order, that can tell at which position each is found.
+//!
+//! Idea: a stack only turns references into distances. Counting them ([`Histogram`](crate::Histogram)),
+//! grouping pages into tags and sampling are layers above, the same for every stack.
+
+use thiserror::Error;
+
+/// The distance of a tag's first reference: it was not in the stack.
+pub const COLD: u32 = 0;
+
+/// Most different tags a stack holds: 2^31, which at 4 KiB is 8 TiB of pages.
+///
+/// Slots and distances are 32 bit wide, and half of the slots are kept for moving.
+pub const TAGS_MAX: u64 = 1 << 31;
+
+/// A stack cannot hold another tag; the references before it have been taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("more than {TAGS_MAX} different tags: use a coarser granularity or a sampling engine")]
+pub struct Full;
+
+/// Tags in order of their latest reference.
+pub trait Stack {
+    /// References `tags` in order and writes each one's distance: its position (1 is the most
+    /// recently referenced) before it moved to the front, or [`COLD`].
+    ///
+    /// # Errors
+    /// [`Full`] when there are too many different tags.
+    ///
+    /// # Panics
+    /// When `distances` is not as long as `tags`.
+    fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full>;
+
+    /// How many different tags there are.
+    fn len(&self) -> u64;
+
+    /// Whether nothing has been referenced yet.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tags, most recently referenced first.
+    fn order(&self) -> Vec<u64>;
+
+    /// Forgets all tags and takes these, most recently referenced first, instead. Of a tag that is
+    /// named twice the first place counts.
+    ///
+    /// # Errors
+    /// [`Full`] when there are too many different tags.
+    fn restore(&mut self, order: &[u64]) -> Result<(), Full>;
+
+    /// What the stack occupies on the heap, in bytes.
+    fn memory_bytes(&self) -> u64;
+}

@@ -1,0 +1,1 @@
+//! Traces of memory references, in the formats people have them in.
