@@ -8,6 +8,9 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+mod csv;
 pub mod daemon;
+mod figures;
+mod page;
 pub mod server;
 pub mod story;

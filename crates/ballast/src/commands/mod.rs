@@ -90,7 +90,7 @@ impl Output {
 
 /// `text` without control characters but line ends: some of it came from a hypervisor, and none of it
 /// may command the operator's terminal.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::record::{Record, Sample};
+use crate::csv::quoted;
 
 /// The columns of the CSV.
 const COLUMNS: [&str; 20] = [
@@ -111,14 +112,6 @@ fn fields(sample: &Sample) -> impl Iterator<Item = String> {
     .chain([quoted(daemon.doing_text.as_deref().unwrap_or_default())])
 }
 
-/// A text as a field (RFC 4180).
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,11 +133,5 @@ mod tests {
         let record = fixture::record(&[("static", &[100]), ("global", &[250])]);
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
-    }
-
-    #[test]
-    fn texts_with_commas_are_quoted() {
-        assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
-        assert_eq!(quoted("plain"), "plain");
     }
 }

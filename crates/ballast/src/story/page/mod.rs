@@ -8,7 +8,7 @@
 
 mod plots;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use self::plots::plots_of;
 use super::compare::{Comparison, Figure, Ratio, Row};
@@ -35,47 +35,34 @@ pub fn render(
     for guest in &record.scenario.guests {
         plots.push(plots_of(record, guest, repetition)?);
     }
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "Ballast · " (title) }
-                style { (PreEscaped(STYLE)) }
+    let body = html! {
+        header {
+            p.over { "Ballast · measured on real guests" }
+            h1 { (title) }
+            @for sentence in words::outcome(record, comparison) { p.outcome { (sentence) } }
+        }
+        (cards(record, comparison))
+        section {
+            h2 { "Comparison" }
+            (table(comparison))
+            p.small {
+                "Ratios are to " (comparison.policies.first().map_or("", String::as_str))
+                @if comparison.repetitions > 1 {
+                    ", taken within each repetition; figures are medians, with the least and \
+                     the greatest in brackets"
+                }
+                ". Passes count how often a workload went through all of its memory. Memory is \
+                 the allocation, mean over time and at the end."
             }
-            body {
-                header {
-                    p.over { "Ballast · measured on real guests" }
-                    h1 { (title) }
-                    @for sentence in words::outcome(record, comparison) { p.outcome { (sentence) } }
-                }
-                (cards(record, comparison))
-                section {
-                    h2 { "Comparison" }
-                    (table(comparison))
-                    p.small {
-                        "Ratios are to " (comparison.policies.first().map_or("", String::as_str))
-                        @if comparison.repetitions > 1 {
-                            ", taken within each repetition; figures are medians, with the least and \
-                             the greatest in brackets"
-                        }
-                        ". Passes count how often a workload went through all of its memory. Memory is \
-                         the allocation, mean over time and at the end."
-                    }
-                    @if !comparison.remarks.is_empty() {
-                        ul.remarks { @for remark in &comparison.remarks { li { (remark) } } }
-                    }
-                }
-                @for plots in plots { (plots) }
-                (how_to_read())
-                (what_was_run(record, raw_data))
-                script { (PreEscaped(SCRIPT)) }
+            @if !comparison.remarks.is_empty() {
+                ul.remarks { @for remark in &comparison.remarks { li { (remark) } } }
             }
         }
+        @for plots in plots { (plots) }
+        (how_to_read())
+        (what_was_run(record, raw_data))
     };
-    Ok(page.into_string())
+    Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
 }
 
 /// The repetition whose gain is nearest to the median.
