@@ -32,6 +32,22 @@ impl Granularity {
     pub fn tag(self, page: u64) -> u64 {
         page >> self.shift
     }
+
+    /// The tags of size `to` in the order of `order`, which are of this size, most recent first.
+    ///
+    /// Coarser: each tag once, where the first of its members is. Finer: in the place of a tag all
+    /// its parts, in rising order, also those that were never referenced. So the number of finer
+    /// tags and their distances are overstated where tags are used in part.
+    #[must_use]
+    pub fn regroup(self, to: Self, order: &[u64]) -> Vec<u64> {
+        if to.shift >= self.shift {
+            let by = to.shift - self.shift;
+            let mut seen = hashbrown::HashSet::new();
+            return order.iter().map(|tag| tag >> by).filter(|&tag| seen.insert(tag)).collect();
+        }
+        let by = self.shift - to.shift;
+        order.iter().flat_map(|&tag| (tag << by)..((tag + 1) << by)).collect()
+    }
 }
 
 impl fmt::Display for Granularity {

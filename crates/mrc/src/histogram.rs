@@ -2,16 +2,57 @@
 //!
 //! Idea: distances from 1 with a weight each; cold references (a tag's first) counted apart. Weights
 //! are `f64`, which is exact for counts to 2^53 and lets samples and aged counts weigh what they must.
-//! Two layouts: a weight for each distance, or 64 buckets per octave, which bound the memory and
-//! misplace a distance by less than 1/64 of itself.
+//! Two layouts: a weight for each distance, or 64 buckets per octave, which bound the memory. A
+//! log-linear bucket that begins at `d` ends before `d + d/64`, so a distance is misplaced by less
+//! than 1/64 of itself; below 128 buckets hold one distance each.
+//!
+//! Cost: adding is O(1), all else O(buckets); memory as [`Layout`] says.
+//! Limits: weights are finite and never negative; exact histograms end at [`TAGS_MAX`].
+
+use crate::{Granularity, TAGS_MAX};
+
+/// Buckets per octave are 2 to this power.
+const SUB_BITS: u32 = 6;
+/// Distances below this have a log-linear bucket each.
+const EXACT_BELOW: u64 = 2 << SUB_BITS;
 
 /// How distances are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Each by itself: 8 bytes for each distance up to the greatest.
     Exact,
-    /// 64 buckets per octave, exact up to 128: at most 30 KiB.
+    /// 64 buckets per octave, exact below 128: at most 30 KiB for any distance.
     LogLinear,
+}
+
+impl Layout {
+    /// The index of the bucket that holds `distance`, which is not 0.
+    fn index(self, distance: u64) -> usize {
+        match self {
+            Self::LogLinear if distance >= EXACT_BELOW => {
+                let octave = distance.ilog2();
+                let sub = (distance >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
+                let octaves = u64::from(octave - SUB_BITS - 1);
+                (EXACT_BELOW - 1 + (octaves << SUB_BITS) + sub) as usize
+            }
+            _ => (distance - 1) as usize,
+        }
+    }
+
+    /// The least and the greatest distance of the bucket at `index`.
+    fn span(self, index: usize) -> (u64, u64) {
+        let index = index as u64;
+        match self {
+            Self::LogLinear if index >= EXACT_BELOW - 1 => {
+                let above = index - (EXACT_BELOW - 1);
+                let shift = (above >> SUB_BITS) + 1;
+                let sub = above & ((1 << SUB_BITS) - 1);
+                let first = ((1 << SUB_BITS) + sub) << shift;
+                (first, first + ((1 << shift) - 1))
+            }
+            _ => (index + 1, index + 1),
+        }
+    }
 }
 
 /// Distances that are counted together.
@@ -44,14 +85,15 @@ impl Histogram {
     /// The exact histogram of `counts`, whose index is the distance; `counts[0]` are the cold ones.
     #[must_use]
     pub fn from_counts(counts: &[u64]) -> Self {
-        let mut histogram = Self::new(Layout::Exact);
-        let last = counts.iter().rposition(|&count| count > 0).unwrap_or(0);
-        histogram.cold = counts.first().map_or(0.0, |&count| count as f64);
-        histogram.weights = counts.iter().take(last + 1).skip(1).map(|&n| n as f64).collect();
-        histogram
+        let Some((&cold, warm)) = counts.split_first() else {
+            return Self::new(Layout::Exact);
+        };
+        let len = warm.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        let weights = warm[..len].iter().map(|&count| count as f64).collect();
+        Self { layout: Layout::Exact, weights, cold: cold as f64 }
     }
 
-    /// The layout it was made with.
+    /// The layout it has.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
@@ -68,4 +110,172 @@ impl Histogram {
     pub fn warm(&self) -> f64 {
         self.weights.iter().sum()
     }
+
+    /// The weight of all references.
+    #[must_use]
+    pub fn references(&self) -> f64 {
+        self.cold + self.warm()
+    }
+
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.weights.is_empty() && self.cold == 0.0
+    }
+
+    /// Counts a reference of `weight` that found its tag at `distance`.
+    ///
+    /// # Panics
+    /// When `distance` is 0, or above [`TAGS_MAX`] in an exact histogram; when `weight` is negative
+    /// or not finite.
+    pub fn add(&mut self, distance: u64, weight: f64) {
+        assert!(distance > 0, "distances begin at 1");
+        check_weight(weight);
+        if weight == 0.0 {
+            return;
+        }
+        if self.layout == Layout::Exact {
+            assert!(distance <= TAGS_MAX, "distance {distance} is above {TAGS_MAX}");
+        }
+        let index = self.layout.index(distance);
+        if index >= self.weights.len() {
+            self.weights.resize(index + 1, 0.0);
+        }
+        self.weights[index] += weight;
+    }
+
+    /// Counts a cold reference of `weight`.
+    ///
+    /// # Panics
+    /// When `weight` is negative or not finite.
+    pub fn add_cold(&mut self, weight: f64) {
+        check_weight(weight);
+        self.cold += weight;
+    }
+
+    /// The weight of the bucket that holds `distance`.
+    #[must_use]
+    pub fn weight_at(&self, distance: u64) -> f64 {
+        match distance {
+            0 => 0.0,
+            _ => self.weights.get(self.layout.index(distance)).copied().unwrap_or(0.0),
+        }
+    }
+
+    /// The greatest distance that a counted reference may have; 0 when none found its tag.
+    #[must_use]
+    pub fn distance_max(&self) -> u64 {
+        self.weights.len().checked_sub(1).map_or(0, |index| self.layout.span(index).1)
+    }
+
+    /// The buckets with a weight, in rising order.
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
+        let layout = self.layout;
+        let weighty = self.weights.iter().enumerate().filter(|&(_, &weight)| weight > 0.0);
+        weighty.map(move |(index, &weight)| {
+            let (first, last) = layout.span(index);
+            Bucket { first, last, weight }
+        })
+    }
+
+    /// Multiplies every weight by `factor`.
+    ///
+    /// # Panics
+    /// When `factor` is negative or not finite, or a weight becomes infinite.
+    pub fn scale(&mut self, factor: f64) {
+        check_weight(factor);
+        self.cold *= factor;
+        self.weights.iter_mut().for_each(|weight| *weight *= factor);
+        check_weight(self.references());
+        self.trim();
+    }
+
+    /// Adds the weights of `other`. Histograms of one layout merge as if all was counted in one; of
+    /// two layouts the result is log-linear, as if `other` or `self` had been so before.
+    pub fn merge(&mut self, other: &Self) {
+        if self.layout == Layout::Exact && other.layout == Layout::LogLinear {
+            *self = self.to_log_linear();
+        }
+        if self.layout == other.layout {
+            if self.weights.len() < other.weights.len() {
+                self.weights.resize(other.weights.len(), 0.0);
+            }
+            self.weights.iter_mut().zip(&other.weights).for_each(|(sum, weight)| *sum += weight);
+        } else {
+            other.buckets().for_each(|bucket| self.add(bucket.first, bucket.weight));
+        }
+        self.cold += other.cold;
+    }
+
+    /// The same in 64 buckets per octave.
+    #[must_use]
+    pub fn to_log_linear(&self) -> Self {
+        let mut coarse = Self::new(Layout::LogLinear);
+        coarse.merge(self);
+        coarse
+    }
+
+    /// The distances in tags of another size, so that each stays the same amount of memory: coarser
+    /// tags are rounded up to whole ones, and the memory of a finer one is the whole coarse tag's.
+    /// A log-linear bucket that falls into several is spread evenly.
+    ///
+    /// Limits: no more than a reading. What the distances would have been depends on which tags lie
+    /// side by side; only regrouping the stack ([`Granularity::regroup`]) knows of that from then on.
+    /// An exact histogram becomes log-linear where distances would grow above [`TAGS_MAX`].
+    #[must_use]
+    pub fn regroup(&self, from: Granularity, to: Granularity) -> Self {
+        if to <= from {
+            let factor = from.pages() / to.pages();
+            let fits = self.distance_max().saturating_mul(factor) <= TAGS_MAX;
+            let layout = if fits { self.layout } else { Layout::LogLinear };
+            return self.rebuilt(layout, |result, bucket| {
+                let (first, last) =
+                    (bucket.first.saturating_mul(factor), bucket.last.saturating_mul(factor));
+                // Buckets are as wide in proportion wherever they are, so this one stays whole
+                // unless it comes from where each holds a single distance.
+                result.spread(first, last, bucket.weight, 1);
+            });
+        }
+        let factor = to.pages() / from.pages();
+        self.rebuilt(self.layout, |result, bucket| {
+            result.spread(bucket.first, bucket.last, bucket.weight, factor);
+        })
+    }
+
+    fn rebuilt(&self, layout: Layout, mut each: impl FnMut(&mut Self, Bucket)) -> Self {
+        let mut result = Self::new(layout);
+        result.cold = self.cold;
+        self.buckets().for_each(|bucket| each(&mut result, bucket));
+        result
+    }
+
+    /// Spreads `weight` evenly over the distances `first..=last`, each divided by `factor` and
+    /// rounded up.
+    fn spread(&mut self, first: u64, last: u64, weight: f64, factor: u64) {
+        let width = (last - first) as f64 + 1.0;
+        let mut next = first;
+        loop {
+            // All that fall into the same bucket at once.
+            let distance = next.div_ceil(factor);
+            let end = self.layout.span(self.layout.index(distance)).1;
+            let end = end.saturating_mul(factor).min(last);
+            self.add(distance, weight * ((end - next) as f64 + 1.0) / width);
+            if end == last {
+                return;
+            }
+            next = end + 1;
+        }
+    }
+
+    fn trim(&mut self) {
+        let len = self.weights.iter().rposition(|&weight| weight > 0.0).map_or(0, |last| last + 1);
+        self.weights.truncate(len);
+    }
+}
+
+fn check_weight(weight: f64) {
+    assert!(
+        weight >= 0.0 && weight.is_finite(),
+        "a weight is not negative and finite, not {weight}"
+    );
 }

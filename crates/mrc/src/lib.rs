@@ -11,11 +11,17 @@
 
 #![deny(unsafe_code)]
 
+mod aging;
+mod counted;
+mod curve;
 mod engine;
 mod granularity;
 mod histogram;
 mod stack;
 
+pub use aging::Aging;
+pub use counted::Counted;
+pub use curve::{Curve, Form, Step, mean_absolute_error};
 pub use engine::{Engine, EngineName};
 pub use granularity::Granularity;
 pub use histogram::{Bucket, Histogram, Layout};
