@@ -1,0 +1,110 @@
+//! The formats, and how a file's name tells them.
+//!
+//! Idea: one table of names and extensions. A compression's extension is taken off first, so
+//! `web.u64.zst` is `u64`; libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is taken
+//! off too, but means nothing by itself.
+//! Limits: nothing looks into the bytes; a lackey log called `run.log` needs its format said.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+/// What a trace is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// One number a line, decimal or `0x` and hexadecimal, or one of several columns separated by
+    /// white space. Blank lines are skipped, and all from a `#` that begins a field.
+    Text,
+    /// Comma-separated values with a header and quoted fields; the column is chosen by its name.
+    Csv,
+    /// 64-bit numbers, little-endian, nothing between them.
+    U64,
+    /// libCacheSim's 24-byte records: `u32` time, `u64` object, `u32` size, `i64` next access, packed
+    /// and little-endian. The object is the reference; its size is not looked at.
+    OracleGeneral,
+    /// What `valgrind --tool=lackey --trace-mem=yes` writes: byte addresses and sizes in lines like
+    /// `I  04001000,3` and ` S 1ffe,8`. Lines of valgrind itself are skipped. A modification (` M`) is
+    /// one reference: its store finds what its load just touched, which says nothing of any memory.
+    Lackey,
+}
+
+impl Format {
+    /// Every format, in the order messages list them.
+    pub const ALL: [Format; 5] =
+        [Format::Text, Format::Csv, Format::U64, Format::OracleGeneral, Format::Lackey];
+
+    /// Its name, as [`FromStr`] takes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::Csv => "csv",
+            Format::U64 => "u64",
+            Format::OracleGeneral => "oracle-general",
+            Format::Lackey => "lackey",
+        }
+    }
+
+    /// File extensions that mean it, compared without regard to case.
+    pub fn extensions(self) -> &'static [&'static str] {
+        match self {
+            Format::Text => &["txt", "text"],
+            Format::Csv => &["csv"],
+            Format::U64 => &["u64", "pg"],
+            Format::OracleGeneral => &["oracleGeneral"],
+            Format::Lackey => &["lackey"],
+        }
+    }
+
+    /// The format a file's name tells, under the extension of a compression; `None` if it tells none.
+    pub fn from_path(path: &Path) -> Option<Format> {
+        let mut name = Path::new(path.file_name()?);
+        for around in [&["gz", "zst"][..], &["bin"]] {
+            if has_extension(name, around) {
+                name = Path::new(name.file_stem()?);
+                // `.bin` alone could be anything; only a name with another extension goes on.
+            }
+        }
+        Format::ALL.into_iter().find(|format| has_extension(name, format.extensions()))
+    }
+
+    /// Whether the parser has columns to choose from.
+    pub(crate) fn has_columns(self) -> bool {
+        matches!(self, Format::Text | Format::Csv)
+    }
+}
+
+pub(crate) fn has_extension(path: &Path, among: &[&str]) -> bool {
+    let extension = path.extension().and_then(|it| it.to_str());
+    extension.is_some_and(|it| among.iter().any(|known| known.eq_ignore_ascii_case(it)))
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// No format has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no format is called `{}`: it is one of {}", .0.escape_debug(), list())]
+pub struct UnknownFormat(pub String);
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Format, UnknownFormat> {
+        Format::ALL
+            .into_iter()
+            .find(|format| format.as_str() == name)
+            .ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// The formats and their extensions, for messages.
+pub(crate) fn list() -> String {
+    let one = |format: Format| {
+        let dotted: Vec<_> = format.extensions().iter().map(|it| format!(".{it}")).collect();
+        format!("{format} ({})", dotted.join(", "))
+    };
+    Format::ALL.map(one).join(", ")
+}

@@ -1,0 +1,195 @@
+//! One column of comma-separated values, chosen by the header.
+//!
+//! Idea: `csv-core` takes rows apart from pieces, into a row's buffer of fixed size; a quoted field
+//! may hold commas and line ends. A byte order mark at the beginning is left out here, for `csv-core`
+//! sees one only in a first piece that has it whole.
+//! Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`] columns is bad; a quote
+//! that is never closed makes the rest of the file such a row.
+
+use csv_core::ReadRecordResult;
+
+use super::lines::Wrong;
+use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance, number};
+use crate::error::{listed, shown};
+use crate::{Column, Fault, Place};
+
+/// Most columns of a row.
+pub const CSV_COLUMNS_MAX: usize = 1024;
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+pub(super) struct Rows {
+    core: csv_core::Reader,
+    wanted: Option<Column>,
+    /// Index of the column; `None` before the header.
+    column: Option<usize>,
+    /// The row so far: its fields one behind the other, and where each ends.
+    row: Vec<u8>,
+    row_len: usize,
+    ends: Vec<usize>,
+    ends_len: usize,
+    /// The row was found too long, and its end has not come.
+    too_long: bool,
+    /// Bytes of a byte order mark that have come; `None` behind it.
+    mark: Option<usize>,
+    last: u8,
+}
+
+impl Rows {
+    pub(super) fn new(wanted: Option<Column>) -> Rows {
+        Rows {
+            core: csv_core::Reader::new(),
+            wanted,
+            column: None,
+            row: vec![0; LINE_BYTES_MAX],
+            row_len: 0,
+            ends: vec![0; CSV_COLUMNS_MAX],
+            ends_len: 0,
+            too_long: false,
+            mark: Some(0),
+            last: 0,
+        }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u64>,
+        tolerance: &mut Tolerance,
+    ) -> Result<usize, Fault> {
+        let mut taken = 0;
+        while let Some(come) = self.mark
+            && taken < bytes.len()
+        {
+            if bytes[taken] == MARK[come] {
+                taken += 1;
+                self.mark = Some(come + 1).filter(|it| *it < MARK.len());
+                continue;
+            }
+            self.no_mark(out, tolerance)?;
+        }
+        while taken < bytes.len() && out.len() < BLOCK_REFERENCES {
+            // The very first byte goes alone: it cannot be taken for a byte order mark then.
+            let end = if self.last == 0 { taken + 1 } else { bytes.len() };
+            taken += self.step(&bytes[taken..end], out, tolerance)?;
+        }
+        Ok(taken)
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        out: &mut Vec<u64>,
+        tolerance: &mut Tolerance,
+    ) -> Result<(), Fault> {
+        self.no_mark(out, tolerance)?;
+        self.step(&[], out, tolerance)?;
+        Ok(())
+    }
+
+    /// What looked like the beginning of a byte order mark was none.
+    fn no_mark(&mut self, out: &mut Vec<u64>, tolerance: &mut Tolerance) -> Result<(), Fault> {
+        for at in 0..self.mark.take().unwrap_or(0) {
+            self.step(&MARK[at..=at], out, tolerance)?;
+        }
+        Ok(())
+    }
+
+    /// Hands bytes to `csv-core` up to the end of a row; none mean the end of the file.
+    fn step(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u64>,
+        tolerance: &mut Tolerance,
+    ) -> Result<usize, Fault> {
+        let (row, ends) = (&mut self.row[self.row_len..], &mut self.ends[self.ends_len..]);
+        let (result, taken, row_len, ends_len) = self.core.read_record(bytes, row, ends);
+        self.row_len += row_len;
+        self.ends_len += ends_len;
+        if taken > 0 {
+            self.last = bytes[taken - 1];
+        }
+        match result {
+            ReadRecordResult::InputEmpty | ReadRecordResult::End => {}
+            ReadRecordResult::Record => self.end_row(out, tolerance)?,
+            ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {
+                self.overflow(tolerance)?;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn end_row(&mut self, out: &mut Vec<u64>, tolerance: &mut Tolerance) -> Result<(), Fault> {
+        let done = if std::mem::take(&mut self.too_long) {
+            Ok(())
+        } else if let Some(column) = self.column {
+            self.value(column)
+                .map(|value| out.push(value))
+                .or_else(|wrong| tolerance.bad(|| wrong.at(self.place())))
+        } else {
+            self.find_column().map(|column| self.column = Some(column))
+        };
+        (self.row_len, self.ends_len) = (0, 0);
+        done
+    }
+
+    fn value(&self, column: usize) -> Result<u64, Wrong<'_>> {
+        if column >= self.ends_len {
+            return Err(Wrong::Columns(self.ends_len as u32, column as u32 + 1));
+        }
+        let field = self.field(column).trim_ascii();
+        number::parse(field).ok_or(Wrong::Bytes(field, number::EXPECTED))
+    }
+
+    fn field(&self, column: usize) -> &[u8] {
+        let start = if column == 0 { 0 } else { self.ends[column - 1] };
+        &self.row[start..self.ends[column]]
+    }
+
+    /// The index of the wanted column, by the header in the row's buffer.
+    fn find_column(&self) -> Result<usize, Fault> {
+        let columns = (0..self.ends_len).map(|column| self.field(column).trim_ascii());
+        let found = match &self.wanted {
+            None if self.ends_len == 1 => Some(0),
+            None => return Err(Fault::ColumnNotSaid { columns: listed(columns) }),
+            Some(Column::Name(name)) => {
+                columns.clone().position(|column| column == name.trim().as_bytes())
+            }
+            Some(Column::Number(number)) => {
+                let index = usize::try_from(number.get()).ok().map(|it| it - 1);
+                index.filter(|it| *it < self.ends_len)
+            }
+        };
+        found.ok_or_else(|| {
+            let column = self.wanted.clone().expect("without one any single column is found");
+            Fault::NoColumn { column, columns: listed(columns) }
+        })
+    }
+
+    /// The row exceeds a bound: what there is of it is dropped, and the rest will be.
+    fn overflow(&mut self, tolerance: &mut Tolerance) -> Result<(), Fault> {
+        let first_time = !std::mem::replace(&mut self.too_long, true);
+        let done = if self.column.is_none() {
+            Err(Fault::HeaderTooLong { bytes_max: LINE_BYTES_MAX, columns_max: CSV_COLUMNS_MAX })
+        } else if first_time {
+            tolerance.bad(|| Fault::BadRecord {
+                place: self.place(),
+                found: format!(
+                    "a row longer than {LINE_BYTES_MAX} bytes or {CSV_COLUMNS_MAX} columns, {}",
+                    shown(&self.row[..self.row_len])
+                ),
+                expected: "a row; is a quote not closed?".to_owned(),
+            })
+        } else {
+            Ok(())
+        };
+        (self.row_len, self.ends_len) = (0, 0);
+        done
+    }
+
+    /// The line the row in the buffer begins at. `csv-core` counts line ends it has passed; the row's
+    /// own is one of them unless it is a lone carriage return or the end of the file.
+    fn place(&self) -> Place {
+        let inside = memchr::memchr_iter(b'\n', &self.row[..self.row_len]).count() as u64;
+        Place::Line(self.core.line() - inside - u64::from(self.last == b'\n' && !self.too_long))
+    }
+}

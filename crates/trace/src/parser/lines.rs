@@ -1,0 +1,148 @@
+//! Lines out of pieces.
+//!
+//! Idea: a [`Dialect`] sees whole lines, mostly where they lie in the piece; only one that was cut is
+//! put together. A dialect may take many simple lines at once ([`Dialect::run`]), which is what makes
+//! text fast.
+//! Limits: a line longer than [`LINE_BYTES_MAX`] is bad; it is let pass without being kept.
+
+use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance};
+use crate::error::shown;
+use crate::{Fault, Place};
+
+/// What lines say.
+pub(super) trait Dialect {
+    /// Appends the references of one line, its end excluded.
+    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>>;
+
+    /// Appends the references of whole lines from the beginning, one each, as long as they are simple
+    /// and `out` is no full block. Returns the bytes of these lines, their ends included.
+    fn run(&self, bytes: &[u8], out: &mut Vec<u64>) -> usize;
+}
+
+/// Why a line is bad.
+#[derive(Debug)]
+pub(super) enum Wrong<'a> {
+    /// These bytes, where something else was expected.
+    Bytes(&'a [u8], &'static str),
+    /// So many columns, where there should be the other number at least.
+    Columns(u32, u32),
+    /// Several columns, and none chosen.
+    ColumnNotSaid(&'a [u8]),
+}
+
+impl Wrong<'_> {
+    pub(super) fn at(&self, place: Place) -> Fault {
+        let (found, expected) = match *self {
+            Wrong::Bytes(bytes, expected) => (shown(bytes), expected.to_owned()),
+            Wrong::Columns(found, wanted) => {
+                (format!("{found} columns"), format!("{wanted} or more"))
+            }
+            Wrong::ColumnNotSaid(line) => {
+                (shown(line), "one number, or --column to choose one of several".to_owned())
+            }
+        };
+        Fault::BadRecord { place, found, expected }
+    }
+}
+
+pub(super) struct Lines<D> {
+    dialect: D,
+    /// The beginning of a line whose end has not come.
+    part: Vec<u8>,
+    /// The line was found too long, and its end has not come.
+    too_long: bool,
+    /// Lines ended so far.
+    ended: u64,
+}
+
+impl<D: Dialect> Lines<D> {
+    pub(super) fn new(dialect: D) -> Lines<D> {
+        Lines { dialect, part: Vec::new(), too_long: false, ended: 0 }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u64>,
+        tolerance: &mut Tolerance,
+    ) -> Result<usize, Fault> {
+        let mut rest = bytes;
+        while !rest.is_empty() && out.len() < BLOCK_REFERENCES {
+            if self.part.is_empty() && !self.too_long {
+                let before = out.len();
+                let run = self.dialect.run(rest, out);
+                self.ended += (out.len() - before) as u64;
+                rest = &rest[run..];
+                if rest.is_empty() || out.len() >= BLOCK_REFERENCES {
+                    break;
+                }
+            }
+            let Some(end) = memchr::memchr(b'\n', rest) else {
+                self.keep(rest, tolerance)?;
+                return Ok(bytes.len());
+            };
+            self.end(&rest[..end], out, tolerance)?;
+            rest = &rest[end + 1..];
+        }
+        Ok(bytes.len() - rest.len())
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        out: &mut Vec<u64>,
+        tolerance: &mut Tolerance,
+    ) -> Result<(), Fault> {
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        self.end(&[], out, tolerance)
+    }
+
+    /// Takes the last bytes of a line.
+    fn end(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u64>,
+        tolerance: &mut Tolerance,
+    ) -> Result<(), Fault> {
+        let cut = !self.part.is_empty();
+        if self.too_long || cut || bytes.len() > LINE_BYTES_MAX {
+            self.keep(bytes, tolerance)?;
+        }
+        self.ended += 1;
+        if std::mem::take(&mut self.too_long) {
+            return Ok(());
+        }
+        let line = if cut { &self.part } else { bytes };
+        let said = self.dialect.line(self.without_mark(line), out);
+        let done = said.or_else(|wrong| tolerance.bad(|| wrong.at(Place::Line(self.ended))));
+        self.part.clear();
+        done
+    }
+
+    /// Keeps bytes of a line whose end has not come.
+    fn keep(&mut self, bytes: &[u8], tolerance: &mut Tolerance) -> Result<(), Fault> {
+        if self.too_long {
+            return Ok(());
+        }
+        let room = LINE_BYTES_MAX - self.part.len();
+        self.part.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() <= room {
+            return Ok(());
+        }
+        self.too_long = true;
+        let found = format!("a line longer than {LINE_BYTES_MAX} bytes, {}", shown(&self.part));
+        self.part.clear();
+        tolerance.bad(|| Fault::BadRecord {
+            place: Place::Line(self.ended + 1),
+            found,
+            expected: "text".to_owned(),
+        })
+    }
+
+    /// The first line without the byte order mark that some programs write.
+    fn without_mark<'a>(&self, line: &'a [u8]) -> &'a [u8] {
+        let marked = if self.ended == 1 { line.strip_prefix(b"\xef\xbb\xbf") } else { None };
+        marked.unwrap_or(line)
+    }
+}

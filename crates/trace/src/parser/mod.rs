@@ -1,0 +1,128 @@
+//! Bytes to references, without I/O.
+//!
+//! Idea: a [`Parser`] is pushed bytes in any pieces and appends references; how the bytes were cut
+//! never shows in the result. Output has a bound too: a full block stops a push, and the caller pushes
+//! the rest again.
+//! Cost: a fixed buffer, [`LINE_BYTES_MAX`] for what one piece left unfinished, and no allocation per
+//! reference.
+
+mod binary;
+mod csv;
+mod lackey;
+mod lines;
+mod number;
+mod text;
+
+use crate::{Fault, Format, Options};
+use number::Division;
+
+pub use csv::CSV_COLUMNS_MAX;
+pub use lackey::ACCESS_BYTES_MAX;
+
+/// References after which a push stops: a block. Its last record may add some more (a lackey access
+/// that spans pages, at most [`ACCESS_BYTES_MAX`]).
+pub const BLOCK_REFERENCES: usize = 64 << 10;
+
+/// Longest line of text or row of CSV, in bytes. Far above what any tool writes; a file without line
+/// ends is not a text trace, and must not be held whole to find out.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// A trace being parsed.
+pub struct Parser {
+    kind: Kind,
+    /// Where a record is one value; lackey divides by itself.
+    division: Division,
+    tolerance: Tolerance,
+}
+
+enum Kind {
+    Text(lines::Lines<text::Text>),
+    Csv(Box<csv::Rows>),
+    Binary(binary::Records),
+    Lackey(lines::Lines<lackey::Lackey>),
+}
+
+impl Parser {
+    /// A parser at the beginning of a trace; of `options` it takes all but the format.
+    ///
+    /// # Errors
+    /// If the options do not fit the format.
+    pub fn new(format: Format, options: &Options) -> Result<Parser, Fault> {
+        if options.column.is_some() && !format.has_columns() {
+            return Err(Fault::NoColumns { format });
+        }
+        let mut division = Division::by(options.page_size);
+        let kind = match format {
+            Format::Text => {
+                Kind::Text(lines::Lines::new(text::Text::new(options.column.as_ref())?))
+            }
+            Format::Csv => Kind::Csv(Box::new(csv::Rows::new(options.column.clone()))),
+            Format::U64 => Kind::Binary(binary::Records::u64()),
+            Format::OracleGeneral => Kind::Binary(binary::Records::oracle_general()),
+            Format::Lackey => {
+                let pages = std::mem::take(&mut division);
+                Kind::Lackey(lines::Lines::new(lackey::Lackey::new(pages)))
+            }
+        };
+        let tolerance = Tolerance { skip_bad: options.skip_bad, skipped: 0 };
+        Ok(Parser { kind, division, tolerance })
+    }
+
+    /// Takes bytes and appends what they say to `out`. Returns how many it took: all, unless `out` has
+    /// [`BLOCK_REFERENCES`] or more; then the caller empties it and pushes the rest.
+    ///
+    /// # Errors
+    /// At the first fault, or with `skip_bad` at the first that cannot be skipped. `out` has what was
+    /// before it. An error is the end: what more is pushed means nothing.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u64>) -> Result<usize, Fault> {
+        let start = out.len();
+        let tolerance = &mut self.tolerance;
+        let taken = match &mut self.kind {
+            Kind::Text(lines) => lines.push(bytes, out, tolerance),
+            Kind::Csv(rows) => rows.push(bytes, out, tolerance),
+            Kind::Binary(records) => Ok(records.push(bytes, out)),
+            Kind::Lackey(lines) => lines.push(bytes, out, tolerance),
+        };
+        self.division.apply(&mut out[start..]);
+        taken
+    }
+
+    /// Says that there are no more bytes; appends what the last ones meant.
+    ///
+    /// # Errors
+    /// As [`Parser::push`].
+    pub fn finish(&mut self, out: &mut Vec<u64>) -> Result<(), Fault> {
+        let start = out.len();
+        let tolerance = &mut self.tolerance;
+        let done = match &mut self.kind {
+            Kind::Text(lines) => lines.finish(out, tolerance),
+            Kind::Csv(rows) => rows.finish(out, tolerance),
+            Kind::Binary(records) => records.finish(tolerance),
+            Kind::Lackey(lines) => lines.finish(out, tolerance),
+        };
+        self.division.apply(&mut out[start..]);
+        done
+    }
+
+    /// Bad records left out so far.
+    pub fn skipped(&self) -> u64 {
+        self.tolerance.skipped
+    }
+}
+
+/// What becomes of bad records.
+struct Tolerance {
+    skip_bad: bool,
+    skipped: u64,
+}
+
+impl Tolerance {
+    /// Counts a bad record, or makes it an error.
+    fn bad(&mut self, fault: impl FnOnce() -> Fault) -> Result<(), Fault> {
+        if !self.skip_bad {
+            return Err(fault());
+        }
+        self.skipped += 1;
+        Ok(())
+    }
+}

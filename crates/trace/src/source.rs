@@ -1,0 +1,176 @@
+//! Where bytes come from: a file or a stream, plain or decompressed on the way.
+//!
+//! Idea: a name that ends in `.gz` or `.zst` is believed; otherwise the first bytes tell. Several
+//! compressed files one behind the other are one, as `cat` makes them. What is counted is what was
+//! read of the file itself, for that is the size a progress bar knows.
+//! Cost: a decompressor's window, 32 KiB for gzip and at most 2^[`WINDOW_LOG_MAX`] bytes for zstd.
+//! Source: RFC 1952 §2.3.1, RFC 8878 §3.1.1.
+
+use std::fmt;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::format::has_extension;
+
+/// Largest window of a zstd stream, as a power of two: 128 MiB, what `zstd --long` writes and what every
+/// decompressor takes without being told.
+pub const WINDOW_LOG_MAX: u32 = 27;
+
+/// Bytes read from the file at a time.
+const READ_BYTES: usize = 128 << 10;
+/// First bytes that are looked at: a gzip header.
+const HEAD_BYTES: usize = 10;
+
+/// How a trace is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Compression {
+    /// What a file's name says; `None` if it says nothing of compression.
+    pub fn from_path(path: &Path) -> Option<Compression> {
+        if has_extension(path, &["gz"]) {
+            Some(Compression::Gzip)
+        } else if has_extension(path, &["zst"]) {
+            Some(Compression::Zstd)
+        } else {
+            None
+        }
+    }
+
+    /// What the first bytes say. They could also be a number of a binary trace, so all that is fixed in
+    /// gzip's header is compared: its magic, the method, flags, level, and operating system.
+    fn from_head(head: &[u8]) -> Option<Compression> {
+        match *head {
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+            [0x1f, 0x8b, 8, flags, _, _, _, _, 0 | 2 | 4, 0..=13 | 255] if flags < 32 => {
+                Some(Compression::Gzip)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Compression::Gzip => "gzip",
+            Compression::Zstd => "zstd",
+        })
+    }
+}
+
+type Stream = Box<dyn Read + Send>;
+
+/// Bytes of a trace, decompressed.
+pub(crate) enum Source {
+    Plain(Counted),
+    Gzip(Box<MultiGzDecoder<BufReader<Counted>>>),
+    Zstd(zstd::Decoder<'static, BufReader<Counted>>),
+}
+
+impl Source {
+    /// Begins to read; `said` is the compression its name says.
+    pub(crate) fn new(stream: Stream, said: Option<Compression>) -> io::Result<Source> {
+        let mut counted =
+            Counted { stream, head: [0; HEAD_BYTES], head_len: 0, head_at: 0, bytes: 0 };
+        counted.look()?;
+        let head = &counted.head[..counted.head_len];
+        let compression =
+            said.or_else(|| Compression::from_head(head)).filter(|_| !head.is_empty());
+        let Some(compression) = compression else { return Ok(Source::Plain(counted)) };
+        let buffered = BufReader::with_capacity(READ_BYTES, counted);
+        Ok(match compression {
+            Compression::Gzip => Source::Gzip(Box::new(MultiGzDecoder::new(buffered))),
+            Compression::Zstd => {
+                let mut decoder = zstd::Decoder::with_buffer(buffered)?;
+                decoder.window_log_max(WINDOW_LOG_MAX)?;
+                Source::Zstd(decoder)
+            }
+        })
+    }
+
+    /// How it is compressed.
+    pub(crate) fn compression(&self) -> Option<Compression> {
+        match self {
+            Source::Plain(_) => None,
+            Source::Gzip(_) => Some(Compression::Gzip),
+            Source::Zstd(_) => Some(Compression::Zstd),
+        }
+    }
+
+    /// Bytes read of the file itself.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        let (counted, waiting) = match self {
+            Source::Plain(counted) => (counted, 0),
+            Source::Gzip(decoder) => buffered(decoder.get_ref()),
+            Source::Zstd(decoder) => buffered(decoder.get_ref()),
+        };
+        counted.bytes - waiting
+    }
+
+    /// As [`Read::read`], but an interrupted call is repeated.
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = match self {
+                Source::Plain(counted) => counted.read(out),
+                Source::Gzip(decoder) => decoder.read(out),
+                Source::Zstd(decoder) => decoder.read(out),
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+fn buffered(reader: &BufReader<Counted>) -> (&Counted, u64) {
+    (reader.get_ref(), reader.buffer().len() as u64)
+}
+
+/// A stream whose bytes are counted and whose first ones were looked at.
+pub(crate) struct Counted {
+    stream: Stream,
+    head: [u8; HEAD_BYTES],
+    head_len: usize,
+    head_at: usize,
+    bytes: u64,
+}
+
+impl Counted {
+    /// Reads the head, from a pipe maybe piece by piece.
+    fn look(&mut self) -> io::Result<()> {
+        while self.head_len < HEAD_BYTES {
+            match self.stream.read(&mut self.head[self.head_len..]) {
+                Ok(0) => break,
+                Ok(read) => self.head_len += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let head = &self.head[self.head_at..self.head_len];
+        let read = if head.is_empty() {
+            self.stream.read(out)?
+        } else {
+            let read = head.len().min(out.len());
+            out[..read].copy_from_slice(&head[..read]);
+            self.head_at += read;
+            read
+        };
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
