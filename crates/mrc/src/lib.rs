@@ -12,17 +12,22 @@
 #![deny(unsafe_code)]
 
 mod aging;
+mod avl;
 mod counted;
 mod curve;
 mod engine;
 mod granularity;
 mod histogram;
+mod index;
+mod list;
 mod stack;
 
 pub use aging::Aging;
+pub use avl::Avl;
 pub use counted::Counted;
 pub use curve::{Curve, Form, Step, mean_absolute_error};
 pub use engine::{Engine, EngineName};
 pub use granularity::Granularity;
 pub use histogram::{Bucket, Histogram, Layout};
+pub use list::List;
 pub use stack::{COLD, Full, Stack, TAGS_MAX};

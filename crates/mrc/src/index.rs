@@ -1,0 +1,190 @@
+//! Tags to dense numbers, in order of first reference.
+//!
+//! Idea: while tags are small numbers an array holds the number of each; once they are sparse a hash
+//! table does, until there are enough of them for an array again. Either way a change of form needs
+//! the number of tags to at least double after one back, so moving them costs O(1) a tag.
+//!
+//! Cost: one load in the array, a probe in the table. Memory: 8 bytes for each tag itself; the array
+//! has at most [`DENSE_SPREAD`] entries of 4 bytes for each tag (or [`DENSE_MIN`] in all), the table
+//! at most 40 bytes for each tag.
+
+use hashbrown::HashMap;
+
+use crate::{Full, TAGS_MAX};
+
+/// Entries the array may always have: 256 KiB.
+const DENSE_MIN: usize = 1 << 16;
+/// Entries of the array for each tag: 32 bytes, about what the table would take.
+const DENSE_SPREAD: usize = 8;
+/// Entries for each tag at which the table becomes an array again; half as many as are allowed, so
+/// that the next tag does not turn it back.
+const DENSE_AGAIN: usize = DENSE_SPREAD / 2;
+
+/// In the array: no such tag.
+const ABSENT: u32 = u32::MAX;
+
+/// Numbers tags from 0 in order of their first reference.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TagIndex {
+    /// The tags by number.
+    tags: Vec<u64>,
+    /// The number by tag; empty while the table is used.
+    dense: Vec<u32>,
+    /// The number by tag while tags are sparse, else empty.
+    sparse: HashMap<u64, u32>,
+    is_sparse: bool,
+    /// The greatest tag so far.
+    greatest: u64,
+}
+
+impl TagIndex {
+    /// The number of `tag`, and whether it is new.
+    ///
+    /// # Errors
+    /// [`Full`] when it is new and there are [`TAGS_MAX`] tags.
+    #[inline]
+    pub(crate) fn number(&mut self, tag: u64) -> Result<(u32, bool), Full> {
+        match self.find(tag) {
+            Some(number) => Ok((number, false)),
+            None => Ok((self.insert(tag)?, true)),
+        }
+    }
+
+    #[inline]
+    fn find(&self, tag: u64) -> Option<u32> {
+        if self.is_sparse {
+            return self.sparse.get(&tag).copied();
+        }
+        let number = usize::try_from(tag).ok().and_then(|at| self.dense.get(at).copied());
+        number.filter(|&number| number != ABSENT)
+    }
+
+    #[cold]
+    fn insert(&mut self, tag: u64) -> Result<u32, Full> {
+        if self.len() >= TAGS_MAX {
+            return Err(Full);
+        }
+        let number = self.tags.len() as u32;
+        self.tags.push(tag);
+        self.greatest = self.greatest.max(tag);
+        if self.is_sparse {
+            self.sparse.insert(tag, number);
+            if self.greatest < (self.tags.len() * DENSE_AGAIN) as u64 {
+                self.make_dense();
+            }
+        } else if tag < self.dense_max() as u64 {
+            self.reach(tag as usize);
+            self.dense[tag as usize] = number;
+        } else {
+            self.make_sparse();
+        }
+        Ok(number)
+    }
+
+    /// Most entries the array may have now.
+    fn dense_max(&self) -> usize {
+        DENSE_MIN.max(self.tags.len() * DENSE_SPREAD)
+    }
+
+    /// Makes the array long enough for `at`, twice as long as it was if it may be.
+    fn reach(&mut self, at: usize) {
+        if at < self.dense.len() {
+            return;
+        }
+        let len = (self.dense.len() * 2).clamp(at + 1, self.dense_max());
+        self.dense.reserve_exact(len - self.dense.len());
+        self.dense.resize(len, ABSENT);
+    }
+
+    fn make_dense(&mut self) {
+        self.is_sparse = false;
+        self.sparse = HashMap::new();
+        self.reach(self.greatest as usize);
+        for (number, &tag) in self.tags.iter().enumerate() {
+            self.dense[tag as usize] = number as u32;
+        }
+    }
+
+    fn make_sparse(&mut self) {
+        self.is_sparse = true;
+        self.dense = Vec::new();
+        self.sparse.reserve(self.tags.len());
+        self.sparse.extend(self.tags.iter().zip(0..).map(|(&tag, number)| (tag, number)));
+    }
+
+    /// The tag with this number.
+    pub(crate) fn tag(&self, number: u32) -> u64 {
+        self.tags[number as usize]
+    }
+
+    /// How many tags there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.tags.len() as u64
+    }
+
+    /// What it occupies on the heap, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let arrays = self.tags.capacity() * size_of::<u64>() + self.dense.capacity() * 4;
+        (arrays + self.sparse.allocation_size()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers `tags` and holds the index against a search of all tags before, and its memory bound.
+    fn check(tags: impl IntoIterator<Item = u64>) -> TagIndex {
+        let mut index = TagIndex::default();
+        let mut seen = hashbrown::HashMap::new();
+        for tag in tags {
+            let next = seen.len() as u32;
+            let expected = *seen.entry(tag).or_insert(next);
+            assert_eq!(index.number(tag), Ok((expected, seen.len() as u32 > next)), "{tag}");
+            assert_eq!(index.tag(expected), tag);
+            assert_eq!(index.len(), seen.len() as u64);
+            let bound = 4 * DENSE_MIN as u64 + 64 + (16 + 40) * index.len();
+            assert!(index.memory_bytes() <= bound, "{} at {}", index.memory_bytes(), index.len());
+        }
+        index
+    }
+
+    #[test]
+    fn small_numbers_stay_in_the_array() {
+        assert!(!check(0..200_000).is_sparse);
+        assert!(!check((0..DENSE_MIN as u64).rev()).is_sparse);
+    }
+
+    #[test]
+    fn great_numbers_go_to_the_table() {
+        assert!(check([0, 1 << 40, u64::MAX, 0, 1 << 40]).is_sparse);
+        assert!(check((0..1000).map(|tag| tag << 32)).is_sparse);
+    }
+
+    #[test]
+    fn a_range_met_from_its_end_returns_to_the_array() {
+        let range = 0..300_000_u64;
+        assert!(check(range.clone().rev().take(1000)).is_sparse);
+        assert!(!check(range.rev()).is_sparse);
+    }
+
+    #[test]
+    fn there_and_back_again_keeps_the_numbers() {
+        let low = 0..40_000_u64;
+        let index = check(low.clone().chain([400_000]).chain(40_000..150_000).chain(low));
+        assert!(!index.is_sparse);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_those_of_first_reference(
+            tags in prop::collection::vec(
+                prop_oneof![0..50_u64, 0..100_000_u64, 0..1_000_000_u64, any::<u64>()], 0..2000,
+            ),
+        ) {
+            check(tags);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Every exact stack tells the distances of the oracle, bit for bit.
+//!
+//! Idea: one suite, generic over the stack; [`suite`] runs it for each. Long streams, which the
+//! oracle is too slow for, are told by two stacks that share nothing.
+
+mod oracle;
+mod streams;
+
+use ballast_mrc::{Avl, Histogram, List, Stack};
+use oracle::Oracle;
+use proptest::prelude::*;
+
+/// References `tags` in blocks of these lengths.
+fn distances(stack: &mut impl Stack, tags: &[u64], lengths: &[usize]) -> Vec<u32> {
+    let mut distances = vec![u32::MAX; tags.len()];
+    let mut rest = distances.as_mut_slice();
+    for block in streams::blocks(tags, lengths) {
+        let (here, after) = rest.split_at_mut(block.len());
+        stack.reference(block, here).unwrap();
+        rest = after;
+    }
+    distances
+}
+
+fn histogram(distances: &[u32]) -> Histogram {
+    let mut counts = vec![0; distances.iter().max().map_or(0, |&most| most as usize + 1)];
+    distances.iter().for_each(|&distance| counts[distance as usize] += 1);
+    Histogram::from_counts(&counts)
+}
+
+/// What of `stack` is seen from outside, against the oracle.
+fn check_state(stack: &impl Stack, oracle: &Oracle) {
+    assert_eq!(stack.len(), oracle.order.len() as u64);
+    assert_eq!(stack.is_empty(), oracle.order.is_empty());
+    assert_eq!(stack.order(), oracle.order);
+}
+
+/// References `tags` in blocks of these lengths and compares with the oracle.
+fn check_stream(
+    name: &str,
+    stack: &mut impl Stack,
+    oracle: &mut Oracle,
+    tags: &[u64],
+    lengths: &[usize],
+) {
+    let (found, expected) = (distances(stack, tags, lengths), oracle.distances(tags));
+    if let Some(at) = (0..tags.len()).find(|&at| found[at] != expected[at]) {
+        let (found, expected) = (found[at], expected[at]);
+        panic!("{name}: reference {at} to tag {}: distance {found}, not {expected}", tags[at]);
+    }
+    assert_eq!(histogram(&found), histogram(&expected));
+    check_state(stack, oracle);
+}
+
+/// The oracle's distances for every named stream, whole and in blocks.
+fn check_named<S: Stack>(make: fn() -> S) {
+    for (name, tags) in streams::named() {
+        for lengths in [&[usize::MAX][..], &[1], &[0, 1, 7, 64, 1000]] {
+            let name = format!("{name} in blocks of {lengths:?}");
+            check_stream(&name, &mut make(), &mut Oracle::default(), &tags, lengths);
+        }
+    }
+}
+
+/// A stack made of another one's order goes on as that one does.
+fn check_restored<S: Stack>(make: fn() -> S) {
+    for (name, tags) in streams::named() {
+        let (before, after) = tags.split_at(tags.len() / 2);
+        let (mut stack, mut oracle) = (make(), Oracle::default());
+        check_stream(name, &mut stack, &mut oracle, before, &[100]);
+        let mut restored = make();
+        restored.reference(&[1, 2, 1 << 40], &mut [0; 3]).unwrap();
+        restored.restore(&stack.order()).unwrap();
+        check_state(&restored, &oracle);
+        check_stream(name, &mut restored, &mut oracle, after, &[100]);
+    }
+    let (mut stack, mut oracle) = (make(), Oracle::default());
+    let named_twice = [4, 9, 4, 1 << 50, 9, 0, 0, 4];
+    stack.restore(&named_twice).unwrap();
+    oracle.restore(&named_twice);
+    check_state(&stack, &oracle);
+    check_stream("named twice", &mut stack, &mut oracle, &[0, 4, 7, 9, 9, 1 << 50], &[2]);
+    stack.restore(&[]).unwrap();
+    check_stream("emptied", &mut stack, &mut Oracle::default(), &[4, 4], &[2]);
+}
+
+/// Random streams in blocks of random lengths, with the order taken and restored in between.
+fn check_random<S: Stack>(make: fn() -> S) {
+    let lengths = prop::collection::vec(prop_oneof![1..4_usize, 1..5000_usize], 1..5);
+    let strategy = (streams::random(), streams::random(), lengths);
+    proptest!(ProptestConfig::with_cases(150), |((first, second, lengths) in strategy)| {
+        let (mut stack, mut oracle) = (make(), Oracle::default());
+        check_stream("first", &mut stack, &mut oracle, &first, &lengths);
+        let mut order = stack.order();
+        order.reverse();
+        stack.restore(&order).unwrap();
+        oracle.restore(&order);
+        check_stream("second", &mut stack, &mut oracle, &second, &lengths);
+    });
+}
+
+/// Takes little memory for few tags, and does not grow when the same tags are referenced.
+fn check_memory<S: Stack>(make: fn() -> S) {
+    let mut stack = make();
+    let tags: Vec<_> = (0..5000).collect();
+    distances(&mut stack, &tags, &[4096]);
+    let before = stack.memory_bytes();
+    for _ in 0..10 {
+        distances(&mut stack, &tags, &[4096]);
+    }
+    let after = stack.memory_bytes();
+    assert!(before > 0 && after <= before.max(1 << 20) * 2, "{before} bytes, then {after}");
+}
+
+/// The suite for one stack: a module of tests.
+macro_rules! suite {
+    ($name:ident, $make:expr) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn named_streams() {
+                check_named(|| $make);
+            }
+
+            #[test]
+            fn restored_order() {
+                check_restored(|| $make);
+            }
+
+            #[test]
+            fn random_streams() {
+                check_random(|| $make);
+            }
+
+            #[test]
+            fn bounded_memory() {
+                check_memory(|| $make);
+            }
+        }
+    };
+}
+
+suite!(list, List::new());
+suite!(avl, Avl::new());
