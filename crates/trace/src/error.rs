@@ -57,7 +57,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// Something in the trace, or in the options for it, is wrong.
-    #[error("{name}: {fault}; {references} references were read before")]
+    #[error("{name}: {fault}; references read before it: {references}")]
     Fault {
         /// The file, or `standard input`.
         name: String,

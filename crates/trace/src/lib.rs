@@ -12,6 +12,8 @@
 
 mod error;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod options;
 mod parser;
 mod reader;

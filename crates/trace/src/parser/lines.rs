@@ -35,7 +35,7 @@ impl Wrong<'_> {
         let (found, expected) = match *self {
             Wrong::Bytes(bytes, expected) => (shown(bytes), expected.to_owned()),
             Wrong::Columns(found, wanted) => {
-                (format!("{found} columns"), format!("{wanted} or more"))
+                (format!("columns: {found}"), format!("{wanted} or more"))
             }
             Wrong::ColumnNotSaid(line) => {
                 (shown(line), "one number, or --column to choose one of several".to_owned())
@@ -136,7 +136,7 @@ impl<D: Dialect> Lines<D> {
         tolerance.bad(|| Fault::BadRecord {
             place: Place::Line(self.ended + 1),
             found,
-            expected: "text".to_owned(),
+            expected: "lines of text; is it another format?".to_owned(),
         })
     }
 

@@ -1,0 +1,102 @@
+//! What must hold of any bytes whatever, for property tests and fuzz targets alike.
+//!
+//! Idea: the same bytes in different pieces give the same references, the same bad records and the same
+//! fault; nothing panics, and no push gives more than a block and one record.
+
+use std::io::{self, Read};
+
+use crate::{ACCESS_BYTES_MAX, BLOCK_REFERENCES, Fault, Format, Options, Parser, TraceReader};
+
+/// Most blocks read of a compressed stream: a few bytes can decompress to any number.
+const BLOCKS_MAX: usize = 32;
+
+/// All a trace said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The references.
+    pub references: Vec<u64>,
+    /// Bad records left out.
+    pub skipped: u64,
+    /// What it ended with.
+    pub end: Result<(), Fault>,
+}
+
+/// Parses bytes in pieces of so many each.
+///
+/// # Panics
+/// If a promise of [`Parser`] is broken.
+pub fn parse(parser: &mut Parser, bytes: &[u8], piece_bytes: usize) -> Said {
+    let mut references = Vec::new();
+    let mut out = Vec::new();
+    let mut all = || -> Result<(), Fault> {
+        for piece in bytes.chunks(piece_bytes.max(1)) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let taken = parser.push(rest, &mut out);
+                assert!(out.len() < BLOCK_REFERENCES + ACCESS_BYTES_MAX as usize);
+                if let Ok(taken) = taken {
+                    assert!(taken == rest.len() || out.len() >= BLOCK_REFERENCES);
+                }
+                references.append(&mut out);
+                rest = &rest[taken?..];
+            }
+        }
+        parser.finish(&mut out)
+    };
+    let end = all();
+    references.append(&mut out);
+    Said { references, skipped: parser.skipped(), end }
+}
+
+/// Parses bytes whole, one by one, and in pieces of so many.
+///
+/// # Panics
+/// If the pieces show.
+pub fn pieces_do_not_show(format: Format, options: &Options, bytes: &[u8], piece_bytes: usize) {
+    let Ok(mut parser) = Parser::new(format, options) else { return };
+    let whole = parse(&mut parser, bytes, usize::MAX);
+    assert!(!options.skip_bad || !matches!(whole.end, Err(Fault::BadRecord { .. })));
+    for piece_bytes in [1, piece_bytes] {
+        let mut parser = Parser::new(format, options).expect("it was made from the same before");
+        assert_eq!(parse(&mut parser, bytes, piece_bytes), whole, "{format}, {piece_bytes}");
+    }
+}
+
+/// Reads a stream that may be compressed, whole and in pieces of so many bytes.
+///
+/// # Panics
+/// If the pieces show.
+pub fn reading_is_the_same(options: &Options, bytes: &[u8], piece_bytes: usize) {
+    let whole = read(options, bytes, usize::MAX);
+    let pieces = read(options, bytes, piece_bytes.max(1));
+    assert_eq!(whole, pieces, "{piece_bytes}");
+}
+
+/// The references of a stream; `None` if it has a fault. Where damaged compression is noticed may depend
+/// on the pieces, and so may how many references come before.
+fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>> {
+    let stream = Pieces { rest: bytes.to_vec().into(), piece_bytes };
+    let mut reader = TraceReader::from_read("fuzz", Box::new(stream), options).ok()?;
+    let (mut references, mut block) = (Vec::new(), Vec::new());
+    for _ in 0..BLOCKS_MAX {
+        if reader.read_block(&mut block).ok()? == 0 {
+            assert_eq!(reader.progress().references, references.len() as u64);
+            break;
+        }
+        references.append(&mut block);
+    }
+    Some(references)
+}
+
+/// A stream that yields a few bytes at a time, as a pipe does.
+struct Pieces {
+    rest: std::collections::VecDeque<u8>,
+    piece_bytes: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let most = out.len().min(self.piece_bytes);
+        self.rest.read(&mut out[..most])
+    }
+}
