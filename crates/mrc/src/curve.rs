@@ -12,7 +12,7 @@
 //! Waldspurger 2015 §4.2.
 //! Limits: sizes are pages, and a tag is in memory whole or not at all.
 
-use crate::{Granularity, Histogram};
+use crate::{Bucket, Granularity, Histogram};
 
 /// Which references a miss ratio is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +66,25 @@ impl Curve {
     #[must_use]
     pub fn with_pages_per_tag(histogram: &Histogram, pages_per_tag: f64) -> Self {
         assert!(pages_per_tag > 0.0 && pages_per_tag.is_finite(), "a tag has pages");
+        Self::of(histogram.buckets(), histogram.cold(), pages_per_tag)
+    }
+
+    /// The curve of rising buckets.
+    pub(crate) fn of(
+        buckets: impl DoubleEndedIterator<Item = Bucket>,
+        cold: f64,
+        pages_per_tag: f64,
+    ) -> Self {
         // From the far end, so that small sums are not lost in great ones and the last is 0.
         let mut misses = 0.0;
-        let fall = |bucket: crate::Bucket| {
+        let fall = |bucket: Bucket| {
             let after = misses;
             misses += bucket.weight;
             Fall { first: bucket.first, last: bucket.last, misses: after }
         };
-        let mut falls: Vec<Fall> = histogram.buckets().rev().map(fall).collect();
+        let mut falls: Vec<Fall> = buckets.rev().map(fall).collect();
         falls.reverse();
-        Self { pages_per_tag, falls, warm: misses, cold: histogram.cold() }
+        Self { pages_per_tag, falls, warm: misses, cold }
     }
 
     /// The weight of warm references.

@@ -52,6 +52,6 @@ impl Granularity {
 
 impl fmt::Display for Granularity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.pages())
+        self.pages().fmt(f)
     }
 }

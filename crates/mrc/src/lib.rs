@@ -20,6 +20,7 @@ mod granularity;
 mod histogram;
 mod index;
 mod list;
+mod page_weighted;
 mod stack;
 
 pub use aging::Aging;
@@ -30,4 +31,5 @@ pub use engine::{Engine, EngineName};
 pub use granularity::Granularity;
 pub use histogram::{Bucket, Histogram, Layout};
 pub use list::List;
+pub use page_weighted::PageWeighted;
 pub use stack::{COLD, Full, Stack, TAGS_MAX};
