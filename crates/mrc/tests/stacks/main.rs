@@ -1,14 +1,18 @@
 //! Every exact stack tells the distances of the oracle, bit for bit.
 //!
-//! Idea: one suite, generic over the stack; [`suite`] runs it for each. Long streams, which the
-//! oracle is too slow for, are told by two stacks that share nothing.
+//! Idea: one suite, generic over the stack; [`suite`] and [`long_suite`] run it for each. The oracles
+//! are the plainest things that tell distances, one for short streams and one for long ones.
 
+mod long;
 mod oracle;
 mod streams;
+mod timeline;
+mod traces;
 
 use ballast_mrc::{Avl, Histogram, List, Stack};
 use oracle::Oracle;
 use proptest::prelude::*;
+use timeline::Timeline;
 
 /// References `tags` in blocks of these lengths.
 fn distances(stack: &mut impl Stack, tags: &[u64], lengths: &[usize]) -> Vec<u32> {
@@ -112,6 +116,18 @@ fn check_memory<S: Stack>(make: fn() -> S) {
     assert!(before > 0 && after <= before.max(1 << 20) * 2, "{before} bytes, then {after}");
 }
 
+/// What real programs did, in parts.
+fn check_recorded<S: Stack>(make: fn() -> S) {
+    for name in traces::NAMES {
+        let tags = traces::read(name);
+        let (mut stack, mut timeline) = (make(), Timeline::new(tags.len()));
+        for part in tags.chunks(1 << 20) {
+            long::check(name, &mut stack, &mut timeline, part);
+        }
+        assert_eq!(stack.order(), timeline.order(), "{name}");
+    }
+}
+
 /// The suite for one stack: a module of tests.
 macro_rules! suite {
     ($name:ident, $make:expr) => {
@@ -134,6 +150,11 @@ macro_rules! suite {
             }
 
             #[test]
+            fn recorded_programs() {
+                check_recorded(|| $make);
+            }
+
+            #[test]
             fn bounded_memory() {
                 check_memory(|| $make);
             }
@@ -141,5 +162,30 @@ macro_rules! suite {
     };
 }
 
+/// Long streams, for all but the list: it would take hours.
+macro_rules! long_suite {
+    ($name:ident, $make:expr) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn growth() {
+                long::check_growth(|| $make);
+            }
+
+            #[test]
+            fn swelling() {
+                long::check_swelling(|| $make);
+            }
+
+            #[test]
+            fn endurance() {
+                long::check_endurance(|| $make);
+            }
+        }
+    };
+}
+
 suite!(list, List::new());
 suite!(avl, Avl::new());
+long_suite!(avl_long, Avl::new());
