@@ -4,11 +4,27 @@
 //! fault; nothing panics, and no push gives more than a block and one record.
 
 use std::io::{self, Read};
+use std::num::NonZeroU64;
 
 use crate::{ACCESS_BYTES_MAX, BLOCK_REFERENCES, Fault, Format, Options, Parser, TraceReader};
 
 /// Most blocks read of a compressed stream: a few bytes can decompress to any number.
 const BLOCKS_MAX: usize = 32;
+
+/// Takes what a fuzz target is given apart: options and a piece's size out of the first two bytes, and
+/// the trace.
+pub fn input(bytes: &[u8]) -> Option<(Options, usize, &[u8])> {
+    let [how, piece_bytes, trace @ ..] = bytes else { return None };
+    let column = [None, Some("1"), Some("2"), Some("a")][usize::from(how >> 4 & 3)];
+    let page_size = [0, 1, 10, 4096][usize::from(how >> 1 & 3)];
+    let options = Options {
+        format: None,
+        column: column.map(|it| it.parse().unwrap_or_else(|never| match never {})),
+        page_size: NonZeroU64::new(page_size),
+        skip_bad: how & 1 != 0,
+    };
+    Some((options, usize::from(*piece_bytes), trace))
+}
 
 /// All a trace said.
 #[derive(Debug, PartialEq, Eq)]

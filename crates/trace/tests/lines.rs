@@ -64,6 +64,9 @@ fn text() {
             "1\n2 3\n",
             "1\n2 # 3\n",
             "12#34\n",
+            "1\n12345678\n123456789012\n1234567890123456\n12345678901234567\n1234567890123456789\n18446744073709551616\n",
+            "1\n/\n",
+            "1\n12:\n",
             "1\n\u{1b}[2J\u{7}\0\n",
             "a line of rubbish that is rather long, longer than anybody would read\n",
             "１\n",
@@ -90,6 +93,9 @@ fn text() {
             "1\n2 3\n" → [1] line 2: found `2 3`, expected one number, or --column to choose one of several
             "1\n2 # 3\n" → [1, 2]
             "12#34\n" → [] line 1: found `12#34`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
+            "1\n12345678\n123456789012\n1234567890123456\n12345678901234567\n1234567890123456789\n18446744073709551616\n" → [1, 12345678, 123456789012, 1234567890123456, 12345678901234567, 1234567890123456789] line 7: found `18446744073709551616`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
+            "1\n/\n" → [1] line 2: found `/`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
+            "1\n12:\n" → [1] line 2: found `12:`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "1\n\u{1b}[2J\u{7}\0\n" → [1] line 2: found `\u{1b}[2J\u{7}\0`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "a line of rubbish that is rather long, longer than anybody would read\n" → [] line 1: found `a line of rubbish that is rather long, l…`, expected one number, or --column to choose one of several
             "１\n" → [] line 1: found `１`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
@@ -102,13 +108,24 @@ fn one_column_of_text() {
     table(
         Format::Text,
         &column("2"),
-        &["a 1 x\n b\t2\r\n", "a 0x1f # 3\n", "# a b\n\na 1", "a 1\nb\n", "a 1\nb # 2\n", "a b\n"],
+        &[
+            "a 1 x\n b\t2\r\n",
+            "1 2\n 3 4\n\t5\t 6 7\n8\x0c9\n",
+            "0 0\n1 2 \r x\n3 4#5\n",
+            "a 0x1f # 3\n",
+            "# a b\n\na 1",
+            "a 1\nb\n",
+            "a 1\nb # 2\n",
+            "a b\n",
+        ],
         expect![[r##"
             "a 1 x\n b\t2\r\n" → [1, 2]
+            "1 2\n 3 4\n\t5\t 6 7\n8\u{c}9\n" → [2, 4, 6, 9]
+            "0 0\n1 2 \r x\n3 4#5\n" → [0, 2] line 3: found `4#5`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "a 0x1f # 3\n" → [31]
             "# a b\n\na 1" → [1]
-            "a 1\nb\n" → [1] line 2: found columns: 1, expected 2 or more
-            "a 1\nb # 2\n" → [1] line 2: found columns: 1, expected 2 or more
+            "a 1\nb\n" → [1] line 2: found 1 column, expected 2 or more
+            "a 1\nb # 2\n" → [1] line 2: found 1 column, expected 2 or more
             "a b\n" → [] line 1: found `b`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
         "##]],
     );
@@ -199,13 +216,13 @@ fn csv() {
             "addr,addr\n1,2\n" → [1]
             "a,b\n1,2\n" → [] line 1: no column `addr`; there are `a`, `b`
             "a,\u{1b},\"b\nc\"\n1,2,3\n" → [] line 1: no column `addr`; there are `a`, `\u{1b}`, `b\nc`
-            "t,addr\n1,2\n3\n" → [2] line 3: found columns: 1, expected 2 or more
+            "t,addr\n1,2\n3\n" → [2] line 3: found 1 column, expected 2 or more
             "t,addr\n1,2\n\n\n3,x\n" → [2] line 5: found `x`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "t,addr\r\n1,2\r\n\r\n3,x\r\n" → [2] line 4: found `x`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "t,addr\r1,2\r3,x\r" → [2] line 1: found `x`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "t,addr\n1,2\n3," → [2] line 3: found ``, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "t,addr\n1,2\n\"3\n4\",\"x\ny\"\n" → [2] line 3: found `x\ny`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
-            "t,addr\n1,2\n\"3\n4" → [2] line 3: found columns: 1, expected 2 or more
+            "t,addr\n1,2\n\"3\n4" → [2] line 3: found 1 column, expected 2 or more
         "#]],
     );
     table(

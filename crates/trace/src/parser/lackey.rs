@@ -22,15 +22,30 @@ impl Lackey {
     pub(super) fn new(pages: Division) -> Lackey {
         Lackey { pages }
     }
+
+    fn touch(&self, first: u64, last: u64, out: &mut Vec<u64>) {
+        let mut pages = [first, last];
+        match self.pages {
+            Division::None => return out.push(first),
+            pages_of => pages_of.apply(&mut pages),
+        }
+        out.push(pages[0]);
+        if pages[0] < pages[1] {
+            out.extend(pages[0] + 1..=pages[1]);
+        }
+    }
 }
 
-/// First and last byte of an access.
-fn access(line: &[u8]) -> Option<(u64, u64)> {
+/// First and last byte of the access in a line.
+fn parse(line: &[u8]) -> Option<(u64, u64)> {
     let [b'I' | b'L' | b'S' | b'M', b' ', rest @ ..] = line.trim_ascii_start() else { return None };
     let rest = rest.trim_ascii();
     let (address, size) = rest.split_at_checked(rest.iter().position(|it| *it == b',')?)?;
-    let address = number::hexadecimal(address)?;
-    let size = number::decimal(&size[1..])?;
+    access(number::hexadecimal(address)?, number::decimal(&size[1..])?)
+}
+
+/// First and last byte of an access, if there can be such a one.
+fn access(address: u64, size: u64) -> Option<(u64, u64)> {
     if !(1..=ACCESS_BYTES_MAX).contains(&size) {
         return None;
     }
@@ -39,24 +54,35 @@ fn access(line: &[u8]) -> Option<(u64, u64)> {
 
 impl Dialect for Lackey {
     fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>> {
-        let Some((first, last)) = access(line) else {
+        let Some((first, last)) = parse(line) else {
             let message = [b"==", b"--", b"**"].iter().any(|mark| line.starts_with(*mark));
             if message || line.trim_ascii().is_empty() {
                 return Ok(());
             }
             return Err(Wrong::Bytes(line.trim_ascii_end(), EXPECTED));
         };
-        if matches!(self.pages, Division::None) {
-            out.push(first);
-        } else {
-            let mut pages = [first, last];
-            self.pages.apply(&mut pages);
-            out.extend(pages[0]..=pages[1]);
-        }
+        self.touch(first, last, out);
         Ok(())
     }
 
-    fn run(&self, _: &[u8], _: &mut Vec<u64>) -> usize {
-        0
+    /// A line as lackey itself writes it.
+    #[inline]
+    fn usual(&self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
+        let ([b'I', b' ', b' '] | [b' ', b'L' | b'S' | b'M', b' ']) = bytes.first_chunk()? else {
+            return None;
+        };
+        let (address, digits) = number::leading_hexadecimal(&bytes[3..])?;
+        let comma = 3 + digits;
+        if *bytes.get(comma)? != b',' {
+            return None;
+        }
+        let (size, digits) = number::leading_decimal(&bytes[comma + 1..])?;
+        let end = comma + 1 + digits;
+        if *bytes.get(end)? != b'\n' {
+            return None;
+        }
+        let (first, last) = access(address, size)?;
+        self.touch(first, last, out);
+        Some(end + 1)
     }
 }

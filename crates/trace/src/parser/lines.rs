@@ -1,8 +1,8 @@
 //! Lines out of pieces.
 //!
 //! Idea: a [`Dialect`] sees whole lines, mostly where they lie in the piece; only one that was cut is
-//! put together. A dialect may take many simple lines at once ([`Dialect::run`]), which is what makes
-//! text fast.
+//! put together. Lines of the most usual kind are not even looked for: [`Dialect::usual`] parses on
+//! until their end, which is what makes text fast.
 //! Limits: a line longer than [`LINE_BYTES_MAX`] is bad; it is let pass without being kept.
 
 use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance};
@@ -14,9 +14,9 @@ pub(super) trait Dialect {
     /// Appends the references of one line, its end excluded.
     fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>>;
 
-    /// Appends the references of whole lines from the beginning, one each, as long as they are simple
-    /// and `out` is no full block. Returns the bytes of these lines, their ends included.
-    fn run(&self, bytes: &[u8], out: &mut Vec<u64>) -> usize;
+    /// If the bytes begin with a whole line of the most usual kind: appends its references, and
+    /// returns its bytes, the end included. It must mean the same as in [`Dialect::line`].
+    fn usual(&self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize>;
 }
 
 /// Why a line is bad.
@@ -35,7 +35,8 @@ impl Wrong<'_> {
         let (found, expected) = match *self {
             Wrong::Bytes(bytes, expected) => (shown(bytes), expected.to_owned()),
             Wrong::Columns(found, wanted) => {
-                (format!("columns: {found}"), format!("{wanted} or more"))
+                let plural = if found == 1 { "" } else { "s" };
+                (format!("{found} column{plural}"), format!("{wanted} or more"))
             }
             Wrong::ColumnNotSaid(line) => {
                 (shown(line), "one number, or --column to choose one of several".to_owned())
@@ -68,11 +69,14 @@ impl<D: Dialect> Lines<D> {
     ) -> Result<usize, Fault> {
         let mut rest = bytes;
         while !rest.is_empty() && out.len() < BLOCK_REFERENCES {
-            if self.part.is_empty() && !self.too_long {
-                let before = out.len();
-                let run = self.dialect.run(rest, out);
-                self.ended += (out.len() - before) as u64;
-                rest = &rest[run..];
+            // The first line may begin with a byte order mark.
+            if self.part.is_empty() && !self.too_long && self.ended > 0 {
+                while out.len() < BLOCK_REFERENCES
+                    && let Some(taken) = self.dialect.usual(rest, out)
+                {
+                    self.ended += 1;
+                    rest = &rest[taken..];
+                }
                 if rest.is_empty() || out.len() >= BLOCK_REFERENCES {
                     break;
                 }

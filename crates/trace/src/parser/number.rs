@@ -13,6 +13,72 @@ pub(super) fn parse(text: &[u8]) -> Option<u64> {
     }
 }
 
+/// Most decimal digits that always fit 64 bits.
+const DIGITS_SURE: usize = 19;
+
+/// The decimal number the bytes begin with, and how many digits it has: 1 to [`DIGITS_SURE`].
+/// Eight digits at a time, in one word, for a branch per digit is predicted badly where numbers differ in
+/// length.
+#[inline]
+pub(super) fn leading_decimal(bytes: &[u8]) -> Option<(u64, usize)> {
+    let (mut value, mut digits) = (0_u64, 0);
+    while digits <= 8
+        && let Some(eight) = bytes[digits..].first_chunk()
+    {
+        let (part, count) = eight_decimals(u64::from_le_bytes(*eight));
+        value = value * POWERS_OF_TEN[count] + part;
+        digits += count;
+        if count < 8 {
+            return (digits > 0).then_some((value, digits));
+        }
+    }
+    while let Some(digit) = bytes.get(digits).map(|it| it.wrapping_sub(b'0'))
+        && digit < 10
+    {
+        digits += 1;
+        if digits > DIGITS_SURE {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    (digits > 0).then_some((value, digits))
+}
+
+const POWERS_OF_TEN: [u64; 9] =
+    [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// The number of the leading decimal digits among eight characters, the first in the lowest byte, and
+/// how many these are.
+#[inline]
+fn eight_decimals(characters: u64) -> (u64, usize) {
+    // Digits become 0 to 9, all else more; adding 0x76 then sets the top bit of what is more than 9, and
+    // a carry spoils only bytes behind the first of those.
+    let values = characters ^ 0x3030_3030_3030_3030;
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    let count = others.trailing_zeros() as usize / 8;
+    if count == 0 {
+        return (0, 0);
+    }
+    // The digits move to the top, zeros before them; then neighbours are joined: pairs, fours, eight.
+    let ones = values << (64 - 8 * count);
+    let pairs = (ones.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
+    (fours.wrapping_mul(10_000 << 32 | 1) >> 32, count)
+}
+
+/// The hexadecimal number the bytes begin with, and how many digits it has: 1 to 16.
+#[inline]
+pub(super) fn leading_hexadecimal(bytes: &[u8]) -> Option<(u64, usize)> {
+    let (mut value, mut digits) = (0_u64, 0);
+    while let Some(digit) = bytes.get(digits).map(|it| HEXADECIMAL[usize::from(*it)])
+        && digit < 16
+    {
+        digits += 1;
+        value = value << 4 | u64::from(digit);
+    }
+    (1..=16).contains(&digits).then_some((value, digits))
+}
+
 /// Decimal digits, at least one.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {

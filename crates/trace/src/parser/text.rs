@@ -4,11 +4,8 @@
 //! one number: of several any could be meant.
 
 use super::lines::{Dialect, Wrong};
-use super::{BLOCK_REFERENCES, number};
+use super::{LINE_BYTES_MAX, number};
 use crate::{Column, Fault};
-
-/// Most decimal digits that always fit 64 bits.
-const DIGITS_SURE: usize = 19;
 
 pub(super) struct Text {
     /// From 1.
@@ -54,28 +51,47 @@ impl Dialect for Text {
         Ok(())
     }
 
-    /// Lines of nothing but up to [`DIGITS_SURE`] decimal digits.
-    fn run(&self, bytes: &[u8], out: &mut Vec<u64>) -> usize {
-        if self.column.is_some_and(|it| it > 1) {
-            return 0;
+    /// A line without comment, or with a column chosen any line that has it.
+    #[inline]
+    fn usual(&self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
+        let mut at = 0;
+        for _ in 1..self.column.unwrap_or(1) {
+            at = skip_field(bytes, at)?;
         }
-        let mut taken = 0;
-        while out.len() < BLOCK_REFERENCES {
-            let line = &bytes[taken..];
-            let mut value = 0_u64;
-            let mut digits = 0;
-            while let Some(digit) = line.get(digits).map(|it| it.wrapping_sub(b'0'))
-                && digit < 10
-            {
-                value = value.wrapping_mul(10).wrapping_add(digit.into());
-                digits += 1;
+        let (value, digits) = match &bytes[at..] {
+            [b'0', b'x' | b'X', hexadecimal @ ..] => {
+                let (value, digits) = number::leading_hexadecimal(hexadecimal)?;
+                (value, digits + 2)
             }
-            if line.get(digits) != Some(&b'\n') || !(1..=DIGITS_SURE).contains(&digits) {
-                break;
-            }
-            out.push(value);
-            taken += digits + 1;
+            decimal => number::leading_decimal(decimal)?,
+        };
+        at += digits;
+        let end = match (bytes.get(at)?, self.column) {
+            (b'\n', _) => at,
+            (b' ' | b'\t' | b'\r', Some(_)) => at + memchr::memchr(b'\n', &bytes[at..])?,
+            (b'\r', None) if bytes.get(at + 1) == Some(&b'\n') => at + 1,
+            _ => return None,
+        };
+        if end > LINE_BYTES_MAX {
+            return None;
         }
-        taken
+        out.push(value);
+        Some(end + 1)
     }
+}
+
+/// Where the field behind the one at `at` begins, if the line has it and neither is a comment.
+#[inline]
+fn skip_field(bytes: &[u8], mut at: usize) -> Option<usize> {
+    let first = bytes.get(at)?;
+    if *first == b'#' || first.is_ascii_whitespace() {
+        return None;
+    }
+    while !bytes.get(at)?.is_ascii_whitespace() {
+        at += 1;
+    }
+    while matches!(bytes.get(at)?, b' ' | b'\t') {
+        at += 1;
+    }
+    (!bytes[at].is_ascii_whitespace()).then_some(at)
 }
