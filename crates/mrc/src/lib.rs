@@ -11,25 +11,38 @@
 
 #![deny(unsafe_code)]
 
+mod aet;
 mod aging;
 mod avl;
+mod chooser;
 mod counted;
 mod curve;
+mod distinct;
 mod engine;
 mod granularity;
+mod hash;
 mod histogram;
+mod hot_set;
 mod index;
 mod list;
+mod log_linear;
 mod page_weighted;
+mod shards;
 mod stack;
+mod statistical;
 
+pub use aet::Aet;
 pub use aging::Aging;
 pub use avl::Avl;
+pub use chooser::{Choice, ChoiceReason, Chosen, Wanted, choose};
 pub use counted::Counted;
 pub use curve::{Curve, Form, Step, mean_absolute_error};
 pub use engine::{Engine, EngineName};
 pub use granularity::Granularity;
 pub use histogram::{Bucket, Histogram, Layout};
+pub use hot_set::{Access, HotSet, Seen, with_hidden};
 pub use list::List;
 pub use page_weighted::PageWeighted;
+pub use shards::{SampleRate, Scaling, Shards, ShardsFixedSize};
 pub use stack::{COLD, Full, Stack, TAGS_MAX};
+pub use statistical::Statistical;
