@@ -102,11 +102,121 @@ impl<S: Stack> Engine for Counted<S> {
 
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         self.start_interval();
-        self.stack.restore(&from.regroup(to, &self.stack.order()))
+        self.stack.restore(&from.regroup(to, &self.stack.order()))?;
+        self.counts.clear();
+        self.counts.resize(self.stack.len() as usize + 1, 0);
+        Ok(())
     }
 
     fn memory_bytes(&self) -> u64 {
         let counts = self.counts.capacity() * size_of::<u64>();
         self.stack.memory_bytes() + counts as u64 + size_of::<[u32; BLOCK]>() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{List, TAGS_MAX};
+
+    fn engine() -> Counted<List> {
+        Counted::new(EngineName::List, List::new())
+    }
+
+    #[test]
+    fn distances_are_counted_and_intervals_keep_the_order() {
+        let mut engine = engine();
+        engine.record(&[7, 8, 7, 7]).unwrap();
+        assert_eq!(engine.counts(), [2, 1, 1]);
+        assert_eq!((engine.references(), engine.distinct()), (4, 2));
+        engine.start_interval();
+        assert_eq!(engine.histogram(), Some(Histogram::from_counts(&[])));
+        engine.record(&[8, 9]).unwrap();
+        assert_eq!(engine.counts(), [1, 0, 1, 0]);
+        assert_eq!((engine.references(), engine.distinct()), (2, 3));
+    }
+
+    #[test]
+    fn regrouping_keeps_the_order_and_starts_an_interval() {
+        let mut engine = engine();
+        engine.record(&[0, 1, 64, 33]).unwrap();
+        engine.regroup(Granularity::PAGE, Granularity::new(32).unwrap()).unwrap();
+        assert_eq!((engine.references(), engine.counts()), (0, &[0, 0, 0, 0][..]));
+        assert_eq!(engine.stack().order(), [1, 2, 0]);
+        engine.record(&[0]).unwrap();
+        assert_eq!(engine.counts(), [0, 0, 0, 1]);
+    }
+
+    /// A stack that is full from some reference on.
+    struct Small(List, u64);
+
+    impl Stack for Small {
+        fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
+            for (tag, distance) in tags.iter().zip(distances) {
+                if self.0.len() == self.1 {
+                    return Err(Full);
+                }
+                self.0.reference(&[*tag], std::slice::from_mut(distance))?;
+            }
+            Ok(())
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn order(&self) -> Vec<u64> {
+            self.0.order()
+        }
+
+        fn restore(&mut self, order: &[u64]) -> Result<(), Full> {
+            self.0.restore(order)
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            self.0.memory_bytes()
+        }
+    }
+
+    #[test]
+    fn what_came_before_it_was_full_is_counted() {
+        let mut engine = Counted::new(EngineName::List, Small(List::new(), 1500));
+        let tags: Vec<u64> = (0..2000).collect();
+        assert_eq!(engine.record(&tags), Err(Full));
+        assert_eq!((engine.counts()[0], engine.references()), (1500, 1500));
+        assert_eq!(engine.record(&tags), Err(Full));
+        assert_eq!(engine.references(), 1500);
+    }
+
+    #[test]
+    fn no_distance_is_taken_for_unwritten() {
+        assert!(u64::from(UNWRITTEN) > TAGS_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_make_no_difference(
+            tags in prop::collection::vec(0..300_u64, 0..3000), cut in 0..3000_usize,
+        ) {
+            let mut counts = vec![0; 301];
+            let mut order: Vec<u64> = Vec::new();
+            for &tag in &tags {
+                let place = order.iter().position(|&one| one == tag);
+                counts[place.map_or(0, |place| place + 1)] += 1;
+                if let Some(place) = place {
+                    order.remove(place);
+                }
+                order.insert(0, tag);
+            }
+            let mut engine = engine();
+            let (first, rest) = tags.split_at(cut.min(tags.len()));
+            engine.record(first).unwrap();
+            engine.record(rest).unwrap();
+            prop_assert_eq!(engine.histogram(), Some(Histogram::from_counts(&counts)));
+            prop_assert_eq!(engine.references(), tags.len() as u64);
+            prop_assert_eq!(engine.stack().order(), order);
+        }
     }
 }

@@ -62,10 +62,10 @@ impl Curve {
     /// The curve of a histogram of tags that occupy `pages_per_tag` pages on average.
     ///
     /// # Panics
-    /// When `pages_per_tag` is not positive and finite.
+    /// When `pages_per_tag` is below 1 or not finite.
     #[must_use]
     pub fn with_pages_per_tag(histogram: &Histogram, pages_per_tag: f64) -> Self {
-        assert!(pages_per_tag > 0.0 && pages_per_tag.is_finite(), "a tag has pages");
+        assert!(pages_per_tag >= 1.0 && pages_per_tag.is_finite(), "a tag has a page or more");
         Self::of(histogram.buckets(), histogram.cold(), pages_per_tag)
     }
 
@@ -108,17 +108,15 @@ impl Curve {
     /// The weight of warm references that miss in `pages` of memory.
     #[must_use]
     pub fn misses(&self, pages: u64) -> f64 {
-        let tags = self.tags_of(pages);
-        // The falls before `next` lie wholly within `tags`.
-        let next = self.falls.partition_point(|fall| fall.last <= tags);
+        // The falls before `next` lie wholly within `pages`.
+        let next = self.falls.partition_point(|fall| self.pages_of(fall.last) <= pages);
         let before = next.checked_sub(1).map_or(self.warm, |index| self.falls[index].misses);
-        match self.falls.get(next) {
-            Some(fall) if tags >= fall.first => {
-                let part = (tags - fall.first + 1) as f64 / (fall.last - fall.first + 1) as f64;
-                before - (before - fall.misses) * part
-            }
-            _ => before,
-        }
+        let Some(fall) = self.falls.get(next) else {
+            return before;
+        };
+        let tags = least(fall.first, fall.last, |tags| self.pages_of(tags) > pages);
+        let part = (tags - fall.first) as f64 / (fall.last - fall.first + 1) as f64;
+        before - (before - fall.misses) * part
     }
 
     /// [`Self::misses`] as a ratio of warm references; 0 when there are none.
@@ -161,16 +159,7 @@ impl Curve {
         let enough = |tags: u64| self.miss_ratio(self.pages_of(tags), form) <= miss_ratio;
         let index = self.falls.partition_point(|fall| !enough(fall.last));
         let fall = self.falls.get(index)?;
-        let (mut least, mut most) = (fall.first, fall.last);
-        while least < most {
-            let middle = least + (most - least) / 2;
-            if enough(middle) {
-                most = middle;
-            } else {
-                least = middle + 1;
-            }
-        }
-        Some(self.pages_of(most))
+        Some(self.pages_of(least(fall.first, fall.last, enough)))
     }
 
     /// The curve from 0 pages on, one [`Step`] for each size at which it falls; of a log-linear
@@ -218,18 +207,19 @@ impl Curve {
     fn pages_of(&self, tags: u64) -> u64 {
         (tags as f64 * self.pages_per_tag).ceil() as u64
     }
+}
 
-    /// How many tags fit in `pages`: the greatest number whose [`Self::pages_of`] is not above.
-    fn tags_of(&self, pages: u64) -> u64 {
-        let mut tags = (pages as f64 / self.pages_per_tag) as u64;
-        while tags > 0 && self.pages_of(tags) > pages {
-            tags -= 1;
+/// The least number in `first..=last` for which `holds`, as for all above; it does for `last`.
+fn least(mut first: u64, mut last: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    while first < last {
+        let middle = first + (last - first) / 2;
+        if holds(middle) {
+            last = middle;
+        } else {
+            first = middle + 1;
         }
-        while self.pages_of(tags.saturating_add(1)) <= pages && tags < u64::MAX {
-            tags += 1;
-        }
-        tags
     }
+    last
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
@@ -249,4 +239,183 @@ pub fn mean_absolute_error(
         count += 1.0;
     }
     ratio(sum, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Layout;
+
+    fn exact(cold: f64, distances: &[(u64, f64)]) -> Histogram {
+        let mut histogram = Histogram::new(Layout::Exact);
+        histogram.add_cold(cold);
+        distances.iter().for_each(|&(distance, weight)| histogram.add(distance, weight));
+        histogram
+    }
+
+    fn curve(cold: f64, distances: &[(u64, f64)], pages: u64) -> Curve {
+        Curve::new(&exact(cold, distances), Granularity::new(pages).unwrap())
+    }
+
+    #[test]
+    fn sizes_by_name() {
+        // 10 cold; 4 at distance 1, 5 at 3, 1 at 8; 32 pages a tag.
+        let curve = curve(10.0, &[(1, 4.0), (3, 5.0), (8, 1.0)], 32);
+        let cases = [
+            (0, 10.0, 1.0, 1.0),
+            (31, 10.0, 1.0, 1.0),
+            (32, 6.0, 0.6, 0.8),
+            (95, 6.0, 0.6, 0.8),
+            (96, 1.0, 0.1, 0.55),
+            (255, 1.0, 0.1, 0.55),
+            (256, 0.0, 0.0, 0.5),
+            (u64::MAX, 0.0, 0.0, 0.5),
+        ];
+        for (pages, misses, warm, total) in cases {
+            assert_eq!(curve.misses(pages), misses, "{pages}");
+            assert_eq!(curve.miss_ratio_warm(pages), warm, "{pages}");
+            assert_eq!(curve.miss_ratio_total(pages), total, "{pages}");
+        }
+        assert_eq!(curve.pages_max(), 256);
+        let warm =
+            [(1.0, 0), (0.99, 32), (0.6, 32), (0.59, 96), (0.1, 96), (0.01, 256), (0.0, 256)];
+        for (ratio, pages) in warm {
+            assert_eq!(curve.inverse(ratio, Form::Warm), Some(pages), "{ratio}");
+            assert_eq!(curve.working_set(ratio), pages, "{ratio}");
+        }
+        let total = [(0.8, Some(32)), (0.5, Some(256)), (0.49, None), (f64::NAN, None)];
+        for (ratio, pages) in total {
+            assert_eq!(curve.inverse(ratio, Form::Total), pages, "{ratio}");
+        }
+        let steps: Vec<_> = curve.steps().map(|step| (step.pages, step.miss_ratio_warm)).collect();
+        assert_eq!(steps, [(0, 1.0), (32, 0.6), (96, 0.1), (256, 0.0)]);
+    }
+
+    #[test]
+    fn nothing_misses_nothing() {
+        let curve = curve(0.0, &[], 1);
+        assert_eq!((curve.miss_ratio_warm(0), curve.miss_ratio_total(0)), (0.0, 0.0));
+        assert_eq!((curve.working_set(0.01), curve.pages_max()), (0, 0));
+        assert_eq!(curve.inverse(0.5, Form::Total), Some(0));
+        assert_eq!(curve.resampled(100).len(), 1);
+    }
+
+    #[test]
+    fn cold_references_alone_leave_the_warm_form_empty() {
+        let curve = curve(5.0, &[], 1);
+        assert_eq!((curve.miss_ratio_warm(0), curve.miss_ratio_total(9)), (0.0, 1.0));
+        assert_eq!((curve.working_set(0.0), curve.inverse(0.9, Form::Total)), (0, None));
+    }
+
+    #[test]
+    fn a_log_linear_bucket_falls_evenly() {
+        // 1000..=1007
+        let histogram = exact(0.0, &[(1000, 8.0)]).to_log_linear();
+        let curve = Curve::new(&histogram, Granularity::PAGE);
+        for (pages, misses) in [(999, 8.0), (1000, 7.0), (1003, 4.0), (1007, 0.0)] {
+            assert_eq!(curve.misses(pages), misses, "{pages}");
+        }
+        assert_eq!(curve.working_set(0.5), 1003);
+        assert_eq!(curve.pages_max(), 1007);
+    }
+
+    #[test]
+    fn tags_may_have_a_fraction_of_pages() {
+        let curve = Curve::with_pages_per_tag(&exact(0.0, &[(1, 1.0), (3, 1.0)]), 1.5);
+        for (pages, misses) in [(1, 2.0), (2, 1.0), (4, 1.0), (5, 0.0)] {
+            assert_eq!(curve.misses(pages), misses, "{pages}");
+        }
+        assert_eq!((curve.working_set(0.5), curve.working_set(0.0)), (2, 5));
+    }
+
+    #[test]
+    fn the_error_is_the_mean_difference() {
+        let (a, b) = (curve(0.0, &[(2, 1.0)], 1), curve(1.0, &[(4, 1.0)], 1));
+        assert_eq!(mean_absolute_error(&a, &b, 1..=4, Form::Warm), 0.5);
+        assert_eq!(mean_absolute_error(&a, &b, 1..=4, Form::Total), 0.625);
+        assert_eq!(mean_absolute_error(&a, &b, [], Form::Warm), 0.0);
+    }
+
+    #[test]
+    fn resampling_keeps_a_cliff() {
+        let mut distances: Vec<_> = (1..=100_000).map(|distance| (distance, 0.001)).collect();
+        distances[60_000].1 = 1000.0;
+        let curve = curve(0.0, &distances, 1);
+        let kept = curve.resampled(200);
+        assert!(kept.len() <= 200);
+        assert!(kept.iter().any(|step| step.pages == 60_001));
+        assert_eq!((kept[0].pages, kept[kept.len() - 1].pages), (0, 100_000));
+    }
+
+    fn distances() -> impl Strategy<Value = Vec<(u64, f64)>> {
+        let distance = prop_oneof![1..40_u64, 1..3000_u64];
+        prop::collection::vec((distance, (0..9_u8).prop_map(f64::from)), 0..80)
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_counting_says(
+            distances in distances(), cold in 0..20_u8, per_tag in prop_oneof![
+                Just(1.0), Just(32.0), 1.0..50.0,
+            ], sizes in prop::collection::vec(0..100_000_u64, 20), ratio in 0.0..1.0,
+        ) {
+            let histogram = exact(f64::from(cold), &distances);
+            let curve = Curve::with_pages_per_tag(&histogram, per_tag);
+            let pages_of = |tags: u64| (tags as f64 * per_tag).ceil() as u64;
+            let misses = |pages: u64| -> f64 {
+                distances.iter().filter(|d| pages_of(d.0) > pages).map(|d| d.1).sum()
+            };
+            // At and around each step too.
+            let around = distances.iter().flat_map(|d| [pages_of(d.0), pages_of(d.0) - 1]);
+            for pages in sizes.into_iter().chain(around) {
+                prop_assert_eq!(curve.misses(pages), misses(pages));
+            }
+
+            let warm = curve.warm();
+            let least = std::iter::once(0).chain(distances.iter().map(|d| pages_of(d.0)))
+                .filter(|&pages| misses(pages) <= ratio * warm).min();
+            prop_assert_eq!(Some(curve.working_set(ratio)), least);
+            let all = warm + f64::from(cold);
+            let least = std::iter::once(0).chain(distances.iter().map(|d| pages_of(d.0)))
+                .filter(|&pages| misses(pages) + f64::from(cold) <= ratio * all).min();
+            prop_assert_eq!(curve.inverse(ratio, Form::Total), least);
+
+            for step in curve.steps() {
+                prop_assert_eq!(step.miss_ratio_warm, curve.miss_ratio_warm(step.pages));
+                prop_assert_eq!(step.miss_ratio_total, curve.miss_ratio_total(step.pages));
+            }
+        }
+
+        #[test]
+        fn log_linear_answers_lie_within_a_64th(
+            distances in distances(), pages in 0..4000_u64, ratio in 0.0..1.0,
+        ) {
+            let histogram = exact(0.0, &distances);
+            let truth = Curve::new(&histogram, Granularity::PAGE);
+            let coarse = Curve::new(&histogram.to_log_linear(), Granularity::PAGE);
+            let slack = pages / 64 + 1;
+            prop_assert!(coarse.misses(pages) <= truth.misses(pages.saturating_sub(slack)) + 1e-9);
+            prop_assert!(coarse.misses(pages) >= truth.misses(pages + slack) - 1e-9);
+            let (set, expected) = (coarse.working_set(ratio), truth.working_set(ratio));
+            prop_assert!(set.abs_diff(expected) <= expected / 64 + 1, "{} {}", set, expected);
+        }
+
+        #[test]
+        fn resampled_stays_near(distances in distances(), points in 0..60_usize) {
+            let curve = curve(3.0, &distances, 4);
+            let kept = curve.resampled(points);
+            prop_assert!(kept.len() <= points.max(2));
+            let mut all = curve.steps();
+            prop_assert!(kept.iter().all(|step| all.any(|one| one == *step)), "in order, and real");
+            if points > 2 {
+                for step in curve.steps() {
+                    let at = kept.iter().rfind(|kept| kept.pages <= step.pages).unwrap();
+                    let off = at.miss_ratio_warm - step.miss_ratio_warm;
+                    prop_assert!((0.0..=2.0 / (points - 2) as f64 + 1e-9).contains(&off), "{}", off);
+                }
+            }
+        }
+    }
 }

@@ -55,3 +55,58 @@ impl fmt::Display for Granularity {
         self.pages().fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn granularity(pages: u64) -> Granularity {
+        Granularity::new(pages).unwrap()
+    }
+
+    #[test]
+    fn only_powers_of_two() {
+        for pages in [0, 3, 1 << 21, u64::MAX] {
+            assert_eq!(Granularity::new(pages), None, "{pages}");
+        }
+        assert_eq!(Granularity::new(1), Some(Granularity::PAGE));
+        assert_eq!(granularity(512).pages(), 512);
+        assert_eq!(format!("{:>5}", granularity(512)), "  512");
+    }
+
+    #[test]
+    fn orders_by_name() {
+        let cases = [
+            (1, 1, vec![3, 1, 2], vec![3, 1, 2]),
+            (1, 4, vec![9, 1, 2, 8, 5, 0], vec![2, 0, 1]),
+            (4, 1, vec![2, 0], vec![8, 9, 10, 11, 0, 1, 2, 3]),
+            (32, 512, vec![16, 31, 0, 17], vec![1, 0]),
+            (1, 2, vec![], vec![]),
+        ];
+        for (from, to, order, expected) in cases {
+            assert_eq!(granularity(from).regroup(granularity(to), &order), expected, "{from} {to}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn coarser_is_the_first_place_of_any_member(
+            order in prop::collection::vec(0..200_u64, 0..100), shift in 0..6_u32,
+        ) {
+            let mut expected = Vec::new();
+            for tag in order.iter().map(|tag| tag / (1 << shift)) {
+                if !expected.contains(&tag) {
+                    expected.push(tag);
+                }
+            }
+            let coarser = Granularity::PAGE.regroup(granularity(1 << shift), &order);
+            prop_assert_eq!(&coarser, &expected);
+            // Finer and back again loses nothing.
+            let finer = granularity(1 << shift).regroup(Granularity::PAGE, &coarser);
+            prop_assert_eq!(finer.len(), coarser.len() << shift);
+            prop_assert_eq!(Granularity::PAGE.regroup(granularity(1 << shift), &finer), coarser);
+        }
+    }
+}

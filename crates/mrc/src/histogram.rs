@@ -279,3 +279,227 @@ fn check_weight(weight: f64) {
         "a weight is not negative and finite, not {weight}"
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(layout: Layout, distances: &[(u64, f64)]) -> Histogram {
+        let mut histogram = Histogram::new(layout);
+        distances.iter().for_each(|&(distance, weight)| histogram.add(distance, weight));
+        histogram
+    }
+
+    fn buckets(histogram: &Histogram) -> Vec<(u64, u64, f64)> {
+        histogram.buckets().map(|bucket| (bucket.first, bucket.last, bucket.weight)).collect()
+    }
+
+    fn granularity(pages: u64) -> Granularity {
+        Granularity::new(pages).unwrap()
+    }
+
+    #[test]
+    fn log_linear_buckets_by_name() {
+        let cases = [
+            (1, 1, 1),
+            (127, 127, 127),
+            (128, 128, 129),
+            (129, 128, 129),
+            (255, 254, 255),
+            (256, 256, 259),
+            (1000, 1000, 1007),
+            (65_535, 65_024, 65_535),
+            (1 << 40, 1 << 40, (1 << 40) + (1 << 34) - 1),
+            (u64::MAX, u64::MAX - (1 << 57) + 1, u64::MAX),
+        ];
+        for (distance, first, last) in cases {
+            let histogram = of(Layout::LogLinear, &[(distance, 2.0)]);
+            assert_eq!(buckets(&histogram), [(first, last, 2.0)], "{distance}");
+            assert_eq!(histogram.weight_at(first), 2.0);
+            assert_eq!(histogram.weight_at(last), 2.0);
+            assert_eq!(histogram.distance_max(), last);
+            assert!(histogram.weights.len() * size_of::<f64>() <= 30 << 10);
+        }
+    }
+
+    #[test]
+    fn log_linear_buckets_follow_each_other() {
+        let layout = Layout::LogLinear;
+        let mut expected = 1;
+        for index in 0.. {
+            let (first, last) = layout.span(index);
+            assert_eq!(first, expected);
+            assert_eq!((layout.index(first), layout.index(last)), (index, index));
+            assert!(u128::from(last - first) * 64 < u128::from(first), "{first}..={last}");
+            if last == u64::MAX {
+                return;
+            }
+            expected = last + 1;
+        }
+    }
+
+    #[test]
+    fn counts_make_a_histogram() {
+        assert!(Histogram::from_counts(&[]).is_empty());
+        assert!(Histogram::from_counts(&[0, 0]).is_empty());
+        assert!(!Histogram::from_counts(&[1]).is_empty());
+        let histogram = Histogram::from_counts(&[3, 0, 2, 0]);
+        assert_eq!(buckets(&histogram), [(2, 2, 2.0)]);
+        assert_eq!((histogram.cold(), histogram.warm(), histogram.references()), (3.0, 2.0, 5.0));
+        let mut added = of(Layout::Exact, &[(2, 2.0)]);
+        added.add_cold(3.0);
+        assert_eq!(histogram, added);
+        assert_eq!(
+            [0, 1, 2, 3].map(|distance| histogram.weight_at(distance)),
+            [0.0, 0.0, 2.0, 0.0]
+        );
+    }
+
+    #[test]
+    fn equal_means_equal_whatever_was_there_before() {
+        let mut histogram = of(Layout::Exact, &[(7, 1.0)]);
+        histogram.add(9, 0.0);
+        assert_eq!(histogram, of(Layout::Exact, &[(7, 1.0)]));
+        histogram.scale(0.0);
+        assert_eq!(histogram, Histogram::new(Layout::Exact));
+        assert_ne!(histogram, Histogram::new(Layout::LogLinear));
+    }
+
+    #[test]
+    fn a_regrouped_distance_is_the_same_memory() {
+        let cases = [
+            // distances before, G before, G after, distances after
+            (vec![1, 32, 33], 1, 32, vec![(1, 2.0), (2, 1.0)]),
+            (vec![1, 3], 32, 1, vec![(32, 1.0), (96, 1.0)]),
+            (vec![5, 6, 16, 17], 32, 512, vec![(1, 3.0), (2, 1.0)]),
+            (vec![5], 8, 8, vec![(5, 1.0)]),
+        ];
+        for (before, from, to, after) in cases {
+            let before: Vec<_> = before.into_iter().map(|distance| (distance, 1.0)).collect();
+            let mut histogram = of(Layout::Exact, &before);
+            histogram.add_cold(4.0);
+            let mut expected = of(Layout::Exact, &after);
+            expected.add_cold(4.0);
+            assert_eq!(histogram.regroup(granularity(from), granularity(to)), expected);
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_falls_into_several_is_spread() {
+        let histogram = of(Layout::LogLinear, &[(1024, 16.0)]);
+        let coarser = histogram.regroup(granularity(1), granularity(16));
+        // 1024 becomes 64, 1025 to 1039 become 65.
+        assert_eq!(buckets(&coarser), [(64, 64, 1.0), (65, 65, 15.0)]);
+    }
+
+    #[test]
+    fn distances_beyond_an_exact_histogram_become_log_linear() {
+        let histogram = of(Layout::Exact, &[(1 << 12, 1.0)]);
+        let finer = histogram.regroup(granularity(1 << 20), granularity(1));
+        assert_eq!(finer, of(Layout::LogLinear, &[(1 << 32, 1.0)]));
+    }
+
+    #[test]
+    #[should_panic(expected = "distances begin at 1")]
+    fn distance_0_is_refused() {
+        Histogram::new(Layout::LogLinear).add(0, 1.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "not negative")]
+    fn a_negative_weight_is_refused() {
+        Histogram::new(Layout::LogLinear).add(1, -1.0);
+    }
+
+    fn distances() -> impl Strategy<Value = Vec<(u64, f64)>> {
+        let distance = prop_oneof![1..300_u64, 1..100_000_u64];
+        prop::collection::vec((distance, (0..9_u8).prop_map(f64::from)), 0..60)
+    }
+
+    fn layout() -> impl Strategy<Value = Layout> {
+        prop_oneof![Just(Layout::Exact), Just(Layout::LogLinear)]
+    }
+
+    proptest! {
+        #[test]
+        fn an_exact_histogram_is_a_map(distances in distances()) {
+            let mut map = BTreeMap::new();
+            distances.iter().for_each(|&(distance, weight)| {
+                *map.entry(distance).or_insert(0.0) += weight;
+            });
+            let expected: Vec<_> =
+                map.iter().filter(|&(_, &weight)| weight > 0.0).map(|(&d, &w)| (d, d, w)).collect();
+            let histogram = of(Layout::Exact, &distances);
+            prop_assert_eq!(buckets(&histogram), expected);
+            prop_assert_eq!(histogram.warm(), map.values().sum::<f64>());
+
+            let mut counts = vec![0; 100_001];
+            map.iter().for_each(|(&distance, &weight)| counts[distance as usize] = weight as u64);
+            prop_assert_eq!(Histogram::from_counts(&counts), histogram);
+        }
+
+        #[test]
+        fn a_log_linear_histogram_misplaces_by_less_than_a_64th(distance in 1..=u64::MAX) {
+            let bucket = of(Layout::LogLinear, &[(distance, 1.0)]).buckets().next().unwrap();
+            prop_assert!(bucket.first <= distance && distance <= bucket.last);
+            prop_assert!((bucket.last - bucket.first) as u128 * 64 < u128::from(distance));
+        }
+
+        #[test]
+        fn merged_is_counted_together(
+            one in distances(), other in distances(), layouts in (layout(), layout()),
+        ) {
+            let mut merged = of(layouts.0, &one);
+            merged.merge(&of(layouts.1, &other));
+            let is_exact = layouts == (Layout::Exact, Layout::Exact);
+            let layout = if is_exact { Layout::Exact } else { Layout::LogLinear };
+            prop_assert_eq!(merged, of(layout, &[one, other].concat()));
+        }
+
+        #[test]
+        fn log_linear_afterwards_is_log_linear_at_once(distances in distances()) {
+            let exact = of(Layout::Exact, &distances);
+            prop_assert_eq!(exact.to_log_linear(), of(Layout::LogLinear, &distances));
+        }
+
+        #[test]
+        fn regrouping_keeps_weights_and_memory(
+            distances in distances(), layout in layout(), shifts in (0..10_u32, 0..10_u32),
+        ) {
+            let (from, to) = (granularity(1 << shifts.0), granularity(1 << shifts.1));
+            let distances: Vec<_> =
+                distances.iter().map(|&(distance, weight)| (distance % 2000 + 1, weight)).collect();
+            let histogram = of(layout, &distances);
+            let regrouped = histogram.regroup(from, to);
+            prop_assert!((regrouped.warm() - histogram.warm()).abs() < 1e-6);
+            if layout == Layout::Exact {
+                let expected: Vec<_> = distances.iter().map(|&(distance, weight)| {
+                    ((distance * from.pages()).div_ceil(to.pages()), weight)
+                }).collect();
+                prop_assert_eq!(&regrouped, &of(layout, &expected));
+                // Finer and back again changes nothing.
+                if to <= from {
+                    prop_assert_eq!(regrouped.regroup(to, from), histogram);
+                }
+            } else {
+                // Cumulated weights are never further off than a bucket is wide.
+                let tolerance = |pages: u64| pages / 32 + 2 * to.pages();
+                for &(distance, _) in &distances {
+                    let pages = distance * from.pages();
+                    let truth = |pages: u64| -> f64 {
+                        distances.iter().filter(|d| d.0 * from.pages() <= pages).map(|d| d.1).sum()
+                    };
+                    let up_to: f64 = regrouped.buckets()
+                        .filter(|bucket| bucket.last * to.pages() <= pages)
+                        .map(|bucket| bucket.weight).sum();
+                    prop_assert!(up_to <= truth(pages + tolerance(pages)) + 1e-6);
+                    prop_assert!(up_to >= truth(pages.saturating_sub(tolerance(pages))) - 1e-6);
+                }
+            }
+        }
+    }
+}
