@@ -202,6 +202,8 @@ fn csv() {
             "t,addr\n1,2\n3,",
             "t,addr\n1,2\n\"3\n4\",\"x\ny\"\n",
             "t,addr\n1,2\n\"3\n4",
+            "t,addr\n1,2\n\"3\n4\n",
+            "t,addr\n1,2\r\n3,4,x\n\"5\n\",6\r7,8\r\n9,0x10\n11,12 \n13,x\n",
         ],
         expect![[r#"
             "" → []
@@ -223,6 +225,8 @@ fn csv() {
             "t,addr\n1,2\n3," → [2] line 3: found ``, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "t,addr\n1,2\n\"3\n4\",\"x\ny\"\n" → [2] line 3: found `x\ny`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
             "t,addr\n1,2\n\"3\n4" → [2] line 3: found 1 column, expected 2 or more
+            "t,addr\n1,2\n\"3\n4\n" → [2] line 3: found 1 column, expected 2 or more
+            "t,addr\n1,2\r\n3,4,x\n\"5\n\",6\r7,8\r\n9,0x10\n11,12 \n13,x\n" → [2, 4, 6, 8, 16, 12] line 8: found `x`, expected a decimal number, or 0x and hexadecimal digits, below 2^64
         "#]],
     );
     table(

@@ -1,7 +1,7 @@
 //! One column of comma-separated values, chosen by the header.
 //!
 //! Idea: `csv-core` takes rows apart from pieces, into a row's buffer of fixed size; a quoted field
-//! may hold commas and line ends. A byte order mark at the beginning is left out here, for `csv-core`
+//! may hold commas and line ends. Rows without a quote go past it ([`Rows::usual`]). A byte order mark at the beginning is left out here, for `csv-core`
 //! sees one only in a first piece that has it whole.
 //! Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`] columns is bad; a quote
 //! that is never closed makes the rest of the file such a row.
@@ -33,6 +33,8 @@ pub(super) struct Rows {
     /// Bytes of a byte order mark that have come; `None` behind it.
     mark: Option<usize>,
     last: u8,
+    /// Line ends that `csv-core` did not see.
+    lines_aside: u64,
 }
 
 impl Rows {
@@ -48,6 +50,7 @@ impl Rows {
             too_long: false,
             mark: Some(0),
             last: 0,
+            lines_aside: 0,
         }
     }
 
@@ -69,6 +72,10 @@ impl Rows {
             self.no_mark(out, tolerance)?;
         }
         while taken < bytes.len() && out.len() < BLOCK_REFERENCES {
+            if let Some(row) = self.usual(&bytes[taken..], out) {
+                taken += row;
+                continue;
+            }
             // The very first byte goes alone: it cannot be taken for a byte order mark then.
             let end = if self.last == 0 { taken + 1 } else { bytes.len() };
             taken += self.step(&bytes[taken..end], out, tolerance)?;
@@ -82,6 +89,8 @@ impl Rows {
         tolerance: &mut Tolerance,
     ) -> Result<(), Fault> {
         self.no_mark(out, tolerance)?;
+        // The last row was ended by no line end, or it would have been taken before.
+        self.last = 0;
         self.step(&[], out, tolerance)?;
         Ok(())
     }
@@ -92,6 +101,34 @@ impl Rows {
             self.step(&MARK[at..=at], out, tolerance)?;
         }
         Ok(())
+    }
+
+    /// If the bytes begin with a whole row without quotes: appends its reference, and returns its bytes,
+    /// the end included. `csv-core` would say the same at a quarter of the speed.
+    fn usual(&mut self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
+        let column = self.column.filter(|_| self.row_len + self.ends_len == 0 && !self.too_long)?;
+        // In a row that `csv-core` has begun without a field to show for it, only it knows where it is.
+        if !matches!(self.last, b'\n' | b'\r') {
+            return None;
+        }
+        let end = memchr::memchr3(b'\n', b'"', b'\r', bytes)?;
+        let end_bytes = if bytes[end..].starts_with(b"\r\n") { 2 } else { 1 };
+        // A row of fewer bytes than a row may have columns exceeds no bound.
+        if bytes[end + end_bytes - 1] != b'\n' || end >= CSV_COLUMNS_MAX {
+            return None;
+        }
+        let mut field = &bytes[..end];
+        for _ in 0..column {
+            field = &field[memchr::memchr(b',', field)? + 1..];
+        }
+        let (value, digits) = number::leading_decimal(field)?;
+        if !matches!(field.get(digits), None | Some(b',')) {
+            return None;
+        }
+        out.push(value);
+        self.lines_aside += 1;
+        self.last = b'\n';
+        Some(end + end_bytes)
     }
 
     /// Hands bytes to `csv-core` up to the end of a row; none mean the end of the file.
@@ -190,6 +227,7 @@ impl Rows {
     /// own is one of them unless it is a lone carriage return or the end of the file.
     fn place(&self) -> Place {
         let inside = memchr::memchr_iter(b'\n', &self.row[..self.row_len]).count() as u64;
-        Place::Line(self.core.line() - inside - u64::from(self.last == b'\n' && !self.too_long))
+        let passed = self.core.line() + self.lines_aside;
+        Place::Line(passed - inside - u64::from(self.last == b'\n' && !self.too_long))
     }
 }
