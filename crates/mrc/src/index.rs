@@ -50,8 +50,9 @@ impl TagIndex {
         }
     }
 
+    /// The number of `tag` if it has one.
     #[inline]
-    fn find(&self, tag: u64) -> Option<u32> {
+    pub(crate) fn find(&self, tag: u64) -> Option<u32> {
         if self.is_sparse {
             return self.sparse.get(&tag).copied();
         }

@@ -9,7 +9,7 @@ mod streams;
 mod timeline;
 mod traces;
 
-use ballast_mrc::{Avl, Histogram, List, Stack};
+use ballast_mrc::{Avl, Exact, Histogram, List, Stack};
 use oracle::Oracle;
 use proptest::prelude::*;
 use timeline::Timeline;
@@ -189,3 +189,7 @@ macro_rules! long_suite {
 suite!(list, List::new());
 suite!(avl, Avl::new());
 long_suite!(avl_long, Avl::new());
+suite!(exact, Exact::new());
+long_suite!(exact_long, Exact::new());
+suite!(exact_portable, Exact::portable());
+long_suite!(exact_portable_long, Exact::portable());

@@ -1,0 +1,271 @@
+//! Slots in time, and how many of them below any one are taken.
+//!
+//! Idea: every reference takes the next slot, and a bit says whether a slot is still the latest one of
+//! its tag. The rank of a slot, the number of such bits below it, is a sum of five: the bits of its own
+//! word, and for each of four levels the count that its unit has before it within the unit above.
+//!
+//! | level | entry | counts the bits | entries a line | a line covers |
+//! |---|---|---|---|---|
+//! | word | 64-bit map | | | 64 slots |
+//! | 1 | `u16` a word | before the word in the line | 32 | 2^11 slots |
+//! | 2 | `u16` a line of level 1 | before it in the line | 32 | 2^16 |
+//! | 3 | `u32` a line of level 2 | before it in the line | 16 | 2^20 |
+//! | 4 | `u32` a line of level 3 | before it, in all | 16 | 2^24, then on to the next |
+//!
+//! A line is one cache line, so that clearing a bit is, for each level, one addition of a constant
+//! line (0 up to the entry, −1 after it), which vectors do at once. Taking a slot only sets its bit:
+//! entries to the right of the newest slot hold anything, and are set when the newest slot comes to
+//! them ([`Window::enter`]).
+//!
+//! Cost: 1/8 + 1/32 + 1/1024 + … bytes a slot. Limits: 2^32 − 64 slots. Beyond 2^24 slots a
+//! cleared bit touches one line of level 4 for every 2^24 slots after it.
+
+/// Slots that share a 64-bit word: 2^6.
+pub(super) const WORD_SHIFT: u32 = 6;
+/// Slots that share a line of level 1: 2^11.
+pub(super) const LINE1_SHIFT: u32 = 11;
+/// Slots that share a line of level 2: 2^16.
+pub(super) const LINE2_SHIFT: u32 = 16;
+/// Slots that share a line of level 3: 2^20.
+pub(super) const LINE3_SHIFT: u32 = 20;
+/// Slots that share a line of level 4: 2^24.
+pub(super) const LINE4_SHIFT: u32 = 24;
+
+/// Fewest slots of a window; more than a few hundred live tags make it grow.
+pub(super) const CAPACITY_MIN: usize = 4096;
+/// Most slots: the last word of 32 bit numbers is left out, so that `capacity` is one.
+pub(super) const CAPACITY_MAX: usize = (1 << 32) - 64;
+
+/// A cache line of 32 small counts.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line16(pub(super) [u16; 32]);
+
+/// A cache line of 16 counts.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line32(pub(super) [u32; 16]);
+
+/// Row `n` is 0 before entry `n` and −1 from there. It begins with a row of −1 that is never used,
+/// lest the compiler learn that entry 0 is always 0 and shift its vectors off the line by one.
+static AFTER16: [Line16; 33] = {
+    let mut rows = [Line16([0; 32]); 33];
+    let mut n = 0;
+    while n < 33 {
+        let mut entry = n;
+        while entry < 32 {
+            rows[n].0[entry] = u16::MAX;
+            entry += 1;
+        }
+        n += 1;
+    }
+    rows
+};
+
+/// The same for lines of 16.
+static AFTER32: [Line32; 17] = {
+    let mut rows = [Line32([0; 16]); 17];
+    let mut n = 0;
+    while n < 17 {
+        let mut entry = n;
+        while entry < 16 {
+            rows[n].0[entry] = u32::MAX;
+            entry += 1;
+        }
+        n += 1;
+    }
+    rows
+};
+
+impl Line16 {
+    /// Takes 1 off every entry after `entry` (modulo 32).
+    #[inline(always)]
+    pub(super) fn take_one_after(&mut self, entry: usize) {
+        let after = &AFTER16[(entry & 31) + 1];
+        for (count, after) in self.0.iter_mut().zip(&after.0) {
+            *count = count.wrapping_add(*after);
+        }
+    }
+
+    /// Takes `many` off every entry after `entry` (modulo 32).
+    #[inline(always)]
+    pub(super) fn take_after(&mut self, entry: usize, many: u32) {
+        let after = &AFTER16[(entry & 31) + 1];
+        for (count, after) in self.0.iter_mut().zip(&after.0) {
+            *count = count.wrapping_sub(*after & many as u16);
+        }
+    }
+}
+
+impl Line32 {
+    /// Takes 1 off every entry after `entry` (modulo 16).
+    #[inline(always)]
+    pub(super) fn take_one_after(&mut self, entry: usize) {
+        let after = &AFTER32[(entry & 15) + 1];
+        for (count, after) in self.0.iter_mut().zip(&after.0) {
+            *count = count.wrapping_add(*after);
+        }
+    }
+
+    /// Takes `many` off every entry after `entry` (modulo 16).
+    #[inline(always)]
+    pub(super) fn take_after(&mut self, entry: usize, many: u32) {
+        let after = &AFTER32[(entry & 15) + 1];
+        for (count, after) in self.0.iter_mut().zip(&after.0) {
+            *count = count.wrapping_sub(*after & many);
+        }
+    }
+
+    /// Takes `many` off every entry.
+    #[inline(always)]
+    pub(super) fn take_all(&mut self, many: u32) {
+        for count in &mut self.0 {
+            *count = count.wrapping_sub(many);
+        }
+    }
+}
+
+/// The slots and their counts. Every array is as long as `capacity` asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    capacity: usize,
+    pub(super) words: Vec<u64>,
+    pub(super) level1: Vec<Line16>,
+    pub(super) level2: Vec<Line16>,
+    pub(super) level3: Vec<Line32>,
+    pub(super) level4: Vec<Line32>,
+}
+
+impl Window {
+    /// Slots 1 to `live` are taken, of `capacity` (a multiple of 64, more than `live`).
+    pub(super) fn new(capacity: usize, live: usize) -> Self {
+        assert!(capacity.is_multiple_of(64) && capacity <= CAPACITY_MAX && live < capacity);
+        let lines = |shift: u32| capacity.div_ceil(1 << shift);
+        let mut window = Self {
+            capacity,
+            words: vec![0; capacity >> WORD_SHIFT],
+            level1: vec![Line16([0; 32]); lines(LINE1_SHIFT)],
+            level2: vec![Line16([0; 32]); lines(LINE2_SHIFT)],
+            level3: vec![Line32([0; 16]); lines(LINE3_SHIFT)],
+            level4: vec![Line32([0; 16]); lines(LINE4_SHIFT)],
+        };
+        window.fill(live);
+        window
+    }
+
+    /// How many slots there are; slot 0 is never taken.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Starts again with slots 1 to `live` taken and no other.
+    pub(super) fn restart(&mut self, live: usize) {
+        assert!(live < self.capacity);
+        self.words.fill(0);
+        self.fill(live);
+    }
+
+    fn fill(&mut self, live: usize) {
+        for (word, bits) in self.words[..=live >> WORD_SHIFT].iter_mut().enumerate() {
+            let taken = (live + 1 - (word << WORD_SHIFT)).min(64);
+            *bits = if taken == 64 { u64::MAX } else { (1 << taken) - 1 };
+        }
+        self.words[0] &= !1;
+        let last = live >> WORD_SHIFT;
+        for word in 0..=last {
+            let slot = word << WORD_SHIFT;
+            self.enter(slot, slot.saturating_sub(1) as u32);
+        }
+    }
+
+    /// Sets the entries of the word that begins with `slot`, as the newest slot comes to it; `below`
+    /// bits are set below.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, slot: usize, below: u32) {
+        let begins = |shift: u32| slot.trailing_zeros() >= shift || slot == 0;
+        let entry4 = &mut self.level4[slot >> LINE4_SHIFT].0[(slot >> LINE3_SHIFT) & 15];
+        if begins(LINE3_SHIFT) {
+            *entry4 = below;
+        }
+        let before = *entry4;
+        let entry3 = &mut self.level3[slot >> LINE3_SHIFT].0[(slot >> LINE2_SHIFT) & 15];
+        if begins(LINE2_SHIFT) {
+            *entry3 = below - before;
+        }
+        let before = before + *entry3;
+        let entry2 = &mut self.level2[slot >> LINE2_SHIFT].0[(slot >> LINE1_SHIFT) & 31];
+        if begins(LINE1_SHIFT) {
+            *entry2 = (below - before) as u16;
+        }
+        let before = before + u32::from(*entry2);
+        let entry1 = &mut self.level1[slot >> LINE1_SHIFT].0[(slot >> WORD_SHIFT) & 31];
+        *entry1 = (below - before) as u16;
+    }
+
+    /// How many bits are set below `slot`, one that has been taken.
+    #[inline(always)]
+    pub(super) fn rank(&self, slot: usize) -> u32 {
+        let own = self.words[slot >> WORD_SHIFT] & ((1 << (slot & 63)) - 1);
+        own.count_ones()
+            + u32::from(self.level1[slot >> LINE1_SHIFT].0[(slot >> WORD_SHIFT) & 31])
+            + u32::from(self.level2[slot >> LINE2_SHIFT].0[(slot >> LINE1_SHIFT) & 31])
+            + self.level3[slot >> LINE3_SHIFT].0[(slot >> LINE2_SHIFT) & 15]
+            + self.level4[slot >> LINE4_SHIFT].0[(slot >> LINE3_SHIFT) & 15]
+    }
+
+    /// What the arrays occupy, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let lines = [&self.level1, &self.level2].map(Vec::capacity).iter().sum::<usize>()
+            + [&self.level3, &self.level4].map(Vec::capacity).iter().sum::<usize>();
+        (self.words.capacity() * 8 + lines * 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_window_just_made_are_the_slots_before() {
+        for (capacity, live) in [(4096, 0), (4096, 1), (4096, 63), (4096, 64), (4096, 4095)] {
+            let window = Window::new(capacity, live);
+            for slot in 1..=live {
+                assert_eq!(window.rank(slot), slot as u32 - 1, "{slot} of {live}");
+            }
+        }
+        let live = (1 << 24) + 70_000;
+        let window = Window::new(1 << 25, live);
+        for slot in (1..=live).step_by(997).chain([live]) {
+            assert_eq!(window.rank(slot), slot as u32 - 1);
+        }
+    }
+
+    #[test]
+    fn a_line_loses_only_what_comes_after() {
+        for entry in 0..32 {
+            let mut line = Line16([7; 32]);
+            line.take_one_after(entry);
+            line.take_after(entry, 3);
+            for (at, &count) in line.0.iter().enumerate() {
+                assert_eq!(count, if at > entry { 3 } else { 7 });
+            }
+        }
+        for entry in 0..16 {
+            let mut line = Line32([7; 16]);
+            line.take_one_after(entry);
+            line.take_after(entry, 3);
+            line.take_all(2);
+            for (at, &count) in line.0.iter().enumerate() {
+                assert_eq!(count, if at > entry { 1 } else { 5 });
+            }
+        }
+    }
+
+    #[test]
+    fn restarting_forgets() {
+        let mut window = Window::new(4096, 4000);
+        window.restart(100);
+        assert_eq!(window.rank(100), 99);
+        assert_eq!(window.words.iter().map(|word| word.count_ones()).sum::<u32>(), 100);
+    }
+}
