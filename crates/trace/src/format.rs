@@ -2,7 +2,7 @@
 //!
 //! Idea: one table of names and extensions. A compression's extension is taken off first, so
 //! `web.u64.zst` is `u64`; libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is taken
-//! off too, but means nothing by itself.
+//! off too, but tells nothing by itself.
 //! Limits: nothing looks into the bytes; a lackey log called `run.log` needs its format said.
 
 use std::fmt;
@@ -61,7 +61,6 @@ impl Format {
         for around in [&["gz", "zst"][..], &["bin"]] {
             if has_extension(name, around) {
                 name = Path::new(name.file_stem()?);
-                // `.bin` alone could be anything; only a name with another extension goes on.
             }
         }
         Format::ALL.into_iter().find(|format| has_extension(name, format.extensions()))

@@ -4,7 +4,7 @@
 //! decompression (`source.rs`), a [`Parser`] that is pushed bytes in any pieces and does no I/O, and
 //! blocks of plain `u64` references. What a reference means is decided here once: values stand as
 //! they are, and with [`Options::page_size`] each is an address, divided down to its page.
-//! Cost: memory is constant, some 500 KiB and what a decompressor needs
+//! Cost: memory is constant, less than 1 MiB and what a decompressor needs
 //! ([`WINDOW_LOG_MAX`] bounds it); figures are in `crates/trace/benches/read.rs`.
 //! Limits: damaged compression ends a trace, [`Options::skip_bad`] or not: nothing behind the damage
 //! can be trusted to begin at a record.
