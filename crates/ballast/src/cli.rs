@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{control, daemon, demo, explain, journal, lab, plan, set, status};
+use crate::commands::{control, daemon, demo, explain, journal, lab, mrc, plan, set, status};
 use crate::story;
 
 /// Balances the memory of the virtual machines on a host.
@@ -47,6 +47,8 @@ pub enum Command {
     Lab(lab::Args),
     /// What was recorded: export it, or say what there is.
     Journal(journal::Args),
+    /// Miss-ratio curves and working sets of traces.
+    Mrc(mrc::Args),
     /// The daemon of a story, which ends with it.
     #[command(hide = true, name = story::daemon::COMMAND)]
     LabDaemon(story::daemon::Args),

@@ -11,6 +11,7 @@ pub mod config;
 mod csv;
 pub mod daemon;
 mod figures;
+mod mrc;
 mod page;
 pub mod server;
 pub mod story;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
-use ballast::commands::{control, daemon, demo, explain, journal, lab, plan, set, status};
+use ballast::commands::{control, daemon, demo, explain, journal, lab, mrc, plan, set, status};
 use ballast::story;
 use clap::Parser;
 
@@ -47,6 +47,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Pause(args) => control::pause(args).await,
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),
+        Command::Mrc(args) => mrc::run(args),
         Command::Daemon(args) => daemon::run(args).await,
         Command::Lab(args) => lab::run(args).await,
         Command::Demo(args) => demo::run(args).await,

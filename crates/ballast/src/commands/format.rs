@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 pub(super) const UNKNOWN: &str = "?";
 
 /// A size in the largest fitting unit.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     Bytes::new(bytes).to_string()
 }
 
@@ -18,7 +18,7 @@ pub(super) fn size_or_unknown(bytes: Option<u64>) -> String {
 }
 
 /// A span in its two largest units.
-pub(super) fn span(ms: u64) -> String {
+pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..60 => format!("{}.{}s", seconds, ms % 1000 / 100),
@@ -56,7 +56,7 @@ pub(super) fn notes(notes: &[Coded]) -> String {
 
 /// A table without lines, `columns` of text or figures (figures are aligned to the right), wrapped
 /// to `width` if one is given.
-pub(super) fn table(
+pub(crate) fn table(
     columns: &[(&str, CellAlignment)],
     rows: impl IntoIterator<Item = Vec<String>>,
     width: Option<u16>,

@@ -1,0 +1,429 @@
+//! `ballast mrc`: stack distances, miss-ratio curves and working sets of traces.
+
+use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ballast_model::Bytes;
+use ballast_mrc::{Aging, EngineName, Form, Granularity, SampleRate};
+use ballast_trace::{Column, Format, Options};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+
+use super::Output;
+use crate::mrc::axis::Scale;
+use crate::mrc::files::{Destination, Picture};
+use crate::mrc::measure::{self, STDIN};
+use crate::mrc::outcome::{Outcome, Reading, Units};
+use crate::mrc::plot::View;
+use crate::mrc::progress::Bar;
+use crate::mrc::settings::{Intervals, Settings, Tuning};
+use crate::mrc::{curve_csv, json, page, plot, summary};
+
+/// The engine that the chooser stands for.
+const AUTO: &str = "auto";
+/// The working set that plots mark, if it is among those asked for; else the first of these.
+const EPSILON_MARKED: f64 = 0.01;
+
+/// Miss ratio of every memory size, and working sets, from traces of references.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast mrc web.pg.zst --unit 4KiB
+  ballast mrc web.lackey.gz --page-size 4KiB --plot web.html
+  ballast mrc morning.u64 evening.u64 --plot day.svg --plot day.html --csv day.csv
+  ballast mrc requests.csv --column block --engine shards --rate 0.001
+  ballast mrc web.pg.zst --granularity 32 --reading touched --verify
+  valgrind --tool=lackey --trace-mem=yes ls 2>&1 | ballast mrc - --format lackey --page-size 4KiB
+  ballast mrc web.pg.zst --json | jq '.working_sets'
+
+The format is told by the file's name (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz, .zst)
+or by --format. Values are taken as page numbers as they stand, unless --page-size divides them.
+
+Without --engine the exact one counts, and when it would need more than --memory, one that samples
+has counted beside it and answers instead.
+
+JSON: an object for one trace, an array of them for several. `accesses`, `cold` and `distinct` count
+references, first references and different tags; `histogram` maps a stack distance, in tags from 1, to
+how many references had it; `curve` lists {`pages`, `miss_ratio_warm`, `miss_ratio_total`}, each point
+holding up to the next; `working_sets` lists {`epsilon`, `pages`, `bytes`}. With --reading touched
+distances are in pages (`distance_unit`). Counts of engines that sample may have decimals.")]
+pub struct Args {
+    /// Traces, plain or compressed by gzip or zstd; - is standard input
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: ReadingArgs,
+    #[command(flatten)]
+    counting: CountingArgs,
+    #[command(flatten)]
+    showing: ShowingArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// How traces are read.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Reading")]
+struct ReadingArgs {
+    /// What traces are written in, instead of what their names tell
+    #[arg(long, value_parser = format_parser())]
+    format: Option<Format>,
+    /// The column with the references: its name (CSV), or its number from 1
+    #[arg(long, value_name = "COLUMN", value_parser = Column::from_str)]
+    column: Option<Column>,
+    /// Values are addresses, to be divided by this size of a page
+    #[arg(long, value_name = "SIZE", value_parser = page_size)]
+    page_size: Option<NonZeroU64>,
+    /// Values are page numbers, of pages of this size: tells sizes in bytes too
+    #[arg(long, value_name = "SIZE", value_parser = page_size, conflicts_with = "page_size")]
+    unit: Option<NonZeroU64>,
+    /// Leave bad records out, and count them
+    #[arg(long)]
+    skip_bad: bool,
+    /// Read no more references of each trace
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    max_references: Option<u64>,
+}
+
+/// How references are counted.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Counting")]
+struct CountingArgs {
+    /// The engine: exact ones (exact, avl, list), or ones that sample
+    #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = engine_parser())]
+    engine: Asked,
+    /// Memory for the engine of `auto`: beyond it, it samples
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory: Bytes,
+    /// Pages per tag, a power of two
+    #[arg(long, value_name = "PAGES", default_value = "1", value_parser = granularity)]
+    granularity: Granularity,
+    /// What a tag of several pages is taken to occupy
+    #[arg(long, value_enum, default_value_t = Reading::Paper)]
+    reading: Reading,
+    /// The share of tags sampled by `shards` [default: 0.01]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<SampleRate>,
+    /// How many tags `shards-fixed-size`, `aet` or `statistical` sample
+    #[arg(long, value_name = "NUMBER", value_parser = samples)]
+    samples: Option<usize>,
+    /// What sampling picks by
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// The pages, from 0, that `statistical` picks from
+    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..))]
+    allocation: Option<u64>,
+    /// References in a period of `statistical`
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    period: u64,
+    /// Age what was counted after every so many references
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
+    /// The weight that is left, from 0 to 1, with each interval [default: 0.5]
+    #[arg(long, value_name = "FACTOR", value_parser = factor, requires = "interval")]
+    aging: Option<f64>,
+    /// Count by a second, plain engine too; fail where the two differ
+    #[arg(long, conflicts_with = "interval")]
+    verify: bool,
+}
+
+/// What is shown.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Showing")]
+struct ShowingArgs {
+    /// Warm miss ratios whose working set is told, such as 0.01 or 1%
+    #[arg(long, value_name = "RATIO", num_args = 1.., value_parser = ratio,
+        default_values = ["5%", "1%", "0.1%"])]
+    epsilon: Vec<f64>,
+    /// Most points of a curve in JSON and CSV
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(2..))]
+    points: u32,
+    /// Write the curves as CSV: trace,pages,miss_ratio_warm,miss_ratio_total
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a plot: FILE.svg, or FILE.html with every axis and the figures; repeatable
+    #[arg(long = "plot", value_name = "FILE", value_parser = Picture::from_str)]
+    plots: Vec<Picture>,
+    /// What the miss ratio in an SVG plot is of
+    #[arg(long, value_name = "FORM", default_value = "warm", value_parser = form_parser())]
+    plot_form: Form,
+    /// How an SVG plot spreads sizes
+    #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Log)]
+    plot_memory: Scale,
+    /// How an SVG plot spreads miss ratios
+    #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Linear)]
+    plot_ratio: Scale,
+}
+
+/// The engine asked for; `None`: the chooser's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked(Option<EngineName>);
+
+/// Measures every trace, writes what files were asked for, and prints.
+///
+/// # Errors
+/// Options that do not go together; a trace that cannot be read; a file that cannot be written; engines
+/// that differ under `--verify`.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let settings = args.settings()?;
+    // Now rather than after minutes of counting.
+    let csv = args.showing.csv.as_deref().map(Destination::open).transpose()?;
+    let plots = args.showing.plots.iter().map(|picture| Destination::open(&picture.path));
+    let plots = plots.collect::<anyhow::Result<Vec<_>>>()?;
+    let mut outcomes = Vec::new();
+    for path in &args.traces {
+        let mut bar = Bar::new(&path.display().to_string());
+        outcomes.push(measure::measure(path, &settings, &mut |progress| bar.show(progress))?);
+        bar.finish();
+    }
+    let points = args.showing.points as usize;
+    if let Some(file) = csv {
+        file.write(&curve_csv::render(&outcomes, points))?;
+    }
+    let view = args.view();
+    for (picture, file) in args.showing.plots.iter().zip(plots) {
+        file.write(&match picture.is_page {
+            true => page::render(&outcomes, &command_line(), view.epsilon)?,
+            false => plot::alone(&outcomes, view)?,
+        })?;
+    }
+    args.print(&outcomes, points)
+}
+
+impl Args {
+    /// What the options come to.
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let (reading, counting) = (&self.reading, &self.counting);
+        if let Some(text) = self.misfit() {
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")).into());
+        }
+        let page_bytes = reading.page_size.or(reading.unit).map(NonZeroU64::get);
+        Ok(Settings {
+            reading: Options {
+                format: reading.format,
+                column: reading.column.clone(),
+                page_size: reading.page_size,
+                skip_bad: reading.skip_bad,
+            },
+            references_max: reading.max_references,
+            units: Units {
+                page_bytes,
+                granularity: counting.granularity,
+                reading: counting.reading,
+            },
+            engine: counting.engine.0,
+            tuning: Tuning {
+                rate: counting.rate.or(SampleRate::new(0.01)).unwrap_or(SampleRate::ALL),
+                samples: counting.samples,
+                seed: counting.seed,
+                allocation_pages: counting.allocation.unwrap_or(0),
+                period: counting.period,
+            },
+            memory_bytes: counting.memory.get(),
+            intervals: counting.interval.map(|references| Intervals {
+                references,
+                factor: counting.aging.unwrap_or(Aging::FACTOR),
+            }),
+            verify: counting.verify,
+            epsilons: self.showing.epsilon.clone(),
+        })
+    }
+
+    /// What is wrong with options that are right one by one.
+    fn misfit(&self) -> Option<&'static str> {
+        use EngineName::{Aet, Shards, ShardsFixedSize, Statistical};
+        let counting = &self.counting;
+        let engine = counting.engine.0;
+        let among = |names: &[EngineName]| engine.is_some_and(|engine| names.contains(&engine));
+        let stdin = self.traces.iter().filter(|path| *path == Path::new(STDIN)).count();
+        let rules = [
+            (stdin > 1, "standard input (-) can be read only once"),
+            (counting.rate.is_some() && !among(&[Shards]), "--rate is for --engine shards"),
+            (
+                counting.samples.is_some() && !among(&[ShardsFixedSize, Aet, Statistical]),
+                "--samples is for --engine shards-fixed-size, aet or statistical",
+            ),
+            (
+                among(&[Statistical]) != counting.allocation.is_some(),
+                "--engine statistical and --allocation PAGES go together: it picks from the pages below \
+                 that",
+            ),
+            (
+                among(&[Statistical]) && (counting.verify || counting.interval.is_some()),
+                "--engine statistical counts no distances: there is nothing to verify or to age",
+            ),
+            (
+                counting.reading == Reading::Touched && engine.is_some_and(|it| !it.is_exact()),
+                "--reading touched is for exact engines: one that samples sees too few pages of a tag",
+            ),
+        ];
+        rules.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, text)| text)
+    }
+
+    fn view(&self) -> View {
+        let showing = &self.showing;
+        let first = showing.epsilon.first().copied().unwrap_or(EPSILON_MARKED);
+        let is_there = showing.epsilon.contains(&EPSILON_MARKED);
+        View {
+            form: showing.plot_form,
+            memory: showing.plot_memory,
+            ratio: showing.plot_ratio,
+            epsilon: if is_there { EPSILON_MARKED } else { first },
+        }
+    }
+
+    fn print(&self, outcomes: &[Outcome], points: usize) -> anyhow::Result<()> {
+        if self.output.json {
+            for outcome in outcomes {
+                // Nobody is left to tell if standard error is gone.
+                let _ = writeln!(io::stderr(), "{}", super::harmless(&summary::speed(outcome)));
+            }
+        }
+        let all: Vec<_> = outcomes.iter().map(|one| json::Trace::new(one, points)).collect();
+        match all.as_slice() {
+            [one] => self.output.print(one, |_, width| summary::render(outcomes, width)),
+            all => self.output.print(&all, |_, width| summary::render(outcomes, width)),
+        }
+    }
+}
+
+/// The command as it was given, for the page to show.
+fn command_line() -> String {
+    let quoted = |word: String| {
+        let is_plain = |c: char| c.is_alphanumeric() || "-_./=%+:,@".contains(c);
+        let plain = !word.is_empty() && word.chars().all(is_plain);
+        if plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    std::iter::once("ballast".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::as_str))
+        .try_map(|name| Format::from_str(&name))
+}
+
+fn engine_parser() -> impl TypedValueParser<Value = Asked> {
+    let names = std::iter::once(AUTO).chain(EngineName::ALL.map(EngineName::as_str));
+    let named = |name: String| EngineName::ALL.into_iter().find(|it| it.as_str() == name);
+    PossibleValuesParser::new(names).map(move |name| Asked(named(name)))
+}
+
+fn form_parser() -> impl TypedValueParser<Value = Form> {
+    PossibleValuesParser::new(["warm", "total"])
+        .map(|name| if name == "total" { Form::Total } else { Form::Warm })
+}
+
+fn page_size(text: &str) -> Result<NonZeroU64, String> {
+    let size = text.parse::<Bytes>().map_err(|error| error.to_string())?;
+    NonZeroU64::new(size.get()).ok_or_else(|| "a page is not of 0 bytes: expected 4KiB or so".into())
+}
+
+fn granularity(text: &str) -> Result<Granularity, String> {
+    let pages = text.parse().ok().and_then(Granularity::new);
+    pages.ok_or_else(|| format!("expected a power of two from 1 to {}", Granularity::PAGES_MAX))
+}
+
+fn rate(text: &str) -> Result<SampleRate, String> {
+    let rate = ratio(text).ok().and_then(SampleRate::new);
+    rate.ok_or_else(|| "expected a rate above 0 and at most 1, such as 0.01".to_owned())
+}
+
+fn samples(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a number from 1".to_owned())
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    ratio(text).map_err(|_| "expected a factor from 0 to 1".to_owned())
+}
+
+/// A ratio, or so many per cent.
+fn ratio(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    let ratio = number.parse::<f64>().ok().map(|number| number / scale);
+    let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| "expected a ratio from 0 to 1, such as 0.01 or 1%".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(line: &str) -> Result<Args, clap::Error> {
+        Line::try_parse_from(line.split(' ')).map(|line| line.args)
+    }
+
+    #[test]
+    fn options_become_settings() {
+        let line = "mrc a.u64 b.u64 --page-size 4KiB --engine shards --rate 1% --granularity 32 \
+                    --epsilon 0.5 0.2 --interval 1000 --aging 0.25 --max-references 7";
+        let args = parsed(line).unwrap();
+        let settings = args.settings().unwrap();
+        assert_eq!(settings.engine, Some(EngineName::Shards));
+        assert_eq!(Some(settings.tuning.rate), SampleRate::new(0.01));
+        assert_eq!(settings.units.page_bytes, Some(4096));
+        assert_eq!(settings.reading.page_size.map(NonZeroU64::get), Some(4096));
+        assert_eq!(settings.units.granularity.pages(), 32);
+        assert_eq!(settings.intervals, Some(Intervals { references: 1000, factor: 0.25 }));
+        assert_eq!((settings.references_max, settings.epsilons), (Some(7), vec![0.5, 0.2]));
+        assert_eq!(args.view().epsilon, 0.5);
+    }
+
+    #[test]
+    fn without_options_the_chooser_counts_and_values_are_not_divided() {
+        let args = parsed("mrc a.u64 --unit 4KiB").unwrap();
+        let settings = args.settings().unwrap();
+        assert_eq!((settings.engine, settings.reading.page_size), (None, None));
+        assert_eq!(settings.units.page_bytes, Some(4096));
+        assert_eq!(settings.memory_bytes, 1 << 30);
+        assert_eq!((settings.epsilons, args.view().epsilon), (vec![0.05, 0.01, 0.001], 0.01));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_wrong_usage() {
+        for (options, expected) in [
+            ("a - -", "only once"),
+            ("a --rate 0.1", "--engine shards"),
+            ("a --engine exact --samples 5", "--samples is for"),
+            ("a --engine statistical", "--allocation"),
+            ("a --allocation 5", "go together"),
+            ("a --engine statistical --allocation 5 --verify", "nothing to verify"),
+            ("a --engine shards --reading touched", "exact engines"),
+            ("a --verify --interval 5", "--interval"),
+            ("a --aging 0.5", "--interval"),
+            ("a --page-size 4KiB --unit 4KiB", "--unit"),
+            ("a --page-size 0", "0 bytes"),
+            ("a --page-size 4KB", "decimal"),
+            ("a --granularity 3", "power of two"),
+            ("a --engine shards --rate 2", "at most 1"),
+            ("a --engine fastest", "possible values"),
+            ("a --format oracle", "possible values"),
+            ("a --epsilon 2", "from 0 to 1"),
+            ("a --plot x.png", ".svg or .html"),
+            ("a --points 1", "1 is not in"),
+            ("--json", "TRACE"),
+        ] {
+            let error = match parsed(&format!("mrc {options}")) {
+                Ok(args) => args.settings().expect_err(options).downcast().expect(options),
+                Err(error) => error,
+            };
+            assert_eq!(error.exit_code(), 2, "{options}");
+            assert!(error.to_string().contains(expected), "{options}: {error}");
+        }
+    }
+}

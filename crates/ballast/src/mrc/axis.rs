@@ -1,0 +1,221 @@
+//! The axes of a plot of miss-ratio curves.
+//!
+//! Idea: an axis maps values to places from 0 to 1, linearly or by logarithm; the drawing library
+//! sees places only. Marks stand at round figures: powers of two where sizes are bytes.
+//! Limits: what lies beyond an end of the axis, zero on a logarithmic one too, is placed at that end.
+
+use ballast_model::Bytes;
+
+use crate::figures;
+
+/// How values are spread over an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scale {
+    /// By their logarithm: every octave is as wide
+    Log,
+    /// Evenly, from zero
+    Linear,
+}
+
+/// Most marks on an axis.
+const MARKS_MAX: usize = 9;
+/// The least miss ratio that a logarithmic axis shows.
+const RATIO_MIN: f64 = 1e-6;
+
+/// An axis with its marks.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Axis {
+    scale: Scale,
+    from: f64,
+    to: f64,
+    /// Places of the marks, with what stands beside them.
+    pub(super) marks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// The axis of sizes up to `pages_max`, whose least is `pages_min`; pages have `page_bytes`.
+    pub(super) fn memory(
+        scale: Scale,
+        pages_min: u64,
+        pages_max: u64,
+        page_bytes: Option<u64>,
+    ) -> Self {
+        let unit = page_bytes.unwrap_or(1) as f64;
+        let least = pages_min.max(1) as f64;
+        let most = (pages_max as f64).max(2.0 * least);
+        // A little room, so that a fall at the very end can be seen.
+        let (from, to) = match scale {
+            Scale::Log => (least, most * (most / least).powf(0.03)),
+            Scale::Linear => (0.0, most * 1.04),
+        };
+        let mut axis = Self { scale, from, to, marks: Vec::new() };
+        let marks = match (scale, page_bytes) {
+            (Scale::Log, Some(_)) => powers(2.0, from * unit, to * unit),
+            (Scale::Log, None) => powers(10.0, from, to),
+            (Scale::Linear, Some(_)) => multiples(even_step(2.0, to * unit), to * unit),
+            (Scale::Linear, None) => multiples(even_step(10.0, to), to),
+        };
+        let label = |size: f64| match page_bytes {
+            Some(_) => Bytes::new(size.round() as u64).to_string(),
+            None => figures::axis(size),
+        };
+        axis.mark(marks.into_iter().map(|size| (size / unit, label(size))));
+        axis
+    }
+
+    /// The axis of miss ratios from `least`, the least above zero, to `greatest`.
+    pub(super) fn ratio(scale: Scale, least: f64, greatest: f64) -> Self {
+        let (from, to) = match scale {
+            Scale::Log => {
+                let to = greatest.clamp(RATIO_MIN * 10.0, 1.0).log10().ceil();
+                let from = least.clamp(RATIO_MIN, 0.1).log10().floor().min(to - 1.0);
+                (10f64.powf(from), 10f64.powf(to))
+            }
+            Scale::Linear if greatest > 0.5 => (0.0, 1.0),
+            Scale::Linear => (0.0, greatest.max(RATIO_MIN) * 1.05),
+        };
+        let mut axis = Self { scale, from, to, marks: Vec::new() };
+        let marks = match scale {
+            Scale::Log => powers(10.0, from, to),
+            Scale::Linear => multiples(even_step(10.0, to), to),
+        };
+        axis.mark(marks.into_iter().map(|ratio| (ratio, percent(ratio))));
+        axis
+    }
+
+    /// Where `value` stands.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        let place = match self.scale {
+            Scale::Linear => (value - self.from) / (self.to - self.from),
+            Scale::Log if value <= self.from => 0.0,
+            Scale::Log => (value / self.from).ln() / (self.to / self.from).ln(),
+        };
+        place.clamp(0.0, 1.0)
+    }
+
+    /// What stands at `place`.
+    pub(super) fn value(&self, place: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => self.from + place * (self.to - self.from),
+            Scale::Log => self.from * (self.to / self.from).powf(place),
+        }
+    }
+
+    /// Its ends.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        (self.from, self.to)
+    }
+
+    fn mark(&mut self, marks: impl Iterator<Item = (f64, String)>) {
+        // Ends of an axis are computed; a mark on one may come out just beyond.
+        let slack = |value: f64| value * 1e-9;
+        let within =
+            |value: f64| value >= self.from - slack(value) && value <= self.to + slack(value);
+        self.marks = marks
+            .filter(|(value, _)| within(*value))
+            .map(|(value, label)| (self.place(value), label))
+            .collect();
+    }
+}
+
+/// A miss ratio in per cent.
+pub(crate) fn percent(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    // Enough decimals for two digits that mean something.
+    let digits = if percent > 0.0 { (1.0 - percent.log10().floor()).clamp(0.0, 6.0) } else { 0.0 };
+    let text = format!("{percent:.*}", digits as usize);
+    let short = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => &text,
+    };
+    format!("{short} %")
+}
+
+/// Powers of `base` within, or every second, third, … of them where there are many.
+fn powers(base: f64, from: f64, to: f64) -> Vec<f64> {
+    let first = (from.ln() / base.ln() - 1e-9).ceil() as i32;
+    let last = (to.ln() / base.ln() + 1e-9).floor() as i32;
+    let count = (last - first + 1).max(1) as usize;
+    let stride = count.div_ceil(MARKS_MAX).max(1);
+    (first..=last).step_by(stride).map(|power| base.powi(power)).collect()
+}
+
+/// The step between the marks of an even axis to `to`: a power of two, or 1, 2 or 5 times one of ten.
+fn even_step(base: f64, to: f64) -> f64 {
+    const MARKS_WANTED: f64 = 6.0;
+    let magnitude = base.powf((to / MARKS_WANTED).log(base).floor());
+    let steps: &[f64] = if base == 2.0 { &[1.0, 2.0] } else { &[1.0, 2.0, 5.0, 10.0] };
+    let fits = |step: &&f64| to / (**step * magnitude) <= MARKS_WANTED + 0.5;
+    steps.iter().find(fits).unwrap_or(&base) * magnitude
+}
+
+fn multiples(step: f64, to: f64) -> Vec<f64> {
+    (0..=MARKS_MAX).map(|n| n as f64 * step).take_while(|value| *value <= to * 1.000_001).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.marks.iter().map(|(_, label)| label.as_str()).collect()
+    }
+
+    #[test]
+    fn sizes_are_marked_at_round_figures() {
+        let axis = Axis::memory(Scale::Log, 1, 1 << 18, Some(4096));
+        let marks = ["4KiB", "32KiB", "256KiB", "2MiB", "16MiB", "128MiB", "1GiB"];
+        assert_eq!(labels(&axis), marks);
+        let axis = Axis::memory(Scale::Linear, 1, 300_000, Some(4096));
+        assert_eq!(labels(&axis), ["0B", "256MiB", "512MiB", "768MiB", "1GiB"]);
+        let axis = Axis::memory(Scale::Log, 1, 1_000_000, None);
+        assert_eq!(labels(&axis), ["1", "10", "100", "1000", "10 k", "100 k", "1 M"]);
+        let axis = Axis::memory(Scale::Linear, 1, 300_000, None);
+        assert_eq!(labels(&axis), ["0", "50 k", "100 k", "150 k", "200 k", "250 k", "300 k"]);
+    }
+
+    #[test]
+    fn ratios_are_marked_in_per_cent() {
+        let axis = Axis::ratio(Scale::Linear, 0.001, 1.0);
+        assert_eq!(labels(&axis), ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]);
+        let axis = Axis::ratio(Scale::Linear, 0.001, 0.04);
+        assert_eq!(labels(&axis), ["0 %", "1 %", "2 %", "3 %", "4 %"]);
+        let axis = Axis::ratio(Scale::Log, 0.002, 0.7);
+        assert_eq!(labels(&axis), ["0.1 %", "1 %", "10 %", "100 %"]);
+    }
+
+    #[test]
+    fn places_and_values_are_each_others_inverse() {
+        for scale in [Scale::Log, Scale::Linear] {
+            let axis = Axis::memory(scale, 8, 100_000, None);
+            for value in [8.0, 100.0, 99_999.0] {
+                assert!((axis.value(axis.place(value)) - value).abs() < 1e-6 * value, "{scale:?}");
+            }
+            assert_eq!((axis.place(-1.0), axis.place(1e12)), (0.0, 1.0));
+        }
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_traces_have_axes() {
+        for pages in [0, 1, 2, 1 << 40, u64::MAX] {
+            for scale in [Scale::Log, Scale::Linear] {
+                for page_bytes in [None, Some(4096)] {
+                    let axis = Axis::memory(scale, 1, pages, page_bytes);
+                    assert!((1..=MARKS_MAX + 1).contains(&axis.marks.len()), "{pages} {axis:?}");
+                    assert!(axis.marks.windows(2).all(|pair| pair[0].0 < pair[1].0), "{axis:?}");
+                }
+            }
+        }
+        for (least, greatest) in [(0.0, 0.0), (1.0, 1.0), (1e-9, 1e-8)] {
+            for scale in [Scale::Log, Scale::Linear] {
+                assert!(!Axis::ratio(scale, least, greatest).marks.is_empty(), "{greatest}");
+            }
+        }
+    }
+
+    #[test]
+    fn per_cent_keeps_two_digits() {
+        let all = [0.0, 1.0, 0.05, 0.123, 0.001, 0.00012345].map(percent);
+        assert_eq!(all, ["0 %", "100 %", "5 %", "12 %", "0.1 %", "0.012 %"]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The engine when none was asked for: exact while that fits its budget.
+//!
+//! Idea: how many pages a trace has is known only at its end, and a stream cannot be read twice. So the
+//! exact engine counts, and one that samples counts beside it in reserve; when the exact one needs more
+//! memory than it may have it is dropped, and the reserve has seen everything.
+//! Cost: the reserve takes some 5 to 10 cycles a reference; a trace that is too short to need it has none.
+
+use ballast_mrc::{Choice, Engine, Full, Wanted, choose};
+
+use super::settings::Settings;
+use crate::commands::format;
+
+/// Counts exactly as long as it may.
+pub(super) struct Chosen {
+    engine: Box<dyn Engine>,
+    reserve: Option<Box<dyn Engine>>,
+    memory_bytes: u64,
+    /// Different tags when the exact engine was dropped.
+    dropped_at: Option<u64>,
+}
+
+impl Chosen {
+    /// For a trace of at most `references_max`, if that is known.
+    pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
+        let memory_bytes = settings.memory_bytes;
+        let seed = settings.tuning.seed;
+        let is_safe = references_max.is_some_and(|most| exact_fits(most, memory_bytes));
+        let reserve = || choose(wanted(None, memory_bytes)).choice.build(seed);
+        Self {
+            engine: Choice::Exact.build(seed),
+            reserve: (!is_safe).then(reserve),
+            memory_bytes,
+            dropped_at: None,
+        }
+    }
+
+    /// The engine that counts for now.
+    pub(super) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Counts references to `tags`.
+    pub(super) fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
+        if let Some(reserve) = &mut self.reserve {
+            reserve.record(tags)?;
+        }
+        let result = self.engine.record(tags);
+        let distinct = self.engine.distinct();
+        if (result.is_err() || !exact_fits(distinct, self.memory_bytes))
+            && let Some(reserve) = self.reserve.take()
+        {
+            self.dropped_at = Some(distinct);
+            self.engine = reserve;
+            return Ok(());
+        }
+        result
+    }
+
+    /// Starts an interval.
+    pub(super) fn start_interval(&mut self) {
+        self.engine.start_interval();
+        if let Some(reserve) = &mut self.reserve {
+            reserve.start_interval();
+        }
+    }
+
+    /// What was chosen, and why.
+    pub(super) fn why(&self) -> String {
+        let budget = format::size(self.memory_bytes);
+        match self.dropped_at {
+            None => choose(wanted(Some(self.engine.distinct()), self.memory_bytes)).to_string(),
+            Some(tags) => {
+                let reserve = choose(wanted(None, self.memory_bytes));
+                format!("{reserve}; exact was dropped at {tags} tags, too many for {budget}")
+            }
+        }
+    }
+}
+
+/// Whether the exact engine may go on with so many different tags.
+fn exact_fits(tags: u64, memory_bytes: u64) -> bool {
+    choose(wanted(Some(tags), memory_bytes)).choice == Choice::Exact
+}
+
+fn wanted(tags: Option<u64>, memory_bytes: u64) -> Wanted {
+    Wanted { tags, memory_bytes, speedup: 1 }
+}

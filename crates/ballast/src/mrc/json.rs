@@ -1,0 +1,161 @@
+//! What `ballast mrc --json` prints.
+//!
+//! Idea: counts are whole numbers wherever they are whole; an engine that samples scales what it saw,
+//! and there they may have decimals.
+//! Limits: the histogram is complete, the curve has at most as many points as were asked for.
+
+use ballast_mrc::{Histogram, Step};
+use serde::{Serialize, Serializer};
+
+use super::outcome::{Outcome, Reading};
+
+/// One trace.
+#[derive(Serialize)]
+pub(crate) struct Trace<'a> {
+    trace: &'a str,
+    format: &'static str,
+    /// Bad records left out.
+    skipped: u64,
+    accesses: u64,
+    /// Different tags.
+    distinct: u64,
+    cold: Option<Count>,
+    engine: &'static str,
+    /// Why this engine; null: it was asked for.
+    engine_why: Option<&'a str>,
+    engine_memory_bytes: u64,
+    /// Pages per tag.
+    granularity: u64,
+    reading: &'static str,
+    /// Different pages; null: not counted apart from tags.
+    pages_touched: Option<u64>,
+    page_bytes: Option<u64>,
+    elapsed_s: f64,
+    accesses_per_second: Option<f64>,
+    working_sets: Vec<WorkingSet>,
+    /// The estimate of statistical sampling; null from other engines.
+    active_pages: Option<u64>,
+    verified_with: Option<&'static str>,
+    /// Against that, of an engine that samples.
+    mean_absolute_error: Option<f64>,
+    /// What distances are in: `tags`, or `pages` where they are read as touched.
+    distance_unit: &'static str,
+    /// References by stack distance, from 1.
+    histogram: Option<ByDistance<'a>>,
+    curve: Vec<Point>,
+}
+
+#[derive(Serialize)]
+struct WorkingSet {
+    epsilon: f64,
+    pages: u64,
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    pages: u64,
+    miss_ratio_warm: f64,
+    miss_ratio_total: f64,
+}
+
+/// A number of references: whole where it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Count(f64);
+
+impl Serialize for Count {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// Every whole number to here is exact.
+        const WHOLE_MAX: f64 = (1u64 << 53) as f64;
+        if self.0.fract() == 0.0 && self.0.abs() <= WHOLE_MAX {
+            return serializer.serialize_u64(self.0 as u64);
+        }
+        serializer.serialize_f64(self.0)
+    }
+}
+
+impl<'a> Trace<'a> {
+    /// What is said of `outcome`, with at most `points` of its curve.
+    pub(crate) fn new(outcome: &'a Outcome, points: usize) -> Self {
+        let units = outcome.units;
+        let point = |step: Step| Point {
+            pages: step.pages,
+            miss_ratio_warm: step.miss_ratio_warm,
+            miss_ratio_total: step.miss_ratio_total,
+        };
+        let sets = outcome.working_sets.iter().map(|set| WorkingSet {
+            epsilon: set.epsilon,
+            pages: set.pages,
+            bytes: units.page_bytes.map(|bytes| set.pages.saturating_mul(bytes)),
+        });
+        Self {
+            trace: &outcome.trace,
+            format: outcome.format.as_str(),
+            skipped: outcome.skipped,
+            accesses: outcome.accesses,
+            distinct: outcome.distinct,
+            cold: outcome.cold().map(Count),
+            engine: outcome.used.engine.as_str(),
+            engine_why: outcome.used.why.as_deref(),
+            engine_memory_bytes: outcome.used.memory_bytes,
+            granularity: units.granularity.pages(),
+            reading: match units.reading {
+                Reading::Paper => "paper",
+                Reading::Touched => "touched",
+            },
+            pages_touched: outcome.pages_touched,
+            page_bytes: units.page_bytes,
+            elapsed_s: outcome.elapsed.as_secs_f64(),
+            accesses_per_second: outcome.speed(),
+            working_sets: sets.collect(),
+            active_pages: outcome.active_pages,
+            verified_with: outcome.verified.map(|verified| verified.oracle.as_str()),
+            mean_absolute_error: outcome.verified.and_then(|verified| verified.error),
+            distance_unit: match units.reading {
+                Reading::Paper => "tags",
+                Reading::Touched => "pages",
+            },
+            histogram: outcome.histogram.as_ref().map(ByDistance),
+            curve: outcome.points(points).into_iter().map(point).collect(),
+        }
+    }
+}
+
+/// The weight at each distance; distances that were counted together stand under their greatest.
+struct ByDistance<'a>(&'a Histogram);
+
+impl Serialize for ByDistance<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.buckets().map(|bucket| (bucket.last, Count(bucket.weight))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mrc::fixture::{self, PAGES};
+    use serde_json::json;
+
+    #[test]
+    fn counts_are_whole_where_they_are() {
+        let text = |n| serde_json::to_string(&Count(n)).unwrap();
+        let all = [0.0, 3.0, 2.5, 9007199254740992.0].map(text);
+        assert_eq!(all, ["0", "3", "2.5", "9007199254740992"]);
+    }
+
+    #[test]
+    fn a_trace_is_told_in_the_documented_shape() {
+        let outcome = fixture::outcome("x", &[3, 4, 0, 1], PAGES);
+        let told = serde_json::to_value(Trace::new(&outcome, 10)).unwrap();
+        assert_eq!(told["accesses"], json!(8));
+        assert_eq!((&told["cold"], &told["distinct"]), (&json!(3), &json!(3)));
+        assert_eq!(told["histogram"], json!({"1": 4, "3": 1}));
+        let curve = json!([
+            {"pages": 0, "miss_ratio_warm": 1.0, "miss_ratio_total": 1.0},
+            {"pages": 1, "miss_ratio_warm": 0.2, "miss_ratio_total": 0.5},
+            {"pages": 3, "miss_ratio_warm": 0.0, "miss_ratio_total": 0.375},
+        ]);
+        assert_eq!(told["curve"], curve);
+        assert_eq!(told["working_sets"][0], json!({"epsilon": 0.05, "pages": 3, "bytes": 12288}));
+    }
+}

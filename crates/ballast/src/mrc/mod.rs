@@ -1,0 +1,23 @@
+//! Miss-ratio curves of traces: measured, checked, and shown.
+//!
+//! Idea: a trace is streamed through an engine; what comes of it is an [`outcome::Outcome`], from which
+//! everything shown is made.
+
+mod any_stack;
+pub(crate) mod axis;
+mod chosen;
+mod counter;
+pub(crate) mod curve_csv;
+pub(crate) mod files;
+#[cfg(test)]
+mod fixture;
+pub(crate) mod json;
+pub(crate) mod measure;
+pub(crate) mod outcome;
+pub(crate) mod page;
+pub(crate) mod plot;
+pub(crate) mod progress;
+pub(crate) mod settings;
+pub(crate) mod summary;
+mod verify;
+mod words;

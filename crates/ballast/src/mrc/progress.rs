@@ -1,0 +1,62 @@
+//! How far a trace was read, on standard error while it is a terminal.
+
+use std::time::Duration;
+
+use ballast_trace::Progress;
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+
+/// Between two drawings.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// The bar of one trace; nothing at all where nobody sees it.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    trace: String,
+    is_sized: bool,
+}
+
+impl Bar {
+    /// For the trace called `trace`.
+    pub(crate) fn new(trace: &str) -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(PERIOD);
+        Self { bar, trace: crate::commands::harmless(trace), is_sized: false }
+    }
+
+    /// Shows how far it is.
+    pub(crate) fn show(&mut self, progress: Progress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        if let (Some(total), false) = (progress.bytes_total, self.is_sized) {
+            self.is_sized = true;
+            self.bar.set_length(total);
+            let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
+            self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        }
+        self.bar.set_position(progress.bytes_read);
+        let seconds = self.bar.elapsed().as_secs_f64();
+        let millions = progress.references as f64 / 1e6;
+        let left = match self.is_sized && seconds > 1.0 {
+            true => format!(", {} left", HumanDuration(self.bar.eta())),
+            false => String::new(),
+        };
+        let speed = if seconds > 0.0 { millions / seconds } else { 0.0 };
+        let trace = &self.trace;
+        self.bar.set_message(format!(
+            "{trace}: {millions:.0} M references, {speed:.1} M/s{left}"
+        ));
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        // Before an error is told.
+        self.bar.finish_and_clear();
+    }
+}

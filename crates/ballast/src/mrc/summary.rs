@@ -1,0 +1,219 @@
+//! What people are told of traces: one as a list, several side by side.
+
+use comfy_table::CellAlignment::{Left, Right};
+
+use super::axis::percent;
+use super::outcome::{Outcome, Reading};
+use super::words;
+use crate::commands::format;
+use crate::figures::{self, NONE};
+
+/// The figures of `outcomes`, wrapped to `width` columns if given.
+pub(crate) fn render(outcomes: &[Outcome], width: Option<u16>) -> String {
+    match outcomes {
+        [outcome] => list(outcome),
+        _ => table(outcomes, width),
+    }
+}
+
+/// One trace, a line for every figure.
+fn list(outcome: &Outcome) -> String {
+    let units = outcome.units;
+    let mut lines = vec![
+        ("trace", format!("{} ({})", outcome.trace, outcome.format)),
+        ("references", outcome.accesses.to_string()),
+        ("distinct", distinct(outcome)),
+        ("cold", cold(outcome)),
+    ];
+    lines.extend(outcome.working_sets.iter().map(|set| {
+        let size = words::size_and_pages(set.pages, units.page_bytes);
+        ("working set", format!("{size} for at most {} warm misses", percent(set.epsilon)))
+    }));
+    if let Some(pages) = outcome.active_pages {
+        let size = words::size_and_pages(pages, units.page_bytes);
+        lines.push(("active", format!("{size} in a period, as sampling estimates")));
+    }
+    let engine = outcome.used.engine.to_string();
+    lines.push(("engine", outcome.used.why.clone().unwrap_or(engine)));
+    lines.extend(notes(outcome));
+    let seconds = outcome.elapsed.as_secs_f64();
+    lines.push(("speed", format!("{} ({seconds:.2} s)", words::speed(outcome))));
+    lines.push(("memory", format::size(outcome.used.memory_bytes)));
+    lines.iter().map(|(name, value)| format!("{name:<11}  {value}\n")).collect()
+}
+
+fn distinct(outcome: &Outcome) -> String {
+    let units = outcome.units;
+    let about = if outcome.used.engine.is_exact() { "" } else { "about " };
+    let pages = units.granularity.pages();
+    let tags = outcome.distinct;
+    if pages == 1 {
+        let bytes = units.page_bytes.map(|_| format!(" ({})", words::size(tags, units.page_bytes)));
+        return format!("{about}{tags} pages{}", bytes.unwrap_or_default());
+    }
+    let size = words::size(tags.saturating_mul(pages), units.page_bytes);
+    let touched =
+        outcome.pages_touched.map(|touched| format!(", of which {touched} pages touched"));
+    format!("{about}{tags} tags of {pages} pages ({size}{})", touched.unwrap_or_default())
+}
+
+fn cold(outcome: &Outcome) -> String {
+    let Some(cold) = outcome.cold() else { return NONE.to_owned() };
+    let part = cold / (outcome.accesses as f64).max(1.0);
+    match outcome.accesses {
+        0 => "0".to_owned(),
+        _ => format!("{cold:.0} ({} of references)", percent(part)),
+    }
+}
+
+/// What is to be known beside the figures.
+pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let mut notes = Vec::new();
+    if let Some(verified) = outcome.verified {
+        let oracle = verified.oracle;
+        let count = verified.distances;
+        notes.push(("verified", match verified.error {
+            None => format!("{oracle} counts the same at all of {count} distances"),
+            Some(error) => format!("mean error of the warm miss ratio {error:.6}, against {oracle}"),
+        }));
+    }
+    if outcome.skipped > 0 {
+        notes.push(("skipped", format!("{} bad records were left out", outcome.skipped)));
+    }
+    if outcome.units.granularity.pages() > 1 {
+        let reading = match outcome.units.reading {
+            Reading::Paper => "all of their pages",
+            Reading::Touched => "the pages touched of them, on average",
+        };
+        notes.push(("sizes", format!("tags are taken to occupy {reading}")));
+    }
+    notes
+}
+
+/// How fast a trace was counted, in one line.
+pub(crate) fn speed(outcome: &Outcome) -> String {
+    let seconds = outcome.elapsed.as_secs_f64();
+    let (trace, count) = (&outcome.trace, outcome.accesses);
+    format!("{trace}: {count} references in {seconds:.2} s, {}", words::speed(outcome))
+}
+
+/// Several traces, a row for each.
+fn table(outcomes: &[Outcome], width: Option<u16>) -> String {
+    let sets = outcomes.first().map_or(&[][..], |first| &first.working_sets);
+    let headings: Vec<String> =
+        sets.iter().map(|set| format!("WSS {}", percent(set.epsilon))).collect();
+    let mut columns = vec![("TRACE", Left), ("REFERENCES", Right), ("DISTINCT", Right)];
+    columns.push(("COLD", Right));
+    columns.extend(headings.iter().map(|heading| (heading.as_str(), Right)));
+    columns.extend([("ENGINE", Left), ("MEMORY", Right), ("REFERENCES/S", Right)]);
+    let names = words::names(outcomes);
+    let rows = outcomes.iter().zip(names).map(|(outcome, name)| row(outcome, name));
+    let mut out = format::table(&columns, rows, width);
+    for (outcome, name) in outcomes.iter().zip(words::names(outcomes)) {
+        let why = outcome.used.why.as_ref();
+        let why = why.map(|why| ("engine", why.clone()));
+        for (what, text) in why.into_iter().chain(notes(outcome)) {
+            out.push_str(&format!("\n{name}: {what}: {text}"));
+        }
+    }
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
+    out
+}
+
+fn row(outcome: &Outcome, name: String) -> Vec<String> {
+    let page_bytes = outcome.units.page_bytes;
+    let mut row = vec![name, outcome.accesses.to_string(), outcome.distinct.to_string()];
+    row.push(outcome.cold().map_or(NONE.to_owned(), |cold| format!("{cold:.0}")));
+    row.extend(outcome.working_sets.iter().map(|set| match page_bytes {
+        Some(_) => format!("{} ({})", words::size(set.pages, page_bytes), set.pages),
+        None => set.pages.to_string(),
+    }));
+    row.push(outcome.used.engine.to_string());
+    row.push(format::size(outcome.used.memory_bytes));
+    row.push(outcome.speed().map_or(NONE.to_owned(), figures::count));
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mrc::fixture::{self, PAGES};
+    use crate::mrc::outcome::{Units, Verified};
+    use ballast_mrc::{EngineName, Granularity};
+    use expect_test::expect;
+
+    #[test]
+    fn one_trace_is_a_list() {
+        let mut outcome = fixture::falling("traces/web.pg.zst", 5000, PAGES);
+        outcome.used.why = Some("about 5000 tags fit".to_owned());
+        outcome.verified = Some(Verified { oracle: EngineName::Avl, distances: 5000, error: None });
+        outcome.skipped = 3;
+        expect![[r#"
+            trace        traces/web.pg.zst (u64)
+            references   1821419
+            distinct     5000 pages (19.5MiB)
+            cold         5000 (0.27 % of references)
+            working set  12.3MiB (3161 pages) for at most 5 % warm misses
+            working set  17.8MiB (4562 pages) for at most 1 % warm misses
+            working set  19.4MiB (4955 pages) for at most 0.1 % warm misses
+            engine       about 5000 tags fit
+            verified     avl counts the same at all of 5000 distances
+            skipped      3 bad records were left out
+            speed        91.1 M references/s (0.02 s)
+            memory       6MiB
+        "#]].assert_eq(&render(&[outcome], None));
+    }
+
+    #[test]
+    fn tags_of_several_pages_are_said_to_be_some() {
+        let granularity = Granularity::new(8).unwrap();
+        let units = Units { page_bytes: None, granularity, reading: Reading::Touched };
+        let mut outcome = fixture::scan("loop", 100, 3, units);
+        outcome.pages_touched = Some(700);
+        expect![[r#"
+            trace        loop (u64)
+            references   300
+            distinct     100 tags of 8 pages (800 pages, of which 700 pages touched)
+            cold         100 (33 % of references)
+            working set  800 pages for at most 5 % warm misses
+            working set  800 pages for at most 1 % warm misses
+            working set  800 pages for at most 0.1 % warm misses
+            engine       exact
+            sizes        tags are taken to occupy the pages touched of them, on average
+            speed        0.015 M references/s (0.02 s)
+            memory       6MiB
+        "#]].assert_eq(&render(&[outcome], None));
+    }
+
+    #[test]
+    fn several_traces_stand_side_by_side() {
+        let mut outcomes =
+            [fixture::scan("x/loop.u64", 300, 9, PAGES), fixture::falling("web.pg", 5000, PAGES)];
+        outcomes[1].used.why = Some("about 5000 tags fit".to_owned());
+        expect![[r#"
+            TRACE     REFERENCES  DISTINCT  COLD         WSS 5 %         WSS 1 %       WSS 0.1 %  ENGINE  MEMORY  REFERENCES/S
+            loop.u64        2700       300   300    1.2MiB (300)    1.2MiB (300)    1.2MiB (300)  exact     6MiB         135 k
+            web.pg       1821419      5000  5000  12.3MiB (3161)  17.8MiB (4562)  19.4MiB (4955)  exact     6MiB        91.1 M
+
+            web.pg: engine: about 5000 tags fit
+        "#]].assert_eq(&render(&outcomes, None));
+    }
+
+    #[test]
+    fn no_references_are_no_error() {
+        expect![[r#"
+            trace        none.u64 (u64)
+            references   0
+            distinct     0 pages (0B)
+            cold         0
+            working set  0B (0 pages) for at most 5 % warm misses
+            working set  0B (0 pages) for at most 1 % warm misses
+            working set  0B (0 pages) for at most 0.1 % warm misses
+            engine       exact
+            speed        – (0.02 s)
+            memory       6MiB
+        "#]].assert_eq(&render(&[fixture::outcome("none.u64", &[], PAGES)], None));
+    }
+}

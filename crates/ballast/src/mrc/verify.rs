@@ -1,0 +1,163 @@
+//! A second engine beside the first, and the comparison of what they counted.
+//!
+//! Idea: the oracle is the linked list, whose search nobody can get wrong; it is slow, so from
+//! [`LIST_TAGS_MAX`] tags on the AVL tree (or, where that is what is verified, the fast engine) goes on
+//! with its order. It counts by itself, in a plain array, so it shares nothing with what it checks but
+//! the histogram that both become.
+//! Cost: a search of at most [`LIST_TAGS_MAX`] tags a reference, then O(log n); 8 bytes a distance.
+//! Limits: an engine that samples is not held to anything: its error is reported.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use ballast_mrc::{
+    Curve, EngineName, Form, Full, Granularity, Histogram, PageWeighted, Stack, mean_absolute_error,
+};
+
+use super::any_stack::AnyStack;
+use super::counter::Counts;
+use super::outcome::{Reading, Units, Verified};
+
+/// The list goes no further.
+const LIST_TAGS_MAX: u64 = 2_000;
+/// Sizes at which an approximate curve is compared.
+const SIZES_COMPARED: u64 = 500;
+/// Differences that are told one by one.
+const DIFFERENCES_TOLD: usize = 5;
+
+/// Counts beside an engine.
+pub(super) struct Oracle {
+    /// What verifies, once tags are many.
+    later: EngineName,
+    kind: Kind,
+    granularity: Granularity,
+    /// How long it took: not to be counted as the engine's.
+    pub(super) elapsed: Duration,
+}
+
+enum Kind {
+    Tags { name: EngineName, stack: AnyStack, counts: Vec<u64>, tags: Vec<u64>, distances: Vec<u32> },
+    Pages(Box<PageWeighted<AnyStack>>),
+}
+
+impl Oracle {
+    /// An oracle for `engine`, which counts in `units`.
+    pub(super) fn new(engine: EngineName, units: Units) -> Self {
+        let later = if engine == EngineName::Avl { EngineName::Exact } else { EngineName::Avl };
+        let kind = match units.reading {
+            Reading::Touched => {
+                let stack = AnyStack::new(later);
+                Kind::Pages(Box::new(PageWeighted::new(stack, units.granularity)))
+            }
+            Reading::Paper => {
+                let name = if engine == EngineName::List { later } else { EngineName::List };
+                let stack = AnyStack::new(name);
+                Kind::Tags { name, stack, counts: vec![0], tags: Vec::new(), distances: Vec::new() }
+            }
+        };
+        Self { later, kind, granularity: units.granularity, elapsed: Duration::ZERO }
+    }
+
+    /// Counts references to `pages`.
+    ///
+    /// # Errors
+    /// [`Full`] when there are too many different tags.
+    pub(super) fn record(&mut self, pages: &[u64]) -> Result<(), Full> {
+        let started = Instant::now();
+        let result = match &mut self.kind {
+            Kind::Pages(weighted) => weighted.record(pages),
+            Kind::Tags { name, stack, counts, tags, distances } => {
+                tags.clear();
+                tags.extend(pages.iter().map(|&page| self.granularity.tag(page)));
+                distances.resize(tags.len(), 0);
+                let result = stack.reference(tags, distances);
+                if result.is_ok() {
+                    counts.resize(stack.len() as usize + 1, 0);
+                    distances.iter().for_each(|&distance| counts[distance as usize] += 1);
+                }
+                if *name == EngineName::List && stack.len() > LIST_TAGS_MAX {
+                    let order = stack.order();
+                    *name = self.later;
+                    *stack = AnyStack::new(*name);
+                    stack.restore(&order)?;
+                }
+                result
+            }
+        };
+        self.elapsed += started.elapsed();
+        result
+    }
+
+    /// Compares what `counts` says of the same references.
+    ///
+    /// # Errors
+    /// An exact engine counted otherwise; the first differences are named.
+    pub(super) fn compare(&self, counts: &Counts) -> anyhow::Result<Verified> {
+        let (oracle, expected, expected_curve) = match &self.kind {
+            Kind::Pages(weighted) => (self.later, weighted.histogram(), weighted.curve()),
+            Kind::Tags { name, counts, .. } => {
+                let histogram = Histogram::from_counts(counts);
+                let curve = Curve::new(&histogram, self.granularity);
+                (*name, histogram, curve)
+            }
+        };
+        let engine = counts.used.engine;
+        let Some(found) = &counts.histogram else {
+            bail!("{engine} counts no distances: there is nothing to verify");
+        };
+        let distances = expected.buckets().count() as u64;
+        if !engine.is_exact() {
+            let error = counts.curve.as_ref().map(|curve| error_of(curve, &expected_curve));
+            return Ok(Verified { oracle, distances, error });
+        }
+        let differences = differences(found, &expected);
+        if differences.is_empty() {
+            return Ok(Verified { oracle, distances, error: None });
+        }
+        let told: Vec<String> = differences
+            .iter()
+            .take(DIFFERENCES_TOLD)
+            .map(|(at, found, expected)| format!("{at}: {engine} {found}, {oracle} {expected}"))
+            .collect();
+        let count = differences.len();
+        bail!("{engine} and {oracle} differ at {count} distances: {}", told.join("; "))
+    }
+}
+
+/// The mean absolute error of the warm curve.
+fn error_of(curve: &Curve, expected: &Curve) -> f64 {
+    let largest = expected.pages_max();
+    let sizes = (1..=SIZES_COMPARED).map(|n| (largest as u128 * n as u128 / SIZES_COMPARED as u128) as u64);
+    mean_absolute_error(curve, expected, sizes, Form::Warm)
+}
+
+/// Where the two differ: the distance, and how often each found it.
+fn differences(found: &Histogram, expected: &Histogram) -> Vec<(String, f64, f64)> {
+    let mut all = Vec::new();
+    if found.cold() != expected.cold() {
+        all.push(("cold".to_owned(), found.cold(), expected.cold()));
+    }
+    let last = found.distance_max().max(expected.distance_max());
+    for distance in 1..=last {
+        let pair = (found.weight_at(distance), expected.weight_at(distance));
+        if pair.0 != pair.1 {
+            all.push((format!("distance {distance}"), pair.0, pair.1));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_named_by_distance() {
+        let found = Histogram::from_counts(&[2, 5, 0, 1]);
+        let expected = Histogram::from_counts(&[3, 5, 1]);
+        let named = differences(&found, &expected);
+        let all = [("cold", 2.0, 3.0), ("distance 2", 0.0, 1.0), ("distance 3", 1.0, 0.0)];
+        assert_eq!(named, all.map(|(at, a, b)| (at.to_owned(), a, b)));
+        assert_eq!(differences(&expected, &expected), []);
+    }
+}

@@ -1,0 +1,69 @@
+//! Names and sizes as table, plots and page all say them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ballast_model::Bytes;
+use ballast_mrc::Form;
+
+use super::outcome::Outcome;
+use crate::figures;
+
+/// What a plot says when it has nothing to show.
+pub(super) const NO_CURVE: &str = "No curve: no page was referenced twice.";
+
+/// What a miss ratio is of.
+pub(super) fn form(form: Form) -> &'static str {
+    match form {
+        Form::Warm => "Miss ratio of warm references, by memory",
+        Form::Total => "Miss ratio of all references, by memory",
+    }
+}
+
+/// A number of pages: in bytes where a page's size is known.
+pub(super) fn size(pages: u64, page_bytes: Option<u64>) -> String {
+    match page_bytes {
+        Some(bytes) => Bytes::new(pages.saturating_mul(bytes)).to_string(),
+        None => format!("{} pages", figures::count(pages as f64)),
+    }
+}
+
+/// A number of pages exactly, and in bytes where a page's size is known.
+pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
+    match page_bytes {
+        Some(_) => format!("{} ({pages} pages)", size(pages, page_bytes)),
+        None => format!("{pages} pages"),
+    }
+}
+
+/// The traces' names: without their folders, unless that makes two of them one.
+pub(super) fn names(outcomes: &[Outcome]) -> Vec<String> {
+    let short = |outcome: &Outcome| {
+        let name = Path::new(&outcome.trace).file_name().and_then(|name| name.to_str());
+        name.unwrap_or(&outcome.trace).to_owned()
+    };
+    let names: Vec<String> = outcomes.iter().map(short).collect();
+    let different: BTreeSet<&String> = names.iter().collect();
+    if different.len() == names.len() {
+        return names;
+    }
+    outcomes.iter().map(|outcome| outcome.trace.clone()).collect()
+}
+
+/// The speed of a trace, in references a second.
+pub(super) fn speed(outcome: &Outcome) -> String {
+    let Some(millions) = outcome.speed().map(|speed| speed / 1e6) else {
+        return figures::NONE.to_owned();
+    };
+    let digits = match millions {
+        _ if millions < 0.1 => 3,
+        _ if millions < 10.0 => 2,
+        _ => 1,
+    };
+    format!("{millions:.digits$} M references/s")
+}
+
+/// `text` without control characters: XML knows no way to write them.
+pub(super) fn drawable(text: &str) -> String {
+    crate::commands::harmless(text).replace('\n', "\u{fffd}")
+}
