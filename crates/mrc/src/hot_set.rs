@@ -16,7 +16,28 @@
 //! it is there. Watching entries rather than chosen pages is what keeps the estimate from hanging on
 //! whether the hottest page was chosen: the hottest pages enter again and again.
 //!
-//! TABLE
+//! Measured (`cargo run --release -p ballast-mrc --example hot_set`): error of WSS(1 %), and mean
+//! absolute error of the total miss ratio over 500 sizes, against the curve of all accesses; with one
+//! entry in 64 watched, and the error of the number of hidden accesses estimated from that.
+//!
+//! | workload (1.5 M accesses) | HSS   | traps | trapped alone | true count   | watched             |
+//! |---------------------------|-------|-------|---------------|--------------|---------------------|
+//! | two levels, 2,000 and     | 256   | 90 %  | +2 %, 0.010   | +0 %, 0.000  | +0 %, 0.000 (+0 %)  |
+//! | 30,000 pages              | 1,024 | 61 %  | +7 %, 0.051   | +0 %, 0.004  | +0 %, 0.005 (+2 %)  |
+//! |                           | 4,096 | 17 %  | +17 %, 0.316  | +0 %, 0.027  | +0 %, 0.027 (+0 %)  |
+//! | Zipf(0.9), 65,536 pages   | 256   | 79 %  | +2 %, 0.052   | +0 %, 0.000  | +0 %, 0.001 (−1 %)  |
+//! |                           | 1,024 | 66 %  | +3 %, 0.098   | +0 %, 0.001  | +0 %, 0.001 (+0 %)  |
+//! |                           | 4,096 | 51 %  | +4 %, 0.182   | +0 %, 0.005  | +1 %, 0.021 (−17 %) |
+//! | Zipf(1.1), 65,536 pages   | 256   | 49 %  | +14 %, 0.095  | +0 %, 0.001  | +0 %, 0.001 (+0 %)  |
+//! |                           | 1,024 | 36 %  | +18 %, 0.164  | +0 %, 0.002  | +1 %, 0.008 (−9 %)  |
+//! |                           | 4,096 | 23 %  | +24 %, 0.287  | +0 %, 0.009  | +2 %, 0.019 (−13 %) |
+//! | scan of 20,000 pages,     | 256   | 13 %  | +0 %, 0.872   | +0 %, 0.003  | +0 %, 0.003 (+0 %)  |
+//! | each 8 times              | 1,024 | 13 %  | +0 %, 0.872   | +0 %, 0.011  | +0 %, 0.011 (+0 %)  |
+//! |                           | 4,096 | 13 %  | +0 %, 0.872   | +0 %, 0.039  | +0 %, 0.039 (+0 %)  |
+//!
+//! A hot set of 1/16 of the pages costs next to nothing once the hidden hits are back, and the
+//! working set is right. The watched entries themselves trap in 0.2–1.4 % of accesses; their estimate
+//! is the poorer the fewer entries there are, as with a large hot set and few very hot pages.
 //!
 //! Cost: O(1) an access. Source: MEB §3.4; the correction is ours.
 //! Limits: a page's place in the LRU order is that of its last trap, so distances of trapped
@@ -176,4 +197,169 @@ pub fn with_hidden(trapped: &Histogram, hidden: f64, hot_set: u64) -> Histogram 
         distance = next;
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        Counted, Curve, Engine, EngineName, Form, Granularity, Layout, List, mean_absolute_error,
+    };
+
+    use Access::{Hidden, Trapped, Watched};
+
+    #[test]
+    fn accesses_by_name() {
+        let cases: [(usize, u32, &[u64], &[Access]); 5] = [
+            (0, 0, &[1, 1], &[Trapped, Trapped]),
+            (1, 0, &[1, 1, 2, 1], &[Trapped, Hidden, Trapped, Trapped]),
+            // First in, first out: the access to 1 does not keep it in.
+            (2, 0, &[1, 2, 1, 3, 1], &[Trapped, Trapped, Hidden, Trapped, Trapped]),
+            (2, 1, &[1, 1, 2, 1], &[Trapped, Watched, Trapped, Watched]),
+            (0, 1, &[1, 1], &[Trapped, Trapped]),
+        ];
+        for (size, watch_every, pages, expected) in cases {
+            let mut hot_set = HotSet::new(size, watch_every);
+            let accesses: Vec<Access> = pages.iter().map(|&page| hot_set.access(page)).collect();
+            assert_eq!(accesses, expected, "{size} {watch_every} {pages:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_in_lose_their_permission_when_it_shrinks() {
+        let mut hot_set = HotSet::new(3, 0);
+        for page in 1..=3 {
+            hot_set.access(page);
+        }
+        hot_set.resize(1);
+        assert_eq!([3, 2].map(|page| hot_set.access(page)), [Hidden, Trapped]);
+        assert_eq!(hot_set.pages_max(), 1);
+    }
+
+    #[test]
+    fn one_entry_in_so_many_is_watched() {
+        let mut hot_set = HotSet::new(1, 8);
+        let mut at = Vec::new();
+        for entry in 0..8000_u64 {
+            hot_set.access(entry);
+            if hot_set.access(entry) == Watched {
+                at.push(entry);
+            }
+        }
+        let rounds: Vec<u64> = at.iter().map(|entry| entry / 8).collect();
+        assert_eq!(rounds, (0..1000).collect::<Vec<u64>>());
+        for place in 0..8 {
+            let count = at.iter().filter(|&entry| entry % 8 == place).count();
+            assert!((90..160).contains(&count), "{place}: {count}");
+        }
+        let seen = hot_set.seen();
+        assert_eq!(seen, Seen { trapped: 8000, watched: 1000 });
+        assert_eq!((seen.hidden_of_watched(8), seen.hidden_of_total(16_000)), (8000, 8000));
+        assert_eq!(seen.hidden_of_total(7), 0);
+        hot_set.start_interval();
+        assert_eq!(hot_set.seen(), Seen::default());
+    }
+
+    #[test]
+    fn nothing_hidden_changes_nothing() {
+        let histogram = Histogram::from_counts(&[1, 0, 5]);
+        assert_eq!(with_hidden(&histogram, 0.0, 100), histogram);
+        assert_eq!(with_hidden(&histogram, 2.0, 0).weight_at(1), 2.0);
+    }
+
+    fn curve(pages: &[u64]) -> (Histogram, Curve) {
+        let mut engine = Counted::new(EngineName::List, List::new());
+        engine.record(pages).unwrap();
+        let histogram = engine.histogram().unwrap();
+        let curve = Curve::new(&histogram, Granularity::PAGE);
+        (histogram, curve)
+    }
+
+    #[test]
+    fn with_the_hidden_hits_back_the_curve_is_near_that_of_all_accesses() {
+        // 3 of 4 accesses to 100 pages, the others to 1,900; some accessed twice.
+        let mut state = 1_u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        };
+        let pages: Vec<u64> = (0..60_000)
+            .map(|_| if random(4) == 0 { 100 + random(1900) } else { random(100) })
+            .collect();
+        let truth = curve(&pages).1;
+        for size in [16, 64, 166] {
+            let mut hot_set = HotSet::new(size, 16);
+            let trapped: Vec<u64> =
+                pages.iter().copied().filter(|&page| hot_set.access(page) == Trapped).collect();
+            let (alone, uncorrected) = curve(&trapped);
+            let (seen, total) = (hot_set.seen(), pages.len() as u64);
+            let hidden = seen.hidden_of_total(total) as f64;
+            let estimate = seen.hidden_of_watched(16) as f64;
+            assert!((estimate / hidden - 1.0).abs() < 0.2, "{size}: {estimate} {hidden}");
+            let error = |curve: &Curve| mean_absolute_error(&truth, curve, 0..2000, Form::Total);
+            for hidden in [hidden, estimate] {
+                let corrected =
+                    Curve::new(&with_hidden(&alone, hidden, size as u64), Granularity::PAGE);
+                assert!(error(&corrected) < 0.02, "{size}: {}", error(&corrected));
+                assert!(error(&corrected) * 2.0 < error(&uncorrected), "{size}");
+                let (set, expected) = (corrected.working_set(0.01), truth.working_set(0.01));
+                assert!(set.abs_diff(expected) < 20, "{size}: {set} {expected}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_queue(
+            pages in prop::collection::vec(0..30_u64, 0..300), size in 0..20_usize,
+            watch_every in 0..4_u32,
+        ) {
+            let mut hot_set = HotSet::new(size, watch_every);
+            let mut queue: Vec<u64> = Vec::new();
+            let mut stack: Vec<u64> = Vec::new();
+            let mut trapped_stack: Vec<u64> = Vec::new();
+            let distance = |stack: &mut Vec<u64>, page: u64| {
+                let place = stack.iter().position(|&one| one == page);
+                place.map(|place| stack.remove(place));
+                stack.insert(0, page);
+                place.map(|place| place + 1)
+            };
+            for page in pages {
+                let true_distance = distance(&mut stack, page);
+                let access = hot_set.access(page);
+                if queue.contains(&page) {
+                    prop_assert!(access != Trapped);
+                    // What the module says of hidden accesses.
+                    prop_assert!(true_distance.unwrap() < 2 * size);
+                } else {
+                    prop_assert_eq!(access, Trapped);
+                    let measured = distance(&mut trapped_stack, page);
+                    prop_assert!(measured.is_none_or(|measured| measured > size));
+                    queue.push(page);
+                    if queue.len() > size {
+                        queue.remove(0);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn hidden_accesses_are_hits_below_twice_the_hot_set(
+            hidden in 0.0..1e6, hot_set in 0..100_000_u64, distance in 1..500_000_u64,
+            log_linear in any::<bool>(),
+        ) {
+            let layout = if log_linear { Layout::LogLinear } else { Layout::Exact };
+            let mut trapped = Histogram::new(layout);
+            trapped.add_cold(3.0);
+            trapped.add(distance, 7.0);
+            let all = with_hidden(&trapped, hidden, hot_set);
+            prop_assert!((all.warm() - 7.0 - hidden).abs() < 1e-6);
+            prop_assert_eq!(all.cold(), 3.0);
+            let above = all.buckets().filter(|bucket| bucket.first >= (2 * hot_set).max(2));
+            let beyond: f64 = above.map(|bucket| bucket.weight).sum();
+            prop_assert_eq!(beyond, if trapped.buckets().next().unwrap().first >= (2 * hot_set).max(2) { 7.0 } else { 0.0 });
+        }
+    }
 }
