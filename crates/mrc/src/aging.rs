@@ -1,6 +1,35 @@
-//! A histogram over intervals that forgets.
+//! A histogram over intervals, older ones weighing less.
 //!
-//! Idea: what was counted before weighs λ less with each interval that ends.
+//! Idea: at the end of each interval what was there is multiplied by λ and the interval's histogram
+//! added. λ = 1 is MEB's: it never forgets, and so answers slowly when the working set falls (MEB
+//! §5.2.1). λ = 0 knows the last interval only, and loses what is used every other one. A rise is seen at
+//! once with any λ, as its distances are new.
+//!
+//! Measured (`cargo run --release -p ballast-mrc --example aging`): intervals until WSS(1 %) is within
+//! 10 % of the new one after 20 intervals over 4,000 pages, when these become 1,000 or 8,000, all as
+//! likely or by Zipf(0.9); how much of 4,000 pages used in each fourth interval only (1,000 in the
+//! others) is never forgotten between; and how far the estimates of two intervals of but 500
+//! references lie apart.
+//!
+//! | λ       | fall | rise | fall, Zipf | rise, Zipf | pulse | noise |
+//! |---------|------|------|------------|------------|-------|-------|
+//! | 1       | > 40 | 4    | > 40       | 15         | 97 %  | 0.6 % |
+//! | 0.9     | 40   | 2    | 32         | 8          | 97 %  | 0.6 % |
+//! | 0.8     | 20   | 2    | 16         | 6          | 96 %  | 0.7 % |
+//! | 0.7     | 13   | 2    | 10         | 5          | 94 %  | 0.9 % |
+//! | 0.6     | 9    | 2    | 7          | 5          | 91 %  | 0.9 % |
+//! | **0.5** | 7    | 2    | 6          | 4          | 87 %  | 1.2 % |
+//! | 0.4     | 5    | 1    | 4          | 4          | 78 %  | 1.4 % |
+//! | 0.3     | 4    | 1    | 3          | 4          | 56 %  | 1.6 % |
+//! | 0.2     | 3    | 1    | 3          | 4          | 25 %  | 2.0 % |
+//! | 0       | 2    | 1    | 2          | 4          | 25 %  | 2.7 % |
+//!
+//! The default is 0.5: at intervals of 5 s that fall is followed in 35 s, while a balancer that takes
+//! back 10 % an interval needs 70 s for it, and memory used every 20 s is kept. A working set is
+//! forgotten after `log ε / log λ` intervals: 7 at ε = 1 %.
+//!
+//! Cost: O(buckets) an interval.
+//! Limits: intervals are equal, however many references they had; of two, the busier weighs more.
 
 use crate::{Granularity, Histogram, Layout};
 
@@ -12,7 +41,7 @@ pub struct Aging {
 }
 
 impl Aging {
-    /// The default factor λ.
+    /// The default factor λ; the table above argues it.
     pub const FACTOR: f64 = 0.5;
 
     /// Nothing counted yet; `factor` is λ, from 0 (only the last interval counts) to 1 (all count
@@ -22,7 +51,7 @@ impl Aging {
         (0.0..=1.0).contains(&factor).then(|| Self { factor, sum: Histogram::new(layout) })
     }
 
-    /// An interval has ended: ages what was there, and adds what was counted in it.
+    /// An interval has ended: what was there ages, and what was counted in it is added.
     pub fn end_interval(&mut self, interval: &Histogram) {
         self.sum.scale(self.factor);
         self.sum.merge(interval);
@@ -37,5 +66,93 @@ impl Aging {
     /// Goes on with tags of another size ([`Histogram::regroup`]).
     pub fn regroup(&mut self, from: Granularity, to: Granularity) {
         self.sum = self.sum.regroup(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Curve;
+
+    fn aged(factor: f64, intervals: &[Vec<u64>]) -> Histogram {
+        let mut aging = Aging::new(factor, Layout::Exact).unwrap();
+        for counts in intervals {
+            aging.end_interval(&Histogram::from_counts(counts));
+        }
+        aging.histogram().clone()
+    }
+
+    #[test]
+    fn factors_by_name() {
+        for factor in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            assert_eq!(Aging::new(factor, Layout::Exact), None, "{factor}");
+        }
+        let intervals = [vec![8, 4, 0, 2], vec![0, 1], vec![2, 0, 4]];
+        let cases = [
+            (0.0, vec![2.0, 0.0, 4.0, 0.0]),
+            (0.5, vec![4.0, 1.5, 4.0, 0.5]),
+            (1.0, vec![10.0, 5.0, 4.0, 2.0]),
+        ];
+        for (factor, expected) in cases {
+            let histogram = aged(factor, &intervals);
+            let weights = [1, 2, 3].map(|distance| histogram.weight_at(distance));
+            assert_eq!((histogram.cold(), &weights[..]), (expected[0], &expected[1..]), "{factor}");
+        }
+    }
+
+    #[test]
+    fn a_fall_is_followed_in_the_intervals_it_takes_to_age() {
+        let (wide, narrow) = (Histogram::from_counts(&[0, 0, 0, 0, 100]), [0, 100]);
+        for (factor, expected) in [(0.0, 1), (0.25, 4), (0.5, 7), (0.75, 17)] {
+            let mut aging = Aging::new(factor, Layout::Exact).unwrap();
+            (0..40).for_each(|_| aging.end_interval(&wide));
+            let mut intervals = 0;
+            while Curve::new(aging.histogram(), Granularity::PAGE).working_set(0.01) > 1 {
+                aging.end_interval(&Histogram::from_counts(&narrow));
+                intervals += 1;
+            }
+            assert_eq!(intervals, expected, "{factor}");
+        }
+    }
+
+    #[test]
+    fn other_tags_keep_the_memory() {
+        let mut aging = Aging::new(1.0, Layout::LogLinear).unwrap();
+        aging.end_interval(&Histogram::from_counts(&[1, 0, 4]));
+        aging.regroup(Granularity::new(32).unwrap(), Granularity::new(1).unwrap());
+        assert_eq!(aging.histogram().weight_at(64), 4.0);
+        assert_eq!(aging.histogram().cold(), 1.0);
+    }
+
+    proptest! {
+        #[test]
+        fn each_interval_weighs_by_its_age(
+            intervals in prop::collection::vec(prop::collection::vec(0..99_u64, 0..9), 0..12),
+            factor in 0.0..=1.0,
+        ) {
+            let histogram = aged(factor, &intervals);
+            for distance in 0..9 {
+                let weight = |(age, counts): (i32, &Vec<u64>)| {
+                    factor.powi(age) * counts.get(distance).map_or(0.0, |&count| count as f64)
+                };
+                let expected: f64 = (0..).zip(intervals.iter().rev()).map(weight).sum();
+                let found = match distance {
+                    0 => histogram.cold(),
+                    _ => histogram.weight_at(distance as u64),
+                };
+                prop_assert!((found - expected).abs() < 1e-9);
+            }
+        }
+
+        #[test]
+        fn without_aging_it_is_one_long_interval(
+            intervals in prop::collection::vec(prop::collection::vec(0..99_u64, 9), 1..12),
+        ) {
+            let sums: Vec<u64> =
+                (0..9).map(|at| intervals.iter().map(|counts| counts[at]).sum()).collect();
+            prop_assert_eq!(aged(1.0, &intervals), Histogram::from_counts(&sums));
+        }
     }
 }

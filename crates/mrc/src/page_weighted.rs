@@ -309,3 +309,159 @@ impl PageBits {
         (self.words.capacity() * size_of::<u64>()) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Counted, Engine, EngineName, List};
+
+    fn granularity(pages: u64) -> Granularity {
+        Granularity::new(pages).unwrap()
+    }
+
+    fn weighted(pages: u64, references: &[u64]) -> PageWeighted<List> {
+        let mut weighted = PageWeighted::new(List::new(), granularity(pages));
+        weighted.record(references).unwrap();
+        weighted
+    }
+
+    /// Distance in pages and weight, cold ones last.
+    fn falls(weighted: &PageWeighted<List>) -> (Vec<(u64, f64)>, f64) {
+        let falls = weighted.falls().map(|bucket| (bucket.last, bucket.weight)).collect();
+        (falls, weighted.curve().cold())
+    }
+
+    #[test]
+    fn a_scan_is_cold_and_then_a_loop() {
+        for pages in [1, 8, 32, 64, 512] {
+            let scan: Vec<u64> = (0..1024).chain(0..1024).chain(0..1024).collect();
+            assert_eq!(falls(&weighted(pages, &scan)), (vec![(1024, 2048.0)], 1024.0), "{pages}");
+        }
+    }
+
+    #[test]
+    fn a_tag_weighs_what_was_touched_of_it() {
+        // One page each of tags 0 and 1, and three of tag 2.
+        let mut references = vec![5, 40, 64, 65, 95, 5];
+        assert_eq!(falls(&weighted(32, &references)), (vec![(5, 1.0)], 5.0));
+        references.push(64);
+        // Tag 2 is behind tag 0: four pages.
+        assert_eq!(falls(&weighted(32, &references)), (vec![(4, 1.0), (5, 1.0)], 5.0));
+        assert_eq!(weighted(32, &references).distinct(), 5);
+    }
+
+    #[test]
+    fn a_page_not_yet_touched_in_a_visit_counts_where_the_visit_began() {
+        // Pages 0 and 1 of tag 0; two other tags; then both pages again.
+        assert_eq!(falls(&weighted(8, &[0, 1, 8, 16, 0, 1])), (vec![(4, 2.0)], 4.0));
+        // Touched twice in a row it is a new visit, at distance 1.
+        assert_eq!(falls(&weighted(8, &[0, 1, 8, 16, 0, 0])), (vec![(2, 1.0), (4, 1.0)], 4.0));
+    }
+
+    #[test]
+    fn intervals_keep_order_and_pages() {
+        let mut weighted = weighted(8, &[0, 8, 9]);
+        weighted.start_interval();
+        assert_eq!((weighted.references(), weighted.curve().cold()), (0, 0.0));
+        weighted.record(&[0]).unwrap();
+        assert_eq!(falls(&weighted), (vec![(3, 1.0)], 0.0));
+        assert_eq!(weighted.histogram().weight_at(3), 1.0);
+        assert_eq!(weighted.order(), [0, 1]);
+    }
+
+    #[test]
+    fn regrouped_tags_keep_their_pages() {
+        let mut weighted = weighted(8, &[0, 3, 40, 17, 70]);
+        weighted.regroup(granularity(32)).unwrap();
+        assert_eq!((weighted.order(), weighted.distinct()), (vec![2, 0, 1], 5));
+        weighted.record(&[40, 41]).unwrap();
+        // 70; 0, 3, 17; 40 and, when asked, 41: which is the first, though.
+        assert_eq!(falls(&weighted), (vec![(6, 1.0)], 1.0));
+        weighted.regroup(granularity(1)).unwrap();
+        assert_eq!(weighted.order(), [40, 41, 70, 0, 3, 17]);
+        assert_eq!(weighted.references(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "not known")]
+    fn a_stack_in_use_is_refused() {
+        let mut stack = List::new();
+        stack.reference(&[1], &mut [0]).unwrap();
+        let _ = PageWeighted::new(stack, Granularity::PAGE);
+    }
+
+    /// As the header says it, with sets and lists.
+    fn naive(pages: u64, references: &[u64]) -> (Vec<(u64, f64)>, f64) {
+        let mut order: Vec<u64> = Vec::new();
+        let mut ever: BTreeSet<u64> = BTreeSet::new();
+        let mut visits: BTreeMap<u64, (usize, BTreeSet<u64>)> = BTreeMap::new();
+        let mut counts = vec![0.0; references.len() + 1];
+        for &page in references {
+            let tag = page / pages;
+            let place = order.iter().position(|&one| one == tag);
+            place.map(|place| order.remove(place));
+            order.insert(0, tag);
+            let distance = place.map_or(0, |place| place + 1);
+            let visit = visits.entry(tag).or_default();
+            let counted = if ever.insert(page) {
+                0
+            } else if visit.1.contains(&page) {
+                *visit = (distance, BTreeSet::new());
+                distance
+            } else {
+                visit.0
+            };
+            visit.1.insert(page);
+            counts[counted] += 1.0;
+        }
+        let within = |tags: usize| {
+            ever.iter().filter(|&page| order[..tags].contains(&(page / pages))).count() as u64
+        };
+        let falls = (1..=order.len()).filter(|&tags| counts[tags] > 0.0);
+        (falls.map(|tags| (within(tags), counts[tags])).collect(), counts[0])
+    }
+
+    fn references() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(prop_oneof![0..40_u64, 0..600_u64], 0..400)
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_the_header_says(references in references(), shift in 0..9_u32) {
+            let pages = 1 << shift;
+            prop_assert_eq!(falls(&weighted(pages, &references)), naive(pages, &references));
+        }
+
+        #[test]
+        fn tags_of_one_page_are_exact(references in references()) {
+            let mut exact = Counted::new(EngineName::List, List::new());
+            exact.record(&references).unwrap();
+            let exact = Curve::new(&exact.histogram().unwrap(), Granularity::PAGE);
+            prop_assert_eq!(weighted(1, &references).curve(), exact);
+        }
+
+        #[test]
+        fn regrouping_forgets_no_page_and_keeps_the_order(
+            references in references(), shifts in (0..9_u32, 0..9_u32),
+        ) {
+            let (from, to) = (granularity(1 << shifts.0), granularity(1 << shifts.1));
+            let mut weighted = weighted(from.pages(), &references);
+            let (distinct, order) = (weighted.distinct(), weighted.order());
+            weighted.regroup(to).unwrap();
+            prop_assert_eq!(weighted.distinct(), distinct);
+            prop_assert_eq!(weighted.granularity(), to);
+            let touched: BTreeSet<u64> = references.iter().map(|&page| to.tag(page)).collect();
+            let expected: Vec<u64> = from.regroup(to, &order).into_iter()
+                .filter(|tag| touched.contains(tag)).collect();
+            prop_assert_eq!(weighted.order(), expected);
+            // Every page is known: none is cold.
+            let again: BTreeSet<u64> = references.iter().copied().collect();
+            weighted.record(&again.into_iter().collect::<Vec<u64>>()).unwrap();
+            prop_assert_eq!(weighted.curve().cold(), 0.0);
+        }
+    }
+}
