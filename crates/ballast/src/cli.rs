@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::bench;
 use crate::commands::{control, daemon, demo, explain, journal, lab, mrc, plan, set, status};
 use crate::story;
 
@@ -49,6 +50,8 @@ pub enum Command {
     Journal(journal::Args),
     /// Miss-ratio curves and working sets of traces.
     Mrc(mrc::Args),
+    /// Measure how fast and how exact Ballast's parts are on this machine.
+    Bench(bench::Args),
     /// The daemon of a story, which ends with it.
     #[command(hide = true, name = story::daemon::COMMAND)]
     LabDaemon(story::daemon::Args),

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ballast::bench;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{control, daemon, demo, explain, journal, lab, mrc, plan, set, status};
 use ballast::story;
@@ -48,6 +49,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),
         Command::Mrc(args) => mrc::run(args),
+        Command::Bench(args) => bench::run(&args),
         Command::Daemon(args) => daemon::run(args).await,
         Command::Lab(args) => lab::run(args).await,
         Command::Demo(args) => demo::run(args).await,

@@ -1,0 +1,35 @@
+//! `ballast bench`: how fast the parts are that could hold anything up.
+//!
+//! Idea: figures anyone can have from an installed program, on their own machine and their own
+//! data. What needs the source tree to be measured is in `benches/`.
+
+pub mod mrc;
+
+use clap::Subcommand;
+
+/// Measure how fast and how exact Ballast's parts are on this machine.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench mrc
+  ballast bench mrc --quick")]
+pub struct Args {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum BenchCommand {
+    /// Engines for stack distances, side by side.
+    Mrc(mrc::Args),
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// A trace cannot be read, engines disagree, or standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.command {
+        BenchCommand::Mrc(args) => mrc::run(args),
+    }
+}

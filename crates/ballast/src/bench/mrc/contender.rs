@@ -1,0 +1,253 @@
+//! Who is measured: the floor, the crate's engines, and two rivals that others publish.
+//!
+//! Idea: a contender is made for a workload and takes in its references in blocks. Rivals and floor
+//! are given dense page numbers, as if they had an index that costs nothing; the crate's engines
+//! find their own way with the page numbers as they are.
+
+use ballast_mrc::{
+    Aet, Avl, Counted, Engine, EngineName, Exact, Full, Histogram, List, SampleRate, Shards,
+    ShardsFixedSize, Stack,
+};
+
+use super::fenwick::Fenwick;
+use super::floor::Floor;
+use super::splay::Splay;
+use super::workload::Workload;
+
+/// The rate of `shards`.
+const RATE: f64 = 0.01;
+/// Tags that `aet` watches.
+const WATCHED_MAX: usize = 1 << 14;
+/// Seeds of those that sample.
+const SEEDS: [u64; 3] = [1, 2, 3];
+/// What the list may take for, in seconds: it would take hours for all.
+const LIST_SECONDS: f64 = 1.0;
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
+pub(super) enum ContenderName {
+    /// What any exact engine must do at least
+    Floor,
+    /// Doubly linked list, on as many references as it takes in a second
+    List,
+    /// AVL tree with subtree sizes
+    Avl,
+    /// A rival: splay tree with subtree sizes
+    Splay,
+    /// A rival: Fenwick tree over time
+    Fenwick,
+    /// The exact engine without vector instructions beyond the baseline
+    ExactPortable,
+    /// The exact engine
+    Exact,
+    /// SHARDS at a rate of 0.01
+    Shards,
+    /// SHARDS with 8,192 samples
+    ShardsFixedSize,
+    /// Average eviction time with 16,384 watched pages
+    Aet,
+}
+
+impl ContenderName {
+    /// As users type it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Floor => "floor",
+            Self::List => "list",
+            Self::Avl => "avl",
+            Self::Splay => "splay",
+            Self::Fenwick => "fenwick",
+            Self::ExactPortable => "exact-portable",
+            Self::Exact => "exact",
+            Self::Shards => "shards",
+            Self::ShardsFixedSize => "shards-fixed-size",
+            Self::Aet => "aet",
+        }
+    }
+
+    /// Whether its histogram is the true one.
+    pub(super) fn is_exact(self) -> bool {
+        !self.is_sampling() && self != Self::Floor
+    }
+
+    /// Whether it looks at some of the references only.
+    pub(super) fn is_sampling(self) -> bool {
+        matches!(self, Self::Shards | Self::ShardsFixedSize | Self::Aet)
+    }
+
+    /// The seeds it runs with: each is a run of its own.
+    pub(super) fn seeds(self) -> &'static [u64] {
+        if self.is_sampling() { &SEEDS } else { &SEEDS[..1] }
+    }
+
+    /// After how many seconds it has taken in enough; `None`: when it has taken in all.
+    pub(super) fn seconds_max(self) -> Option<f64> {
+        (self == Self::List).then_some(LIST_SECONDS)
+    }
+
+    /// The references it is given.
+    pub(super) fn pages(self, workload: &Workload) -> &[u64] {
+        match self {
+            Self::Floor | Self::Splay | Self::Fenwick => workload.dense(),
+            _ => &workload.pages,
+        }
+    }
+
+    /// One that has seen nothing yet.
+    pub(super) fn build(self, workload: &Workload, seed: u64) -> Box<dyn Contender> {
+        // Dense numbers are below this.
+        let numbers = 2 * workload.distinct;
+        let counted = |name, stack| Box::new(Counted::new(name, stack));
+        match self {
+            Self::Floor => Box::new(Floor::new(numbers, workload.distinct)),
+            Self::List => Box::new(Counted::new(EngineName::List, List::new())),
+            Self::Avl => Box::new(Counted::new(EngineName::Avl, Avl::new())),
+            Self::Splay => Box::new(Counting::new(Splay::new(numbers))),
+            Self::Fenwick => Box::new(Counting::new(Fenwick::new(numbers))),
+            Self::ExactPortable => counted(EngineName::Exact, Exact::portable()),
+            Self::Exact => counted(EngineName::Exact, Exact::new()),
+            Self::Shards => {
+                let rate = SampleRate::new(RATE).unwrap_or(SampleRate::ALL);
+                Box::new(Sampling(Shards::with_stack(Exact::new(), rate, seed)))
+            }
+            Self::ShardsFixedSize => {
+                Box::new(Sampling(ShardsFixedSize::new(ShardsFixedSize::SAMPLES_DEFAULT, seed)))
+            }
+            Self::Aet => Box::new(Sampling(Aet::sampled(WATCHED_MAX, seed))),
+        }
+    }
+}
+
+/// Takes in references.
+pub(super) trait Contender {
+    /// References `pages`.
+    ///
+    /// # Errors
+    /// [`Full`] when there are too many different ones.
+    fn take(&mut self, pages: &[u64]) -> Result<(), Full>;
+
+    /// What it counted; `None` if that means nothing.
+    fn histogram(&self) -> Option<Histogram>;
+
+    /// What it occupies beside its histogram, in bytes for each page of the workload; `None` if it is
+    /// not made to hold pages.
+    fn bytes_per_page(&self) -> Option<f64>;
+}
+
+impl Contender for Floor {
+    fn take(&mut self, pages: &[u64]) -> Result<(), Full> {
+        Floor::take(self, pages);
+        Ok(())
+    }
+
+    fn histogram(&self) -> Option<Histogram> {
+        None
+    }
+
+    fn bytes_per_page(&self) -> Option<f64> {
+        None
+    }
+}
+
+impl<S: Stack> Contender for Counted<S> {
+    fn take(&mut self, pages: &[u64]) -> Result<(), Full> {
+        self.record(pages)
+    }
+
+    fn histogram(&self) -> Option<Histogram> {
+        Engine::histogram(self)
+    }
+
+    fn bytes_per_page(&self) -> Option<f64> {
+        Some(self.stack().memory_bytes() as f64 / self.stack().len() as f64)
+    }
+}
+
+/// An engine that samples.
+struct Sampling<E>(E);
+
+impl<E: Engine> Contender for Sampling<E> {
+    fn take(&mut self, pages: &[u64]) -> Result<(), Full> {
+        self.0.record(pages)
+    }
+
+    fn histogram(&self) -> Option<Histogram> {
+        self.0.histogram()
+    }
+
+    fn bytes_per_page(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// What a rival must do.
+pub(super) trait Distances {
+    /// The distance of a page, or 0 the first time; it moves to the front.
+    fn touch(&mut self, page: u64) -> u32;
+
+    /// How many different pages there were.
+    fn pages(&self) -> u64;
+
+    /// What it occupies on the heap, in bytes.
+    fn memory_bytes(&self) -> u64;
+}
+
+/// Counts a rival's distances.
+struct Counting<D> {
+    rival: D,
+    counts: Vec<u64>,
+}
+
+impl<D: Distances> Counting<D> {
+    fn new(rival: D) -> Self {
+        Self { rival, counts: vec![0] }
+    }
+}
+
+impl<D: Distances> Contender for Counting<D> {
+    fn take(&mut self, pages: &[u64]) -> Result<(), Full> {
+        let most = self.rival.pages() as usize + pages.len() + 1;
+        if self.counts.len() < most {
+            self.counts.resize(most, 0);
+        }
+        for &page in pages {
+            self.counts[self.rival.touch(page) as usize] += 1;
+        }
+        self.counts.truncate(self.rival.pages() as usize + 1);
+        Ok(())
+    }
+
+    fn histogram(&self) -> Option<Histogram> {
+        Some(Histogram::from_counts(&self.counts))
+    }
+
+    fn bytes_per_page(&self) -> Option<f64> {
+        Some(self.rival.memory_bytes() as f64 / self.rival.pages() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::super::workload::WorkloadName;
+    use super::*;
+
+    #[test]
+    fn exact_contenders_agree() {
+        for &workload in WorkloadName::value_variants() {
+            let workload = Workload::named(workload, true).unwrap();
+            let histogram = |name: ContenderName| {
+                let mut contender = name.build(&workload, 1);
+                let pages = name.pages(&workload);
+                let few = pages.len().min(20_000);
+                pages[..few].chunks(3001).for_each(|block| contender.take(block).unwrap());
+                contender.histogram().unwrap()
+            };
+            let expected = histogram(ContenderName::List);
+            for &name in ContenderName::value_variants().iter().filter(|name| name.is_exact()) {
+                assert!(histogram(name) == expected, "{name:?} on {}", workload.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The machine that figures are of, and staying on one of its cores.
+//!
+//! Idea: time is that of this thread on its core, so that what else runs there is not counted; its
+//! traffic to memory still shows.
+
+use std::fs;
+
+use anyhow::Context;
+use rustix::thread::CpuSet;
+use rustix::time::ClockId;
+use serde::Serialize;
+
+/// What figures depend on.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    /// The processor, as the kernel calls it.
+    pub(super) processor: Option<String>,
+    /// The core that everything ran on.
+    pub(super) core: usize,
+    /// Its caches from the nearest, such as `L1d 32K`.
+    pub(super) caches: Vec<String>,
+    /// Instructions beyond the baseline that the processor has, of those that could matter.
+    pub(super) features: Vec<&'static str>,
+    /// The same, of those that the compiler was allowed to use everywhere.
+    pub(super) compiled_for: Vec<&'static str>,
+}
+
+impl Machine {
+    /// Stays on the last core that this thread may run on, and looks at it.
+    ///
+    /// # Errors
+    /// The kernel refuses either.
+    pub(super) fn pinned() -> anyhow::Result<Self> {
+        let allowed = rustix::thread::sched_getaffinity(None)
+            .context("cannot tell which cores this thread may run on")?;
+        let core = (0..CpuSet::MAX_CPU).rev().find(|&core| allowed.is_set(core)).unwrap_or(0);
+        let mut one = CpuSet::new();
+        one.set(core);
+        rustix::thread::sched_setaffinity(None, &one)
+            .with_context(|| format!("cannot stay on core {core}"))?;
+        Ok(Self {
+            processor: processor(),
+            core,
+            caches: caches(core),
+            features: features(),
+            compiled_for: compiled_for(),
+        })
+    }
+}
+
+fn processor() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn caches(core: usize) -> Vec<String> {
+    let folder = |index| format!("/sys/devices/system/cpu/cpu{core}/cache/index{index}");
+    let read = |index: usize, name| {
+        let text = fs::read_to_string(format!("{}/{name}", folder(index))).ok()?;
+        Some(text.trim().to_owned())
+    };
+    // Level by level; more than these no processor has.
+    let cache = |index| {
+        let (level, kind) = (read(index, "level")?, read(index, "type")?);
+        let kind = match kind.as_str() {
+            "Data" => "d",
+            "Instruction" => return None,
+            _ => "",
+        };
+        Some(format!("L{level}{kind} {}", read(index, "size")?))
+    };
+    (0..8).filter_map(cache).collect()
+}
+
+/// Names of the features for which `$has` is true.
+macro_rules! features {
+    ($has:ident) => {
+        [
+            ("popcnt", $has!("popcnt")),
+            ("avx2", $has!("avx2")),
+            ("bmi2", $has!("bmi2")),
+            ("avx512f", $has!("avx512f")),
+            ("avx512bw", $has!("avx512bw")),
+            ("avx512vl", $has!("avx512vl")),
+            ("avx512vpopcntdq", $has!("avx512vpopcntdq")),
+        ]
+        .into_iter()
+        .filter_map(|(name, has)| has.then_some(name))
+        .collect()
+    };
+}
+
+fn features() -> Vec<&'static str> {
+    use std::arch::is_x86_feature_detected;
+    features!(is_x86_feature_detected)
+}
+
+fn compiled_for() -> Vec<&'static str> {
+    macro_rules! allowed {
+        ($name:literal) => {
+            cfg!(target_feature = $name)
+        };
+    }
+    features!(allowed)
+}
+
+/// Seconds that this thread has had its core for.
+pub(super) fn seconds() -> f64 {
+    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}

@@ -1,0 +1,136 @@
+//! How fast each contender takes in a workload, and how right it is.
+//!
+//! Idea: in each repetition every contender runs once from nothing, one after the other, so that a
+//! disturbance hits all alike; of each the median counts. Making and dropping it is not timed, its
+//! growing is.
+
+use anyhow::ensure;
+use ballast_mrc::{Curve, Form, Granularity, Histogram, mean_absolute_error};
+
+use super::contender::ContenderName;
+use super::machine;
+use super::report::{EngineReport, Rate, WorkloadReport};
+use super::workload::Workload;
+
+/// References handed over at once, as the readers of traces do.
+const BLOCK: usize = 1 << 16;
+/// The same, of a contender that is stopped after a time.
+const BLOCK_STOPPED: usize = 256;
+
+/// One contender's runs.
+struct Runs {
+    name: ContenderName,
+    /// Millions of references in a second, by run.
+    rates: Vec<f64>,
+    references: usize,
+    bytes_per_page: Option<f64>,
+    /// By seed, of the first repetition.
+    histograms: Vec<Histogram>,
+}
+
+/// Runs `contenders` on a workload; `tell` is told who runs.
+///
+/// # Errors
+/// There are too many pages, or exact contenders disagree.
+pub(super) fn measure(
+    workload: &Workload,
+    contenders: &[ContenderName],
+    repetitions: usize,
+    mut tell: impl FnMut(usize, ContenderName),
+) -> anyhow::Result<WorkloadReport> {
+    let mut all: Vec<Runs> = contenders.iter().map(|&name| Runs::new(name)).collect();
+    for repetition in 0..repetitions {
+        for runs in &mut all {
+            tell(repetition, runs.name);
+            for &seed in runs.name.seeds() {
+                runs.run(workload, seed, repetition == 0)?;
+            }
+        }
+        if repetition == 0 {
+            check_exact(workload, &all)?;
+        }
+    }
+    let truth = all.iter().find(|runs| runs.name.is_exact() && runs.is_whole(workload));
+    let truth = truth.map(|runs| curve(&runs.histograms[0]));
+    let engines = all.iter().map(|runs| runs.report(workload, truth.as_ref())).collect();
+    Ok(WorkloadReport::new(workload, engines))
+}
+
+impl Runs {
+    fn new(name: ContenderName) -> Self {
+        Self { name, rates: vec![], references: 0, bytes_per_page: None, histograms: vec![] }
+    }
+
+    fn run(&mut self, workload: &Workload, seed: u64, keep: bool) -> anyhow::Result<()> {
+        let pages = self.name.pages(workload);
+        let mut contender = self.name.build(workload, seed);
+        let seconds_max = self.name.seconds_max();
+        let block = if seconds_max.is_some() { BLOCK_STOPPED } else { BLOCK };
+        let mut references = 0;
+        let start = machine::seconds();
+        for block in pages.chunks(block) {
+            contender.take(block)?;
+            references += block.len();
+            if seconds_max.is_some_and(|most| machine::seconds() - start > most) {
+                break;
+            }
+        }
+        // A clock may be too coarse for a tiny trace.
+        let seconds = (machine::seconds() - start).max(1e-9);
+        self.rates.push(references as f64 / seconds / 1e6);
+        self.references = references;
+        self.bytes_per_page = contender.bytes_per_page();
+        if keep {
+            self.histograms.extend(contender.histogram());
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self, workload: &Workload) -> bool {
+        self.references == workload.pages.len()
+    }
+
+    fn report(&self, workload: &Workload, truth: Option<&Curve>) -> EngineReport {
+        let mut errors = Vec::new();
+        if let Some(truth) = truth.filter(|_| self.name.is_sampling()) {
+            let error = |histogram| {
+                let sizes = 1..=workload.distinct;
+                mean_absolute_error(truth, &curve(histogram), sizes, Form::Total)
+            };
+            errors.extend(self.histograms.iter().map(error));
+        }
+        EngineReport {
+            engine: self.name.as_str(),
+            references: self.references as u64,
+            is_prefix: !self.is_whole(workload),
+            million_per_second: Rate::of(&self.rates),
+            share_of_floor: None,
+            times_avl: None,
+            times_exact: None,
+            bytes_per_page: self.bytes_per_page,
+            error_mean: (!errors.is_empty())
+                .then(|| errors.iter().sum::<f64>() / errors.len() as f64),
+            error_worst: errors.into_iter().reduce(f64::max),
+        }
+    }
+}
+
+fn curve(histogram: &Histogram) -> Curve {
+    Curve::new(histogram, Granularity::PAGE)
+}
+
+/// Exact contenders that took in all must have counted the same.
+fn check_exact(workload: &Workload, all: &[Runs]) -> anyhow::Result<()> {
+    let mut whole = all.iter().filter(|runs| runs.name.is_exact() && runs.is_whole(workload));
+    let Some(first) = whole.next() else { return Ok(()) };
+    for other in whole {
+        ensure!(
+            first.histograms == other.histograms,
+            "{}: the histograms of {} and {} differ: one of them is wrong, and so are all figures",
+            workload.name,
+            first.name.as_str(),
+            other.name.as_str()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! `ballast bench mrc`: engines for stack distances, side by side.
+//!
+//! Idea: one run on one core measures every engine on the same references, between the floor that no
+//! exact engine can beat and rivals as others publish them, and holds the figures against the goals.
+//! Cost: some minutes and 600 MB; `--quick` takes seconds, and its figures mean little.
+
+mod contender;
+mod fenwick;
+mod floor;
+mod machine;
+mod measure;
+mod random;
+mod render;
+mod report;
+mod splay;
+mod workload;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use ballast_mrc::Exact;
+use clap::ValueEnum;
+use contender::ContenderName;
+use machine::Machine;
+use report::Report;
+use workload::{Workload, WorkloadName};
+
+use crate::commands::Output;
+
+/// Measure how fast and how exact the engines for stack distances are.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench mrc
+  ballast bench mrc --quick
+  ballast bench mrc --workload zipf --workload mix --repetitions 9 --json > mrc.json
+  ballast bench mrc --trace app.pg.zst --engine floor --engine avl --engine exact
+
+The floor is what any exact engine must do: look up and set a page's latest reference, and count it
+in a histogram as large. Splay and fenwick are rivals with an index of pages that costs nothing.
+Page traces of your own programs are made by scripts/record-traces.")]
+pub struct Args {
+    /// A workload, as often as wanted [default: all]
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<WorkloadName>,
+    /// A trace of page numbers to take as a workload, instead of those there are
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    trace: Vec<PathBuf>,
+    /// An engine, as often as wanted [default: all]
+    #[arg(long, value_name = "NAME")]
+    engine: Vec<ContenderName>,
+    /// Runs of each engine on each workload; their median counts
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: u16,
+    /// Small workloads and one run of each
+    #[arg(long, conflicts_with = "repetitions")]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Measures and prints; who runs is told on standard error.
+///
+/// # Errors
+/// A trace cannot be read, engines disagree, or standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+}
+
+fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+    let machine = Machine::pinned()?;
+    let repetitions = if args.quick { 1 } else { args.repetitions.into() };
+    let engines = chosen(&args.engine);
+    let names = match args.trace.is_empty() {
+        true => chosen(&args.workload),
+        false => args.workload.clone(),
+    };
+    let named = names.iter().map(|&name| Workload::named(name, args.quick));
+    // One at a time is in memory.
+    let workloads = named.chain(args.trace.iter().map(|path| Workload::from_file(path)));
+    let mut reports = Vec::new();
+    for workload in workloads {
+        let workload = workload?;
+        let tell = |repetition, name: ContenderName| {
+            let (workload, name) = (&workload.name, name.as_str());
+            // Nobody reads it, or somebody does: the figures are the same.
+            let _ = writeln!(progress, "{workload} {}/{repetitions}: {name}", repetition + 1);
+        };
+        reports.push(measure::measure(&workload, &engines, repetitions, tell)?);
+    }
+    let goals = reports.iter().filter(|_| !args.quick).flat_map(|it| it.goals()).collect();
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION"),
+        machine,
+        exact_path: Exact::new().path(),
+        repetitions,
+        is_quick: args.quick,
+        workloads: reports,
+        goals,
+    })
+}
+
+/// Those that were named, each once, or all; in the order of the table.
+fn chosen<T: ValueEnum + Copy + Ord>(named: &[T]) -> Vec<T> {
+    let mut chosen = if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() };
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+#[cfg(test)]
+mod tests;
