@@ -155,7 +155,7 @@ struct ShowingArgs {
     #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Log)]
     plot_memory: Scale,
     /// How an SVG plot spreads miss ratios
-    #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Linear)]
+    #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Log)]
     plot_ratio: Scale,
 }
 
@@ -320,7 +320,8 @@ fn form_parser() -> impl TypedValueParser<Value = Form> {
 
 fn page_size(text: &str) -> Result<NonZeroU64, String> {
     let size = text.parse::<Bytes>().map_err(|error| error.to_string())?;
-    NonZeroU64::new(size.get()).ok_or_else(|| "a page is not of 0 bytes: expected 4KiB or so".into())
+    NonZeroU64::new(size.get())
+        .ok_or_else(|| "a page is not of 0 bytes: expected 4KiB or so".into())
 }
 
 fn granularity(text: &str) -> Result<Granularity, String> {

@@ -10,6 +10,9 @@ use ballast_mrc::{Choice, Engine, Full, Wanted, choose};
 use super::settings::Settings;
 use crate::commands::format;
 
+/// What the exact engine may occupy for page numbers that lie far apart, however few they are.
+const SPREAD_BYTES: u64 = 128 << 20;
+
 /// Counts exactly as long as it may.
 pub(super) struct Chosen {
     engine: Box<dyn Engine>,
@@ -24,7 +27,8 @@ impl Chosen {
     pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
         let memory_bytes = settings.memory_bytes;
         let seed = settings.tuning.seed;
-        let is_safe = references_max.is_some_and(|most| exact_fits(most, memory_bytes));
+        let is_safe = memory_bytes >= SPREAD_BYTES
+            && references_max.is_some_and(|most| exact_fits(most, memory_bytes - SPREAD_BYTES));
         let reserve = || choose(wanted(None, memory_bytes)).choice.build(seed);
         Self {
             engine: Choice::Exact.build(seed),
@@ -46,7 +50,9 @@ impl Chosen {
         }
         let result = self.engine.record(tags);
         let distinct = self.engine.distinct();
-        if (result.is_err() || !exact_fits(distinct, self.memory_bytes))
+        let fits = exact_fits(distinct, self.memory_bytes)
+            && self.engine.memory_bytes() <= self.memory_bytes;
+        if (result.is_err() || !fits)
             && let Some(reserve) = self.reserve.take()
         {
             self.dropped_at = Some(distinct);

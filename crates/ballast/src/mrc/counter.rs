@@ -142,9 +142,7 @@ impl Counter {
 fn build(engine: EngineName, tuning: Tuning) -> Box<dyn Engine> {
     let Tuning { rate, samples, seed, .. } = tuning;
     match engine {
-        EngineName::List | EngineName::Avl => {
-            Box::new(Counted::new(engine, AnyStack::new(engine)))
-        }
+        EngineName::List | EngineName::Avl => Box::new(Counted::new(engine, AnyStack::new(engine))),
         EngineName::Shards => Choice::Shards { rate }.build(seed),
         EngineName::ShardsFixedSize => {
             let samples = samples.unwrap_or(ShardsFixedSize::SAMPLES_DEFAULT);

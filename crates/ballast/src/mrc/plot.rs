@@ -35,17 +35,25 @@ pub(super) const COLOURS_COUNT: usize = COLOURS.len();
 /// Axes and letters, and the lines behind the curves; the style sheet knows these too.
 const INK: RGBColor = RGBColor(0x5b, 0x64, 0x70);
 const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
-const FONT_SIZE: u32 = 12;
+/// The library makes letters a fifth smaller than it is told.
+const FONT_SIZE: u32 = 15;
+const TITLE_FONT_SIZE: u32 = 19;
+/// A plot by itself: its width, and its height without the legend.
+const WIDTH: u32 = 900;
+const HEIGHT: u32 = 440;
+/// Room for the title.
+const TITLE: u32 = 34;
 /// Room for the figures of the axes, at the left and below, in the units of the plot.
 pub(super) const LEFT: u32 = 58;
 const BOTTOM: u32 = 24;
 /// Room at the right and above.
 pub(super) const RIGHT: u32 = 16;
 const TOP: u32 = 10;
-/// Height of a line of the legend.
-const LEGEND_LINE: u32 = 18;
-/// Most lines of the legend; it says how many more there are.
-const LEGEND_LINES_MAX: usize = 12;
+/// Height of a line of the legend, and curves beside each other in it.
+const LEGEND_LINE: u32 = 20;
+const LEGEND_COLUMNS: usize = 3;
+/// Most curves in the legend; it says how many more there are.
+const LEGEND_MAX: usize = 24;
 
 /// What a plot shows of the curves, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,10 +89,13 @@ pub(super) struct Drawn {
 /// # Errors
 /// When the drawing library refuses, which it has no reason to.
 pub(crate) fn alone(outcomes: &[Outcome], view: View) -> anyhow::Result<String> {
-    const SIZE: (u32, u32) = (900, 480);
+    let lines = lines(outcomes, view);
+    let entries = lines.len().min(LEGEND_MAX + 1);
+    let legend = entries.div_ceil(LEGEND_COLUMNS) as u32 * LEGEND_LINE;
     let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-    draw_alone(&area, outcomes, view).map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT + legend)).into_drawing_area();
+    draw_alone(&area, &lines, view, legend)
+        .map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
     drop(area);
     Ok(svg + "\n")
 }
@@ -155,23 +166,25 @@ fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
-fn draw_alone<'a>(area: &Area<'a>, outcomes: &[Outcome], view: View) -> Result<(), Failure<'a>> {
-    const TITLE: i32 = 34;
+fn draw_alone<'a>(
+    area: &Area<'a>,
+    lines: &[Line<'_>],
+    view: View,
+    legend: u32,
+) -> Result<(), Failure<'a>> {
     area.fill(&WHITE)?;
-    let (width, height) = area.dim_in_pixel();
-    let title = ("sans-serif", 16).into_font().color(&BLACK);
+    let title = ("sans-serif", TITLE_FONT_SIZE).into_font().color(&BLACK);
     area.draw_text(words::form(view.form), &title, (LEFT as i32, 12))?;
-    let lines = lines(outcomes, view);
-    match axes(&lines, view) {
+    match axes(lines, view) {
         None => {
-            let style = ("sans-serif", 14).into_font().color(&INK);
+            let style = ("sans-serif", FONT_SIZE).into_font().color(&INK);
             let middle = style.pos(Pos::new(HPos::Center, VPos::Center));
-            area.draw_text(words::NO_CURVE, &middle, (width as i32 / 2, height as i32 / 2))?;
+            area.draw_text(words::NO_CURVE, &middle, (WIDTH as i32 / 2, HEIGHT as i32 / 2))?;
         }
         Some((memory, ratio)) => {
-            let below = area.margin(TITLE as u32, 8, 0, 0);
-            draw_curves(&below, &lines, view, &memory, &ratio)?;
-            draw_legend(area, &lines, view, ((width - RIGHT) as i32 - 8, TITLE + TOP as i32 + 14))?;
+            let below = area.margin(TITLE + legend, 8, 0, 0);
+            draw_curves(&below, lines, view, &memory, &ratio)?;
+            draw_legend(area, lines, view)?;
         }
     }
     area.present()
@@ -277,30 +290,30 @@ fn staircase(
     corners
 }
 
-/// Names of the curves with their working sets, at the right, where curves have fallen.
-fn draw_legend<'a>(
-    area: &Area<'a>,
-    lines: &[Line<'_>],
-    view: View,
-    (right, top): (i32, i32),
-) -> Result<(), Failure<'a>> {
+/// Names of the curves with their working sets, between title and plot.
+fn draw_legend<'a>(area: &Area<'a>, lines: &[Line<'_>], view: View) -> Result<(), Failure<'a>> {
+    const KEY: i32 = 20;
     let style = ("sans-serif", FONT_SIZE).into_font().color(&BLACK);
-    let style = style.pos(Pos::new(HPos::Right, VPos::Center));
-    for (row, line) in lines.iter().take(LEGEND_LINES_MAX).enumerate() {
-        let y = top + (row as u32 * LEGEND_LINE) as i32;
-        let key = [(right - 22, y), (right, y)];
-        area.draw(&PathElement::new(key, line.colour.stroke_width(3)))?;
+    let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+    let width = (WIDTH - LEFT - RIGHT) as usize / LEGEND_COLUMNS;
+    let place = |index: usize| {
+        let (row, column) = (index / LEGEND_COLUMNS, index % LEGEND_COLUMNS);
+        let y = TITLE + row as u32 * LEGEND_LINE + LEGEND_LINE / 2;
+        ((LEFT as usize + column * width) as i32, y as i32)
+    };
+    for (index, line) in lines.iter().take(LEGEND_MAX).enumerate() {
+        let (x, y) = place(index);
+        area.draw(&PathElement::new([(x, y), (x + KEY, y)], line.colour.stroke_width(3)))?;
         let set = working_set(line, view).map(|pages| {
             let size = words::size(pages, line.outcome.units.page_bytes);
             format!(" · WSS({}) {size}", percent(view.epsilon))
         });
         let text = words::drawable(&format!("{}{}", line.name, set.unwrap_or_default()));
-        area.draw_text(&text, &style, (right - 30, y))?;
+        area.draw_text(&text, &style, (x + KEY + 6, y))?;
     }
-    if lines.len() > LEGEND_LINES_MAX {
-        let y = top + (LEGEND_LINES_MAX as u32 * LEGEND_LINE) as i32;
-        let more = format!("and {} more", lines.len() - LEGEND_LINES_MAX);
-        area.draw_text(&more, &style, (right - 30, y))?;
+    if lines.len() > LEGEND_MAX {
+        let more = format!("and {} more", lines.len() - LEGEND_MAX);
+        area.draw_text(&more, &style, place(LEGEND_MAX))?;
     }
     Ok(())
 }

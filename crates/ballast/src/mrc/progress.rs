@@ -43,9 +43,7 @@ impl Bar {
         };
         let speed = if seconds > 0.0 { millions / seconds } else { 0.0 };
         let trace = &self.trace;
-        self.bar.set_message(format!(
-            "{trace}: {millions:.0} M references, {speed:.1} M/s{left}"
-        ));
+        self.bar.set_message(format!("{trace}: {millions:.0} M references, {speed:.1} M/s{left}"));
     }
 
     /// Takes the bar away.

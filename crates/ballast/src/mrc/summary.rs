@@ -66,16 +66,27 @@ fn cold(outcome: &Outcome) -> String {
     }
 }
 
+/// Why the engine samples, if it does and was not asked for.
+pub(crate) fn sampled(outcome: &Outcome) -> Option<(&'static str, String)> {
+    let why = outcome.used.why.clone().filter(|_| !outcome.used.engine.is_exact())?;
+    Some(("engine", why))
+}
+
 /// What is to be known beside the figures.
 pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
     if let Some(verified) = outcome.verified {
         let oracle = verified.oracle;
         let count = verified.distances;
-        notes.push(("verified", match verified.error {
-            None => format!("{oracle} counts the same at all of {count} distances"),
-            Some(error) => format!("mean error of the warm miss ratio {error:.6}, against {oracle}"),
-        }));
+        notes.push((
+            "verified",
+            match verified.error {
+                None => format!("{oracle} counts the same at all of {count} distances"),
+                Some(error) => {
+                    format!("mean error of the warm miss ratio {error:.6}, against {oracle}")
+                }
+            },
+        ));
     }
     if outcome.skipped > 0 {
         notes.push(("skipped", format!("{} bad records were left out", outcome.skipped)));
@@ -110,9 +121,7 @@ fn table(outcomes: &[Outcome], width: Option<u16>) -> String {
     let rows = outcomes.iter().zip(names).map(|(outcome, name)| row(outcome, name));
     let mut out = format::table(&columns, rows, width);
     for (outcome, name) in outcomes.iter().zip(words::names(outcomes)) {
-        let why = outcome.used.why.as_ref();
-        let why = why.map(|why| ("engine", why.clone()));
-        for (what, text) in why.into_iter().chain(notes(outcome)) {
+        for (what, text) in sampled(outcome).into_iter().chain(notes(outcome)) {
             out.push_str(&format!("\n{name}: {what}: {text}"));
         }
     }
@@ -163,7 +172,8 @@ mod tests {
             skipped      3 bad records were left out
             speed        91.1 M references/s (0.02 s)
             memory       6MiB
-        "#]].assert_eq(&render(&[outcome], None));
+        "#]]
+        .assert_eq(&render(&[outcome], None));
     }
 
     #[test]
@@ -184,14 +194,16 @@ mod tests {
             sizes        tags are taken to occupy the pages touched of them, on average
             speed        0.015 M references/s (0.02 s)
             memory       6MiB
-        "#]].assert_eq(&render(&[outcome], None));
+        "#]]
+        .assert_eq(&render(&[outcome], None));
     }
 
     #[test]
     fn several_traces_stand_side_by_side() {
         let mut outcomes =
             [fixture::scan("x/loop.u64", 300, 9, PAGES), fixture::falling("web.pg", 5000, PAGES)];
-        outcomes[1].used.why = Some("about 5000 tags fit".to_owned());
+        outcomes[1].used.why = Some("shards-fixed-size: 5000 tags are many".to_owned());
+        outcomes[1].used.engine = EngineName::ShardsFixedSize;
         expect![[r#"
             TRACE     REFERENCES  DISTINCT  COLD         WSS 5 %         WSS 1 %       WSS 0.1 %  ENGINE  MEMORY  REFERENCES/S
             loop.u64        2700       300   300    1.2MiB (300)    1.2MiB (300)    1.2MiB (300)  exact     6MiB         135 k
@@ -214,6 +226,7 @@ mod tests {
             engine       exact
             speed        – (0.02 s)
             memory       6MiB
-        "#]].assert_eq(&render(&[fixture::outcome("none.u64", &[], PAGES)], None));
+        "#]]
+        .assert_eq(&render(&[fixture::outcome("none.u64", &[], PAGES)], None));
     }
 }

@@ -36,7 +36,13 @@ pub(super) struct Oracle {
 }
 
 enum Kind {
-    Tags { name: EngineName, stack: AnyStack, counts: Vec<u64>, tags: Vec<u64>, distances: Vec<u32> },
+    Tags {
+        name: EngineName,
+        stack: AnyStack,
+        counts: Vec<u64>,
+        tags: Vec<u64>,
+        distances: Vec<u32>,
+    },
     Pages(Box<PageWeighted<AnyStack>>),
 }
 
@@ -127,7 +133,8 @@ impl Oracle {
 /// The mean absolute error of the warm curve.
 fn error_of(curve: &Curve, expected: &Curve) -> f64 {
     let largest = expected.pages_max();
-    let sizes = (1..=SIZES_COMPARED).map(|n| (largest as u128 * n as u128 / SIZES_COMPARED as u128) as u64);
+    let sizes =
+        (1..=SIZES_COMPARED).map(|n| (largest as u128 * n as u128 / SIZES_COMPARED as u128) as u64);
     mean_absolute_error(curve, expected, sizes, Form::Warm)
 }
 

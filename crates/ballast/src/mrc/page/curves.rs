@@ -43,7 +43,7 @@ pub(super) fn curves(
         section.curves data-page-bytes=[page_bytes] {
             div.choices {
                 (choice("Memory", "memory", Scale::Log))
-                (choice("Miss ratio", "ratio", Scale::Linear))
+                (choice("Miss ratio", "ratio", Scale::Log))
             }
             div.plots { @for plot in plots { (plot) } }
         }

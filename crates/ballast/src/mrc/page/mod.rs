@@ -135,10 +135,8 @@ fn table(outcomes: &[Outcome], names: &[String]) -> Markup {
 /// What is to be known beside the figures.
 fn remarks(outcomes: &[Outcome], names: &[String]) -> Markup {
     let of_one = |(outcome, name): (&Outcome, &String)| {
-        let why = outcome.used.why.as_ref().map(|why| format!("engine: {why}"));
-        let notes =
-            summary::notes(outcome).into_iter().map(|(what, text)| format!("{what}: {text}"));
-        why.into_iter().chain(notes).map(|text| format!("{name}: {text}.")).collect::<Vec<_>>()
+        let all = summary::sampled(outcome).into_iter().chain(summary::notes(outcome));
+        all.map(|(what, text)| format!("{name}: {what}: {text}.")).collect::<Vec<_>>()
     };
     let all: Vec<String> = outcomes.iter().zip(names).flat_map(of_one).collect();
     html! { @for remark in all { p.small { (remark) } } }
@@ -163,7 +161,7 @@ fn by_size(outcomes: &[Outcome], names: &[String]) -> Markup {
         section {
             h2 { "Miss ratio by memory" }
             div.wide {
-                table {
+                table.sizes {
                     thead { tr {
                         th { "memory" }
                         @for (index, name, _) in &curves {
@@ -174,12 +172,12 @@ fn by_size(outcomes: &[Outcome], names: &[String]) -> Markup {
                         th { (words::size(pages, units.page_bytes)) }
                         @for (_, _, curve) in &curves { td.number {
                             (percent(curve.miss_ratio(pages, Form::Warm)))
-                            span.soft { (percent(curve.miss_ratio(pages, Form::Total))) " total" }
+                            span.of-all { (percent(curve.miss_ratio(pages, Form::Total))) }
                         } }
                     } } }
                 }
             }
-            p.small { "Of warm references; below, of all." }
+            p.small { "Of warm references; in grey, of all." }
         }
     }
 }
@@ -215,6 +213,8 @@ fn how_to_read(outcomes: &[Outcome], epsilon: f64) -> Markup {
             h2 { "How to read this" }
             dl {
                 @for (term, text) in terms { dt { (term) } dd { (text) } }
+                dt { "logarithmic axes" }
+                dd { "show every octave or decade as wide; a miss ratio of zero lies on the bottom." }
                 @if grouped {
                     dt { "tag" }
                     dd { "pages side by side that are tracked as one; distinct and cold count tags." }

@@ -1,0 +1,427 @@
+//! `ballast mrc` as scripts see it: every format and engine by the real program, against figures
+//! computed by hand.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Pages in order; with four of them cold, and distances 3, 1, 2, 3, 1 and 4.
+const PAGES: [u64; 10] = [1, 2, 3, 1, 1, 3, 2, 2, 4, 1];
+/// Recorded page numbers of a real program.
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../mrc/tests/traces/perl.pg.zst");
+
+struct Done {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn done(output: Output) -> Done {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Done { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn run(arguments: &[&str]) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    done(command.arg("mrc").args(arguments).stdin(Stdio::null()).output().unwrap())
+}
+
+fn piped(arguments: &[&str], input: &[u8]) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    command.arg("mrc").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A program that failed before has closed its end.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    done(child.wait_with_output().unwrap())
+}
+
+/// What a run that must succeed prints as JSON.
+fn json(arguments: &[&str]) -> Value {
+    let Done { status, out, err } = run(&[arguments, &["--json"]].concat());
+    assert_eq!(status, Some(0), "{arguments:?}: {err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn little_endian(pages: &[u64]) -> Vec<u8> {
+    pages.iter().flat_map(|page| page.to_le_bytes()).collect()
+}
+
+fn write(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// [`PAGES`] in every format: a name, the bytes, and the options that make pages of them.
+fn formats() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
+    let lines = |line: &dyn Fn(u64) -> String| {
+        PAGES.iter().map(|page| line(*page)).collect::<String>().into_bytes()
+    };
+    let record = |page: &u64| {
+        let parts = [&7u32.to_le_bytes()[..], &page.to_le_bytes(), &1u32.to_le_bytes(), &[255; 8]];
+        parts.concat()
+    };
+    let csv = [b"time,\"block, first\",size\n".to_vec(), lines(&|page| format!("9,{page},1\n"))];
+    let lackey =
+        [b"==7== Lackey\n".to_vec(), lines(&|page| format!(" L {:x},4\n", page * 4096 + 8))];
+    vec![
+        ("a.txt", lines(&|page| format!("{page}\n")), vec![]),
+        ("hex.txt", lines(&|page| format!("r {:#x} 8\n", page << 12)), {
+            vec!["--column", "2", "--page-size", "4KiB"]
+        }),
+        ("a.csv", csv.concat(), vec!["--column", "block, first"]),
+        ("a.u64", little_endian(&PAGES), vec![]),
+        ("a.pg", little_endian(&PAGES), vec![]),
+        ("a.oracleGeneral", PAGES.iter().flat_map(record).collect(), vec![]),
+        ("a.lackey", lackey.concat(), vec!["--page-size", "4KiB"]),
+    ]
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn assert_hand_computed(told: &Value, what: &str) {
+    let counts = json!({"1": 2, "2": 1, "3": 2, "4": 1});
+    assert_eq!(told["histogram"], counts, "{what}");
+    let figures = ["accesses", "cold", "distinct"].map(|name| told[name].as_u64());
+    assert_eq!(figures, [Some(10), Some(4), Some(4)], "{what}");
+}
+
+#[test]
+fn every_format_gives_the_same_plain_and_compressed() {
+    let folder = folder();
+    for (name, bytes, options) in formats() {
+        let files = [
+            (name.to_owned(), bytes.clone()),
+            (format!("{name}.gz"), gzip(&bytes)),
+            (format!("{name}.zst"), zstd::encode_all(&bytes[..], 3).unwrap()),
+        ];
+        for (name, bytes) in files {
+            let path = write(&folder, &name, bytes);
+            let told = json(&[&[path.as_str()], &options[..]].concat());
+            assert_hand_computed(&told, &name);
+            assert_eq!(told["trace"], json!(path));
+        }
+    }
+}
+
+#[test]
+fn standard_input_is_a_trace_of_a_format_that_is_said() {
+    for bytes in [little_endian(&PAGES), gzip(&little_endian(&PAGES))] {
+        let Done { status, out, err } = piped(&["-", "--format", "u64", "--json"], &bytes);
+        assert_eq!(status, Some(0), "{err}");
+        assert_hand_computed(&serde_json::from_str(&out).unwrap(), "standard input");
+        assert!(err.contains("standard input: 10 references in"), "{err}");
+    }
+    let Done { status, out, err } = piped(&["-"], b"1\n");
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(err.contains("standard input") && err.contains("--format"), "{err}");
+}
+
+#[test]
+fn the_curve_and_working_sets_are_those_computed_by_hand() {
+    let folder = folder();
+    let path = write(&folder, "a.pg", little_endian(&PAGES));
+    let told = json(&[&path, "--unit", "4KiB", "--epsilon", "0.5", "20%", "0"]);
+    let point = |pages: u64, warm: f64, total: f64| json!({"pages": pages, "miss_ratio_warm": warm, "miss_ratio_total": total});
+    let curve = json!([
+        point(0, 1.0, 1.0),
+        point(1, 4.0 / 6.0, 0.8),
+        point(2, 0.5, 0.7),
+        point(3, 1.0 / 6.0, 0.5),
+        point(4, 0.0, 0.4),
+    ]);
+    assert_eq!(told["curve"], curve);
+    let set = |epsilon: f64, pages: u64| json!({"epsilon": epsilon, "pages": pages, "bytes": pages * 4096});
+    assert_eq!(told["working_sets"], json!([set(0.5, 2), set(0.2, 3), set(0.0, 4)]));
+    assert_eq!(told["page_bytes"], json!(4096));
+}
+
+#[test]
+fn people_are_told_the_same() {
+    let folder = folder();
+    let path = write(&folder, "a.pg", little_endian(&PAGES));
+    let Done { status, out, err } = run(&[&path, "--unit", "4KiB"]);
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    for text in [
+        "references   10\n",
+        "distinct     4 pages (16KiB)\n",
+        "cold         4 (40 % of references)\n",
+        "working set  16KiB (4 pages) for at most 1 % warm misses\n",
+        "engine       exact: 4 tags need",
+        "M references/s",
+    ] {
+        assert!(out.contains(text), "{text} is missing: {out}");
+    }
+}
+
+#[test]
+fn bad_records_are_named_by_place_or_left_out_and_counted() {
+    let folder = folder();
+    let path = write(&folder, "bad.txt", "1\n2\nthree\n1\n4x\n");
+    let Done { status, out, err } = run(&[&path]);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(err.starts_with(&format!("error: {path}: line 3: found `three`, expected")), "{err}");
+    assert!(err.trim_end().ends_with("references read before it: 2"), "{err}");
+    let told = json(&[&path, "--skip-bad"]);
+    assert_eq!((&told["skipped"], &told["accesses"]), (&json!(2), &json!(3)));
+    let Done { out, .. } = run(&[&path, "--skip-bad"]);
+    assert!(out.contains("skipped      2 bad records were left out\n"), "{out}");
+
+    let short = write(&folder, "short.u64", &little_endian(&PAGES)[..75]);
+    let Done { status, err, .. } = run(&[&short]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("short.u64: record 10"), "{err}");
+
+    let damaged = write(&folder, "damaged.u64.gz", &gzip(&little_endian(&PAGES))[..20]);
+    let Done { status, err, .. } = run(&[&damaged, "--skip-bad"]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("damaged.u64.gz: gzip data damaged or cut short"), "{err}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    for (arguments, status, expected) in [
+        (&["/nonexistent/a.u64"][..], 1, "/nonexistent/a.u64: cannot be opened"),
+        (&["/dev/null"], 1, "/dev/null: its name does not tell the format"),
+        (&["/dev/null", "--format", "u64", "--column", "2"], 1, "u64 has no columns"),
+        (&["/dev/null", "--format", "bin"], 2, "possible values"),
+        (&[], 2, "TRACE"),
+    ] {
+        let run = run(arguments);
+        assert_eq!((run.status, run.out.as_str()), (Some(status), ""), "{arguments:?}");
+        assert!(run.err.contains(expected), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn small_and_far_traces_work() {
+    let folder = folder();
+    let far = [(1 << 40) - 1, 1 << 40, (1 << 40) - 1, u64::MAX];
+    for (name, pages, accesses, distinct, points) in [
+        ("empty.u64", &[][..], 0, 0, 0),
+        ("one.u64", &[5], 1, 1, 1),
+        ("same.u64", &[5, 5], 2, 1, 2),
+        ("far.u64", &far, 4, 3, 2),
+    ] {
+        let path = write(&folder, name, little_endian(pages));
+        let svg = folder.path().join("small.svg").display().to_string();
+        let html = folder.path().join("small.html").display().to_string();
+        let told = json(&[&path, "--verify", "--plot", &svg, "--plot", &html]);
+        assert_eq!(told["accesses"], json!(accesses), "{name}");
+        assert_eq!(told["distinct"], json!(distinct), "{name}");
+        assert_eq!(told["curve"].as_array().unwrap().len(), points, "{name}");
+        let drawn = fs::read_to_string(svg).unwrap();
+        let says_so = drawn.contains("no page was referenced twice");
+        assert_eq!(says_so, distinct == accesses, "{name}");
+        assert_well_formed(&drawn);
+        assert_well_formed(&fs::read_to_string(html).unwrap());
+    }
+}
+
+#[test]
+fn exact_engines_agree_with_an_oracle_on_a_real_program() {
+    let options = ["--max-references", "300000", "--verify"];
+    for (engine, granularity, reading, oracle) in [
+        ("exact", "1", "paper", "list"),
+        ("exact", "8", "paper", "list"),
+        ("exact", "8", "touched", "avl"),
+        ("avl", "1", "paper", "list"),
+        ("list", "1", "paper", "avl"),
+        ("auto", "32", "touched", "avl"),
+    ] {
+        let choice =
+            ["--engine", engine, "--granularity", granularity, "--reading", reading, "--json"];
+        let Done { status, out, err } = run(&[&[RECORDED], &options[..], &choice[..]].concat());
+        assert_eq!(status, Some(0), "{choice:?}: {err}");
+        let told: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(told["verified_with"], json!(oracle), "{choice:?}");
+        assert_eq!(told["accesses"], json!(300_000), "{choice:?}");
+    }
+}
+
+/// Page numbers without order, below `pages`.
+fn scattered(pages: u64, count: u64) -> Vec<u64> {
+    let mix = |n: u64| {
+        let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (n ^ (n >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
+    };
+    (1..=count).map(|n| mix(n) % pages).collect()
+}
+
+#[test]
+fn the_oracle_goes_on_when_there_are_too_many_pages_for_a_list() {
+    let folder = folder();
+    let path = write(&folder, "wide.u64", little_endian(&scattered(9_000, 200_000)));
+    for (engine, oracle) in [("exact", "avl"), ("avl", "exact")] {
+        let told = json(&[&path, "--verify", "--engine", engine]);
+        assert_eq!(told["verified_with"], json!(oracle), "{engine}");
+    }
+}
+
+#[test]
+fn engines_that_sample_are_near_and_their_error_is_told() {
+    let folder = folder();
+    let path = write(&folder, "wide.u64", little_endian(&scattered(20_000, 400_000)));
+    for options in [
+        &["--engine", "shards", "--rate", "0.1"][..],
+        &["--engine", "shards-fixed-size", "--samples", "4000"],
+        &["--engine", "aet"],
+        &["--engine", "aet", "--samples", "2000"],
+    ] {
+        let told = json(&[&[path.as_str(), "--verify"], options].concat());
+        let error = told["mean_absolute_error"].as_f64().unwrap();
+        assert!(error < 0.03, "{options:?}: {error}");
+        assert_eq!((&told["engine"], &told["engine_why"]), (&json!(options[1]), &Value::Null));
+    }
+    let told =
+        json(&[&path, "--engine", "statistical", "--allocation", "40000", "--samples", "2000"]);
+    let active = told["active_pages"].as_u64().unwrap();
+    assert!((17_000..23_000).contains(&active), "{active}");
+    assert_eq!((&told["histogram"], &told["curve"]), (&Value::Null, &json!([])));
+}
+
+#[test]
+fn beyond_its_memory_auto_samples_and_says_so() {
+    let folder = folder();
+    let pages = scattered(60_000, 300_000);
+    let path = write(&folder, "wide.u64", little_endian(&pages));
+    let told = json(&[&path, "--verify"]);
+    assert_eq!((&told["engine"], &told["mean_absolute_error"]), (&json!("exact"), &Value::Null));
+    let distinct = told["distinct"].as_f64().unwrap();
+
+    let small = ["--memory", "1MiB", "--verify", "--json"];
+    let from_file = run(&[&[path.as_str()], &small[..]].concat());
+    let from_pipe =
+        piped(&[&["-", "--format", "u64"], &small[..]].concat(), &little_endian(&pages));
+    for Done { status, out, err } in [from_file, from_pipe] {
+        assert_eq!(status, Some(0), "{err}");
+        let told: Value = serde_json::from_str(&out).unwrap();
+        assert_ne!(told["engine"], json!("exact"));
+        assert!(told["engine_why"].as_str().unwrap().contains("exact was dropped at"), "{told}");
+        let off = told["distinct"].as_f64().unwrap() / distinct - 1.0;
+        assert!(off.abs() < 0.02, "{off}");
+        assert!(told["mean_absolute_error"].as_f64().unwrap() < 0.05);
+        assert!(told["engine_memory_bytes"].as_u64().unwrap() <= 1 << 20);
+    }
+}
+
+#[test]
+fn tags_of_several_pages_are_read_in_two_ways() {
+    let folder = folder();
+    // Three rounds over two pages of each of four tags of eight pages.
+    let round: Vec<u64> = (0..4).flat_map(|tag| [tag * 8, tag * 8 + 1]).collect();
+    let path = write(&folder, "sparse.u64", little_endian(&round.repeat(3)));
+    let paper = json(&[&path, "--granularity", "8"]);
+    assert_eq!(paper["histogram"], json!({"1": 12, "4": 8}));
+    assert_eq!((&paper["cold"], &paper["distinct"]), (&json!(4), &json!(4)));
+    assert_eq!(paper["working_sets"][1]["pages"], json!(32));
+    assert_eq!(paper["distance_unit"], json!("tags"));
+    let touched = json(&[&path, "--granularity", "8", "--reading", "touched"]);
+    assert_eq!(touched["histogram"], json!({"8": 16}));
+    assert_eq!((&touched["cold"], &touched["pages_touched"]), (&json!(8), &json!(8)));
+    assert_eq!(touched["working_sets"][1]["pages"], json!(8));
+    assert_eq!(touched["distance_unit"], json!("pages"));
+}
+
+#[test]
+fn intervals_age_what_was_counted() {
+    let folder = folder();
+    let path = write(&folder, "a.u64", little_endian(&PAGES));
+    // Distances by intervals of four: cold, cold, cold, 3 | 1, 2, 3, 1 | cold, 4.
+    let kept = json(&[&path, "--interval", "4", "--aging", "1"]);
+    assert_hand_computed(&kept, "λ = 1");
+    let halved = json(&[&path, "--interval", "4", "--aging", "0.5"]);
+    assert_eq!(halved["histogram"], json!({"1": 1, "2": 0.5, "3": 0.75, "4": 1}));
+    assert_eq!((&halved["cold"], &halved["accesses"]), (&json!(1.75), &json!(10)));
+    let latest = json(&[&path, "--interval", "4", "--aging", "0"]);
+    assert_eq!(latest["histogram"], json!({"4": 1}));
+}
+
+#[test]
+fn several_traces_go_into_one_table_array_csv_and_plot() {
+    let folder = folder();
+    let a = write(&folder, "a,b.u64", little_endian(&PAGES));
+    let b = write(&folder, "<c>.u64", little_endian(&[7; 5]));
+    let files = ["out.csv", "out.svg", "out.html"].map(|name| folder.path().join(name));
+    let [csv, svg, html] = files.each_ref().map(|path| path.to_str().unwrap());
+    let arguments = [&a, &b, "--csv", csv, "--plot", svg, "--plot", html];
+    let told = json(&arguments);
+    assert_hand_computed(&told[0], "the first of two");
+    assert_eq!(told[1]["histogram"], json!({"1": 4}));
+
+    let rows = fs::read_to_string(csv).unwrap();
+    let mut lines = rows.lines();
+    assert_eq!(lines.next(), Some("trace,pages,miss_ratio_warm,miss_ratio_total"));
+    assert_eq!(lines.next(), Some(format!("\"{a}\",0,1,1").as_str()));
+    assert_eq!(rows.lines().last(), Some(format!("{b},1,0,0.2").as_str()));
+    assert_eq!(rows.lines().count(), 1 + 5 + 2);
+
+    let drawn = fs::read_to_string(svg).unwrap();
+    assert!(drawn.contains("a,b.u64 · WSS(1 %)") && drawn.contains("&lt;c&gt;.u64"), "{drawn}");
+    assert_well_formed(&drawn);
+    let page = fs::read_to_string(html).unwrap();
+    assert!(page.contains("a,b.u64, &lt;c&gt;.u64") && page.contains("--csv"), "{page}");
+    assert_well_formed(&page);
+
+    let Done { out, .. } = run(&arguments);
+    assert!(out.starts_with("TRACE"), "{out}");
+    assert!(
+        out.lines().any(|line| line.starts_with("a,b.u64          10         4     4")),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_failure_leaves_older_files_as_they_were() {
+    let folder = folder();
+    let good = write(&folder, "a.u64", little_endian(&PAGES));
+    let bad = write(&folder, "bad.txt", "x\n");
+    let plot = write(&folder, "old.svg", "old");
+    let Done { status, .. } = run(&[&good, &bad, "--plot", &plot]);
+    assert_eq!(status, Some(1));
+    assert_eq!(fs::read_to_string(&plot).unwrap(), "old");
+    let mut names: Vec<PathBuf> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let ends = names.iter().map(|path| path.file_name().unwrap().to_str().unwrap());
+    assert_eq!(ends.collect::<Vec<_>>(), ["a.u64", "bad.txt", "old.svg"]);
+    let Done { status, err, .. } = run(&[&good, "--csv", "/nonexistent/a.csv"]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("cannot write /nonexistent/a.csv"), "{err}");
+}
+
+/// Every element of a page or plot is closed, in order.
+fn assert_well_formed(text: &str) {
+    const VOID: [&str; 2] = ["meta", "input"];
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at + 1..];
+        let end = rest.find('>').expect("a tag ends");
+        let tag = &rest[..end];
+        rest = &rest[end + 1..];
+        let name = tag.split([' ', '\n', '/']).next().unwrap();
+        if let Some(closed) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(closed), "{}", text.len() - rest.len());
+        } else if name == "script" || name == "style" {
+            let end = rest.find(&format!("</{name}>")).expect("it ends");
+            rest = &rest[end + name.len() + 3..];
+        } else if !tag.ends_with('/') && !tag.starts_with('!') && !VOID.contains(&name) {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
