@@ -20,9 +20,6 @@ const RATE: f64 = 0.01;
 const WATCHED_MAX: usize = 1 << 14;
 /// Seeds of those that sample.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// What the list may take for, in seconds: it would take hours for all.
-const LIST_SECONDS: f64 = 1.0;
-
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub(super) enum ContenderName {
@@ -80,9 +77,9 @@ impl ContenderName {
         if self.is_sampling() { &SEEDS } else { &SEEDS[..1] }
     }
 
-    /// After how many seconds it has taken in enough; `None`: when it has taken in all.
-    pub(super) fn seconds_max(self) -> Option<f64> {
-        (self == Self::List).then_some(LIST_SECONDS)
+    /// Whether it would take hours for all references, and so is given some.
+    pub(super) fn is_given_some(self) -> bool {
+        self == Self::List
     }
 
     /// The references it is given.

@@ -16,6 +16,17 @@ use super::workload::Workload;
 const BLOCK: usize = 1 << 16;
 /// The same, of a contender that is stopped after a time.
 const BLOCK_STOPPED: usize = 256;
+/// That time.
+const STOPPED_SECONDS: f64 = 1.0;
+/// The same in a quick run.
+const STOPPED_SECONDS_QUICK: f64 = 0.05;
+
+/// What is measured, and how thoroughly.
+pub(super) struct Plan {
+    pub(super) contenders: Vec<ContenderName>,
+    pub(super) repetitions: usize,
+    pub(super) is_quick: bool,
+}
 
 /// One contender's runs.
 struct Runs {
@@ -28,22 +39,21 @@ struct Runs {
     histograms: Vec<Histogram>,
 }
 
-/// Runs `contenders` on a workload; `tell` is told who runs.
+/// Runs all contenders on a workload; `tell` is told who runs.
 ///
 /// # Errors
 /// There are too many pages, or exact contenders disagree.
 pub(super) fn measure(
     workload: &Workload,
-    contenders: &[ContenderName],
-    repetitions: usize,
+    plan: &Plan,
     mut tell: impl FnMut(usize, ContenderName),
 ) -> anyhow::Result<WorkloadReport> {
-    let mut all: Vec<Runs> = contenders.iter().map(|&name| Runs::new(name)).collect();
-    for repetition in 0..repetitions {
+    let mut all: Vec<Runs> = plan.contenders.iter().map(|&name| Runs::new(name)).collect();
+    for repetition in 0..plan.repetitions {
         for runs in &mut all {
             tell(repetition, runs.name);
             for &seed in runs.name.seeds() {
-                runs.run(workload, seed, repetition == 0)?;
+                runs.run(workload, seed, plan.is_quick, repetition == 0)?;
             }
         }
         if repetition == 0 {
@@ -61,10 +71,17 @@ impl Runs {
         Self { name, rates: vec![], references: 0, bytes_per_page: None, histograms: vec![] }
     }
 
-    fn run(&mut self, workload: &Workload, seed: u64, keep: bool) -> anyhow::Result<()> {
+    fn run(
+        &mut self,
+        workload: &Workload,
+        seed: u64,
+        is_quick: bool,
+        keep: bool,
+    ) -> anyhow::Result<()> {
         let pages = self.name.pages(workload);
         let mut contender = self.name.build(workload, seed);
-        let seconds_max = self.name.seconds_max();
+        let seconds_max = if is_quick { STOPPED_SECONDS_QUICK } else { STOPPED_SECONDS };
+        let seconds_max = self.name.is_given_some().then_some(seconds_max);
         let block = if seconds_max.is_some() { BLOCK_STOPPED } else { BLOCK };
         let mut references = 0;
         let start = machine::seconds();

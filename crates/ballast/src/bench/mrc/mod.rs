@@ -22,6 +22,7 @@ use ballast_mrc::Exact;
 use clap::ValueEnum;
 use contender::ContenderName;
 use machine::Machine;
+use measure::Plan;
 use report::Report;
 use workload::{Workload, WorkloadName};
 
@@ -71,7 +72,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
     let machine = Machine::pinned()?;
     let repetitions = if args.quick { 1 } else { args.repetitions.into() };
-    let engines = chosen(&args.engine);
+    let contenders = chosen(&args.engine);
+    let plan = Plan { contenders, repetitions, is_quick: args.quick };
     let names = match args.trace.is_empty() {
         true => chosen(&args.workload),
         false => args.workload.clone(),
@@ -87,7 +89,7 @@ fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
             // Nobody reads it, or somebody does: the figures are the same.
             let _ = writeln!(progress, "{workload} {}/{repetitions}: {name}", repetition + 1);
         };
-        reports.push(measure::measure(&workload, &engines, repetitions, tell)?);
+        reports.push(measure::measure(&workload, &plan, tell)?);
     }
     let goals = reports.iter().filter(|_| !args.quick).flat_map(|it| it.goals()).collect();
     Ok(Report {

@@ -198,7 +198,7 @@ mod tests {
                 WorkloadName::Zipf => 15_000..=20_000,
                 WorkloadName::Scan => 6000..=6000,
                 WorkloadName::Mix => 25_000..=30_000,
-                _ => 100..=2000,
+                _ => 50..=2000,
             };
             assert!(expected.contains(&distinct), "{name:?}: {distinct} pages");
             assert!((len as u64) > distinct, "{name:?}: {len} references");
