@@ -24,7 +24,7 @@
 #![allow(unsafe_code)]
 
 use super::window::{
-    LINE1_SHIFT, LINE2_SHIFT, LINE3_SHIFT, LINE4_SHIFT, Line16, Line32, WORD_SHIFT, Window,
+    LINE1_SHIFT, LINE2_SHIFT, LINE3_SHIFT, LINE4_SHIFT, Line16, Line32, Slots, WORD_SHIFT, Window,
 };
 use crate::COLD;
 
@@ -37,6 +37,9 @@ pub(super) const NOBODY: u32 = u32::MAX;
 const FETCH_SLOT_AHEAD: usize = 64;
 /// How far ahead what the slot leads to is fetched.
 const FETCH_WORD_AHEAD: usize = 24;
+
+/// Of a block this many references tell whether they come in order.
+const IN_ORDER_SAMPLE: usize = 256;
 
 /// Which code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +89,10 @@ impl Path {
     /// Whether most of `ids` are near the one before, so that the processor sees by itself what
     /// comes next.
     pub(super) fn in_order(self, ids: &[u32]) -> bool {
-        let steps = ids.iter().zip(ids.get(1..).unwrap_or_default());
+        let sample = &ids[..ids.len().min(IN_ORDER_SAMPLE)];
+        let steps = sample.iter().zip(sample.get(1..).unwrap_or_default());
         let near = steps.filter(|&(&id, &next)| next.wrapping_sub(id).wrapping_add(8) < 16);
-        near.count() * 2 > ids.len()
+        near.count() * 2 > sample.len()
     }
 
     /// Replaces each slot in `last` by its rank and 1.
@@ -215,21 +219,23 @@ impl<'a> Loop<'a> {
         let Self { last, window, position, ids, distances } = self;
         assert!(ids.is_empty() || (greatest(ids) as usize) < last.len());
         let capacity = window.capacity();
+        let mut slots = window.slots();
         let Position { mut next, mut live, mut previous } = *position;
         let mut run = Run::NONE;
         let mut at = 0;
         while at < ids.len() && next < capacity {
             if next & 63 == 0 {
                 // Entries of the new word count bits that the run has not cleared yet.
-                run.end::<LEVELS>(window, next);
-                window.enter(next, live);
+                run.end::<LEVELS>(&mut slots, next);
+                slots.enter(next, live);
             }
-            let word_start = (next & !63) as u32;
+            // Slots from here on are in the word; `NO_SLOT` is in none.
+            let word_start = (next as u32 & !63).max(NO_SLOT + 1);
             let word_end = (next | 63) + 1;
-            let mut word = window.words[next >> WORD_SHIFT];
+            let mut word = slots.words[next >> WORD_SHIFT];
             while at < ids.len() && next < word_end {
                 if FETCH {
-                    fetch(last, window, ids, at);
+                    fetch(last, &slots, ids, at);
                 }
                 // SAFETY: `at` is below `ids.len()`, which is `distances.len()` (4).
                 let (id, distance) =
@@ -246,13 +252,15 @@ impl<'a> Loop<'a> {
                 *entry = next as u32;
                 let bit = 1 << (next & 63);
                 next += 1;
-                if run.goes_on_with(slot) {
+                // The first slot of a word begins another run.
+                if slot == run.next && slot & 63 != 0 {
                     *distance = live - run.rank;
                     run.count += 1;
+                    run.next += 1;
                     word |= bit;
                     continue;
                 }
-                if slot >= word_start && slot != NO_SLOT {
+                if slot >= word_start {
                     let from = slot & 63;
                     *distance = (word >> from).count_ones();
                     word = (word & !(1 << from)) | bit;
@@ -264,14 +272,14 @@ impl<'a> Loop<'a> {
                     live += 1;
                     continue;
                 }
-                run.end::<LEVELS>(window, next);
+                run.end::<LEVELS>(&mut slots, next);
                 // SAFETY: `slot` was read from `last` and is not `NO_SLOT`, so by 2 it has been taken.
-                run = unsafe { Run::start::<LEVELS>(window, slot) };
+                run = unsafe { Run::start::<LEVELS>(&slots, slot) };
                 *distance = live - run.rank;
             }
-            window.words[word_start as usize >> WORD_SHIFT] = word;
+            slots.words[word_start as usize >> WORD_SHIFT] = word;
         }
-        run.end::<LEVELS>(window, next);
+        run.end::<LEVELS>(&mut slots, next);
         *position = Position { next, live, previous };
         at
     }
@@ -279,7 +287,7 @@ impl<'a> Loop<'a> {
 
 /// Asks for what references further on will need.
 #[inline(always)]
-fn fetch(last: &[u32], window: &Window, ids: &[u32], at: usize) {
+fn fetch(last: &[u32], slots: &Slots<'_>, ids: &[u32], at: usize) {
     if at + FETCH_SLOT_AHEAD < ids.len() {
         prefetch(last.as_ptr().wrapping_add(ids[at + FETCH_SLOT_AHEAD] as usize));
         // SAFETY: by 1 and 2 of `Loop`; `NO_SLOT` leads to the first word, which is there. The slot
@@ -287,8 +295,8 @@ fn fetch(last: &[u32], window: &Window, ids: &[u32], at: usize) {
         let slot = unsafe {
             *last.get_unchecked(*ids.get_unchecked(at + FETCH_WORD_AHEAD) as usize) as usize
         };
-        prefetch(window.words.as_ptr().wrapping_add(slot >> WORD_SHIFT));
-        prefetch(window.level1.as_ptr().wrapping_add(slot >> LINE1_SHIFT));
+        prefetch(slots.words.as_ptr().wrapping_add(slot >> WORD_SHIFT));
+        prefetch(slots.level1.as_ptr().wrapping_add(slot >> LINE1_SHIFT));
     }
 }
 
@@ -309,6 +317,8 @@ fn prefetch<T>(address: *const T) {
 struct Run {
     /// A slot that has been taken, if `count` is not 0.
     first: u32,
+    /// The slot after the run; 0, which goes on with nothing, if there is no run.
+    next: u32,
     /// At most 64: a run does not leave its word.
     count: u32,
     /// Bits below the first slot, and so below each of them once those before it are cleared.
@@ -316,61 +326,54 @@ struct Run {
 }
 
 impl Run {
-    const NONE: Self = Self { first: 0, count: 0, rank: 0 };
-
-    /// Whether `slot` is the one after the run, in the same word.
-    #[inline(always)]
-    fn goes_on_with(&self, slot: u32) -> bool {
-        slot == self.first + self.count && slot & 63 != 0 && self.count != 0
-    }
+    const NONE: Self = Self { first: 0, next: 0, count: 0, rank: 0 };
 
     /// A run of `slot`, with its rank.
     ///
     /// # Safety
-    /// `slot` has been taken: it is below the capacity of `window`.
+    /// `slot` has been taken: it is below the window's capacity.
     #[inline(always)]
-    unsafe fn start<const LEVELS: u32>(window: &Window, slot: u32) -> Self {
+    unsafe fn start<const LEVELS: u32>(slots: &Slots<'_>, slot: u32) -> Self {
         let at = slot as usize;
         // SAFETY: the caller's, and 3 of `Loop`; indices within a line are masked.
         let rank = unsafe {
-            let own = window.words.get_unchecked(at >> WORD_SHIFT) & ((1 << (slot & 63)) - 1);
+            let own = slots.words.get_unchecked(at >> WORD_SHIFT) & ((1 << (slot & 63)) - 1);
             let mut rank = own.count_ones();
-            rank += u32::from(
-                window.level1.get_unchecked(at >> LINE1_SHIFT).0[(at >> WORD_SHIFT) & 31],
-            );
+            rank +=
+                u32::from(slots.level1.get_unchecked(at >> LINE1_SHIFT).0[(at >> WORD_SHIFT) & 31]);
             if LEVELS >= 2 {
                 rank += u32::from(
-                    window.level2.get_unchecked(at >> LINE2_SHIFT).0[(at >> LINE1_SHIFT) & 31],
+                    slots.level2.get_unchecked(at >> LINE2_SHIFT).0[(at >> LINE1_SHIFT) & 31],
                 );
             }
             if LEVELS >= 3 {
-                rank += window.level3.get_unchecked(at >> LINE3_SHIFT).0[(at >> LINE2_SHIFT) & 15];
+                rank += slots.level3.get_unchecked(at >> LINE3_SHIFT).0[(at >> LINE2_SHIFT) & 15];
             }
             if LEVELS >= 4 {
-                rank += window.level4.get_unchecked(at >> LINE4_SHIFT).0[(at >> LINE3_SHIFT) & 15];
+                rank += slots.level4.get_unchecked(at >> LINE4_SHIFT).0[(at >> LINE3_SHIFT) & 15];
             }
             rank
         };
-        Self { first: slot, count: 1, rank }
+        Self { first: slot, next: slot + 1, count: 1, rank }
     }
 
     /// Clears the run's bits; the next slot to be taken is `next`.
     #[inline(always)]
-    fn end<const LEVELS: u32>(&mut self, window: &mut Window, next: usize) {
+    fn end<const LEVELS: u32>(&mut self, slots: &mut Slots<'_>, next: usize) {
         let at = self.first as usize;
         if self.count == 1 {
             // SAFETY: `first` has been taken (`start`), and 3 of `Loop`.
             unsafe {
-                *window.words.get_unchecked_mut(at >> WORD_SHIFT) &= !(1 << (at & 63));
-                line16(&mut window.level1, at >> LINE1_SHIFT).take_one_after(at >> WORD_SHIFT);
+                *slots.words.get_unchecked_mut(at >> WORD_SHIFT) &= !(1 << (at & 63));
+                line16(slots.level1, at >> LINE1_SHIFT).take_one_after(at >> WORD_SHIFT);
                 if LEVELS >= 2 {
-                    line16(&mut window.level2, at >> LINE2_SHIFT).take_one_after(at >> LINE1_SHIFT);
+                    line16(slots.level2, at >> LINE2_SHIFT).take_one_after(at >> LINE1_SHIFT);
                 }
                 if LEVELS >= 3 {
-                    line32(&mut window.level3, at >> LINE3_SHIFT).take_one_after(at >> LINE2_SHIFT);
+                    line32(slots.level3, at >> LINE3_SHIFT).take_one_after(at >> LINE2_SHIFT);
                 }
                 if LEVELS >= 4 {
-                    line32(&mut window.level4, at >> LINE4_SHIFT).take_one_after(at >> LINE3_SHIFT);
+                    line32(slots.level4, at >> LINE4_SHIFT).take_one_after(at >> LINE3_SHIFT);
                 }
             }
         } else if self.count > 1 {
@@ -378,29 +381,26 @@ impl Run {
             // SAFETY: as above; all slots of the run are in the first one's word.
             unsafe {
                 let bits = (u64::MAX >> (64 - many)) << (at & 63);
-                *window.words.get_unchecked_mut(at >> WORD_SHIFT) &= !bits;
-                line16(&mut window.level1, at >> LINE1_SHIFT).take_after(at >> WORD_SHIFT, many);
+                *slots.words.get_unchecked_mut(at >> WORD_SHIFT) &= !bits;
+                line16(slots.level1, at >> LINE1_SHIFT).take_after(at >> WORD_SHIFT, many);
                 if LEVELS >= 2 {
-                    line16(&mut window.level2, at >> LINE2_SHIFT)
-                        .take_after(at >> LINE1_SHIFT, many);
+                    line16(slots.level2, at >> LINE2_SHIFT).take_after(at >> LINE1_SHIFT, many);
                 }
                 if LEVELS >= 3 {
-                    line32(&mut window.level3, at >> LINE3_SHIFT)
-                        .take_after(at >> LINE2_SHIFT, many);
+                    line32(slots.level3, at >> LINE3_SHIFT).take_after(at >> LINE2_SHIFT, many);
                 }
                 if LEVELS >= 4 {
-                    line32(&mut window.level4, at >> LINE4_SHIFT)
-                        .take_after(at >> LINE3_SHIFT, many);
+                    line32(slots.level4, at >> LINE4_SHIFT).take_after(at >> LINE3_SHIFT, many);
                 }
             }
         }
         if LEVELS >= 4 && self.count != 0 {
             let newest = (next - 1) >> LINE4_SHIFT;
             for line in (at >> LINE4_SHIFT) + 1..=newest {
-                window.level4[line].take_all(self.count);
+                slots.level4[line].take_all(self.count);
             }
         }
-        self.count = 0;
+        *self = Self::NONE;
     }
 }
 

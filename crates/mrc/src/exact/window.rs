@@ -15,7 +15,7 @@
 //! A line is one cache line, so that clearing a bit is, for each level, one addition of a constant
 //! line (0 up to the entry, −1 after it), which vectors do at once. Taking a slot only sets its bit:
 //! entries to the right of the newest slot hold anything, and are set when the newest slot comes to
-//! them ([`Window::enter`]).
+//! them ([`Slots::enter`]).
 //!
 //! Cost: 1/8 + 1/32 + 1/1024 + … bytes a slot. Limits: 2^32 − 64 slots. Beyond 2^24 slots a
 //! cleared bit touches one line of level 4 for every 2^24 slots after it.
@@ -77,23 +77,29 @@ static AFTER32: [Line32; 17] = {
     rows
 };
 
+// Counts are changed in a copy: lest the compiler, not knowing that the rows are elsewhere, go one by
+// one.
 impl Line16 {
     /// Takes 1 off every entry after `entry` (modulo 32).
     #[inline(always)]
     pub(super) fn take_one_after(&mut self, entry: usize) {
         let after = &AFTER16[(entry & 31) + 1];
-        for (count, after) in self.0.iter_mut().zip(&after.0) {
+        let mut counts = self.0;
+        for (count, after) in counts.iter_mut().zip(&after.0) {
             *count = count.wrapping_add(*after);
         }
+        self.0 = counts;
     }
 
     /// Takes `many` off every entry after `entry` (modulo 32).
     #[inline(always)]
     pub(super) fn take_after(&mut self, entry: usize, many: u32) {
         let after = &AFTER16[(entry & 31) + 1];
-        for (count, after) in self.0.iter_mut().zip(&after.0) {
+        let mut counts = self.0;
+        for (count, after) in counts.iter_mut().zip(&after.0) {
             *count = count.wrapping_sub(*after & many as u16);
         }
+        self.0 = counts;
     }
 }
 
@@ -102,26 +108,28 @@ impl Line32 {
     #[inline(always)]
     pub(super) fn take_one_after(&mut self, entry: usize) {
         let after = &AFTER32[(entry & 15) + 1];
-        for (count, after) in self.0.iter_mut().zip(&after.0) {
+        let mut counts = self.0;
+        for (count, after) in counts.iter_mut().zip(&after.0) {
             *count = count.wrapping_add(*after);
         }
+        self.0 = counts;
     }
 
     /// Takes `many` off every entry after `entry` (modulo 16).
     #[inline(always)]
     pub(super) fn take_after(&mut self, entry: usize, many: u32) {
         let after = &AFTER32[(entry & 15) + 1];
-        for (count, after) in self.0.iter_mut().zip(&after.0) {
+        let mut counts = self.0;
+        for (count, after) in counts.iter_mut().zip(&after.0) {
             *count = count.wrapping_sub(*after & many);
         }
+        self.0 = counts;
     }
 
     /// Takes `many` off every entry.
     #[inline(always)]
     pub(super) fn take_all(&mut self, many: u32) {
-        for count in &mut self.0 {
-            *count = count.wrapping_sub(many);
-        }
+        self.0 = self.0.map(|count| count.wrapping_sub(many));
     }
 }
 
@@ -129,11 +137,11 @@ impl Line32 {
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     capacity: usize,
-    pub(super) words: Vec<u64>,
-    pub(super) level1: Vec<Line16>,
-    pub(super) level2: Vec<Line16>,
-    pub(super) level3: Vec<Line32>,
-    pub(super) level4: Vec<Line32>,
+    words: Vec<u64>,
+    level1: Vec<Line16>,
+    level2: Vec<Line16>,
+    level3: Vec<Line32>,
+    level4: Vec<Line32>,
 }
 
 impl Window {
@@ -171,13 +179,53 @@ impl Window {
             *bits = if taken == 64 { u64::MAX } else { (1 << taken) - 1 };
         }
         self.words[0] &= !1;
-        let last = live >> WORD_SHIFT;
-        for word in 0..=last {
-            let slot = word << WORD_SHIFT;
-            self.enter(slot, slot.saturating_sub(1) as u32);
+        let mut slots = self.slots();
+        for slot in (0..=live).step_by(1 << WORD_SHIFT) {
+            slots.enter(slot, slot.saturating_sub(1) as u32);
         }
     }
 
+    /// How many bits are set below `slot`, one that has been taken.
+    #[inline(always)]
+    pub(super) fn rank(&self, slot: usize) -> u32 {
+        let own = self.words[slot >> WORD_SHIFT] & ((1 << (slot & 63)) - 1);
+        own.count_ones()
+            + u32::from(self.level1[slot >> LINE1_SHIFT].0[(slot >> WORD_SHIFT) & 31])
+            + u32::from(self.level2[slot >> LINE2_SHIFT].0[(slot >> LINE1_SHIFT) & 31])
+            + self.level3[slot >> LINE3_SHIFT].0[(slot >> LINE2_SHIFT) & 15]
+            + self.level4[slot >> LINE4_SHIFT].0[(slot >> LINE3_SHIFT) & 15]
+    }
+
+    /// The arrays.
+    pub(super) fn slots(&mut self) -> Slots<'_> {
+        Slots {
+            words: &mut self.words,
+            level1: &mut self.level1,
+            level2: &mut self.level2,
+            level3: &mut self.level3,
+            level4: &mut self.level4,
+        }
+    }
+
+    /// What the arrays occupy, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let lines = [&self.level1, &self.level2].map(Vec::capacity).iter().sum::<usize>()
+            + [&self.level3, &self.level4].map(Vec::capacity).iter().sum::<usize>();
+        (self.words.capacity() * 8 + lines * 64) as u64
+    }
+}
+
+/// The arrays of a [`Window`], each as long as its capacity asks for; borrowed one by one, so that a
+/// loop keeps their addresses in registers.
+pub(super) struct Slots<'a> {
+    pub(super) words: &'a mut [u64],
+    pub(super) level1: &'a mut [Line16],
+    pub(super) level2: &'a mut [Line16],
+    pub(super) level3: &'a mut [Line32],
+    pub(super) level4: &'a mut [Line32],
+}
+
+impl Slots<'_> {
     /// Sets the entries of the word that begins with `slot`, as the newest slot comes to it; `below`
     /// bits are set below.
     #[inline(always)]
@@ -200,24 +248,6 @@ impl Window {
         let before = before + u32::from(*entry2);
         let entry1 = &mut self.level1[slot >> LINE1_SHIFT].0[(slot >> WORD_SHIFT) & 31];
         *entry1 = (below - before) as u16;
-    }
-
-    /// How many bits are set below `slot`, one that has been taken.
-    #[inline(always)]
-    pub(super) fn rank(&self, slot: usize) -> u32 {
-        let own = self.words[slot >> WORD_SHIFT] & ((1 << (slot & 63)) - 1);
-        own.count_ones()
-            + u32::from(self.level1[slot >> LINE1_SHIFT].0[(slot >> WORD_SHIFT) & 31])
-            + u32::from(self.level2[slot >> LINE2_SHIFT].0[(slot >> LINE1_SHIFT) & 31])
-            + self.level3[slot >> LINE3_SHIFT].0[(slot >> LINE2_SHIFT) & 15]
-            + self.level4[slot >> LINE4_SHIFT].0[(slot >> LINE3_SHIFT) & 15]
-    }
-
-    /// What the arrays occupy, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        let lines = [&self.level1, &self.level2].map(Vec::capacity).iter().sum::<usize>()
-            + [&self.level3, &self.level4].map(Vec::capacity).iter().sum::<usize>();
-        (self.words.capacity() * 8 + lines * 64) as u64
     }
 }
 
