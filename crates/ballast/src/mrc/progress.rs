@@ -5,6 +5,8 @@ use std::time::Duration;
 use ballast_trace::Progress;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
+use crate::figures::count;
+
 /// Between two drawings.
 const PERIOD: Duration = Duration::from_millis(200);
 
@@ -36,14 +38,15 @@ impl Bar {
         }
         self.bar.set_position(progress.bytes_read);
         let seconds = self.bar.elapsed().as_secs_f64();
-        let millions = progress.references as f64 / 1e6;
+        let references = progress.references as f64;
         let left = match self.is_sized && seconds > 1.0 {
             true => format!(", {} left", HumanDuration(self.bar.eta())),
             false => String::new(),
         };
-        let speed = if seconds > 0.0 { millions / seconds } else { 0.0 };
+        let speed = if seconds > 0.0 { references / seconds } else { 0.0 };
+        let (references, speed) = (count(references), count(speed));
         let trace = &self.trace;
-        self.bar.set_message(format!("{trace}: {millions:.0} M references, {speed:.1} M/s{left}"));
+        self.bar.set_message(format!("{trace}: {references} references, {speed}/s{left}"));
     }
 
     /// Takes the bar away.

@@ -205,11 +205,11 @@ mod tests {
         outcomes[1].used.why = Some("shards-fixed-size: 5000 tags are many".to_owned());
         outcomes[1].used.engine = EngineName::ShardsFixedSize;
         expect![[r#"
-            TRACE     REFERENCES  DISTINCT  COLD         WSS 5 %         WSS 1 %       WSS 0.1 %  ENGINE  MEMORY  REFERENCES/S
-            loop.u64        2700       300   300    1.2MiB (300)    1.2MiB (300)    1.2MiB (300)  exact     6MiB         135 k
-            web.pg       1821419      5000  5000  12.3MiB (3161)  17.8MiB (4562)  19.4MiB (4955)  exact     6MiB        91.1 M
+            TRACE     REFERENCES  DISTINCT  COLD         WSS 5 %         WSS 1 %       WSS 0.1 %  ENGINE             MEMORY  REFERENCES/S
+            loop.u64        2700       300   300    1.2MiB (300)    1.2MiB (300)    1.2MiB (300)  exact                6MiB         135 k
+            web.pg       1821419      5000  5000  12.3MiB (3161)  17.8MiB (4562)  19.4MiB (4955)  shards-fixed-size    6MiB        91.1 M
 
-            web.pg: engine: about 5000 tags fit
+            web.pg: engine: shards-fixed-size: 5000 tags are many
         "#]].assert_eq(&render(&outcomes, None));
     }
 

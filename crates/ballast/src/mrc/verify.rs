@@ -157,6 +157,7 @@ fn differences(found: &Histogram, expected: &Histogram) -> Vec<(String, f64, f64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mrc::outcome::Used;
 
     #[test]
     fn differences_are_named_by_distance() {
@@ -166,5 +167,33 @@ mod tests {
         let all = [("cold", 2.0, 3.0), ("distance 2", 0.0, 1.0), ("distance 3", 1.0, 0.0)];
         assert_eq!(named, all.map(|(at, a, b)| (at.to_owned(), a, b)));
         assert_eq!(differences(&expected, &expected), []);
+    }
+
+    #[test]
+    fn an_engine_that_counts_otherwise_is_found_out() {
+        let units =
+            Units { page_bytes: None, granularity: Granularity::PAGE, reading: Reading::Paper };
+        let counted = |counts: &[u64], engine| {
+            let mut oracle = Oracle::new(engine, units);
+            oracle.record(&[1, 2, 1, 1]).unwrap();
+            let histogram = Histogram::from_counts(counts);
+            oracle.compare(&Counts {
+                curve: Some(Curve::new(&histogram, units.granularity)),
+                histogram: Some(histogram),
+                distinct: 2,
+                pages_touched: None,
+                active_pages: None,
+                used: Used { engine, why: None, memory_bytes: 0 },
+            })
+        };
+        let right = counted(&[2, 1, 1], EngineName::Exact).unwrap();
+        assert_eq!(right, Verified { oracle: EngineName::List, distances: 2, error: None });
+        let error = counted(&[2, 2], EngineName::Exact).unwrap_err().to_string();
+        let expected = "exact and list differ at 2 distances: distance 1: exact 2, list 1; \
+                        distance 2: exact 0, list 1";
+        assert_eq!(error, expected);
+        // Half of the warm references miss in one page, and none were said to.
+        let sampled = counted(&[2, 2], EngineName::Shards).unwrap();
+        assert!(sampled.error.is_some_and(|error| error > 0.2), "{sampled:?}");
     }
 }
