@@ -179,6 +179,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn numbers_are_those_of_first_reference(
             tags in prop::collection::vec(
