@@ -7,7 +7,7 @@
 //!    samples at least [`SAMPLES_MIN`] tags.
 //! 3. `shards-fixed-size` with as many samples as the budget has room for, when how many tags there
 //!    will be is unknown, or too many for 2; for a speed-up of at most 3.
-//! 4. `aet` with few watched tags, when there is too little of anything.
+//! 4. `aet` with few samples, when there is too little of anything.
 //!
 //! What engines need and gain is of this crate's own measurements (`examples/sampling_error.rs`),
 //! rounded to the safe side.
@@ -17,21 +17,23 @@
 
 use std::fmt;
 
-use crate::{Aet, Avl, Counted, Engine, EngineName, SampleRate, Shards, ShardsFixedSize, TAGS_MAX};
+use crate::{
+    Aet, Counted, Engine, EngineName, Exact, SampleRate, Shards, ShardsFixedSize, TAGS_MAX,
+};
 
 /// `exact` occupies this much for each tag, with its counts: 6 bytes and 8, and half as much again
 /// while it grows.
 const EXACT_TAG_BYTES: u64 = 21;
-/// `shards` for each sampled tag: as above, and a table for tags that are sparse.
+/// `shards` for each sampled tag: as above, and a table of them.
 const SHARDS_SAMPLE_BYTES: u64 = 80;
 /// And for blocks of references.
-const SHARDS_FIXED_BYTES: u64 = 64 << 10;
+const SHARDS_FIXED_BYTES: u64 = 384 << 10;
 /// `shards-fixed-size` for each sample.
 const FIXED_SIZE_SAMPLE_BYTES: u64 = 160;
 /// And for distances and for counting different tags.
 const FIXED_SIZE_FIXED_BYTES: u64 = 320 << 10;
-/// `aet` for each watched tag.
-const AET_WATCHED_BYTES: u64 = 120;
+/// `aet` for each sample.
+const AET_SAMPLE_BYTES: u64 = 120;
 /// And for reuse times and for counting different tags.
 const AET_FIXED_BYTES: u64 = 160 << 10;
 
@@ -73,8 +75,8 @@ pub enum Choice {
     },
     /// `aet`, sampled.
     Aet {
-        /// Most watched tags.
-        watched_max: usize,
+        /// Most samples.
+        samples_max: usize,
     },
 }
 
@@ -94,12 +96,12 @@ impl Choice {
     #[must_use]
     pub fn build(self, seed: u64) -> Box<dyn Engine> {
         match self {
-            Self::Exact => Box::new(Counted::new(EngineName::Exact, Avl::new())),
-            Self::Shards { rate } => Box::new(Shards::with_stack(Avl::new(), rate, seed)),
+            Self::Exact => Box::new(Counted::new(EngineName::Exact, Exact::new())),
+            Self::Shards { rate } => Box::new(Shards::new(rate, seed)),
             Self::ShardsFixedSize { samples_max } => {
                 Box::new(ShardsFixedSize::new(samples_max, seed))
             }
-            Self::Aet { watched_max } => Box::new(Aet::sampled(watched_max, seed)),
+            Self::Aet { samples_max } => Box::new(Aet::sampled(samples_max, seed)),
         }
     }
 
@@ -111,14 +113,14 @@ impl Choice {
             Self::Shards { rate } => {
                 let samples = (tags as f64 * rate.get()) as u64;
                 // A bit for each tag, and as many again while they grow.
-                let bits = (tags / 4).max(SHARDS_FIXED_BYTES);
+                let bits = (tags / 4).max(64 << 10);
                 bits.saturating_add(samples.saturating_mul(SHARDS_SAMPLE_BYTES))
                     .saturating_add(SHARDS_FIXED_BYTES)
             }
             Self::ShardsFixedSize { samples_max } => {
                 FIXED_SIZE_FIXED_BYTES + samples_max as u64 * FIXED_SIZE_SAMPLE_BYTES
             }
-            Self::Aet { watched_max } => AET_FIXED_BYTES + watched_max as u64 * AET_WATCHED_BYTES,
+            Self::Aet { samples_max } => AET_FIXED_BYTES + samples_max as u64 * AET_SAMPLE_BYTES,
         }
     }
 }
@@ -192,7 +194,7 @@ fn pick(wanted: Wanted) -> (Choice, ChoiceReason) {
         let samples_max = room.min(SAMPLES_MAX) as usize;
         return (Choice::ShardsFixedSize { samples_max }, reason);
     }
-    let aet = Choice::Aet { watched_max: Aet::WATCHED_DEFAULT };
+    let aet = Choice::Aet { samples_max: Aet::SAMPLES_DEFAULT };
     (aet, if fits(aet) { reason } else { ChoiceReason::BudgetTooSmall })
 }
 
@@ -205,8 +207,8 @@ impl fmt::Display for Chosen {
             Choice::ShardsFixedSize { samples_max } => {
                 write!(f, " with {} samples", Grouped(samples_max as u64))?;
             }
-            Choice::Aet { watched_max } => {
-                write!(f, " with {} watched tags", Grouped(watched_max as u64))?;
+            Choice::Aet { samples_max } => {
+                write!(f, " with {} samples", Grouped(samples_max as u64))?;
             }
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -243,5 +245,96 @@ impl fmt::Display for Grouped {
             write!(f, "{digit}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn choices_by_footprint_budget_and_speed() {
+        for (tags, memory_bytes, speedup, expected) in [
+            (Some(1_000_000), 256 * MIB, 1, "exact: 1,000,000 tags need 20.0 MiB of 256.0 MiB"),
+            (Some(0), 0, 0, "exact: 0 tags need 0.0 MiB of 0.0 MiB"),
+            (
+                Some(1_000_000),
+                256 * MIB,
+                4,
+                "shards at rate 0.1: 100,000 of 1,000,000 tags need 8.2 MiB of 256.0 MiB",
+            ),
+            (
+                Some(1_000_000),
+                256 * MIB,
+                10,
+                "shards at rate 0.01: 10,000 of 1,000,000 tags need 1.4 MiB of 256.0 MiB",
+            ),
+            (
+                Some(1_000_000),
+                9 * MIB,
+                1,
+                "shards at rate 0.1: 100,000 of 1,000,000 tags need 8.2 MiB of 9.0 MiB",
+            ),
+            (
+                Some(1 << 36),
+                64 * MIB,
+                1,
+                "shards-fixed-size with 65,536 samples: 68,719,476,736 tags are too many to count; \
+                 it needs 10.3 MiB of 64.0 MiB",
+            ),
+            (
+                None,
+                2 * MIB,
+                1,
+                "shards-fixed-size with 11,059 samples: for any number of tags it needs 2.0 MiB of \
+                 2.0 MiB",
+            ),
+            (
+                Some(20_000),
+                MIB,
+                10,
+                "aet with 512 samples: a rate would sample 200 of 20,000 tags; it needs 0.2 MiB of \
+                 1.0 MiB",
+            ),
+            (
+                Some(1_000_000),
+                256 * KIB,
+                1,
+                "aet with 512 samples: 1,000,000 tags are too many to count; it needs 0.2 MiB of \
+                 0.2 MiB",
+            ),
+            (None, 1, 1, "aet with 512 samples: the least there is needs 0.2 MiB of 0.0 MiB"),
+        ] {
+            let chosen = choose(Wanted { tags, memory_bytes, speedup });
+            assert_eq!(chosen.to_string(), expected);
+        }
+        let many = Wanted { tags: Some(u64::MAX), memory_bytes: u64::MAX, speedup: 100 };
+        assert_eq!(choose(many).choice.name(), EngineName::Aet);
+        let terabytes = Wanted { tags: Some(1 << 32), memory_bytes: 64 * GIB, speedup: 1 };
+        assert_eq!(choose(terabytes).choice.name(), EngineName::Shards);
+    }
+
+    #[test]
+    fn engines_need_no_more_than_was_said() {
+        let tags: Vec<u64> = (0..300_000).chain(0..300_000).collect();
+        let sparse: Vec<u64> = tags.iter().map(|tag| tag << 30).collect();
+        for (memory_bytes, speedup) in [(GIB, 1), (GIB, 2), (GIB, 10), (3 * MIB, 1), (0, 1)] {
+            for tags in [&tags, &sparse] {
+                let chosen = choose(Wanted { tags: Some(300_000), memory_bytes, speedup });
+                // Sparse tags cost an exact stack a table besides.
+                if chosen.choice == Choice::Exact && tags[1] > 1 {
+                    continue;
+                }
+                let mut engine = chosen.choice.build(1);
+                assert_eq!(engine.name(), chosen.choice.name());
+                tags.chunks(10_000).for_each(|part| engine.record(part).unwrap());
+                let bytes = engine.memory_bytes();
+                assert!(bytes <= chosen.need_bytes, "{chosen}: {bytes}");
+            }
+        }
     }
 }

@@ -27,8 +27,9 @@
 
 use crate::distinct::Distinct;
 use crate::hash::TagHash;
+use crate::index::TagIndex;
 use crate::shards::{Estimates, filter};
-use crate::{COLD, Engine, EngineName, Full, Granularity, Histogram, Stack};
+use crate::{COLD, Engine, EngineName, Exact, Full, Granularity, Histogram, Stack};
 
 /// Tags that are filtered at once: 8 KiB, which stay in the nearest cache.
 const BLOCK: usize = 1024;
@@ -81,9 +82,11 @@ pub enum Scaling {
 
 /// SHARDS with a fixed rate, above the exact stack `S`.
 #[derive(Clone, Debug)]
-pub struct Shards<S> {
+pub struct Shards<S = Exact> {
     rate: SampleRate,
     hash: TagHash,
+    /// Sampled tags are numbered, so that the stack's are dense.
+    index: TagIndex,
     stack: S,
     /// By distance among sampled tags; `counts[0]` are the cold references.
     counts: Vec<u64>,
@@ -96,6 +99,14 @@ pub struct Shards<S> {
     distances: Vec<u32>,
 }
 
+impl Shards<Exact> {
+    /// Samples at `rate` the tags that `seed` picks.
+    #[must_use]
+    pub fn new(rate: SampleRate, seed: u64) -> Self {
+        Self::with_stack(Exact::new(), rate, seed)
+    }
+}
+
 impl<S: Stack> Shards<S> {
     /// Samples at `rate` the tags that `seed` picks; `stack` is empty.
     #[must_use]
@@ -103,6 +114,7 @@ impl<S: Stack> Shards<S> {
         Self {
             rate,
             hash: TagHash::new(seed),
+            index: TagIndex::default(),
             stack,
             counts: vec![0],
             references: 0,
@@ -181,8 +193,15 @@ impl<S: Stack> Shards<S> {
 
     /// Takes the collected references through the stack.
     fn flush(&mut self) -> Result<(), Full> {
+        let mut result = Ok(());
+        for tag in &mut self.sampled {
+            match self.index.number(*tag) {
+                Ok((number, _)) => *tag = u64::from(number),
+                Err(full) => result = Err(full),
+            }
+        }
         let distances = &mut self.distances[..self.sampled.len()];
-        let result = self.stack.reference(&self.sampled, distances);
+        let result = result.and_then(|()| self.stack.reference(&self.sampled, distances));
         self.sampled.clear();
         result?;
         let len = self.stack.len() as usize + 1;
@@ -245,11 +264,17 @@ impl<S: Stack> Engine for Shards<S> {
             let bits = (to.pages() / from.pages()).ilog2();
             self.hash.coarser(bits);
             self.is_distinct_partial |= !self.distinct.coarser(bits);
-            order = from.regroup(to, &self.stack.order());
+            let tags = self.stack.order().into_iter().map(|number| self.index.tag(number as u32));
+            order = from.regroup(to, &tags.collect::<Vec<_>>());
         }
         let limit = self.rate.limit();
         order.retain(|&tag| self.hash.of(tag) <= limit);
-        self.stack.restore(&order)?;
+        self.index = TagIndex::default();
+        for &tag in &order {
+            self.index.number(tag)?;
+        }
+        let numbers: Vec<u64> = (0..order.len() as u64).collect();
+        self.stack.restore(&numbers)?;
         self.counts = vec![0; order.len() + 1];
         self.start_interval();
         Ok(())
@@ -258,6 +283,9 @@ impl<S: Stack> Engine for Shards<S> {
     fn memory_bytes(&self) -> u64 {
         let counts = (self.counts.capacity() + self.sampled.capacity()) * size_of::<u64>();
         let distances = self.distances.capacity() * size_of::<u32>();
-        (counts + distances) as u64 + self.stack.memory_bytes() + self.distinct.memory_bytes()
+        (counts + distances) as u64
+            + self.index.memory_bytes()
+            + self.stack.memory_bytes()
+            + self.distinct.memory_bytes()
     }
 }
