@@ -39,7 +39,7 @@ Examples:
 
 The floor is what any exact engine must do: look up and set a page's latest reference, and count it
 in a histogram as large. Splay and fenwick are rivals with an index of pages that costs nothing.
-Page traces of your own programs are made by scripts/record-traces.")]
+scripts/record-traces makes page traces of your own programs.")]
 pub struct Args {
     /// A workload, as often as wanted [default: all]
     #[arg(long, value_name = "NAME")]

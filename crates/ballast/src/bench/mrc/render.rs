@@ -28,19 +28,20 @@ pub(super) fn render(report: &Report, width: Option<u16>) -> String {
     );
     let _ = writeln!(
         out,
-        "figures    medians of {} runs each, interleaved, of {}; core's time, page faults included",
-        report.repetitions, report.version
+        "figures    ballast {}, median of {} runs, interleaved; the core's time, page faults included",
+        report.version, report.repetitions
     );
     for workload in &report.workloads {
         out.push('\n');
         out.push_str(&table(workload, width));
     }
-    out.push('\n');
     if report.is_quick {
-        out.push_str(
-            "goals      none: quick workloads are too small for the figures to mean much\n",
-        );
+        out.push_str("\nquick workloads are too small for figures to be held against goals\n");
     }
+    if report.goals.is_empty() {
+        return out;
+    }
+    out.push('\n');
     out.push_str(&format::table(
         &[("GOAL", Left), ("WANTED", Right), ("FOUND", Right), ("", Left)],
         report.goals.iter().map(goal),
