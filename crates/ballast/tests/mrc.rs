@@ -134,7 +134,7 @@ fn standard_input_is_a_trace_of_a_format_that_is_said() {
 fn the_curve_and_working_sets_are_those_computed_by_hand() {
     let folder = folder();
     let path = write(&folder, "a.pg", little_endian(&PAGES));
-    let told = json(&[&path, "--unit", "4KiB", "--epsilon", "0.5", "20%", "0"]);
+    let told = json(&[&path, "--unit", "4KiB", "--epsilon", "0.5,20%,0"]);
     let point = |pages: u64, warm: f64, total: f64| json!({"pages": pages, "miss_ratio_warm": warm, "miss_ratio_total": total});
     let curve = json!([
         point(0, 1.0, 1.0),
@@ -159,12 +159,24 @@ fn people_are_told_the_same() {
         "references   10\n",
         "distinct     4 pages (16KiB)\n",
         "cold         4 (40 % of references)\n",
-        "working set  16KiB (4 pages) for at most 1 % warm misses\n",
+        "working set  16KiB (4 pages): at most 1 % of warm references miss\n",
         "engine       exact: 4 tags need",
         "M references/s",
     ] {
         assert!(out.contains(text), "{text} is missing: {out}");
     }
+}
+
+#[test]
+fn addresses_that_are_taken_for_pages_are_told_of() {
+    let folder = folder();
+    let path = write(&folder, "a.lackey", " L 1000,4\n L 1004,4\n");
+    let Done { status, out, .. } = run(&[&path]);
+    assert_eq!(status, Some(0));
+    assert!(out.contains("distinct     2 pages\n") && out.contains("--page-size 4KiB"), "{out}");
+    let Done { out, .. } = run(&[&path, "--page-size", "4KiB"]);
+    assert!(out.contains("distinct     1 page (4KiB)\n"), "{out}");
+    assert!(!out.contains("--page-size"), "{out}");
 }
 
 #[test]

@@ -38,17 +38,21 @@ Examples:
   valgrind --tool=lackey --trace-mem=yes ls 2>&1 | ballast mrc - --format lackey --page-size 4KiB
   ballast mrc web.pg.zst --json | jq '.working_sets'
 
-The format is told by the file's name (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz, .zst)
-or by --format. Values are taken as page numbers as they stand, unless --page-size divides them.
+The format is told by the file's name (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz
+or .zst) or by --format. Values are page numbers as they stand, unless --page-size divides them.
 
-Without --engine the exact one counts, and when it would need more than --memory, one that samples
-has counted beside it and answers instead.
+Without --engine the exact one counts, and one that samples counts beside it; that one answers if
+the exact one would need more than --memory.
 
-JSON: an object for one trace, an array of them for several. `accesses`, `cold` and `distinct` count
-references, first references and different tags; `histogram` maps a stack distance, in tags from 1, to
-how many references had it; `curve` lists {`pages`, `miss_ratio_warm`, `miss_ratio_total`}, each point
-holding up to the next; `working_sets` lists {`epsilon`, `pages`, `bytes`}. With --reading touched
-distances are in pages (`distance_unit`). Counts of engines that sample may have decimals.")]
+JSON: an object for one trace, an array of them for several.
+  accesses, cold, distinct  references, first references, different tags
+  histogram                 stack distance, in tags and from 1: how many references had it
+  curve                     a list of pages, miss_ratio_warm, miss_ratio_total, each point holding
+                            up to the next
+  working_sets              a list of epsilon, pages, bytes
+  engine_why, skipped, …    what else the table tells
+With --reading touched distances are in pages: distance_unit tells. Counts of engines that sample
+may have decimals.")]
 pub struct Args {
     /// Traces, plain or compressed by gzip or zstd; - is standard input
     #[arg(required = true, value_name = "TRACE")]
@@ -91,10 +95,11 @@ struct ReadingArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Counting")]
 struct CountingArgs {
-    /// The engine: exact ones (exact, avl, list), or ones that sample
+    /// The engine: exact, avl and list are exact; shards, shards-fixed-size and aet sample;
+    /// statistical only estimates how much memory is in use
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = engine_parser())]
     engine: Asked,
-    /// Memory for the engine of `auto`: beyond it, it samples
+    /// What the engine of `auto` may occupy before it samples
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
     /// Pages per tag, a power of two
@@ -135,8 +140,8 @@ struct CountingArgs {
 #[command(next_help_heading = "Showing")]
 struct ShowingArgs {
     /// Warm miss ratios whose working set is told, such as 0.01 or 1%
-    #[arg(long, value_name = "RATIO", num_args = 1.., value_parser = ratio,
-        default_values = ["5%", "1%", "0.1%"])]
+    #[arg(long, value_name = "RATIO,…", value_delimiter = ',', value_parser = ratio,
+        default_value = "5%,1%,0.1%")]
     epsilon: Vec<f64>,
     /// Most points of a curve in JSON and CSV
     #[arg(long, value_name = "NUMBER", default_value_t = 1000,
@@ -372,7 +377,7 @@ mod tests {
     #[test]
     fn options_become_settings() {
         let line = "mrc a.u64 b.u64 --page-size 4KiB --engine shards --rate 1% --granularity 32 \
-                    --epsilon 0.5 0.2 --interval 1000 --aging 0.25 --max-references 7";
+                    --epsilon 0.5,20% --interval 1000 --aging 0.25 --max-references 7";
         let args = parsed(line).unwrap();
         let settings = args.settings().unwrap();
         assert_eq!(settings.engine, Some(EngineName::Shards));

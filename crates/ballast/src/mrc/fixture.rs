@@ -19,6 +19,7 @@ pub(super) fn outcome(trace: &str, counts: &[u64], units: Units) -> Outcome {
     Outcome {
         trace: trace.to_owned(),
         format: Format::U64,
+        is_divided: false,
         skipped: 0,
         accesses: counts.iter().sum(),
         distinct: counts.first().copied().unwrap_or(0),

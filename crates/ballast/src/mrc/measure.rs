@@ -159,6 +159,7 @@ impl<'a> Run<'a> {
         Ok(Outcome {
             trace,
             format: reader.format(),
+            is_divided: self.settings.reading.page_size.is_some(),
             skipped: progress.skipped,
             accesses: self.references,
             distinct,

@@ -68,6 +68,8 @@ pub(crate) struct Outcome {
     pub(crate) trace: String,
     /// What it is written in.
     pub(crate) format: Format,
+    /// Whether values were divided down to pages.
+    pub(crate) is_divided: bool,
     /// Bad records left out.
     pub(crate) skipped: u64,
     /// References.

@@ -1,5 +1,6 @@
 //! What people are told of traces: one as a list, several side by side.
 
+use ballast_trace::Format;
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::axis::percent;
@@ -27,7 +28,7 @@ fn list(outcome: &Outcome) -> String {
     ];
     lines.extend(outcome.working_sets.iter().map(|set| {
         let size = words::size_and_pages(set.pages, units.page_bytes);
-        ("working set", format!("{size} for at most {} warm misses", percent(set.epsilon)))
+        ("working set", format!("{size}: at most {} of warm references miss", percent(set.epsilon)))
     }));
     if let Some(pages) = outcome.active_pages {
         let size = words::size_and_pages(pages, units.page_bytes);
@@ -49,7 +50,7 @@ fn distinct(outcome: &Outcome) -> String {
     let tags = outcome.distinct;
     if pages == 1 {
         let bytes = units.page_bytes.map(|_| format!(" ({})", words::size(tags, units.page_bytes)));
-        return format!("{about}{tags} pages{}", bytes.unwrap_or_default());
+        return format!("{about}{}{}", words::exactly(tags), bytes.unwrap_or_default());
     }
     let size = words::size(tags.saturating_mul(pages), units.page_bytes);
     let touched =
@@ -75,6 +76,10 @@ pub(crate) fn sampled(outcome: &Outcome) -> Option<(&'static str, String)> {
 /// What is to be known beside the figures.
 pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
+    if outcome.format == Format::Lackey && !outcome.is_divided {
+        let text = "are taken for pages, each by itself: --page-size 4KiB makes pages of them";
+        notes.push(("addresses", text.to_owned()));
+    }
     if let Some(verified) = outcome.verified {
         let oracle = verified.oracle;
         let count = verified.distances;
@@ -164,9 +169,9 @@ mod tests {
             references   1821419
             distinct     5000 pages (19.5MiB)
             cold         5000 (0.27 % of references)
-            working set  12.3MiB (3161 pages) for at most 5 % warm misses
-            working set  17.8MiB (4562 pages) for at most 1 % warm misses
-            working set  19.4MiB (4955 pages) for at most 0.1 % warm misses
+            working set  12.3MiB (3161 pages): at most 5 % of warm references miss
+            working set  17.8MiB (4562 pages): at most 1 % of warm references miss
+            working set  19.4MiB (4955 pages): at most 0.1 % of warm references miss
             engine       about 5000 tags fit
             verified     avl counts the same at all of 5000 distances
             skipped      3 bad records were left out
@@ -187,9 +192,9 @@ mod tests {
             references   300
             distinct     100 tags of 8 pages (800 pages, of which 700 pages touched)
             cold         100 (33 % of references)
-            working set  800 pages for at most 5 % warm misses
-            working set  800 pages for at most 1 % warm misses
-            working set  800 pages for at most 0.1 % warm misses
+            working set  800 pages: at most 5 % of warm references miss
+            working set  800 pages: at most 1 % of warm references miss
+            working set  800 pages: at most 0.1 % of warm references miss
             engine       exact
             sizes        tags are taken to occupy the pages touched of them, on average
             speed        0.015 M references/s (0.02 s)
@@ -220,9 +225,9 @@ mod tests {
             references   0
             distinct     0 pages (0B)
             cold         0
-            working set  0B (0 pages) for at most 5 % warm misses
-            working set  0B (0 pages) for at most 1 % warm misses
-            working set  0B (0 pages) for at most 0.1 % warm misses
+            working set  0B (0 pages): at most 5 % of warm references miss
+            working set  0B (0 pages): at most 1 % of warm references miss
+            working set  0B (0 pages): at most 0.1 % of warm references miss
             engine       exact
             speed        – (0.02 s)
             memory       6MiB

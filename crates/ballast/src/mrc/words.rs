@@ -24,15 +24,21 @@ pub(super) fn form(form: Form) -> &'static str {
 pub(super) fn size(pages: u64, page_bytes: Option<u64>) -> String {
     match page_bytes {
         Some(bytes) => Bytes::new(pages.saturating_mul(bytes)).to_string(),
+        None if pages == 1 => "1 page".to_owned(),
         None => format!("{} pages", figures::count(pages as f64)),
     }
+}
+
+/// A number of pages, every digit of it.
+pub(super) fn exactly(pages: u64) -> String {
+    if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
 }
 
 /// A number of pages exactly, and in bytes where a page's size is known.
 pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
     match page_bytes {
-        Some(_) => format!("{} ({pages} pages)", size(pages, page_bytes)),
-        None => format!("{pages} pages"),
+        Some(_) => format!("{} ({})", size(pages, page_bytes), exactly(pages)),
+        None => exactly(pages),
     }
 }
 

@@ -119,7 +119,7 @@ fn table(outcomes: &[Outcome], names: &[String]) -> Markup {
                         @for set in &outcome.working_sets { td.number {
                             (words::size(set.pages, outcome.units.page_bytes))
                             @if outcome.units.page_bytes.is_some() {
-                                span.soft { (set.pages) " pages" }
+                                span.soft { (words::exactly(set.pages)) }
                             }
                         } }
                         td { (outcome.used.engine) }
