@@ -1,11 +1,11 @@
 # Ballast: what can be made. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench lint soak fuzz clean
+.PHONY: help setup build test demo bench lint soak sanitize fuzz clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (apt packages; says which)
 	@scripts/setup
@@ -34,6 +34,10 @@ lint: ## format, clippy, documentation, tidy: the quick part of test
 soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 50)
 	@scripts/setup
 	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-50} scripts/test guests
+
+sanitize: ## unsafe loops under the address sanitizer, the long tests too
+	@scripts/setup build
+	@scripts/sanitize exact shards::filter
 
 fuzz: ## feed every fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/setup build

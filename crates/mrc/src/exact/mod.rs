@@ -284,3 +284,102 @@ impl Stack for Exact {
         names + arrays as u64 + self.window.memory_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::COLD;
+
+    fn distances(stack: &mut Exact, tags: &[u64]) -> Vec<u32> {
+        let mut distances = vec![u32::MAX; tags.len()];
+        stack.reference(tags, &mut distances).unwrap();
+        distances
+    }
+
+    fn both() -> [Exact; 2] {
+        [Exact::new(), Exact::portable()]
+    }
+
+    #[test]
+    fn distances_are_positions() {
+        for (tags, expected) in [
+            (&[][..], &[][..]),
+            (&[5], &[0]),
+            (&[5, 5, 5], &[0, 1, 1]),
+            (&[1, 2, 3, 1, 2, 3], &[0, 0, 0, 3, 3, 3]),
+            (&[1, 2, 3, 3, 2, 1], &[0, 0, 0, 1, 2, 3]),
+            (&[1, 2, 1, 3, 2, 1], &[0, 0, 2, 0, 3, 3]),
+            (&[u64::MAX, 0, u64::MAX, 1 << 40], &[0, 0, 2, 0]),
+        ] {
+            for mut stack in both() {
+                assert_eq!(distances(&mut stack, tags), expected, "{tags:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_loop_has_its_length_as_distance_whatever_the_size_of_the_window() {
+        // Each is past another number of levels, or a word's, line's or window's edge.
+        for len in [1, 2, 63, 64, 65, 1000, 1024, 2047, 2048, 2049, 16_385, 70_000, 300_000] {
+            for mut stack in both() {
+                let first: Vec<u64> = (0..len).collect();
+                assert!(distances(&mut stack, &first).iter().all(|&distance| distance == COLD));
+                for _ in 0..7 {
+                    let again = distances(&mut stack, &first);
+                    assert!(again.iter().all(|&distance| u64::from(distance) == len), "{len}");
+                }
+                assert_eq!(stack.len(), len);
+            }
+        }
+    }
+
+    #[test]
+    fn tags_far_apart_are_numbered_and_go_on() {
+        let mut stack = Exact::new();
+        distances(&mut stack, &[3, 1, 2]);
+        assert!(matches!(stack.names, Names::Direct));
+        assert_eq!(distances(&mut stack, &[1 << 40, 2, 3, 3, 1 << 40]), [0, 2, 4, 1, 3]);
+        assert!(matches!(stack.names, Names::Numbered(_)));
+        assert_eq!(stack.order(), [1 << 40, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_full_stack_says_so_and_keeps_what_it_took() {
+        for mut stack in both() {
+            stack.tags_max = 100;
+            let tags: Vec<u64> = (0..98).chain([0, 1, 98, 99, 2, 0, 100, 3]).collect();
+            let mut found = vec![u32::MAX; tags.len()];
+            assert_eq!(stack.reference(&tags, &mut found), Err(Full));
+            assert_eq!(found[98..], [98, 98, 0, 0, 100, 5, u32::MAX, u32::MAX]);
+            assert_eq!(stack.len(), 100);
+            assert_eq!(distances(&mut stack, &[0, 99, 3]), [1, 3, 100]);
+        }
+    }
+
+    #[test]
+    fn a_page_costs_less_than_6_bytes() {
+        for pages in [300_000, 1_000_000, 1_100_000, 2_200_000] {
+            let mut stack = Exact::new();
+            let mut found = [0; 1000];
+            let mut first = 0;
+            while first < 5 * pages {
+                let tags: Vec<u64> = (first..first + 1000).map(|page| page % pages).collect();
+                stack.reference(&tags, &mut found).unwrap();
+                first += 1000;
+            }
+            let bytes = stack.memory_bytes() as f64 / pages as f64;
+            assert!(bytes < 6.0, "{bytes} bytes for each of {pages} pages");
+        }
+    }
+
+    #[test]
+    fn the_array_is_as_long_as_page_numbers_ask_for() {
+        let mut stack = Exact::new();
+        distances(&mut stack, &[DIRECT_MIN - 1]);
+        assert!(matches!(stack.names, Names::Direct));
+        assert!(stack.memory_bytes() < (DIRECT_MIN + (1 << 16)) * 4);
+        distances(&mut stack, &[DIRECT_MIN]);
+        assert!(matches!(stack.names, Names::Numbered(_)));
+        assert!(stack.memory_bytes() < 1 << 20, "{}", stack.memory_bytes());
+    }
+}
