@@ -42,9 +42,10 @@ const SAMPLES_MIN: u64 = 1000;
 /// More samples than this gain nothing worth their time.
 const SAMPLES_MAX: u64 = 1 << 16;
 
-/// Rates of `shards`, and how many times as fast as `exact` it is with them at least.
+/// Rates of `shards`, and how many times as fast as `exact` it is with them about; on a scan, where
+/// `exact` is fastest, half of that.
 const RATES: [(f64, u32); 3] = [(0.1, 4), (0.01, 10), (0.001, 12)];
-/// How many times as fast as `exact` `shards-fixed-size` is at least.
+/// How many times as fast as `exact` `shards-fixed-size` is about.
 const FIXED_SIZE_SPEEDUP: u32 = 3;
 
 /// What is wanted of an engine.
