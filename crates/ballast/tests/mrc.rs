@@ -415,6 +415,25 @@ fn a_failure_leaves_older_files_as_they_were() {
     assert!(err.contains("cannot write /nonexistent/a.csv"), "{err}");
 }
 
+#[test]
+fn the_picture_of_the_readme_is_what_its_command_draws() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let readme = fs::read_to_string(format!("{root}/README.md")).unwrap();
+    let command = "ballast mrc crates/mrc/tests/traces/*.pg.zst --unit 4KiB --plot docs/images/\
+                   miss-ratio.svg\n";
+    assert!(readme.contains(command));
+    let folder = folder();
+    let plot = folder.path().join("plot.svg").display().to_string();
+    let traces = ["perl", "python", "sort"]
+        .map(|name| format!("{root}/crates/mrc/tests/traces/{name}.pg.zst"));
+    let mut arguments: Vec<&str> = traces.iter().map(String::as_str).collect();
+    arguments.extend(["--unit", "4KiB", "--plot", &plot]);
+    let Done { status, err, .. } = run(&arguments);
+    assert_eq!(status, Some(0), "{err}");
+    let kept = fs::read_to_string(format!("{root}/docs/images/miss-ratio.svg")).unwrap();
+    assert!(fs::read_to_string(&plot).unwrap() == kept, "draw it anew: {command}");
+}
+
 /// Every element of a page or plot is closed, in order.
 fn assert_well_formed(text: &str) {
     const VOID: [&str; 2] = ["meta", "input"];

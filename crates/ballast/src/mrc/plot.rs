@@ -44,7 +44,7 @@ const HEIGHT: u32 = 440;
 /// Room for the title.
 const TITLE: u32 = 34;
 /// Room for the figures of the axes, at the left and below, in the units of the plot.
-pub(super) const LEFT: u32 = 58;
+pub(super) const LEFT: u32 = 64;
 const BOTTOM: u32 = 24;
 /// Room at the right and above.
 pub(super) const RIGHT: u32 = 16;
