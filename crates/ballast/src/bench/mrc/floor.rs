@@ -6,7 +6,11 @@
 //! nothing that finds the right ones can do less. It is given page numbers that are an array's
 //! indices already.
 //!
-//! Cost: one load, one store and one addition, at two places that the page decides.
+//! Cost: one load, one store and one addition, at two places that the page decides. Finding and
+//! counting take turns by block: on Zipf that is half as fast again as one after the other.
+
+/// References whose ages are counted together: more of them then wait for memory at a time.
+const BLOCK: usize = 1024;
 
 /// Latest references and a histogram of reuse times.
 pub(super) struct Floor {
@@ -25,14 +29,20 @@ impl Floor {
     /// References `pages`.
     pub(super) fn take(&mut self, pages: &[u64]) {
         let (last, counts) = (self.last.as_mut_slice(), self.counts.as_mut_slice());
-        let greatest = counts.len() - 1;
+        let greatest = counts.len() as u32 - 1;
         let mut now = self.now;
-        for &page in pages {
-            now = now.wrapping_add(1);
-            let last = &mut last[page as usize];
-            let age = now.wrapping_sub(*last) as usize;
-            *last = now;
-            counts[age.min(greatest)] += 1;
+        let mut ages = [0; BLOCK];
+        for pages in pages.chunks(BLOCK) {
+            let ages = &mut ages[..pages.len()];
+            for (&page, age) in pages.iter().zip(&mut *ages) {
+                now = now.wrapping_add(1);
+                let last = &mut last[page as usize];
+                *age = now.wrapping_sub(*last).min(greatest);
+                *last = now;
+            }
+            for &age in &*ages {
+                counts[age as usize] += 1;
+            }
         }
         self.now = now;
         std::hint::black_box(&self.counts);
