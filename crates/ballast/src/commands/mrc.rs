@@ -35,7 +35,8 @@ Examples:
   ballast mrc morning.u64 evening.u64 --plot day.svg --plot day.html --csv day.csv
   ballast mrc requests.csv --column block --engine shards --rate 0.001
   ballast mrc web.pg.zst --granularity 32 --reading touched --verify
-  valgrind --tool=lackey --trace-mem=yes ls 2>&1 | ballast mrc - --format lackey --page-size 4KiB
+  valgrind --tool=lackey --trace-mem=yes ls 2>&1 >/dev/null |
+    ballast mrc - --format lackey --page-size 4KiB
   ballast mrc web.pg.zst --json | jq '.working_sets'
 
 The format is told by the file's name (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz
