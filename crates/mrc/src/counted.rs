@@ -18,7 +18,7 @@ const RUN: usize = 16;
 const UNWRITTEN: u32 = u32::MAX;
 
 /// References a block, and says how many references the stack took in.
-pub(crate) fn reference_block<S: Stack>(
+pub(crate) fn reference_block<S: Stack + ?Sized>(
     stack: &mut S,
     tags: &[u64],
     distances: &mut [u32],
@@ -30,11 +30,35 @@ pub(crate) fn reference_block<S: Stack>(
     (taken.unwrap_or(tags.len()), result)
 }
 
-/// Adds 1 to the count of each distance.
+/// References `tags` in blocks and counts their distances: what [`Stack::count`] is unless a stack knows
+/// better.
+pub(crate) fn count_blocks<S: Stack + ?Sized>(
+    stack: &mut S,
+    tags: &[u64],
+    counts: &mut Vec<u64>,
+) -> (u64, Result<(), Full>) {
+    let (mut distances, mut all_taken) = ([0; BLOCK], 0);
+    for block in tags.chunks(BLOCK) {
+        let distances = &mut distances[..block.len()];
+        let (taken, result) = reference_block(stack, block, distances);
+        add_distances(counts, stack.len(), &distances[..taken]);
+        all_taken += taken as u64;
+        if result.is_err() {
+            return (all_taken, result);
+        }
+    }
+    (all_taken, Ok(()))
+}
+
+/// Adds 1 to the count of each distance; none is greater than `len`, the number of tags.
 ///
 /// In a loop all distances are one, and each addition would wait for the one before to be stored: so
 /// runs are added at once.
-fn count(counts: &mut [u64], distances: &[u32]) {
+pub(crate) fn add_distances(counts: &mut Vec<u64>, len: u64, distances: &[u32]) {
+    let counts_len = len as usize + 1;
+    if counts.len() < counts_len {
+        counts.resize(counts_len, 0);
+    }
     let runs = distances.chunks_exact(RUN);
     runs.remainder().iter().for_each(|&distance| counts[distance as usize] += 1);
     for run in runs {
@@ -55,7 +79,6 @@ pub struct Counted<S> {
     /// By distance; `counts[0]` are the cold references.
     counts: Vec<u64>,
     references: u64,
-    distances: Box<[u32; BLOCK]>,
 }
 
 impl<S: Stack> Counted<S> {
@@ -63,7 +86,7 @@ impl<S: Stack> Counted<S> {
     #[must_use]
     pub fn new(name: EngineName, stack: S) -> Self {
         let counts = vec![0; stack.len() as usize + 1];
-        Self { name, stack, counts, references: 0, distances: Box::new([0; BLOCK]) }
+        Self { name, stack, counts, references: 0 }
     }
 
     /// The stack.
@@ -86,19 +109,9 @@ impl<S: Stack> Engine for Counted<S> {
     }
 
     fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
-        for block in tags.chunks(BLOCK) {
-            let distances = &mut self.distances[..block.len()];
-            let (taken, result) = reference_block(&mut self.stack, block, distances);
-            // No distance is greater than the number of tags.
-            let len = self.stack.len() as usize + 1;
-            if self.counts.len() < len {
-                self.counts.resize(len, 0);
-            }
-            count(&mut self.counts, &distances[..taken]);
-            self.references += taken as u64;
-            result?;
-        }
-        Ok(())
+        let (taken, result) = self.stack.count(tags, &mut self.counts);
+        self.references += taken;
+        result
     }
 
     fn references(&self) -> u64 {
@@ -128,7 +141,7 @@ impl<S: Stack> Engine for Counted<S> {
 
     fn memory_bytes(&self) -> u64 {
         let counts = self.counts.capacity() * size_of::<u64>();
-        self.stack.memory_bytes() + counts as u64 + size_of::<[u32; BLOCK]>() as u64
+        self.stack.memory_bytes() + counts as u64
     }
 }
 
@@ -220,8 +233,8 @@ mod tests {
         ) {
             let distances: Vec<u32> =
                 runs.iter().flat_map(|&(distance, times)| vec![distance; times]).collect();
-            let mut counts = [0; 9];
-            count(&mut counts, &distances);
+            let mut counts = Vec::new();
+            add_distances(&mut counts, 8, &distances);
             for (distance, &count) in (0..).zip(&counts) {
                 let expected = distances.iter().filter(|&&one| one == distance).count();
                 prop_assert_eq!(count, expected as u64);

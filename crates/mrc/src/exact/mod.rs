@@ -17,15 +17,16 @@
 //! Limits: [`TAGS_MAX`] tags.
 
 mod run;
+mod squeeze;
 mod window;
 
-use self::run::{Loop, NO_SLOT, NOBODY, Path, Position};
+use self::run::{FIRST, Loop, NO_SLOT, Path, Position, RECENT};
+use self::squeeze::{BLOCK, squeeze};
 use self::window::{CAPACITY_MAX, CAPACITY_MIN, Window};
+use crate::counted::{add_distances, count_blocks};
 use crate::index::TagIndex;
 use crate::{Full, Stack, TAGS_MAX};
 
-/// References that go through at once: numbers and distances of a block fit the nearest cache.
-const BLOCK: usize = 4096;
 /// Entries `last` may always have: page numbers of 64 GiB, in 64 MiB.
 const DIRECT_MIN: u64 = 1 << 24;
 /// Entries `last` may have for each tag.
@@ -57,6 +58,7 @@ pub struct Exact {
     tags_max: u64,
     /// The numbers of a block.
     ids: Vec<u32>,
+    scratch: Scratch,
 }
 
 /// How tags become indices.
@@ -66,6 +68,15 @@ enum Names {
     Direct,
     /// By number, as they are too far apart.
     Numbered(TagIndex),
+}
+
+/// What squeezing a block needs; empty until one is squeezed.
+#[derive(Clone, Debug, Default)]
+struct Scratch {
+    /// What is left of the block.
+    kept: Vec<u64>,
+    /// The distances of that.
+    distances: Vec<u32>,
 }
 
 impl Default for Exact {
@@ -91,11 +102,12 @@ impl Exact {
         Self {
             names: Names::Direct,
             last: Vec::new(),
-            window: Window::new(CAPACITY_MIN, 0),
-            position: Position { next: 1, live: 0, previous: NOBODY },
+            window: Window::new(CAPACITY_MIN, 0..0),
+            position: Position::after(0),
             path,
             tags_max: TAGS_MAX,
             ids: Vec::with_capacity(BLOCK),
+            scratch: Scratch::default(),
         }
     }
 
@@ -129,6 +141,23 @@ impl Exact {
         Ok(())
     }
 
+    /// Counts the distances of a block, of which the stack does not see the repetitions.
+    fn count_squeezed(&mut self, tags: &[u64], counts: &mut Vec<u64>) -> Result<(), Full> {
+        let Scratch { mut kept, mut distances } = std::mem::take(&mut self.scratch);
+        kept.resize(BLOCK, 0);
+        distances.resize(BLOCK, 0);
+        let squeezed = squeeze(tags, kept.first_chunk_mut().expect("just made as long"));
+        let (left, found) = (&kept[..squeezed.kept], &mut distances[..squeezed.kept]);
+        self.reference(left, found)?;
+        add_distances(counts, self.len(), found);
+        counts[1] += squeezed.ones;
+        if squeezed.twos > 0 {
+            counts[2] += squeezed.twos;
+        }
+        self.scratch = Scratch { kept, distances };
+        Ok(())
+    }
+
     /// Writes the numbers of `tags` to `ids`, all of them below `last.len()`.
     fn identify(&mut self, tags: &[u64]) -> Result<(), Full> {
         if let Names::Direct = self.names {
@@ -150,7 +179,7 @@ impl Exact {
     /// Makes `last` long enough for `greatest` if it may be, when `more` tags may be new.
     fn reach(&mut self, greatest: u64, more: usize) -> bool {
         let live = u64::from(self.position.live) + more as u64;
-        if greatest >= DIRECT_MIN.max(live * DIRECT_SPREAD).min(u64::from(NOBODY)) {
+        if greatest >= DIRECT_MIN.max(live * DIRECT_SPREAD).min(u64::from(u32::MAX)) {
             return false;
         }
         let grown = self.last.len() + self.last.len() / 8;
@@ -190,14 +219,12 @@ impl Exact {
         }
         self.last = last;
         self.names = Names::Numbered(index);
-        // Numbers have another meaning now.
-        self.position.previous = NOBODY;
         Ok(())
     }
 
     /// References the tags in `ids`.
     fn run(&mut self, distances: &mut [u32]) {
-        let fetch = self.last.len() >= FETCH_MIN && !self.path.in_order(&self.ids);
+        let may_fetch = self.last.len() >= FETCH_MIN;
         let mut done = 0;
         while done < distances.len() {
             if self.position.next == self.window.capacity() {
@@ -206,25 +233,27 @@ impl Exact {
             let rest = &mut distances[done..];
             let (last, window) = (&mut self.last, &mut self.window);
             let block = Loop::new(last, window, &mut self.position, &self.ids[done..], rest);
-            done += block.run(self.path, fetch);
+            done += block.run(self.path, may_fetch);
         }
     }
 
     /// Gives live tags the first slots, in the same order, and the window room again.
     #[cold]
     fn renumber(&mut self) {
-        self.path.renumber(&mut self.last, &self.window);
-        let live = self.position.live as usize;
+        self.path.renumber(&mut self.last, &mut self.window, &self.position);
+        self.position = Position::after(self.position.live);
+        let next = self.position.next;
         let mut capacity = self.window.capacity();
-        while live * SLOTS_PER_TAG > capacity && capacity < CAPACITY_MAX {
+        while next * SLOTS_PER_TAG > capacity && capacity < CAPACITY_MAX {
             capacity = (capacity * 2).min(CAPACITY_MAX);
         }
+        // The latest are not in the window.
+        let taken = FIRST..(next - RECENT).max(FIRST);
         if capacity == self.window.capacity() {
-            self.window.restart(live);
+            self.window.restart(taken);
         } else {
-            self.window = Window::new(capacity, live);
+            self.window = Window::new(capacity, taken);
         }
-        self.position.next = live + 1;
     }
 
     fn has(&self, tag: u64) -> bool {
@@ -243,6 +272,23 @@ impl Stack for Exact {
             self.reference_block(tags, distances)?;
         }
         Ok(())
+    }
+
+    fn count(&mut self, tags: &[u64], counts: &mut Vec<u64>) -> (u64, Result<(), Full>) {
+        let mut taken = 0;
+        for block in tags.chunks(BLOCK) {
+            let has_room = self.tags_max - self.len() >= block.len() as u64;
+            let (here, result) = if has_room && squeeze::pays(block) {
+                (block.len() as u64, self.count_squeezed(block, counts))
+            } else {
+                count_blocks(self, block, counts)
+            };
+            taken += here;
+            if result.is_err() {
+                return (taken, result);
+            }
+        }
+        (taken, Ok(()))
     }
 
     fn len(&self) -> u64 {
@@ -280,7 +326,9 @@ impl Stack for Exact {
             Names::Direct => 0,
             Names::Numbered(index) => index.memory_bytes(),
         };
-        let arrays = (self.last.capacity() + self.ids.capacity()) * size_of::<u32>();
+        let Scratch { kept, distances } = &self.scratch;
+        let numbers = self.last.capacity() + self.ids.capacity() + distances.capacity();
+        let arrays = numbers * size_of::<u32>() + kept.capacity() * size_of::<u64>();
         names + arrays as u64 + self.window.memory_bytes()
     }
 }

@@ -1,14 +1,15 @@
 //! The loop that every reference goes through.
 //!
 //! Idea: the tag's latest slot gives its rank and with it the distance; its bit is cleared, the next
-//! slot becomes its latest. Four kinds of reference need less:
+//! slot becomes its latest. The latest 64 slots are bits of a register, not of the window: most
+//! references of most programs find their tag there, and cost a shift, a count and a store, without a
+//! branch that could be mispredicted. The slot that leaves the register goes to the word of the window
+//! that is being filled, a register too. Of the references to tags of older slots two kinds need less:
 //!
-//! - the tag of the reference before: distance 1, nothing moves;
-//! - a tag whose slot is in the word being filled: only that word is looked at, in a register;
+//! - a tag whose slot is in the word being filled: only that word is looked at;
 //! - a tag whose slot follows the slot just found (scans and loops meet tags in the order of the round
 //!   before): the same number of tags is below it, so its distance is the last one's, and clearing its
-//!   bit is put off until the run ends, up to 64 together;
-//! - a first reference.
+//!   bit is put off until the run ends, up to 64 together.
 //!
 //! Clearing is put off by one reference always, as a run of one: what it costs overlaps with finding
 //! the next slot. With many tags a reference waits for memory above all, so the tag's slot is fetched
@@ -16,8 +17,8 @@
 //! caches, or come in order, that only costs.
 //!
 //! Cost: see `docs/benchmarks/`. The same loop is compiled for the baseline processor and for AVX2
-//! with bit manipulation; the processor is asked once. The level of counts is a constant of the loop:
-//! small windows have fewer.
+//! with bit manipulation; the processor is asked once. How many levels of counts there are is a
+//! constant of the loop: small windows have fewer.
 //!
 //! Unsafe: bounds checks cost 15 to 30 % here (measured 2026-11-22: Zipf 28.1 against 36.3 ns, a loop
 //! 4.9 against 6.1, 5,000 random tags 10.0 against 13.3). Their argument is [`Loop`]'s.
@@ -30,8 +31,10 @@ use crate::COLD;
 
 /// A tag that has no slot yet: slot 0 is never taken.
 pub(super) const NO_SLOT: u32 = 0;
-/// No tag has this number.
-pub(super) const NOBODY: u32 = u32::MAX;
+/// Slots that are kept in a register: the latest ones.
+pub(super) const RECENT: usize = 64;
+/// The first slot that is ever taken, so that there are always [`RECENT`] before the next one.
+pub(super) const FIRST: usize = RECENT + 1;
 
 /// How far ahead a tag's slot is fetched, in references.
 const FETCH_SLOT_AHEAD: usize = 64;
@@ -39,7 +42,7 @@ const FETCH_SLOT_AHEAD: usize = 64;
 const FETCH_WORD_AHEAD: usize = 24;
 
 /// Of a block this many references tell whether they come in order.
-const IN_ORDER_SAMPLE: usize = 256;
+const SURVEY: usize = 256;
 
 /// Which code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,17 +89,9 @@ impl Path {
         }
     }
 
-    /// Whether most of `ids` are near the one before, so that the processor sees by itself what
-    /// comes next.
-    pub(super) fn in_order(self, ids: &[u32]) -> bool {
-        let sample = &ids[..ids.len().min(IN_ORDER_SAMPLE)];
-        let steps = sample.iter().zip(sample.get(1..).unwrap_or_default());
-        let near = steps.filter(|&(&id, &next)| next.wrapping_sub(id).wrapping_add(8) < 16);
-        near.count() * 2 > sample.len()
-    }
-
-    /// Replaces each slot in `last` by its rank and 1.
-    pub(super) fn renumber(self, last: &mut [u32], window: &Window) {
+    /// Replaces each slot in `last` by its rank and [`FIRST`]; the window is of no use afterwards.
+    pub(super) fn renumber(self, last: &mut [u32], window: &mut Window, position: &Position) {
+        retire(&mut window.slots(), position);
         match self {
             Self::Portable => renumber(last, window),
             #[cfg(target_arch = "x86_64")]
@@ -120,7 +115,21 @@ fn greatest_avx2(ids: &[u32]) -> u32 {
 #[inline(always)]
 fn renumber(last: &mut [u32], window: &Window) {
     for slot in last.iter_mut().filter(|slot| **slot != NO_SLOT) {
-        *slot = window.rank(*slot as usize) + 1;
+        *slot = window.rank(*slot as usize) + FIRST as u32;
+    }
+}
+
+/// Moves the recent slots to the window.
+fn retire(slots: &mut Slots<'_>, position: &Position) {
+    let mut below = position.retired();
+    for age in (0..RECENT).rev() {
+        let slot = position.next - 1 - age;
+        if slot & 63 == 0 {
+            slots.enter(slot, below);
+        }
+        let bit = (position.recent >> age) & 1;
+        slots.words[slot >> WORD_SHIFT] |= bit << (slot & 63);
+        below += bit as u32;
     }
 }
 
@@ -133,12 +142,26 @@ fn renumber_avx2(last: &mut [u32], window: &Window) {
 /// Where the loop stands between two calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
-    /// The slot to be taken next; equal to the window's capacity when there is none.
+    /// The slot to be taken next, at least [`FIRST`]; the window's capacity when there is none.
     pub(super) next: usize,
+    /// The bits of the [`RECENT`] slots before it: bit 0 is slot `next - 1`. Slots below are in the
+    /// window.
+    pub(super) recent: u64,
     /// Tags that have a slot: bits that are set.
     pub(super) live: u32,
-    /// The number of the tag referenced last, or [`NOBODY`].
-    pub(super) previous: u32,
+}
+
+impl Position {
+    /// The slots from [`FIRST`] on are taken by `live` tags.
+    pub(super) fn after(live: u32) -> Self {
+        let recent = if live >= RECENT as u32 { u64::MAX } else { (1 << live) - 1 };
+        Self { next: FIRST + live as usize, recent, live }
+    }
+
+    /// Bits that are set in the window.
+    fn retired(&self) -> u32 {
+        self.live - self.recent.count_ones()
+    }
 }
 
 /// Everything the loop works on.
@@ -148,7 +171,7 @@ pub(super) struct Position {
 /// 2. every entry of `last` is [`NO_SLOT`] or a slot below `position.next`, which is at most
 ///    `window.capacity()`: `last` is private to this module's parent, begins with [`NO_SLOT`], and is
 ///    written only here (with `next` before it moves on) and when slots are renumbered (ranks plus
-///    1, of which there are fewer than the capacity);
+///    [`FIRST`], the last of them below the new position's `next`);
 /// 3. the arrays of `window` have an entry for every slot below the capacity, by its construction;
 /// 4. `distances` is as long as `ids` ([`Loop::new`] asserts it).
 pub(super) struct Loop<'a> {
@@ -177,25 +200,24 @@ impl<'a> Loop<'a> {
     }
 
     /// Goes on until the references or the slots are used up; says how many references were taken in.
+    /// With `may_fetch` it fetches ahead unless the references come in order.
     ///
     /// # Panics
     /// When a number is not below `last.len()`.
-    pub(super) fn run(self, path: Path, fetch: bool) -> usize {
-        let levels = match self.window.capacity() {
-            capacity if capacity <= 1 << LINE1_SHIFT => 1,
-            capacity if capacity <= 1 << LINE2_SHIFT => 2,
-            capacity if capacity <= 1 << LINE3_SHIFT => 3,
-            _ => 4,
-        };
-        match (levels, fetch) {
-            (1, false) => self.run_on::<1, false>(path),
-            (2, false) => self.run_on::<2, false>(path),
-            (3, false) => self.run_on::<3, false>(path),
-            (_, false) => self.run_on::<4, false>(path),
-            (1, true) => self.run_on::<1, true>(path),
-            (2, true) => self.run_on::<2, true>(path),
-            (3, true) => self.run_on::<3, true>(path),
-            (_, true) => self.run_on::<4, true>(path),
+    pub(super) fn run(self, path: Path, may_fetch: bool) -> usize {
+        if may_fetch && !is_in_order(self.ids) {
+            self.run_with::<true>(path)
+        } else {
+            self.run_with::<false>(path)
+        }
+    }
+
+    fn run_with<const FETCH: bool>(self, path: Path) -> usize {
+        match self.window.capacity() {
+            capacity if capacity <= 1 << LINE1_SHIFT => self.run_on::<1, FETCH>(path),
+            capacity if capacity <= 1 << LINE2_SHIFT => self.run_on::<2, FETCH>(path),
+            capacity if capacity <= 1 << LINE3_SHIFT => self.run_on::<3, FETCH>(path),
+            _ => self.run_on::<4, FETCH>(path),
         }
     }
 
@@ -220,20 +242,22 @@ impl<'a> Loop<'a> {
         assert!(ids.is_empty() || (greatest(ids) as usize) < last.len());
         let capacity = window.capacity();
         let mut slots = window.slots();
-        let Position { mut next, mut live, mut previous } = *position;
+        let Position { mut next, mut recent, mut live } = *position;
         let mut run = Run::NONE;
         let mut at = 0;
         while at < ids.len() && next < capacity {
-            if next & 63 == 0 {
+            // The slot that leaves `recent` when the next one is taken.
+            let leaving = next - RECENT;
+            if leaving & 63 == 0 {
                 // Entries of the new word count bits that the run has not cleared yet.
-                run.end::<LEVELS>(&mut slots, next);
-                slots.enter(next, live);
+                run.end::<LEVELS>(&mut slots, leaving);
+                slots.enter(leaving, live - recent.count_ones());
             }
-            // Slots from here on are in the word; `NO_SLOT` is in none.
-            let word_start = (next as u32 & !63).max(NO_SLOT + 1);
-            let word_end = (next | 63) + 1;
-            let mut word = slots.words[next >> WORD_SHIFT];
-            while at < ids.len() && next < word_end {
+            // Slots from here on are in the word or in `recent`; `NO_SLOT` is in neither.
+            let word_start = (leaving as u32 & !63).max(NO_SLOT + 1);
+            let next_end = ((next | 63) + 1).min(capacity);
+            let mut word = slots.words[leaving >> WORD_SHIFT];
+            while at < ids.len() && next < next_end {
                 if FETCH {
                     fetch(last, &slots, ids, at);
                 }
@@ -241,48 +265,63 @@ impl<'a> Loop<'a> {
                 let (id, distance) =
                     unsafe { (*ids.get_unchecked(at), distances.get_unchecked_mut(at)) };
                 at += 1;
-                if id == previous {
-                    *distance = 1;
-                    continue;
-                }
-                previous = id;
                 // SAFETY: by 1.
                 let entry = unsafe { last.get_unchecked_mut(id as usize) };
                 let slot = *entry;
+                let age = (next as u32).wrapping_sub(1).wrapping_sub(slot);
+                if age < RECENT as u32 {
+                    *distance = (recent << (63 - age)).count_ones();
+                    // The newest stays where it is.
+                    let step = u64::from(age != 0);
+                    let others = recent & !(1 << age);
+                    word |= ((others >> 63) & step) << (next & 63);
+                    recent = (others << step) | 1;
+                    next += step as usize;
+                    *entry = next as u32 - 1;
+                    continue;
+                }
                 *entry = next as u32;
-                let bit = 1 << (next & 63);
+                word |= (recent >> 63) << (next & 63);
+                recent = (recent << 1) | 1;
                 next += 1;
                 // The first slot of a word begins another run.
                 if slot == run.next && slot & 63 != 0 {
                     *distance = live - run.rank;
-                    run.count += 1;
                     run.next += 1;
-                    word |= bit;
                     continue;
                 }
                 if slot >= word_start {
                     let from = slot & 63;
-                    *distance = (word >> from).count_ones();
-                    word = (word & !(1 << from)) | bit;
+                    // All of `recent` but the tag itself, which is among them already.
+                    *distance = (word >> from).count_ones() + recent.count_ones() - 1;
+                    word &= !(1 << from);
                     continue;
                 }
-                word |= bit;
                 if slot == NO_SLOT {
                     *distance = COLD;
                     live += 1;
                     continue;
                 }
-                run.end::<LEVELS>(&mut slots, next);
+                run.end::<LEVELS>(&mut slots, leaving);
                 // SAFETY: `slot` was read from `last` and is not `NO_SLOT`, so by 2 it has been taken.
                 run = unsafe { Run::start::<LEVELS>(&slots, slot) };
                 *distance = live - run.rank;
             }
-            slots.words[word_start as usize >> WORD_SHIFT] = word;
+            slots.words[leaving >> WORD_SHIFT] = word;
         }
-        run.end::<LEVELS>(&mut slots, next);
-        *position = Position { next, live, previous };
+        run.end::<LEVELS>(&mut slots, next - RECENT);
+        *position = Position { next, recent, live };
         at
     }
+}
+
+/// Whether most references, of the first [`SURVEY`], are near the one before: the processor sees by
+/// itself what comes next.
+fn is_in_order(ids: &[u32]) -> bool {
+    let ids = &ids[..ids.len().min(SURVEY)];
+    let steps = ids.iter().zip(ids.iter().skip(1));
+    let near = steps.filter(|&(&id, &next)| next.wrapping_sub(id).wrapping_add(8) < 16);
+    near.count() * 2 > ids.len()
 }
 
 /// Asks for what references further on will need.
@@ -315,18 +354,17 @@ fn prefetch<T>(address: *const T) {
 /// Slots one after the other in one word, each found by the reference after the last: cleared together.
 #[derive(Clone, Copy)]
 struct Run {
-    /// A slot that has been taken, if `count` is not 0.
+    /// A slot that has been taken, if there is a run.
     first: u32,
-    /// The slot after the run; 0, which goes on with nothing, if there is no run.
+    /// The slot after the run, at most 64 after the first: a run does not leave its word. 0, which
+    /// goes on with nothing, if there is no run.
     next: u32,
-    /// At most 64: a run does not leave its word.
-    count: u32,
     /// Bits below the first slot, and so below each of them once those before it are cleared.
     rank: u32,
 }
 
 impl Run {
-    const NONE: Self = Self { first: 0, next: 0, count: 0, rank: 0 };
+    const NONE: Self = Self { first: 0, next: 0, rank: 0 };
 
     /// A run of `slot`, with its rank.
     ///
@@ -354,14 +392,15 @@ impl Run {
             }
             rank
         };
-        Self { first: slot, next: slot + 1, count: 1, rank }
+        Self { first: slot, next: slot + 1, rank }
     }
 
-    /// Clears the run's bits; the next slot to be taken is `next`.
+    /// Clears the run's bits; slots of the window are in use up to the word of `newest`.
     #[inline(always)]
-    fn end<const LEVELS: u32>(&mut self, slots: &mut Slots<'_>, next: usize) {
+    fn end<const LEVELS: u32>(&mut self, slots: &mut Slots<'_>, newest: usize) {
         let at = self.first as usize;
-        if self.count == 1 {
+        let count = self.next - self.first;
+        if count == 1 {
             // SAFETY: `first` has been taken (`start`), and 3 of `Loop`.
             unsafe {
                 *slots.words.get_unchecked_mut(at >> WORD_SHIFT) &= !(1 << (at & 63));
@@ -376,28 +415,26 @@ impl Run {
                     line32(slots.level4, at >> LINE4_SHIFT).take_one_after(at >> LINE3_SHIFT);
                 }
             }
-        } else if self.count > 1 {
-            let many = self.count;
+        } else if count > 1 {
             // SAFETY: as above; all slots of the run are in the first one's word.
             unsafe {
-                let bits = (u64::MAX >> (64 - many)) << (at & 63);
+                let bits = (u64::MAX >> (64 - count)) << (at & 63);
                 *slots.words.get_unchecked_mut(at >> WORD_SHIFT) &= !bits;
-                line16(slots.level1, at >> LINE1_SHIFT).take_after(at >> WORD_SHIFT, many);
+                line16(slots.level1, at >> LINE1_SHIFT).take_after(at >> WORD_SHIFT, count);
                 if LEVELS >= 2 {
-                    line16(slots.level2, at >> LINE2_SHIFT).take_after(at >> LINE1_SHIFT, many);
+                    line16(slots.level2, at >> LINE2_SHIFT).take_after(at >> LINE1_SHIFT, count);
                 }
                 if LEVELS >= 3 {
-                    line32(slots.level3, at >> LINE3_SHIFT).take_after(at >> LINE2_SHIFT, many);
+                    line32(slots.level3, at >> LINE3_SHIFT).take_after(at >> LINE2_SHIFT, count);
                 }
                 if LEVELS >= 4 {
-                    line32(slots.level4, at >> LINE4_SHIFT).take_after(at >> LINE3_SHIFT, many);
+                    line32(slots.level4, at >> LINE4_SHIFT).take_after(at >> LINE3_SHIFT, count);
                 }
             }
         }
-        if LEVELS >= 4 && self.count != 0 {
-            let newest = (next - 1) >> LINE4_SHIFT;
-            for line in (at >> LINE4_SHIFT) + 1..=newest {
-                slots.level4[line].take_all(self.count);
+        if LEVELS >= 4 && count != 0 {
+            for line in (at >> LINE4_SHIFT) + 1..=newest >> LINE4_SHIFT {
+                slots.level4[line].take_all(count);
             }
         }
         *self = Self::NONE;

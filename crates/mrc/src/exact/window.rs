@@ -20,6 +20,8 @@
 //! Cost: 1/8 + 1/32 + 1/1024 + … bytes a slot. Limits: 2^32 − 64 slots. Beyond 2^24 slots a
 //! cleared bit touches one line of level 4 for every 2^24 slots after it.
 
+use std::ops::Range;
+
 /// Slots that share a 64-bit word: 2^6.
 pub(super) const WORD_SHIFT: u32 = 6;
 /// Slots that share a line of level 1: 2^11.
@@ -145,9 +147,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Slots 1 to `live` are taken, of `capacity` (a multiple of 64, more than `live`).
-    pub(super) fn new(capacity: usize, live: usize) -> Self {
-        assert!(capacity.is_multiple_of(64) && capacity <= CAPACITY_MAX && live < capacity);
+    /// Of `capacity` slots (a multiple of 64) those in `taken` are.
+    pub(super) fn new(capacity: usize, taken: Range<usize>) -> Self {
+        assert!(capacity.is_multiple_of(64) && capacity <= CAPACITY_MAX);
         let lines = |shift: u32| capacity.div_ceil(1 << shift);
         let mut window = Self {
             capacity,
@@ -157,31 +159,33 @@ impl Window {
             level3: vec![Line32([0; 16]); lines(LINE3_SHIFT)],
             level4: vec![Line32([0; 16]); lines(LINE4_SHIFT)],
         };
-        window.fill(live);
+        window.fill(taken);
         window
     }
 
-    /// How many slots there are; slot 0 is never taken.
+    /// How many slots there are.
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Starts again with slots 1 to `live` taken and no other.
-    pub(super) fn restart(&mut self, live: usize) {
-        assert!(live < self.capacity);
+    /// Starts again with the slots in `taken`.
+    pub(super) fn restart(&mut self, taken: Range<usize>) {
         self.words.fill(0);
-        self.fill(live);
+        self.fill(taken);
     }
 
-    fn fill(&mut self, live: usize) {
-        for (word, bits) in self.words[..=live >> WORD_SHIFT].iter_mut().enumerate() {
-            let taken = (live + 1 - (word << WORD_SHIFT)).min(64);
-            *bits = if taken == 64 { u64::MAX } else { (1 << taken) - 1 };
-        }
-        self.words[0] &= !1;
+    fn fill(&mut self, taken: Range<usize>) {
+        assert!(taken.end <= self.capacity && taken.start <= taken.end);
         let mut slots = self.slots();
-        for slot in (0..=live).step_by(1 << WORD_SHIFT) {
-            slots.enter(slot, slot.saturating_sub(1) as u32);
+        for start in (0..taken.end).step_by(1 << WORD_SHIFT) {
+            let below = start.saturating_sub(taken.start);
+            slots.enter(start, below as u32);
+            // Bits of the word from where on, and up to where, slots are taken.
+            let from = taken.start.saturating_sub(start);
+            let rest = taken.end - start;
+            let after = if rest < 64 { u64::MAX << rest } else { 0 };
+            let before = if from < 64 { !(u64::MAX << from) } else { u64::MAX };
+            slots.words[start >> WORD_SHIFT] = !before & !after;
         }
     }
 
@@ -257,16 +261,25 @@ mod tests {
 
     #[test]
     fn ranks_of_a_window_just_made_are_the_slots_before() {
-        for (capacity, live) in [(4096, 0), (4096, 1), (4096, 63), (4096, 64), (4096, 4095)] {
-            let window = Window::new(capacity, live);
-            for slot in 1..=live {
-                assert_eq!(window.rank(slot), slot as u32 - 1, "{slot} of {live}");
+        for (capacity, taken) in [
+            (4096, 0..0),
+            (4096, 65..65),
+            (4096, 65..66),
+            (4096, 65..128),
+            (4096, 65..129),
+            (4096, 1..4096),
+            (8192, 65..8191),
+        ] {
+            let window = Window::new(capacity, taken.clone());
+            for (slot, rank) in taken.clone().zip(0..) {
+                assert_eq!(window.rank(slot), rank, "{slot} of {taken:?}");
             }
+            let set = window.words.iter().map(|word| word.count_ones()).sum::<u32>();
+            assert_eq!(set as usize, taken.len());
         }
-        let live = (1 << 24) + 70_000;
-        let window = Window::new(1 << 25, live);
-        for slot in (1..=live).step_by(997).chain([live]) {
-            assert_eq!(window.rank(slot), slot as u32 - 1);
+        let window = Window::new(1 << 25, 65..(1 << 24) + 70_000);
+        for slot in (65..(1 << 24) + 70_000).step_by(997) {
+            assert_eq!(window.rank(slot), slot as u32 - 65);
         }
     }
 
@@ -293,9 +306,9 @@ mod tests {
 
     #[test]
     fn restarting_forgets() {
-        let mut window = Window::new(4096, 4000);
-        window.restart(100);
-        assert_eq!(window.rank(100), 99);
+        let mut window = Window::new(4096, 1..4000);
+        window.restart(65..165);
+        assert_eq!(window.rank(164), 99);
         assert_eq!(window.words.iter().map(|word| word.count_ones()).sum::<u32>(), 100);
     }
 }
