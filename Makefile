@@ -26,6 +26,8 @@ demo: ## two real guests, without balancing and with it, side by side
 bench: ## run the benchmarks and print their figures
 	@scripts/setup build
 	@cargo bench --workspace --bench '*'
+	@scripts/build
+	@$${CARGO_TARGET_DIR:-target}/release/ballast bench mrc
 
 lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build

@@ -8,10 +8,14 @@
 
 #![allow(clippy::disallowed_macros, reason = "an example prints")]
 
+#[path = "streams/mod.rs"]
+mod streams;
+
 use ballast_mrc::{
     Avl, Counted, Curve, Engine, EngineName, Form, Full, Granularity, PageWeighted,
     mean_absolute_error,
 };
+use streams::{Random, Zipf};
 
 const PAGES: u64 = 1 << 16;
 const REFERENCES: u64 = 1_500_000;
@@ -93,44 +97,9 @@ fn workloads() -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-}
-
 /// The finalizer of MurmurHash3.
 fn mix(page: u64) -> u64 {
     let page = (page ^ page >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     let page = (page ^ page >> 33).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
     page ^ page >> 33
-}
-
-/// Ranks whose frequency falls with a power of the rank.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(ranks: u64, exponent: f64) -> Self {
-        let sum = |sum: &mut f64, rank: u64| {
-            *sum += (rank as f64).powf(-exponent);
-            Some(*sum)
-        };
-        Self((1..=ranks).scan(0.0, sum).collect())
-    }
-
-    fn draw(&self, random: &mut Random) -> u64 {
-        let sum = self.0[self.0.len() - 1];
-        let at = random.below(1 << 53) as f64 / (1_u64 << 53) as f64 * sum;
-        self.0.partition_point(|&up_to| up_to <= at) as u64
-    }
 }

@@ -9,10 +9,14 @@
 
 #![allow(clippy::disallowed_macros, reason = "an example prints")]
 
+#[path = "streams/mod.rs"]
+mod streams;
+
 use ballast_mrc::{
     Access, Avl, Counted, Curve, Engine, EngineName, Form, Full, Granularity, Histogram, HotSet,
     mean_absolute_error, with_hidden,
 };
+use streams::{Random, Zipf};
 
 const PAGES: u64 = 1 << 16;
 const REFERENCES: u64 = 1_500_000;
@@ -91,38 +95,4 @@ fn workloads() -> Vec<(&'static str, Vec<u64>)> {
         ("Zipf(1.1)", skewed(1.1, &mut random)),
         ("scan, 8 each", scan),
     ]
-}
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-}
-
-/// Ranks whose frequency falls with a power of the rank.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(ranks: u64, exponent: f64) -> Self {
-        let sum = |sum: &mut f64, rank: u64| {
-            *sum += (rank as f64).powf(-exponent);
-            Some(*sum)
-        };
-        Self((1..=ranks).scan(0.0, sum).collect())
-    }
-
-    fn draw(&self, random: &mut Random) -> u64 {
-        let sum = self.0[self.0.len() - 1];
-        let at = random.below(1 << 53) as f64 / (1_u64 << 53) as f64 * sum;
-        self.0.partition_point(|&up_to| up_to <= at) as u64
-    }
 }

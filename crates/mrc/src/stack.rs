@@ -64,3 +64,29 @@ pub trait Stack {
     /// What the stack occupies on the heap, in bytes.
     fn memory_bytes(&self) -> u64;
 }
+
+impl<S: Stack + ?Sized> Stack for Box<S> {
+    fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
+        (**self).reference(tags, distances)
+    }
+
+    fn count(&mut self, tags: &[u64], counts: &mut Vec<u64>) -> (u64, Result<(), Full>) {
+        (**self).count(tags, counts)
+    }
+
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn order(&self) -> Vec<u64> {
+        (**self).order()
+    }
+
+    fn restore(&mut self, order: &[u64]) -> Result<(), Full> {
+        (**self).restore(order)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (**self).memory_bytes()
+    }
+}
