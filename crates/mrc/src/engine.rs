@@ -90,7 +90,7 @@ pub trait Engine {
     /// interval starts.
     ///
     /// # Errors
-    /// [`Full`] when finer tags are too many.
+    /// [`Full`] when finer tags would be more than [`TAGS_MAX`](crate::TAGS_MAX); nothing is changed.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full>;
 
     /// What the engine occupies on the heap, in bytes.

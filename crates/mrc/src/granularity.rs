@@ -46,7 +46,8 @@ impl Granularity {
             return order.iter().map(|tag| tag >> by).filter(|&tag| seen.insert(tag)).collect();
         }
         let by = self.shift - to.shift;
-        order.iter().flat_map(|&tag| (tag << by)..((tag + 1) << by)).collect()
+        let parts = |&tag: &u64| (0..1_u64 << by).map(move |part| (tag << by) | part);
+        order.iter().flat_map(parts).collect()
     }
 }
 
@@ -84,6 +85,7 @@ mod tests {
             (4, 1, vec![2, 0], vec![8, 9, 10, 11, 0, 1, 2, 3]),
             (32, 512, vec![16, 31, 0, 17], vec![1, 0]),
             (1, 2, vec![], vec![]),
+            (2, 1, vec![u64::MAX >> 1], vec![u64::MAX - 1, u64::MAX]),
         ];
         for (from, to, order, expected) in cases {
             assert_eq!(granularity(from).regroup(granularity(to), &order), expected, "{from} {to}");

@@ -151,17 +151,21 @@ impl<S: Stack> PageWeighted<S> {
 
     /// Writes the numbers of the pages' tags, and says how many there was room for.
     fn number(&mut self, pages: &[u64], numbers: &mut [u64]) -> (usize, Result<(), Full>) {
+        let mut result = (pages.len(), Ok(()));
         for (at, (number, &page)) in numbers.iter_mut().zip(pages).enumerate() {
             match self.index.number(self.granularity.tag(page)) {
                 Ok((known, _)) => *number = u64::from(known),
-                Err(full) => return (at, Err(full)),
+                Err(full) => {
+                    result = (at, Err(full));
+                    break;
+                }
             }
         }
         let tags = self.index.len() as usize;
         self.tags.resize(tags, Tag::default());
         self.ever.grow(tags);
         self.visited.grow(tags);
-        (pages.len(), Ok(()))
+        result
     }
 
     /// The distance at which a reference counts whose tag was found at `distance`.

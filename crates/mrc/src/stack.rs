@@ -23,10 +23,11 @@ pub struct Full;
 /// Tags in order of their latest reference.
 pub trait Stack {
     /// References `tags` in order and writes each one's distance: its position (1 is the most
-    /// recently referenced) before it moved to the front, or [`COLD`].
+    /// recently referenced) before it moved to the front, or [`COLD`]. None is above [`Self::len`].
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags.
+    /// [`Full`] when there are too many different tags: the references before have been taken in and
+    /// their distances written; the rest of `distances` is as it was.
     ///
     /// # Panics
     /// When `distances` is not as long as `tags`.

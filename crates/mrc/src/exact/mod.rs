@@ -8,10 +8,13 @@
 //! Tags that are page numbers index `last` directly. Once they are too far apart for that they are
 //! numbered in order of their first reference ([`TagIndex`]).
 //!
-//! Cost: 20 to 200 million references a second where an AVL tree does 1 to 5 (`ballast bench mrc`).
+//! Cost: 20 to 160 million references a second where an AVL tree does 1 to 20 (`ballast bench mrc`;
+//! `docs/benchmarks/`).
 //! Memory: 4 bytes for each page number up to the greatest, and an eighth of that to grow; 4 to 8 slots
 //! a tag, of 0.16 bytes each: less than 6 bytes a tag where all page numbers are used. While page
-//! numbers are below [`DIRECT_MIN`] the array is as long as the greatest, up to 64 MiB.
+//! numbers are below [`DIRECT_MIN`] the array is as long as the greatest, up to 64 MiB. A tag that is
+//! numbered costs up to 70 bytes: 8 in `last`, 16 and 40 in the index. While `last` grows, the old one
+//! and the new one are there.
 //!
 //! Source: Bennett and Kruskal 1975 for the bit a reference; the counts are ours.
 //! Limits: [`TAGS_MAX`] tags.
@@ -33,8 +36,9 @@ const DIRECT_MIN: u64 = 1 << 24;
 const DIRECT_SPREAD: u64 = 8;
 /// Slots for each live tag after renumbering, at least.
 const SLOTS_PER_TAG: usize = 4;
-/// Entries of `last` from which on fetching ahead pays: 1 MiB, the second cache of many processors.
-const FETCH_MIN: usize = 1 << 18;
+/// Tags from which on fetching ahead pays: their entries of `last` fill 1 MiB, the second cache of many
+/// processors.
+const FETCH_MIN: u32 = 1 << 18;
 
 /// Tags in LRU order, as bits in time.
 ///
@@ -141,21 +145,21 @@ impl Exact {
         Ok(())
     }
 
-    /// Counts the distances of a block, of which the stack does not see the repetitions.
-    fn count_squeezed(&mut self, tags: &[u64], counts: &mut Vec<u64>) -> Result<(), Full> {
+    /// Counts the distances of a block there is room for, of which the stack does not see the
+    /// repetitions.
+    fn count_squeezed(&mut self, tags: &[u64], counts: &mut Vec<u64>) {
         let Scratch { mut kept, mut distances } = std::mem::take(&mut self.scratch);
         kept.resize(BLOCK, 0);
         distances.resize(BLOCK, 0);
         let squeezed = squeeze(tags, kept.first_chunk_mut().expect("just made as long"));
         let (left, found) = (&kept[..squeezed.kept], &mut distances[..squeezed.kept]);
-        self.reference(left, found)?;
+        self.reference(left, found).expect("there is room");
         add_distances(counts, self.len(), found);
         counts[1] += squeezed.ones;
         if squeezed.twos > 0 {
             counts[2] += squeezed.twos;
         }
         self.scratch = Scratch { kept, distances };
-        Ok(())
     }
 
     /// Writes the numbers of `tags` to `ids`, all of them below `last.len()`.
@@ -183,7 +187,7 @@ impl Exact {
             return false;
         }
         let grown = self.last.len() + self.last.len() / 8;
-        let len = grown.max(greatest as usize + 1);
+        let len = grown.min(u32::MAX as usize).max(greatest as usize + 1);
         // Zeroed memory of the system is not touched before it is used.
         let mut last = vec![NO_SLOT; len];
         last[..self.last.len()].copy_from_slice(&self.last);
@@ -224,7 +228,7 @@ impl Exact {
 
     /// References the tags in `ids`.
     fn run(&mut self, distances: &mut [u32]) {
-        let may_fetch = self.last.len() >= FETCH_MIN;
+        let may_fetch = self.position.live >= FETCH_MIN;
         let mut done = 0;
         while done < distances.len() {
             if self.position.next == self.window.capacity() {
@@ -278,11 +282,12 @@ impl Stack for Exact {
         let mut taken = 0;
         for block in tags.chunks(BLOCK) {
             let has_room = self.tags_max - self.len() >= block.len() as u64;
-            let (here, result) = if has_room && squeeze::pays(block) {
-                (block.len() as u64, self.count_squeezed(block, counts))
-            } else {
-                count_blocks(self, block, counts)
-            };
+            if has_room && squeeze::pays(block) {
+                self.count_squeezed(block, counts);
+                taken += block.len() as u64;
+                continue;
+            }
+            let (here, result) = count_blocks(self, block, counts);
             taken += here;
             if result.is_err() {
                 return (taken, result);
@@ -401,6 +406,20 @@ mod tests {
             assert_eq!(found[98..], [98, 98, 0, 0, 100, 5, u32::MAX, u32::MAX]);
             assert_eq!(stack.len(), 100);
             assert_eq!(distances(&mut stack, &[0, 99, 3]), [1, 3, 100]);
+        }
+    }
+
+    #[test]
+    fn a_full_stack_counts_what_it_took() {
+        for mut stack in both() {
+            stack.tags_max = 100;
+            let mut counts = Vec::new();
+            let tags: Vec<u64> = (0..600).map(|at| [1, 2, 1, at / 4][at as usize % 4]).collect();
+            let (taken, result) = stack.count(&tags, &mut counts);
+            // Tags 1 and 2, and 0 and 3 to 99: the next one is not taken.
+            assert_eq!((taken, result), (403, Err(Full)));
+            assert_eq!((counts[0], counts.iter().sum::<u64>()), (100, 403));
+            assert_eq!(stack.order()[..4], [1, 2, 99, 98]);
         }
     }
 

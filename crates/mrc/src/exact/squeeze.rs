@@ -5,7 +5,7 @@
 //! is left out. The second exchanges the two; the next exchange undoes it, so that pairs of them are
 //! left out, and one without a partner stays.
 //!
-//! Cost: 1 to 2 ns a reference, without a branch; it pays where at least a quarter is left out.
+//! Cost: 1 to 2 ns a reference, without a branch; it pays where a quarter is left out.
 
 /// References that are squeezed at once, at most; a power of two, so that an index modulo it needs no
 /// check.
@@ -25,7 +25,8 @@ pub(super) struct Squeezed {
     pub(super) twos: u64,
 }
 
-/// Whether it pays to squeeze `tags`: at least a quarter of the first ones are repetitions.
+/// Whether it pays to squeeze `tags`: of the first ones more than a quarter repeat one of the two
+/// before.
 pub(super) fn pays(tags: &[u64]) -> bool {
     let tags = &tags[..tags.len().min(SAMPLE)];
     let again = |after: usize| tags.iter().zip(tags.iter().skip(after)).filter(|(a, b)| a == b);

@@ -9,13 +9,19 @@ use crate::timeline::Timeline;
 /// References by block: small ones, and ones that an engine may treat otherwise.
 const LENGTHS: [usize; 5] = [4096, 1, 100_000, 77, 16_384];
 
-/// References `tags` in blocks of several lengths and compares with the timeline.
-pub(crate) fn check(name: &str, stack: &mut impl Stack, timeline: &mut Timeline, tags: &[u64]) {
+/// References `tags` in blocks of several lengths, compares with the timeline, and gives the distances.
+pub(crate) fn check(
+    name: &str,
+    stack: &mut impl Stack,
+    timeline: &mut Timeline,
+    tags: &[u64],
+) -> Vec<u32> {
     let found = distances(stack, tags, &LENGTHS);
     for (at, (&tag, &found)) in tags.iter().zip(&found).enumerate() {
         let expected = timeline.reference(tag);
         assert_eq!(found, expected, "{name}: reference {at} of a part, to tag {tag}");
     }
+    found
 }
 
 /// Five million different tags, with old ones in between: a window of slots grows many times, and in

@@ -9,7 +9,7 @@ mod streams;
 mod timeline;
 mod traces;
 
-use ballast_mrc::{Avl, Exact, Histogram, List, Stack};
+use ballast_mrc::{Avl, Counted, Engine, EngineName, Exact, Histogram, List, Stack};
 use oracle::Oracle;
 use proptest::prelude::*;
 use timeline::Timeline;
@@ -64,6 +64,31 @@ fn check_named<S: Stack>(make: fn() -> S) {
             check_stream(&name, &mut make(), &mut Oracle::default(), &tags, lengths);
         }
     }
+}
+
+/// Counting gives the oracle's histogram and leaves its order, in blocks of any lengths.
+fn check_counted<S: Stack>(make: fn() -> S) {
+    for (name, tags) in streams::named() {
+        for lengths in [&[usize::MAX][..], &[1], &[0, 1, 7, 64, 1000], &[5000]] {
+            check_counts(name, make(), &tags, lengths);
+        }
+    }
+    let lengths = prop::collection::vec(prop_oneof![1..4_usize, 1..9000_usize], 1..5);
+    let config = ProptestConfig::with_cases(100);
+    proptest!(config, |((tags, lengths) in (streams::random(), lengths))| {
+        check_counts("random", make(), &tags, &lengths);
+    });
+}
+
+fn check_counts(name: &str, stack: impl Stack, tags: &[u64], lengths: &[usize]) {
+    let (mut engine, mut oracle) = (Counted::new(EngineName::Exact, stack), Oracle::default());
+    for block in streams::blocks(tags, lengths) {
+        engine.record(block).unwrap();
+    }
+    let expected = histogram(&oracle.distances(tags));
+    assert_eq!(engine.histogram(), Some(expected), "{name} in blocks of {lengths:?}");
+    assert_eq!(engine.references(), tags.len() as u64);
+    check_state(engine.stack(), &oracle);
 }
 
 /// A stack made of another one's order goes on as that one does.
@@ -121,10 +146,15 @@ fn check_recorded<S: Stack>(make: fn() -> S) {
     for name in traces::NAMES {
         let tags = traces::read(name);
         let (mut stack, mut timeline) = (make(), Timeline::new(tags.len()));
+        let mut distances = Vec::with_capacity(tags.len());
         for part in tags.chunks(1 << 20) {
-            long::check(name, &mut stack, &mut timeline, part);
+            distances.extend(long::check(name, &mut stack, &mut timeline, part));
         }
         assert_eq!(stack.order(), timeline.order(), "{name}");
+        let mut engine = Counted::new(EngineName::Exact, make());
+        tags.chunks(1 << 16).for_each(|block| engine.record(block).unwrap());
+        assert_eq!(engine.histogram(), Some(histogram(&distances)), "{name}");
+        assert_eq!(engine.stack().order(), timeline.order(), "{name}");
     }
 }
 
@@ -137,6 +167,11 @@ macro_rules! suite {
             #[test]
             fn named_streams() {
                 check_named(|| $make);
+            }
+
+            #[test]
+            fn counted_streams() {
+                check_counted(|| $make);
             }
 
             #[test]
