@@ -42,7 +42,7 @@ sanitize: ## unsafe loops under the address sanitizer, the long tests too
 	@scripts/sanitize exact shards::filter
 
 fuzz: ## feed every fuzz target for FUZZ_SECONDS (default 60)
-	@scripts/setup build
+	@scripts/setup fuzz
 	@scripts/fuzz
 
 clean: ## remove what was built; the lab's cache stays

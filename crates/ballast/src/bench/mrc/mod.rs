@@ -2,7 +2,7 @@
 //!
 //! Idea: one run on one core measures every engine on the same references, between the floor that no
 //! exact engine can beat and rivals as others publish them, and holds the figures against the goals.
-//! Cost: some minutes and 600 MB; `--quick` takes seconds, and its figures mean little.
+//! Cost: ten minutes and 600 MB, more with traces; `--quick` takes seconds, and its figures mean little.
 
 mod contender;
 mod fenwick;
@@ -26,7 +26,7 @@ use measure::Plan;
 use report::Report;
 use workload::{Workload, WorkloadName};
 
-use crate::commands::Output;
+use crate::commands::{Output, harmless_line};
 
 /// Measure how fast and how exact the engines for stack distances are.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
     /// Small workloads and one run of each
-    #[arg(long, conflicts_with = "repetitions")]
+    #[arg(long, conflicts_with_all = ["repetitions", "trace"])]
     quick: bool,
     #[command(flatten)]
     output: Output,
@@ -85,7 +85,7 @@ fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
     for workload in workloads {
         let workload = workload?;
         let tell = |repetition, name: ContenderName| {
-            let (workload, name) = (&workload.name, name.as_str());
+            let (workload, name) = (harmless_line(&workload.name), name.as_str());
             // Nobody reads it, or somebody does: the figures are the same.
             let _ = writeln!(progress, "{workload} {}/{repetitions}: {name}", repetition + 1);
         };

@@ -2,8 +2,8 @@
 //!
 //! Idea: three generated streams, always the same, and what real programs did
 //! (`scripts/record-traces`; three recordings are in the program itself).
-//! Limits: a whole stream is in memory, 8 bytes a reference, so that reading it costs the same as
-//! nothing; of a trace at most [`TRACE_REFERENCES_MAX`] references are taken.
+//! Limits: a whole stream is in memory, 8 bytes a reference, and 8 more where pages are not small
+//! numbers; of a trace at most [`TRACE_REFERENCES_MAX`] references are taken.
 
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -107,9 +107,13 @@ impl Workload {
     /// It cannot be read, or is empty.
     pub(super) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let pages = read(TraceReader::open(path, &Options::default())?)?;
+        let what = match pages.len() {
+            TRACE_REFERENCES_MAX => "the beginning of a trace",
+            _ => "a trace",
+        };
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         anyhow::ensure!(!pages.is_empty(), "{}: no references", path.display());
-        Ok(Self::new(name, "a trace".to_owned(), pages))
+        Ok(Self::new(name, what.to_owned(), pages))
     }
 
     fn new(name: String, what: String, pages: Vec<u64>) -> Self {
@@ -120,6 +124,7 @@ impl Workload {
         };
         let dense: Vec<u64> = pages.iter().map(|&page| number(page)).collect();
         let distinct = numbers.len() as u64;
+        drop(numbers);
         let are_small = pages.iter().all(|&page| page < 2 * distinct);
         Self { name, what, pages, dense: (!are_small).then_some(dense), distinct }
     }
