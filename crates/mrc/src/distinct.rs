@@ -151,9 +151,11 @@ impl SeenBits {
         })
     }
 
+    /// The sketch of the same tags; it goes on from their number, which is known.
     fn sketch(&self, salt: u64) -> HyperLogLog {
         let mut sketch = HyperLogLog::new();
         self.tags().for_each(|tag| sketch.insert(mix(tag ^ salt)));
+        sketch.count = self.count as f64;
         sketch
     }
 }
@@ -226,7 +228,8 @@ mod tests {
         assert!(distinct.is_exact());
         distinct.note(&[3, 1 << 40, u64::MAX]);
         assert!(!distinct.is_exact());
-        assert!((distinct.count() / 150_002.0 - 1.0).abs() < 0.01, "{}", distinct.count());
+        // Two tags add at most a few times one over the share of registers still open to them.
+        assert!((150_000.0..150_100.0).contains(&distinct.count()), "{}", distinct.count());
         assert_eq!(distinct.memory_bytes(), 1 << 16);
         distinct.clear();
         assert_eq!(distinct.count(), 0.0);

@@ -228,6 +228,22 @@ fn intervals_count_anew_and_keep_the_order() {
 }
 
 #[test]
+fn a_far_tag_in_a_later_interval_makes_no_tag_new_that_was_counted() {
+    let far = [0, 1 << 40];
+    for seed in 0..32 {
+        let mut shards = Shards::new(rate(0.1), seed);
+        shards.record(&scan(20_000, 20_000)).unwrap();
+        shards.start_interval();
+        shards.record(&far).unwrap();
+        assert!(shards.distinct() >= 20_000, "{seed}: {}", shards.distinct());
+        for scaling in [Scaling::Adjusted, Scaling::Measured] {
+            let histogram = shards.histogram_by(scaling);
+            assert_eq!(histogram.references(), 2.0, "{seed} {scaling:?}");
+        }
+    }
+}
+
+#[test]
 fn coarser_tags_keep_the_sampled_order() {
     let granularity = |pages| Granularity::new(pages).unwrap();
     let tags: Vec<u64> = (0..64_000).collect();

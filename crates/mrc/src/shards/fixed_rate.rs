@@ -172,7 +172,7 @@ impl<S: Stack> Shards<S> {
         if scaling == Scaling::Plain {
             return estimates.into_histogram(cold);
         }
-        let cold = cold.min(references);
+        let cold = cold.clamp(0.0, references);
         if self.stack.is_empty() {
             // Nothing is known of them but that they need no more than all tags.
             estimates.push(self.distinct_all(), references - cold);
