@@ -104,7 +104,6 @@ pub struct Shards<S = Exact> {
     /// Whether the different tags of before a regrouping are unknown.
     is_distinct_partial: bool,
     sampled: Vec<u64>,
-    distances: Vec<u32>,
 }
 
 impl Shards<Exact> {
@@ -116,9 +115,13 @@ impl Shards<Exact> {
 }
 
 impl<S: Stack> Shards<S> {
-    /// Samples at `rate` the tags that `seed` picks; `stack` is empty.
+    /// Samples at `rate` the tags that `seed` picks.
+    ///
+    /// # Panics
+    /// When `stack` is not empty: its tags would be taken for numbers of sampled ones.
     #[must_use]
     pub fn with_stack(stack: S, rate: SampleRate, seed: u64) -> Self {
+        assert!(stack.is_empty(), "the stack has {} tags, expected an empty one", stack.len());
         Self {
             rate,
             hash: TagHash::new(seed),
@@ -130,7 +133,6 @@ impl<S: Stack> Shards<S> {
             distinct_at_start: 0.0,
             is_distinct_partial: false,
             sampled: Vec::with_capacity(SAMPLED_MAX + BLOCK),
-            distances: vec![0; SAMPLED_MAX + BLOCK],
         }
     }
 
@@ -199,27 +201,22 @@ impl<S: Stack> Shards<S> {
         (ratio(distinct - 1.0, sampled - 1.0), ratio(distinct, sampled))
     }
 
-    /// Takes the collected references through the stack.
+    /// Takes the collected references through the stack, up to the first for which it has no room.
     fn flush(&mut self) -> Result<(), Full> {
-        let mut result = Ok(());
+        let (mut numbered, mut result) = (0, Ok(()));
         for tag in &mut self.sampled {
             match self.index.number(*tag) {
                 Ok((number, _)) => *tag = u64::from(number),
-                Err(full) => result = Err(full),
+                Err(full) => {
+                    result = Err(full);
+                    break;
+                }
             }
+            numbered += 1;
         }
-        let distances = &mut self.distances[..self.sampled.len()];
-        let result = result.and_then(|()| self.stack.reference(&self.sampled, distances));
+        let (_, counted) = self.stack.count(&self.sampled[..numbered], &mut self.counts);
         self.sampled.clear();
-        result?;
-        let len = self.stack.len() as usize + 1;
-        if self.counts.len() < len {
-            self.counts.resize(len, 0);
-        }
-        for &mut distance in distances {
-            self.counts[distance as usize] += 1;
-        }
-        Ok(())
+        counted.and(result)
     }
 }
 
@@ -228,6 +225,9 @@ impl<S: Stack> Engine for Shards<S> {
         EngineName::Shards
     }
 
+    /// When it is full, distances are counted up to the sampled reference without room. All references
+    /// and different tags are counted to the end of the block in which it is known, about `2,048 / R`
+    /// later at most, and the histogram lets the samples stand for them too.
     fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
         let limit = self.rate.limit();
         for block in tags.chunks(BLOCK) {
@@ -289,11 +289,69 @@ impl<S: Stack> Engine for Shards<S> {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let counts = (self.counts.capacity() + self.sampled.capacity()) * size_of::<u64>();
-        let distances = self.distances.capacity() * size_of::<u32>();
-        (counts + distances) as u64
+        let words = self.counts.capacity() + self.sampled.capacity();
+        (words * size_of::<u64>()) as u64
             + self.index.memory_bytes()
             + self.stack.memory_bytes()
             + self.distinct.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::List;
+
+    /// A stack that has room for 1,500 tags.
+    struct Small(List);
+
+    impl Stack for Small {
+        fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
+            for (tag, distance) in tags.iter().zip(distances) {
+                if self.0.len() == 1500 {
+                    return Err(Full);
+                }
+                self.0.reference(&[*tag], std::slice::from_mut(distance))?;
+            }
+            Ok(())
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn order(&self) -> Vec<u64> {
+            self.0.order()
+        }
+
+        fn restore(&mut self, order: &[u64]) -> Result<(), Full> {
+            self.0.restore(order)
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            self.0.memory_bytes()
+        }
+    }
+
+    #[test]
+    fn what_came_before_it_was_full_is_counted() {
+        let mut shards = Shards::with_stack(Small(List::new()), SampleRate::ALL, 1);
+        let tags: Vec<u64> = [7, 7].into_iter().chain(0..5000).collect();
+        assert_eq!(shards.record(&tags), Err(Full));
+        // The second 7, and the one in its place: by then 0 to 6 are nearer.
+        let histogram = shards.histogram_by(Scaling::Plain);
+        assert_eq!((histogram.cold(), histogram.warm()), (1500.0, 2.0));
+        assert_eq!((histogram.weight_at(1), histogram.weight_at(8)), (1.0, 1.0));
+        // The second block made it known.
+        assert_eq!((shards.references(), shards.sampled_distinct()), (2048, 1500));
+        assert_eq!(shards.histogram().map(|histogram| histogram.references()), Some(2048.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "the stack has 1 tags, expected an empty one")]
+    fn a_stack_with_tags_is_refused() {
+        let mut stack = List::new();
+        stack.reference(&[3], &mut [0]).unwrap();
+        let _ = Shards::with_stack(stack, SampleRate::ALL, 1);
     }
 }
