@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 
 use crate::format;
-use crate::{Column, Compression, Format};
+use crate::{Column, Compression, Format, WINDOW_LOG_MAX};
 
 /// Most bytes of what was found that a message repeats.
 const FOUND_BYTES_MAX: usize = 40;
@@ -29,7 +29,13 @@ pub enum TraceError {
     /// Nothing tells the format.
     #[error("{name}: its name does not tell the format; give --format: {}", format::list())]
     FormatUnknown {
-        /// The file, or `standard input`.
+        /// The file.
+        name: String,
+    },
+    /// Nothing says the format of a stream, which has no name to tell it.
+    #[error("{name}: give --format: {}", format::list())]
+    FormatNotSaid {
+        /// The stream, such as `standard input`.
         name: String,
     },
     /// Reading failed half-way.
@@ -44,7 +50,8 @@ pub enum TraceError {
     },
     /// What is compressed is damaged, cut short, or not compressed so at all. Never skipped.
     #[error(
-        "{name}: {compression} data damaged or cut short after {references} references: {source}"
+        "{name}: {compression} data damaged or cut short{} after {references} references: {source}",
+        or_window(*compression)
     )]
     Decompress {
         /// The file, or `standard input`.
@@ -139,6 +146,16 @@ impl fmt::Display for Place {
         match self {
             Place::Line(number) => write!(f, "line {number}"),
             Place::Record(number) => write!(f, "record {number}"),
+        }
+    }
+}
+
+/// What else may be wrong with data compressed so.
+fn or_window(compression: Compression) -> String {
+    match compression {
+        Compression::Gzip => String::new(),
+        Compression::Zstd => {
+            format!(", or its window is above {} MiB,", (1_u64 << WINDOW_LOG_MAX) >> 20)
         }
     }
 }

@@ -82,7 +82,11 @@ impl TraceReader {
         stream: Box<dyn Read + Send>,
         options: &Options,
     ) -> Result<TraceReader, TraceError> {
-        TraceReader::new(name.to_owned(), stream, options.format, None, options)
+        let name = name.to_owned();
+        match options.format {
+            None => Err(TraceError::FormatNotSaid { name }),
+            format => TraceReader::new(name, stream, format, None, options),
+        }
     }
 
     fn new(

@@ -1,8 +1,8 @@
 //! One column of comma-separated values, chosen by the header.
 //!
 //! Idea: `csv-core` takes rows apart from pieces, into a row's buffer of fixed size; a quoted field
-//! may hold commas and line ends. Rows without a quote go past it ([`Rows::usual`]). A byte order mark at the beginning is left out here, for `csv-core`
-//! sees one only in a first piece that has it whole.
+//! may hold commas and line ends. Rows without a quote go past it ([`Rows::usual`]). A byte order mark at
+//! the beginning is left out here, for `csv-core` sees one only in a first piece that has it whole.
 //! Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`] columns is bad; a quote
 //! that is never closed makes the rest of the file such a row.
 
