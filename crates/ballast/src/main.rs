@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast::bench;
 use ballast::cli::{Cli, Command};
-use ballast::commands::{control, daemon, demo, explain, journal, lab, mrc, plan, set, status};
+use ballast::commands::{
+    control, daemon, demo, explain, harmless, journal, lab, mrc, plan, set, status,
+};
 use ballast::story;
 use clap::Parser;
 
@@ -24,7 +26,7 @@ fn main() -> ExitCode {
             Ok(usage) => usage.exit(),
             Err(error) => {
                 // Nobody is left to tell if standard error is gone as well.
-                let _ = writeln!(io::stderr(), "error: {}", told(&error));
+                let _ = writeln!(io::stderr(), "error: {}", shown(&told(&error)));
                 ExitCode::FAILURE
             }
         },
@@ -66,6 +68,12 @@ fn told(error: &anyhow::Error) -> String {
             (false, false) => format!("{told}: {cause}"),
         }
     })
+}
+
+/// `text` as a terminal may have it: names in it are foreign, so it neither commands the terminal nor
+/// begins a line that looks like one of this program's.
+fn shown(text: &str) -> String {
+    harmless(text).replace('\n', "\n  ")
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod explain;
 pub(crate) mod format;
 pub mod journal;
+mod json;
 pub mod lab;
 pub mod lab_run;
 pub mod mrc;
@@ -29,6 +30,8 @@ use serde::Serialize;
 const SYSTEM_SOCKET: &str = "/run/ballast/ballast.sock";
 /// The socket's name in the folder of a user's run-time files.
 const USER_SOCKET: &str = "ballast.sock";
+
+const CANNOT_PRINT: &str = "cannot write the output";
 
 /// How to reach the daemon.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -83,7 +86,7 @@ impl Output {
         text: impl FnOnce(&T, Option<u16>) -> String,
     ) -> anyhow::Result<()> {
         if self.json {
-            return print(&format!("{}\n", serde_json::to_string_pretty(reply)?));
+            return json::write(reply, io::stdout().lock()).context(CANNOT_PRINT);
         }
         print(&harmless(&text(reply, terminal_width())))
     }
@@ -91,9 +94,16 @@ impl Output {
 
 /// `text` without control characters but line ends: some of it came from a hypervisor, and none of it
 /// may command the operator's terminal.
-pub(crate) fn harmless(text: &str) -> String {
+#[must_use]
+pub fn harmless(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
+}
+
+/// `text` without any control characters: line ends in a name would forge lines, and XML knows no way to
+/// write the others.
+pub(crate) fn harmless_line(text: &str) -> String {
+    harmless(text).replace('\n', "\u{fffd}")
 }
 
 /// Columns of the terminal that standard output is; `None` for a file or a pipe, where nothing is
@@ -109,7 +119,7 @@ fn terminal_width() -> Option<u16> {
 /// It cannot be written; a closed pipe is one of the reasons.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context(CANNOT_PRINT)
 }
 
 #[cfg(test)]
