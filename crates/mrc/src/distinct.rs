@@ -6,9 +6,11 @@
 //! probability"): whenever a register changes, one over the chance of just that is added. That is
 //! unbiased at any count, needs no correction for small ones, and is known at every moment.
 //!
-//! Cost: one load and a test per tag seen before. Memory: bits for at most [`BITS_FREE`] tags or
-//! [`BITS_PER_TAG`] bits for each different tag; 64 KiB for HyperLogLog.
-//! Errors: none with bits; HyperLogLog has a standard error of `0.833 / √65536 = 0.33 %`.
+//! Cost: one load and a test per tag seen before. Memory: [`BITS_FREE`] bits at most or, if it is more,
+//! twice [`BITS_PER_TAG`] for each different tag, as their number is rounded up to a power of two; 64 KiB
+//! for HyperLogLog.
+//! Errors: none with bits; HyperLogLog has a standard error of `0.833 / √65536 = 0.33 %`. Where bits were
+//! not enough it goes on from their exact count.
 //!
 //! Source: Flajolet 2007 (HyperLogLog); Cohen 2014 and Ting 2014 (the count along the way).
 
@@ -17,8 +19,9 @@ use crate::shards::filter;
 
 /// Tags that may always have a bit: 16 MiB, of which only pages in use are occupied.
 const BITS_FREE: u64 = 1 << 27;
-/// Bits for each different tag, beyond that.
-const BITS_PER_TAG: u64 = 64;
+/// Beyond that the greatest tag is below this times the number of different tags: as in
+/// [`TagIndex`](crate::index::TagIndex), dense enough for an array.
+const BITS_PER_TAG: u64 = 8;
 /// Registers of HyperLogLog are 2 to this power.
 const REGISTER_BITS: u32 = 16;
 
