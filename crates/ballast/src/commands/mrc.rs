@@ -13,7 +13,7 @@ use clap::error::ErrorKind;
 
 use super::Output;
 use crate::mrc::axis::Scale;
-use crate::mrc::files::{Destination, Picture};
+use crate::mrc::files::{self, Destination, Picture};
 use crate::mrc::measure::{self, STDIN};
 use crate::mrc::outcome::{Outcome, Reading, Units};
 use crate::mrc::plot::View;
@@ -23,6 +23,10 @@ use crate::mrc::{curve_csv, json, page, plot, summary};
 
 /// The engine that the chooser stands for.
 const AUTO: &str = "auto";
+/// What sampling picks by, so that it picks the same every time.
+const SEED: u64 = 1;
+/// The period of `statistical`, unless another is said.
+const PERIOD_REFERENCES: u64 = 1_000_000;
 /// The working set that plots mark, if it is among those asked for; else the first of these.
 const EPSILON_MARKED: f64 = 0.01;
 
@@ -52,8 +56,9 @@ JSON: an object for one trace, an array of them for several.
                             up to the next
   working_sets              a list of epsilon, pages, bytes
   engine_why, skipped, …    what else the table tells
-With --reading touched distances are in pages: distance_unit tells. Counts of engines that sample
-may have decimals.")]
+  interval, aging           how counts are aged; null: they are not
+With --reading touched distances are in pages: distance_unit tells. Counts of engines that sample, and
+those that are aged, may have decimals.")]
 pub struct Args {
     /// Traces, plain or compressed by gzip or zstd; - is standard input
     #[arg(required = true, value_name = "TRACE")]
@@ -100,13 +105,15 @@ struct CountingArgs {
     /// statistical only estimates how much memory is in use
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = engine_parser())]
     engine: Asked,
-    /// What the engine of `auto` may occupy before it samples
+    /// What the engine of `auto` may occupy before it samples, and one of `--reading touched` before it
+    /// fails; at their end all engines take up to 32 bytes more for each distinct tag, for histogram and
+    /// curve
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
     /// Pages per tag, a power of two
     #[arg(long, value_name = "PAGES", default_value = "1", value_parser = granularity)]
     granularity: Granularity,
-    /// What a tag of several pages is taken to occupy
+    /// What a tag of several pages is taken to occupy; `touched` takes a byte for four pages of each tag
     #[arg(long, value_enum, default_value_t = Reading::Paper)]
     reading: Reading,
     /// The share of tags sampled by `shards` [default: 0.01]
@@ -115,17 +122,16 @@ struct CountingArgs {
     /// How many tags `shards-fixed-size`, `aet` or `statistical` sample
     #[arg(long, value_name = "NUMBER", value_parser = samples)]
     samples: Option<usize>,
-    /// What sampling picks by
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u64,
+    /// What sampling picks by [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
     /// The pages, from 0, that `statistical` picks from
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..))]
     allocation: Option<u64>,
-    /// References in a period of `statistical`
-    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
-        value_parser = clap::value_parser!(u64).range(1..))]
-    period: u64,
-    /// Age what was counted after every so many references
+    /// References in a period of `statistical` [default: 1000000]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    period: Option<u64>,
+    /// Age what was counted after every so many references; the last interval may have fewer
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
     /// The weight that is left, from 0 to 1, with each interval [default: 0.5]
@@ -177,12 +183,16 @@ struct Asked(Option<EngineName>);
 pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = args.settings()?;
     // Now rather than after minutes of counting.
+    let pictures = args.showing.plots.iter().map(|picture| picture.path.as_path());
+    let outputs: Vec<&Path> = args.showing.csv.as_deref().into_iter().chain(pictures).collect();
+    files::ensure_apart(&outputs, &args.traces)?;
+    measure::check(&args.traces, &settings)?;
     let csv = args.showing.csv.as_deref().map(Destination::open).transpose()?;
     let plots = args.showing.plots.iter().map(|picture| Destination::open(&picture.path));
     let plots = plots.collect::<anyhow::Result<Vec<_>>>()?;
     let mut outcomes = Vec::new();
     for path in &args.traces {
-        let mut bar = Bar::new(&path.display().to_string());
+        let mut bar = Bar::new(&measure::name(path));
         outcomes.push(measure::measure(path, &settings, &mut |progress| bar.show(progress))?);
         bar.finish();
     }
@@ -223,11 +233,11 @@ impl Args {
             },
             engine: counting.engine.0,
             tuning: Tuning {
-                rate: counting.rate.or(SampleRate::new(0.01)).unwrap_or(SampleRate::ALL),
+                rate: counting.rate.unwrap_or(SampleRate::DEFAULT),
                 samples: counting.samples,
-                seed: counting.seed,
+                seed: counting.seed.unwrap_or(SEED),
                 allocation_pages: counting.allocation.unwrap_or(0),
-                period: counting.period,
+                period: counting.period.unwrap_or(PERIOD_REFERENCES),
             },
             memory_bytes: counting.memory.get(),
             intervals: counting.interval.map(|references| Intervals {
@@ -254,6 +264,15 @@ impl Args {
                 "--samples is for --engine shards-fixed-size, aet or statistical",
             ),
             (
+                counting.seed.is_some() && !self.may_sample(),
+                "--seed is for engines that sample: shards, shards-fixed-size, aet with --samples, \
+                 statistical, and auto",
+            ),
+            (
+                counting.period.is_some() && !among(&[Statistical]),
+                "--period is for --engine statistical",
+            ),
+            (
                 among(&[Statistical]) != counting.allocation.is_some(),
                 "--engine statistical and --allocation PAGES go together: it picks from the pages below \
                  that",
@@ -268,6 +287,16 @@ impl Args {
             ),
         ];
         rules.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, text)| text)
+    }
+
+    /// Whether chance has a part in what is counted.
+    fn may_sample(&self) -> bool {
+        let counting = &self.counting;
+        match counting.engine.0 {
+            None => counting.reading == Reading::Paper,
+            Some(EngineName::Aet) => counting.samples.is_some(),
+            Some(engine) => !engine.is_exact(),
+        }
     }
 
     fn view(&self) -> View {
@@ -286,7 +315,7 @@ impl Args {
         if self.output.json {
             for outcome in outcomes {
                 // Nobody is left to tell if standard error is gone.
-                let _ = writeln!(io::stderr(), "{}", super::harmless(&summary::speed(outcome)));
+                let _ = writeln!(io::stderr(), "{}", summary::speed(outcome));
             }
         }
         let all: Vec<_> = outcomes.iter().map(|one| json::Trace::new(one, points)).collect();
@@ -378,11 +407,12 @@ mod tests {
     #[test]
     fn options_become_settings() {
         let line = "mrc a.u64 b.u64 --page-size 4KiB --engine shards --rate 1% --granularity 32 \
-                    --epsilon 0.5,20% --interval 1000 --aging 0.25 --max-references 7";
+                    --epsilon 0.5,20% --interval 1000 --aging 0.25 --max-references 7 --seed 9";
         let args = parsed(line).unwrap();
         let settings = args.settings().unwrap();
         assert_eq!(settings.engine, Some(EngineName::Shards));
         assert_eq!(Some(settings.tuning.rate), SampleRate::new(0.01));
+        assert_eq!(settings.tuning.seed, 9);
         assert_eq!(settings.units.page_bytes, Some(4096));
         assert_eq!(settings.reading.page_size.map(NonZeroU64::get), Some(4096));
         assert_eq!(settings.units.granularity.pages(), 32);
@@ -398,6 +428,7 @@ mod tests {
         assert_eq!((settings.engine, settings.reading.page_size), (None, None));
         assert_eq!(settings.units.page_bytes, Some(4096));
         assert_eq!(settings.memory_bytes, 1 << 30);
+        assert_eq!((settings.tuning.seed, settings.tuning.period), (1, 1_000_000));
         assert_eq!((settings.epsilons, args.view().epsilon), (vec![0.05, 0.01, 0.001], 0.01));
     }
 
@@ -407,6 +438,10 @@ mod tests {
             ("a - -", "only once"),
             ("a --rate 0.1", "--engine shards"),
             ("a --engine exact --samples 5", "--samples is for"),
+            ("a --engine exact --seed 5", "--seed is for"),
+            ("a --engine aet --seed 5", "--seed is for"),
+            ("a --reading touched --seed 5", "--seed is for"),
+            ("a --period 5", "--period is for"),
             ("a --engine statistical", "--allocation"),
             ("a --allocation 5", "go together"),
             ("a --engine statistical --allocation 5 --verify", "nothing to verify"),

@@ -118,17 +118,28 @@ impl Axis {
     }
 }
 
-/// A miss ratio in per cent.
+/// A miss ratio in per cent, with two digits that mean something; one below all is told apart from it.
 pub(crate) fn percent(ratio: f64) -> String {
+    const DIGITS_MAX: usize = 6;
     let percent = ratio * 100.0;
-    // Enough decimals for two digits that mean something.
     let digits = if percent > 0.0 { (1.0 - percent.log10().floor()).clamp(0.0, 6.0) } else { 0.0 };
-    let text = format!("{percent:.*}", digits as usize);
+    let rounded = (digits as usize..=DIGITS_MAX).map(|digits| format!("{percent:.digits$}"));
+    let is_all = |text: &String| ratio < 1.0 && text.starts_with("100");
+    let Some(text) = rounded.into_iter().find(|text| !is_all(text)) else {
+        return "99.999999 %".to_owned();
+    };
     let short = match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),
         false => &text,
     };
     format!("{short} %")
+}
+
+/// A ratio in per cent as it was given, every digit of it.
+pub(crate) fn percent_exactly(ratio: f64) -> String {
+    // The product may be off in the last of its 17 digits.
+    let text = format!("{:.14e}", ratio * 100.0);
+    format!("{} %", text.parse().unwrap_or(ratio * 100.0))
 }
 
 /// Powers of `base` within, or every second, third, … of them where there are many.
@@ -217,5 +228,27 @@ mod tests {
     fn per_cent_keeps_two_digits() {
         let all = [0.0, 1.0, 0.05, 0.123, 0.001, 0.00012345].map(percent);
         assert_eq!(all, ["0 %", "100 %", "5 %", "12 %", "0.1 %", "0.012 %"]);
+    }
+
+    #[test]
+    fn only_all_is_a_hundred_per_cent() {
+        let all = [0.99, 0.994, 0.996, 0.9996, 0.999_999_999_9, 1.0].map(percent);
+        assert_eq!(all, ["99 %", "99 %", "99.6 %", "99.96 %", "99.999999 %", "100 %"]);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_told_exactly() {
+        for (text, expected) in [
+            ("0", "0 %"),
+            ("0.0125", "1.25 %"),
+            ("0.125", "12.5 %"),
+            ("0.996", "99.6 %"),
+            ("0.07", "7 %"),
+            ("0.29", "29 %"),
+            ("0.000000123456789", "0.0000123456789 %"),
+            ("1", "100 %"),
+        ] {
+            assert_eq!(percent_exactly(text.parse().unwrap()), expected);
+        }
     }
 }

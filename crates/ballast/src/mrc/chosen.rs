@@ -9,6 +9,7 @@
 use ballast_mrc::{Choice, Engine, Full, Wanted, choose};
 
 use super::settings::Settings;
+use super::words;
 use crate::commands::format;
 
 /// What the exact engine may occupy for page numbers that lie far apart, however few they are.
@@ -22,9 +23,27 @@ const RESERVE_BYTES: u64 = 1600 << 10;
 pub(super) struct Chosen {
     engine: Box<dyn Engine>,
     reserve: Option<Box<dyn Engine>>,
+    /// The budget.
     memory_bytes: u64,
-    /// Different tags when the exact engine was dropped.
-    dropped_at: Option<u64>,
+    /// The most that both occupied so far.
+    occupied_bytes: u64,
+    dropped: Option<Dropped>,
+}
+
+/// When the exact engine was dropped.
+#[derive(Clone, Copy)]
+struct Dropped {
+    /// Different tags by then.
+    tags: u64,
+    why: DropReason,
+}
+
+#[derive(Clone, Copy)]
+enum DropReason {
+    /// So many tags may take more than the budget, wherever they lie.
+    TooMany,
+    /// They take more because they lie far apart.
+    TooFarApart,
 }
 
 impl Chosen {
@@ -39,7 +58,8 @@ impl Chosen {
             engine: Choice::Exact.build(seed),
             reserve: (!is_safe).then(reserve),
             memory_bytes,
-            dropped_at: None,
+            occupied_bytes: 0,
+            dropped: None,
         }
     }
 
@@ -48,19 +68,30 @@ impl Chosen {
         &*self.engine
     }
 
+    /// The most that it occupied so far, the engine in reserve included, in bytes.
+    pub(super) fn occupied_bytes(&self) -> u64 {
+        self.occupied_bytes
+    }
+
     /// Counts references to `tags`.
     pub(super) fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
         if let Some(reserve) = &mut self.reserve {
             reserve.record(tags)?;
         }
         let result = self.engine.record(tags);
-        let distinct = self.engine.distinct();
-        let fits = exact_fits(distinct, self.memory_bytes)
-            && self.engine.memory_bytes() <= self.memory_bytes;
-        if (result.is_err() || !fits)
+        let occupied = self.engine.memory_bytes();
+        let of_reserve = self.reserve.as_ref().map_or(0, |reserve| reserve.memory_bytes());
+        self.occupied_bytes = self.occupied_bytes.max(occupied + of_reserve);
+        let tags = self.engine.distinct();
+        let why = match result {
+            Err(_) => Some(DropReason::TooMany),
+            Ok(()) if !exact_fits(tags, self.memory_bytes) => Some(DropReason::TooMany),
+            Ok(()) => (occupied > self.memory_bytes).then_some(DropReason::TooFarApart),
+        };
+        if let Some(why) = why
             && let Some(reserve) = self.reserve.take()
         {
-            self.dropped_at = Some(distinct);
+            self.dropped = Some(Dropped { tags, why });
             self.engine = reserve;
             return Ok(());
         }
@@ -78,13 +109,17 @@ impl Chosen {
     /// What was chosen, and why.
     pub(super) fn why(&self) -> String {
         let budget = format::size(self.memory_bytes);
-        match self.dropped_at {
+        match self.dropped {
             None => choose(wanted(Some(self.engine.distinct()), self.memory_bytes)).to_string(),
-            Some(tags) => {
+            Some(Dropped { tags, why }) => {
                 // Its needs are not why.
                 let told = reserve(self.memory_bytes).to_string();
                 let name = told.split(": ").next().unwrap_or_default();
-                format!("{name}: exact was dropped at {tags} tags, too many for {budget}")
+                let why = match why {
+                    DropReason::TooMany => "too many",
+                    DropReason::TooFarApart => "which lie too far apart",
+                };
+                format!("{name}: exact was dropped at {}, {why} for {budget}", words::tags(tags))
             }
         }
     }

@@ -3,15 +3,23 @@
 //! Idea: engines differ in what they take (tags, or pages) and in what they tell (distances, or only a
 //! working set); here they are one.
 
+use anyhow::bail;
 use ballast_mrc::{
     Aet, Choice, Counted, Curve, Engine, EngineName, Full, Granularity, Histogram, PageWeighted,
-    ShardsFixedSize, Statistical,
+    ShardsFixedSize, Stack, Statistical,
 };
 
-use super::any_stack::AnyStack;
+use super::any_stack::any_stack;
 use super::chosen::Chosen;
 use super::outcome::{Reading, Units, Used};
 use super::settings::{Settings, Tuning};
+use super::words;
+use crate::commands::format;
+
+/// What one step of counting in touched pages may add to its memory before that is looked at.
+const STEP_BYTES_MAX: u64 = 8 << 20;
+/// What a page of a tag takes: two bits.
+const TOUCHED_PAGES_PER_BYTE: u64 = 4;
 
 /// Counts references to pages.
 pub(super) struct Counter {
@@ -19,24 +27,33 @@ pub(super) struct Counter {
     granularity: Granularity,
     /// Tags of a block; kept to be used again.
     tags: Vec<u64>,
+    /// The most it occupied so far.
+    memory_bytes: u64,
 }
 
 enum Kind {
     /// An engine that was asked for.
     Asked(Box<dyn Engine>),
     /// The same with distances in touched pages.
-    Touched(EngineName, PageWeighted<AnyStack>),
+    Touched(Touched),
     /// Sampling of a working set.
     Statistical(Statistical),
     /// The chooser's.
     Chosen(Chosen),
 }
 
+/// An exact engine that counts in touched pages.
+struct Touched {
+    engine: EngineName,
+    weighted: PageWeighted<Box<dyn Stack>>,
+    memory_bytes_max: u64,
+}
+
 /// What was counted.
 pub(super) struct Counts {
     pub(super) histogram: Option<Histogram>,
     pub(super) curve: Option<Curve>,
-    pub(super) distinct: u64,
+    pub(super) distinct: Option<u64>,
     pub(super) pages_touched: Option<u64>,
     pub(super) active_pages: Option<u64>,
     pub(super) used: Used,
@@ -49,24 +66,36 @@ impl Counter {
         let kind = match settings.engine {
             asked if units.reading == Reading::Touched => {
                 let engine = asked.unwrap_or(EngineName::Exact);
-                let stack = AnyStack::new(engine);
-                Kind::Touched(engine, PageWeighted::new(stack, units.granularity))
+                let weighted = PageWeighted::new(any_stack(engine), units.granularity);
+                let memory_bytes_max = settings.memory_bytes;
+                Kind::Touched(Touched { engine, weighted, memory_bytes_max })
             }
             Some(EngineName::Statistical) => Kind::Statistical(statistical(tuning, units)),
             Some(engine) => Kind::Asked(build(engine, tuning)),
             None => Kind::Chosen(Chosen::new(settings, references_max)),
         };
-        Self { kind, granularity: units.granularity, tags: Vec::new() }
+        Self { kind, granularity: units.granularity, tags: Vec::new(), memory_bytes: 0 }
     }
 
     /// Counts references to `pages`.
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags.
-    pub(super) fn record(&mut self, pages: &[u64]) -> Result<(), Full> {
-        if let Kind::Touched(_, weighted) = &mut self.kind {
-            return weighted.record(pages);
+    /// There are too many different tags, or what is counted in touched pages takes too much memory.
+    pub(super) fn record(&mut self, pages: &[u64]) -> anyhow::Result<()> {
+        match &mut self.kind {
+            Kind::Touched(touched) => touched.record(pages)?,
+            _ => self.record_tags(pages)?,
         }
+        self.memory_bytes = self.memory_bytes.max(match &self.kind {
+            Kind::Asked(engine) => engine.memory_bytes(),
+            Kind::Statistical(engine) => engine.memory_bytes(),
+            Kind::Chosen(chosen) => chosen.occupied_bytes(),
+            Kind::Touched(touched) => touched.weighted.memory_bytes(),
+        });
+        Ok(())
+    }
+
+    fn record_tags(&mut self, pages: &[u64]) -> Result<(), Full> {
         let tags = match self.granularity {
             Granularity::PAGE => pages,
             granularity => {
@@ -79,7 +108,7 @@ impl Counter {
             Kind::Asked(engine) => engine.record(tags),
             Kind::Statistical(engine) => engine.record(tags),
             Kind::Chosen(chosen) => chosen.record(tags),
-            Kind::Touched(..) => Ok(()),
+            Kind::Touched(_) => Ok(()),
         }
     }
 
@@ -90,7 +119,7 @@ impl Counter {
             Kind::Asked(engine) => engine.start_interval(),
             Kind::Statistical(engine) => engine.start_interval(),
             Kind::Chosen(chosen) => chosen.start_interval(),
-            Kind::Touched(_, weighted) => weighted.start_interval(),
+            Kind::Touched(touched) => touched.weighted.start_interval(),
         }
         histogram
     }
@@ -100,41 +129,84 @@ impl Counter {
             Kind::Asked(engine) => engine.histogram(),
             Kind::Statistical(_) => None,
             Kind::Chosen(chosen) => chosen.engine().histogram(),
-            Kind::Touched(_, weighted) => Some(weighted.histogram()),
+            Kind::Touched(touched) => Some(touched.weighted.histogram()),
         }
     }
 
-    /// What was counted since the interval started.
-    pub(super) fn counts(&self) -> Counts {
-        let histogram = self.histogram();
-        let by_tags = || histogram.as_ref().map(|it| Curve::new(it, self.granularity));
-        let used = |engine, memory_bytes, why| Used { engine, why, memory_bytes };
-        let of_engine = |engine: &dyn Engine, why| Counts {
-            curve: by_tags(),
-            histogram: histogram.clone(),
-            distinct: engine.distinct(),
-            pages_touched: None,
-            active_pages: None,
-            used: used(engine.name(), engine.memory_bytes(), why),
-        };
-        match &self.kind {
-            Kind::Asked(engine) => of_engine(&**engine, None),
+    /// What was counted since the interval started; by distance that is `aged`, if there is such.
+    pub(super) fn counts(self, aged: Option<Histogram>) -> Counts {
+        let is_aged = aged.is_some();
+        let histogram = aged.or_else(|| self.histogram());
+        let granularity = self.granularity;
+        let used = |engine, why| Used { engine, why, memory_bytes: self.memory_bytes };
+        let mut counts = match &self.kind {
+            Kind::Asked(engine) => Counts::of(&**engine, used(engine.name(), None)),
             Kind::Statistical(engine) => Counts {
+                // What it calls so is the working set again.
+                distinct: None,
                 active_pages: engine
                     .working_set()
-                    .map(|tags| tags.saturating_mul(self.granularity.pages())),
-                ..of_engine(engine, None)
+                    .map(|tags| tags.saturating_mul(granularity.pages())),
+                ..Counts::of(engine, used(engine.name(), None))
             },
-            Kind::Chosen(chosen) => of_engine(chosen.engine(), Some(chosen.why())),
-            Kind::Touched(engine, weighted) => Counts {
-                curve: Some(weighted.curve()),
-                histogram,
-                distinct: weighted.order().len() as u64,
-                pages_touched: Some(weighted.distinct()),
+            Kind::Chosen(chosen) => {
+                let engine = chosen.engine();
+                Counts::of(engine, used(engine.name(), Some(chosen.why())))
+            }
+            Kind::Touched(touched) => Counts {
+                histogram: None,
+                curve: (!is_aged).then(|| touched.weighted.curve()),
+                distinct: Some(touched.tags()),
+                pages_touched: Some(touched.weighted.distinct()),
                 active_pages: None,
-                used: used(*engine, weighted.memory_bytes(), None),
+                used: used(touched.engine, None),
             },
+        };
+        // Touched pages are pages already.
+        let is_in_pages = matches!(self.kind, Kind::Touched(_));
+        let granularity = if is_in_pages { Granularity::PAGE } else { granularity };
+        // The engine goes before the curve comes: each may take much.
+        drop(self.kind);
+        counts.curve =
+            counts.curve.or_else(|| histogram.as_ref().map(|it| Curve::new(it, granularity)));
+        counts.histogram = histogram;
+        counts
+    }
+}
+
+impl Counts {
+    /// Those of `engine`, without what is by distance.
+    fn of(engine: &dyn Engine, used: Used) -> Self {
+        Self {
+            histogram: None,
+            curve: None,
+            distinct: Some(engine.distinct()),
+            pages_touched: None,
+            active_pages: None,
+            used,
         }
+    }
+}
+
+impl Touched {
+    fn tags(&self) -> u64 {
+        self.weighted.order().len() as u64
+    }
+
+    fn record(&mut self, pages: &[u64]) -> anyhow::Result<()> {
+        let step = STEP_BYTES_MAX * TOUCHED_PAGES_PER_BYTE / self.weighted.granularity().pages();
+        for pages in pages.chunks(step as usize) {
+            self.weighted.record(pages)?;
+            if self.weighted.memory_bytes() > self.memory_bytes_max {
+                bail!(
+                    "--reading touched needs more than --memory {} at {}: a smaller --granularity, \
+                     or --reading paper",
+                    format::size(self.memory_bytes_max),
+                    words::tags(self.tags()),
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -142,7 +214,7 @@ impl Counter {
 fn build(engine: EngineName, tuning: Tuning) -> Box<dyn Engine> {
     let Tuning { rate, samples, seed, .. } = tuning;
     match engine {
-        EngineName::List | EngineName::Avl => Box::new(Counted::new(engine, AnyStack::new(engine))),
+        EngineName::List | EngineName::Avl => Box::new(Counted::new(engine, any_stack(engine))),
         EngineName::Shards => Choice::Shards { rate }.build(seed),
         EngineName::ShardsFixedSize => {
             let samples = samples.unwrap_or(ShardsFixedSize::SAMPLES_DEFAULT);

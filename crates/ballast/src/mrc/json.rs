@@ -1,13 +1,13 @@
 //! What `ballast mrc --json` prints.
 //!
 //! Idea: counts are whole numbers wherever they are whole; an engine that samples scales what it saw,
-//! and there they may have decimals.
+//! and aged ones weigh less; there they may have decimals.
 //! Limits: the histogram is complete, the curve has at most as many points as were asked for.
 
 use ballast_mrc::{Histogram, Step};
 use serde::{Serialize, Serializer};
 
-use super::outcome::{Outcome, Reading};
+use super::outcome::Outcome;
 
 /// One trace.
 #[derive(Serialize)]
@@ -17,12 +17,13 @@ pub(crate) struct Trace<'a> {
     /// Bad records left out.
     skipped: u64,
     accesses: u64,
-    /// Different tags.
-    distinct: u64,
+    /// Different tags; null from statistical sampling.
+    distinct: Option<u64>,
     cold: Option<Count>,
     engine: &'static str,
     /// Why this engine; null: it was asked for.
     engine_why: Option<&'a str>,
+    /// The most it occupied.
     engine_memory_bytes: u64,
     /// Pages per tag.
     granularity: u64,
@@ -30,6 +31,10 @@ pub(crate) struct Trace<'a> {
     /// Different pages; null: not counted apart from tags.
     pages_touched: Option<u64>,
     page_bytes: Option<u64>,
+    /// References in an interval, after which counts age: `cold`, `histogram`, `curve`; null: they do not.
+    interval: Option<u64>,
+    /// The weight that is left with each.
+    aging: Option<f64>,
     elapsed_s: f64,
     accesses_per_second: Option<f64>,
     working_sets: Vec<WorkingSet>,
@@ -99,22 +104,18 @@ impl<'a> Trace<'a> {
             engine_why: outcome.used.why.as_deref(),
             engine_memory_bytes: outcome.used.memory_bytes,
             granularity: units.granularity.pages(),
-            reading: match units.reading {
-                Reading::Paper => "paper",
-                Reading::Touched => "touched",
-            },
+            reading: units.reading.as_str(),
             pages_touched: outcome.pages_touched,
             page_bytes: units.page_bytes,
+            interval: outcome.intervals.map(|intervals| intervals.references),
+            aging: outcome.intervals.map(|intervals| intervals.factor),
             elapsed_s: outcome.elapsed.as_secs_f64(),
             accesses_per_second: outcome.speed(),
             working_sets: sets.collect(),
             active_pages: outcome.active_pages,
             verified_with: outcome.verified.map(|verified| verified.oracle.as_str()),
             mean_absolute_error: outcome.verified.and_then(|verified| verified.error),
-            distance_unit: match units.reading {
-                Reading::Paper => "tags",
-                Reading::Touched => "pages",
-            },
+            distance_unit: units.reading.distance_unit(),
             histogram: outcome.histogram.as_ref().map(ByDistance),
             curve: outcome.points(points).into_iter().map(point).collect(),
         }

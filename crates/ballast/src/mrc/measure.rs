@@ -3,20 +3,51 @@
 //! Cost: reading and counting, block by block; memory is that of the engine, whatever the trace's
 //! length.
 
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use anyhow::Context;
-use ballast_mrc::{Aging, Curve, EngineName, Granularity, Layout};
-use ballast_trace::{Format, Progress, TraceReader};
+use ballast_mrc::{Aging, EngineName, Histogram, Layout};
+use ballast_trace::{Format, Progress, TraceError, TraceReader};
 
 use super::counter::{Counter, Counts};
-use super::outcome::{Outcome, Reading, WorkingSet};
+use super::outcome::{Outcome, WorkingSet};
 use super::settings::Settings;
 use super::verify::Oracle;
 
 /// What names standard input.
 pub(crate) const STDIN: &str = "-";
+
+/// What the trace at `path` is called.
+pub(crate) fn name(path: &Path) -> String {
+    let is_stdin = path == Path::new(STDIN);
+    if is_stdin { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Finds out what is wrong with `paths` that can be known before any of them is counted.
+///
+/// # Errors
+/// One of them cannot be opened, its format is not known, or options do not fit that.
+pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceError> {
+    paths.iter().try_for_each(|path| {
+        let name = name(path);
+        let mut options = settings.reading.clone();
+        if path != Path::new(STDIN) {
+            let cannot_open = |source| TraceError::Open { name: name.clone(), source };
+            let metadata = fs::metadata(path).map_err(cannot_open)?;
+            if metadata.is_file() || metadata.is_dir() {
+                return TraceReader::open(path, &options).map(drop);
+            }
+            options.format = options.format.or_else(|| Format::from_path(path));
+            if options.format.is_none() {
+                return Err(TraceError::FormatUnknown { name });
+            }
+        }
+        // What is read of a pipe is gone from it.
+        TraceReader::from_read(&name, Box::new(io::empty()), &options).map(drop)
+    })
+}
 
 /// Measures the trace at `path`; `told` is told how far it is, block by block.
 ///
@@ -28,11 +59,7 @@ pub(crate) fn measure(
     settings: &Settings,
     told: &mut dyn FnMut(Progress),
 ) -> anyhow::Result<Outcome> {
-    let name = if path == Path::new(STDIN) {
-        "standard input".to_owned()
-    } else {
-        path.display().to_string()
-    };
+    let name = name(path);
     let mut reader = match path == Path::new(STDIN) {
         true => TraceReader::stdin(&settings.reading)?,
         false => TraceReader::open(path, &settings.reading)?,
@@ -40,19 +67,16 @@ pub(crate) fn measure(
     let started = Instant::now();
     let mut run = Run::new(settings, references_max(&reader, settings));
     let mut block = Vec::new();
-    while reader.read_block(&mut block)? > 0 {
+    loop {
+        let read = reader.read_block(&mut block);
+        // Before an error there may be all the references that are wanted.
         run.take(&block).with_context(|| name.clone())?;
         told(reader.progress());
-        if run.is_over() {
+        if run.is_over() || read? == 0 {
             break;
         }
     }
-    let elapsed = started.elapsed();
-    run.outcome(name, &reader).map(|outcome| Outcome {
-        // The oracle's time is not the engine's.
-        elapsed: elapsed.saturating_sub(outcome.elapsed),
-        ..outcome
-    })
+    run.outcome(name, &reader, started.elapsed())
 }
 
 /// The most references that a trace can have, where its size tells.
@@ -118,7 +142,7 @@ impl<'a> Run<'a> {
             pages = of_next;
         }
         self.in_interval += pages.len() as u64;
-        Ok(self.counter.record(pages)?)
+        self.counter.record(pages)
     }
 
     fn end_interval(&mut self) {
@@ -128,27 +152,27 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What came of it; `elapsed` is the oracle's.
-    fn outcome(mut self, trace: String, reader: &TraceReader) -> anyhow::Result<Outcome> {
-        let mut counts = self.counter.counts();
-        if self.in_interval > 0 {
+    /// The sum of all intervals, if there are any, the last of which ends.
+    fn aged(&mut self) -> Option<Histogram> {
+        if self.aging.is_some() && self.in_interval > 0 {
             self.end_interval();
         }
-        if let Some(aging) = &self.aging {
-            let histogram = aging.histogram().clone();
-            let units = self.settings.units;
-            // Touched pages are pages already.
-            let granularity = match units.reading {
-                Reading::Paper => units.granularity,
-                Reading::Touched => Granularity::PAGE,
-            };
-            counts.curve = Some(Curve::new(&histogram, granularity));
-            counts.histogram = Some(histogram);
-        }
+        self.aging.take().map(|aging| aging.histogram().clone())
+    }
+
+    /// What came of it, after `elapsed`.
+    fn outcome(
+        mut self,
+        trace: String,
+        reader: &TraceReader,
+        elapsed: Duration,
+    ) -> anyhow::Result<Outcome> {
+        let aged = self.aged();
+        let counts = self.counter.counts(aged);
         let oracle = self.oracle.as_ref();
         let verified = oracle.map(|oracle| oracle.compare(&counts)).transpose();
         let verified = verified.with_context(|| trace.clone())?;
-        let elapsed = oracle.map(|oracle| oracle.elapsed).unwrap_or_default();
+        let of_oracle = oracle.map(|oracle| oracle.elapsed).unwrap_or_default();
         let Counts { histogram, curve, distinct, pages_touched, active_pages, used } = counts;
         let set = |epsilon: &f64| {
             let pages = curve.as_ref()?.working_set(*epsilon);
@@ -165,13 +189,15 @@ impl<'a> Run<'a> {
             distinct,
             pages_touched,
             units: self.settings.units,
+            intervals: self.settings.intervals,
             used,
             histogram,
             curve,
             working_sets,
             active_pages,
             verified,
-            elapsed,
+            // The oracle's time is not the engine's.
+            elapsed: elapsed.saturating_sub(of_oracle),
         })
     }
 }

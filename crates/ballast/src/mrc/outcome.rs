@@ -9,6 +9,8 @@ use std::time::Duration;
 use ballast_mrc::{Curve, EngineName, Granularity, Histogram, Step};
 use ballast_trace::Format;
 
+use super::settings::Intervals;
+
 /// What tags are taken to occupy where several pages share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Reading {
@@ -16,6 +18,24 @@ pub(crate) enum Reading {
     Paper,
     /// Their pages that the trace touched, on average
     Touched,
+}
+
+impl Reading {
+    /// As users type it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Touched => "touched",
+        }
+    }
+
+    /// What stack distances are in.
+    pub(crate) fn distance_unit(self) -> &'static str {
+        match self {
+            Self::Paper => "tags",
+            Self::Touched => "pages",
+        }
+    }
 }
 
 /// What pages are, the same for every trace of a command.
@@ -74,12 +94,14 @@ pub(crate) struct Outcome {
     pub(crate) skipped: u64,
     /// References.
     pub(crate) accesses: u64,
-    /// Different tags; an estimate where the engine samples.
-    pub(crate) distinct: u64,
+    /// Different tags; an estimate where the engine samples; `None` from one that does not tell.
+    pub(crate) distinct: Option<u64>,
     /// Different pages, where they were counted apart from tags.
     pub(crate) pages_touched: Option<u64>,
     /// What pages are.
     pub(crate) units: Units,
+    /// The intervals by which counts of references by distance are aged, if they are.
+    pub(crate) intervals: Option<Intervals>,
     /// The engine.
     pub(crate) used: Used,
     /// References by stack distance; `None` from an engine that knows none.
@@ -97,9 +119,15 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// References that were the first to their tag.
+    /// References that were the first to their tag, aged if counts are.
     pub(crate) fn cold(&self) -> Option<f64> {
         self.histogram.as_ref().map(Histogram::cold)
+    }
+
+    /// References of which [`cold`](Self::cold) is a part, aged if counts are.
+    pub(crate) fn counted(&self) -> f64 {
+        let aged = self.histogram.as_ref().filter(|_| self.intervals.is_some());
+        aged.map_or(self.accesses as f64, Histogram::references)
     }
 
     /// References a second; `None` where no time has passed.

@@ -15,7 +15,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::axis::{Axis, Scale, percent};
+use super::axis::{Axis, Scale, percent_exactly};
 use super::outcome::Outcome;
 use super::words;
 
@@ -306,9 +306,9 @@ fn draw_legend<'a>(area: &Area<'a>, lines: &[Line<'_>], view: View) -> Result<()
         area.draw(&PathElement::new([(x, y), (x + KEY, y)], line.colour.stroke_width(3)))?;
         let set = working_set(line, view).map(|pages| {
             let size = words::size(pages, line.outcome.units.page_bytes);
-            format!(" · WSS({}) {size}", percent(view.epsilon))
+            format!(" · WSS({}) {size}", percent_exactly(view.epsilon))
         });
-        let text = words::drawable(&format!("{}{}", line.name, set.unwrap_or_default()));
+        let text = format!("{}{}", line.name, set.unwrap_or_default());
         area.draw_text(&text, &style, (x + KEY + 6, y))?;
     }
     if lines.len() > LEGEND_MAX {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ballast_trace::Progress;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
+use crate::commands::harmless_line;
 use crate::figures::count;
 
 /// Between two drawings.
@@ -22,7 +23,7 @@ impl Bar {
     pub(crate) fn new(trace: &str) -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(PERIOD);
-        Self { bar, trace: crate::commands::harmless(trace), is_sized: false }
+        Self { bar, trace: harmless_line(trace), is_sized: false }
     }
 
     /// Shows how far it is.

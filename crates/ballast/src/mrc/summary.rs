@@ -3,10 +3,11 @@
 use ballast_trace::Format;
 use comfy_table::CellAlignment::{Left, Right};
 
-use super::axis::percent;
+use super::axis::{percent, percent_exactly};
 use super::outcome::{Outcome, Reading};
+use super::settings::Intervals;
 use super::words;
-use crate::commands::format;
+use crate::commands::{format, harmless_line};
 use crate::figures::{self, NONE};
 
 /// The figures of `outcomes`, wrapped to `width` columns if given.
@@ -21,19 +22,18 @@ pub(crate) fn render(outcomes: &[Outcome], width: Option<u16>) -> String {
 fn list(outcome: &Outcome) -> String {
     let units = outcome.units;
     let mut lines = vec![
-        ("trace", format!("{} ({})", outcome.trace, outcome.format)),
+        ("trace", format!("{} ({})", harmless_line(&outcome.trace), outcome.format)),
         ("references", outcome.accesses.to_string()),
         ("distinct", distinct(outcome)),
         ("cold", cold(outcome)),
     ];
     lines.extend(outcome.working_sets.iter().map(|set| {
         let size = words::size_and_pages(set.pages, units.page_bytes);
-        ("working set", format!("{size}: at most {} of warm references miss", percent(set.epsilon)))
+        (
+            "working set",
+            format!("{size}: at most {} of warm references miss", percent_exactly(set.epsilon)),
+        )
     }));
-    if let Some(pages) = outcome.active_pages {
-        let size = words::size_and_pages(pages, units.page_bytes);
-        lines.push(("active", format!("{size} in a period, as sampling estimates")));
-    }
     let engine = outcome.used.engine.to_string();
     lines.push(("engine", outcome.used.why.clone().unwrap_or(engine)));
     lines.extend(notes(outcome));
@@ -47,7 +47,7 @@ fn distinct(outcome: &Outcome) -> String {
     let units = outcome.units;
     let about = if outcome.used.engine.is_exact() { "" } else { "about " };
     let pages = units.granularity.pages();
-    let tags = outcome.distinct;
+    let Some(tags) = outcome.distinct else { return NONE.to_owned() };
     if pages == 1 {
         let bytes = units.page_bytes.map(|_| format!(" ({})", words::size(tags, units.page_bytes)));
         return format!("{about}{}{}", words::exactly(tags), bytes.unwrap_or_default());
@@ -55,15 +55,16 @@ fn distinct(outcome: &Outcome) -> String {
     let size = words::size(tags.saturating_mul(pages), units.page_bytes);
     let touched =
         outcome.pages_touched.map(|touched| format!(", of which {touched} pages touched"));
-    format!("{about}{tags} tags of {pages} pages ({size}{})", touched.unwrap_or_default())
+    let (tags, touched) = (words::tags(tags), touched.unwrap_or_default());
+    format!("{about}{tags} of {pages} pages ({size}{touched})")
 }
 
 fn cold(outcome: &Outcome) -> String {
     let Some(cold) = outcome.cold() else { return NONE.to_owned() };
-    let part = cold / (outcome.accesses as f64).max(1.0);
-    match outcome.accesses {
-        0 => "0".to_owned(),
-        _ => format!("{cold:.0} ({} of references)", percent(part)),
+    let of_what = if outcome.intervals.is_some() { "aged references" } else { "references" };
+    match outcome.counted() {
+        0.0 => "0".to_owned(),
+        counted => format!("{cold:.0} ({} of {of_what})", percent(cold / counted)),
     }
 }
 
@@ -76,6 +77,10 @@ pub(crate) fn sampled(outcome: &Outcome) -> Option<(&'static str, String)> {
 /// What is to be known beside the figures.
 pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
+    if let Some(pages) = outcome.active_pages {
+        let size = words::size_and_pages(pages, outcome.units.page_bytes);
+        notes.push(("active", format!("{size} in a period, as sampling estimates")));
+    }
     if outcome.format == Format::Lackey && !outcome.is_divided {
         let text = "are taken for pages, each by itself: --page-size 4KiB makes pages of them";
         notes.push(("addresses", text.to_owned()));
@@ -86,7 +91,13 @@ pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
         notes.push((
             "verified",
             match verified.error {
-                None => format!("{oracle} counts the same at all of {count} distances"),
+                None => {
+                    let but = match outcome.units.reading {
+                        Reading::Paper => "",
+                        Reading::Touched => "; pages of tags are weighed by the same code in both",
+                    };
+                    format!("{oracle} counts the same at all of {count} distances{but}")
+                }
                 Some(error) => {
                     format!("mean error of the warm miss ratio {error:.6}, against {oracle}")
                 }
@@ -94,7 +105,19 @@ pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
         ));
     }
     if outcome.skipped > 0 {
-        notes.push(("skipped", format!("{} bad records were left out", outcome.skipped)));
+        let text = match outcome.skipped {
+            1 => "1 bad record was left out".to_owned(),
+            count => format!("{count} bad records were left out"),
+        };
+        notes.push(("skipped", text));
+    }
+    if let Some(Intervals { references, factor }) = outcome.intervals {
+        let text = format!(
+            "cold, curve and working sets are of counts that keep {} of their weight with each \
+             interval of {references} references",
+            percent_exactly(factor)
+        );
+        notes.push(("aged", text));
     }
     if outcome.units.granularity.pages() > 1 {
         let reading = match outcome.units.reading {
@@ -109,7 +132,7 @@ pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
 /// How fast a trace was counted, in one line.
 pub(crate) fn speed(outcome: &Outcome) -> String {
     let seconds = outcome.elapsed.as_secs_f64();
-    let (trace, count) = (&outcome.trace, outcome.accesses);
+    let (trace, count) = (harmless_line(&outcome.trace), outcome.accesses);
     format!("{trace}: {count} references in {seconds:.2} s, {}", words::speed(outcome))
 }
 
@@ -117,15 +140,15 @@ pub(crate) fn speed(outcome: &Outcome) -> String {
 fn table(outcomes: &[Outcome], width: Option<u16>) -> String {
     let sets = outcomes.first().map_or(&[][..], |first| &first.working_sets);
     let headings: Vec<String> =
-        sets.iter().map(|set| format!("WSS {}", percent(set.epsilon))).collect();
+        sets.iter().map(|set| format!("WSS {}", percent_exactly(set.epsilon))).collect();
     let mut columns = vec![("TRACE", Left), ("REFERENCES", Right), ("DISTINCT", Right)];
     columns.push(("COLD", Right));
     columns.extend(headings.iter().map(|heading| (heading.as_str(), Right)));
     columns.extend([("ENGINE", Left), ("MEMORY", Right), ("REFERENCES/S", Right)]);
     let names = words::names(outcomes);
-    let rows = outcomes.iter().zip(names).map(|(outcome, name)| row(outcome, name));
+    let rows = outcomes.iter().zip(&names).map(|(outcome, name)| row(outcome, name.clone()));
     let mut out = format::table(&columns, rows, width);
-    for (outcome, name) in outcomes.iter().zip(words::names(outcomes)) {
+    for (outcome, name) in outcomes.iter().zip(&names) {
         for (what, text) in sampled(outcome).into_iter().chain(notes(outcome)) {
             out.push_str(&format!("\n{name}: {what}: {text}"));
         }
@@ -138,7 +161,8 @@ fn table(outcomes: &[Outcome], width: Option<u16>) -> String {
 
 fn row(outcome: &Outcome, name: String) -> Vec<String> {
     let page_bytes = outcome.units.page_bytes;
-    let mut row = vec![name, outcome.accesses.to_string(), outcome.distinct.to_string()];
+    let distinct = outcome.distinct.map_or(NONE.to_owned(), |tags| tags.to_string());
+    let mut row = vec![name, outcome.accesses.to_string(), distinct];
     row.push(outcome.cold().map_or(NONE.to_owned(), |cold| format!("{cold:.0}")));
     row.extend(outcome.working_sets.iter().map(|set| match page_bytes {
         Some(_) => format!("{} ({})", words::size(set.pages, page_bytes), set.pages),

@@ -3,7 +3,8 @@
 //! Idea: the oracle is the linked list, whose search nobody can get wrong; it is slow, so from
 //! [`LIST_TAGS_MAX`] tags on the AVL tree (or, where that is what is verified, the fast engine) goes on
 //! with its order. It counts by itself, in a plain array, so it shares nothing with what it checks but
-//! the histogram that both become.
+//! the histogram that both become. Where distances are in touched pages both stacks stand under the same
+//! layer that weighs pages ([`PageWeighted`]): only the order of tags is verified then.
 //! Cost: a search of at most [`LIST_TAGS_MAX`] tags a reference, then O(log n); 8 bytes a distance.
 //! Limits: an engine that samples is not held to anything: its error is reported.
 
@@ -14,12 +15,14 @@ use ballast_mrc::{
     Curve, EngineName, Form, Full, Granularity, Histogram, PageWeighted, Stack, mean_absolute_error,
 };
 
-use super::any_stack::AnyStack;
+use super::any_stack::any_stack;
 use super::counter::Counts;
 use super::outcome::{Reading, Units, Verified};
 
-/// The list goes no further.
+/// The list goes no further, but for a step.
 const LIST_TAGS_MAX: u64 = 2_000;
+/// References between two looks at that.
+const STEP_REFERENCES: usize = 1024;
 /// Sizes at which an approximate curve is compared.
 const SIZES_COMPARED: u64 = 500;
 /// Differences that are told one by one.
@@ -38,12 +41,12 @@ pub(super) struct Oracle {
 enum Kind {
     Tags {
         name: EngineName,
-        stack: AnyStack,
+        stack: Box<dyn Stack>,
         counts: Vec<u64>,
         tags: Vec<u64>,
         distances: Vec<u32>,
     },
-    Pages(Box<PageWeighted<AnyStack>>),
+    Pages(Box<PageWeighted<Box<dyn Stack>>>),
 }
 
 impl Oracle {
@@ -52,12 +55,12 @@ impl Oracle {
         let later = if engine == EngineName::Avl { EngineName::Exact } else { EngineName::Avl };
         let kind = match units.reading {
             Reading::Touched => {
-                let stack = AnyStack::new(later);
+                let stack = any_stack(later);
                 Kind::Pages(Box::new(PageWeighted::new(stack, units.granularity)))
             }
             Reading::Paper => {
                 let name = if engine == EngineName::List { later } else { EngineName::List };
-                let stack = AnyStack::new(name);
+                let stack = any_stack(name);
                 Kind::Tags { name, stack, counts: vec![0], tags: Vec::new(), distances: Vec::new() }
             }
         };
@@ -70,28 +73,30 @@ impl Oracle {
     /// [`Full`] when there are too many different tags.
     pub(super) fn record(&mut self, pages: &[u64]) -> Result<(), Full> {
         let started = Instant::now();
-        let result = match &mut self.kind {
-            Kind::Pages(weighted) => weighted.record(pages),
+        let result = pages.chunks(STEP_REFERENCES).try_for_each(|pages| self.step(pages));
+        self.elapsed += started.elapsed();
+        result
+    }
+
+    fn step(&mut self, pages: &[u64]) -> Result<(), Full> {
+        match &mut self.kind {
+            Kind::Pages(weighted) => weighted.record(pages)?,
             Kind::Tags { name, stack, counts, tags, distances } => {
                 tags.clear();
                 tags.extend(pages.iter().map(|&page| self.granularity.tag(page)));
                 distances.resize(tags.len(), 0);
-                let result = stack.reference(tags, distances);
-                if result.is_ok() {
-                    counts.resize(stack.len() as usize + 1, 0);
-                    distances.iter().for_each(|&distance| counts[distance as usize] += 1);
-                }
+                stack.reference(tags, distances)?;
+                counts.resize(stack.len() as usize + 1, 0);
+                distances.iter().for_each(|&distance| counts[distance as usize] += 1);
                 if *name == EngineName::List && stack.len() > LIST_TAGS_MAX {
                     let order = stack.order();
                     *name = self.later;
-                    *stack = AnyStack::new(*name);
+                    *stack = any_stack(*name);
                     stack.restore(&order)?;
                 }
-                result
             }
-        };
-        self.elapsed += started.elapsed();
-        result
+        }
+        Ok(())
     }
 
     /// Compares what `counts` says of the same references.
@@ -116,16 +121,14 @@ impl Oracle {
             let error = counts.curve.as_ref().map(|curve| error_of(curve, &expected_curve));
             return Ok(Verified { oracle, distances, error });
         }
-        let differences = differences(found, &expected);
-        if differences.is_empty() {
+        let Differences { count, first } = Differences::of(found, &expected);
+        if count == 0 {
             return Ok(Verified { oracle, distances, error: None });
         }
-        let told: Vec<String> = differences
+        let told: Vec<String> = first
             .iter()
-            .take(DIFFERENCES_TOLD)
             .map(|(at, found, expected)| format!("{at}: {engine} {found}, {oracle} {expected}"))
             .collect();
-        let count = differences.len();
         bail!("{engine} and {oracle} differ at {count} distances: {}", told.join("; "))
     }
 }
@@ -138,20 +141,35 @@ fn error_of(curve: &Curve, expected: &Curve) -> f64 {
     mean_absolute_error(curve, expected, sizes, Form::Warm)
 }
 
-/// Where the two differ: the distance, and how often each found it.
-fn differences(found: &Histogram, expected: &Histogram) -> Vec<(String, f64, f64)> {
-    let mut all = Vec::new();
-    if found.cold() != expected.cold() {
-        all.push(("cold".to_owned(), found.cold(), expected.cold()));
+/// Where two histograms differ.
+#[derive(Debug, Default, PartialEq)]
+struct Differences {
+    count: u64,
+    /// The first of them: the distance, and how often each found it.
+    first: Vec<(String, f64, f64)>,
+}
+
+impl Differences {
+    fn of(found: &Histogram, expected: &Histogram) -> Self {
+        let mut all = Self::default();
+        all.compare(0, found.cold(), expected.cold());
+        for distance in 1..=found.distance_max().max(expected.distance_max()) {
+            all.compare(distance, found.weight_at(distance), expected.weight_at(distance));
+        }
+        all
     }
-    let last = found.distance_max().max(expected.distance_max());
-    for distance in 1..=last {
-        let pair = (found.weight_at(distance), expected.weight_at(distance));
-        if pair.0 != pair.1 {
-            all.push((format!("distance {distance}"), pair.0, pair.1));
+
+    /// At distance 0 are the cold ones.
+    fn compare(&mut self, distance: u64, found: f64, expected: f64) {
+        if found == expected {
+            return;
+        }
+        self.count += 1;
+        if self.first.len() < DIFFERENCES_TOLD {
+            let at = if distance == 0 { "cold".to_owned() } else { format!("distance {distance}") };
+            self.first.push((at, found, expected));
         }
     }
-    all
 }
 
 #[cfg(test)]
@@ -163,10 +181,13 @@ mod tests {
     fn differences_are_named_by_distance() {
         let found = Histogram::from_counts(&[2, 5, 0, 1]);
         let expected = Histogram::from_counts(&[3, 5, 1]);
-        let named = differences(&found, &expected);
+        let named = Differences::of(&found, &expected);
         let all = [("cold", 2.0, 3.0), ("distance 2", 0.0, 1.0), ("distance 3", 1.0, 0.0)];
-        assert_eq!(named, all.map(|(at, a, b)| (at.to_owned(), a, b)));
-        assert_eq!(differences(&expected, &expected), []);
+        let first = all.map(|(at, a, b)| (at.to_owned(), a, b)).to_vec();
+        assert_eq!(named, Differences { count: 3, first });
+        assert_eq!(Differences::of(&expected, &expected), Differences::default());
+        let many = Differences::of(&Histogram::from_counts(&[1; 100]), &expected);
+        assert_eq!((many.count, many.first.len()), (99, DIFFERENCES_TOLD));
     }
 
     #[test]
@@ -180,7 +201,7 @@ mod tests {
             oracle.compare(&Counts {
                 curve: Some(Curve::new(&histogram, units.granularity)),
                 histogram: Some(histogram),
-                distinct: 2,
+                distinct: Some(2),
                 pages_touched: None,
                 active_pages: None,
                 used: Used { engine, why: None, memory_bytes: 0 },

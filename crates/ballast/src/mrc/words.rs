@@ -7,6 +7,7 @@ use ballast_model::Bytes;
 use ballast_mrc::Form;
 
 use super::outcome::Outcome;
+use crate::commands::harmless_line;
 use crate::figures;
 
 /// What a plot says when it has nothing to show.
@@ -34,6 +35,11 @@ pub(super) fn exactly(pages: u64) -> String {
     if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
 }
 
+/// A number of tags, every digit of it.
+pub(super) fn tags(tags: u64) -> String {
+    if tags == 1 { "1 tag".to_owned() } else { format!("{tags} tags") }
+}
+
 /// A number of pages exactly, and in bytes where a page's size is known.
 pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
     match page_bytes {
@@ -42,18 +48,18 @@ pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
     }
 }
 
-/// The traces' names: without their folders, unless that makes two of them one.
+/// The traces' names as they may be shown: without their folders, unless that makes two of them one.
 pub(super) fn names(outcomes: &[Outcome]) -> Vec<String> {
     let short = |outcome: &Outcome| {
         let name = Path::new(&outcome.trace).file_name().and_then(|name| name.to_str());
-        name.unwrap_or(&outcome.trace).to_owned()
+        harmless_line(name.unwrap_or(&outcome.trace))
     };
     let names: Vec<String> = outcomes.iter().map(short).collect();
     let different: BTreeSet<&String> = names.iter().collect();
     if different.len() == names.len() {
         return names;
     }
-    outcomes.iter().map(|outcome| outcome.trace.clone()).collect()
+    outcomes.iter().map(|outcome| harmless_line(&outcome.trace)).collect()
 }
 
 /// The speed of a trace, in references a second.
@@ -67,9 +73,4 @@ pub(super) fn speed(outcome: &Outcome) -> String {
         _ => 1,
     };
     format!("{millions:.digits$} M references/s")
-}
-
-/// `text` without control characters: XML knows no way to write them.
-pub(super) fn drawable(text: &str) -> String {
-    crate::commands::harmless(text).replace('\n', "\u{fffd}")
 }

@@ -10,10 +10,10 @@ use ballast_mrc::Form;
 use maud::{Markup, html};
 
 use self::curves::curves;
-use super::axis::percent;
+use super::axis::{percent, percent_exactly};
 use super::outcome::Outcome;
 use super::{summary, words};
-use crate::commands::{format, harmless};
+use crate::commands::{format, harmless_line};
 use crate::figures::{self, NONE};
 
 const STYLE: &str = include_str!("page.css");
@@ -28,8 +28,7 @@ const SIZES_MAX: usize = 24;
 /// # Errors
 /// When a plot cannot be drawn.
 pub(crate) fn render(outcomes: &[Outcome], command: &str, epsilon: f64) -> anyhow::Result<String> {
-    let names: Vec<String> =
-        words::names(outcomes).iter().map(|name| words::drawable(name)).collect();
+    let names = words::names(outcomes);
     let title = match names.as_slice() {
         [] => "no trace".to_owned(),
         names if names.len() <= CARDS_MAX => names.join(", "),
@@ -53,7 +52,7 @@ pub(crate) fn render(outcomes: &[Outcome], command: &str, epsilon: f64) -> anyho
             h2 { "What was run" }
             dl {
                 dt { "command" }
-                dd { code { (harmless(command)) } }
+                dd { code { (harmless_line(command)) } }
                 dt { "Ballast" }
                 dd { (env!("CARGO_PKG_VERSION")) }
             }
@@ -84,7 +83,7 @@ fn cards(outcomes: &[Outcome], names: &[String], epsilon: f64) -> Markup {
                         @match (outcome.accesses, outcome.active_pages) {
                             (0, _) => "no references",
                             (_, Some(_)) => "touched in a period, as sampling estimates",
-                            _ => { "enough for all but " (percent(epsilon)) " of warm references" }
+                            _ => { "enough for all but " (percent_exactly(epsilon)) " of warm references" }
                         }
                     }
                 }
@@ -103,7 +102,7 @@ fn table(outcomes: &[Outcome], names: &[String]) -> Markup {
                     th.number { "references" }
                     th.number { "distinct" }
                     th.number { "cold" }
-                    @for set in sets { th.number { "WSS " (percent(set.epsilon)) } }
+                    @for set in sets { th.number { "WSS " (percent_exactly(set.epsilon)) } }
                     th { "engine" }
                     th.number { "memory" }
                     th.number { "references/s" }
@@ -112,7 +111,9 @@ fn table(outcomes: &[Outcome], names: &[String]) -> Markup {
                     tr {
                         th { span class=(curves::key(index)) {} (name) }
                         td.number { (outcome.accesses) }
-                        td.number { (outcome.distinct) }
+                        td.number {
+                            (outcome.distinct.map_or(NONE.to_owned(), |tags| tags.to_string()))
+                        }
                         td.number {
                             (outcome.cold().map_or(NONE.to_owned(), |cold| format!("{cold:.0}")))
                         }
@@ -155,7 +156,7 @@ fn by_size(outcomes: &[Outcome], names: &[String]) -> Markup {
     let (Some(largest), Some(units)) = (largest, outcomes.first().map(|one| one.units)) else {
         return html! {};
     };
-    let last = largest.next_power_of_two().ilog2();
+    let last = largest.checked_next_power_of_two().map_or(u64::BITS - 1, u64::ilog2);
     let first = units.granularity.pages().ilog2().max((last + 1).saturating_sub(SIZES_MAX as u32));
     html! {
         section {
@@ -187,7 +188,7 @@ fn how_to_read(outcomes: &[Outcome], epsilon: f64) -> Markup {
     let working_set = format!(
         "WSS: the least memory in which at most so many of the warm references miss. The dot marks \
          that for {}.",
-        percent(epsilon)
+        percent_exactly(epsilon)
     );
     let terms = [
         (
@@ -226,6 +227,8 @@ fn how_to_read(outcomes: &[Outcome], epsilon: f64) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use ballast_mrc::{Curve, Granularity, Histogram, Layout};
+
     use super::*;
     use crate::mrc::fixture::{self, PAGES};
 
@@ -247,6 +250,16 @@ mod tests {
             assert!(page.contains(text), "{text} is missing");
         }
         assert_eq!(page.matches("data-points=\"0,1 300,0\"").count(), 1, "the loop's warm curve");
+    }
+
+    #[test]
+    fn the_largest_sizes_there_are_have_a_row() {
+        let mut histogram = Histogram::new(Layout::LogLinear);
+        histogram.add(u64::MAX, 1.0);
+        let curve = Some(Curve::new(&histogram, Granularity::PAGE));
+        let outcome = Outcome { curve, ..fixture::outcome("x", &[1, 1], PAGES) };
+        let page = render(&[outcome], "", 0.01).unwrap();
+        assert!(page.contains(&words::size(1 << 63, PAGES.page_bytes)), "{page}");
     }
 
     #[test]
