@@ -9,12 +9,11 @@
 //! Cost: adding is O(1), all else O(buckets); memory as [`Layout`] says.
 //! Limits: weights are finite and never negative; exact histograms end at [`TAGS_MAX`].
 
+use crate::log_linear::LogLinear;
 use crate::{Granularity, TAGS_MAX};
 
-/// Buckets per octave are 2 to this power.
-const SUB_BITS: u32 = 6;
-/// Distances below this have a log-linear bucket each.
-const EXACT_BELOW: u64 = 2 << SUB_BITS;
+/// Log-linear buckets, whose first is that of 0, which is no distance.
+type Octaves = LogLinear<6>;
 
 /// How distances are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +28,19 @@ impl Layout {
     /// The index of the bucket that holds `distance`, which is not 0.
     fn index(self, distance: u64) -> usize {
         match self {
-            Self::LogLinear if distance >= EXACT_BELOW => {
-                let octave = distance.ilog2();
-                let sub = (distance >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
-                let octaves = u64::from(octave - SUB_BITS - 1);
-                (EXACT_BELOW - 1 + (octaves << SUB_BITS) + sub) as usize
-            }
-            _ => (distance - 1) as usize,
+            Self::Exact => (distance - 1) as usize,
+            Self::LogLinear => Octaves::index(distance) - 1,
         }
     }
 
     /// The least and the greatest distance of the bucket at `index`.
     fn span(self, index: usize) -> (u64, u64) {
-        let index = index as u64;
         match self {
-            Self::LogLinear if index >= EXACT_BELOW - 1 => {
-                let above = index - (EXACT_BELOW - 1);
-                let shift = (above >> SUB_BITS) + 1;
-                let sub = above & ((1 << SUB_BITS) - 1);
-                let first = ((1 << SUB_BITS) + sub) << shift;
-                (first, first + ((1 << shift) - 1))
+            Self::Exact => (index as u64 + 1, index as u64 + 1),
+            Self::LogLinear => {
+                let (first, width) = Octaves::span(index + 1);
+                (first, first + (width - 1))
             }
-            _ => (index + 1, index + 1),
         }
     }
 }
