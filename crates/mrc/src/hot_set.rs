@@ -183,7 +183,8 @@ impl HotSet {
 /// of `hot_set` tags: spread over the distances below `2 × hot_set`, as many over each doubling.
 ///
 /// # Panics
-/// When `hidden` is negative or not finite.
+/// When `hidden` is negative or not finite; when `trapped` is exact and `2 × hot_set` above
+/// [`TAGS_MAX`](crate::TAGS_MAX).
 #[must_use]
 pub fn with_hidden(trapped: &Histogram, hidden: f64, hot_set: u64) -> Histogram {
     let mut all = trapped.clone();

@@ -37,7 +37,7 @@ pub struct Statistical {
     hash: TagHash,
     /// Whether each picked tag was touched.
     picked: HashMap<u64, bool>,
-    /// By hash, whether a picked tag that was not touched yet may have it.
+    /// By hash, whether a picked tag may have it; a power of two of them.
     filter: Vec<bool>,
     touched: usize,
     references: u64,
@@ -179,8 +179,8 @@ impl Statistical {
     }
 
     fn slot(&self, tag: u64) -> usize {
-        // The filter is no longer than 2^25.
-        (self.hash.of(tag) >> 39) as usize & (self.filter.len() - 1)
+        // The top bits are the good ones; the filter has 32 to 2^25 entries.
+        (self.hash.of(tag) >> (64 - self.filter.len().trailing_zeros())) as usize
     }
 
     fn touch(&mut self, tags: &[u64]) {
@@ -251,5 +251,24 @@ impl Engine for Statistical {
 
     fn memory_bytes(&self) -> u64 {
         (self.picked.allocation_size() + self.filter.capacity()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_a_run_fill_the_filter() {
+        for picked in [1, 3, Statistical::PICKED_DEFAULT, 5000] {
+            let engine = Statistical::new(1 << 50, picked, 1);
+            let mut is_met = vec![false; engine.filter.len()];
+            (0..is_met.len() as u64).for_each(|tag| is_met[engine.slot(tag)] = true);
+            let met = is_met.iter().filter(|is_met| **is_met).count();
+            // Independent draws would meet 63 %.
+            assert!(met * 2 > is_met.len(), "{picked}: {met} of {}", is_met.len());
+        }
+        let greatest = Statistical::new(u64::MAX, Statistical::PICKED_MAX, 1);
+        assert!([0, 1, u64::MAX].iter().all(|&tag| greatest.slot(tag) < greatest.filter.len()));
     }
 }
