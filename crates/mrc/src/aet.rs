@@ -23,19 +23,17 @@
 //! 2016. The paper samples references; so many picked by the hash of their tags, and corrected, had
 //! a third of the error.
 //! Limits: takes references to be independent of their place in time, so phases blur: the error on a
-//! mix of phases was 0.012 to 0.026 without any sampling. Reuse times are kept in 64 buckets per
+//! mix of phases is 0.025 without any sampling (`examples/sampling_error.rs`). Reuse times are kept in 64 buckets per
 //! octave, so distances are off by up to 1/128 of themselves.
-
-use std::collections::BinaryHeap;
 
 use hashbrown::HashMap;
 
 use crate::distinct::Distinct;
-use crate::hash::TagHash;
 use crate::index::TagIndex;
 use crate::log_linear::LogLinear;
-use crate::shards::{Estimates, filter};
-use crate::{Engine, EngineName, Full, Granularity, Histogram};
+use crate::shards::Estimates;
+use crate::shards::threshold::Threshold;
+use crate::{Engine, EngineName, Full, Granularity, Histogram, TAGS_MAX};
 
 /// Reuse times.
 type Times = LogLinear<6>;
@@ -94,7 +92,7 @@ impl Aet {
     fn cold(&self) -> f64 {
         match &self.tracked {
             Tracked::All { .. } => self.cold,
-            Tracked::Some(sample) if sample.is_all() => self.cold,
+            Tracked::Some(sample) if sample.threshold.is_all() => self.cold,
             Tracked::Some(sample) => {
                 let new = sample.distinct_all() - sample.distinct_at_start;
                 new.clamp(0.0, self.references as f64)
@@ -190,10 +188,15 @@ impl Engine for Aet {
     }
 
     /// A coarser tag was used when the last of its members was. Finer ones were used, all of them,
-    /// when the coarse one was. Sampled ones begin anew.
+    /// when the coarse one was. Sampled ones begin anew, whichever way.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         match &mut self.tracked {
             Tracked::All { index, last } => {
+                // Before they are made: each coarse tag may be 2^20 finer ones.
+                let parts = (from.pages() / to.pages()).max(1);
+                if index.len().saturating_mul(parts) > TAGS_MAX {
+                    return Err(Full);
+                }
                 let mut order: Vec<u32> = (0..last.len() as u32).collect();
                 order.sort_unstable_by_key(|&number| std::cmp::Reverse(last[number as usize]));
                 let (mut index_new, mut last_new) = (TagIndex::default(), Vec::new());
@@ -226,13 +229,8 @@ impl Engine for Aet {
 /// Tags sampled by their hash, and when each was used last.
 #[derive(Clone, Debug)]
 struct Sample {
-    samples_max: usize,
-    hash: TagHash,
-    /// The greatest hash that is sampled.
-    limit: u64,
+    threshold: Threshold,
     last: HashMap<u64, u64>,
-    /// Hash and tag of every sample, the greatest on top.
-    greatest: BinaryHeap<(u64, u64)>,
     distinct: Distinct,
     distinct_at_start: f64,
     sampled: Vec<u64>,
@@ -241,11 +239,8 @@ struct Sample {
 impl Sample {
     fn new(samples_max: usize, seed: u64) -> Self {
         Self {
-            samples_max,
-            hash: TagHash::new(seed),
-            limit: u64::MAX,
+            threshold: Threshold::new(samples_max, seed),
             last: HashMap::new(),
-            greatest: BinaryHeap::new(),
             distinct: Distinct::constant(seed),
             distinct_at_start: 0.0,
             sampled: Vec::with_capacity(BLOCK),
@@ -254,25 +249,20 @@ impl Sample {
 
     /// Forgets all tags.
     fn begin(&mut self) {
-        self.limit = u64::MAX;
+        self.threshold.begin();
         self.last.clear();
-        self.greatest.clear();
         self.distinct.clear();
-    }
-
-    fn is_all(&self) -> bool {
-        self.limit == u64::MAX
     }
 
     fn distinct_all(&self) -> f64 {
         let sampled = self.last.len() as f64;
-        if self.is_all() { sampled } else { self.distinct.count().max(sampled) }
+        if self.threshold.is_all() { sampled } else { self.distinct.count().max(sampled) }
     }
 
     /// Takes in a block, whose first reference is at `now`; returns the weight of cold references.
     fn record(&mut self, block: &[u64], now: u64, reused: &mut Times) -> f64 {
         let mut sampled = std::mem::take(&mut self.sampled);
-        filter::sift(block, self.hash, self.limit, &mut sampled);
+        self.threshold.sift(block, &mut sampled);
         self.distinct.note(block);
         let (mut at, mut cold) = (0, 0.0);
         for tag in sampled.drain(..) {
@@ -286,8 +276,7 @@ impl Sample {
     }
 
     fn sample(&mut self, tag: u64, now: u64, reused: &mut Times) -> f64 {
-        let hash = self.hash.of(tag);
-        if hash > self.limit {
+        if !self.threshold.has(tag) {
             return 0.0;
         }
         let before = self.last.insert(tag, now);
@@ -296,28 +285,16 @@ impl Sample {
             reused.add(now - before, weight);
             return 0.0;
         }
-        self.greatest.push((hash, tag));
-        if self.last.len() > self.samples_max {
-            self.lower_limit();
-        }
+        self.threshold.admit(tag, |gone| {
+            self.last.remove(&gone);
+        });
         weight
     }
 
-    /// Takes out the greatest hash.
-    fn lower_limit(&mut self) {
-        let Some(&(greatest, _)) = self.greatest.peek() else { return };
-        while let Some(&(hash, tag)) = self.greatest.peek()
-            && hash == greatest
-        {
-            self.greatest.pop();
-            self.last.remove(&tag);
-        }
-        self.limit = greatest.saturating_sub(1);
-    }
-
     fn memory_bytes(&self) -> u64 {
-        let heap = self.greatest.capacity() * size_of::<(u64, u64)>();
         let sampled = self.sampled.capacity() * size_of::<u64>();
-        (heap + sampled + self.last.allocation_size()) as u64 + self.distinct.memory_bytes()
+        (sampled + self.last.allocation_size()) as u64
+            + self.threshold.memory_bytes()
+            + self.distinct.memory_bytes()
     }
 }

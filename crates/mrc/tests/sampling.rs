@@ -269,6 +269,24 @@ fn coarser_tags_keep_the_sampled_order() {
 }
 
 #[test]
+fn aet_makes_no_more_finer_tags_than_there_may_be() {
+    let coarse = Granularity::new(Granularity::PAGES_MAX).unwrap();
+    let count = TAGS_MAX / Granularity::PAGES_MAX + 1;
+    let mut engine = Aet::new();
+    engine.record(&scan(5000, count)).unwrap();
+    let before = engine.histogram();
+    assert_eq!(engine.regroup(coarse, Granularity::PAGE), Err(Full));
+    assert_eq!((engine.distinct(), engine.histogram()), (count, before));
+    engine.regroup(coarse, coarse).unwrap();
+    assert_eq!(engine.distinct(), count);
+    // What was sampled begins anew.
+    let mut engine = Aet::sampled(100, 1);
+    engine.record(&scan(5000, count)).unwrap();
+    engine.regroup(coarse, Granularity::PAGE).unwrap();
+    assert_eq!((engine.distinct(), engine.references()), (0, 0));
+}
+
+#[test]
 fn statistical_sampling_finds_the_part_in_use_within_its_error() {
     let (allocation, used, picked) = (50_000, 20_000, 200);
     let mut squares = 0.0;

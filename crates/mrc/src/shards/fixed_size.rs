@@ -14,13 +14,11 @@
 //! Limits: as long as all tags are sampled it is exact, but distances above 2,047 are rounded by
 //! less than 1/2,048 of themselves.
 
-use std::collections::BinaryHeap;
-
 use crate::distinct::Distinct;
-use crate::hash::TagHash;
 use crate::log_linear::LogLinear;
+use crate::shards::Estimates;
 use crate::shards::rank_window::RankWindow;
-use crate::shards::{Estimates, filter};
+use crate::shards::threshold::Threshold;
 use crate::{Engine, EngineName, Full, Granularity, Histogram};
 
 /// Tags that are filtered at once; few, as all have the number of different tags at their end.
@@ -29,13 +27,8 @@ const BLOCK: usize = 256;
 /// SHARDS with a fixed number of samples.
 #[derive(Clone, Debug)]
 pub struct ShardsFixedSize {
-    samples_max: usize,
-    hash: TagHash,
-    /// The greatest hash that is sampled.
-    limit: u64,
+    threshold: Threshold,
     window: RankWindow,
-    /// Hash and tag of every sample, the greatest on top.
-    greatest: BinaryHeap<(u64, u64)>,
     /// By estimated distance.
     weights: LogLinear<10>,
     cold: f64,
@@ -59,11 +52,8 @@ impl ShardsFixedSize {
     pub fn new(samples_max: usize, seed: u64) -> Self {
         let samples_max = samples_max.clamp(1, Self::SAMPLES_MAX);
         Self {
-            samples_max,
-            hash: TagHash::new(seed),
-            limit: u64::MAX,
+            threshold: Threshold::new(samples_max, seed),
             window: RankWindow::new(),
-            greatest: BinaryHeap::new(),
             weights: LogLinear::default(),
             cold: 0.0,
             references: 0,
@@ -77,7 +67,7 @@ impl ShardsFixedSize {
     /// The rate to which the threshold has fallen.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        (self.limit as f64 + 1.0) / 2_f64.powi(64)
+        self.threshold.rate()
     }
 
     /// How many tags are sampled now.
@@ -86,13 +76,9 @@ impl ShardsFixedSize {
         self.window.len() as u64
     }
 
-    fn is_exact(&self) -> bool {
-        self.limit == u64::MAX
-    }
-
     fn distinct_all(&self) -> f64 {
         let sampled = self.window.len() as f64;
-        if self.is_exact() {
+        if self.threshold.is_all() {
             return sampled;
         }
         let counted = self.distinct.count().max(sampled);
@@ -100,8 +86,7 @@ impl ShardsFixedSize {
     }
 
     fn sample(&mut self, tag: u64) {
-        let hash = self.hash.of(tag);
-        if hash > self.limit {
+        if !self.threshold.has(tag) {
             return;
         }
         let position = self.window.reference(tag);
@@ -114,32 +99,7 @@ impl ShardsFixedSize {
             return;
         }
         self.cold += weight;
-        self.greatest.push((hash, tag));
-        if self.window.len() > self.samples_max {
-            self.lower_limit();
-        }
-    }
-
-    /// Takes out the greatest hash.
-    fn lower_limit(&mut self) {
-        let Some(&(greatest, _)) = self.greatest.peek() else { return };
-        while let Some(&(hash, tag)) = self.greatest.peek()
-            && hash == greatest
-        {
-            self.greatest.pop();
-            self.window.remove(tag);
-        }
-        self.limit = greatest.saturating_sub(1);
-    }
-
-    /// Begins anew with these samples, most recent first.
-    fn restore(&mut self, order: &[u64]) {
-        self.window = RankWindow::new();
-        self.greatest.clear();
-        for &tag in order.iter().rev() {
-            self.window.reference(tag);
-            self.greatest.push((self.hash.of(tag), tag));
-        }
+        self.threshold.admit(tag, |gone| self.window.remove(gone));
     }
 }
 
@@ -151,7 +111,7 @@ impl Engine for ShardsFixedSize {
     fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
         for block in tags.chunks(BLOCK) {
             let mut sampled = std::mem::take(&mut self.sampled);
-            filter::sift(block, self.hash, self.limit, &mut sampled);
+            self.threshold.sift(block, &mut sampled);
             self.distinct.note(block);
             sampled.drain(..).for_each(|tag| self.sample(tag));
             self.sampled = sampled;
@@ -170,7 +130,7 @@ impl Engine for ShardsFixedSize {
 
     fn histogram(&self) -> Option<Histogram> {
         let references = self.references as f64;
-        let cold = if self.is_exact() || self.is_distinct_partial {
+        let cold = if self.threshold.is_all() || self.is_distinct_partial {
             self.cold
         } else {
             self.distinct_all() - self.distinct_at_start
@@ -194,26 +154,27 @@ impl Engine for ShardsFixedSize {
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();
         if to < from {
-            self.hash.finer((from.pages() / to.pages()).ilog2());
+            self.threshold.finer((from.pages() / to.pages()).ilog2());
             self.distinct.clear();
             self.is_distinct_partial = false;
-            self.limit = u64::MAX;
         } else {
             let bits = (to.pages() / from.pages()).ilog2();
-            self.hash.coarser(bits);
             self.is_distinct_partial |= !self.distinct.coarser(bits);
             order = from.regroup(to, &self.window.order());
-            order.retain(|&tag| self.hash.of(tag) <= self.limit);
+            self.threshold.coarser(bits, &mut order);
         }
-        self.restore(&order);
+        self.window = RankWindow::new();
+        for tag in order.into_iter().rev() {
+            self.window.reference(tag);
+        }
         self.start_interval();
         Ok(())
     }
 
     fn memory_bytes(&self) -> u64 {
-        let heap = self.greatest.capacity() * size_of::<(u64, u64)>();
         let sampled = self.sampled.capacity() * size_of::<u64>();
-        (heap + sampled) as u64
+        sampled as u64
+            + self.threshold.memory_bytes()
             + self.window.memory_bytes()
             + self.weights.memory_bytes()
             + self.distinct.memory_bytes()
