@@ -174,8 +174,9 @@ pub struct Chosen {
     pub choice: Choice,
     /// Why.
     pub reason: ChoiceReason,
-    /// What it will occupy, in bytes, at most, where tags are dense. Where they are numbers far apart
-    /// `exact` and `shards` need more, up to [`SPREAD_BYTES`](Self::SPREAD_BYTES).
+    /// What it will occupy, in bytes, at most, where tags are dense; up to 0.1 MiB that `exact` begins
+    /// with is not in it. Where tags are numbers far apart `exact` and `shards` need more, up to
+    /// [`SPREAD_BYTES`](Self::SPREAD_BYTES).
     pub need_bytes: u64,
     /// What it was chosen for.
     pub wanted: Wanted,
@@ -183,7 +184,7 @@ pub struct Chosen {
 
 impl Chosen {
     /// What an engine may occupy beyond [`need_bytes`](Self::need_bytes), in bytes, where tags lie far
-    /// apart, however few they are: or, when it is more, 64 for each tag.
+    /// apart, however few they are; or, when it is more, 64 for each tag.
     ///
     /// `exact` has an array as long as the greatest tag while that is below 2^24 (64 MiB, and as much
     /// again while it grows) or eight times the number of tags, else a table; `shards` has up to
@@ -390,6 +391,17 @@ mod tests {
                     assert!(bytes <= bound, "{chosen}: {bytes} for tags << {shift}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn few_tags_need_little_more() {
+        for tags in [0, 1, 100, 1000, 4000] {
+            let chosen = choose(Wanted { tags: Some(tags), memory_bytes: GIB, speedup: 1 });
+            let mut engine = chosen.choice.build(1);
+            (0..3).for_each(|_| engine.record(&(0..tags).collect::<Vec<u64>>()).unwrap());
+            let bytes = engine.memory_bytes();
+            assert!(bytes <= chosen.need_bytes + MIB / 10, "{chosen}: {bytes}");
         }
     }
 
