@@ -235,14 +235,30 @@ fn what_cannot_be_read_is_named() {
         (&["/dev/null"], 1, "/dev/null: its name does not tell the format"),
         (&["/dev/null", "--format", "u64", "--column", "2"], 1, "u64 has no columns"),
         (&["/dev/null", "--format", "bin"], 2, "possible values"),
-        // Nothing is counted before, and nothing read from standard input.
-        (&["-", "/nonexistent/a.u64", "--format", "u64"], 1, "cannot be opened"),
-        (&[RECORDED, "-"], 1, "standard input: give --format"),
         (&[], 2, "TRACE"),
     ] {
         let run = run(arguments);
         assert_eq!((run.status, run.out.as_str()), (Some(status), ""), "{arguments:?}");
         assert!(run.err.contains(expected), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn every_trace_is_looked_at_before_the_first_is_counted() {
+    let folder = folder();
+    // To count it would fail.
+    let bad = write(&folder, "bad.u64", [1; 7]);
+    let text = write(&folder, "a.log", "1\n");
+    for (second, expected) in [
+        ("/nonexistent/a.u64", "/nonexistent/a.u64: cannot be opened"),
+        (&text, "a.log: its name does not tell the format"),
+        ("-", "standard input: give --format"),
+        ("/dev/null", "/dev/null: its name does not tell the format"),
+        (RECORDED, "bad.u64: record 1"),
+    ] {
+        let Done { status, out, err } = run(&[&bad, second]);
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{second}");
+        assert!(err.contains(expected), "{second}: {err}");
     }
 }
 
