@@ -12,9 +12,6 @@ use super::settings::Settings;
 use super::words;
 use crate::commands::format;
 
-/// What the exact engine may occupy for page numbers that lie far apart, however few they are.
-const SPREAD_BYTES: u64 = 128 << 20;
-
 /// What the reserve may occupy: enough for the 8,192 samples of the paper. With eight times as many
 /// the two took nearly twice the time of the exact engine alone.
 const RESERVE_BYTES: u64 = 1600 << 10;
@@ -51,8 +48,10 @@ impl Chosen {
     pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
         let memory_bytes = settings.memory_bytes;
         let seed = settings.tuning.seed;
-        let is_safe = memory_bytes >= SPREAD_BYTES
-            && references_max.is_some_and(|most| exact_fits(most, memory_bytes - SPREAD_BYTES));
+        // Page numbers may lie far apart, however few they are.
+        let dense_bytes = memory_bytes.checked_sub(ballast_mrc::Chosen::SPREAD_BYTES);
+        let fits = |(most, bytes)| exact_fits(most, bytes);
+        let is_safe = references_max.zip(dense_bytes).is_some_and(fits);
         let reserve = || reserve(memory_bytes).choice.build(seed);
         Self {
             engine: Choice::Exact.build(seed),

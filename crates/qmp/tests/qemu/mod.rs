@@ -1,5 +1,6 @@
 //! A QEMU process that runs nothing, for tests: it ends with the test, whatever happens.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -53,8 +54,23 @@ impl Qemu {
     }
 
     /// Asks it to end; it removes its socket.
+    ///
+    /// QEMU may answer before it catches signals, and one that comes too early ends it at once, with
+    /// its socket left behind.
     pub(crate) fn terminate(&self) {
+        let begun = Instant::now();
+        while !self.catches_termination() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "QEMU does not catch SIGTERM");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.signal("-TERM");
+    }
+
+    fn catches_termination(&self) -> bool {
+        const SIGTERM: u32 = 15;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (SIGTERM - 1)) != 0
     }
 
     /// Ends it at once; its socket stays behind.
