@@ -29,12 +29,17 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
+/// The line that every process with memory of its own has.
+const RESIDENT: &str = "VmRSS:";
+
 /// Follows one process.
 #[derive(Debug)]
 pub struct ProcessReader {
     status: KernelFile,
     pid: u32,
     start_time: u64,
+    /// Whether it was seen with memory of its own.
+    had_memory: bool,
 }
 
 impl ProcessReader {
@@ -55,7 +60,7 @@ impl ProcessReader {
         let start_time = parse_start_time(stat.path(), text)?;
         // Still the first one: then both files were of one process.
         let alive = gone_is_none(status.read(&mut buffer))?.is_some();
-        Ok(alive.then_some(ProcessReader { status, pid, start_time }))
+        Ok(alive.then_some(ProcessReader { status, pid, start_time, had_memory: false }))
     }
 
     /// The process's number.
@@ -75,9 +80,14 @@ impl ProcessReader {
     /// # Errors
     /// The file is there and cannot be read or understood.
     pub fn read(&mut self, buffer: &mut Vec<u8>) -> Result<Option<ProcessMemory>, ReadError> {
-        match gone_is_none(self.status.read(buffer))? {
-            Some(text) => parse_status(self.status.path(), text),
-            None => Ok(None),
+        let Some(text) = gone_is_none(self.status.read(buffer))? else { return Ok(None) };
+        match parse_status(self.status.path(), text) {
+            // A process that ends gives up its memory a moment before its state tells of the end.
+            Err(ReadError::MissingLine { name: RESIDENT, .. }) if self.had_memory => Ok(None),
+            read => {
+                self.had_memory |= matches!(read, Ok(Some(_)));
+                read
+            }
         }
     }
 
@@ -132,7 +142,7 @@ pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, R
         None if ended => Ok(None),
         None => Err(ReadError::missing_line(
             path,
-            "VmRSS:",
+            RESIDENT,
             "a process with memory of its own, not a kernel thread",
         )),
     }

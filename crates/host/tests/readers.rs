@@ -194,6 +194,18 @@ fn a_process_and_its_start() {
 }
 
 #[test]
+fn a_process_that_lost_its_memory_has_ended_one_that_never_had_any_is_an_error() {
+    let ending = "State:\tR (running)\nThreads:\t1\n";
+    let proc = proc_with(&[("42/status", STATUS), ("42/stat", STAT)]);
+    let mut process = ProcessReader::open(proc.path(), 42).unwrap().unwrap();
+    assert!(process.read(&mut Vec::new()).unwrap().is_some());
+    std::fs::write(proc.path().join("42/status"), ending).unwrap();
+    assert_eq!(process.read(&mut Vec::new()).unwrap(), None);
+    let mut kernel_thread = ProcessReader::open(proc.path(), 42).unwrap().unwrap();
+    assert!(message(kernel_thread.read(&mut Vec::new())).contains("no line `VmRSS:`"));
+}
+
+#[test]
 fn a_process_that_has_ended_is_none() {
     assert!(ProcessReader::open(proc_with(&[]).path(), 42).unwrap().is_none());
     let path = Path::new("status");
