@@ -160,6 +160,7 @@ mod tests {
 
     use super::*;
     use crate::List;
+    use crate::stack::testing::Small;
 
     fn engine() -> Counted<List> {
         Counted::new(EngineName::List, List::new())
@@ -187,37 +188,6 @@ mod tests {
         assert_eq!(engine.stack().order(), [1, 2, 0]);
         engine.record(&[0]).unwrap();
         assert_eq!(engine.counts(), [0, 0, 0, 1]);
-    }
-
-    /// A stack that is full from some reference on.
-    struct Small(List, u64);
-
-    impl Stack for Small {
-        fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
-            for (tag, distance) in tags.iter().zip(distances) {
-                if self.0.len() == self.1 {
-                    return Err(Full);
-                }
-                self.0.reference(&[*tag], std::slice::from_mut(distance))?;
-            }
-            Ok(())
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn order(&self) -> Vec<u64> {
-            self.0.order()
-        }
-
-        fn restore(&mut self, order: &[u64]) -> Result<(), Full> {
-            self.0.restore(order)
-        }
-
-        fn memory_bytes(&self) -> u64 {
-            self.0.memory_bytes()
-        }
     }
 
     #[test]

@@ -91,3 +91,41 @@ impl<S: Stack + ?Sized> Stack for Box<S> {
         (**self).memory_bytes()
     }
 }
+
+/// For tests of the layers above.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Full, Stack};
+    use crate::List;
+
+    /// A list that is full once it has so many tags.
+    pub(crate) struct Small(pub(crate) List, pub(crate) u64);
+
+    impl Stack for Small {
+        fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
+            for (tag, distance) in tags.iter().zip(distances) {
+                if self.0.len() == self.1 {
+                    return Err(Full);
+                }
+                self.0.reference(&[*tag], std::slice::from_mut(distance))?;
+            }
+            Ok(())
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn order(&self) -> Vec<u64> {
+            self.0.order()
+        }
+
+        fn restore(&mut self, order: &[u64]) -> Result<(), Full> {
+            self.0.restore(order)
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            self.0.memory_bytes()
+        }
+    }
+}

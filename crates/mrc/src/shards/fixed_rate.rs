@@ -305,41 +305,11 @@ impl<S: Stack> Engine for Shards<S> {
 mod tests {
     use super::*;
     use crate::List;
-
-    /// A stack that has room for 1,500 tags.
-    struct Small(List);
-
-    impl Stack for Small {
-        fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
-            for (tag, distance) in tags.iter().zip(distances) {
-                if self.0.len() == 1500 {
-                    return Err(Full);
-                }
-                self.0.reference(&[*tag], std::slice::from_mut(distance))?;
-            }
-            Ok(())
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn order(&self) -> Vec<u64> {
-            self.0.order()
-        }
-
-        fn restore(&mut self, order: &[u64]) -> Result<(), Full> {
-            self.0.restore(order)
-        }
-
-        fn memory_bytes(&self) -> u64 {
-            self.0.memory_bytes()
-        }
-    }
+    use crate::stack::testing::Small;
 
     #[test]
     fn what_came_before_it_was_full_is_counted() {
-        let mut shards = Shards::with_stack(Small(List::new()), SampleRate::ALL, 1);
+        let mut shards = Shards::with_stack(Small(List::new(), 1500), SampleRate::ALL, 1);
         let tags: Vec<u64> = [7, 7].into_iter().chain(0..5000).collect();
         assert_eq!(shards.record(&tags), Err(Full));
         // The second 7, and the one in its place: by then 0 to 6 are nearer.
