@@ -1,0 +1,397 @@
+//! The working set, found by taking memory away until the guest reads some of it back.
+//!
+//! Idea: a guest that holds at least its working set hardly ever swaps in or reads a file's page again.
+//! So the estimate, which is also the target, is lowered step by step until there are such *events*,
+//! raised by what was read back, left alone for a while, and lowered again more slowly. What the guest
+//! promised its processes (`Committed_AS`) is where it begins, and begins again when that changes.
+//!
+//! | state | epoch without events | epoch with events |
+//! |---|---|---|
+//! | fast | − 5 % of `Committed_AS` | + events; cool down |
+//! | cool down | counts down 8 epochs, then slow | + events; counts anew |
+//! | slow | − 1 % of `Committed_AS` | + events; cool down |
+//!
+//! Events are pages swapped in and file pages read again (`pswpin`, `workingset_refault_file`). What
+//! Linux now calls `workingset_refault_anon` is a part of `pswpin` and would count twice.
+//!
+//! An epoch is a second. Cost: O(1). Source: TWS §2, Fig. 1. Ours:
+//!
+//! - It steps down only while the guest holds at most the estimate and one step. While the balloon lags,
+//!   or the guard holds, nothing is being probed, and the estimate would run away from what was.
+//! - `Committed_AS` always changes on a live Linux, so it begins again only where it moved by more than
+//!   2 % and 4 MiB since it began. In that epoch nothing is taken away; events count as ever.
+//! - What was not read in an epoch changes nothing in it.
+
+use std::fmt;
+
+use ballast_model::Bytes;
+
+/// Quiet epochs before it lowers slowly (TWS §2: 8 seconds).
+const COOL_DOWN_EPOCHS: u32 = 8;
+/// Steps, in hundredths of `Committed_AS`.
+const FAST_PERCENT: u64 = 5;
+const SLOW_PERCENT: u64 = 1;
+/// What moves `Committed_AS` must exceed both of: hundredths of what it was, and an amount.
+const CHANGE_PERCENT: u64 = 2;
+const CHANGE_MIN: Bytes = Bytes::mib(4);
+
+/// The least and the most that may be probed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    min: Bytes,
+    max: Bytes,
+}
+
+impl Bounds {
+    /// From `min` to `max`; a `min` above `max` is `max`.
+    pub fn new(min: Bytes, max: Bytes) -> Bounds {
+        Bounds { min: min.min(max), max }
+    }
+
+    /// The nearest amount within.
+    pub fn clamp(self, amount: Bytes) -> Bytes {
+        amount.clamp(self.min, self.max)
+    }
+}
+
+/// What was seen of a guest in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// `Committed_AS`.
+    pub committed: Option<Bytes>,
+    /// What the guest holds.
+    pub allocation: Option<Bytes>,
+    /// Pages swapped in in this epoch.
+    pub swapped_in: Option<u64>,
+    /// File pages read again in this epoch after they were dropped.
+    pub refaulted: Option<u64>,
+    /// The guest's bounds.
+    pub bounds: Bounds,
+}
+
+/// What it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbingState {
+    /// Lowering by 5 %.
+    Fast,
+    /// Waiting.
+    CoolDown {
+        /// Quiet epochs still to come.
+        epochs_left: u32,
+    },
+    /// Lowering by 1 %.
+    Slow,
+}
+
+/// What an epoch did to the estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbingStep {
+    /// It began, or began again, at `Committed_AS`.
+    Reset,
+    /// The guest read pages back, as many as this.
+    Raised(u64),
+    /// It was lowered.
+    Lowered,
+    /// It waits.
+    CooledDown,
+    /// It waits for the guest, which holds more than the estimate and a step.
+    Lagging,
+    /// It cannot be lowered further.
+    AtMinimum,
+    /// What it takes to go on was not read.
+    Unknown,
+}
+
+/// What an epoch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// The working set; also the target.
+    pub wss: Bytes,
+    /// What it does next.
+    pub state: ProbingState,
+    /// What was done.
+    pub step: ProbingStep,
+}
+
+/// The probing of one guest.
+#[derive(Clone, Debug, Default)]
+pub struct Probing {
+    begun: Option<Begun>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    wss: Bytes,
+    state: ProbingState,
+    /// `Committed_AS` as it was when it began.
+    reference: Bytes,
+    /// `Committed_AS` as last read.
+    committed: Bytes,
+}
+
+impl Probing {
+    /// Takes in an epoch; `None` until `Committed_AS` was once read.
+    pub fn observe(&mut self, seen: Epoch) -> Option<Probed> {
+        let (begun, is_reset) = self.begin(seen.committed)?;
+        let mut next = begun;
+        let events = match (seen.swapped_in, seen.refaulted) {
+            (None, None) => None,
+            (swapped_in, refaulted) => {
+                Some(swapped_in.unwrap_or(0).saturating_add(refaulted.unwrap_or(0)))
+            }
+        };
+        let step = match events {
+            Some(events) if events > 0 => {
+                next.wss = begun.wss.saturating_add(Bytes::pages(events));
+                next.state = ProbingState::CoolDown { epochs_left: COOL_DOWN_EPOCHS };
+                ProbingStep::Raised(events)
+            }
+            _ if is_reset => ProbingStep::Reset,
+            // A part of the events, and no sign of any, is no sign that there were none.
+            Some(_) if seen.swapped_in.is_some() && seen.refaulted.is_some() => {
+                next.quiet(seen.allocation, seen.bounds)
+            }
+            _ => ProbingStep::Unknown,
+        };
+        next.wss = seen.bounds.clamp(next.wss);
+        self.begun = Some(next);
+        Some(Probed { wss: next.wss, state: next.state, step })
+    }
+
+    /// Where this epoch begins, and whether anew.
+    fn begin(&self, committed: Option<Bytes>) -> Option<(Begun, bool)> {
+        let anew = |committed| {
+            let state = ProbingState::Fast;
+            (Begun { wss: committed, state, reference: committed, committed }, true)
+        };
+        match (self.begun, committed) {
+            (None, None) => None,
+            (Some(begun), None) => Some((begun, false)),
+            (None, Some(committed)) => Some(anew(committed)),
+            (Some(begun), Some(committed)) if begun.is_moved(committed) => Some(anew(committed)),
+            (Some(begun), Some(committed)) => Some((Begun { committed, ..begun }, false)),
+        }
+    }
+}
+
+impl Begun {
+    fn is_moved(&self, committed: Bytes) -> bool {
+        let moved = committed.abs_diff(self.reference);
+        moved > self.reference.fraction(CHANGE_PERCENT, 100) && moved > CHANGE_MIN
+    }
+
+    /// An epoch in which the guest read nothing back.
+    fn quiet(&mut self, allocation: Option<Bytes>, bounds: Bounds) -> ProbingStep {
+        let percent = match self.state {
+            ProbingState::Fast => FAST_PERCENT,
+            ProbingState::Slow => SLOW_PERCENT,
+            ProbingState::CoolDown { epochs_left } => {
+                self.state = match epochs_left.saturating_sub(1) {
+                    0 => ProbingState::Slow,
+                    epochs_left => ProbingState::CoolDown { epochs_left },
+                };
+                return ProbingStep::CooledDown;
+            }
+        };
+        let step = self.committed.fraction(percent, 100);
+        let Some(allocation) = allocation else { return ProbingStep::Unknown };
+        if self.wss <= bounds.min {
+            return ProbingStep::AtMinimum;
+        }
+        if allocation > self.wss.saturating_add(step) {
+            return ProbingStep::Lagging;
+        }
+        self.wss = self.wss.saturating_sub(step);
+        ProbingStep::Lowered
+    }
+}
+
+impl fmt::Display for ProbingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProbingState::Fast => write!(f, "fast"),
+            ProbingState::CoolDown { epochs_left } => write!(f, "cool down, {epochs_left} to go"),
+            ProbingState::Slow => write!(f, "slow"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn epoch(committed_mib: u64, allocation_mib: u64, events: u64) -> Epoch {
+        Epoch {
+            committed: Some(Bytes::mib(committed_mib)),
+            allocation: Some(Bytes::mib(allocation_mib)),
+            swapped_in: Some(events / 2),
+            refaulted: Some(events - events / 2),
+            bounds: Bounds::new(Bytes::mib(128), Bytes::gib(2)),
+        }
+    }
+
+    /// An epoch in which the guest holds what was asked of it.
+    fn follow(probing: &mut Probing, events: u64) -> Probed {
+        let held = probing.begun.map_or(Bytes::mib(1000), |begun| begun.wss);
+        let seen = Epoch { allocation: Some(held), ..epoch(1000, 0, events) };
+        probing.observe(seen).unwrap()
+    }
+
+    const COOL_DOWN: ProbingState = ProbingState::CoolDown { epochs_left: 8 };
+
+    /// The whole table, with 1,000 MiB committed: steps of 50 and of 10.
+    #[test]
+    fn a_worked_example() {
+        let mut probing = Probing::default();
+        let mib = |probed: Probed| (probed.wss.get() >> 20, probed.state, probed.step);
+        use ProbingState::{CoolDown, Fast, Slow};
+        use ProbingStep::{CooledDown, Lowered, Raised, Reset};
+        assert_eq!(mib(follow(&mut probing, 0)), (1000, Fast, Reset));
+        assert_eq!(mib(follow(&mut probing, 0)), (950, Fast, Lowered));
+        assert_eq!(mib(follow(&mut probing, 0)), (900, Fast, Lowered));
+        assert_eq!(mib(follow(&mut probing, 256)), (901, COOL_DOWN, Raised(256)));
+        for epochs_left in (4..8).rev() {
+            let expected = (901, CoolDown { epochs_left }, CooledDown);
+            assert_eq!(mib(follow(&mut probing, 0)), expected);
+        }
+        assert_eq!(mib(follow(&mut probing, 512)), (903, COOL_DOWN, Raised(512)));
+        for epochs_left in (1..8).rev() {
+            let expected = (903, CoolDown { epochs_left }, CooledDown);
+            assert_eq!(mib(follow(&mut probing, 0)), expected);
+        }
+        assert_eq!(mib(follow(&mut probing, 0)), (903, Slow, CooledDown));
+        assert_eq!(mib(follow(&mut probing, 0)), (893, Slow, Lowered));
+        assert_eq!(mib(follow(&mut probing, 256)), (894, COOL_DOWN, Raised(256)));
+    }
+
+    #[test]
+    fn it_steps_down_only_while_the_guest_follows() {
+        let mut probing = Probing::default();
+        probing.observe(epoch(1000, 1100, 0));
+        for (allocation, wss, step) in [
+            (1051, 1000, ProbingStep::Lagging),
+            (1050, 950, ProbingStep::Lowered),
+            (1001, 950, ProbingStep::Lagging),
+            (300, 900, ProbingStep::Lowered),
+        ] {
+            let probed = probing.observe(epoch(1000, allocation, 0)).unwrap();
+            assert_eq!((probed.wss, probed.step), (Bytes::mib(wss), step), "{allocation} MiB held");
+        }
+    }
+
+    /// 2 % of 100 MiB are less than 4 MiB, 2 % of 1,000 MiB are more.
+    #[test]
+    fn it_begins_again_where_committed_memory_moved_by_more_than_both() {
+        for (from, to, is_reset) in [
+            (1000, 1020, false),
+            (1000, 1021, true),
+            (1000, 979, true),
+            (150, 154, false),
+            (150, 155, true),
+        ] {
+            let mut probing = Probing::default();
+            probing.observe(epoch(from, 4000, 0));
+            let probed = probing.observe(epoch(to, 4000, 0)).unwrap();
+            assert_eq!(probed.step == ProbingStep::Reset, is_reset, "{from} to {to}");
+            assert_eq!(probed.wss, Bytes::mib(if is_reset { to } else { from }));
+        }
+    }
+
+    /// Small changes add up: what counts is how far it is from where it began.
+    #[test]
+    fn a_creeping_change_is_noticed() {
+        let mut probing = Probing::default();
+        let step_of = |probed: Option<Probed>| probed.unwrap().step;
+        let creeping = (1000..=1021).map(|mib| step_of(probing.observe(epoch(mib, 4000, 0))));
+        let resets: Vec<_> = creeping.map(|step| step == ProbingStep::Reset).collect();
+        assert_eq!(resets, [&[true][..], &[false; 20], &[true]].concat());
+    }
+
+    #[test]
+    fn events_count_also_where_it_begins_again() {
+        let mut probing = Probing::default();
+        let probed = probing.observe(epoch(1000, 1000, 256)).unwrap();
+        assert_eq!((probed.wss, probed.state), (Bytes::mib(1001), COOL_DOWN));
+    }
+
+    #[test]
+    fn what_was_not_read_changes_nothing() {
+        let mut probing = Probing::default();
+        let unread = Epoch { committed: None, ..epoch(0, 1000, 9) };
+        assert_eq!(probing.observe(unread), None);
+        probing.observe(epoch(1000, 1000, 0));
+        for unread in [
+            Epoch { allocation: None, ..epoch(1000, 0, 0) },
+            Epoch { swapped_in: None, ..epoch(1000, 1000, 0) },
+            Epoch { refaulted: None, ..epoch(1000, 1000, 0) },
+            Epoch { swapped_in: None, refaulted: None, ..epoch(1000, 1000, 0) },
+        ] {
+            let probed = probing.observe(unread).unwrap();
+            assert_eq!((probed.wss, probed.step), (Bytes::mib(1000), ProbingStep::Unknown));
+        }
+        let unread = Epoch { committed: None, ..epoch(0, 1000, 0) };
+        assert_eq!(probing.observe(unread).unwrap().step, ProbingStep::Lowered);
+    }
+
+    #[test]
+    fn it_ends_at_the_minimum_and_never_passes_the_maximum() {
+        let mut probing = Probing::default();
+        let last = (0..100).map(|_| follow(&mut probing, 0)).last().unwrap();
+        assert_eq!((last.wss, last.step), (Bytes::mib(128), ProbingStep::AtMinimum));
+        let probed = follow(&mut probing, u64::MAX);
+        assert_eq!(probed.wss, Bytes::gib(2));
+    }
+
+    fn any_epoch() -> impl Strategy<Value = Epoch> {
+        let size =
+            || prop::option::of(prop_oneof![any::<u64>(), 0..1u64 << 34].prop_map(Bytes::new));
+        let events = || prop::option::weighted(0.9, prop_oneof![4 => Just(0), 1 => any::<u64>()]);
+        (size(), size(), events(), events(), any::<(u64, u64)>()).prop_map(
+            |(committed, allocation, swapped_in, refaulted, (min, max))| {
+                let bounds = Bounds::new(Bytes::new(min), Bytes::new(max));
+                Epoch { committed, allocation, swapped_in, refaulted, bounds }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_within_bounds_whatever_it_sees(epochs in prop::collection::vec(any_epoch(), 0..40)) {
+            let mut probing = Probing::default();
+            for seen in epochs {
+                if let Some(probed) = probing.observe(seen) {
+                    prop_assert_eq!(seen.bounds.clamp(probed.wss), probed.wss);
+                }
+            }
+        }
+
+        /// One epoch from the same place: more events never give less.
+        #[test]
+        fn more_events_never_lower_it(
+            epochs in prop::collection::vec(any_epoch(), 0..10), last in any_epoch(), extra: u64,
+        ) {
+            let mut probing = Probing::default();
+            for seen in epochs {
+                probing.observe(seen);
+            }
+            let more = last.swapped_in.map(|events| events.saturating_add(extra));
+            let less = probing.clone().observe(last);
+            let more = probing.observe(Epoch { swapped_in: more, ..last });
+            prop_assert!(less.map(|it| it.wss) <= more.map(|it| it.wss));
+        }
+
+        /// A guest that never reads anything back is lowered to its minimum, and there it stays.
+        #[test]
+        fn an_idle_guest_ends_at_its_minimum(committed in 200u64..2000) {
+            let mut probing = Probing::default();
+            let mut held = Bytes::mib(2000);
+            for _ in 0..60 {
+                let seen = Epoch { allocation: Some(held), ..epoch(committed, 0, 0) };
+                held = probing.observe(seen).unwrap().wss;
+            }
+            prop_assert_eq!(held, Bytes::mib(128));
+        }
+    }
+}
