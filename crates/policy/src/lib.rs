@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod divide;
+pub mod flexmemd;
 mod global;
 mod problem;
 mod self_scheduling;

@@ -1,0 +1,247 @@
+//! What a guest wants to have: from its statistics, or from what it asked for.
+//!
+//! Idea: a guest should have a certain part of its memory free, more of it the smaller it is, and
+//! two percent on top so that it does not soon come back for more. It should grow when it swaps or
+//! has little free, shrink when it does neither and has more free than that part, and else be left
+//! alone.
+//!
+//! Algorithm (flexmemd §4, equations 3 to 5), with `old` the guest's memory:
+//!
+//! ```text
+//! dpf   = min(1/4, 1/√(9 old_GiB + 1))
+//! delta = (old (dpf + 0.02) − free) / (1 − (dpf + 0.02))
+//! ```
+//!
+//! Increase is tested first. A delta whose sign contradicts what is wanted is none (between `dpf`
+//! and `dpf + 0.02` free, a decrease is wanted and the delta is positive). Never below the floor.
+//!
+//! Deviations: the paper prints the denominator as `1 − dpf + 0.02`, which misses its own aim of
+//! `dpf + 2 %` free; `old` has no unit in print, and is in GiB here; a figure that is missing
+//! supports no change that would need it. Exact integers, rounded up to a page.
+//! Cost: O(1).
+
+use ballast_model::Bytes;
+
+/// 2^32, the denominator of `dpf`.
+const ONE: i128 = 1 << 32;
+
+/// When statistics call for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// A guest that swaps more pages a second than this, in and out together, wants more memory.
+    pub swaps_per_second: u64,
+    /// A guest with less free memory than this wants more.
+    pub free_min: Bytes,
+}
+
+impl Default for Thresholds {
+    /// flexmemd §4: 90 swaps a second and 100 MiB.
+    fn default() -> Thresholds {
+        Thresholds { swaps_per_second: 90, free_min: Bytes::mib(100) }
+    }
+}
+
+/// What statistics say of a guest. `None`: not reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Memory in no use at all (its `MemFree`).
+    pub free: Option<Bytes>,
+    /// Pages swapped in and out per second.
+    pub swaps_per_second: Option<u64>,
+}
+
+/// Which way a guest's memory should go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+    Stay,
+}
+
+/// The memory a guest wants by its statistics, which are of a moment when it had `old`; whole pages
+/// and at least `floor`.
+pub(super) fn implicit(
+    old: Bytes,
+    floor: Bytes,
+    seen: Statistics,
+    thresholds: Thresholds,
+) -> Bytes {
+    let wanted = match seen.free {
+        Some(free) => change(old, free, direction(old, seen, thresholds)),
+        None => old,
+    };
+    wanted.page_ceil().max(floor)
+}
+
+/// The memory a guest wants that has `current` and asks for `request` bytes more, or less.
+pub(super) fn explicit(current: Bytes, floor: Bytes, request: i64) -> Bytes {
+    let asked = Bytes::new(request.unsigned_abs());
+    let wanted = match request < 0 {
+        true => current.saturating_sub(asked),
+        false => current.saturating_add(asked),
+    };
+    wanted.page_ceil().max(floor)
+}
+
+fn direction(old: Bytes, seen: Statistics, thresholds: Thresholds) -> Direction {
+    let (swaps, free) = (seen.swaps_per_second, seen.free);
+    let swapping = swaps.is_some_and(|swaps| swaps > thresholds.swaps_per_second);
+    if swapping || free.is_some_and(|free| free < thresholds.free_min) {
+        return Direction::Up;
+    }
+    let quiet = swaps.is_some_and(|swaps| swaps < thresholds.swaps_per_second);
+    let ample =
+        |free: Bytes| i128::from(free.get()) * ONE > i128::from(old.get()) * desired_part_free(old);
+    if quiet && free.is_some_and(ample) { Direction::Down } else { Direction::Stay }
+}
+
+/// `dpf` over 2^32: `√(2^30 / (9 old + 2^30))`, at most a quarter.
+fn desired_part_free(old: Bytes) -> i128 {
+    let square = (1u128 << 94) / (9 * u128::from(old.get()) + (1 << 30));
+    (square.isqrt() as i128).min(ONE / 4)
+}
+
+fn change(old: Bytes, free: Bytes, direction: Direction) -> Bytes {
+    // dpf + 0.02, over 100 × 2^32.
+    let denominator = 100 * ONE;
+    let part = 100 * desired_part_free(old) + 2 * ONE;
+    let lacking = i128::from(old.get()) * part - i128::from(free.get()) * denominator;
+    let fits = match direction {
+        Direction::Up => lacking > 0,
+        Direction::Down => lacking < 0,
+        Direction::Stay => false,
+    };
+    if !fits {
+        return old;
+    }
+    // Rounded up: towards more memory, either way.
+    let delta = lacking.div_euclid(denominator - part)
+        + i128::from(lacking.rem_euclid(denominator - part) != 0);
+    let wanted = (i128::from(old.get()) + delta).max(0);
+    Bytes::new(u64::try_from(wanted).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seen(free: Bytes, swaps: u64) -> Statistics {
+        Statistics { free: Some(free), swaps_per_second: Some(swaps) }
+    }
+
+    fn wants(old: Bytes, free: Bytes, swaps: u64) -> Bytes {
+        implicit(old, Bytes::ZERO, seen(free, swaps), Thresholds::default())
+    }
+
+    #[test]
+    fn the_part_to_be_free_falls_with_size() {
+        // 1/√(9 × 5/3 + 1) = 1/4: up to 5/3 GiB a quarter; 7 GiB: 1/√64; 11 GiB: 1/√100.
+        for (old, part) in [
+            (Bytes::mib(64), ONE / 4),
+            (Bytes::gib(1), ONE / 4),
+            (Bytes::gib(7), ONE / 8),
+            (Bytes::gib(11), ONE / 10),
+            (Bytes::gib(224), ONE * 2 / 90),
+        ] {
+            assert!((desired_part_free(old) - part).abs() <= ONE / 10_000, "{old}");
+        }
+        assert_eq!(desired_part_free(Bytes::gib(7)), ONE / 8);
+    }
+
+    #[test]
+    fn by_hand() {
+        // 7 GiB are 1,835,008 pages: 14.5 % of them, 266,076.16, should be free.
+        // None is: 266,076.16 / 0.855 = 311,200.19 more, rounded up.
+        let more = wants(Bytes::gib(7), Bytes::ZERO, 0);
+        assert_eq!(more, Bytes::gib(7) + Bytes::pages(311_201));
+        // Half of it is: (266,076.16 − 917,504) / 0.855 = −761,903.91, rounded up.
+        let less = wants(Bytes::gib(7), Bytes::mib(3584), 0);
+        assert_eq!(less, Bytes::gib(7) - Bytes::pages(761_903));
+        // Swapping, with a tenth free: (266,076.16 − 183,500.8) / 0.855 = 96,579.37, rounded up.
+        let more = wants(Bytes::gib(7), Bytes::gib(7).fraction(1, 10), 91);
+        assert_eq!(more, Bytes::gib(7) + Bytes::pages(96_580));
+    }
+
+    #[test]
+    fn increase_is_tested_first_and_thresholds_are_strict() {
+        let old = Bytes::gib(7);
+        let (half, tenth) = (Bytes::mib(3584), old.fraction(1, 10));
+        // Little free and swapping: up. Ample free and swapping: up is wanted, the delta is
+        // negative, so nothing changes.
+        assert!(wants(old, Bytes::mib(99), 91) > old);
+        assert_eq!(wants(old, half, 91), old);
+        // At exactly 90 neither is wanted; below 90 with a tenth free (less than 12.5 %) neither.
+        assert_eq!(wants(old, half, 90), old);
+        assert_eq!(wants(old, tenth, 0), old);
+        assert_eq!(wants(Bytes::gib(64), Bytes::mib(100), 0), Bytes::gib(64));
+        assert!(wants(Bytes::gib(64), Bytes::mib(99), 0) > Bytes::gib(64));
+        // Between 12.5 % and 14.5 % free: down is wanted, the delta is positive.
+        assert_eq!(wants(old, old.fraction(135, 1000), 0), old);
+        // A small guest: 99 MiB free of 128 is more than it should have, yet up is tested first.
+        assert_eq!(wants(Bytes::mib(128), Bytes::mib(99), 0), Bytes::mib(128));
+    }
+
+    /// The misprint frozen: by substitution, the printed denominator misses `dpf + 2 %`.
+    #[test]
+    fn the_printed_denominator_misses_its_aim() {
+        // 11 GiB, 50 MiB free: dpf = 0.1, so 12 % should be free afterwards.
+        let (old, free) = (Bytes::gib(11), Bytes::mib(50));
+        let (o, f) = (old.get() as f64, free.get() as f64);
+        let printed = (o * 0.12 - f) / (1.0 - 0.1 + 0.02);
+        let part_free = (f + printed) / (o + printed);
+        assert!((0.115..0.116).contains(&part_free), "{part_free}");
+        let ours = (wants(old, free, 0) - old).get() as f64;
+        let part_free = (f + ours) / (o + ours);
+        assert!((part_free - 0.12).abs() < 1e-6, "{part_free}");
+    }
+
+    #[test]
+    fn what_is_missing_supports_no_change() {
+        let old = Bytes::gib(7);
+        let decide = |free, swaps_per_second| {
+            let seen = Statistics { free, swaps_per_second };
+            implicit(old, Bytes::ZERO, seen, Thresholds::default())
+        };
+        assert_eq!(decide(None, Some(1000)), old);
+        assert_eq!(decide(Some(Bytes::gib(6)), None), old);
+        assert!(decide(Some(Bytes::mib(50)), None) > old);
+    }
+
+    #[test]
+    fn requests_add_and_never_go_below_the_floor() {
+        let (current, floor) = (Bytes::mib(512), Bytes::mib(256));
+        assert_eq!(explicit(current, floor, 5 << 20), Bytes::mib(517));
+        assert_eq!(explicit(current, floor, -(5 << 20)), Bytes::mib(507));
+        assert_eq!(explicit(current, floor, 1), Bytes::mib(512) + Bytes::pages(1));
+        assert_eq!(explicit(current, floor, i64::MIN), floor);
+    }
+
+    proptest! {
+        /// After the change the guest has `dpf + 2 %` of its memory free, to the page.
+        #[test]
+        fn afterwards_that_part_is_free(
+            old in 1..1u64 << 30, free in 0..1u64 << 30, swaps in 0..200u64
+        ) {
+            let (old, free) = (Bytes::pages(old), Bytes::pages(free.min(old)));
+            let wanted = wants(old, free, swaps);
+            prop_assert_eq!(wanted.page_ceil(), wanted);
+            if wanted != old && wanted > Bytes::ZERO {
+                let free_then = i128::from(free.get()) + i128::from(wanted.get()) - i128::from(old.get());
+                let part = 100 * desired_part_free(old) + 2 * ONE;
+                let off = free_then * 100 * ONE - i128::from(wanted.get()) * part;
+                prop_assert!((0..=100 * ONE * 4096).contains(&off), "{}", off);
+            }
+        }
+
+        #[test]
+        fn no_figure_breaks_it(old: u64, floor: u64, free: Option<u64>, swaps: Option<u64>, request: i64) {
+            let statistics = Statistics { free: free.map(Bytes::new), swaps_per_second: swaps };
+            let (old, floor) = (Bytes::new(old), Bytes::new(floor));
+            let thresholds = Thresholds::default();
+            prop_assert!(implicit(old, floor, statistics, thresholds) >= floor);
+            prop_assert!(explicit(old, floor, request) >= floor);
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The event loop that the six algorithms share (flexmemd §3.2, its Algorithm 1).
+//!
+//! Idea: a decision is asked for at every tick. What is due then is done: taxes each second, rents
+//! when a period is over, and the algorithm when the period is over, when a request came and the
+//! combination answers those at once, or when a guest has an emergency; else everybody keeps what
+//! it rents. Emergencies cut a period short: what was paid for the rest of it is given back first.
+//! The same moment decided twice is decided once: a request is answered once, an emergency once a
+//! period.
+//!
+//! Also runs at once when guests come or go and when what is rented no longer fits, because memory
+//! that is not there cannot stay rented.
+//!
+//! Deviations: line 7 of Algorithm 1 prints `period_end ≥ curr` for periodic work that is due when
+//! `curr ≥ period_end`. A guest of which nothing was known until now rents what it holds above its
+//! floor, as far as that fits. A guest whose emergency was answered waits for a period's length,
+//! not for the next period's begin: else every emergency would begin the period that allows another.
+//! A guest that has what it wants keeps it within the operator's ceiling, which the paper has not;
+//! what that cuts off is offered to the others.
+//!
+//! Cost: O(n log n) a decision, O(n) while nothing is due.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestId, Timestamp};
+
+use super::auction::auction;
+use super::combination::{Algorithm, Combination, CombinationError, Demand, Frequency};
+use super::credits::{Holder, Ledger};
+use super::demand;
+use super::demand_proportional::demand_proportional;
+use super::direct_assign::direct_assign;
+use super::fcfs::{Petitioner, Remaining, grant, renew};
+use super::fill::fill;
+use super::lease::{Lease, Limit, Tenant};
+use super::market::Bidder;
+use super::price::{Price, PriceRule};
+use super::proportional::proportional;
+use super::round_robin::round_robin;
+use super::settings::Settings;
+
+/// What is remembered of a guest from one decision to the next.
+#[derive(Clone, Debug)]
+struct Record {
+    id: GuestId,
+    lease: Lease,
+    /// When the last request that was answered had been made.
+    answered: Option<Timestamp>,
+    /// When its last emergency was answered.
+    emergency: Option<Timestamp>,
+    /// Pages asked for in this period and not granted.
+    unmet: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Period {
+    begin: Timestamp,
+    end: Timestamp,
+}
+
+/// One policy of flexmemd with everything it remembers.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    combination: Combination,
+    rule: PriceRule,
+    settings: Settings,
+    ledger: Ledger,
+    records: Vec<Record>,
+    period: Option<Period>,
+}
+
+impl Driver {
+    /// A policy that runs `algorithm` at `frequency`, with prices by `rule` and demand from
+    /// `demand`.
+    ///
+    /// # Errors
+    /// The combination makes no sense.
+    pub fn new(
+        algorithm: Algorithm,
+        frequency: Frequency,
+        rule: PriceRule,
+        demand: Demand,
+        settings: Settings,
+    ) -> Result<Driver, CombinationError> {
+        let combination = Combination { algorithm, frequency, pricing: (&rule).into(), demand };
+        combination.validate()?;
+        Ok(Driver {
+            combination,
+            rule,
+            settings,
+            ledger: Ledger::new(settings.tax_basis_points),
+            records: Vec::new(),
+            period: None,
+        })
+    }
+
+    /// What it is made of.
+    pub fn combination(&self) -> Combination {
+        self.combination
+    }
+
+    /// Everybody's credits; places are those of the last decision.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Whether a request or an emergency of `tenants` waits that is answered at once, so that a
+    /// decision should not wait for its time.
+    pub fn is_urgent(&self, now: Timestamp, tenants: &[Tenant]) -> bool {
+        let immediate = self.combination.frequency == Frequency::Immediate;
+        let mut records = self.records.iter().peekable();
+        tenants.iter().any(|tenant| {
+            while records.next_if(|record| record.id < tenant.id).is_some() {}
+            let record = records.next_if(|record| record.id == tenant.id);
+            let answered = record.and_then(|record| record.answered);
+            let emergency = record.and_then(|record| record.emergency);
+            tenant.emergency && self.may_answer(emergency, now)
+                || immediate && pending(tenant, answered)
+        })
+    }
+
+    /// What everybody rents from `now` on, out of `rentable` pages above all floors; `tenants`
+    /// sorted by name and unique. Σ rented is at most `rentable`.
+    pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant]) -> Vec<Lease> {
+        let weights: Vec<u64> = tenants.iter().map(Tenant::weight).collect();
+        if self.combination.algorithm == Algorithm::Proportional {
+            return self.by_weight(rentable, tenants, &weights);
+        }
+        let changed = self.align(tenants);
+        self.admit(now, tenants, &weights);
+        self.ledger.tax(now);
+        let over = self.period.is_none_or(|period| now >= period.end);
+        let emergency = self.answer_emergencies(now, tenants);
+        let asked = tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
+        let urgent = asked && self.combination.frequency == Frequency::Immediate;
+        let whole = over || emergency || changed || self.no_longer_fits(rentable, tenants);
+        if whole || (urgent && self.sells()) {
+            self.begin_period(now);
+            self.make_fit(rentable, tenants, &weights);
+            self.run(rentable, tenants, &weights, Remaining::WHOLE, true);
+        } else if urgent {
+            let remaining = self.remaining(now);
+            self.run(rentable, tenants, &weights, remaining, false);
+        }
+        self.records.iter().map(|record| record.lease).collect()
+    }
+
+    /// Whether memory is sold to all at one price, anew each time.
+    fn sells(&self) -> bool {
+        use Algorithm::{Auction, DirectAssign, RoundRobin};
+        matches!(self.combination.algorithm, DirectAssign | Auction | RoundRobin)
+    }
+
+    fn by_weight(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) -> Vec<Lease> {
+        let room: Vec<u64> = tenants.iter().map(Tenant::room).collect();
+        let parts = proportional(&room, weights, rentable).into_iter().zip(room);
+        parts
+            .map(|(rented, room)| Lease {
+                rented,
+                wanted: rented,
+                limit: if rented < room { Limit::Supply } else { Limit::Ceiling },
+                ..Lease::NOTHING
+            })
+            .collect()
+    }
+
+    /// Brings the records in step with `tenants`; answers whether anybody came or went. Who came
+    /// rents what it holds.
+    fn align(&mut self, tenants: &[Tenant]) -> bool {
+        let same = self.records.len() == tenants.len()
+            && self.records.iter().zip(tenants).all(|(record, tenant)| record.id == tenant.id);
+        if same {
+            return false;
+        }
+        let mut old = std::mem::take(&mut self.records).into_iter().peekable();
+        for tenant in tenants {
+            while old.next_if(|record| record.id < tenant.id).is_some() {}
+            let rented = tenant.allocation.saturating_sub(tenant.floor);
+            self.records.push(old.next_if(|record| record.id == tenant.id).unwrap_or(Record {
+                id: tenant.id.clone(),
+                lease: Lease { rented, wanted: rented, ..Lease::NOTHING },
+                answered: None,
+                emergency: None,
+                unmet: 0,
+            }));
+        }
+        true
+    }
+
+    fn admit(&mut self, now: Timestamp, tenants: &[Tenant], weights: &[u64]) {
+        let holders: Vec<Holder<'_>> = tenants
+            .iter()
+            .zip(weights)
+            .map(|(tenant, &weight)| {
+                // In KiB times shares: 1,000 a KiB at the default shares.
+                let kib = Bytes::pages(tenant.floor).get() >> 10;
+                let start = kib.saturating_mul(u64::from(tenant.shares));
+                Holder { id: &tenant.id, weight, start }
+            })
+            .collect();
+        self.ledger.admit(&holders, now);
+    }
+
+    fn may_answer(&self, last: Option<Timestamp>, now: Timestamp) -> bool {
+        last.is_none_or(|last| now.saturating_since(last) >= self.period_length())
+    }
+
+    fn period_length(&self) -> Duration {
+        self.settings.period.max(Settings::PERIOD_MIN)
+    }
+
+    /// Whether anybody has an emergency that is answered now.
+    fn answer_emergencies(&mut self, now: Timestamp, tenants: &[Tenant]) -> bool {
+        let mut any = false;
+        for (place, tenant) in tenants.iter().enumerate() {
+            if tenant.emergency && self.may_answer(self.records[place].emergency, now) {
+                self.records[place].emergency = Some(now);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn no_longer_fits(&self, rentable: u64, tenants: &[Tenant]) -> bool {
+        let leases = || self.records.iter().map(|record| record.lease);
+        let rented: u128 = leases().map(|lease| u128::from(lease.rented)).sum();
+        rented > u128::from(rentable)
+            || leases().zip(tenants).any(|(lease, tenant)| lease.rented > tenant.room())
+    }
+
+    /// Ends the period, with what is left of it given back, and begins the next.
+    fn begin_period(&mut self, now: Timestamp) {
+        if let Some(Period { begin, end }) = self.period {
+            let ms = |from: Timestamp| end.saturating_since(from).as_millis() as u64;
+            self.ledger.settle(ms(now), ms(begin));
+        }
+        self.period = Some(Period { begin: now, end: now + self.period_length() });
+    }
+
+    fn remaining(&self, now: Timestamp) -> Remaining {
+        self.period.map_or(Remaining::WHOLE, |Period { begin, end }| {
+            let ms = |from: Timestamp| end.saturating_since(from).as_millis() as u64;
+            Remaining { left: ms(now), length: ms(begin).max(1) }
+        })
+    }
+
+    /// What is rented is brought within ceilings and supply, from those that rent most for their
+    /// weight.
+    fn make_fit(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) {
+        let kept: Vec<u64> = self
+            .records
+            .iter()
+            .zip(tenants)
+            .map(|(record, tenant)| record.lease.rented.min(tenant.room()))
+            .collect();
+        for (record, rented) in self.records.iter_mut().zip(fill(&kept, weights, rentable)) {
+            record.lease.rented = rented;
+        }
+    }
+
+    fn run(
+        &mut self,
+        rentable: u64,
+        tenants: &[Tenant],
+        weights: &[u64],
+        remaining: Remaining,
+        whole: bool,
+    ) {
+        match self.combination.algorithm {
+            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, remaining, whole),
+            Algorithm::DemandProportional => self.run_max_min(rentable, tenants, weights),
+            _ => self.run_market(rentable, tenants, weights),
+        }
+        for (record, tenant) in self.records.iter_mut().zip(tenants) {
+            record.answered = record.answered.max(tenant.request.map(|request| request.at));
+        }
+    }
+
+    /// Pages above its floor that the guest at `place` wants.
+    fn want(&self, place: usize, tenant: &Tenant) -> u64 {
+        let floor = Bytes::pages(tenant.floor);
+        let record = &self.records[place];
+        let wanted = match self.combination.demand {
+            Demand::Implicit => {
+                let old = Bytes::pages(tenant.allocation);
+                demand::implicit(old, floor, tenant.statistics, self.settings.thresholds)
+            }
+            _ => {
+                let current = floor.saturating_add(Bytes::pages(record.lease.rented));
+                let pending = tenant.request.filter(|_| pending(tenant, record.answered));
+                pending.map_or(current, |it| demand::explicit(current, floor, it.bytes))
+            }
+        };
+        wanted.to_pages().saturating_sub(tenant.floor)
+    }
+
+    fn wants(&self, tenants: &[Tenant]) -> Vec<u64> {
+        tenants.iter().enumerate().map(|(place, tenant)| self.want(place, tenant)).collect()
+    }
+
+    fn run_max_min(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) {
+        let wants = self.wants(tenants);
+        let within: Vec<u64> =
+            wants.iter().zip(tenants).map(|(want, tenant)| *want.min(&tenant.room())).collect();
+        let parts = demand_proportional(&within, weights, rentable);
+        for (place, rented) in parts.into_iter().enumerate() {
+            let (wanted, within) = (wants[place], within[place]);
+            let limit = Limit::of(rented, wanted, within, u64::MAX);
+            self.records[place].lease = Lease { rented, wanted, price: Price::FREE, limit };
+        }
+    }
+
+    fn run_market(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) {
+        let wants = self.wants(tenants);
+        let bidders: Vec<Bidder> = tenants
+            .iter()
+            .enumerate()
+            .map(|(place, tenant)| Bidder {
+                want: wants[place].min(tenant.room()),
+                credits: self.ledger.balance(place),
+                weight: weights[place],
+            })
+            .collect();
+        let sale = match self.combination.algorithm {
+            Algorithm::DirectAssign => direct_assign(&bidders, rentable),
+            Algorithm::Auction => auction(&bidders, rentable),
+            _ => round_robin(&bidders, rentable, self.settings.round),
+        };
+        let price = sale.price;
+        for (place, rented) in sale.bought.into_iter().enumerate() {
+            let rent = price.rent(rented);
+            self.ledger.pay(place, rent, rent);
+            let bidder = &bidders[place];
+            let limit =
+                Limit::of(rented, wants[place], bidder.want, price.affordable(bidder.credits));
+            self.records[place].lease = Lease { rented, wanted: wants[place], price, limit };
+        }
+    }
+
+    /// In a whole run everybody pays for what it rents first; then requests in order of arrival.
+    fn run_fcfs(&mut self, rentable: u64, tenants: &[Tenant], remaining: Remaining, whole: bool) {
+        let rule = self.is_contested(rentable, tenants).then_some(self.rule);
+        if whole {
+            for (place, tenant) in tenants.iter().enumerate() {
+                let kept = renew(self.petitioner(place, tenant), rentable, rule.as_ref());
+                let rent = kept.lease.price.rent(kept.lease.rented);
+                self.ledger.pay(place, rent, rent);
+                self.records[place].lease = kept.lease;
+                self.records[place].unmet = kept.unmet;
+            }
+        }
+        let rented: u64 = self.records.iter().map(|record| record.lease.rented).sum();
+        let mut free = rentable.saturating_sub(rented);
+        let mut order: Vec<(Timestamp, usize)> = Vec::new();
+        for (place, (tenant, record)) in tenants.iter().zip(&self.records).enumerate() {
+            if let Some(request) = tenant.request.filter(|_| pending(tenant, record.answered)) {
+                order.push((request.at, place));
+            }
+        }
+        order.sort_unstable();
+        for (_, place) in order {
+            let tenant = &tenants[place];
+            let wanted = self.want(place, tenant);
+            let from = self.petitioner(place, tenant);
+            let given = grant(from, wanted, free, rentable, rule.as_ref(), remaining);
+            let rate = given.lease.price.rent(given.more);
+            self.ledger.pay(place, remaining.part(rate), rate);
+            free = free + from.rented - given.lease.rented;
+            self.records[place].lease = given.lease;
+            self.records[place].unmet = given.unmet;
+        }
+    }
+
+    fn petitioner(&self, place: usize, tenant: &Tenant) -> Petitioner {
+        Petitioner {
+            rented: self.records[place].lease.rented,
+            room: tenant.room(),
+            credits: self.ledger.balance(place),
+        }
+    }
+
+    /// Whether what is rented, asked for, and asked for in vain exceeds what there is.
+    fn is_contested(&self, rentable: u64, tenants: &[Tenant]) -> bool {
+        let demand = |(place, tenant): (usize, &Tenant)| {
+            let record = &self.records[place];
+            let want = self.want(place, tenant).min(tenant.room());
+            let unmet = if pending(tenant, record.answered) { 0 } else { record.unmet };
+            u128::from(want) + u128::from(unmet)
+        };
+        tenants.iter().enumerate().map(demand).sum::<u128>() > u128::from(rentable)
+    }
+}
+
+/// Whether the guest's last request is one that was not answered yet.
+fn pending(tenant: &Tenant, answered: Option<Timestamp>) -> bool {
+    tenant.request.is_some_and(|request| answered.is_none_or(|answered| request.at > answered))
+}

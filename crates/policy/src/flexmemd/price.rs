@@ -1,0 +1,295 @@
+//! What rented memory costs.
+//!
+//! Idea: a price is an exact fraction, credits per so many pages for one period, so that neither a
+//! bid (credits over pages) nor a part of all rentable memory is ever rounded. What is rounded is
+//! the rent, upwards, and what credits can buy, downwards: nobody rents what it cannot pay.
+//! [`PriceRule`] says which price a guest pays; [`Tariff`] is the one an operator can write down.
+//!
+//! Source: flexmemd §3.2.3, §4. Limits: prices above [`PRICE_MAX`] are taken for it.
+
+use std::cmp::Ordering;
+
+/// KiB in a page; prices are written per KiB, memory moves in pages.
+const KIB_PER_PAGE: u64 = ballast_model::PAGE_SIZE >> 10;
+
+/// Highest price per KiB and period that can be written. A guest with the usual start of credits
+/// can pay 1,000 for each KiB of its floor; the rest is room. Keeps products within 128 bits.
+pub const PRICE_MAX: u64 = 1 << 20;
+
+/// Most steps of a [`Tariff`].
+pub const TARIFF_STEPS_MAX: usize = 16;
+
+/// Parts of a whole in which tariffs count rented memory: hundredths of a percent.
+const BASIS_POINTS: u64 = 10_000;
+
+/// Credits per so many pages for one period.
+#[derive(Clone, Copy, Debug)]
+pub struct Price {
+    credits: u64,
+    pages: u64,
+}
+
+impl Price {
+    /// Nothing.
+    pub const FREE: Price = Price { credits: 0, pages: 1 };
+
+    /// `credits` for every KiB; at most [`PRICE_MAX`].
+    pub const fn per_kib(credits: u64) -> Price {
+        let credits = if credits > PRICE_MAX { PRICE_MAX } else { credits };
+        Price { credits: credits * KIB_PER_PAGE, pages: 1 }
+    }
+
+    /// `credits` for `pages` pages; free where `pages` is zero.
+    pub const fn of_pages(credits: u64, pages: u64) -> Price {
+        if pages == 0 { Price::FREE } else { Price { credits, pages } }
+    }
+
+    /// Whether memory costs nothing.
+    pub const fn is_free(self) -> bool {
+        self.credits == 0
+    }
+
+    /// Credits that `pages` pages cost for one period, rounded up; saturates.
+    pub fn rent(self, pages: u64) -> u64 {
+        let rent = u128::from(self.credits) * u128::from(pages);
+        u64::try_from(rent.div_ceil(u128::from(self.pages))).unwrap_or(u64::MAX)
+    }
+
+    /// Pages that `credits` can rent for one period, rounded down; `u64::MAX` where they are free.
+    pub fn affordable(self, credits: u64) -> u64 {
+        if self.is_free() {
+            return u64::MAX;
+        }
+        if self.pages == 1 {
+            return credits / self.credits;
+        }
+        let pages = u128::from(credits) * u128::from(self.pages) / u128::from(self.credits);
+        u64::try_from(pages).unwrap_or(u64::MAX)
+    }
+
+    /// Thousandths of a credit per KiB and period, rounded down; for people, not for deciding.
+    pub fn thousandths_per_kib(self) -> u64 {
+        let thousandths =
+            u128::from(self.credits) * 1000 / (u128::from(self.pages) * u128::from(KIB_PER_PAGE));
+        u64::try_from(thousandths).unwrap_or(u64::MAX)
+    }
+}
+
+impl PartialEq for Price {
+    fn eq(&self, other: &Price) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Price {}
+
+impl PartialOrd for Price {
+    fn partial_cmp(&self, other: &Price) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The dearer one is the greater, exactly.
+impl Ord for Price {
+    fn cmp(&self, other: &Price) -> Ordering {
+        let product = |credits: u64, pages: u64| u128::from(credits) * u128::from(pages);
+        product(self.credits, other.pages).cmp(&product(other.credits, self.pages))
+    }
+}
+
+/// Which price a guest pays while demand exceeds supply; as long as it does not, memory is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriceRule {
+    /// Nobody pays; there are no credits.
+    None,
+    /// The same for everybody: credits per KiB and period, at most [`PRICE_MAX`].
+    Fixed(u64),
+    /// This many credits per KiB and period for a guest that rents everything, and in proportion to
+    /// the part of rentable memory that a guest rents; at most [`PRICE_MAX`].
+    Proportional(u64),
+    /// By the operator's table.
+    Custom(Tariff),
+    /// Found by the algorithm from what guests want and can pay.
+    Market,
+}
+
+impl PriceRule {
+    /// The constant `c` of the proportional price where the operator sets none. At 100, floors as
+    /// large as rentable memory and two guests, one that rents two thirds for good is out of
+    /// credits: a third more than its fair part is the most that can be held against demand.
+    pub const PROPORTIONAL_DEFAULT: u64 = 100;
+
+    /// The fixed price where the operator sets none: what a guest pays that rents half of
+    /// everything at the default proportional price.
+    pub const FIXED_DEFAULT: u64 = 50;
+
+    /// What a guest pays that rents `rented` of `rentable` pages. The market's price is not known
+    /// here: free.
+    pub fn price(&self, rented: u64, rentable: u64) -> Price {
+        match self {
+            PriceRule::None | PriceRule::Market => Price::FREE,
+            PriceRule::Fixed(per_kib) => Price::per_kib(*per_kib),
+            PriceRule::Proportional(whole) => {
+                let whole = (*whole).min(PRICE_MAX) * KIB_PER_PAGE;
+                Price::of_pages(whole.saturating_mul(rented.min(rentable)), rentable)
+            }
+            PriceRule::Custom(tariff) => Price::per_kib(tariff.per_kib(rented, rentable)),
+        }
+    }
+}
+
+/// One step of a [`Tariff`]: from this part of rentable memory on, this price.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TariffStep {
+    /// Part of all rentable memory that the guest rents, in hundredths of a percent, 0 to 10,000.
+    pub from_basis_points: u32,
+    /// Credits per KiB and period for all the guest rents, at most [`PRICE_MAX`].
+    pub per_kib: u32,
+}
+
+/// A table of prices by the part of rentable memory that a guest rents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tariff {
+    steps: [TariffStep; TARIFF_STEPS_MAX],
+    len: usize,
+}
+
+/// Why a table of prices cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TariffError {
+    /// No step at all, or too many.
+    #[error("the tariff has {0} steps: expected 1 to {TARIFF_STEPS_MAX}")]
+    Steps(usize),
+    /// The first step leaves small rents without a price.
+    #[error("the tariff begins at {0} basis points: expected its first step at 0")]
+    FirstStep(u32),
+    /// Steps out of order, or beyond the whole.
+    #[error(
+        "step {step} of the tariff is at {at} basis points: expected more than the step before it \
+         and at most 10000"
+    )]
+    Order {
+        /// Which step, from 1.
+        step: usize,
+        /// Where it is.
+        at: u32,
+    },
+    /// A price that falls: it would pay to rent more.
+    #[error(
+        "step {step} of the tariff costs {per_kib}: expected no less than the step before it and \
+         at most {PRICE_MAX}"
+    )]
+    Price {
+        /// Which step, from 1.
+        step: usize,
+        /// What it costs.
+        per_kib: u32,
+    },
+}
+
+impl Tariff {
+    /// A tariff of `steps`, the first at zero, each further up and no cheaper than the one before.
+    ///
+    /// # Errors
+    /// Names the step that does not fit.
+    pub fn new(steps: &[TariffStep]) -> Result<Tariff, TariffError> {
+        let first = steps.first().ok_or(TariffError::Steps(0))?;
+        if steps.len() > TARIFF_STEPS_MAX {
+            return Err(TariffError::Steps(steps.len()));
+        }
+        if first.from_basis_points != 0 {
+            return Err(TariffError::FirstStep(first.from_basis_points));
+        }
+        let mut before: Option<TariffStep> = None;
+        for (i, step) in steps.iter().enumerate() {
+            let at = step.from_basis_points;
+            if u64::from(at) > BASIS_POINTS || before.is_some_and(|b| at <= b.from_basis_points) {
+                return Err(TariffError::Order { step: i + 1, at });
+            }
+            if u64::from(step.per_kib) > PRICE_MAX
+                || before.is_some_and(|b| step.per_kib < b.per_kib)
+            {
+                return Err(TariffError::Price { step: i + 1, per_kib: step.per_kib });
+            }
+            before = Some(*step);
+        }
+        let mut table = [TariffStep::default(); TARIFF_STEPS_MAX];
+        table[..steps.len()].copy_from_slice(steps);
+        Ok(Tariff { steps: table, len: steps.len() })
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> &[TariffStep] {
+        &self.steps[..self.len]
+    }
+
+    /// Credits per KiB and period for a guest that rents `rented` of `rentable` pages.
+    fn per_kib(&self, rented: u64, rentable: u64) -> u64 {
+        let reached = |step: &TariffStep| {
+            u128::from(rented) * u128::from(BASIS_POINTS)
+                >= u128::from(rentable) * u128::from(step.from_basis_points)
+        };
+        self.steps()
+            .iter()
+            .rev()
+            .find(|step| reached(step))
+            .map_or(0, |step| u64::from(step.per_kib))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rent_rounds_up_and_what_can_be_had_rounds_down() {
+        // 3 credits a KiB are 12 a page.
+        let price = Price::per_kib(3);
+        assert_eq!((price.rent(10), price.affordable(120), price.affordable(131)), (120, 10, 10));
+        // 7 credits for 3 pages: 4 pages cost 9⅓, and 10 credits rent 4.28 pages.
+        let price = Price::of_pages(7, 3);
+        assert_eq!((price.rent(4), price.affordable(10)), (10, 4));
+        assert_eq!((Price::FREE.rent(u64::MAX), Price::FREE.affordable(0)), (0, u64::MAX));
+        assert!(Price::of_pages(7, 3) > Price::of_pages(2, 1));
+        assert_eq!(Price::of_pages(6, 3), Price::of_pages(2, 1));
+        assert_eq!(Price::of_pages(7, 3).thousandths_per_kib(), 583);
+    }
+
+    #[test]
+    fn the_proportional_price_is_that_part_of_the_constant() {
+        // A quarter of everything at c = 100: 25 a KiB, 100 a page.
+        let rule = PriceRule::Proportional(100);
+        assert_eq!(rule.price(250, 1000), Price::per_kib(25));
+        assert_eq!(rule.price(1000, 1000), Price::per_kib(100));
+        assert!(rule.price(0, 1000).is_free() && rule.price(0, 0).is_free());
+        // A third is not rounded: 33⅓ a KiB, so 3 pages cost 400.
+        assert_eq!(rule.price(1, 3).rent(3), 400);
+    }
+
+    #[test]
+    fn a_tariff_charges_by_the_step_reached() {
+        let step = |from_basis_points, per_kib| TariffStep { from_basis_points, per_kib };
+        let tariff = Tariff::new(&[step(0, 0), step(2500, 10), step(5000, 80)]).unwrap();
+        for (rented, per_kib) in [(0, 0u64), (249, 0), (250, 10), (499, 10), (500, 80), (1000, 80)]
+        {
+            let price = PriceRule::Custom(tariff).price(rented, 1000);
+            assert_eq!(price, Price::per_kib(per_kib), "{rented}");
+        }
+    }
+
+    #[test]
+    fn a_tariff_that_makes_no_sense_is_refused() {
+        let step = |from_basis_points, per_kib| TariffStep { from_basis_points, per_kib };
+        for (steps, error) in [
+            (vec![], TariffError::Steps(0)),
+            (vec![step(0, 1); 17], TariffError::Steps(17)),
+            (vec![step(1, 1)], TariffError::FirstStep(1)),
+            (vec![step(0, 1), step(0, 2)], TariffError::Order { step: 2, at: 0 }),
+            (vec![step(0, 1), step(10_001, 2)], TariffError::Order { step: 2, at: 10_001 }),
+            (vec![step(0, 5), step(1, 4)], TariffError::Price { step: 2, per_kib: 4 }),
+            (vec![step(0, 1_048_577)], TariffError::Price { step: 1, per_kib: 1_048_577 }),
+        ] {
+            assert_eq!(Tariff::new(&steps), Err(error));
+        }
+    }
+}

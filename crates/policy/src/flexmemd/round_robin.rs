@@ -1,0 +1,155 @@
+//! `round-robin`: the auction, served in rounds (flexmemd §4.6).
+//!
+//! Properties: memory is free while all wants fit; when they do not, all of it is rented; guests
+//! with about the same credits have about the same memory, where `auction` would give everything to
+//! one and then to another; with as many pages as guests, whoever can pay for a page has one in
+//! every period: nobody starves.
+//!
+//! Algorithm: the price of `auction`. Guest after guest buys up to a limit per round, 1 GiB or a
+//! quarter of its floor, until it has what it wants or can pay, or nothing is left.
+//!
+//! Deviations: rounds are shortened, alike for all, so that the last is a whole one; the limits stay
+//! the most that a round gives. With the paper's rounds the last is cut off for whoever comes last
+//! in the order of bids, and since who had more has paid more, a round's worth wanders from guest to
+//! guest for ever: a GiB a second with three guests and 4 GiB, everything where a round is all there
+//! is. With whole rounds the order of bids no longer matters, and going round is weighted max-min
+//! fair division of R among what guests want and can pay, with the limits as weights ([`fill`]): how
+//! long a round is no longer matters either, only how its limits compare. By floor, they are
+//! weighted by shares; where they are the same for all, shares count by the credits they bring.
+//! Cost: O(n log n).
+
+use super::auction::{by_descending_bids, price};
+use super::fill::fill;
+use super::market::{Bidder, Sale, plenty};
+
+/// How what one guest may receive in a round compares with the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoundLimit {
+    /// The same for everybody: 1 GiB in the paper, which evaluates this.
+    #[default]
+    Equal,
+    /// By floor and shares: a quarter of the floor in the paper.
+    ByFloor,
+}
+
+impl RoundLimit {
+    fn weight(self, bidder: &Bidder) -> u64 {
+        match self {
+            RoundLimit::Equal => 1,
+            RoundLimit::ByFloor => bidder.weight,
+        }
+    }
+}
+
+/// Finds the auction's price and serves in rounds, `rentable` pages in all.
+pub(crate) fn round_robin(bidders: &[Bidder], rentable: u64, limit: RoundLimit) -> Sale {
+    if let Some(sale) = plenty(bidders, rentable) {
+        return sale;
+    }
+    let price = price(bidders, &by_descending_bids(bidders), rentable);
+    let demands: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(price)).collect();
+    let weights: Vec<u64> = bidders.iter().map(|bidder| limit.weight(bidder)).collect();
+    Sale { price, bought: fill(&demands, &weights, rentable) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flexmemd::price::Price;
+
+    const GIB: u64 = 1 << 18;
+
+    fn bidder(want: u64, credits: u64) -> Bidder {
+        Bidder { want, credits, weight: 1000 * GIB }
+    }
+
+    /// The situation of flexmemd §4.6: 4 GiB, guests that want all of it, credits nearly equal.
+    #[test]
+    fn by_hand() {
+        let bidders = [bidder(4 * GIB, 1_000_000_000), bidder(4 * GIB, 1_000_000_001)];
+        // The second's bid is the price; the first can pay for all but a page of 4 GiB at it.
+        // Rounds of 1 GiB: second, first, second, first.
+        let sale = round_robin(&bidders, 4 * GIB, RoundLimit::Equal);
+        assert_eq!(sale.price, Price::of_pages(1_000_000_001, 4 * GIB));
+        assert_eq!(sale.bought, [2 * GIB, 2 * GIB]);
+        // 3 GiB: two rounds of 0.75 GiB instead of one of 1 GiB and one for the second alone.
+        let sale = round_robin(&bidders, 3 * GIB, RoundLimit::Equal);
+        assert_eq!(sale.bought, [3 * GIB / 2, 3 * GIB / 2]);
+        // A quarter of floors of 1 and 3 GiB: 256 and 768 MiB a round.
+        let floors = [bidders[0], Bidder { weight: 3000 * GIB, ..bidders[1] }];
+        let sale = round_robin(&floors, 4 * GIB, RoundLimit::ByFloor);
+        assert_eq!(sale.bought, [GIB, 3 * GIB]);
+        // Who wants 0.5 GiB has it, and who can pay for 1 GiB at the price no more than that. The
+        // price is the last one's bid: 4 GiB for 1,000 million.
+        let three = [bidder(GIB / 2, 1 << 28), bidder(4 * GIB, 250_000_000), bidders[0]];
+        let sale = round_robin(&three, 4 * GIB, RoundLimit::Equal);
+        assert_eq!(sale.price, Price::of_pages(1_000_000_000, 4 * GIB));
+        assert_eq!(sale.bought, [GIB / 2, GIB, 5 * GIB / 2]);
+    }
+
+    /// The paper's rounds, guest after guest in descending bids, the last round cut off.
+    fn literally(bidders: &[Bidder], rentable: u64, rounds: &[u64]) -> Vec<u64> {
+        let order = by_descending_bids(bidders);
+        let price = price(bidders, &order, rentable);
+        let mut bought = vec![0; bidders.len()];
+        let mut left = rentable;
+        loop {
+            let before = left;
+            for &i in &order {
+                let more = (bidders[i].demand(price) - bought[i]).min(rounds[i]).min(left);
+                bought[i] += more;
+                left -= more;
+            }
+            if before == left {
+                return bought;
+            }
+        }
+    }
+
+    proptest! {
+        /// Nobody is further from the paper's rounds than the one that is cut off; where none is,
+        /// it is the same.
+        #[test]
+        fn agrees_with_going_round_literally(
+            bidders in prop::collection::vec((0..90u64, 0..800u64, 4..60u64), 1..9),
+            rentable in 0..300u64,
+            fixed in prop::option::of(1..40u64),
+        ) {
+            let bidders: Vec<Bidder> = bidders
+                .into_iter()
+                .map(|(want, credits, quarter)| {
+                    Bidder { want, credits, weight: 4000 * quarter }
+                })
+                .collect();
+            let wanted: u64 = bidders.iter().map(|b| b.want).sum();
+            prop_assume!(wanted > rentable);
+            let limit = match fixed {
+                Some(_) => RoundLimit::Equal,
+                None => RoundLimit::ByFloor,
+            };
+            let rounds: Vec<u64> =
+                bidders.iter().map(|b| fixed.unwrap_or(b.weight / 4000)).collect();
+            let sale = round_robin(&bidders, rentable, limit);
+            prop_assert_eq!(sale.bought.iter().sum::<u64>(), rentable);
+            let literally = literally(&bidders, rentable, &rounds);
+            for i in 0..bidders.len() {
+                let apart = sale.bought[i].abs_diff(literally[i]);
+                prop_assert!(apart <= rounds[i] + 1, "{:?} {:?}", sale.bought, literally);
+            }
+        }
+
+        /// Whoever wants memory and can pay for a page has some.
+        #[test]
+        fn nobody_starves(
+            bidders in prop::collection::vec((1..90u64, 1..800u64), 1..9), rentable in 9..300u64,
+        ) {
+            let bidders: Vec<Bidder> = bidders.into_iter().map(|(w, c)| bidder(w, c)).collect();
+            let sale = round_robin(&bidders, rentable, RoundLimit::Equal);
+            for (bidder, bought) in bidders.iter().zip(&sale.bought) {
+                prop_assert_eq!(*bought > 0, bidder.demand(sale.price) > 0);
+            }
+        }
+    }
+}
