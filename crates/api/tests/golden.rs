@@ -59,11 +59,11 @@ fn seen() -> Seen {
         id: id("a"),
         allocation: Some(Bytes::mib(512)),
         bounds: Some((Bytes::mib(128), Bytes::gib(1))),
-        estimate: Some(Estimate {
-            used: Bytes::mib(452),
-            available: Bytes::mib(60),
-            provenance: Provenance::BalloonStatistics { age },
-        }),
+        estimate: Some(Estimate::of_used(
+            Bytes::mib(452),
+            Bytes::mib(60),
+            Provenance::BalloonStatistics { age },
+        )),
         desired: Some(Desired {
             target: Bytes::mib(256),
             reason: Reason::Share { budget: Bytes::gib(1), shares: 1, shares_total: 4 },

@@ -121,22 +121,21 @@ fn decision(c: &mut Criterion) {
 /// Ceilings that each settle one guest a round: the worst case of the bounded division.
 fn adversarial(n: u64) -> Problem {
     let contender = |i: u64| Contender {
-        id: format!("guest-{i:05}").parse().unwrap(),
-        used: Bytes::mib(100),
         floor: Bytes::ZERO,
         ceiling: Bytes::mib((i + 1) * (i + 1)),
-        shares: GuestLimits::SHARES_DEFAULT,
+        ..Contender::new(format!("guest-{i:05}").parse().unwrap(), Bytes::mib(100))
     };
     Problem::new(Bytes::mib(n * n * n / 4), (0..n).map(contender).collect())
 }
 
 fn spread(n: u64) -> Problem {
     let contender = |i: u64| Contender {
-        id: format!("guest-{i:05}").parse().unwrap(),
-        used: Bytes::mib(100 + mixed(i) % 4000),
         floor: Bytes::ZERO,
         ceiling: Bytes::gib(1 << 20),
-        shares: GuestLimits::SHARES_DEFAULT,
+        ..Contender::new(
+            format!("guest-{i:05}").parse().unwrap(),
+            Bytes::mib(100 + mixed(i) % 4000),
+        )
     };
     Problem::new(Bytes::mib(2200 * n), (0..n).map(contender).collect())
 }

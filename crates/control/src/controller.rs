@@ -11,8 +11,8 @@ use ballast_guard::{
 };
 use ballast_model::{
     Action, Budget, Bytes, Change, Compliance, Estimate, Generation, GuestId, GuestLimits,
-    GuestPlan, GuestSample, Held, Note, Outcome, OutcomeKind, PerGuest, Plan, PolicyName, Snapshot,
-    Timestamp, in_step,
+    GuestPlan, GuestSample, Held, MemoryRequest, Note, Outcome, OutcomeKind, PerGuest, Plan,
+    PolicyName, RequestKind, Snapshot, Timestamp, in_step,
 };
 use ballast_policy::{Contender, Policy, Problem, build};
 
@@ -45,6 +45,10 @@ pub struct Controller {
     /// The last decision: goals of the guests it covered.
     goals: PerGuest<Option<Goal>>,
     shortfall: Bytes,
+    /// What the policy said at the last decision.
+    policy_notes: Vec<Note>,
+    /// Per guest the number of the last request that was decided on.
+    requests: PerGuest<Option<u64>>,
     /// `None`: decide at the next sample.
     next_decision: Option<Timestamp>,
     next_sample: Timestamp,
@@ -58,13 +62,22 @@ pub struct Controller {
 impl Controller {
     /// A controller that wants its first sample at `now`.
     pub fn new(settings: Settings, now: Timestamp) -> Self {
+        let policy = build(settings.policy, settings.policy_settings.clone());
+        Controller::with_policy(settings, policy, now)
+    }
+
+    /// A controller with a policy that is not chosen by name: `settings` say the rest.
+    pub fn with_policy(mut settings: Settings, policy: Box<dyn Policy>, now: Timestamp) -> Self {
+        settings.policy = policy.name();
         Controller {
-            policy: build(settings.policy, settings.policy_settings),
+            policy,
             settings,
             estimator: Estimator::default(),
             ledger: Ledger::default(),
             goals: PerGuest::default(),
             shortfall: Bytes::ZERO,
+            policy_notes: Vec::new(),
+            requests: PerGuest::default(),
             next_decision: None,
             next_sample: now,
             latest: now,
@@ -136,11 +149,11 @@ impl Controller {
             }
             Event::SetPolicy(name) => {
                 self.settings.policy = name;
-                self.policy = build(name, self.settings.policy_settings);
+                self.policy = build(name, self.settings.policy_settings.clone());
                 self.next_decision = None;
             }
             Event::Reconfigure(settings) => {
-                self.policy = build(settings.policy, settings.policy_settings);
+                self.policy = build(settings.policy, settings.policy_settings.clone());
                 self.settings = *settings;
                 self.next_decision = None;
             }
@@ -171,7 +184,7 @@ impl Controller {
         let standings = self.standings(snapshot);
         let (budget, mut notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
         if self.is_due(now, &standings, budget) {
-            self.decide(now, &standings, budget);
+            self.decide(snapshot, &standings, budget);
         }
         let seen = |s: &&Standing| s.committed > Bytes::ZERO;
         let uncounted = standings.len() - standings.iter().filter(seen).count();
@@ -181,6 +194,7 @@ impl Controller {
         if self.shortfall > Bytes::ZERO {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
         }
+        notes.extend(self.policy_notes.iter().cloned());
         let plan = self.plan(now, &standings, budget, notes);
         let plan = self.checked(plan, snapshot);
         self.ledger.sent(&plan);
@@ -206,6 +220,7 @@ impl Controller {
         self.ledger.observe(snapshot, &usable, &self.settings.guard);
         self.estimator.observe(snapshot);
         self.goals.align(snapshot);
+        self.requests.align(snapshot);
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
             let verdict = verdict
@@ -217,30 +232,41 @@ impl Controller {
     }
 
     /// Whether to ask the policy: its interval is over, the guests that can be moved are not those
-    /// of the last decision, or the host has less than was given away.
+    /// of the last decision, the host has less than was given away, or a guest asks for memory in a
+    /// way that does not wait.
     fn is_due(&self, now: Timestamp, standings: &[Standing], budget: Budget) -> bool {
         let movable = standings.iter().map(|standing| standing.verdict.is_ok());
         self.next_decision.is_none_or(|at| now >= at)
             || budget.committed > budget.distributable
             || !movable.eq(self.goals.values().map(Option::is_some))
+            || self.is_asked(standings)
     }
 
-    fn decide(&mut self, now: Timestamp, standings: &[Standing], budget: Budget) {
+    /// Whether a guest has made a request since the last decision that does not wait.
+    fn is_asked(&self, standings: &[Standing]) -> bool {
+        let on_request = self.policy.pacing().on_request;
+        standings.iter().zip(self.requests.values()).any(|(standing, decided)| {
+            request_of(standing).is_some_and(|request| {
+                let waits = !on_request && request.kind != RequestKind::Emergency;
+                !waits && decided.is_none_or(|number| request.number > number)
+            })
+        })
+    }
+
+    fn decide(&mut self, snapshot: &Snapshot, standings: &[Standing], budget: Budget) {
+        let now = snapshot.taken_at;
         let pacing = self.policy.pacing();
         self.next_decision = Some(now + self.settings.interval.unwrap_or(pacing.interval));
         let dead_band = self.settings.guard.dead_band.unwrap_or(pacing.dead_band);
-        let contenders = standings
-            .iter()
-            .filter_map(|standing| {
-                let used = standing.verdict.as_ref().ok()?.used;
-                let (floor, ceiling) = standing.bounds.unwrap_or_default();
-                let id = standing.id.clone();
-                Some(Contender { id, used, floor, ceiling, shares: standing.shares })
-            })
-            .collect();
+        let contenders = standings.iter().filter_map(contender).collect();
+        for (standing, decided) in standings.iter().zip(self.requests.values_mut()) {
+            *decided = request_of(standing).map(|request| request.number).max(*decided);
+        }
         let left = budget.distributable.saturating_sub(immovable(standings));
-        let division = self.policy.divide(&Problem::new(left, contenders));
+        let division =
+            self.policy.divide(&Problem::new(left, contenders).at(now).on(snapshot.host.clone()));
         self.shortfall = division.shortfall;
+        self.policy_notes = division.notes;
         let mut wanted = division.wanted.into_iter();
         for (standing, goal) in standings.iter().zip(self.goals.values_mut()) {
             let desired = standing.verdict.as_ref().ok().and_then(|_| wanted.next());
@@ -363,6 +389,28 @@ fn limits_in_step<'a>(settings: &'a Settings, snapshot: &Snapshot) -> Vec<&'a Gu
     own.into_iter().map(|own| own.unwrap_or(&settings.limits_default)).collect()
 }
 
+/// What a policy is told of a guest that can be moved.
+fn contender(standing: &Standing) -> Option<Contender> {
+    let estimate = standing.verdict.as_ref().ok()?;
+    let (floor, ceiling) = standing.bounds.unwrap_or_default();
+    Some(Contender {
+        floor,
+        ceiling,
+        shares: standing.shares,
+        priority: standing.priority,
+        miss_rate_max: standing.miss_rate_max,
+        allocation: standing.reference.unwrap_or(standing.committed),
+        demand: Some(estimate.demand),
+        curve: estimate.curve.clone(),
+        signals: estimate.signals,
+        ..Contender::new(standing.id.clone(), estimate.used)
+    })
+}
+
+fn request_of(standing: &Standing) -> Option<MemoryRequest> {
+    standing.verdict.as_ref().ok()?.signals.request
+}
+
 fn standing(
     guest: &GuestSample,
     limits: &GuestLimits,
@@ -379,6 +427,8 @@ fn standing(
         allocation,
         bounds: guest.boot_memory.map(|boot| (limits.floor_for(boot), limits.ceiling_for(boot))),
         shares: limits.shares,
+        priority: limits.priority,
+        miss_rate_max: limits.miss_rate_max,
         committed,
         reference: in_force.or(allocation),
         occupied: guest.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),

@@ -93,11 +93,8 @@ impl Estimator {
                 allocation: held_then,
             }));
         }
-        Ok(Estimate {
-            used: held_then - available,
-            available,
-            provenance: Provenance::BalloonStatistics { age: stats.age },
-        })
+        let provenance = Provenance::BalloonStatistics { age: stats.age };
+        Ok(Estimate::of_used(held_then - available, available, provenance))
     }
 }
 

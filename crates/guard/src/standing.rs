@@ -21,6 +21,10 @@ pub struct Standing {
     pub bounds: Option<(Bytes, Bytes)>,
     /// Its weight.
     pub shares: u32,
+    /// When memory is short, those of lower priority go without first.
+    pub priority: u8,
+    /// Misses a second it should stay under.
+    pub miss_rate_max: Option<u64>,
     /// What it holds or was promised, whichever is more.
     pub committed: Bytes,
     /// The target in force, else what it holds: what changes are measured from.

@@ -165,7 +165,7 @@ impl ScenarioGuest {
             floor: self.floor,
             ceiling: self.ceiling,
             shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
-            managed: true,
+            ..GuestLimits::default()
         }
     }
 }

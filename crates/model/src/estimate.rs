@@ -1,22 +1,143 @@
 //! What memory is worth to a guest, as far as it is known.
+//!
+//! Idea: what is known differs from guest to guest, so an [`Estimate`] says for each figure whether
+//! it is there and where it comes from. Every guest has `used`; the demand is the best guess at
+//! what it would need, with its source and how far it can be trusted.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Bytes;
+use crate::{Bytes, MemoryRequest, MissCurve};
 
-/// The demand of one guest, derived from one sample of it.
+/// What is known of one guest's need for memory, derived from samples of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Memory the guest uses and could not give back without reclaim: `A_i` of Global §3.1.
     pub used: Bytes,
     /// Memory the guest could give back without swapping: `F_i` of Global §3.1.
     pub available: Bytes,
-    /// Where the figures come from.
+    /// Where `used` and `available` come from.
     pub provenance: Provenance,
+    /// What the guest would need to run as well as it can.
+    pub demand: Demand,
+    /// Its misses at every size, where they are known.
+    pub curve: Option<Arc<MissCurve>>,
+    /// What else is known, and which policies go by.
+    pub signals: Signals,
 }
 
-/// Where an [`Estimate`] comes from.
+/// What a guest would need to run as well as it can, and how that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The memory.
+    pub size: Bytes,
+    /// Where the figure comes from.
+    pub source: DemandSource,
+    /// How far it can be trusted.
+    pub confidence: Confidence,
+}
+
+/// Where a [`Demand`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DemandSource {
+    /// The tracked working set, and swap in use on top (MEB §3.6).
+    WorkingSet,
+    /// Memory taken away until faults said stop (TWS §2).
+    Probing,
+    /// Memory in use.
+    Used,
+    /// Memory promised to processes (`Committed_AS`).
+    Committed,
+}
+
+impl DemandSource {
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            DemandSource::WorkingSet => "working-set",
+            DemandSource::Probing => "probing",
+            DemandSource::Used => "used",
+            DemandSource::Committed => "committed",
+        }
+    }
+}
+
+impl fmt::Display for DemandSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DemandSource::WorkingSet => "its tracked working set and swap",
+            DemandSource::Probing => "probing",
+            DemandSource::Used => "memory in use",
+            DemandSource::Committed => "memory promised to processes",
+        })
+    }
+}
+
+/// How far a [`Demand`] can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// A guess: an upper bound, or sources that contradict each other.
+    Low,
+    /// Memory in use, of which some may be idle; or a measurement that has not settled.
+    Fair,
+    /// Measured, recent and settled.
+    High,
+}
+
+impl Confidence {
+    /// Stable word for machines and people.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Fair => "fair",
+            Confidence::High => "high",
+        }
+    }
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}
+
+/// Observations of a guest that are no demand by themselves; `None`: nobody provides it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// Memory in no use at all.
+    pub free: Option<Bytes>,
+    /// Memory promised to processes (`Committed_AS`).
+    pub committed: Option<Bytes>,
+    /// Working set found by probing (TWS §2).
+    pub probed: Option<Bytes>,
+    /// Pages swapped in and out in a second, rounded down.
+    pub swapped_pages_per_s: Option<u64>,
+    /// The last request of the guest.
+    pub request: Option<MemoryRequest>,
+}
+
+impl Estimate {
+    /// An estimate where nothing is known but the memory in use.
+    pub const fn of_used(used: Bytes, available: Bytes, provenance: Provenance) -> Estimate {
+        Estimate {
+            used,
+            available,
+            provenance,
+            demand: Demand { size: used, source: DemandSource::Used, confidence: Confidence::Fair },
+            curve: None,
+            signals: Signals {
+                free: None,
+                committed: None,
+                probed: None,
+                swapped_pages_per_s: None,
+                request: None,
+            },
+        }
+    }
+}
+
+/// Where `used` and `available` of an [`Estimate`] come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
     /// The balloon device's statistics; `used` is the allocation less available memory.

@@ -14,18 +14,21 @@ mod bytes;
 mod estimate;
 mod guest_id;
 mod limits;
+mod miss_curve;
 mod per_guest;
 mod plan;
 mod policy_name;
 mod reason;
+mod report;
 mod sample;
 mod time;
 
 pub use apportion::largest_remainder;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
-pub use estimate::{Estimate, Provenance};
+pub use estimate::{Confidence, Demand, DemandSource, Estimate, Provenance, Signals};
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use limits::{BoundsError, GuestLimits};
+pub use miss_curve::{MissCurve, MissCurveError};
 pub use per_guest::{PerGuest, in_step};
 pub use plan::{
     Action, Budget, Change, Compliance, Desired, Generation, GuestPlan, Note, Outcome, OutcomeKind,
@@ -33,6 +36,7 @@ pub use plan::{
 };
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Held, Implausible, Reason, Tax};
+pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, Pressure,
     RunState, Snapshot,

@@ -11,6 +11,10 @@ pub struct GuestLimits {
     pub ceiling: Option<Bytes>,
     /// Weight in every division of memory between guests; at least 1.
     pub shares: u32,
+    /// When memory is short, guests of lower priority go without first; 0 is the lowest.
+    pub priority: u8,
+    /// Misses a second that the guest should stay under (a service objective); `None`: none.
+    pub miss_rate_max: Option<u64>,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
 }
@@ -21,6 +25,8 @@ impl Default for GuestLimits {
             floor: None,
             ceiling: None,
             shares: GuestLimits::SHARES_DEFAULT,
+            priority: 0,
+            miss_rate_max: None,
             managed: true,
         }
     }

@@ -12,12 +12,23 @@ pub enum PolicyName {
     SelfScheduling,
     /// Idle memory taxed just as much as the neediest guest requires (Global §3.1–3.4).
     Global,
+    /// A policy that is not chosen by name here: a rival's, in the simulator.
+    Custom(&'static str),
 }
 
 impl PolicyName {
-    /// Every policy, in the order in which they are listed to people.
+    /// Every policy that can be chosen by name, in the order in which they are listed to people.
     pub const ALL: [PolicyName; 3] =
         [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
+
+    /// The names that can be chosen, as a list in words: `a, b or c`.
+    pub fn list() -> String {
+        let names = PolicyName::ALL.map(PolicyName::as_str);
+        match names.split_last() {
+            Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+            None => String::new(),
+        }
+    }
 
     /// The name in configuration, on the command line and in the journal.
     pub const fn as_str(self) -> &'static str {
@@ -25,13 +36,14 @@ impl PolicyName {
             PolicyName::Static => "static",
             PolicyName::SelfScheduling => "self-scheduling",
             PolicyName::Global => "global",
+            PolicyName::Custom(name) => name,
         }
     }
 }
 
 /// The text names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a policy: expected static, self-scheduling or global")]
+#[error("`{0}` is not a policy: expected {names}", names = PolicyName::list())]
 pub struct ParsePolicyNameError(String);
 
 impl FromStr for PolicyName {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Bytes, GuestId, Timestamp};
+use crate::{AgentReport, Bytes, GuestId, Timestamp, TrackerReport};
 
 /// A value and how old it was when the snapshot was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,10 @@ pub struct GuestSample {
     pub resident: Option<Measured<Bytes>>,
     /// The guest's own statistics.
     pub stats: Option<Measured<GuestStats>>,
+    /// What a program inside it reports.
+    pub agent: Option<Measured<AgentReport>>,
+    /// What the tracker of its page touches found.
+    pub tracker: Option<Measured<TrackerReport>>,
     /// What can be done with it.
     pub capabilities: Capabilities,
 }
@@ -112,6 +116,8 @@ impl GuestSample {
             boot_memory: None,
             resident: None,
             stats: None,
+            agent: None,
+            tracker: None,
             capabilities: Capabilities::default(),
         }
     }

@@ -94,7 +94,7 @@ pub(crate) fn divide(
             Wanted { id: contender.id.clone(), desired }
         })
         .collect();
-    Division { wanted, shortfall: problem.shortfall() }
+    Division { wanted, shortfall: problem.shortfall(), notes: Vec::new() }
 }
 
 /// The rounds of the header, in pages.

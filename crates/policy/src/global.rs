@@ -21,7 +21,7 @@ use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
 /// The paper decides every two seconds and ignores changes up to 10 MiB (Global §4.1).
 pub(crate) const PACING: Pacing =
-    Pacing { interval: Duration::from_secs(2), dead_band: Bytes::mib(10) };
+    Pacing { interval: Duration::from_secs(2), dead_band: Bytes::mib(10), on_request: false };
 
 /// See the file's header.
 #[derive(Clone, Debug)]
@@ -46,12 +46,12 @@ impl Policy for Global {
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
-        tax_and_divide(problem, self.settings)
+        tax_and_divide(problem, &self.settings)
     }
 }
 
 /// Global-scheduling; also what self-scheduling falls back to.
-pub(crate) fn tax_and_divide(problem: &Problem, settings: PolicySettings) -> Division {
+pub(crate) fn tax_and_divide(problem: &Problem, settings: &PolicySettings) -> Division {
     let budget = problem.budget();
     divide(problem, settings.reserve, settings.tax, |contender, tax| Reason::IdleTax {
         used: contender.used,

@@ -10,8 +10,8 @@
 //! 4. The order in which guests are listed does not matter.
 //! 5. Deciding twice on the same problem gives the same answer (no oscillation on constant input).
 //!
-//! A policy knows nothing of hypervisors, of what moved already, or of the time: [`Problem`] in,
-//! [`Division`] out. What is to happen first, how fast and whether at all is the guard's.
+//! A policy knows nothing of hypervisors or of what moved already: [`Problem`] in, [`Division`] out.
+//! What time it is, the problem says. What is to happen first, how fast and whether at all is the guard's.
 //!
 //! Adding one: a file with a [`Policy`], an arm in [`build`], a name in the model.
 
@@ -41,10 +41,13 @@ pub struct Pacing {
     pub interval: Duration,
     /// Changes up to this size are not worth making.
     pub dead_band: Bytes,
+    /// Whether a new request of a guest is decided on at once, instead of at the end of the
+    /// interval. Emergencies always are.
+    pub on_request: bool,
 }
 
 /// What an operator can set about the policies of Global.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
     /// Free memory left to each guest on top of what it uses: `f` of Global §3.4.
     pub reserve: Bytes,
@@ -99,5 +102,7 @@ pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
         PolicyName::Static => Box::new(StaticShares),
         PolicyName::SelfScheduling => Box::new(SelfScheduling::new(settings)),
         PolicyName::Global => Box::new(Global::new(settings)),
+        // Not chosen by name: whoever has one hands it over. Static is what harms nobody.
+        PolicyName::Custom(_) => Box::new(StaticShares),
     }
 }

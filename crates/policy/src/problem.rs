@@ -1,6 +1,10 @@
 //! What a policy is asked, and what it answers.
 
-use ballast_model::{Bytes, Desired, GuestId, GuestLimits};
+use std::sync::Arc;
+
+use ballast_model::{
+    Bytes, Demand, Desired, GuestId, GuestLimits, HostSample, MissCurve, Note, Signals, Timestamp,
+};
 
 /// Most guests one problem may have; keeps every product of the division within 128 bits.
 pub const GUESTS_MAX: usize = 1 << 16;
@@ -21,12 +25,52 @@ pub struct Contender {
     pub ceiling: Bytes,
     /// Its weight, 1 to [`GuestLimits::SHARES_MAX`].
     pub shares: u32,
+    /// When memory is short, those of lower priority go without first.
+    pub priority: u8,
+    /// Misses a second it should stay under; `None`: it has no such objective.
+    pub miss_rate_max: Option<u64>,
+    /// What it is to have already: its target in force, else what it holds. In whole pages. What a
+    /// policy limits its steps by.
+    pub allocation: Bytes,
+    /// What it would need to run as well as it can; `None`: nobody knows more than `used`.
+    pub demand: Option<Demand>,
+    /// Its misses at every size, where they are known.
+    pub curve: Option<Arc<MissCurve>>,
+    /// What else was observed of it.
+    pub signals: Signals,
+}
+
+impl Contender {
+    /// A guest that holds `used` and of which no more is known, with unbounded room and default
+    /// weight.
+    pub fn new(id: GuestId, used: Bytes) -> Contender {
+        Contender {
+            id,
+            used,
+            floor: Bytes::ZERO,
+            ceiling: Bytes::pages(PAGES_MAX),
+            shares: GuestLimits::SHARES_DEFAULT,
+            priority: 0,
+            miss_rate_max: None,
+            allocation: used,
+            demand: None,
+            curve: None,
+            signals: Signals::default(),
+        }
+    }
+
+    /// What it would need to run as well as it can, as far as anybody knows.
+    pub fn demand(&self) -> Bytes {
+        self.demand.map_or(self.used, |demand| demand.size)
+    }
 }
 
 /// Memory to divide and those who compete for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     budget: Bytes,
+    now: Timestamp,
+    host: HostSample,
     contenders: Vec<Contender>,
 }
 
@@ -44,8 +88,35 @@ impl Problem {
             contender.floor = in_range(contender.floor);
             contender.ceiling = in_range(contender.ceiling).max(contender.floor);
             contender.shares = contender.shares.clamp(1, GuestLimits::SHARES_MAX);
+            contender.allocation = in_range(contender.allocation);
+            if let Some(demand) = &mut contender.demand {
+                demand.size = in_range(demand.size.page_ceil());
+            }
         }
-        Problem { budget: in_range(budget), contenders }
+        let now = Timestamp::from_millis(0);
+        Problem { budget: in_range(budget), now, host: HostSample::default(), contenders }
+    }
+
+    /// The same problem at `now`, for policies that act by periods.
+    #[must_use]
+    pub fn at(self, now: Timestamp) -> Problem {
+        Problem { now, ..self }
+    }
+
+    /// The same problem on a host of which this was seen, for policies that go by it.
+    #[must_use]
+    pub fn on(self, host: HostSample) -> Problem {
+        Problem { host, ..self }
+    }
+
+    /// The moment of the decision, on a clock that never goes backwards.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What was seen of the host.
+    pub fn host(&self) -> &HostSample {
+        &self.host
     }
 
     /// Memory to divide: `N` of Global §3.1, in whole pages.
@@ -81,4 +152,7 @@ pub struct Division {
     pub wanted: Vec<Wanted>,
     /// How far the floors exceed the budget; zero where they fit.
     pub shortfall: Bytes,
+    /// What the operator should know of this division as a whole: objectives that cannot be met,
+    /// data a policy had to do without.
+    pub notes: Vec<Note>,
 }

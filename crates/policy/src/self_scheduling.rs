@@ -53,9 +53,9 @@ impl Policy for SelfScheduling {
         };
         self.handed_over = requested > fits_within;
         if self.handed_over {
-            tax_and_divide(problem, self.settings)
+            tax_and_divide(problem, &self.settings)
         } else {
-            Division { wanted, shortfall: Bytes::ZERO }
+            Division { wanted, shortfall: Bytes::ZERO, notes: Vec::new() }
         }
     }
 }

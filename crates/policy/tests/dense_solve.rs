@@ -73,14 +73,13 @@ proptest! {
             ..PolicySettings::default()
         };
         let contenders = used.iter().enumerate().map(|(i, &used)| Contender {
-            id: format!("g{i:02}").parse().unwrap(),
-            used: Bytes::pages(used),
             floor: Bytes::ZERO,
             ceiling: Bytes::pages(1 << 30),
             shares: 1000,
+            ..Contender::new(format!("g{i:02}").parse().unwrap(), Bytes::pages(used))
         });
         let problem = Problem::new(Bytes::pages(budget), contenders.collect());
-        let found = build(PolicyName::Global, settings).divide(&problem);
+        let found = build(PolicyName::Global, settings.clone()).divide(&problem);
 
         let used: Vec<f64> = used.iter().map(|&u| u as f64).collect();
         let reserve = settings.reserve.to_pages() as f64;

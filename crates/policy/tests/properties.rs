@@ -8,11 +8,11 @@ use proptest::prelude::*;
 fn contender() -> impl Strategy<Value = Contender> {
     (0..40_000u64, 0..20_000u64, 0..60_000u64, 1..5000u32).prop_map(
         |(used, floor, room, shares)| Contender {
-            id: "x".parse().unwrap(),
             used: Bytes::pages(used),
             floor: Bytes::pages(floor),
             ceiling: Bytes::pages(floor + room),
             shares,
+            ..Contender::new("x".parse().unwrap(), Bytes::ZERO)
         },
     )
 }
@@ -31,8 +31,11 @@ fn settings() -> impl Strategy<Value = PolicySettings> {
         Just(TaxRule::Dynamic),
         (0..=1u64 << 32).prop_map(|n| TaxRule::Fixed(Tax::from_fraction(n))),
     ];
-    (0..50_000u64, tax)
-        .prop_map(|(reserve, tax)| PolicySettings { reserve: Bytes::pages(reserve), tax })
+    (0..50_000u64, tax).prop_map(|(reserve, tax)| PolicySettings {
+        reserve: Bytes::pages(reserve),
+        tax,
+        ..PolicySettings::default()
+    })
 }
 
 fn name() -> impl Strategy<Value = PolicyName> {
@@ -73,7 +76,7 @@ proptest! {
     fn bounds_hold_and_the_budget_is_not_exceeded(
         problem in problem(), settings in settings(), name in name()
     ) {
-        let division = build(name, settings).divide(&problem);
+        let division = build(name, settings.clone()).divide(&problem);
         prop_assert_eq!(division.wanted.len(), problem.contenders().len());
         for (wanted, contender) in division.wanted.iter().zip(problem.contenders()) {
             prop_assert_eq!(&wanted.id, &contender.id);
@@ -91,7 +94,7 @@ proptest! {
     fn everything_is_divided(problem in problem(), settings in settings()) {
         let ceilings: Bytes = problem.contenders().iter().map(|c| c.ceiling).sum();
         for name in [PolicyName::Static, PolicyName::Global] {
-            let division = build(name, settings).divide(&problem);
+            let division = build(name, settings.clone()).divide(&problem);
             if division.shortfall == Bytes::ZERO {
                 prop_assert_eq!(total(&division), problem.budget().min(ceilings));
             }
@@ -103,7 +106,7 @@ proptest! {
         let mut reversed = problem.contenders().to_vec();
         reversed.reverse();
         let reversed = Problem::new(problem.budget(), reversed);
-        let divide = |problem| build(name, settings).divide(problem);
+        let divide = |problem| build(name, settings.clone()).divide(problem);
         prop_assert_eq!(divide(&problem), divide(&reversed));
     }
 
@@ -129,9 +132,9 @@ proptest! {
         let used: Bytes = unbounded.iter().map(|c| c.used).sum();
         problem = Problem::new(problem.budget().max(used), unbounded);
         let settings = PolicySettings {
-            reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic
+            reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic, ..PolicySettings::default()
         };
-        let division = build(PolicyName::Global, settings).divide(&problem);
+        let division = build(PolicyName::Global, settings.clone()).divide(&problem);
         let shares: u64 = problem.contenders().iter().map(|c| u64::from(c.shares)).sum();
         for (wanted, c) in division.wanted.iter().zip(problem.contenders()) {
             let beyond_part = u128::from(c.used.get()) * u128::from(shares)
@@ -153,7 +156,11 @@ proptest! {
         let budget = floors + (ceilings - floors).fraction(part, 1000);
         let problem = Problem::new(budget, any.contenders().to_vec());
         let tax = Tax::from_fraction(tax);
-        let settings = PolicySettings { reserve: Bytes::ZERO, tax: TaxRule::Fixed(tax) };
+        let settings = PolicySettings {
+            reserve: Bytes::ZERO,
+            tax: TaxRule::Fixed(tax),
+            ..PolicySettings::default()
+        };
         let division = build(PolicyName::Global, settings).divide(&problem);
         for (wanted, expected) in division.wanted.iter().zip(by_bisection(&problem, tax)) {
             let pages = wanted.desired.target.to_pages() as f64;
@@ -165,11 +172,10 @@ proptest! {
 #[test]
 fn extreme_figures_neither_overflow_nor_panic() {
     let extreme = |i: usize| Contender {
-        id: format!("g{i:05}").parse().unwrap(),
-        used: Bytes::MAX,
         floor: if i.is_multiple_of(2) { Bytes::ZERO } else { Bytes::pages(1) },
         ceiling: Bytes::MAX,
         shares: if i.is_multiple_of(3) { u32::MAX } else { 0 },
+        ..Contender::new(format!("g{i:05}").parse().unwrap(), Bytes::MAX)
     };
     for n in [1, 2, 1000, 1 << 16] {
         for budget in [Bytes::ZERO, Bytes::gib(1), Bytes::MAX] {

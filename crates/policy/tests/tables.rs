@@ -9,11 +9,10 @@ type Guest = (u64, u64, u64, u32);
 fn problem(budget_mib: u64, guests: &[Guest]) -> Problem {
     let contenders =
         guests.iter().enumerate().map(|(i, &(used, floor, ceiling, shares))| Contender {
-            id: format!("g{i}").parse().unwrap(),
-            used: Bytes::mib(used),
             floor: Bytes::mib(floor),
             ceiling: Bytes::mib(ceiling),
             shares,
+            ..Contender::new(format!("g{i}").parse().unwrap(), Bytes::mib(used))
         });
     Problem::new(Bytes::mib(budget_mib), contenders.collect())
 }

@@ -211,6 +211,7 @@ impl GuestTable {
             ceiling: self.ceiling.or(default.ceiling),
             shares: self.shares.unwrap_or(default.shares),
             managed: self.managed.unwrap_or(default.managed),
+            ..default.clone()
         }
     }
 }

@@ -293,6 +293,7 @@ impl Daemon {
             ceiling: change.ceiling.or(old.ceiling),
             shares: change.shares.unwrap_or(old.shares),
             managed: change.managed.unwrap_or(old.managed),
+            ..old.clone()
         };
         limits.validate().map_err(|e| format!("{id}: {e}"))?;
         let mut all = settings.limits.clone();

@@ -26,11 +26,8 @@ pub(crate) fn id(text: &str) -> GuestId {
 }
 
 fn estimate(used: u64, available: u64, age_ms: u64) -> Estimate {
-    Estimate {
-        used: Bytes::mib(used),
-        available: Bytes::mib(available),
-        provenance: Provenance::BalloonStatistics { age: Duration::from_millis(age_ms) },
-    }
+    let provenance = Provenance::BalloonStatistics { age: Duration::from_millis(age_ms) };
+    Estimate::of_used(Bytes::mib(used), Bytes::mib(available), provenance)
 }
 
 fn running(name: &str, allocation: u64, stats_age_ms: u64) -> GuestSample {

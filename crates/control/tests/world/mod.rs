@@ -109,8 +109,6 @@ impl ToyGuest {
             _ => self.last_available,
         };
         GuestSample {
-            id: self.id.clone(),
-            link: LinkState::Up,
             run_state: Some(RunState::Running),
             allocation: Some(Measured::fresh(Bytes::mib(self.holds))),
             boot_memory: Some(Bytes::mib(self.boot)),
@@ -123,6 +121,7 @@ impl ToyGuest {
                 age: Duration::from_secs(self.silent_for),
             }),
             capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
+            ..GuestSample::unknown(self.id.clone(), LinkState::Up)
         }
     }
 }

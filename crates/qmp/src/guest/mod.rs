@@ -387,16 +387,14 @@ impl Guest {
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let since = |at: Timestamp| now.saturating_since(at);
         GuestSample {
-            id,
-            link: self.link(),
             run_state: self.run.state().cloned(),
             allocation: self.allocation.map(|(value, at)| Measured { value, age: since(at) }),
             boot_memory: self.boot_memory,
-            resident: None,
             stats: self
                 .stats
                 .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),
             capabilities: self.capabilities,
+            ..GuestSample::unknown(id, self.link())
         }
     }
 }

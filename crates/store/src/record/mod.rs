@@ -8,18 +8,25 @@
 //! A change that old rows would not survive gets a new [`RECORD_FORMAT`] and a conversion beside it;
 //! an added optional field does not. `tests/fixtures` keeps a file of every format.
 
+mod estimate;
 mod event;
 mod plan;
 mod reason;
+mod report;
 mod sample;
 mod tick;
 
+pub use estimate::{
+    ConfidenceRecord, DemandRecord, DemandSourceRecord, EstimateRecord, ProvenanceRecord,
+    SignalsRecord,
+};
 pub use event::EventRecord;
 pub use plan::{
-    ActionRecord, BoundsRecord, BudgetRecord, ComplianceRecord, DesiredRecord, EstimateRecord,
-    GuestPlanRecord, NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord, ProvenanceRecord,
+    ActionRecord, BoundsRecord, BudgetRecord, ComplianceRecord, DesiredRecord, GuestPlanRecord,
+    NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord,
 };
 pub use reason::{ChangeRecord, ClampedRecord, HeldRecord, ImplausibleRecord, ReasonRecord};
+pub use report::{AgentRecord, CurveRecord, RequestKindRecord, RequestRecord, TrackerRecord};
 pub use sample::{
     CapabilitiesRecord, GuestSampleRecord, HostRecord, LinkRecord, MeasuredRecord, PressureRecord,
     RunStateRecord, SampleRecord, StatsRecord,
@@ -28,18 +35,24 @@ pub use tick::{LimitsRecord, TickRecord};
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, PolicyName};
+use ballast_model::{Bytes, MissCurveError, PolicyName};
 
 /// Version of the records written now.
 pub const RECORD_FORMAT: i64 = 1;
 
 /// A record that says what no model value can be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a policy known here")]
-pub struct UnknownPolicy(String);
+pub enum RecordError {
+    /// A policy of another version.
+    #[error("`{0}` is not a policy known here")]
+    Policy(String),
+    /// What stands for a miss curve is none.
+    #[error("{0}")]
+    Curve(#[from] MissCurveError),
+}
 
-pub(crate) fn policy(name: &str) -> Result<PolicyName, UnknownPolicy> {
-    name.parse().map_err(|_| UnknownPolicy(name.to_owned()))
+pub(crate) fn policy(name: &str) -> Result<PolicyName, RecordError> {
+    name.parse().map_err(|_| RecordError::Policy(name.to_owned()))
 }
 
 /// Nanoseconds, up to 584 years.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use ballast_model::{
     Action, Budget, Bytes, Compliance, Desired, Estimate, Generation, GuestId, GuestPlan, Note,
-    Outcome, OutcomeKind, Plan, Provenance, Timestamp,
+    Outcome, OutcomeKind, Plan, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
+use super::estimate::EstimateRecord;
 use super::reason::{ChangeRecord, ClampedRecord, ReasonRecord};
-use super::{UnknownPolicy, ns, policy, some_bytes};
+use super::{RecordError, ns, policy, some_bytes};
 
 /// A [`Plan`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,23 +63,6 @@ pub struct GuestPlanRecord {
 pub struct BoundsRecord {
     pub floor_bytes: u64,
     pub ceiling_bytes: u64,
-}
-
-/// An [`Estimate`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
-pub struct EstimateRecord {
-    pub used_bytes: u64,
-    pub available_bytes: u64,
-    pub provenance: ProvenanceRecord,
-}
-
-/// A [`Provenance`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
-pub enum ProvenanceRecord {
-    BalloonStatistics { age_ns: u64 },
 }
 
 /// A [`Desired`].
@@ -159,15 +143,16 @@ impl From<&Plan> for PlanRecord {
 }
 
 impl TryFrom<PlanRecord> for Plan {
-    type Error = UnknownPolicy;
+    type Error = RecordError;
 
-    fn try_from(record: PlanRecord) -> Result<Plan, UnknownPolicy> {
+    fn try_from(record: PlanRecord) -> Result<Plan, RecordError> {
+        let guests: Result<_, _> = record.guests.into_iter().map(GuestPlan::try_from).collect();
         Ok(Plan {
             generation: Generation(record.generation),
             decided_at: Timestamp::from_millis(record.decided_at_ms),
             policy: policy(&record.policy)?,
             budget: record.budget.into(),
-            guests: record.guests.into_iter().map(GuestPlan::from).collect(),
+            guests: guests?,
             actions: record.actions.into_iter().map(Action::from).collect(),
             notes: record.notes.into_iter().map(Note::from).collect(),
         })
@@ -227,15 +212,17 @@ impl From<&GuestPlan> for GuestPlanRecord {
     }
 }
 
-impl From<GuestPlanRecord> for GuestPlan {
-    fn from(record: GuestPlanRecord) -> Self {
-        GuestPlan {
+impl TryFrom<GuestPlanRecord> for GuestPlan {
+    type Error = RecordError;
+
+    fn try_from(record: GuestPlanRecord) -> Result<Self, RecordError> {
+        Ok(GuestPlan {
             id: record.id,
             allocation: record.allocation_bytes.map(Bytes::new),
             bounds: record.bounds.map(|BoundsRecord { floor_bytes, ceiling_bytes }| {
                 (Bytes::new(floor_bytes), Bytes::new(ceiling_bytes))
             }),
-            estimate: record.estimate.map(Estimate::from),
+            estimate: record.estimate.map(Estimate::try_from).transpose()?,
             desired: record.desired.map(|DesiredRecord { target_bytes, reason }| Desired {
                 target: Bytes::new(target_bytes),
                 reason: reason.into(),
@@ -244,35 +231,7 @@ impl From<GuestPlanRecord> for GuestPlan {
             compliance: record.compliance.into(),
             target: record.target_bytes.map(Bytes::new),
             change: record.change.into(),
-        }
-    }
-}
-
-impl From<&Estimate> for EstimateRecord {
-    fn from(Estimate { used, available, provenance }: &Estimate) -> Self {
-        EstimateRecord {
-            used_bytes: used.get(),
-            available_bytes: available.get(),
-            provenance: match provenance {
-                Provenance::BalloonStatistics { age } => {
-                    ProvenanceRecord::BalloonStatistics { age_ns: ns(*age) }
-                }
-            },
-        }
-    }
-}
-
-impl From<EstimateRecord> for Estimate {
-    fn from(record: EstimateRecord) -> Self {
-        Estimate {
-            used: Bytes::new(record.used_bytes),
-            available: Bytes::new(record.available_bytes),
-            provenance: match record.provenance {
-                ProvenanceRecord::BalloonStatistics { age_ns } => {
-                    Provenance::BalloonStatistics { age: Duration::from_nanos(age_ns) }
-                }
-            },
-        }
+        })
     }
 }
 

@@ -8,7 +8,8 @@ use ballast_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ns, some_bytes};
+use super::report::{AgentRecord, TrackerRecord};
+use super::{RecordError, ns, some_bytes};
 
 /// A [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +60,10 @@ pub struct GuestSampleRecord {
     pub resident: Option<MeasuredRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<StatsRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracker: Option<TrackerRecord>,
     pub capabilities: CapabilitiesRecord,
 }
 
@@ -149,11 +154,13 @@ impl From<&Snapshot> for SampleRecord {
     }
 }
 
-impl From<SampleRecord> for Snapshot {
-    fn from(record: SampleRecord) -> Self {
+impl TryFrom<SampleRecord> for Snapshot {
+    type Error = RecordError;
+
+    fn try_from(record: SampleRecord) -> Result<Self, RecordError> {
         let SampleRecord { taken_at_ms, host, guests } = record;
-        let guests = guests.into_iter().map(GuestSample::from).collect();
-        Snapshot::new(Timestamp::from_millis(taken_at_ms), host.into(), guests)
+        let guests: Result<_, _> = guests.into_iter().map(GuestSample::try_from).collect();
+        Ok(Snapshot::new(Timestamp::from_millis(taken_at_ms), host.into(), guests?))
     }
 }
 
@@ -199,6 +206,8 @@ impl From<&GuestSample> for GuestSampleRecord {
             boot_memory,
             resident,
             stats,
+            agent,
+            tracker,
             capabilities,
         } = guest;
         GuestSampleRecord {
@@ -209,14 +218,18 @@ impl From<&GuestSample> for GuestSampleRecord {
             boot_memory_bytes: some_bytes(*boot_memory),
             resident: resident.map(MeasuredRecord::from),
             stats: stats.map(StatsRecord::from),
+            agent: agent.map(AgentRecord::from),
+            tracker: tracker.as_ref().map(TrackerRecord::from),
             capabilities: (*capabilities).into(),
         }
     }
 }
 
-impl From<GuestSampleRecord> for GuestSample {
-    fn from(record: GuestSampleRecord) -> Self {
-        GuestSample {
+impl TryFrom<GuestSampleRecord> for GuestSample {
+    type Error = RecordError;
+
+    fn try_from(record: GuestSampleRecord) -> Result<Self, RecordError> {
+        Ok(GuestSample {
             id: record.id,
             link: record.link.into(),
             run_state: record.run_state.map(RunState::from),
@@ -224,8 +237,10 @@ impl From<GuestSampleRecord> for GuestSample {
             boot_memory: record.boot_memory_bytes.map(Bytes::new),
             resident: record.resident.map(Measured::from),
             stats: record.stats.map(Measured::from),
+            agent: record.agent.map(Measured::from),
+            tracker: record.tracker.map(Measured::try_from).transpose()?,
             capabilities: record.capabilities.into(),
-        }
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, GuestId, GuestLimits, Outcome};
 use serde::{Deserialize, Serialize};
 
-use super::{OutcomeRecord, PlanRecord, SampleRecord, UnknownPolicy, no, ns, some_bytes};
+use super::{OutcomeRecord, PlanRecord, RecordError, SampleRecord, no, ns, some_bytes};
 use crate::{Tick, TickEntry};
 
 /// One tick. Bounds are written only of guests that do not have the default ones.
@@ -33,7 +33,15 @@ pub struct LimitsRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling_bytes: Option<u64>,
     pub shares: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss_rate_max: Option<u64>,
     pub managed: bool,
+}
+
+fn is_zero(priority: &u8) -> bool {
+    *priority == 0
 }
 
 impl From<&Tick<'_>> for TickRecord {
@@ -51,11 +59,11 @@ impl From<&Tick<'_>> for TickRecord {
 }
 
 impl TryFrom<TickRecord> for TickEntry {
-    type Error = UnknownPolicy;
+    type Error = RecordError;
 
-    fn try_from(record: TickRecord) -> Result<TickEntry, UnknownPolicy> {
+    fn try_from(record: TickRecord) -> Result<TickEntry, RecordError> {
         Ok(TickEntry {
-            snapshot: record.sample.into(),
+            snapshot: record.sample.try_into()?,
             plan: record.plan.try_into()?,
             outcomes: record.outcomes.into_iter().map(Outcome::from).collect(),
             limits: record.limits.into_iter().map(|(id, limits)| (id, limits.into())).collect(),
@@ -67,11 +75,13 @@ impl TryFrom<TickRecord> for TickEntry {
 
 impl From<&GuestLimits> for LimitsRecord {
     fn from(limits: &GuestLimits) -> Self {
-        let GuestLimits { floor, ceiling, shares, managed } = *limits;
+        let GuestLimits { floor, ceiling, shares, priority, miss_rate_max, managed } = *limits;
         LimitsRecord {
             floor_bytes: some_bytes(floor),
             ceiling_bytes: some_bytes(ceiling),
             shares,
+            priority,
+            miss_rate_max,
             managed,
         }
     }
@@ -83,6 +93,8 @@ impl From<LimitsRecord> for GuestLimits {
             floor: record.floor_bytes.map(Bytes::new),
             ceiling: record.ceiling_bytes.map(Bytes::new),
             shares: record.shares,
+            priority: record.priority,
+            miss_rate_max: record.miss_rate_max,
             managed: record.managed,
         }
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_model::*;
@@ -134,11 +135,11 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
             id,
             allocation: Some(allocation),
             bounds: Some((Bytes::mib(256), boot)),
-            estimate: Some(Estimate {
+            estimate: Some(Estimate::of_used(
                 used,
                 available,
-                provenance: Provenance::BalloonStatistics { age },
-            }),
+                Provenance::BalloonStatistics { age },
+            )),
             desired: Some(Desired {
                 target: Bytes::pages(target.to_pages() + noise.below(2_000)),
                 reason: Reason::IdleTax {
@@ -289,10 +290,21 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
         option::of(bytes()),
         option::of(measured()),
         option::of(stats()),
+        (option::of(agent()), option::of(tracker())),
         capabilities(),
     )
         .prop_map(
-            |(id, link, run_state, allocation, boot_memory, resident, stats, capabilities)| {
+            |(
+                id,
+                link,
+                run_state,
+                allocation,
+                boot_memory,
+                resident,
+                stats,
+                reports,
+                capabilities,
+            )| {
                 GuestSample {
                     id,
                     link,
@@ -301,6 +313,8 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     boot_memory,
                     resident,
                     stats,
+                    agent: reports.0,
+                    tracker: reports.1,
                     capabilities,
                 }
             },
@@ -406,18 +420,88 @@ fn compliance() -> impl Strategy<Value = Compliance> {
     ]
 }
 
+fn estimate() -> impl Strategy<Value = Estimate> {
+    let demand = (
+        bytes(),
+        prop::sample::select(vec![
+            DemandSource::WorkingSet,
+            DemandSource::Probing,
+            DemandSource::Used,
+            DemandSource::Committed,
+        ]),
+        prop::sample::select(vec![Confidence::Low, Confidence::Fair, Confidence::High]),
+    )
+        .prop_map(|(size, source, confidence)| Demand { size, source, confidence });
+    let signals =
+        (prop::array::uniform3(option::of(bytes())), any::<Option<u64>>(), option::of(request()))
+            .prop_map(|([free, committed, probed], swapped_pages_per_s, request)| Signals {
+                free,
+                committed,
+                probed,
+                swapped_pages_per_s,
+                request,
+            });
+    (bytes(), bytes(), span(), option::of(demand), option::of(curve()), signals).prop_map(
+        |(used, available, age, demand, curve, signals)| {
+            let provenance = Provenance::BalloonStatistics { age };
+            let plain = Estimate::of_used(used, available, provenance);
+            Estimate { demand: demand.unwrap_or(plain.demand), curve, signals, ..plain }
+        },
+    )
+}
+
+fn request() -> impl Strategy<Value = MemoryRequest> {
+    let kinds = vec![RequestKind::More, RequestKind::Less, RequestKind::Emergency];
+    (any::<u64>(), prop::sample::select(kinds), bytes())
+        .prop_map(|(number, kind, amount)| MemoryRequest { number, kind, amount })
+}
+
+fn curve() -> impl Strategy<Value = Arc<MissCurve>> {
+    (1..1u64 << 20, 1..u64::MAX, prop::collection::vec(any::<u64>(), 1..9)).prop_map(
+        |(pages, interval_ns, mut misses)| {
+            misses.sort_unstable_by(|a, b| b.cmp(a));
+            let interval = Duration::from_nanos(interval_ns);
+            Arc::new(MissCurve::new(Bytes::pages(pages), interval, misses).unwrap())
+        },
+    )
+}
+
+fn agent() -> impl Strategy<Value = Measured<AgentReport>> {
+    let sizes = prop::array::uniform5(option::of(bytes()));
+    (sizes, any::<[Option<u64>; 3]>(), option::of(request()), span()).prop_map(
+        |(sizes, counters, request, age)| {
+            let [committed, swap_used, active, inactive, watermark_high] = sizes;
+            let [refaulted_file_pages, scanned_pages, reclaimed_pages] = counters;
+            let value = AgentReport {
+                committed,
+                swap_used,
+                active,
+                inactive,
+                watermark_high,
+                refaulted_file_pages,
+                scanned_pages,
+                reclaimed_pages,
+                request,
+            };
+            Measured { value, age }
+        },
+    )
+}
+
+fn tracker() -> impl Strategy<Value = Measured<TrackerReport>> {
+    (bytes(), option::of(curve()), span()).prop_map(|(working_set, curve, age)| Measured {
+        value: TrackerReport { working_set, curve },
+        age,
+    })
+}
+
 fn guest_plan() -> impl Strategy<Value = GuestPlan> {
-    let estimate = (bytes(), bytes(), span()).prop_map(|(used, available, age)| Estimate {
-        used,
-        available,
-        provenance: Provenance::BalloonStatistics { age },
-    });
     let desired = (bytes(), reason()).prop_map(|(target, reason)| Desired { target, reason });
     (
         id(),
         option::of(bytes()),
         option::of((bytes(), bytes())),
-        option::of(estimate),
+        option::of(estimate()),
         option::of(desired),
         prop::collection::vec(clamped(), 0..3),
         compliance(),
@@ -501,8 +585,16 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn limits() -> impl Strategy<Value = GuestLimits> {
-    (option::of(bytes()), option::of(bytes()), any::<u32>(), any::<bool>()).prop_map(
-        |(floor, ceiling, shares, managed)| GuestLimits { floor, ceiling, shares, managed },
+    let objective = (any::<u8>(), any::<Option<u64>>());
+    (option::of(bytes()), option::of(bytes()), any::<u32>(), objective, any::<bool>()).prop_map(
+        |(floor, ceiling, shares, (priority, miss_rate_max), managed)| GuestLimits {
+            floor,
+            ceiling,
+            shares,
+            priority,
+            miss_rate_max,
+            managed,
+        },
     )
 }
 

@@ -1,0 +1,216 @@
+//! Misses of one guest as a function of its memory, in integers.
+//!
+//! Idea: what a policy needs of a miss-ratio curve (MEB §3.1) is how many references would have
+//! missed at each size of memory during one interval. Counts, not ratios, so that deciding needs no
+//! floating point and curves of guests of different activity can be added up:
+//! `misses(m) = MRC(m) × NR` of MEB §4, with `NR` the references of the interval.
+//! Limits: sizes are multiples of one step; at most [`MissCurve::POINTS_MAX`] of them. Counts never
+//! rise with memory, which the constructors check.
+
+use std::time::Duration;
+
+use crate::Bytes;
+
+/// Misses in one interval for every size of memory, `0, step, 2 step, …`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissCurve {
+    step: Bytes,
+    interval: Duration,
+    misses: Vec<u64>,
+}
+
+/// Why figures are no miss curve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MissCurveError {
+    /// No point at all.
+    #[error("a miss curve without points: expected the misses at size 0 at least")]
+    Empty,
+    /// More points than are told apart.
+    #[error("a miss curve of {0} points: expected at most {max}", max = MissCurve::POINTS_MAX)]
+    TooLong(usize),
+    /// The step is not a whole number of pages, or none.
+    #[error("a miss curve with a step of {0}: expected one page or more, whole pages")]
+    Step(Bytes),
+    /// No time passed.
+    #[error("a miss curve of an interval of 0s: expected more")]
+    Interval,
+    /// More memory, more misses.
+    #[error("a miss curve that rises from {before} misses at {smaller} to {after} at {larger}")]
+    Rises {
+        /// Misses at the smaller size.
+        before: u64,
+        /// The smaller size.
+        smaller: Bytes,
+        /// Misses at the larger size.
+        after: u64,
+        /// The larger size.
+        larger: Bytes,
+    },
+    /// A miss ratio that is none.
+    #[error("miss ratio {ratio} at {size}: expected 0 to 1")]
+    Ratio {
+        /// The size.
+        size: Bytes,
+        /// What was given, as text: it may not be a number.
+        ratio: String,
+    },
+}
+
+impl MissCurve {
+    /// Most points of one curve: 16 TiB in steps of 1 MiB.
+    pub const POINTS_MAX: usize = 1 << 24;
+
+    /// A curve of counts: `misses[k]` references of an `interval` miss in `k × step` of memory.
+    ///
+    /// # Errors
+    /// Says what makes it no miss curve.
+    pub fn new(
+        step: Bytes,
+        interval: Duration,
+        misses: Vec<u64>,
+    ) -> Result<MissCurve, MissCurveError> {
+        if misses.is_empty() {
+            return Err(MissCurveError::Empty);
+        }
+        if misses.len() > MissCurve::POINTS_MAX {
+            return Err(MissCurveError::TooLong(misses.len()));
+        }
+        if step == Bytes::ZERO || step.page_floor() != step {
+            return Err(MissCurveError::Step(step));
+        }
+        if interval.is_zero() {
+            return Err(MissCurveError::Interval);
+        }
+        if let Some(k) = misses.windows(2).position(|pair| pair[0] < pair[1]) {
+            return Err(MissCurveError::Rises {
+                before: misses[k],
+                smaller: size_at(step, k),
+                after: misses[k + 1],
+                larger: size_at(step, k + 1),
+            });
+        }
+        Ok(MissCurve { step, interval, misses })
+    }
+
+    /// A curve of ratios of `references`: each rounded to the nearest count.
+    ///
+    /// # Errors
+    /// Says what makes it no miss curve.
+    pub fn from_ratios(
+        step: Bytes,
+        interval: Duration,
+        references: u64,
+        ratios: &[f64],
+    ) -> Result<MissCurve, MissCurveError> {
+        let count = |(k, ratio): (usize, &f64)| {
+            if (0.0..=1.0).contains(ratio) {
+                // Rounded once, here at the edge; what is decided with it is exact.
+                return Ok((ratio * references as f64).round() as u64);
+            }
+            Err(MissCurveError::Ratio { size: size_at(step, k), ratio: ratio.to_string() })
+        };
+        let misses: Result<Vec<u64>, MissCurveError> =
+            ratios.iter().enumerate().map(count).collect();
+        MissCurve::new(step, interval, misses?)
+    }
+
+    /// Distance between two sizes, whole pages.
+    pub fn step(&self) -> Bytes {
+        self.step
+    }
+
+    /// Time in which the misses would have happened.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// The counts at `0, step, 2 step, …`; never rising, at least one.
+    pub fn points(&self) -> &[u64] {
+        &self.misses
+    }
+
+    /// Misses with `memory`: those of the largest size not above it. Beyond the last point they stay
+    /// as they are there.
+    pub fn misses(&self, memory: Bytes) -> u64 {
+        let k = usize::try_from(memory.get() / self.step.get()).unwrap_or(usize::MAX);
+        self.misses[k.min(self.misses.len() - 1)]
+    }
+
+    /// Misses a second with `memory`, rounded up.
+    pub fn misses_per_s(&self, memory: Bytes) -> u64 {
+        let nanos = self.interval.as_nanos();
+        let per_s = (u128::from(self.misses(memory)) * 1_000_000_000).div_ceil(nanos);
+        u64::try_from(per_s).unwrap_or(u64::MAX)
+    }
+
+    /// The least size at which there are at most `misses_per_s` misses a second; `None` where no
+    /// size of the curve is enough. O(log points).
+    pub fn size_for(&self, misses_per_s: u64) -> Option<Bytes> {
+        let most = u128::from(misses_per_s) * self.interval.as_nanos();
+        let enough = |&misses: &u64| u128::from(misses) * 1_000_000_000 > most;
+        let k = self.misses.partition_point(enough);
+        (k < self.misses.len()).then(|| size_at(self.step, k))
+    }
+}
+
+/// `k` steps, saturating.
+fn size_at(step: Bytes, k: usize) -> Bytes {
+    Bytes::new(step.get().saturating_mul(k as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(misses: &[u64]) -> Result<MissCurve, MissCurveError> {
+        MissCurve::new(Bytes::mib(1), Duration::from_secs(2), misses.to_vec())
+    }
+
+    #[test]
+    fn misses_are_those_of_the_size_below() {
+        let curve = curve(&[100, 40, 40, 0]).unwrap();
+        for (mib, misses, per_s) in [(0, 100, 50), (1, 40, 20), (2, 40, 20), (3, 0, 0), (9, 0, 0)] {
+            assert_eq!(curve.misses(Bytes::mib(mib)), misses, "{mib} MiB");
+            assert_eq!(curve.misses_per_s(Bytes::mib(mib)), per_s, "{mib} MiB");
+        }
+        assert_eq!(curve.misses(Bytes::mib(1) - Bytes::pages(1)), 100);
+        assert_eq!(curve.misses(Bytes::MAX), 0);
+    }
+
+    #[test]
+    fn the_least_size_for_a_rate() {
+        let curve = curve(&[101, 40, 40, 7]).unwrap();
+        for (rate, mib) in [(51, Some(0)), (50, Some(1)), (20, Some(1)), (19, Some(3)), (3, None)] {
+            assert_eq!(curve.size_for(rate), mib.map(Bytes::mib), "{rate}/s");
+        }
+    }
+
+    #[test]
+    fn what_is_no_curve_is_refused() {
+        for (misses, message) in [
+            (&[][..], "a miss curve without points: expected the misses at size 0 at least"),
+            (&[3, 4], "a miss curve that rises from 3 misses at 0B to 4 at 1MiB"),
+        ] {
+            assert_eq!(curve(misses).unwrap_err().to_string(), message);
+        }
+        let odd = MissCurve::new(Bytes::new(5), Duration::from_secs(1), vec![1]);
+        assert_eq!(odd, Err(MissCurveError::Step(Bytes::new(5))));
+        let timeless = MissCurve::new(Bytes::mib(1), Duration::ZERO, vec![1]);
+        assert_eq!(timeless, Err(MissCurveError::Interval));
+        for (ratios, message) in [
+            (&[0.5, f64::NAN][..], "miss ratio NaN at 1MiB: expected 0 to 1"),
+            (&[-0.1], "miss ratio -0.1 at 0B: expected 0 to 1"),
+            (&[0.5, 0.6], "a miss curve that rises from 50 misses at 0B to 60 at 1MiB"),
+        ] {
+            let error = MissCurve::from_ratios(Bytes::mib(1), Duration::from_secs(1), 100, ratios);
+            assert_eq!(error.unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn ratios_are_rounded_to_counts() {
+        let curve =
+            MissCurve::from_ratios(Bytes::mib(1), Duration::from_secs(1), 10, &[1.0, 0.26, 0.04]);
+        assert_eq!(curve.unwrap().points(), [10, 3, 0]);
+    }
+}

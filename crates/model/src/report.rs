@@ -1,0 +1,88 @@
+//! What is reported of a guest beside the balloon device's statistics.
+//!
+//! Idea: two sources that not every guest has. A program inside the guest ([`AgentReport`]) knows
+//! what the balloon does not tell, and can ask for memory; a tracker of page touches on the host
+//! ([`TrackerReport`]) knows what the guest does not. Both are optional as a whole, and each figure
+//! of the first again.
+//! Limits: the guest may lie in its report; see `estimate` for what is believed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Bytes, MissCurve};
+
+/// What a program inside the guest reports. Counters count pages from the guest's boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentReport {
+    /// Memory promised to processes (`Committed_AS`).
+    pub committed: Option<Bytes>,
+    /// Swap in use.
+    pub swap_used: Option<Bytes>,
+    /// Memory on the active lists.
+    pub active: Option<Bytes>,
+    /// Memory on the inactive lists.
+    pub inactive: Option<Bytes>,
+    /// Free memory at which reclaim ends again: the sum of the zones' high watermarks.
+    pub watermark_high: Option<Bytes>,
+    /// Page cache read again after it was evicted, in pages (`workingset_refault_file`).
+    pub refaulted_file_pages: Option<u64>,
+    /// Pages looked at by reclaim.
+    pub scanned_pages: Option<u64>,
+    /// Pages freed by reclaim.
+    pub reclaimed_pages: Option<u64>,
+    /// What it last asked for.
+    pub request: Option<MemoryRequest>,
+}
+
+/// A guest asks for memory, or offers some (flexmemd §3.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRequest {
+    /// Grows by one with each request of a guest: the same number is the same request.
+    pub number: u64,
+    /// What is asked.
+    pub kind: RequestKind,
+    /// How much.
+    pub amount: Bytes,
+}
+
+/// What a guest asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// More memory: it would soon have to reclaim.
+    More,
+    /// Less: it can spare some.
+    Less,
+    /// More, at once: its reclaim fails.
+    Emergency,
+}
+
+impl RequestKind {
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            RequestKind::More => "more",
+            RequestKind::Less => "less",
+            RequestKind::Emergency => "emergency",
+        }
+    }
+}
+
+impl fmt::Display for MemoryRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = self.amount;
+        match self.kind {
+            RequestKind::More => write!(f, "asks for {amount} more"),
+            RequestKind::Less => write!(f, "can spare {amount}"),
+            RequestKind::Emergency => write!(f, "asks for {amount} more at once"),
+        }
+    }
+}
+
+/// What the tracker of page touches found of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackerReport {
+    /// Working set: the least memory with few misses (MEB §3.1). Never more than the allocation.
+    pub working_set: Bytes,
+    /// Misses at every size, where they were counted.
+    pub curve: Option<Arc<MissCurve>>,
+}

@@ -1,0 +1,182 @@
+//! What is reported beside the balloon device's statistics, as records, and back without loss.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_model::{
+    AgentReport, Bytes, Measured, MemoryRequest, MissCurve, RequestKind, TrackerReport,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{RecordError, ns, some_bytes};
+
+/// A measured [`AgentReport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct AgentRecord {
+    pub age_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_used_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactive_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watermark_high_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refaulted_file_pages: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scanned_pages: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaimed_pages: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestRecord>,
+}
+
+/// A [`MemoryRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct RequestRecord {
+    pub number: u64,
+    pub kind: RequestKindRecord,
+    pub amount_bytes: u64,
+}
+
+/// A [`RequestKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum RequestKindRecord {
+    More,
+    Less,
+    Emergency,
+}
+
+/// A measured [`TrackerReport`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct TrackerRecord {
+    pub age_ns: u64,
+    pub working_set_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<CurveRecord>,
+}
+
+/// A [`MissCurve`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct CurveRecord {
+    pub step_bytes: u64,
+    pub interval_ns: u64,
+    pub misses: Vec<u64>,
+}
+
+impl From<Measured<AgentReport>> for AgentRecord {
+    fn from(Measured { value, age }: Measured<AgentReport>) -> Self {
+        let AgentReport {
+            committed,
+            swap_used,
+            active,
+            inactive,
+            watermark_high,
+            refaulted_file_pages,
+            scanned_pages,
+            reclaimed_pages,
+            request,
+        } = value;
+        AgentRecord {
+            age_ns: ns(age),
+            committed_bytes: some_bytes(committed),
+            swap_used_bytes: some_bytes(swap_used),
+            active_bytes: some_bytes(active),
+            inactive_bytes: some_bytes(inactive),
+            watermark_high_bytes: some_bytes(watermark_high),
+            refaulted_file_pages,
+            scanned_pages,
+            reclaimed_pages,
+            request: request.map(RequestRecord::from),
+        }
+    }
+}
+
+impl From<AgentRecord> for Measured<AgentReport> {
+    fn from(record: AgentRecord) -> Self {
+        let value = AgentReport {
+            committed: record.committed_bytes.map(Bytes::new),
+            swap_used: record.swap_used_bytes.map(Bytes::new),
+            active: record.active_bytes.map(Bytes::new),
+            inactive: record.inactive_bytes.map(Bytes::new),
+            watermark_high: record.watermark_high_bytes.map(Bytes::new),
+            refaulted_file_pages: record.refaulted_file_pages,
+            scanned_pages: record.scanned_pages,
+            reclaimed_pages: record.reclaimed_pages,
+            request: record.request.map(MemoryRequest::from),
+        };
+        Measured { value, age: Duration::from_nanos(record.age_ns) }
+    }
+}
+
+impl From<MemoryRequest> for RequestRecord {
+    fn from(MemoryRequest { number, kind, amount }: MemoryRequest) -> Self {
+        let kind = match kind {
+            RequestKind::More => RequestKindRecord::More,
+            RequestKind::Less => RequestKindRecord::Less,
+            RequestKind::Emergency => RequestKindRecord::Emergency,
+        };
+        RequestRecord { number, kind, amount_bytes: amount.get() }
+    }
+}
+
+impl From<RequestRecord> for MemoryRequest {
+    fn from(RequestRecord { number, kind, amount_bytes }: RequestRecord) -> Self {
+        let kind = match kind {
+            RequestKindRecord::More => RequestKind::More,
+            RequestKindRecord::Less => RequestKind::Less,
+            RequestKindRecord::Emergency => RequestKind::Emergency,
+        };
+        MemoryRequest { number, kind, amount: Bytes::new(amount_bytes) }
+    }
+}
+
+impl From<&Measured<TrackerReport>> for TrackerRecord {
+    fn from(Measured { value, age }: &Measured<TrackerReport>) -> Self {
+        TrackerRecord {
+            age_ns: ns(*age),
+            working_set_bytes: value.working_set.get(),
+            curve: value.curve.as_deref().map(CurveRecord::from),
+        }
+    }
+}
+
+impl TryFrom<TrackerRecord> for Measured<TrackerReport> {
+    type Error = RecordError;
+
+    fn try_from(record: TrackerRecord) -> Result<Self, RecordError> {
+        let value = TrackerReport {
+            working_set: Bytes::new(record.working_set_bytes),
+            curve: record.curve.map(MissCurve::try_from).transpose()?.map(Arc::new),
+        };
+        Ok(Measured { value, age: Duration::from_nanos(record.age_ns) })
+    }
+}
+
+impl From<&MissCurve> for CurveRecord {
+    fn from(curve: &MissCurve) -> Self {
+        CurveRecord {
+            step_bytes: curve.step().get(),
+            interval_ns: ns(curve.interval()),
+            misses: curve.points().to_vec(),
+        }
+    }
+}
+
+impl TryFrom<CurveRecord> for MissCurve {
+    type Error = RecordError;
+
+    fn try_from(record: CurveRecord) -> Result<Self, RecordError> {
+        let interval = Duration::from_nanos(record.interval_ns);
+        Ok(MissCurve::new(Bytes::new(record.step_bytes), interval, record.misses)?)
+    }
+}
