@@ -1,0 +1,24 @@
+//! The simulator: a host and its guests in virtual time, under the daemon's own controller.
+//!
+//! Idea: everything that decides is the code that decides in production, `ballast_control` with its
+//! estimators, policies and guard; only what it observes and moves is simulated. A [`Scenario`] is
+//! plain data: a host, guests with workloads, a time. The same scenario and seed give the same
+//! report, byte for byte. Amounts of memory and spans of time are integers throughout.
+//!
+//! Limits: a model. What it leaves out is said where it leaves it out; figures it gives are
+//! simulated ones and have to be called so.
+
+#![forbid(unsafe_code)]
+
+mod report;
+mod scenario;
+mod workload;
+
+pub use report::{GuestReport, POINTS_MAX, Point, PolicyReport, Report};
+pub use scenario::{
+    BLOCKS_MAX, Balloon, Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Kernel, Scenario,
+    ScenarioError, Sources, Swap, TICKS_MAX, TimedWorkload, TrackerSpec, WORKLOADS_MAX,
+};
+pub use workload::{
+    CURVE_POINTS_MAX, ENTRIES_MAX, Pattern, Phase, Step, TracePoint, Workload, WorkloadError,
+};

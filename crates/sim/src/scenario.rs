@@ -1,0 +1,489 @@
+//! What is simulated, as plain data.
+//!
+//! Idea: the fields mean what those of a lab scenario mean, where both have them, so that one
+//! situation can be run on real guests and here. Reading files is the command line's; this crate
+//! only says whether the values can be.
+//! Limits: bounds are the constants below; every default carries its argument.
+
+use std::time::Duration;
+
+use ballast_control::Settings;
+use ballast_model::{Bytes, GuestId, GuestLimits, PAGE_SIZE};
+
+use crate::{Workload, WorkloadError};
+
+/// Most guests on one host.
+pub const GUESTS_MAX: usize = 10_000;
+/// Most workloads of one guest.
+pub const WORKLOADS_MAX: usize = 64;
+/// Most ticks of one run: a month of seconds.
+pub const TICKS_MAX: u64 = 31 * 86_400;
+/// Most blocks of memory in all guests together; what they take up bounds the simulator's own.
+pub const BLOCKS_MAX: u64 = 1 << 28;
+
+/// A situation to be simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// How long it lasts, in virtual time.
+    pub duration: Duration,
+    /// What every pseudo-random number is drawn from.
+    pub seed: u64,
+    /// Granularity of guests' memory: [`Scenario::BLOCK_DEFAULT`] for speed, one page for
+    /// calibration. Whole pages. A guest's `Kernel` and balloon are exact to the page either way.
+    pub block: Bytes,
+    /// The host.
+    pub host: HostSpec,
+    /// How the controller is set up, as in the daemon's configuration. `tick` is the time step;
+    /// `policy` and `limits` are taken from elsewhere: from whoever runs the scenario, and from
+    /// [`GuestSpec::limits`].
+    pub control: Settings,
+    /// The guests; their names are unique.
+    pub guests: Vec<GuestSpec>,
+}
+
+/// The host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostSpec {
+    /// Memory of the machine.
+    pub memory: Bytes,
+    /// Of it, what hypervisor and host take for themselves; never seen as available.
+    pub hypervisor_reserve: Bytes,
+    /// Processor time that a guest loses for each MiB it is given: scrubbing the pages and mapping
+    /// them anew.
+    pub scrub_per_mib: Duration,
+    /// Whether all guests swap to one device, which then serves one request at a time. Else each
+    /// has a device of its own, as in the lab.
+    pub swap_shared: bool,
+    /// Whether the host takes by paging what a guest does not give; `None`: it does not.
+    pub reclaim: Option<HostReclaim>,
+}
+
+/// Hypervisor paging (flexmemd §3.1.3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostReclaim {
+    /// How long a guest has to give by itself.
+    pub grace: Duration,
+    /// Where the pages go.
+    pub disk: Disk,
+}
+
+/// A disk that serves one request after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Time of one request, without its data.
+    pub latency: Duration,
+    /// Bytes a second.
+    pub bandwidth: Bytes,
+}
+
+/// A guest's swap space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// Its size.
+    pub size: Bytes,
+    /// Its disk.
+    pub disk: Disk,
+    /// Pages read with one request where they are wanted in order (`2^vm.page-cluster`).
+    pub readahead_pages: u64,
+}
+
+/// What a guest's kernel takes and keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Memory taken at boot that its `MemTotal` does not count.
+    pub uncounted: Bytes,
+    /// Memory it uses itself and cannot reclaim.
+    pub unreclaimable: Bytes,
+    /// It begins to reclaim when less than this is free.
+    pub watermark_low: Bytes,
+    /// It reclaims until this much is free.
+    pub watermark_high: Bytes,
+    /// Share of reclaim that goes to anonymous memory, 0 to 200 (`vm.swappiness`).
+    pub swappiness: u8,
+}
+
+/// How fast a balloon moves memory, in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balloon {
+    /// Inflation while the guest has free memory.
+    pub inflate_idle: Bytes,
+    /// Inflation while it has to reclaim.
+    pub inflate_pressed: Bytes,
+    /// Deflation.
+    pub deflate: Bytes,
+}
+
+/// Who reports on a guest, and how well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sources {
+    /// Statistics of the balloon device.
+    pub statistics: bool,
+    /// Their age at a sample while the guest has free memory.
+    pub statistics_age_idle: Duration,
+    /// Their age at a sample while it has to reclaim.
+    pub statistics_age_pressed: Duration,
+    /// An agent inside the guest, with requests.
+    pub agent: bool,
+    /// A tracker of page touches.
+    pub tracker: Option<TrackerSpec>,
+}
+
+/// A tracker of page touches, ideal unless degraded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrackerSpec {
+    /// Time of one interval: it reports at its end.
+    pub interval: Duration,
+    /// Largest error of a working set and of a curve's sizes, in parts of a thousand; drawn for
+    /// each report. 0: none.
+    pub noise_permille: u32,
+    /// Whether it knows nothing of misses beyond the allocation, as an LRU list over host frames
+    /// (MEB §3.6): the curve then stays as it is there.
+    pub blind_beyond_allocation: bool,
+    /// Share of references that miss within a working set at most, in parts of a thousand
+    /// (MEB §3.1's ε).
+    pub miss_permille: u32,
+}
+
+/// A workload and when it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimedWorkload {
+    /// Time from the beginning.
+    pub at: Duration,
+    /// What it does.
+    pub workload: Workload,
+}
+
+/// One guest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuestSpec {
+    /// Its name.
+    pub id: GuestId,
+    /// Memory it boots with.
+    pub memory: Bytes,
+    /// What it is ballooned to at the beginning; `None`: nothing is taken.
+    pub start: Option<Bytes>,
+    /// Up to which memory can be hot-plugged; `None`: no hotplug.
+    pub memory_max: Option<Bytes>,
+    /// What the operator grants it.
+    pub limits: GuestLimits,
+    /// Its swap space; `None`: it has none, and meets its OOM killer instead.
+    pub swap: Option<Swap>,
+    /// Where its files are.
+    pub data: Disk,
+    /// Processor time of a touch that hits; the unit of work is one such touch.
+    pub touch: Duration,
+    /// Its kernel.
+    pub kernel: Kernel,
+    /// Its balloon.
+    pub balloon: Balloon,
+    /// Who reports on it.
+    pub sources: Sources,
+    /// What it does. All run at the same time, on one processor.
+    pub workloads: Vec<TimedWorkload>,
+}
+
+impl Scenario {
+    /// Default granularity of guests' memory.
+    pub const BLOCK_DEFAULT: Bytes = Bytes::mib(1);
+
+    /// Whether every value is in its range.
+    ///
+    /// # Errors
+    /// The first [`ScenarioError`] found.
+    pub fn validate(&self) -> Result<(), ScenarioError> {
+        let tick = self.control.tick;
+        if tick < Duration::from_millis(1) || tick > Duration::from_secs(3600) {
+            return Err(ScenarioError::Tick(tick));
+        }
+        if self.ticks() == 0 || self.ticks() > TICKS_MAX {
+            return Err(ScenarioError::Ticks { ticks: self.ticks() });
+        }
+        let block = self.block;
+        if block < Bytes::pages(1) || block.page_floor() != block || block > Bytes::gib(1) {
+            return Err(ScenarioError::Block(block));
+        }
+        if self.guests.is_empty() || self.guests.len() > GUESTS_MAX {
+            return Err(ScenarioError::Guests(self.guests.len()));
+        }
+        let mut names: Vec<&GuestId> = self.guests.iter().map(|guest| &guest.id).collect();
+        names.sort();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(ScenarioError::Twice(pair[0].clone()));
+        }
+        self.guests.iter().try_for_each(GuestSpec::validate)?;
+        let blocks: Bytes = self.guests.iter().flat_map(GuestSpec::sizes).sum();
+        if blocks.get() / block.get() > BLOCKS_MAX {
+            return Err(ScenarioError::TooLarge { blocks: blocks.get() / block.get() });
+        }
+        let start: Bytes = self.guests.iter().map(GuestSpec::start).sum();
+        let room = self.budget();
+        if start > room {
+            return Err(ScenarioError::Overcommitted { start, room });
+        }
+        Ok(())
+    }
+
+    /// Time steps of a run.
+    pub fn ticks(&self) -> u64 {
+        let tick = self.control.tick.as_millis().max(1);
+        u64::try_from(self.duration.as_millis() / tick).unwrap_or(u64::MAX)
+    }
+
+    /// What all guests together can have: the operator's budget, or what the host has for them
+    /// beyond its reserves if that is less.
+    pub fn budget(&self) -> Bytes {
+        let host = &self.host;
+        let reserved = host.hypervisor_reserve.saturating_add(self.control.guard.host_reserve);
+        let present = host.memory.saturating_sub(reserved);
+        self.control.guard.budget.map_or(present, |budget| budget.min(present)).page_floor()
+    }
+}
+
+impl HostSpec {
+    /// Global §4.5 lets a guest be given 600 MB a second and finds it 1.5 times as slow, and at
+    /// 1.2 GB a second twice: 0.58 and 0.44 ms of a second for each MiB.
+    pub const SCRUB_PER_MIB_DEFAULT: Duration = Duration::from_micros(500);
+
+    /// A host with this much memory and defaults for the rest.
+    pub const fn new(memory: Bytes) -> HostSpec {
+        HostSpec {
+            memory,
+            hypervisor_reserve: Bytes::ZERO,
+            scrub_per_mib: HostSpec::SCRUB_PER_MIB_DEFAULT,
+            swap_shared: false,
+            reclaim: None,
+        }
+    }
+}
+
+impl Disk {
+    /// A fast NVMe drive: a read in 20 µs, 2 GB a second.
+    pub const NVME: Disk =
+        Disk { latency: Duration::from_micros(20), bandwidth: Bytes::new(2_000_000_000) };
+    /// A SATA drive: a read in 100 µs, 500 MB a second.
+    pub const SSD: Disk =
+        Disk { latency: Duration::from_micros(100), bandwidth: Bytes::new(500_000_000) };
+    /// A turning disk: a seek and half a turn at 7,200/min, 150 MB a second.
+    pub const HDD: Disk =
+        Disk { latency: Duration::from_micros(8_300), bandwidth: Bytes::new(150_000_000) };
+}
+
+impl Swap {
+    /// Linux reads eight pages at a time (`vm.page-cluster` 3); 7.9 were measured in the lab.
+    pub const READAHEAD_PAGES_DEFAULT: u64 = 8;
+
+    /// A swap space of this size on this disk.
+    pub const fn new(size: Bytes, disk: Disk) -> Swap {
+        Swap { size, disk, readahead_pages: Swap::READAHEAD_PAGES_DEFAULT }
+    }
+}
+
+impl Default for Kernel {
+    /// Measured in the lab: a guest of 1 GiB keeps about 60 MiB free and 75 MiB for its kernel.
+    fn default() -> Self {
+        Kernel {
+            uncounted: Bytes::mib(40),
+            unreclaimable: Bytes::mib(35),
+            watermark_low: Bytes::mib(48),
+            watermark_high: Bytes::mib(60),
+            swappiness: 60,
+        }
+    }
+}
+
+impl Default for Balloon {
+    /// Measured in the lab: 170 to 390 MB/s idle, 80 to 96 MB/s under load with swap, and 768 MiB
+    /// given back in 0.2 to 0.7 s.
+    fn default() -> Self {
+        Balloon {
+            inflate_idle: Bytes::new(280_000_000),
+            inflate_pressed: Bytes::new(88_000_000),
+            deflate: Bytes::new(1_800_000_000),
+        }
+    }
+}
+
+impl Default for Sources {
+    /// Every source, ideal; statistics as late as measured in the lab.
+    fn default() -> Self {
+        Sources {
+            statistics: true,
+            statistics_age_idle: Duration::from_millis(1_000),
+            statistics_age_pressed: Duration::from_millis(1_800),
+            agent: true,
+            tracker: Some(TrackerSpec::default()),
+        }
+    }
+}
+
+impl Default for TrackerSpec {
+    /// MEB's intervals (5 s) and its ε (1 %).
+    fn default() -> Self {
+        TrackerSpec {
+            interval: Duration::from_secs(5),
+            noise_permille: 0,
+            blind_beyond_allocation: false,
+            miss_permille: 10,
+        }
+    }
+}
+
+impl GuestSpec {
+    /// Touches of the lab's guests that hit: about a million a second.
+    pub const TOUCH_DEFAULT: Duration = Duration::from_micros(1);
+
+    /// An idle guest with this much memory, as much swap on an [`Disk::SSD`], and defaults.
+    pub fn new(id: GuestId, memory: Bytes) -> GuestSpec {
+        GuestSpec {
+            id,
+            memory,
+            start: None,
+            memory_max: None,
+            limits: GuestLimits::default(),
+            swap: Some(Swap::new(memory, Disk::SSD)),
+            data: Disk::SSD,
+            touch: GuestSpec::TOUCH_DEFAULT,
+            kernel: Kernel::default(),
+            balloon: Balloon::default(),
+            sources: Sources::default(),
+            workloads: Vec::new(),
+        }
+    }
+
+    /// The same guest with a workload more.
+    #[must_use]
+    pub fn with(mut self, at: Duration, workload: impl Into<Workload>) -> GuestSpec {
+        self.workloads.push(TimedWorkload { at, workload: workload.into() });
+        self
+    }
+
+    /// What it holds at the beginning, whole pages.
+    pub fn start(&self) -> Bytes {
+        self.start.unwrap_or(self.memory).min(self.memory).page_floor()
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = Bytes> {
+        self.workloads.iter().map(|timed| timed.workload.pattern.size_max())
+    }
+
+    fn validate(&self) -> Result<(), ScenarioError> {
+        let fault = |field: &'static str, value: String, expected: String| {
+            Err(ScenarioError::Guest { guest: self.id.clone(), field, value, expected })
+        };
+        let kernel = self.kernel.uncounted.saturating_add(self.kernel.unreclaimable);
+        if self.memory.page_floor() != self.memory || self.memory <= kernel {
+            let expected = format!("whole pages, more than the {kernel} of its kernel");
+            return fault("memory", self.memory.to_string(), expected);
+        }
+        if self.memory > Bytes::gib(1 << 14) {
+            return fault("memory", self.memory.to_string(), "at most 16TiB".to_owned());
+        }
+        if self.start() <= kernel || self.start.is_some_and(|start| start > self.memory) {
+            let expected = format!("more than the {kernel} of its kernel, at most its memory");
+            return fault("start", self.start().to_string(), expected);
+        }
+        if self.memory_max.is_some_and(|max| max < self.memory) {
+            let expected = format!("at least its memory, {}", self.memory);
+            return fault("memory_max", self.memory_max.unwrap_or_default().to_string(), expected);
+        }
+        if self.kernel.watermark_low > self.kernel.watermark_high {
+            let expected = format!("at most watermark_high, {}", self.kernel.watermark_high);
+            return fault("watermark_low", self.kernel.watermark_low.to_string(), expected);
+        }
+        if self.kernel.swappiness > 200 {
+            let value = self.kernel.swappiness.to_string();
+            return fault("swappiness", value, "0 to 200".to_owned());
+        }
+        if self.touch.is_zero() || self.touch > Duration::from_secs(1) {
+            return fault("touch", format!("{:?}", self.touch), "1ns to 1s".to_owned());
+        }
+        let page = Bytes::new(PAGE_SIZE);
+        let disks = [Some(self.data), self.swap.map(|swap| swap.disk)];
+        if let Some(disk) = disks.into_iter().flatten().find(|disk| disk.bandwidth < page) {
+            let value = disk.bandwidth.to_string();
+            return fault("bandwidth", value, "at least one page a second".to_owned());
+        }
+        let balloon = &self.balloon;
+        let slowest = balloon.inflate_idle.min(balloon.inflate_pressed).min(balloon.deflate);
+        if slowest < page {
+            let expected = "at least one page a second".to_owned();
+            return fault("balloon", slowest.to_string(), expected);
+        }
+        if self.limits.shares == 0 {
+            return fault("shares", "0".to_owned(), "at least 1".to_owned());
+        }
+        if self.workloads.len() > WORKLOADS_MAX {
+            let expected = format!("at most {WORKLOADS_MAX}");
+            return fault("workloads", self.workloads.len().to_string(), expected);
+        }
+        for (place, timed) in self.workloads.iter().enumerate() {
+            timed.workload.validate().map_err(|error| ScenarioError::Workload {
+                guest: self.id.clone(),
+                place,
+                error,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a scenario cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// The time step is out of range.
+    #[error("tick = {0:?}: expected 1ms to 1h")]
+    Tick(Duration),
+    /// The run has no step, or too many.
+    #[error("a run of {ticks} ticks: expected 1 to {TICKS_MAX}")]
+    Ticks {
+        /// How many.
+        ticks: u64,
+    },
+    /// The granularity is none.
+    #[error("block = {0}: expected whole pages, at most 1GiB")]
+    Block(Bytes),
+    /// None or too many guests.
+    #[error("{0} guests: expected 1 to {GUESTS_MAX}")]
+    Guests(usize),
+    /// Two guests have one name.
+    #[error("guest {0} is there twice: expected unique names")]
+    Twice(GuestId),
+    /// More blocks than fit into memory.
+    #[error("workloads of {blocks} blocks: expected at most {BLOCKS_MAX}; choose larger blocks")]
+    TooLarge {
+        /// How many.
+        blocks: u64,
+    },
+    /// What guests hold at the beginning is more than there is.
+    #[error("guests hold {start} at the beginning: expected at most the budget of {room}")]
+    Overcommitted {
+        /// What they hold.
+        start: Bytes,
+        /// What there is.
+        room: Bytes,
+    },
+    /// A value of a guest is out of its range.
+    #[error("guest {guest}: {field} = {value}: expected {expected}")]
+    Guest {
+        /// The guest.
+        guest: GuestId,
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// A workload cannot be.
+    #[error("guest {guest}: workload {place}: {error}")]
+    Workload {
+        /// The guest.
+        guest: GuestId,
+        /// The workload's place in the list, from 0.
+        place: usize,
+        /// Why.
+        error: WorkloadError,
+    },
+}
