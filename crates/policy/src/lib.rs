@@ -20,6 +20,7 @@
 mod divide;
 pub mod flexmemd;
 mod global;
+pub mod meb;
 mod problem;
 mod self_scheduling;
 mod static_shares;

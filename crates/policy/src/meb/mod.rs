@@ -1,0 +1,17 @@
+//! `meb`: the fewest misses that a budget allows (MEB §4).
+//!
+//! Idea: who knows what each size would cost each guest can choose the sizes that cost least in all.
+//! Two solvers do, with the same answer to the last step: the paper's
+//! [dynamic programme](dynamic_programme), and an [exact one](exact) that rules out most sizes before.
+
+mod cost;
+pub mod dynamic_programme;
+pub mod exact;
+mod instance;
+
+#[cfg(test)]
+mod brute_force;
+#[cfg(test)]
+mod tests;
+
+pub use instance::{Instance, InstanceError, LOWER_MAX, Sizes, Solution, WIDTH_MAX, WIDTHS_MAX};
