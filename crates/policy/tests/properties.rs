@@ -31,11 +31,8 @@ fn settings() -> impl Strategy<Value = PolicySettings> {
         Just(TaxRule::Dynamic),
         (0..=1u64 << 32).prop_map(|n| TaxRule::Fixed(Tax::from_fraction(n))),
     ];
-    (0..50_000u64, tax).prop_map(|(reserve, tax)| PolicySettings {
-        reserve: Bytes::pages(reserve),
-        tax,
-        ..PolicySettings::default()
-    })
+    (0..50_000u64, tax)
+        .prop_map(|(reserve, tax)| PolicySettings { reserve: Bytes::pages(reserve), tax })
 }
 
 fn name() -> impl Strategy<Value = PolicyName> {
@@ -132,7 +129,7 @@ proptest! {
         let used: Bytes = unbounded.iter().map(|c| c.used).sum();
         problem = Problem::new(problem.budget().max(used), unbounded);
         let settings = PolicySettings {
-            reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic, ..PolicySettings::default()
+            reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic
         };
         let division = build(PolicyName::Global, settings.clone()).divide(&problem);
         let shares: u64 = problem.contenders().iter().map(|c| u64::from(c.shares)).sum();
@@ -159,7 +156,6 @@ proptest! {
         let settings = PolicySettings {
             reserve: Bytes::ZERO,
             tax: TaxRule::Fixed(tax),
-            ..PolicySettings::default()
         };
         let division = build(PolicyName::Global, settings).divide(&problem);
         for (wanted, expected) in division.wanted.iter().zip(by_bisection(&problem, tax)) {
