@@ -44,6 +44,7 @@ const RULES: &[Rule] = &[
     pure("ballast-toml-strict", &[]),
     pure("ballast-estimate", MODEL),
     pure("ballast-policy", MODEL),
+    pure("ballast-request", MODEL),
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
     pure(
