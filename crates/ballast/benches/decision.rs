@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use ballast_control::{Controller, Settings};
 use ballast_model::{
-    Bytes, Capabilities, GuestLimits, GuestSample, GuestStats, HostSample, LinkState, Measured,
-    PolicyName, RunState, Snapshot, Timestamp,
+    Bytes, Capabilities, GuestSample, GuestStats, HostSample, LinkState, Measured, PolicyName,
+    RunState, Snapshot, Timestamp,
 };
 use ballast_policy::{Contender, PolicySettings, Problem, build};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};

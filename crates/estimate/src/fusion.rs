@@ -25,57 +25,27 @@
 use std::fmt;
 use std::time::Duration;
 
-use ballast_model::Bytes;
+use ballast_model::{Bytes, Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
 
-/// What a demand is derived from, the least trusted first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SourceKind {
-    /// What the guest's kernel has promised.
-    Committed,
-    /// Allocation less available memory, from the balloon's statistics.
-    Used,
-    /// What the guest was found to live with.
-    Probing,
-    /// What the guest was seen to access; confirmed by its events while tracking rests.
-    Tracked,
-}
-
-impl SourceKind {
-    /// All of them, the most trusted first.
-    pub const ALL: [SourceKind; 4] =
-        [SourceKind::Tracked, SourceKind::Probing, SourceKind::Used, SourceKind::Committed];
-
-    /// The confidence in a fresh figure, in per cent.
-    const fn trust(self) -> u8 {
-        match self {
-            SourceKind::Tracked => 95,
-            SourceKind::Probing => 80,
-            SourceKind::Used => 60,
-            SourceKind::Committed => 30,
-        }
-    }
-
-    /// The age from which it is not believed. A tracker confirms its figure every 3 to 5 s, tracking or
-    /// at rest, and may miss a few; the others are read once a second, and a guest that is shrunk by them
-    /// for longer would feel it.
-    const fn age_max(self) -> Duration {
-        match self {
-            SourceKind::Tracked => Duration::from_secs(30),
-            SourceKind::Probing | SourceKind::Used | SourceKind::Committed => {
-                Duration::from_secs(10)
-            }
-        }
+/// The confidence in a fresh figure, in per cent.
+const fn trust(source: DemandSource) -> u8 {
+    match source {
+        DemandSource::WorkingSet => 95,
+        DemandSource::Probing => 80,
+        DemandSource::Used => Confidence::USED.percent(),
+        DemandSource::Committed => 30,
     }
 }
 
-impl fmt::Display for SourceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SourceKind::Committed => "Committed_AS",
-            SourceKind::Used => "used memory",
-            SourceKind::Probing => "probing",
-            SourceKind::Tracked => "tracked working set",
-        })
+/// The age from which it is not believed. A tracker confirms its figure every 3 to 5 s, tracking or at
+/// rest, and may miss a few; the others are read once a second, and a guest that is shrunk by them for
+/// longer would feel it.
+const fn age_max(source: DemandSource) -> Duration {
+    match source {
+        DemandSource::WorkingSet => Duration::from_secs(30),
+        DemandSource::Probing | DemandSource::Used | DemandSource::Committed => {
+            Duration::from_secs(10)
+        }
     }
 }
 
@@ -83,76 +53,27 @@ impl fmt::Display for SourceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// What it is.
-    pub kind: SourceKind,
+    pub kind: DemandSource,
     /// The memory the guest is to have by it.
     pub demand: Bytes,
     /// Since it was last confirmed.
     pub age: Duration,
 }
 
-/// How far a demand is to be relied on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Confidence(u8);
-
-impl Confidence {
-    /// From 0, not at all, to 100.
-    pub fn percent(self) -> u8 {
-        self.0
-    }
-}
-
-impl fmt::Display for Confidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} %", self.0)
-    }
-}
-
-/// Why a source did not win.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotChosen {
-    /// A source of a kind that is trusted more did.
-    LessTrusted,
-    /// The same, and it contradicts that source.
-    Contradicts,
-    /// It is too old.
-    Stale {
-        /// The age from which it is.
-        age_max: Duration,
-    },
-}
-
-/// A source that did not win.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// What it says.
-    pub source: Source,
-    /// Why it did not.
-    pub why: NotChosen,
-}
-
 /// The demand of a guest, and how it came about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fused {
-    /// The source that won; its demand is the demand.
-    pub chosen: Source,
-    /// How far it is to be relied on.
-    pub confidence: Confidence,
+    /// What the source that won says.
+    pub demand: Demand,
     /// The best of every other kind, the most trusted first; at most three.
-    pub others: Vec<Verdict>,
+    pub passed_over: Vec<PassedOver>,
 }
 
 /// No source can be believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSource {
     /// Those there are, all of them stale; at most four.
-    pub stale: Vec<Verdict>,
-}
-
-impl Fused {
-    /// The memory the guest is to have.
-    pub fn demand(&self) -> Bytes {
-        self.chosen.demand
-    }
+    pub stale: Vec<PassedOver>,
 }
 
 /// Chooses among `sources`, in whatever order they are.
@@ -160,41 +81,51 @@ impl Fused {
 /// # Errors
 /// There is none, or all are stale.
 pub fn fuse(sources: &[Source]) -> Result<Fused, NoSource> {
-    let best = SourceKind::ALL.into_iter().filter_map(|kind| best_of(kind, sources));
+    let best = DemandSource::ALL.into_iter().filter_map(|kind| best_of(kind, sources));
     let (fresh, stale): (Vec<Source>, Vec<Source>) =
-        best.partition(|source| source.age < source.kind.age_max());
+        best.partition(|source| source.age < age_max(source.kind));
     let stale = stale
         .into_iter()
-        .map(|source| Verdict { source, why: NotChosen::Stale { age_max: source.kind.age_max() } });
+        .map(|source| passed_over(source, WhyPassedOver::Stale { age_max: age_max(source.kind) }));
     let Some((&chosen, less_trusted)) = fresh.split_first() else {
         return Err(NoSource { stale: stale.collect() });
     };
-    let mut others: Vec<Verdict> = less_trusted
+    let mut others: Vec<PassedOver> = less_trusted
         .iter()
         .map(|&source| {
             let contradicts = is_contradicted(chosen, source);
-            let why = if contradicts { NotChosen::Contradicts } else { NotChosen::LessTrusted };
-            Verdict { source, why }
+            let why =
+                if contradicts { WhyPassedOver::Contradicts } else { WhyPassedOver::LessTrusted };
+            passed_over(source, why)
         })
         .collect();
-    let contradictions = others.iter().filter(|it| it.why == NotChosen::Contradicts).count();
+    let contradictions = others.iter().filter(|it| it.why == WhyPassedOver::Contradicts).count();
     others.extend(stale);
-    others.sort_by_key(|it| std::cmp::Reverse(it.source.kind));
-    let confidence = Confidence(aged_trust(chosen) >> contradictions);
-    Ok(Fused { chosen, confidence, others })
+    others.sort_by_key(|it| std::cmp::Reverse(it.source));
+    let confidence = Confidence::from_percent(aged_trust(chosen) >> contradictions);
+    let Source { kind: source, demand: size, age } = chosen;
+    let demand = Demand { size, source, age, confidence };
+    Ok(Fused { demand, passed_over: others })
 }
 
-fn best_of(kind: SourceKind, sources: &[Source]) -> Option<Source> {
+fn passed_over(
+    Source { kind: source, demand: size, age }: Source,
+    why: WhyPassedOver,
+) -> PassedOver {
+    PassedOver { source, size, age, why }
+}
+
+fn best_of(kind: DemandSource, sources: &[Source]) -> Option<Source> {
     let of_kind = sources.iter().copied().filter(|source| source.kind == kind);
     of_kind.min_by_key(|source| (source.age, std::cmp::Reverse(source.demand)))
 }
 
 /// All of the kind's trust when fresh, half of it when all but stale.
 fn aged_trust(source: Source) -> u8 {
-    let whole = source.kind.age_max().as_millis() * 2;
+    let whole = age_max(source.kind).as_millis() * 2;
     let left = whole.saturating_sub(source.age.as_millis());
     // No more than the trust itself.
-    (u128::from(source.kind.trust()) * left / whole.max(1)) as u8
+    (u128::from(trust(source.kind)) * left / whole.max(1)) as u8
 }
 
 /// Whether `other`, of a kind trusted less, speaks against `chosen`.
@@ -205,37 +136,18 @@ fn is_contradicted(chosen: Source, other: Source) -> bool {
     let is_over_twice = |more: Source, less: Source| more.demand > twice(less.demand);
     chosen.demand.abs_diff(other.demand) >= APART_MIN
         && match other.kind {
-            SourceKind::Committed => false,
-            SourceKind::Used => is_over_twice(chosen, other),
-            SourceKind::Probing | SourceKind::Tracked => {
+            DemandSource::Committed => false,
+            DemandSource::Used => is_over_twice(chosen, other),
+            DemandSource::Probing | DemandSource::WorkingSet => {
                 is_over_twice(chosen, other) || is_over_twice(other, chosen)
             }
         }
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {:.1}s old", self.kind, self.demand, self.age.as_secs_f64())
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.source)?;
-        match self.why {
-            NotChosen::LessTrusted => write!(f, "trusted less"),
-            NotChosen::Contradicts => write!(f, "trusted less, and contradicts it"),
-            NotChosen::Stale { age_max } => {
-                write!(f, "stale, believed for {:.1}s", age_max.as_secs_f64())
-            }
-        }
-    }
-}
-
 impl fmt::Display for Fused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (confidence {})", self.chosen, self.confidence)?;
-        self.others.iter().try_for_each(|other| write!(f, "; {other}"))
+        write!(f, "{}", self.demand)?;
+        self.passed_over.iter().try_for_each(|other| write!(f, "; {other}"))
     }
 }
 
@@ -257,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn source(kind: SourceKind, mib: u64, age_s: u64) -> Source {
+    fn source(kind: DemandSource, mib: u64, age_s: u64) -> Source {
         Source { kind, demand: Bytes::mib(mib), age: Duration::from_secs(age_s) }
     }
 
@@ -268,14 +180,14 @@ mod tests {
     #[test]
     fn the_most_trusted_wins_and_the_others_are_told() {
         let all = [
-            source(SourceKind::Committed, 1500, 0),
-            source(SourceKind::Used, 800, 0),
-            source(SourceKind::Probing, 520, 0),
-            source(SourceKind::Tracked, 512, 0),
+            source(DemandSource::Committed, 1500, 0),
+            source(DemandSource::Used, 800, 0),
+            source(DemandSource::Probing, 520, 0),
+            source(DemandSource::WorkingSet, 512, 0),
         ];
         assert_eq!(
             told(&all),
-            "tracked working set 512MiB 0.0s old (confidence 95 %); \
+            "tracked working set 512MiB 0.0s old (confidence 95%); \
              probing 520MiB 0.0s old: trusted less; \
              used memory 800MiB 0.0s old: trusted less; \
              Committed_AS 1.5GiB 0.0s old: trusted less"
@@ -283,16 +195,19 @@ mod tests {
         let by_trust = [(3, 95), (2, 80), (1, 60), (0, 30)];
         for (last, percent) in by_trust {
             let fused = fuse(&all[..=last]).unwrap();
-            assert_eq!((fused.chosen, fused.confidence), (all[last], Confidence(percent)));
+            assert_eq!(
+                (fused.chosen, fused.demand.confidence),
+                (all[last], Confidence::from_percent(percent))
+            );
         }
     }
 
     #[test]
     fn what_is_stale_is_set_aside() {
-        let old = source(SourceKind::Tracked, 512, 30);
+        let old = source(DemandSource::WorkingSet, 512, 30);
         assert_eq!(
-            told(&[source(SourceKind::Used, 800, 1), old]),
-            "used memory 800MiB 1.0s old (confidence 57 %); \
+            told(&[source(DemandSource::Used, 800, 1), old]),
+            "used memory 800MiB 1.0s old (confidence 57%); \
              tracked working set 512MiB 30.0s old: stale, believed for 30.0s"
         );
         assert_eq!(
@@ -305,7 +220,7 @@ mod tests {
 
     #[test]
     fn contradictions_halve_the_confidence_each() {
-        use SourceKind::{Committed, Probing, Tracked, Used};
+        use DemandSource::{Committed, Probing, Used, WorkingSet};
         for (others, percent) in [
             (vec![(Probing, 800)], 95),
             (vec![(Probing, 801)], 47),
@@ -317,26 +232,26 @@ mod tests {
             (vec![(Committed, 1)], 95),
             (vec![(Used, 100), (Probing, 100)], 23),
         ] {
-            let mut sources = vec![source(Tracked, 400, 0)];
+            let mut sources = vec![source(WorkingSet, 400, 0)];
             sources.extend(others.iter().map(|&(kind, mib)| source(kind, mib, 0)));
             let fused = fuse(&sources).unwrap();
-            assert_eq!(fused.confidence, Confidence(percent), "{others:?}");
+            assert_eq!(fused.demand.confidence, Confidence::from_percent(percent), "{others:?}");
         }
         // Over twice as much, and yet nothing: less than 64 MiB apart.
-        let fused = fuse(&[source(Tracked, 100, 0), source(Used, 40, 0)]).unwrap();
-        assert_eq!(fused.confidence, Confidence(95));
+        let fused = fuse(&[source(WorkingSet, 100, 0), source(Used, 40, 0)]).unwrap();
+        assert_eq!(fused.demand.confidence, Confidence::from_percent(95));
     }
 
     #[test]
     fn of_one_kind_the_freshest_stands_then_the_larger() {
-        let kind = SourceKind::Used;
+        let kind = DemandSource::Used;
         let all = [source(kind, 900, 2), source(kind, 300, 1), source(kind, 400, 1)];
         let fused = fuse(&all).unwrap();
         assert_eq!((fused.chosen, fused.others), (all[2], vec![]));
     }
 
     fn any_source() -> impl Strategy<Value = Source> {
-        let kind = prop::sample::select(SourceKind::ALL.to_vec());
+        let kind = prop::sample::select(DemandSource::ALL.to_vec());
         let age = prop_oneof![0..40_000u64, any::<u64>()].prop_map(Duration::from_millis);
         (kind, any::<u64>(), age).prop_map(|(kind, demand, age)| Source {
             kind,
@@ -357,7 +272,7 @@ mod tests {
                 Ok(fused) => {
                     prop_assert!(one.contains(&fused.chosen) && fused.others.len() < 4);
                     let trust = fused.chosen.kind.trust();
-                    prop_assert!(fused.confidence.percent() <= trust);
+                    prop_assert!(fused.demand.confidence.percent() <= trust);
                     let better = one.iter().filter(|it| it.kind > fused.chosen.kind);
                     prop_assert!(better.clone().all(|it| it.age >= it.kind.age_max()));
                 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Bytes, MemoryRequest, MissCurve};
+use crate::{Bytes, Confidence, Demand, DemandSource, MemoryRequest, MissCurve, PassedOver};
 
 /// What is known of one guest's need for memory, derived from samples of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,85 +21,12 @@ pub struct Estimate {
     pub provenance: Provenance,
     /// What the guest would need to run as well as it can.
     pub demand: Demand,
+    /// What other sources said of the demand, and why they were not believed; the most trusted first.
+    pub passed_over: Vec<PassedOver>,
     /// Its misses at every size, where they are known.
     pub curve: Option<Arc<MissCurve>>,
     /// What else is known, and which policies go by.
     pub signals: Signals,
-}
-
-/// What a guest would need to run as well as it can, and how that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demand {
-    /// The memory.
-    pub size: Bytes,
-    /// Where the figure comes from.
-    pub source: DemandSource,
-    /// How far it can be trusted.
-    pub confidence: Confidence,
-}
-
-/// Where a [`Demand`] comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DemandSource {
-    /// The tracked working set, and swap in use on top (MEB §3.6).
-    WorkingSet,
-    /// Memory taken away until faults said stop (TWS §2).
-    Probing,
-    /// Memory in use.
-    Used,
-    /// Memory promised to processes (`Committed_AS`).
-    Committed,
-}
-
-impl DemandSource {
-    /// Stable word for machines.
-    pub const fn code(self) -> &'static str {
-        match self {
-            DemandSource::WorkingSet => "working-set",
-            DemandSource::Probing => "probing",
-            DemandSource::Used => "used",
-            DemandSource::Committed => "committed",
-        }
-    }
-}
-
-impl fmt::Display for DemandSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            DemandSource::WorkingSet => "its tracked working set and swap",
-            DemandSource::Probing => "probing",
-            DemandSource::Used => "memory in use",
-            DemandSource::Committed => "memory promised to processes",
-        })
-    }
-}
-
-/// How far a [`Demand`] can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Confidence {
-    /// A guess: an upper bound, or sources that contradict each other.
-    Low,
-    /// Memory in use, of which some may be idle; or a measurement that has not settled.
-    Fair,
-    /// Measured, recent and settled.
-    High,
-}
-
-impl Confidence {
-    /// Stable word for machines and people.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Confidence::Low => "low",
-            Confidence::Fair => "fair",
-            Confidence::High => "high",
-        }
-    }
-}
-
-impl fmt::Display for Confidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.code())
-    }
 }
 
 /// Observations of a guest that are no demand by themselves; `None`: nobody provides it.
@@ -119,20 +46,17 @@ pub struct Signals {
 
 impl Estimate {
     /// An estimate where nothing is known but the memory in use.
-    pub const fn of_used(used: Bytes, available: Bytes, provenance: Provenance) -> Estimate {
+    pub fn of_used(used: Bytes, available: Bytes, provenance: Provenance) -> Estimate {
+        let Provenance::BalloonStatistics { age } = provenance;
+        let (source, confidence) = (DemandSource::Used, Confidence::USED);
         Estimate {
             used,
             available,
             provenance,
-            demand: Demand { size: used, source: DemandSource::Used, confidence: Confidence::Fair },
+            demand: Demand { size: used, source, age, confidence },
+            passed_over: Vec::new(),
             curve: None,
-            signals: Signals {
-                free: None,
-                committed: None,
-                probed: None,
-                swapped_pages_per_s: None,
-                request: None,
-            },
+            signals: Signals::default(),
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod apportion;
 mod bytes;
+mod demand;
 mod estimate;
 mod guest_id;
 mod limits;
@@ -25,7 +26,8 @@ mod time;
 
 pub use apportion::largest_remainder;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
-pub use estimate::{Confidence, Demand, DemandSource, Estimate, Provenance, Signals};
+pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
+pub use estimate::{Estimate, Provenance, Signals};
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use limits::{BoundsError, GuestLimits};
 pub use miss_curve::{MissCurve, MissCurveError};

@@ -166,6 +166,7 @@ fn everything() -> Whole {
                 ceiling: Some(Bytes::gib(1)),
                 shares: 7,
                 managed: false,
+                ..GuestLimits::default()
             },
         )]),
         paused: true,

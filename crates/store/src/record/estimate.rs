@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Confidence, Demand, DemandSource, Estimate, MemoryRequest, MissCurve, Provenance,
-    Signals,
+    Bytes, Confidence, Demand, DemandSource, Estimate, MemoryRequest, MissCurve, PassedOver,
+    Provenance, Signals, WhyPassedOver,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,8 @@ pub struct EstimateRecord {
     pub provenance: ProvenanceRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand: Option<DemandRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOverRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveRecord>,
     #[serde(default, skip_serializing_if = "SignalsRecord::is_empty")]
@@ -44,7 +46,8 @@ pub enum ProvenanceRecord {
 pub struct DemandRecord {
     pub size_bytes: u64,
     pub source: DemandSourceRecord,
-    pub confidence: ConfidenceRecord,
+    pub age_ns: u64,
+    pub confidence_percent: u8,
 }
 
 /// A [`DemandSource`]; the word is [`DemandSource::code`].
@@ -58,14 +61,24 @@ pub enum DemandSourceRecord {
     Committed,
 }
 
-/// A [`Confidence`]; the word is [`Confidence::code`].
+/// A [`PassedOver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct PassedOverRecord {
+    pub size_bytes: u64,
+    pub source: DemandSourceRecord,
+    pub age_ns: u64,
+    pub why: WhyPassedOverRecord,
+}
+
+/// A [`WhyPassedOver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
-pub enum ConfidenceRecord {
-    Low,
-    Fair,
-    High,
+pub enum WhyPassedOverRecord {
+    LessTrusted,
+    Contradicts,
+    Stale { age_max_ns: u64 },
 }
 
 /// [`Signals`].
@@ -92,7 +105,8 @@ impl SignalsRecord {
 
 impl From<&Estimate> for EstimateRecord {
     fn from(estimate: &Estimate) -> Self {
-        let Estimate { used, available, provenance, demand, curve, signals } = estimate;
+        let Estimate { used, available, provenance, demand, passed_over, curve, signals } =
+            estimate;
         let plain = Estimate::of_used(*used, *available, *provenance).demand;
         EstimateRecord {
             used_bytes: used.get(),
@@ -103,6 +117,7 @@ impl From<&Estimate> for EstimateRecord {
                 }
             },
             demand: (*demand != plain).then(|| DemandRecord::from(*demand)),
+            passed_over: passed_over.iter().copied().map(PassedOverRecord::from).collect(),
             curve: curve.as_deref().map(CurveRecord::from),
             signals: SignalsRecord::from(*signals),
         }
@@ -122,6 +137,7 @@ impl TryFrom<EstimateRecord> for Estimate {
         let plain = Estimate::of_used(used, Bytes::new(record.available_bytes), provenance);
         Ok(Estimate {
             demand: record.demand.map_or(plain.demand, Demand::from),
+            passed_over: record.passed_over.into_iter().map(PassedOver::from).collect(),
             curve: record.curve.map(MissCurve::try_from).transpose()?.map(Arc::new),
             signals: record.signals.into(),
             ..plain
@@ -130,36 +146,77 @@ impl TryFrom<EstimateRecord> for Estimate {
 }
 
 impl From<Demand> for DemandRecord {
-    fn from(Demand { size, source, confidence }: Demand) -> Self {
-        let source = match source {
-            DemandSource::WorkingSet => DemandSourceRecord::WorkingSet,
-            DemandSource::Probing => DemandSourceRecord::Probing,
-            DemandSource::Used => DemandSourceRecord::Used,
-            DemandSource::Committed => DemandSourceRecord::Committed,
-        };
-        let confidence = match confidence {
-            Confidence::Low => ConfidenceRecord::Low,
-            Confidence::Fair => ConfidenceRecord::Fair,
-            Confidence::High => ConfidenceRecord::High,
-        };
-        DemandRecord { size_bytes: size.get(), source, confidence }
+    fn from(Demand { size, source, age, confidence }: Demand) -> Self {
+        DemandRecord {
+            size_bytes: size.get(),
+            source: source.into(),
+            age_ns: ns(age),
+            confidence_percent: confidence.percent(),
+        }
     }
 }
 
 impl From<DemandRecord> for Demand {
-    fn from(DemandRecord { size_bytes, source, confidence }: DemandRecord) -> Self {
-        let source = match source {
+    fn from(record: DemandRecord) -> Self {
+        Demand {
+            size: Bytes::new(record.size_bytes),
+            source: record.source.into(),
+            age: Duration::from_nanos(record.age_ns),
+            confidence: Confidence::from_percent(record.confidence_percent),
+        }
+    }
+}
+
+impl From<DemandSource> for DemandSourceRecord {
+    fn from(source: DemandSource) -> Self {
+        match source {
+            DemandSource::WorkingSet => DemandSourceRecord::WorkingSet,
+            DemandSource::Probing => DemandSourceRecord::Probing,
+            DemandSource::Used => DemandSourceRecord::Used,
+            DemandSource::Committed => DemandSourceRecord::Committed,
+        }
+    }
+}
+
+impl From<DemandSourceRecord> for DemandSource {
+    fn from(record: DemandSourceRecord) -> Self {
+        match record {
             DemandSourceRecord::WorkingSet => DemandSource::WorkingSet,
             DemandSourceRecord::Probing => DemandSource::Probing,
             DemandSourceRecord::Used => DemandSource::Used,
             DemandSourceRecord::Committed => DemandSource::Committed,
+        }
+    }
+}
+
+impl From<PassedOver> for PassedOverRecord {
+    fn from(PassedOver { source, size, age, why }: PassedOver) -> Self {
+        let why = match why {
+            WhyPassedOver::LessTrusted => WhyPassedOverRecord::LessTrusted,
+            WhyPassedOver::Contradicts => WhyPassedOverRecord::Contradicts,
+            WhyPassedOver::Stale { age_max } => {
+                WhyPassedOverRecord::Stale { age_max_ns: ns(age_max) }
+            }
         };
-        let confidence = match confidence {
-            ConfidenceRecord::Low => Confidence::Low,
-            ConfidenceRecord::Fair => Confidence::Fair,
-            ConfidenceRecord::High => Confidence::High,
+        PassedOverRecord { size_bytes: size.get(), source: source.into(), age_ns: ns(age), why }
+    }
+}
+
+impl From<PassedOverRecord> for PassedOver {
+    fn from(record: PassedOverRecord) -> Self {
+        let why = match record.why {
+            WhyPassedOverRecord::LessTrusted => WhyPassedOver::LessTrusted,
+            WhyPassedOverRecord::Contradicts => WhyPassedOver::Contradicts,
+            WhyPassedOverRecord::Stale { age_max_ns } => {
+                WhyPassedOver::Stale { age_max: Duration::from_nanos(age_max_ns) }
+            }
         };
-        Demand { size: Bytes::new(size_bytes), source, confidence }
+        PassedOver {
+            source: record.source.into(),
+            size: Bytes::new(record.size_bytes),
+            age: Duration::from_nanos(record.age_ns),
+            why,
+        }
     }
 }
 

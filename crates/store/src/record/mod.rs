@@ -17,8 +17,8 @@ mod sample;
 mod tick;
 
 pub use estimate::{
-    ConfidenceRecord, DemandRecord, DemandSourceRecord, EstimateRecord, ProvenanceRecord,
-    SignalsRecord,
+    DemandRecord, DemandSourceRecord, EstimateRecord, PassedOverRecord, ProvenanceRecord,
+    SignalsRecord, WhyPassedOverRecord,
 };
 pub use event::EventRecord;
 pub use plan::{

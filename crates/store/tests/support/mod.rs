@@ -421,17 +421,18 @@ fn compliance() -> impl Strategy<Value = Compliance> {
 }
 
 fn estimate() -> impl Strategy<Value = Estimate> {
-    let demand = (
-        bytes(),
-        prop::sample::select(vec![
-            DemandSource::WorkingSet,
-            DemandSource::Probing,
-            DemandSource::Used,
-            DemandSource::Committed,
-        ]),
-        prop::sample::select(vec![Confidence::Low, Confidence::Fair, Confidence::High]),
-    )
-        .prop_map(|(size, source, confidence)| Demand { size, source, confidence });
+    let source = || prop::sample::select(DemandSource::ALL.to_vec());
+    let demand = (bytes(), source(), span(), 0..=100u8).prop_map(|(size, source, age, percent)| {
+        Demand { size, source, age, confidence: Confidence::from_percent(percent) }
+    });
+    let why = prop_oneof![
+        Just(WhyPassedOver::LessTrusted),
+        Just(WhyPassedOver::Contradicts),
+        span().prop_map(|age_max| WhyPassedOver::Stale { age_max }),
+    ];
+    let passed_over = (bytes(), source(), span(), why)
+        .prop_map(|(size, source, age, why)| PassedOver { size, source, age, why });
+    let passed_over = prop::collection::vec(passed_over, 0..3);
     let signals =
         (prop::array::uniform3(option::of(bytes())), any::<Option<u64>>(), option::of(request()))
             .prop_map(|([free, committed, probed], swapped_pages_per_s, request)| Signals {
@@ -441,11 +442,13 @@ fn estimate() -> impl Strategy<Value = Estimate> {
                 swapped_pages_per_s,
                 request,
             });
-    (bytes(), bytes(), span(), option::of(demand), option::of(curve()), signals).prop_map(
-        |(used, available, age, demand, curve, signals)| {
+    let demand = (option::of(demand), passed_over);
+    (bytes(), bytes(), span(), demand, option::of(curve()), signals).prop_map(
+        |(used, available, age, (demand, passed_over), curve, signals)| {
             let provenance = Provenance::BalloonStatistics { age };
             let plain = Estimate::of_used(used, available, provenance);
-            Estimate { demand: demand.unwrap_or(plain.demand), curve, signals, ..plain }
+            let demand = demand.unwrap_or(plain.demand);
+            Estimate { demand, passed_over, curve, signals, ..plain }
         },
     )
 }

@@ -1,0 +1,140 @@
+//! What a guest would need, who says so, and how far that is believed.
+//!
+//! Idea: several sources may tell a guest's demand; one is chosen, and why the others were not is kept
+//! beside it, so that the operator can be told.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::Bytes;
+
+/// What a guest would need to run as well as it can, and how that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The memory.
+    pub size: Bytes,
+    /// Where the figure comes from.
+    pub source: DemandSource,
+    /// Time since that source last confirmed it.
+    pub age: Duration,
+    /// How far it is to be relied on.
+    pub confidence: Confidence,
+}
+
+/// What a demand is derived from, the least trusted first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DemandSource {
+    /// What the guest's kernel has promised to processes (`Committed_AS`).
+    Committed,
+    /// Allocation less available memory, from the balloon's statistics.
+    Used,
+    /// What the guest was found to live with (TWS §2).
+    Probing,
+    /// What the guest was seen to touch, and swap in use on top (MEB §3.6); confirmed by its events
+    /// while tracking rests.
+    WorkingSet,
+}
+
+impl DemandSource {
+    /// All of them, the most trusted first.
+    pub const ALL: [DemandSource; 4] = [
+        DemandSource::WorkingSet,
+        DemandSource::Probing,
+        DemandSource::Used,
+        DemandSource::Committed,
+    ];
+
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            DemandSource::Committed => "committed",
+            DemandSource::Used => "used",
+            DemandSource::Probing => "probing",
+            DemandSource::WorkingSet => "working-set",
+        }
+    }
+}
+
+impl fmt::Display for DemandSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DemandSource::Committed => "Committed_AS",
+            DemandSource::Used => "used memory",
+            DemandSource::Probing => "probing",
+            DemandSource::WorkingSet => "tracked working set",
+        })
+    }
+}
+
+/// How far a demand is to be relied on, in per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Confidence(u8);
+
+impl Confidence {
+    /// In fresh figures of memory in use, where nothing else is known.
+    pub const USED: Confidence = Confidence(60);
+
+    /// `percent`, at most 100.
+    pub const fn from_percent(percent: u8) -> Confidence {
+        if percent > 100 { Confidence(100) } else { Confidence(percent) }
+    }
+
+    /// From 0, not at all, to 100.
+    pub const fn percent(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+/// A source that was not chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The source.
+    pub source: DemandSource,
+    /// What it says.
+    pub size: Bytes,
+    /// Time since it was last confirmed.
+    pub age: Duration,
+    /// Why it was not chosen.
+    pub why: WhyPassedOver,
+}
+
+/// Why a source was not chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyPassedOver {
+    /// A source that is trusted more was.
+    LessTrusted,
+    /// The same, and it contradicts that source.
+    Contradicts,
+    /// It is too old.
+    Stale {
+        /// The age from which it is.
+        age_max: Duration,
+    },
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (source, size, age) = (self.source, self.size, self.age.as_secs_f64());
+        write!(f, "{source} {size} {age:.1}s old (confidence {})", self.confidence)
+    }
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (source, size, age) = (self.source, self.size, self.age.as_secs_f64());
+        write!(f, "{source} {size} {age:.1}s old: ")?;
+        match self.why {
+            WhyPassedOver::LessTrusted => f.write_str("trusted less"),
+            WhyPassedOver::Contradicts => f.write_str("trusted less, and contradicts it"),
+            WhyPassedOver::Stale { age_max } => {
+                write!(f, "stale, believed for {:.1}s", age_max.as_secs_f64())
+            }
+        }
+    }
+}
