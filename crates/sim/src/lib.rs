@@ -10,15 +10,30 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
+mod counters;
+mod disk;
+mod guest;
+mod lru;
+mod memory;
+mod metrics;
+mod process;
 mod report;
+mod requests;
 mod scenario;
+mod schedule;
+mod simulation;
+mod tracker;
+mod visits;
 mod workload;
 
+pub use compare::{Progress, compare, named};
 pub use report::{GuestReport, POINTS_MAX, Point, PolicyReport, Report};
 pub use scenario::{
     BLOCKS_MAX, Balloon, Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Kernel, Scenario,
     ScenarioError, Sources, Swap, TICKS_MAX, TimedWorkload, TrackerSpec, WORKLOADS_MAX,
 };
+pub use simulation::{Simulation, UNLIMITED};
 pub use workload::{
     CURVE_POINTS_MAX, ENTRIES_MAX, Pattern, Phase, Step, TracePoint, Workload, WorkloadError,
 };

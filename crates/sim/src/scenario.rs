@@ -364,7 +364,7 @@ impl GuestSpec {
         self.start.unwrap_or(self.memory).min(self.memory).page_floor()
     }
 
-    fn sizes(&self) -> impl Iterator<Item = Bytes> {
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = Bytes> {
         self.workloads.iter().map(|timed| timed.workload.pattern.size_max())
     }
 

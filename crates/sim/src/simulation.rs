@@ -1,0 +1,178 @@
+//! A run: guests, a clock, and the controller in charge.
+//!
+//! Idea: what the daemon does, with a simulated world in the place of QEMU. In each tick guests
+//! move their balloons and work; then a snapshot is taken, the controller decides, and its actions
+//! are carried out at once.
+//! Cost: a few microseconds a guest and tick; see `benches/sim.rs`.
+//! Limits: actions never fail, guests never vanish; what the controller does then its own tests show.
+
+use std::time::Duration;
+
+use ballast_control::{Controller, Event};
+use ballast_model::{Bytes, HostSample, Outcome, OutcomeKind, PolicyName, Snapshot, Timestamp};
+use ballast_policy::Policy;
+
+use crate::disk::ns;
+use crate::guest::Guest;
+use crate::metrics::Metrics;
+use crate::report::PolicyReport;
+use crate::scenario::{GuestSpec, HostSpec, Scenario, ScenarioError};
+
+/// Under this name runs the scenario in which memory is unlimited.
+pub const UNLIMITED: PolicyName = PolicyName::Custom("unlimited");
+
+/// A scenario under one policy, somewhere in its course.
+#[derive(Debug)]
+pub struct Simulation {
+    host: HostSpec,
+    budget: Option<Bytes>,
+    guests: Vec<Guest>,
+    controller: Option<Controller>,
+    policy: PolicyName,
+    metrics: Metrics,
+    tick: Duration,
+    now: Duration,
+    ticks_left: u64,
+}
+
+impl Simulation {
+    /// A scenario at its beginning, under this policy.
+    ///
+    /// # Errors
+    /// Why the scenario cannot be.
+    pub fn new(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Simulation, ScenarioError> {
+        scenario.validate()?;
+        let mut settings = scenario.control.clone();
+        settings.limits =
+            scenario.guests.iter().map(|guest| (guest.id.clone(), guest.limits.clone())).collect();
+        let name = policy.name();
+        let controller = Controller::with_policy(settings, policy, Timestamp::ZERO);
+        let mut simulation = Simulation::of(scenario, GuestSpec::start);
+        simulation.controller = Some(controller);
+        simulation.policy = name;
+        simulation.budget = Some(scenario.budget());
+        Ok(simulation)
+    }
+
+    /// The same scenario where every guest has all the memory it could ever use.
+    ///
+    /// # Errors
+    /// Why the scenario cannot be.
+    pub fn unlimited(scenario: &Scenario) -> Result<Simulation, ScenarioError> {
+        scenario.validate()?;
+        let block = scenario.block;
+        Ok(Simulation::of(scenario, |guest| {
+            let kernel = guest.kernel.uncounted.saturating_add(guest.kernel.unreclaimable);
+            let sizes = guest.sizes().map(|size| size.saturating_add(block)).sum::<Bytes>();
+            let free = guest.kernel.watermark_high.fraction(4, 1).saturating_add(block);
+            kernel.saturating_add(sizes).saturating_add(free).max(guest.memory)
+        }))
+    }
+
+    fn of(scenario: &Scenario, start: impl Fn(&GuestSpec) -> Bytes) -> Simulation {
+        let mut specs: Vec<&GuestSpec> = scenario.guests.iter().collect();
+        specs.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut seeds = fastrand::Rng::with_seed(scenario.seed);
+        let new = |spec: &&GuestSpec| {
+            Guest::new(spec, scenario.block, start(spec), &scenario.host, seeds.u64(..))
+        };
+        let guests: Vec<Guest> = specs.iter().map(new).collect();
+        Simulation {
+            host: scenario.host.clone(),
+            budget: None,
+            metrics: Metrics::new(&guests, scenario.ticks()),
+            guests,
+            controller: None,
+            policy: UNLIMITED,
+            tick: scenario.control.tick,
+            now: Duration::ZERO,
+            ticks_left: scenario.ticks(),
+        }
+    }
+
+    /// Virtual time since the beginning.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Lets one tick pass; whether there was one left.
+    pub fn step(&mut self) -> bool {
+        if self.ticks_left == 0 {
+            return false;
+        }
+        self.ticks_left -= 1;
+        for guest in &mut self.guests {
+            guest.step(self.now, self.tick, &self.host);
+        }
+        self.queue_at_disks();
+        self.now += self.tick;
+        self.decide();
+        self.check();
+        self.metrics.look(&self.guests, self.now);
+        true
+    }
+
+    /// What came of it so far, without comparison to other runs.
+    pub fn report(self) -> PolicyReport {
+        let refused = self.controller.as_ref().map_or(0, Controller::plans_refused);
+        self.metrics.report(self.policy, &self.guests, self.now, refused)
+    }
+
+    /// Who waited for a disk together in this tick takes so much longer in the next.
+    fn queue_at_disks(&mut self) {
+        let tick_ns = u128::from(ns(self.tick).max(1));
+        let permille = |waiting_ns: u128| {
+            u64::try_from(waiting_ns * 1000 / tick_ns).unwrap_or(u64::MAX).max(1000)
+        };
+        let all = self.guests.iter().map(|guest| u128::from(guest.waiting_ns)).sum();
+        let shared = self.host.swap_shared.then(|| permille(all));
+        for guest in &mut self.guests {
+            let own = permille(u128::from(guest.waiting_ns));
+            guest.memory.contention_permille = shared.unwrap_or(own);
+        }
+    }
+
+    /// Memory of the host that nobody occupies; `None` where more is occupied than there is.
+    fn available(&self) -> Option<Bytes> {
+        let occupied: Bytes = self.guests.iter().map(Guest::resident).sum();
+        let taken = occupied.saturating_add(self.host.hypervisor_reserve);
+        (taken <= self.host.memory).then(|| self.host.memory - taken)
+    }
+
+    fn decide(&mut self) {
+        let available = self.available();
+        let Some(controller) = &mut self.controller else { return };
+        let host = HostSample {
+            memory_total: Some(self.host.memory),
+            memory_available: Some(available.unwrap_or_default()),
+            ..HostSample::default()
+        };
+        let samples = self.guests.iter().map(|guest| guest.sample(self.now)).collect();
+        let ms = u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX);
+        let snapshot = Snapshot::new(Timestamp::from_millis(ms), host, samples);
+        controller.handle_sample(&snapshot);
+        while let Some(action) = controller.poll_action() {
+            let place = self.guests.binary_search_by(|guest| guest.id().cmp(&action.guest));
+            let guest = place.ok().and_then(|at| self.guests.get_mut(at));
+            let kind = match guest {
+                Some(guest) => {
+                    guest.target = Some(action.target);
+                    OutcomeKind::Accepted
+                }
+                None => OutcomeKind::Failed("there is no such guest".to_owned()),
+            };
+            let (guest, generation, target) = (action.guest, action.generation, action.target);
+            let outcome = Outcome { guest, generation, target, kind };
+            controller.handle_event(Event::Outcome(outcome));
+        }
+    }
+
+    /// Whether guests hold no more than there is, and the host has not less than nothing.
+    fn check(&mut self) {
+        let Some(budget) = self.budget else { return };
+        let held: Bytes = self.guests.iter().map(|guest| guest.memory.allocation()).sum();
+        if held > budget || self.available().is_none() {
+            self.metrics.violations += 1;
+        }
+    }
+}

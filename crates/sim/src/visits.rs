@@ -1,0 +1,308 @@
+//! The order in which a workload visits its blocks.
+//!
+//! Idea: one step per visit. In the order of addresses, scattered (a stride without a common
+//! divisor), at random, after Zipf, or by the stack distances of a miss curve.
+//! Cost: a few nanoseconds a visit; for a curve, a move to the front of a list of its size.
+//! Source: the lab's orders; Zipf by inversion of the continuous distribution, so that a block is
+//! visited as often as its pages together; stack distances as in MEB §3.1.
+//! Limits: misses of a curve that no memory avoids become hits, as they would be under every policy.
+
+use std::sync::Arc;
+
+use ballast_model::{Bytes, MissCurve};
+use fastrand::Rng;
+
+use crate::workload::Pattern;
+
+/// How blocks follow each other.
+#[derive(Clone, Debug)]
+enum Order {
+    Ascending,
+    Scattered {
+        stride: u32,
+    },
+    Random,
+    /// After filling everything once.
+    FilledThenRandom {
+        filled: u32,
+    },
+    Zipf {
+        exponent: f64,
+    },
+    /// Blocks, the one visited last first.
+    Curve {
+        curve: Arc<MissCurve>,
+        stack: Vec<u32>,
+    },
+}
+
+/// The visits to come.
+#[derive(Clone, Debug)]
+pub(crate) struct Visits {
+    order: Order,
+    rng: Rng,
+    block: u64,
+    blocks: u32,
+    next: u32,
+}
+
+impl Visits {
+    /// The visits of a pattern in blocks of `block` bytes; it has no blocks yet.
+    pub(crate) fn new(pattern: &Pattern, block: u64, seed: u64) -> Visits {
+        let order = match pattern {
+            Pattern::Mono { .. } | Pattern::Flux { .. } | Pattern::Sequential { .. } => {
+                Order::Ascending
+            }
+            Pattern::Constant { .. } => Order::Scattered { stride: 1 },
+            Pattern::Cold { .. } => Order::FilledThenRandom { filled: 0 },
+            Pattern::Zipf { exponent, .. } => Order::Zipf { exponent: *exponent },
+            Pattern::Curve { curve } => Order::Curve { curve: curve.clone(), stack: Vec::new() },
+            Pattern::RandomSteps { .. }
+            | Pattern::RandomDrawn { .. }
+            | Pattern::FileRandom { .. }
+            | Pattern::Trace { .. }
+            | Pattern::Phases { .. } => Order::Random,
+        };
+        Visits { order, rng: Rng::with_seed(seed), block, blocks: 0, next: 0 }
+    }
+
+    /// From now on there are `blocks`.
+    pub(crate) fn resize(&mut self, blocks: u32) {
+        if blocks == self.blocks {
+            return;
+        }
+        self.blocks = blocks;
+        if self.next >= blocks {
+            self.next = 0;
+        }
+        match &mut self.order {
+            Order::Scattered { stride } => {
+                *stride = scattered_stride(blocks);
+                self.next = if blocks == 0 { 0 } else { self.rng.u32(0..blocks) };
+            }
+            Order::Curve { stack, .. } => {
+                stack.retain(|&block| block < blocks);
+                let from = stack.len() as u32;
+                stack.extend(from..blocks);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether each block follows the one before, so that the next can be read ahead.
+    pub(crate) fn is_ascending(&self) -> bool {
+        matches!(self.order, Order::Ascending)
+    }
+
+    /// Whether every block is visited once before any is visited again.
+    pub(crate) fn is_cyclic(&self) -> bool {
+        matches!(self.order, Order::Ascending | Order::Scattered { .. })
+    }
+
+    /// The order as the tracker knows it, where it is a curve's.
+    pub(crate) fn curve(&self) -> Option<&Arc<MissCurve>> {
+        match &self.order {
+            Order::Curve { curve, .. } => Some(curve),
+            _ => None,
+        }
+    }
+
+    /// How unequal the popularity of pages is; 0 at random.
+    pub(crate) fn zipf_exponent(&self) -> f64 {
+        match self.order {
+            Order::Zipf { exponent } => exponent,
+            _ => 0.0,
+        }
+    }
+
+    /// Goes past `visits` blocks without looking. Returns the first of them.
+    pub(crate) fn skip(&mut self, visits: u64) -> u32 {
+        let first = self.next;
+        let blocks = u64::from(self.blocks.max(1));
+        let by = match self.order {
+            Order::Scattered { stride } => visits % blocks * u64::from(stride),
+            _ => visits,
+        };
+        self.next = ((u64::from(first) + by) % blocks) as u32;
+        first
+    }
+
+    /// The next block to visit, less than their number; 0 where there are none.
+    pub(crate) fn next(&mut self) -> u32 {
+        if self.blocks == 0 {
+            return 0;
+        }
+        match &mut self.order {
+            Order::Ascending => self.step(1),
+            Order::Scattered { stride } => {
+                let stride = *stride;
+                self.step(stride)
+            }
+            Order::Random => self.rng.u32(0..self.blocks),
+            Order::FilledThenRandom { filled } => {
+                if *filled < self.blocks {
+                    *filled += 1;
+                    return *filled - 1;
+                }
+                self.rng.u32(0..self.blocks)
+            }
+            Order::Zipf { exponent } => {
+                let pages = f64::from(self.blocks) * (self.block / ballast_model::PAGE_SIZE) as f64;
+                let rank = zipf_rank(self.rng.f64(), pages, *exponent);
+                let at = rank / pages * f64::from(self.blocks);
+                (at as u32).min(self.blocks - 1)
+            }
+            Order::Curve { curve, stack } => {
+                let references = curve.misses(Bytes::ZERO).max(1);
+                let drawn = self.rng.u64(0..references);
+                let steps = curve.points().partition_point(|&misses| misses > drawn) as u64;
+                let step = curve.step().get();
+                let depth = steps.saturating_sub(1) * step + self.rng.u64(0..step);
+                let at = (depth / self.block).min(stack.len() as u64 - 1) as usize;
+                stack[..=at].rotate_right(1);
+                stack[0]
+            }
+        }
+    }
+
+    fn step(&mut self, stride: u32) -> u32 {
+        let block = self.next;
+        let next = u64::from(block) + u64::from(stride);
+        let blocks = u64::from(self.blocks);
+        self.next = (if next >= blocks { next - blocks } else { next }) as u32;
+        block
+    }
+}
+
+/// The rank (from 0, not whole) below which a share `u` of the visits fall, among `pages` pages of
+/// which the one at `x` is as popular as `(1 + x)^-exponent`.
+fn zipf_rank(u: f64, pages: f64, exponent: f64) -> f64 {
+    let last = pages + 1.0;
+    let rest = 1.0 - exponent;
+    let x = if rest.abs() < 1e-9 {
+        (u * last.ln()).exp()
+    } else {
+        (1.0 + u * (last.powf(rest) - 1.0)).powf(1.0 / rest)
+    };
+    x - 1.0
+}
+
+/// A stride near the golden section, so that no two neighbours come soon after each other, without
+/// a common divisor, so that every block comes once a pass.
+fn scattered_stride(blocks: u32) -> u32 {
+    let golden = (u64::from(blocks) * 618 / 1000) as u32;
+    (golden.max(1)..blocks).find(|&stride| gcd(stride, blocks) == 1).unwrap_or(1)
+}
+
+const fn gcd(mut a: u32, mut b: u32) -> u32 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_model::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SIZE: Bytes = Bytes::mib(1);
+
+    fn visits(pattern: &Pattern, blocks: u32) -> Visits {
+        let mut visits = Visits::new(pattern, MIB, 7);
+        visits.resize(blocks);
+        visits
+    }
+
+    #[test]
+    fn addresses_ascend_and_survive_a_change_of_size() {
+        let mut visits = visits(&Pattern::Sequential { size: SIZE, passes: None }, 3);
+        let taken: Vec<u32> = (0..5).map(|_| visits.next()).collect();
+        assert_eq!(taken, [0, 1, 2, 0, 1]);
+        visits.resize(4);
+        assert_eq!([visits.next(), visits.next(), visits.next()], [2, 3, 0]);
+        visits.resize(1);
+        assert_eq!([visits.next(), visits.next()], [0, 0]);
+    }
+
+    #[test]
+    fn nothing_to_visit_is_no_panic() {
+        let mut visits = visits(&Pattern::Constant { size: SIZE }, 0);
+        assert_eq!((visits.next(), visits.skip(5)), (0, 0));
+    }
+
+    /// By hand: 16 pages, exponent 0 is uniform; exponent 1 gives half of the visits to the first
+    /// `√17 − 1` pages.
+    #[test]
+    fn zipf_by_hand() {
+        assert!((zipf_rank(0.5, 16.0, 0.0) - 8.0).abs() < 1e-9);
+        assert!((zipf_rank(0.5, 16.0, 1.0) - (17f64.sqrt() - 1.0)).abs() < 1e-9);
+        assert!(zipf_rank(0.999, 1e6, 1.2) < 1e6);
+    }
+
+    /// Of references to a curve, as many go beyond `k` steps of the stack as it has misses there.
+    #[test]
+    fn stack_distances_are_the_curves() {
+        let misses = vec![1000, 400, 400, 100, 0];
+        let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), misses.clone()).unwrap();
+        let mut visits = visits(&Pattern::Curve { curve: Arc::new(curve) }, 4);
+        let mut beyond = [0u32; 5];
+        let mut own: Vec<u32> = (0..4).collect();
+        for _ in 0..100_000 {
+            let block = visits.next();
+            let at = own.iter().position(|&it| it == block).unwrap();
+            own[..=at].rotate_right(1);
+            (0..=at).for_each(|k| beyond[k] += 1);
+        }
+        for (k, expected) in misses.into_iter().enumerate() {
+            let found = u64::from(beyond[k]) / 100;
+            assert!(found.abs_diff(expected) <= 10, "{k}: {found} for {expected}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_order_stays_within_its_blocks(blocks in 0..300u32, exponent in 0.0..4.0f64) {
+            let curve = MissCurve::new(SIZE, Duration::from_secs(1), vec![9, 5, 0]).unwrap();
+            for pattern in [
+                Pattern::Sequential { size: SIZE, passes: None },
+                Pattern::Constant { size: SIZE },
+                Pattern::FileRandom { size: SIZE },
+                Pattern::Cold { size: SIZE, share_per_s: 0.1 },
+                Pattern::Zipf { size: SIZE, exponent, file: false },
+                Pattern::Curve { curve: Arc::new(curve) },
+            ] {
+                let mut visits = visits(&pattern, blocks);
+                for _ in 0..100 {
+                    prop_assert!(visits.next() < blocks.max(1));
+                }
+            }
+        }
+
+        /// A skip goes where as many steps would have gone.
+        #[test]
+        fn skipping_is_stepping(blocks in 1..200u32, skipped in 0..1000u64, scattered: bool) {
+            let pattern = match scattered {
+                true => Pattern::Constant { size: SIZE },
+                false => Pattern::Sequential { size: SIZE, passes: None },
+            };
+            let (mut one, mut other) = (visits(&pattern, blocks), visits(&pattern, blocks));
+            one.skip(skipped);
+            (0..skipped).for_each(|_| { other.next(); });
+            prop_assert_eq!(one.next(), other.next());
+        }
+
+        #[test]
+        fn scattered_visits_every_block_once_a_pass(blocks in 1..2000u32) {
+            let mut constant = visits(&Pattern::Constant { size: SIZE }, blocks);
+            let mut seen: Vec<u32> = (0..blocks).map(|_| constant.next()).collect();
+            seen.sort_unstable();
+            prop_assert!(seen.into_iter().eq(0..blocks));
+        }
+    }
+}
