@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::bench;
-use crate::commands::{control, daemon, demo, explain, journal, lab, mrc, plan, set, status};
+use crate::commands::{control, daemon, demo, explain, imt, journal, lab, mrc, plan, set, status};
 use crate::story;
 
 /// Balances the memory of the virtual machines on a host.
@@ -50,6 +50,8 @@ pub enum Command {
     Journal(journal::Args),
     /// Miss-ratio curves and working sets of traces.
     Mrc(mrc::Args),
+    /// How often working sets need tracking, and what resting costs.
+    Imt(imt::Args),
     /// Measure how fast and how exact Ballast's parts are on this machine.
     Bench(bench::Args),
     /// The daemon of a story, which ends with it.

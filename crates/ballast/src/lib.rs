@@ -12,6 +12,7 @@ pub mod config;
 mod csv;
 pub mod daemon;
 mod figures;
+pub mod imt;
 mod mrc;
 mod page;
 pub mod server;

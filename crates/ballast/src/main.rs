@@ -8,7 +8,7 @@ use anyhow::Context;
 use ballast::bench;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    control, daemon, demo, explain, harmless, journal, lab, mrc, plan, set, status,
+    control, daemon, demo, explain, harmless, imt, journal, lab, mrc, plan, set, status,
 };
 use ballast::story;
 use clap::Parser;
@@ -51,6 +51,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),
         Command::Mrc(args) => mrc::run(args),
+        Command::Imt(args) => imt::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Daemon(args) => daemon::run(args).await,
         Command::Lab(args) => lab::run(args).await,

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod demo;
 pub mod explain;
 pub(crate) mod format;
+pub mod imt;
 pub mod journal;
 mod json;
 pub mod lab;

@@ -327,7 +327,7 @@ impl Args {
 }
 
 /// The command as it was given, for the page to show.
-fn command_line() -> String {
+pub(super) fn command_line() -> String {
     let quoted = |word: String| {
         let is_plain = |c: char| c.is_alphanumeric() || "-_./=%+:,@".contains(c);
         let plain = !word.is_empty() && word.chars().all(is_plain);

@@ -24,17 +24,17 @@ const RATIO_MIN: f64 = 1e-6;
 
 /// An axis with its marks.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     scale: Scale,
     from: f64,
     to: f64,
     /// Places of the marks, with what stands beside them.
-    pub(super) marks: Vec<(f64, String)>,
+    pub(crate) marks: Vec<(f64, String)>,
 }
 
 impl Axis {
     /// The axis of sizes up to `pages_max`, whose least is `pages_min`; pages have `page_bytes`.
-    pub(super) fn memory(
+    pub(crate) fn memory(
         scale: Scale,
         pages_min: u64,
         pages_max: u64,
@@ -84,7 +84,7 @@ impl Axis {
     }
 
     /// Where `value` stands.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Linear => (value - self.from) / (self.to - self.from),
             Scale::Log if value <= self.from => 0.0,

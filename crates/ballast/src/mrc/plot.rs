@@ -33,11 +33,11 @@ const COLOURS: [RGBColor; 8] = [
 /// How many colours there are.
 pub(super) const COLOURS_COUNT: usize = COLOURS.len();
 /// Axes and letters, and the lines behind the curves; the style sheet knows these too.
-const INK: RGBColor = RGBColor(0x5b, 0x64, 0x70);
-const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
+pub(crate) const INK: RGBColor = RGBColor(0x5b, 0x64, 0x70);
+pub(crate) const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
 /// The library makes letters a fifth smaller than it is told.
-const FONT_SIZE: u32 = 15;
-const TITLE_FONT_SIZE: u32 = 19;
+pub(crate) const FONT_SIZE: u32 = 15;
+pub(crate) const TITLE_FONT_SIZE: u32 = 19;
 /// A plot by itself: its width, and its height without the legend.
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 440;
@@ -233,12 +233,13 @@ fn working_set(line: &Line<'_>, view: View) -> Option<u64> {
 }
 
 /// Places from 0 to 1, as the drawing library wants a coordinate.
-struct Places {
+pub(crate) struct Places {
     marks: Vec<f64>,
 }
 
 impl Places {
-    fn of(axis: &Axis) -> Self {
+    /// The places of `axis`.
+    pub(crate) fn of(axis: &Axis) -> Self {
         Self { marks: axis.marks.iter().map(|(place, _)| *place).collect() }
     }
 }
@@ -260,7 +261,8 @@ impl Ranged for Places {
     }
 }
 
-fn label(axis: &Axis, place: f64) -> String {
+/// What stands beside the mark at `place` of `axis`.
+pub(crate) fn label(axis: &Axis, place: f64) -> String {
     let mark = axis.marks.iter().find(|(at, _)| (at - place).abs() < 1e-9);
     mark.map(|(_, label)| label.clone()).unwrap_or_default()
 }

@@ -1,0 +1,138 @@
+//! Intermittent tracking of a series as one page.
+//!
+//! Idea: the figures first, then the adaptive threshold, which is what one would run, and the fixed ones to
+//! compare it with.
+//! Cost: some 100 KB.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::plot::{self, KEYS, Panel};
+use super::runs::Run;
+use super::summary::{Trace, cells};
+use crate::commands::harmless_line;
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page of `runs`, which came of `command`.
+///
+/// # Errors
+/// When a plot cannot be drawn.
+pub(crate) fn render(trace: Trace<'_>, runs: &[Run], command: &str) -> anyhow::Result<String> {
+    let name = harmless_line(trace.name);
+    let mut plots = Vec::new();
+    // The adaptive one is the last; it and the events belong together.
+    let adaptive_first = runs.iter().rev().take(1).map(Panel::Run).chain([Panel::Events]);
+    let fixed = runs.iter().rev().skip(1).rev().map(Panel::Run);
+    for panel in adaptive_first.chain(fixed) {
+        plots.push(figure(trace, panel)?);
+    }
+    let body = html! {
+        header {
+            p.over { "Ballast · intermittent tracking" }
+            h1 { (name) }
+            p { (trace.extent()) }
+        }
+        section { (table(runs)) }
+        section.plots { @for plot in plots { (plot) } }
+        (how_to_read())
+        section.facts {
+            h2 { "What was run" }
+            dl {
+                dt { "command" }
+                dd { code { (harmless_line(command)) } }
+                dt { "Ballast" }
+                dd { (env!("CARGO_PKG_VERSION")) }
+            }
+        }
+    };
+    Ok(crate::page::document(&name, STYLE, "", &body))
+}
+
+fn table(runs: &[Run]) -> Markup {
+    html! {
+        div.wide {
+            table {
+                thead { tr {
+                    th { "mode" }
+                    th.number { "threshold" }
+                    th.number { "up ratio" }
+                    th.number { "mean relative error" }
+                } }
+                tbody { @for run in runs { tr {
+                    th { (run.mode()) }
+                    @for cell in cells(run) { td.number { (cell) } }
+                } } }
+            }
+        }
+    }
+}
+
+fn figure(trace: Trace<'_>, panel: Panel<'_>) -> anyhow::Result<Markup> {
+    let svg = plot::inside(trace, panel)?;
+    Ok(html! {
+        figure {
+            figcaption {
+                (plot::heading(panel))
+                @if matches!(panel, Panel::Run(_)) {
+                    span.keys { @for (key, text) in KEYS {
+                        span.entry { span class=(format!("key {key}")) {} (text) }
+                    } }
+                }
+            }
+            (PreEscaped(svg))
+        }
+    })
+}
+
+fn how_to_read() -> Markup {
+    let terms = [
+        (
+            "up ratio",
+            "the share of intervals in which the working set is tracked, which costs the guest time.",
+        ),
+        (
+            "mean relative error",
+            "how far the estimate is off, as a share of what was recorded, over all intervals. While \
+             tracking rests, the estimate is the last one tracked.",
+        ),
+        (
+            "threshold",
+            "how far events may deviate from their recent mean before a new phase is assumed and tracking \
+             goes on. An adaptive one is moved until events say of stability what working sets say.",
+        ),
+    ];
+    html! {
+        section.explain {
+            h2 { "How to read this" }
+            dl { @for (term, text) in terms { dt { (term) } dd { (text) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_estimate::phase::{Recorded, Samples};
+    use ballast_model::Bytes;
+
+    use super::*;
+    use crate::imt::runs::runs;
+
+    #[test]
+    fn the_page_has_every_plot_and_needs_nothing_from_elsewhere() {
+        let series = vec![Recorded { wss: Bytes::mib(100), events: 1000 }; 40];
+        let runs = runs(&series, Samples::DEFAULT, Bytes::mib(1));
+        let trace = Trace { name: "<a>.csv", series: &series, interval: Duration::from_secs(5) };
+        let page = render(trace, &runs, "ballast imt '<a>.csv'").unwrap();
+        for mark in ["http:", "https:", "//", "@import", "url(", "src=", "<link"] {
+            assert!(!page.contains(mark), "{mark} in the page");
+        }
+        assert_eq!(page.matches("<svg").count(), 8);
+        let adaptive = page.find("T adaptive, 0.20 at last").unwrap();
+        assert!(adaptive < page.find("T = 0.05").unwrap());
+        for text in ["&lt;a&gt;.csv", "40 intervals of 5.0s, 3m 20s in all", "color-scheme"] {
+            assert!(page.contains(text), "{text} is missing");
+        }
+    }
+}

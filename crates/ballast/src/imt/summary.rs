@@ -1,0 +1,101 @@
+//! What people are told of a series: a table like MEB Table II.
+
+use std::time::Duration;
+
+use ballast_estimate::phase::Recorded;
+use comfy_table::CellAlignment::{Left, Right};
+
+use super::runs::Run;
+use crate::commands::{format, harmless_line};
+use crate::figures::NONE;
+
+/// What was replayed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trace<'a> {
+    /// The file's name.
+    pub(crate) name: &'a str,
+    /// Its rows.
+    pub(crate) series: &'a [Recorded],
+    /// The time between two.
+    pub(crate) interval: Duration,
+}
+
+impl Trace<'_> {
+    /// How much there is of it, in words.
+    pub(crate) fn extent(&self) -> String {
+        let count = self.series.len();
+        let interval_ms = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
+        let all = format::span(interval_ms.saturating_mul(count as u64));
+        let intervals = if count == 1 { "interval" } else { "intervals" };
+        format!("{count} {intervals} of {}, {all} in all", format::span(interval_ms))
+    }
+}
+
+/// The figures of `runs`, wrapped to `width` columns if given.
+pub(crate) fn render(trace: Trace<'_>, runs: &[Run], width: Option<u16>) -> String {
+    let columns = [("MODE", Left), ("THRESHOLD", Right), ("UP RATIO", Right), ("MRE", Right)];
+    let rows = runs.iter().map(|run| {
+        let [threshold, up_ratio, mre] = cells(run);
+        vec![run.mode().to_owned(), threshold, up_ratio, mre]
+    });
+    let name = harmless_line(trace.name);
+    let mut out = format!("{name}: {}\n\n{}", trace.extent(), format::table(&columns, rows, width));
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
+    out
+}
+
+/// Threshold, up ratio and mean relative error.
+pub(crate) fn cells(run: &Run) -> [String; 3] {
+    let percent =
+        |ratio: Option<f64>| ratio.map_or(NONE.to_owned(), |it| format!("{:.1} %", it * 100.0));
+    let threshold = match run.fixed {
+        Some(threshold) => threshold.to_string(),
+        None => format!("{} at last", run.replay.threshold),
+    };
+    [threshold, percent(run.replay.up_ratio), percent(run.replay.mre)]
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_estimate::phase::Samples;
+    use ballast_model::Bytes;
+    use expect_test::expect;
+
+    use super::*;
+    use crate::imt::runs::runs;
+
+    fn render_of(wss: &[u64]) -> String {
+        let series: Vec<_> =
+            wss.iter().map(|wss| Recorded { wss: Bytes::mib(*wss), events: 100 }).collect();
+        let runs = runs(&series, Samples::DEFAULT, Bytes::mib(1));
+        let interval = Duration::from_secs(5);
+        render(Trace { name: "a\n.csv", series: &series, interval }, &runs, None)
+    }
+
+    /// Of ten intervals five fill the filters, and the last two are taken for half of what they are.
+    #[test]
+    fn a_table_by_hand() {
+        expect![[r#"
+            a�.csv: 10 intervals of 5.0s, 50.0s in all
+
+            MODE         THRESHOLD  UP RATIO     MRE
+            fixed             0.05    50.0 %  10.0 %
+            fixed             0.10    50.0 %  10.0 %
+            fixed             0.15    50.0 %  10.0 %
+            fixed             0.20    50.0 %  10.0 %
+            fixed             0.25    50.0 %  10.0 %
+            fixed             0.30    50.0 %  10.0 %
+            adaptive  0.20 at last    50.0 %  10.0 %
+        "#]]
+        .assert_eq(&render_of(&[100, 100, 100, 100, 100, 100, 100, 100, 200, 200]));
+    }
+
+    #[test]
+    fn what_there_is_not_is_not_told() {
+        let told = render_of(&[0]);
+        assert!(told.starts_with("a\u{fffd}.csv: 1 interval of 5.0s, 5.0s in all\n"), "{told}");
+        assert!(told.contains("100.0 %    –\n"), "{told}");
+    }
+}
