@@ -196,8 +196,8 @@ mod tests {
         for (last, percent) in by_trust {
             let fused = fuse(&all[..=last]).unwrap();
             assert_eq!(
-                (fused.chosen, fused.demand.confidence),
-                (all[last], Confidence::from_percent(percent))
+                (fused.demand.source, fused.demand.confidence),
+                (all[last].kind, Confidence::from_percent(percent))
             );
         }
     }
@@ -247,7 +247,7 @@ mod tests {
         let kind = DemandSource::Used;
         let all = [source(kind, 900, 2), source(kind, 300, 1), source(kind, 400, 1)];
         let fused = fuse(&all).unwrap();
-        assert_eq!((fused.chosen, fused.others), (all[2], vec![]));
+        assert_eq!((fused.demand.size, fused.passed_over), (all[2].demand, vec![]));
     }
 
     fn any_source() -> impl Strategy<Value = Source> {
@@ -270,14 +270,16 @@ mod tests {
             prop_assert_eq!(&fused, &fuse(&other));
             match fused {
                 Ok(fused) => {
-                    prop_assert!(one.contains(&fused.chosen) && fused.others.len() < 4);
-                    let trust = fused.chosen.kind.trust();
+                    let Demand { size: demand, source: kind, age, .. } = fused.demand;
+                    let chosen = Source { kind, demand, age };
+                    prop_assert!(one.contains(&chosen) && fused.passed_over.len() < 4);
+                    let trust = trust(kind);
                     prop_assert!(fused.demand.confidence.percent() <= trust);
-                    let better = one.iter().filter(|it| it.kind > fused.chosen.kind);
-                    prop_assert!(better.clone().all(|it| it.age >= it.kind.age_max()));
+                    let better = one.iter().filter(|it| it.kind > kind);
+                    prop_assert!(better.clone().all(|it| it.age >= age_max(it.kind)));
                 }
                 Err(none) => {
-                    prop_assert!(one.iter().all(|it| it.age >= it.kind.age_max()));
+                    prop_assert!(one.iter().all(|it| it.age >= age_max(it.kind)));
                     prop_assert_eq!(none.stale.is_empty(), one.is_empty());
                 }
             }
@@ -288,8 +290,8 @@ mod tests {
         fn confidence_falls_with_age(source in any_source(), older in 0..60_000u64) {
             let aged = Source { age: source.age.saturating_add(Duration::from_millis(older)), ..source };
             if let (Ok(now), Ok(later)) = (fuse(&[source]), fuse(&[aged])) {
-                prop_assert!(later.confidence <= now.confidence);
-                prop_assert!(later.confidence.percent() >= source.kind.trust() / 2);
+                prop_assert!(later.demand.confidence <= now.demand.confidence);
+                prop_assert!(later.demand.confidence.percent() >= trust(source.kind) / 2);
             }
         }
     }

@@ -24,5 +24,16 @@ mod plausible;
 pub mod probing;
 pub mod statistical;
 mod used;
+mod watch;
+
+use std::time::Duration;
+
+use ballast_model::Timestamp;
 
 pub use used::{Estimator, NoEstimate};
+
+/// The moment `age` before `now`; the clock's origin where that would be before it.
+fn before(now: Timestamp, age: Duration) -> Timestamp {
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
+}

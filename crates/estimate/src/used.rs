@@ -29,8 +29,10 @@ use ballast_model::{
     Snapshot, Timestamp,
 };
 
+use crate::before;
 use crate::history::AllocationHistory;
 use crate::plausible;
+use crate::watch::Watch;
 
 /// Uncertainty of the age of statistics: they are read once a second, and QEMU dates them in whole
 /// seconds.
@@ -51,6 +53,7 @@ pub enum NoEstimate {
 #[derive(Clone, Debug, Default)]
 struct Memory {
     history: AllocationHistory,
+    watch: Watch,
     /// By how much the allocation exceeds the total the guest counts, where they move together.
     uncounted: Option<Bytes>,
 }
@@ -94,12 +97,17 @@ impl Estimator {
             }));
         }
         let provenance = Provenance::BalloonStatistics { age: stats.age };
-        Ok(Estimate::of_used(held_then - available, available, provenance))
+        let plain = Estimate::of_used(held_then - available, available, provenance);
+        Ok(match memory {
+            Some(memory) => memory.watch.add_to(plain, guest, snapshot.taken_at),
+            None => plain,
+        })
     }
 }
 
 impl Memory {
     fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
+        self.watch.observe(guest, now);
         let Some(allocation) = guest.allocation else { return };
         self.history.push(before(now, allocation.age), allocation.value);
         if guest.capabilities.deflate_on_oom != Some(false) {
@@ -131,12 +139,6 @@ impl Memory {
         let (_, most) = self.history.between(before(stats_at, AGE_UNCERTAINTY), stats_at)?;
         Some(most)
     }
-}
-
-/// The moment `age` before `now`; the clock's origin where that would be before it.
-fn before(now: Timestamp, age: Duration) -> Timestamp {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
 }
 
 #[cfg(test)]

@@ -1,0 +1,266 @@
+//! What is remembered of one guest to tell its demand from more than memory in use.
+//!
+//! Idea: counters become rates, rates drive the probing machine, swap on top of the tracked working
+//! set becomes the demand beyond the allocation, and all that is known goes through [`fusion`]. A
+//! reading counts once: statistics that have not come anew since the last tick change nothing.
+//!
+//! Cost: O(1) a guest and tick; nothing but memory in use costs nothing more.
+//! Limits: counters that fall (the guest was booted anew) tell nothing until the next reading.
+
+use std::time::Duration;
+
+use ballast_model::{
+    AgentReport, Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats,
+    Measured, Signals, Timestamp,
+};
+
+use crate::before;
+use crate::beyond::{Beyond, BeyondInput, DemandBeyond};
+use crate::fusion::{self, Source};
+use crate::probing::{Bounds, Epoch, Probing};
+
+/// Readings come once a second, dated to within half of one.
+const READING_APART_MIN: Duration = Duration::from_millis(500);
+
+/// The memory of one guest's rates and machines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch {
+    counters: Option<Counters>,
+    swapped_pages_per_s: Option<u64>,
+    probing: Probing,
+    probed: Option<(Bytes, Timestamp)>,
+    beyond: DemandBeyond,
+    /// Swapped in since the tracker last reported.
+    swapped_in: Option<Bytes>,
+    tracked: Option<(Beyond, Timestamp)>,
+}
+
+/// Counters since boot, as of one reading.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    at: Timestamp,
+    swap_in: Option<Bytes>,
+    swap_out: Option<Bytes>,
+    refaulted_pages: Option<u64>,
+}
+
+impl Watch {
+    /// Takes in a sample.
+    pub(crate) fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
+        if let Some(stats) = &guest.stats {
+            self.count(guest, stats, now);
+        }
+        if let Some(tracker) = &guest.tracker {
+            let at = before(now, tracker.age);
+            if self.tracked.is_none_or(|(_, last)| at > last) {
+                let seen = BeyondInput {
+                    wss: tracker.value.working_set,
+                    allocation: guest.allocation.map_or(Bytes::ZERO, |measured| measured.value),
+                    swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
+                    swapped_in: self.swapped_in.take(),
+                };
+                self.tracked = Some((self.beyond.update(seen), at));
+            }
+        }
+    }
+
+    /// What the counters of a new reading say, and an epoch of probing.
+    fn count(&mut self, guest: &GuestSample, stats: &Measured<GuestStats>, now: Timestamp) {
+        let at = before(now, stats.age);
+        let agent: Option<AgentReport> = guest.agent.map(|agent| agent.value);
+        let counters = Counters {
+            at,
+            swap_in: stats.value.swap_in,
+            swap_out: stats.value.swap_out,
+            refaulted_pages: agent.and_then(|agent| agent.refaulted_file_pages),
+        };
+        let Some(last) = self.counters else {
+            self.counters = Some(counters);
+            return;
+        };
+        let apart = at.saturating_since(last.at);
+        if apart < READING_APART_MIN {
+            return;
+        }
+        self.counters = Some(counters);
+        let grown = |now: Option<Bytes>, then: Option<Bytes>| {
+            now?.get().checked_sub(then?.get()).map(Bytes::new)
+        };
+        let swapped_in = grown(counters.swap_in, last.swap_in);
+        let swapped_out = grown(counters.swap_out, last.swap_out);
+        let refaulted = match (counters.refaulted_pages, last.refaulted_pages) {
+            (Some(now), Some(then)) => now.checked_sub(then),
+            _ => None,
+        };
+        self.swapped_pages_per_s = swapped_in.zip(swapped_out).map(|(read, written)| {
+            let pages = u128::from(read.saturating_add(written).to_pages());
+            let per_s = pages * 1_000_000_000 / apart.as_nanos().max(1);
+            u64::try_from(per_s).unwrap_or(u64::MAX)
+        });
+        if let Some(swapped_in) = swapped_in {
+            let sum = self.swapped_in.unwrap_or(Bytes::ZERO).saturating_add(swapped_in);
+            self.swapped_in = Some(sum);
+        }
+        let epoch = Epoch {
+            committed: agent.and_then(|agent| agent.committed),
+            allocation: guest.allocation.map(|measured| measured.value),
+            swapped_in: swapped_in.map(Bytes::to_pages),
+            refaulted,
+            // The operator's bounds are not an estimator's: no policy lets a guest go beyond them.
+            bounds: Bounds::new(Bytes::ZERO, guest.boot_memory.unwrap_or(Bytes::MAX)),
+        };
+        self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
+    }
+
+    /// `plain`, which knows memory in use alone, and what else is known.
+    pub(crate) fn add_to(&self, plain: Estimate, guest: &GuestSample, now: Timestamp) -> Estimate {
+        let agent = guest.agent.map(|agent| agent.value);
+        let signals = Signals {
+            free: guest.stats.and_then(|stats| stats.value.free),
+            committed: agent.and_then(|agent| agent.committed),
+            probed: self.probed.map(|(size, _)| size),
+            swapped_pages_per_s: self.swapped_pages_per_s,
+            request: agent.and_then(|agent| agent.request),
+        };
+        let curve = guest.tracker.as_ref().and_then(|tracker| tracker.value.curve.clone());
+        let estimate = Estimate { signals, curve, ..plain };
+        if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
+            return estimate;
+        }
+        let since = |at: Timestamp| now.saturating_since(at);
+        let source = |kind, (demand, age)| Source { kind, demand, age };
+        let tracked = self.tracked.map(|(beyond, at)| (beyond.demand, since(at)));
+        let probed = self.probed.map(|(size, at)| (size, since(at)));
+        let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
+        let used = (estimate.used, estimate.demand.age);
+        let sources: Vec<Source> = [
+            tracked.map(|known| source(DemandSource::WorkingSet, known)),
+            probed.map(|known| source(DemandSource::Probing, known)),
+            Some(source(DemandSource::Used, used)),
+            committed.map(|known| source(DemandSource::Committed, known)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        match fusion::fuse(&sources) {
+            Ok(fused) => {
+                Estimate { demand: fused.demand, passed_over: fused.passed_over, ..estimate }
+            }
+            // Nothing is fresh: memory in use stands, and is not relied on.
+            Err(none) => {
+                let demand = Demand { confidence: Confidence::from_percent(0), ..estimate.demand };
+                Estimate { demand, passed_over: none.stale, ..estimate }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind, TrackerReport};
+
+    use super::*;
+
+    fn second(n: u64) -> Timestamp {
+        Timestamp::from_millis(n * 1000)
+    }
+
+    fn guest(swap_in_pages: u64) -> GuestSample {
+        let stats = GuestStats {
+            free: Some(Bytes::mib(70)),
+            swap_in: Some(Bytes::pages(swap_in_pages)),
+            swap_out: Some(Bytes::ZERO),
+            ..GuestStats::default()
+        };
+        GuestSample {
+            boot_memory: Some(Bytes::gib(2)),
+            allocation: Some(Measured::fresh(Bytes::mib(500))),
+            stats: Some(Measured::fresh(stats)),
+            ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
+        }
+    }
+
+    fn plain() -> Estimate {
+        let provenance = Provenance::BalloonStatistics { age: Duration::ZERO };
+        Estimate::of_used(Bytes::mib(400), Bytes::mib(100), provenance)
+    }
+
+    fn with_agent(mut guest: GuestSample, committed_mib: u64, refaulted: u64) -> GuestSample {
+        guest.agent = Some(Measured::fresh(AgentReport {
+            committed: Some(Bytes::mib(committed_mib)),
+            refaulted_file_pages: Some(refaulted),
+            request: Some(MemoryRequest {
+                number: 7,
+                kind: RequestKind::More,
+                amount: Bytes::mib(64),
+            }),
+            ..AgentReport::default()
+        }));
+        guest
+    }
+
+    #[test]
+    fn swap_counters_become_a_rate_and_one_reading_counts_once() {
+        let mut watch = Watch::default();
+        watch.observe(&guest(1000), second(1));
+        assert_eq!(
+            watch.add_to(plain(), &guest(1000), second(1)).signals.swapped_pages_per_s,
+            None
+        );
+        watch.observe(&guest(1200), second(3));
+        let signals = watch.add_to(plain(), &guest(1200), second(3)).signals;
+        assert_eq!(signals.swapped_pages_per_s, Some(100));
+        assert_eq!(signals.free, Some(Bytes::mib(70)));
+        // The same reading, seen again a second later, is no new second without swapping.
+        let mut again = guest(1200);
+        again.stats.as_mut().unwrap().age = Duration::from_secs(1);
+        watch.observe(&again, second(4));
+        assert_eq!(watch.add_to(plain(), &again, second(4)).signals.swapped_pages_per_s, Some(100));
+        // Booted anew: the counter begins again.
+        watch.observe(&guest(3), second(5));
+        assert_eq!(watch.add_to(plain(), &guest(3), second(5)).signals.swapped_pages_per_s, None);
+    }
+
+    #[test]
+    fn without_an_agent_or_a_tracker_the_demand_is_what_is_used() {
+        let mut watch = Watch::default();
+        watch.observe(&guest(0), second(1));
+        let estimate = watch.add_to(plain(), &guest(0), second(1));
+        assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
+    }
+
+    #[test]
+    fn committed_memory_starts_the_probing_and_the_rest_is_told() {
+        let mut watch = Watch::default();
+        for n in 1..4 {
+            watch.observe(&with_agent(guest(0), 480, 0), second(n));
+        }
+        let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), second(3));
+        // One epoch to begin, one 5 % step of 480 MiB down: the guest holds 500, within a step.
+        assert_eq!(estimate.signals.probed, Some(Bytes::mib(456)));
+        assert_eq!(estimate.demand.source, DemandSource::Probing);
+        let others: Vec<_> = estimate.passed_over.iter().map(|other| other.source).collect();
+        assert_eq!(others, [DemandSource::Used, DemandSource::Committed]);
+        assert_eq!(estimate.signals.request.map(|request| request.number), Some(7));
+    }
+
+    #[test]
+    fn a_tracked_guest_needs_its_working_set_and_what_it_swapped() {
+        let mut watch = Watch::default();
+        let mut tracked = guest(0);
+        tracked.tracker = Some(Measured {
+            value: TrackerReport { working_set: Bytes::mib(450), curve: None },
+            age: Duration::ZERO,
+        });
+        let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
+        tracked.agent = Some(Measured::fresh(agent));
+        watch.observe(&tracked, second(1));
+        let demand = watch.add_to(plain(), &tracked, second(1)).demand;
+        assert_eq!((demand.size, demand.source), (Bytes::mib(500), DemandSource::WorkingSet));
+        // Half a minute later nothing of it is believed any more.
+        tracked.agent = None;
+        tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
+        let demand = watch.add_to(plain(), &tracked, second(31)).demand;
+        assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
+    }
+}
