@@ -24,7 +24,7 @@ mod squeeze;
 mod window;
 
 use self::run::{FIRST, Loop, NO_SLOT, Path, Position, RECENT};
-use self::squeeze::{BLOCK, squeeze};
+use self::squeeze::{BLOCK, Squeezer};
 use self::window::{CAPACITY_MAX, CAPACITY_MIN, Window};
 use crate::counted::{add_distances, count_blocks};
 use crate::index::TagIndex;
@@ -62,7 +62,8 @@ pub struct Exact {
     tags_max: u64,
     /// The numbers of a block.
     ids: Vec<u32>,
-    scratch: Scratch,
+    /// Made when a block is squeezed.
+    scratch: Option<Box<Scratch>>,
 }
 
 /// How tags become indices.
@@ -74,13 +75,18 @@ enum Names {
     Numbered(TagIndex),
 }
 
-/// What squeezing a block needs; empty until one is squeezed.
-#[derive(Clone, Debug, Default)]
+/// What squeezing a block needs.
+#[derive(Clone, Debug)]
 struct Scratch {
-    /// What is left of the block.
-    kept: Vec<u64>,
-    /// The distances of that.
+    squeezer: Squeezer,
+    /// The distances of what is left of the block.
     distances: Vec<u32>,
+}
+
+impl Scratch {
+    fn new() -> Box<Self> {
+        Box::new(Self { squeezer: Squeezer::new(), distances: vec![0; BLOCK] })
+    }
 }
 
 impl Default for Exact {
@@ -111,7 +117,7 @@ impl Exact {
             path,
             tags_max: TAGS_MAX,
             ids: Vec::with_capacity(BLOCK),
-            scratch: Scratch::default(),
+            scratch: None,
         }
     }
 
@@ -148,18 +154,17 @@ impl Exact {
     /// Counts the distances of a block there is room for, of which the stack does not see the
     /// repetitions.
     fn count_squeezed(&mut self, tags: &[u64], counts: &mut Vec<u64>) {
-        let Scratch { mut kept, mut distances } = std::mem::take(&mut self.scratch);
-        kept.resize(BLOCK, 0);
-        distances.resize(BLOCK, 0);
-        let squeezed = squeeze(tags, kept.first_chunk_mut().expect("just made as long"));
-        let (left, found) = (&kept[..squeezed.kept], &mut distances[..squeezed.kept]);
+        let mut scratch = self.scratch.take().unwrap_or_else(Scratch::new);
+        let squeezed = scratch.squeezer.squeeze(self.path, tags);
+        let left = scratch.squeezer.kept(squeezed);
+        let found = &mut scratch.distances[..left.len()];
         self.reference(left, found).expect("there is room");
         add_distances(counts, self.len(), found);
         counts[1] += squeezed.ones;
         if squeezed.twos > 0 {
             counts[2] += squeezed.twos;
         }
-        self.scratch = Scratch { kept, distances };
+        self.scratch = Some(scratch);
     }
 
     /// Writes the numbers of `tags` to `ids`, all of them below `last.len()`.
@@ -201,15 +206,10 @@ impl Exact {
             self.leave_direct()?;
         }
         let Names::Numbered(index) = &mut self.names else { unreachable!("just made") };
-        self.ids.clear();
-        for &tag in tags {
-            let (number, is_new) = index.number(tag)?;
-            if is_new {
-                self.last.push(NO_SLOT);
-            }
-            self.ids.push(number);
-        }
-        Ok(())
+        self.ids.resize(tags.len(), 0);
+        let result = index.number_all(tags, &mut self.ids);
+        self.last.resize(index.len() as usize, NO_SLOT);
+        result
     }
 
     /// Numbers the tags there are.
@@ -331,9 +331,11 @@ impl Stack for Exact {
             Names::Direct => 0,
             Names::Numbered(index) => index.memory_bytes(),
         };
-        let Scratch { kept, distances } = &self.scratch;
-        let numbers = self.last.capacity() + self.ids.capacity() + distances.capacity();
-        let arrays = numbers * size_of::<u32>() + kept.capacity() * size_of::<u64>();
+        let scratch = self.scratch.as_ref().map_or(0, |scratch| {
+            scratch.squeezer.memory_bytes() + scratch.distances.capacity() * size_of::<u32>()
+        });
+        let numbers = self.last.capacity() + self.ids.capacity();
+        let arrays = numbers * size_of::<u32>() + scratch;
         names + arrays as u64 + self.window.memory_bytes()
     }
 }
