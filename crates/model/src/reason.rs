@@ -4,6 +4,7 @@
 //! and nowhere else, so that the command line, the journal and the metrics tell the same story.
 //! Each has a stable one-word `code` for machines; its `Display` is for people.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -37,6 +38,15 @@ pub enum Reason {
         /// Budget divided.
         budget: Bytes,
     },
+    /// The rule of a policy that is not chosen by name, in its own words ([`PolicyName::Custom`]).
+    ///
+    /// [`PolicyName::Custom`]: crate::PolicyName::Custom
+    Custom {
+        /// What the rule says.
+        rule: Cow<'static, str>,
+        /// Memory in use, as the policy counts it.
+        used: Bytes,
+    },
     /// The bound named holds it; the memory left or lacking is shared among the others.
     Bound(Clamped),
 }
@@ -48,6 +58,7 @@ impl Reason {
             Reason::Share { .. } => "share",
             Reason::UsedPlusReserve { .. } => "used-plus-reserve",
             Reason::IdleTax { .. } => "idle-tax",
+            Reason::Custom { .. } => "custom",
             Reason::Bound(clamped) => clamped.code(),
         }
     }
@@ -65,6 +76,7 @@ impl fmt::Display for Reason {
             Reason::IdleTax { used, tax, budget } => {
                 write!(f, "uses {used}; idle memory taxed at {tax} of a budget of {budget}")
             }
+            Reason::Custom { rule, used } => write!(f, "{rule}; uses {used}"),
             Reason::Bound(clamped) => write!(f, "{clamped}"),
         }
     }

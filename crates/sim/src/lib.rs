@@ -20,6 +20,7 @@ mod metrics;
 mod process;
 mod report;
 mod requests;
+pub mod rivals;
 mod scenario;
 mod schedule;
 mod simulation;

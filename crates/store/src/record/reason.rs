@@ -28,6 +28,10 @@ pub enum ReasonRecord {
         tax_of_2_32: u64,
         budget_bytes: u64,
     },
+    Custom {
+        rule: String,
+        used_bytes: u64,
+    },
     #[serde(untagged)]
     Bound(ClampedRecord),
 }
@@ -106,6 +110,9 @@ impl From<&Reason> for ReasonRecord {
                 tax_of_2_32: tax.numerator(),
                 budget_bytes: budget.get(),
             },
+            Reason::Custom { rule, used } => {
+                ReasonRecord::Custom { rule: rule.to_string(), used_bytes: used.get() }
+            }
             Reason::Bound(clamped) => ReasonRecord::Bound(clamped.into()),
         }
     }
@@ -128,6 +135,9 @@ impl From<ReasonRecord> for Reason {
                 tax: Tax::from_fraction(tax_of_2_32),
                 budget: Bytes::new(budget_bytes),
             },
+            ReasonRecord::Custom { rule, used_bytes } => {
+                Reason::Custom { rule: rule.into(), used: Bytes::new(used_bytes) }
+            }
             ReasonRecord::Bound(clamped) => Reason::Bound(clamped.into()),
         }
     }

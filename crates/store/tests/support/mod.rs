@@ -365,6 +365,7 @@ pub(crate) fn reason() -> impl Strategy<Value = Reason> {
             tax: Tax::from_fraction(tax),
             budget
         }),
+        (".{0,40}", bytes()).prop_map(|(rule, used)| Reason::Custom { rule: rule.into(), used }),
         clamped().prop_map(Reason::Bound),
     ]
 }

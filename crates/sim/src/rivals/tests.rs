@@ -1,0 +1,187 @@
+//! What every rival's tests use, and properties that hold for all of them.
+
+use ballast_model::{
+    Bytes, Confidence, Demand, DemandSource, HostSample, PolicyName, Signals, Timestamp,
+};
+use ballast_policy::{Contender, Division, Policy, Problem};
+use proptest::prelude::*;
+
+use super::{ALL, build, find};
+
+pub(super) fn mib(n: u64) -> Bytes {
+    Bytes::mib(n)
+}
+
+/// A guest that uses, holds and has free so many MiB, within floor and ceiling.
+pub(super) fn guest(name: &str, used: u64, held: u64, free: u64, bounds: (u64, u64)) -> Contender {
+    Contender {
+        allocation: mib(held),
+        floor: mib(bounds.0),
+        ceiling: mib(bounds.1),
+        signals: Signals { free: Some(mib(free)), ..Signals::default() },
+        ..Contender::new(name.parse().unwrap(), mib(used))
+    }
+}
+
+pub(super) fn host_mib(available: u64, total: u64) -> HostSample {
+    HostSample {
+        memory_available: Some(mib(available)),
+        memory_total: Some(mib(total)),
+        ..HostSample::default()
+    }
+}
+
+pub(super) fn targets(division: &Division) -> Vec<Bytes> {
+    division.wanted.iter().map(|wanted| wanted.desired.target).collect()
+}
+
+pub(super) fn target_of(division: &Division, name: &str) -> Bytes {
+    let wanted = division.wanted.iter().find(|wanted| wanted.id.as_str() == name).unwrap();
+    wanted.desired.target
+}
+
+#[test]
+fn every_name_builds_the_rival_of_that_name() {
+    for name in ALL {
+        assert_eq!(find(name.as_str()), Some(name));
+        assert_eq!(build(name.as_str()).unwrap().name(), name);
+        assert!(name.as_str().parse::<PolicyName>().is_err(), "{name} is chosen by name");
+    }
+    assert!(build("static").is_none() && find("nobody").is_none());
+}
+
+fn contender() -> impl Strategy<Value = Contender> {
+    let bounds = (0..40_000u64, 0..60_000u64);
+    let figures = (0..80_000u64, 0..80_000u64, prop::option::of(0..80_000u64));
+    let demand = prop::option::of((0..80_000u64, any::<bool>()));
+    let rest = (1..5_000u32, any::<u8>(), prop::option::of(0..80_000u64), demand);
+    (bounds, figures, rest).prop_map(|((floor, room), (used, held, free), rest)| {
+        let (shares, priority, committed, demand) = rest;
+        Contender {
+            floor: Bytes::pages(floor),
+            ceiling: Bytes::pages(floor + room),
+            allocation: Bytes::pages(held),
+            shares,
+            priority,
+            demand: demand.map(|(pages, tracked)| Demand {
+                size: Bytes::pages(pages),
+                source: if tracked { DemandSource::WorkingSet } else { DemandSource::Used },
+                age: std::time::Duration::ZERO,
+                confidence: Confidence::USED,
+            }),
+            signals: Signals {
+                free: free.map(Bytes::pages),
+                committed: committed.map(Bytes::pages),
+                ..Signals::default()
+            },
+            ..Contender::new("x".parse().unwrap(), Bytes::pages(used))
+        }
+    })
+}
+
+fn host() -> impl Strategy<Value = HostSample> {
+    prop::option::of((0..1_000_000u64, 0..1_000_000u64)).prop_map(|host| match host {
+        Some((available, total)) => HostSample {
+            memory_available: Some(Bytes::pages(available)),
+            memory_total: Some(Bytes::pages(total)),
+            ..HostSample::default()
+        },
+        None => HostSample::default(),
+    })
+}
+
+/// Problems one after the other, some seconds apart, with guests that come and go.
+fn problems() -> impl Strategy<Value = Vec<Problem>> {
+    let guests = prop::collection::vec(contender(), 0..12);
+    let one = (guests, 0..1_000_000u64, host(), 0..40u64);
+    prop::collection::vec(one, 1..6).prop_map(|all| {
+        let mut now = 0;
+        all.into_iter()
+            .map(|(mut guests, budget, host, seconds)| {
+                for (i, guest) in guests.iter_mut().enumerate() {
+                    guest.id = format!("g{i:02}").parse().unwrap();
+                }
+                now += seconds;
+                Problem::new(Bytes::pages(budget), guests)
+                    .on(host)
+                    .at(Timestamp::from_millis(now * 1_000))
+            })
+            .collect()
+    })
+}
+
+fn rival() -> impl Strategy<Value = Box<dyn Policy>> {
+    prop::sample::select(ALL.to_vec()).prop_map(|name| build(name.as_str()).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_guest_is_answered_within_its_bounds(problems in problems(), mut rival in rival()) {
+        for problem in problems {
+            let division = rival.divide(&problem);
+            prop_assert_eq!(division.wanted.len(), problem.contenders().len());
+            for (wanted, contender) in division.wanted.iter().zip(problem.contenders()) {
+                let target = wanted.desired.target;
+                prop_assert_eq!(&wanted.id, &contender.id);
+                prop_assert!(contender.floor <= target && target <= contender.ceiling);
+                prop_assert_eq!(target.page_floor(), target);
+            }
+            prop_assert_eq!(division.shortfall, problem.shortfall());
+        }
+    }
+
+    /// `mom` and `proxmox` go by the host and know no budget; `esx` leaves everybody 35 % of its
+    /// maximum and `qmemman` what it holds while nothing is spare, whatever the budget.
+    #[test]
+    fn those_who_divide_a_budget_keep_to_it(
+        problems in problems(),
+        name in prop::sample::select(vec!["squeezed", "hyperv", "xenmm"]),
+    ) {
+        let mut rival = build(name).unwrap();
+        for problem in problems {
+            let sum: Bytes = targets(&rival.divide(&problem)).into_iter().sum();
+            prop_assert!(problem.shortfall() > Bytes::ZERO || sum <= problem.budget());
+        }
+    }
+
+    #[test]
+    fn one_that_remembers_nothing_decides_the_same_again(
+        problems in problems(),
+        name in prop::sample::select(vec!["squeezed", "hyperv", "qmemman", "proxmox"]),
+    ) {
+        for problem in problems {
+            let decided = build(name).unwrap().divide(&problem);
+            let mut twice = build(name).unwrap();
+            twice.divide(&problem);
+            prop_assert_eq!(twice.divide(&problem), decided);
+        }
+    }
+
+    #[test]
+    fn figures_at_the_end_of_their_range_are_survived(
+        sizes in prop::collection::vec(prop::sample::select(vec![0, 1, u64::MAX / 2, u64::MAX]), 8),
+        mut rival in rival(),
+        shares in prop::sample::select(vec![0, 1, u32::MAX]),
+    ) {
+        let at = |i: usize| Bytes::new(sizes[i]);
+        let contender = |name: &str| Contender {
+            floor: at(1),
+            ceiling: at(2),
+            allocation: at(3),
+            shares,
+            signals: Signals { free: Some(at(4)), committed: Some(at(5)), ..Signals::default() },
+            ..Contender::new(name.parse().unwrap(), at(0))
+        };
+        let host = HostSample {
+            memory_available: Some(at(6)),
+            memory_total: Some(at(7)),
+            ..HostSample::default()
+        };
+        let problem = Problem::new(at(2), vec![contender("a"), contender("b")]).on(host);
+        for _ in 0..3 {
+            prop_assert_eq!(rival.divide(&problem).wanted.len(), 2);
+        }
+    }
+}
