@@ -14,6 +14,7 @@ mod bytes;
 mod demand;
 mod estimate;
 mod guest_id;
+mod input;
 mod limits;
 mod miss_curve;
 mod per_guest;
@@ -29,6 +30,7 @@ pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
 pub use estimate::{Estimate, Provenance, Signals};
 pub use guest_id::{GuestId, ParseGuestIdError};
+pub use input::Input;
 pub use limits::{BoundsError, GuestLimits};
 pub use miss_curve::{MissCurve, MissCurveError};
 pub use per_guest::{PerGuest, in_step};
@@ -37,7 +39,7 @@ pub use plan::{
     Plan,
 };
 pub use policy_name::{ParsePolicyNameError, PolicyName};
-pub use reason::{Clamped, Held, Implausible, Reason, Tax};
+pub use reason::{Clamped, Held, Implausible, Others, Reason, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, Pressure,

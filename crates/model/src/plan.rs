@@ -4,10 +4,11 @@
 //! actions in the order in which they are to be carried out (releases before grants). Mechanisms
 //! obey an [`Action`] and decide nothing; they answer with an [`Outcome`].
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Bytes, Clamped, Estimate, GuestId, Held, PolicyName, Reason, Timestamp};
+use crate::{Bytes, Clamped, Estimate, GuestId, Held, Input, PolicyName, Reason, Timestamp};
 
 /// Which plan an action belongs to; grows by one per plan. Mechanisms refuse an action of an older
 /// generation than the last one they carried out for that guest.
@@ -237,6 +238,15 @@ pub enum Note {
         /// How many.
         guests: usize,
     },
+    /// What the policy goes by is not known of some guests, and how it does without.
+    MissingInput {
+        /// What is not known.
+        what: Input,
+        /// Of how many guests.
+        guests: usize,
+        /// What the policy does about them, as a clause.
+        fallback: Cow<'static, str>,
+    },
     /// The checker refused the plan; no action is carried out.
     Refused {
         /// What it found.
@@ -253,6 +263,7 @@ impl Note {
             Note::HostUnknown => "host-unknown",
             Note::Uncounted { .. } => "uncounted",
             Note::Newcomers { .. } => "newcomers",
+            Note::MissingInput { .. } => "missing-input",
             Note::Refused { .. } => "refused",
         }
     }
@@ -281,6 +292,11 @@ impl fmt::Display for Note {
             Note::Newcomers { guests } => {
                 write!(f, "nothing is granted until it is certain what {guests} new guests hold")
             }
+            Note::MissingInput { what, guests, fallback } => write!(
+                f,
+                "no {what} is known of {guests} guests ({} would provide it): {fallback}",
+                what.provider()
+            ),
             Note::Refused { violation } => write!(f, "plan refused by the checker: {violation}"),
         }
     }

@@ -8,18 +8,27 @@ use std::str::FromStr;
 pub enum PolicyName {
     /// Every guest its share of the budget, whatever it does with it.
     Static,
+    /// Every guest what its kernel has promised to processes, as Xen's self-ballooning (TWS §2).
+    SelfBalloon,
     /// Every guest what it uses and a reserve; when that does not fit, as `Global` (Global §3).
     SelfScheduling,
     /// Idle memory taxed just as much as the neediest guest requires (Global §3.1–3.4).
     Global,
+    /// Every guest the working set that probing found (TWS §2).
+    Tws,
     /// A policy that is not chosen by name here: a rival's, in the simulator.
     Custom(&'static str),
 }
 
 impl PolicyName {
     /// Every policy that can be chosen by name, in the order in which they are listed to people.
-    pub const ALL: [PolicyName; 3] =
-        [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
+    pub const ALL: [PolicyName; 5] = [
+        PolicyName::Static,
+        PolicyName::SelfBalloon,
+        PolicyName::SelfScheduling,
+        PolicyName::Global,
+        PolicyName::Tws,
+    ];
 
     /// The names that can be chosen, as a list in words: `a, b or c`.
     pub fn list() -> String {
@@ -34,8 +43,10 @@ impl PolicyName {
     pub const fn as_str(self) -> &'static str {
         match self {
             PolicyName::Static => "static",
+            PolicyName::SelfBalloon => "self-balloon",
             PolicyName::SelfScheduling => "self-scheduling",
             PolicyName::Global => "global",
+            PolicyName::Tws => "tws",
             PolicyName::Custom(name) => name,
         }
     }

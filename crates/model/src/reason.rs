@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Bytes, RunState};
+use crate::{Bytes, GuestId, Input, RunState};
 
 /// Why a policy wants the target it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,59 @@ pub enum Reason {
         /// Memory in use, as the policy counts it.
         used: Bytes,
     },
+    /// What its kernel has promised to processes (`self-balloon`, TWS §2).
+    Committed {
+        /// Memory promised.
+        committed: Bytes,
+    },
+    /// The working set that probing found (`tws`, TWS §2).
+    Probed {
+        /// The working set.
+        working_set: Bytes,
+    },
+    /// What the policy goes by is not known of it: it gets what it uses and a reserve instead.
+    Missing {
+        /// What is not known.
+        what: Input,
+        /// Memory in use.
+        used: Bytes,
+        /// Free memory left to the guest on top.
+        reserve: Bytes,
+    },
+    /// All that is wanted does not fit: whoever wants less than its part gets that, the others
+    /// divide the rest by shares.
+    Scarce {
+        /// What it would have without the others.
+        wanted: Bytes,
+        /// The guest's shares.
+        shares: u32,
+        /// Why it would have that.
+        because: Box<Reason>,
+    },
+    /// It needs more than the policy's division gives it, and guests of lower priority pay.
+    Raised {
+        /// What it needs.
+        need: Bytes,
+        /// Its priority.
+        priority: u8,
+        /// What it takes on top of the policy's division.
+        taken: Bytes,
+        /// Who pays; `None`: nobody, it was left over.
+        payers: Option<Others>,
+        /// Why the policy's division gives it less.
+        because: Box<Reason>,
+    },
+    /// Guests of higher priority need some of what the policy's division gives it.
+    Lowered {
+        /// What it pays.
+        given: Bytes,
+        /// Its priority.
+        priority: u8,
+        /// Who gets it.
+        takers: Others,
+        /// Why the policy's division gives it more.
+        because: Box<Reason>,
+    },
     /// The bound named holds it; the memory left or lacking is shared among the others.
     Bound(Clamped),
 }
@@ -59,6 +112,12 @@ impl Reason {
             Reason::UsedPlusReserve { .. } => "used-plus-reserve",
             Reason::IdleTax { .. } => "idle-tax",
             Reason::Custom { .. } => "custom",
+            Reason::Committed { .. } => "committed",
+            Reason::Probed { .. } => "probed",
+            Reason::Missing { .. } => "missing-input",
+            Reason::Scarce { .. } => "scarce",
+            Reason::Raised { .. } => "priority-raised",
+            Reason::Lowered { .. } => "priority-lowered",
             Reason::Bound(clamped) => clamped.code(),
         }
     }
@@ -77,7 +136,49 @@ impl fmt::Display for Reason {
                 write!(f, "uses {used}; idle memory taxed at {tax} of a budget of {budget}")
             }
             Reason::Custom { rule, used } => write!(f, "{rule}; uses {used}"),
+            Reason::Committed { committed } => {
+                write!(f, "its kernel has promised {committed} to processes")
+            }
+            Reason::Probed { working_set } => {
+                write!(f, "probing found a working set of {working_set}")
+            }
+            Reason::Missing { what, used, reserve } => {
+                write!(f, "its {what} is not known: uses {used}, and {reserve} in reserve")
+            }
+            Reason::Scarce { wanted, shares, because } => write!(
+                f,
+                "{because}; cut from {wanted} to its part by {shares} shares: all together want more than there is"
+            ),
+            Reason::Raised { need, priority, taken, payers, because } => {
+                write!(f, "needs {need} and has priority {priority}: {taken} more, ")?;
+                match payers {
+                    Some(payers) => write!(f, "taken from {payers}")?,
+                    None => f.write_str("left over by the others")?,
+                }
+                write!(f, " ({because})")
+            }
+            Reason::Lowered { given, priority, takers, because } => {
+                write!(f, "gives {given} to {takers} above its priority {priority} ({because})")
+            }
             Reason::Bound(clamped) => write!(f, "{clamped}"),
+        }
+    }
+}
+
+/// Some guests, of which one is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Others {
+    /// The one that matters most.
+    pub first: GuestId,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl fmt::Display for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.more {
+            0 => write!(f, "{}", self.first),
+            more => write!(f, "{} and {more} more", self.first),
         }
     }
 }

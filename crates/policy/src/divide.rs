@@ -40,11 +40,11 @@ pub enum TaxRule {
 }
 
 /// One contender in pages, with what it got once a bound settled it.
-struct Party {
-    used: i128,
-    floor: i128,
-    ceiling: i128,
-    shares: i128,
+pub(crate) struct Party {
+    pub(crate) used: i128,
+    pub(crate) floor: i128,
+    pub(crate) ceiling: i128,
+    pub(crate) shares: i128,
 }
 
 impl From<&Contender> for Party {
@@ -60,7 +60,7 @@ impl From<&Contender> for Party {
 
 /// What a guest is to have, in pages, and by which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Floor(u64),
     Ceiling(u64),
     Formula(u64, Tax),
@@ -98,7 +98,7 @@ pub(crate) fn divide(
 }
 
 /// The rounds of the header, in pages.
-fn parts(parties: &[Party], budget: i128, reserve: i128, rule: TaxRule) -> Vec<Part> {
+pub(crate) fn parts(parties: &[Party], budget: i128, reserve: i128, rule: TaxRule) -> Vec<Part> {
     let mut settled: Vec<Option<Part>> = vec![None; parties.len()];
     if parties.iter().map(|p| p.floor).sum::<i128>() >= budget {
         return parties.iter().map(|p| Part::Floor(p.floor as u64)).collect();

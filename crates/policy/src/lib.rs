@@ -9,31 +9,45 @@
 //!    some guest could hold.
 //! 4. The order in which guests are listed does not matter.
 //! 5. Deciding twice on the same problem gives the same answer (no oscillation on constant input).
+//! 6. Nobody of higher priority lacks what it needs while somebody of lower priority could give it
+//!    (`priority.rs`).
 //!
 //! A policy knows nothing of hypervisors or of what moved already: [`Problem`] in, [`Division`] out.
 //! What time it is, the problem says. What is to happen first, how fast and whether at all is the guard's.
 //!
-//! Adding one: a file with a [`Policy`], an arm in [`build`], a name in the model.
+//! Adding one: a file with a [`Policy`], an arm in [`build`], a name in the model, an entry in the
+//! [`catalogue`].
 
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
+mod chosen;
 mod divide;
+pub mod fairness;
+mod fill;
 pub mod flexmemd;
 mod global;
 pub mod meb;
+mod priority;
 mod problem;
+mod self_balloon;
 mod self_scheduling;
 mod static_shares;
+mod tws;
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, PolicyName, Tax};
 
+use self::chosen::Chosen;
+
 pub use divide::TaxRule;
 pub use global::Global;
 pub use problem::{Contender, Division, GUESTS_MAX, Problem, Wanted};
+pub use self_balloon::SelfBalloon;
 pub use self_scheduling::SelfScheduling;
 pub use static_shares::StaticShares;
+pub use tws::Tws;
 
 /// How often and how finely a policy means to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,13 +111,17 @@ impl Clone for Box<dyn Policy> {
     }
 }
 
-/// The policy of that name.
+/// The policy of that name, with what all of them get: priorities, and a note where data is missing.
 pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
-    match name {
+    let reserve = settings.reserve;
+    let rule: Box<dyn Policy> = match name {
         PolicyName::Static => Box::new(StaticShares),
+        PolicyName::SelfBalloon => Box::new(SelfBalloon::new(settings)),
         PolicyName::SelfScheduling => Box::new(SelfScheduling::new(settings)),
         PolicyName::Global => Box::new(Global::new(settings)),
+        PolicyName::Tws => Box::new(Tws::new(settings)),
         // Not chosen by name: whoever has one hands it over. Static is what harms nobody.
         PolicyName::Custom(_) => Box::new(StaticShares),
-    }
+    };
+    Box::new(Chosen::new(rule, reserve))
 }

@@ -1,20 +1,40 @@
 //! The properties that `lib.rs` promises, for every policy, on random problems; and the bounded
 //! division against a naive oracle.
 
-use ballast_model::{Bytes, PolicyName, Reason, Tax};
+use std::time::Duration;
+
+use ballast_model::{
+    Bytes, Confidence, Demand, DemandSource, Input, Note, PolicyName, Reason, Signals, Tax,
+};
 use ballast_policy::{Contender, Division, PolicySettings, Problem, TaxRule, build};
 use proptest::prelude::*;
 
 fn contender() -> impl Strategy<Value = Contender> {
-    (0..40_000u64, 0..20_000u64, 0..60_000u64, 1..5000u32).prop_map(
-        |(used, floor, room, shares)| Contender {
+    let size = || (0..60_000u64).prop_map(Bytes::pages);
+    let known = (prop::option::of(size()), prop::option::of(size()), prop::option::of(size()));
+    (0..40_000u64, 0..20_000u64, 0..60_000u64, 1..5000u32, 0..4u8, known).prop_map(
+        |(used, floor, room, shares, priority, (committed, probed, demand))| Contender {
             used: Bytes::pages(used),
             floor: Bytes::pages(floor),
             ceiling: Bytes::pages(floor + room),
             shares,
+            priority,
+            demand: demand.map(|size| Demand {
+                size,
+                source: DemandSource::WorkingSet,
+                age: Duration::ZERO,
+                confidence: Confidence::from_percent(95),
+            }),
+            signals: Signals { committed, probed, ..Signals::default() },
             ..Contender::new("x".parse().unwrap(), Bytes::ZERO)
         },
     )
+}
+
+/// The same guests with nobody above another.
+fn without_priorities(problem: &Problem) -> Problem {
+    let alike = problem.contenders().iter().cloned().map(|c| Contender { priority: 7, ..c });
+    Problem::new(problem.budget(), alike.collect())
 }
 
 fn problem() -> impl Strategy<Value = Problem> {
@@ -127,7 +147,7 @@ proptest! {
             ..c
         }).collect();
         let used: Bytes = unbounded.iter().map(|c| c.used).sum();
-        problem = Problem::new(problem.budget().max(used), unbounded);
+        problem = without_priorities(&Problem::new(problem.budget().max(used), unbounded));
         let settings = PolicySettings {
             reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic
         };
@@ -151,7 +171,7 @@ proptest! {
         let floors: Bytes = any.contenders().iter().map(|c| c.floor).sum();
         let ceilings: Bytes = any.contenders().iter().map(|c| c.ceiling).sum();
         let budget = floors + (ceilings - floors).fraction(part, 1000);
-        let problem = Problem::new(budget, any.contenders().to_vec());
+        let problem = without_priorities(&Problem::new(budget, any.contenders().to_vec()));
         let tax = Tax::from_fraction(tax);
         let settings = PolicySettings {
             reserve: Bytes::ZERO,
@@ -165,12 +185,159 @@ proptest! {
     }
 }
 
+/// What a guest needs, by the rule of `priority.rs` written anew.
+fn need(c: &Contender, reserve: Bytes) -> Bytes {
+    (c.demand.map_or(Bytes::ZERO, |demand| demand.size).max(c.used) + reserve).min(c.ceiling)
+}
+
+/// What the reasons say a guest took, and gave, for priority.
+fn moved(reason: &Reason) -> (Bytes, Bytes) {
+    match reason {
+        Reason::Raised { taken, because, .. } => (*taken, moved(because).1),
+        Reason::Lowered { given, .. } => (Bytes::ZERO, *given),
+        _ => (Bytes::ZERO, Bytes::ZERO),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn nobody_lacks_what_one_of_lower_priority_could_give(
+        problem in problem(), settings in settings(), name in name()
+    ) {
+        let reserve = settings.reserve;
+        let division = build(name, settings).divide(&problem);
+        let targets = || division.wanted.iter().map(|w| w.desired.target);
+        let guests = || problem.contenders().iter().zip(targets());
+        for (high, has) in guests().filter(|(c, has)| *has < need(c, reserve)) {
+            for (low, holds) in guests().filter(|(c, _)| c.priority < high.priority) {
+                prop_assert_eq!(holds, low.floor, "{} has {} and lacks", &high.id, has);
+            }
+        }
+    }
+
+    #[test]
+    fn priority_moves_what_it_says_and_loses_nothing(
+        problem in problem(), settings in settings(), name in name()
+    ) {
+        let plain = build(name, settings.clone()).divide(&without_priorities(&problem));
+        let division = build(name, settings).divide(&problem);
+        let (mut taken_of_all, mut given_of_all) = (Bytes::ZERO, Bytes::ZERO);
+        for (wanted, plain) in division.wanted.iter().zip(&plain.wanted) {
+            let (taken, given) = moved(&wanted.desired.reason);
+            prop_assert_eq!(wanted.desired.target + given, plain.desired.target + taken);
+            taken_of_all += taken;
+            given_of_all += given;
+        }
+        prop_assert_eq!(total(&division) + given_of_all, total(&plain) + taken_of_all);
+        let lowest = problem.contenders().iter().map(|c| c.priority).min();
+        for (wanted, c) in division.wanted.iter().zip(problem.contenders()) {
+            let (taken, _) = moved(&wanted.desired.reason);
+            prop_assert!(Some(c.priority) != lowest || taken == Bytes::ZERO);
+        }
+    }
+
+    /// Up to the pages of rounding, one for each guest that shares with it.
+    #[test]
+    fn a_higher_priority_never_gets_less(
+        problem in problem(), settings in settings(), name in name(), which: prop::sample::Index
+    ) {
+        prop_assume!(!problem.contenders().is_empty());
+        let which = which.index(problem.contenders().len());
+        let mut raised = problem.contenders().to_vec();
+        raised[which].priority += 1;
+        let raised = Problem::new(problem.budget(), raised);
+        let target = |problem: &Problem| {
+            build(name, settings.clone()).divide(problem).wanted[which].desired.target
+        };
+        let slack = Bytes::pages(problem.contenders().len() as u64);
+        prop_assert!(target(&raised) + slack >= target(&problem));
+    }
+
+    /// Policies that go by wants: all of them where they fit, else equal parts by shares of those
+    /// who are cut, found by bisection.
+    #[test]
+    fn wants_are_filled_fairly(
+        any in problem(), part in 0..=1200u64, settings in settings(),
+        name in prop::sample::select(vec![PolicyName::SelfBalloon, PolicyName::Tws])
+    ) {
+        let want = |c: &Contender| {
+            let known = if name == PolicyName::Tws { c.signals.probed } else { c.signals.committed };
+            known.unwrap_or(c.used + settings.reserve).clamp(c.floor, c.ceiling)
+        };
+        let wants: Bytes = any.contenders().iter().map(want).sum();
+        let floors: Bytes = any.contenders().iter().map(|c| c.floor).sum();
+        let budget = floors + (wants - floors).fraction(part, 1000);
+        let problem = without_priorities(&Problem::new(budget, any.contenders().to_vec()));
+        let division = build(name, settings.clone()).divide(&problem);
+        prop_assert_eq!(total(&division), wants.min(problem.budget()));
+        let capped = problem.contenders().iter().cloned().map(|c| Contender {
+            ceiling: want(&c), ..c
+        });
+        let expected = by_bisection(&Problem::new(budget, capped.collect()), Tax::ZERO);
+        for (wanted, expected) in division.wanted.iter().zip(expected) {
+            let pages = wanted.desired.target.to_pages() as f64;
+            prop_assert!((pages - expected).abs() <= 1.5, "{} {}", pages, expected);
+        }
+    }
+
+    /// Under the policies that divide by shares alone what is lacking.
+    #[test]
+    fn more_shares_never_get_less(
+        problem in problem(), settings in settings(), more in 1..5000u32,
+        name in prop::sample::select(
+            vec![PolicyName::Static, PolicyName::SelfBalloon, PolicyName::Tws]
+        ),
+        which: prop::sample::Index,
+    ) {
+        prop_assume!(!problem.contenders().is_empty());
+        let problem = without_priorities(&problem);
+        let which = which.index(problem.contenders().len());
+        let mut richer = problem.contenders().to_vec();
+        richer[which].shares += more;
+        let richer = Problem::new(problem.budget(), richer);
+        let target = |problem: &Problem| {
+            build(name, settings.clone()).divide(problem).wanted[which].desired.target
+        };
+        prop_assert!(target(&richer) + Bytes::pages(1) >= target(&problem));
+    }
+
+    /// What is missing is counted, once for each input.
+    #[test]
+    fn missing_data_is_told(problem in problem(), settings in settings()) {
+        for (name, what) in [
+            (PolicyName::SelfBalloon, Input::Committed), (PolicyName::Tws, Input::Probed)
+        ] {
+            let division = build(name, settings.clone()).divide(&problem);
+            let lacking = division.wanted.iter().zip(problem.contenders()).filter(|(_, c)| {
+                match what {
+                    Input::Committed => c.signals.committed.is_none(),
+                    _ => c.signals.probed.is_none(),
+                }
+            });
+            let lacking = lacking.count();
+            let told: Vec<usize> = division.notes.iter().map(|note| match note {
+                Note::MissingInput { what: told, guests, .. } if *told == what => *guests,
+                other => panic!("{other:?}"),
+            }).collect();
+            prop_assert_eq!(told, if lacking == 0 { vec![] } else { vec![lacking] });
+        }
+    }
+}
+
 #[test]
 fn extreme_figures_neither_overflow_nor_panic() {
     let extreme = |i: usize| Contender {
         floor: if i.is_multiple_of(2) { Bytes::ZERO } else { Bytes::pages(1) },
         ceiling: Bytes::MAX,
         shares: if i.is_multiple_of(3) { u32::MAX } else { 0 },
+        priority: (i % 256) as u8,
+        signals: Signals {
+            committed: Some(Bytes::MAX),
+            probed: Some(Bytes::MAX),
+            ..Signals::default()
+        },
         ..Contender::new(format!("g{i:05}").parse().unwrap(), Bytes::MAX)
     };
     for n in [1, 2, 1000, 1 << 16] {

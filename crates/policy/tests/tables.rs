@@ -1,6 +1,6 @@
 //! Named cases for every policy, in MiB.
 
-use ballast_model::{Bytes, PolicyName, Tax};
+use ballast_model::{Bytes, PolicyName, Signals, Tax};
 use ballast_policy::{Contender, Policy, PolicySettings, Problem, TaxRule, build};
 
 /// (used, floor, ceiling, shares), in MiB.
@@ -118,4 +118,144 @@ fn self_scheduling_gives_what_is_asked_then_hands_over_and_takes_back() {
     assert_eq!(targets(&mut *policy, &too_much), [862, 162], "handed over: divides everything");
     assert_eq!(targets(&mut *policy, &nearly_fits), [800, 224], "not taken back yet");
     assert_eq!(targets(&mut *policy, &fits), [600, 200], "taken back");
+}
+
+/// (committed or probed, shares), in MiB; between 128 MiB and 2 GiB, and using 300 MiB.
+fn known(name: PolicyName, budget_mib: u64, guests: &[(Option<u64>, u32)]) -> Problem {
+    let contenders = guests.iter().enumerate().map(|(i, &(known, shares))| {
+        let known = known.map(Bytes::mib);
+        let signals = match name {
+            PolicyName::Tws => Signals { probed: known, ..Signals::default() },
+            _ => Signals { committed: known, ..Signals::default() },
+        };
+        Contender {
+            floor: Bytes::mib(128),
+            ceiling: Bytes::gib(2),
+            shares,
+            signals,
+            ..Contender::new(format!("g{i}").parse().unwrap(), Bytes::mib(300))
+        }
+    });
+    Problem::new(Bytes::mib(budget_mib), contenders.collect())
+}
+
+#[test]
+fn self_balloon_and_tws_give_what_is_wanted_while_it_fits() {
+    type Case = (&'static str, u64, &'static [(Option<u64>, u32)], &'static [u64]);
+    let cases: &[Case] = &[
+        ("wants fit: nothing more", 2048, &[(Some(700), 1), (Some(500), 1)], &[700, 500]),
+        ("within bounds", 4096, &[(Some(10), 1), (Some(3000), 1)], &[128, 2048]),
+        ("not known: used and 100", 2048, &[(None, 1), (Some(500), 1)], &[400, 500]),
+        // The parts are 341 each; the second wants less, the others halve 1024 - 200.
+        ("too much", 1024, &[(Some(700), 1), (Some(200), 1), (Some(900), 1)], &[412, 200, 412]),
+        // The part of the first is 768 and it wants less.
+        ("shares", 1024, &[(Some(700), 3), (Some(900), 1)], &[700, 324]),
+        ("shares of what is cut", 1024, &[(Some(900), 3), (Some(900), 1)], &[768, 256]),
+        ("floors first", 300, &[(Some(900), 9), (Some(900), 1)], &[172, 128]),
+    ];
+    for name in [PolicyName::SelfBalloon, PolicyName::Tws] {
+        for (case, budget, guests, expected) in cases {
+            let problem = known(name, *budget, guests);
+            let found = targets(&mut *build(name, PolicySettings::default()), &problem);
+            assert_eq!(found, *expected, "{name}: {case}");
+        }
+    }
+}
+
+#[test]
+fn what_is_given_is_explained() {
+    let reasons = |name, budget, guests: &[(Option<u64>, u32)]| -> Vec<String> {
+        let problem = known(name, budget, guests);
+        let division = build(name, PolicySettings::default()).divide(&problem);
+        let notes = division.notes.iter().map(ToString::to_string);
+        division.wanted.iter().map(|w| w.desired.reason.to_string()).chain(notes).collect()
+    };
+    assert_eq!(
+        reasons(PolicyName::SelfBalloon, 2048, &[(Some(700), 1), (None, 1)]),
+        [
+            "its kernel has promised 700MiB to processes",
+            "its Committed_AS is not known: uses 300MiB, and 100MiB in reserve",
+            "no Committed_AS is known of 1 guests (a program in the guest would provide it): they \
+             want what they use and the reserve",
+        ]
+    );
+    assert_eq!(
+        reasons(PolicyName::Tws, 1024, &[(Some(900), 3), (Some(200), 1)]),
+        [
+            "probing found a working set of 900MiB; cut from 900MiB to its part by 3 shares: all \
+             together want more than there is",
+            "probing found a working set of 200MiB",
+        ]
+    );
+}
+
+/// (used, priority), in MiB, at a floor of 100 MiB and under a policy that divides alike.
+fn ranked(budget_mib: u64, guests: &[(u64, u8)]) -> Problem {
+    let contenders = guests.iter().enumerate().map(|(i, &(used, priority))| Contender {
+        floor: Bytes::mib(100),
+        ceiling: Bytes::gib(2),
+        priority,
+        ..Contender::new(format!("g{i}").parse().unwrap(), Bytes::mib(used))
+    });
+    Problem::new(Bytes::mib(budget_mib), contenders.collect())
+}
+
+#[test]
+fn priority_takes_from_the_lowest_first_down_to_their_floors() {
+    type Case = (&'static str, &'static [(u64, u8)], &'static [u64]);
+    // 900 MiB under `static`: 300 each of three. What is needed is the use and 100 more.
+    let cases: &[Case] = &[
+        ("equal priorities change nothing", &[(800, 4), (10, 4), (10, 4)], &[300, 300, 300]),
+        ("needs no more than it has", &[(200, 4), (200, 0), (200, 0)], &[300, 300, 300]),
+        ("two of a kind pay alike", &[(400, 1), (10, 0), (10, 0)], &[500, 200, 200]),
+        ("the lowest pays first", &[(400, 2), (10, 1), (10, 0)], &[500, 300, 100]),
+        ("then the next", &[(500, 2), (10, 1), (10, 0)], &[600, 200, 100]),
+        ("to the floors and no further", &[(900, 2), (10, 1), (10, 0)], &[700, 100, 100]),
+        ("the use of who pays does not matter", &[(900, 1), (700, 0), (700, 0)], &[700, 100, 100]),
+        // 400 and 200 lacking, 200 to be had.
+        ("those above share what there is", &[(600, 1), (400, 1), (10, 0)], &[433, 367, 100]),
+        ("the next takes what is left", &[(350, 2), (400, 1), (10, 0)], &[450, 350, 100]),
+    ];
+    for (case, guests, expected) in cases {
+        let mut policy = build(PolicyName::Static, PolicySettings::default());
+        assert_eq!(targets(&mut *policy, &ranked(900, guests)), *expected, "{case}");
+    }
+}
+
+#[test]
+fn priority_takes_what_is_left_over_before_it_takes_from_anybody() {
+    let problem = known(PolicyName::SelfBalloon, 1000, &[(Some(200), 1), (Some(500), 1)]);
+    let mut guests = problem.contenders().to_vec();
+    guests[0].priority = 3;
+    let problem = Problem::new(problem.budget(), guests);
+    let division = build(PolicyName::SelfBalloon, PolicySettings::default()).divide(&problem);
+    let told: Vec<String> = division
+        .wanted
+        .iter()
+        .map(|w| format!("{}: {}", w.desired.target, w.desired.reason))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "400MiB: needs 400MiB and has priority 3: 200MiB more, left over by the others (its kernel \
+             has promised 200MiB to processes)",
+            "500MiB: its kernel has promised 500MiB to processes",
+        ]
+    );
+}
+
+#[test]
+fn priority_says_who_paid() {
+    let problem = ranked(900, &[(500, 2), (10, 1), (10, 0)]);
+    let division = build(PolicyName::Static, PolicySettings::default()).divide(&problem);
+    let told: Vec<String> = division.wanted.iter().map(|w| w.desired.reason.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "needs 600MiB and has priority 2: 300MiB more, taken from g2 and 1 more (1000 of 3000 shares \
+             of 900MiB)",
+            "gives 100MiB to g0 above its priority 1 (1000 of 3000 shares of 900MiB)",
+            "gives 200MiB to g0 above its priority 0 (1000 of 3000 shares of 900MiB)",
+        ]
+    );
 }

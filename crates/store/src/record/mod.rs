@@ -25,7 +25,10 @@ pub use plan::{
     ActionRecord, BoundsRecord, BudgetRecord, ComplianceRecord, DesiredRecord, GuestPlanRecord,
     NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord,
 };
-pub use reason::{ChangeRecord, ClampedRecord, HeldRecord, ImplausibleRecord, ReasonRecord};
+pub use reason::{
+    ChangeRecord, ClampedRecord, HeldRecord, ImplausibleRecord, InputRecord, OthersRecord,
+    ReasonRecord,
+};
 pub use report::{AgentRecord, CurveRecord, RequestKindRecord, RequestRecord, TrackerRecord};
 pub use sample::{
     CapabilitiesRecord, GuestSampleRecord, HostRecord, LinkRecord, MeasuredRecord, PressureRecord,

@@ -9,7 +9,7 @@ use ballast_model::{
 use serde::{Deserialize, Serialize};
 
 use super::estimate::EstimateRecord;
-use super::reason::{ChangeRecord, ClampedRecord, ReasonRecord};
+use super::reason::{ChangeRecord, ClampedRecord, InputRecord, ReasonRecord};
 use super::{RecordError, ns, policy, some_bytes};
 
 /// A [`Plan`].
@@ -103,6 +103,7 @@ pub enum NoteRecord {
     HostUnknown,
     Uncounted { guests: u64 },
     Newcomers { guests: u64 },
+    MissingInput { what: InputRecord, guests: u64, fallback: String },
     Refused { violation: String },
 }
 
@@ -297,6 +298,11 @@ impl From<&Note> for NoteRecord {
             Note::HostUnknown => NoteRecord::HostUnknown,
             Note::Uncounted { guests } => NoteRecord::Uncounted { guests: *guests as u64 },
             Note::Newcomers { guests } => NoteRecord::Newcomers { guests: *guests as u64 },
+            Note::MissingInput { what, guests, fallback } => NoteRecord::MissingInput {
+                what: (*what).into(),
+                guests: *guests as u64,
+                fallback: fallback.to_string(),
+            },
             Note::Refused { violation } => NoteRecord::Refused { violation: violation.clone() },
         }
     }
@@ -315,6 +321,11 @@ impl From<NoteRecord> for Note {
             NoteRecord::HostUnknown => Note::HostUnknown,
             NoteRecord::Uncounted { guests } => Note::Uncounted { guests: guests as usize },
             NoteRecord::Newcomers { guests } => Note::Newcomers { guests: guests as usize },
+            NoteRecord::MissingInput { what, guests, fallback } => Note::MissingInput {
+                what: what.into(),
+                guests: guests as usize,
+                fallback: fallback.into(),
+            },
             NoteRecord::Refused { violation } => Note::Refused { violation },
         }
     }

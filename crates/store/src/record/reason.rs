@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Change, Clamped, Held, Implausible, Reason, Tax};
+use ballast_model::{
+    Bytes, Change, Clamped, GuestId, Held, Implausible, Input, Others, Reason, Tax,
+};
 use serde::{Deserialize, Serialize};
 
 use super::ns;
@@ -32,8 +34,59 @@ pub enum ReasonRecord {
         rule: String,
         used_bytes: u64,
     },
+    Committed {
+        committed_bytes: u64,
+    },
+    Probed {
+        working_set_bytes: u64,
+    },
+    MissingInput {
+        what: InputRecord,
+        used_bytes: u64,
+        reserve_bytes: u64,
+    },
+    Scarce {
+        wanted_bytes: u64,
+        shares: u32,
+        because: Box<ReasonRecord>,
+    },
+    PriorityRaised {
+        need_bytes: u64,
+        priority: u8,
+        taken_bytes: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        payers: Option<OthersRecord>,
+        because: Box<ReasonRecord>,
+    },
+    PriorityLowered {
+        given_bytes: u64,
+        priority: u8,
+        takers: OthersRecord,
+        because: Box<ReasonRecord>,
+    },
     #[serde(untagged)]
     Bound(ClampedRecord),
+}
+
+/// An [`Input`]; the word is [`Input::code`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum InputRecord {
+    Committed,
+    Probed,
+    MissCurve,
+    SwapRate,
+    Free,
+    Requests,
+}
+
+/// An [`Others`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct OthersRecord {
+    pub first: GuestId,
+    pub more: u64,
 }
 
 /// A [`Clamped`]; the code is [`Clamped::code`].
@@ -113,6 +166,37 @@ impl From<&Reason> for ReasonRecord {
             Reason::Custom { rule, used } => {
                 ReasonRecord::Custom { rule: rule.to_string(), used_bytes: used.get() }
             }
+            Reason::Committed { committed } => {
+                ReasonRecord::Committed { committed_bytes: committed.get() }
+            }
+            Reason::Probed { working_set } => {
+                ReasonRecord::Probed { working_set_bytes: working_set.get() }
+            }
+            Reason::Missing { what, used, reserve } => ReasonRecord::MissingInput {
+                what: (*what).into(),
+                used_bytes: used.get(),
+                reserve_bytes: reserve.get(),
+            },
+            Reason::Scarce { wanted, shares, because } => ReasonRecord::Scarce {
+                wanted_bytes: wanted.get(),
+                shares: *shares,
+                because: Box::new(because.as_ref().into()),
+            },
+            Reason::Raised { need, priority, taken, payers, because } => {
+                ReasonRecord::PriorityRaised {
+                    need_bytes: need.get(),
+                    priority: *priority,
+                    taken_bytes: taken.get(),
+                    payers: payers.as_ref().map(OthersRecord::from),
+                    because: Box::new(because.as_ref().into()),
+                }
+            }
+            Reason::Lowered { given, priority, takers, because } => ReasonRecord::PriorityLowered {
+                given_bytes: given.get(),
+                priority: *priority,
+                takers: takers.into(),
+                because: Box::new(because.as_ref().into()),
+            },
             Reason::Bound(clamped) => ReasonRecord::Bound(clamped.into()),
         }
     }
@@ -138,8 +222,79 @@ impl From<ReasonRecord> for Reason {
             ReasonRecord::Custom { rule, used_bytes } => {
                 Reason::Custom { rule: rule.into(), used: Bytes::new(used_bytes) }
             }
+            ReasonRecord::Committed { committed_bytes } => {
+                Reason::Committed { committed: Bytes::new(committed_bytes) }
+            }
+            ReasonRecord::Probed { working_set_bytes } => {
+                Reason::Probed { working_set: Bytes::new(working_set_bytes) }
+            }
+            ReasonRecord::MissingInput { what, used_bytes, reserve_bytes } => Reason::Missing {
+                what: what.into(),
+                used: Bytes::new(used_bytes),
+                reserve: Bytes::new(reserve_bytes),
+            },
+            ReasonRecord::Scarce { wanted_bytes, shares, because } => Reason::Scarce {
+                wanted: Bytes::new(wanted_bytes),
+                shares,
+                because: Box::new((*because).into()),
+            },
+            ReasonRecord::PriorityRaised { need_bytes, priority, taken_bytes, payers, because } => {
+                Reason::Raised {
+                    need: Bytes::new(need_bytes),
+                    priority,
+                    taken: Bytes::new(taken_bytes),
+                    payers: payers.map(Others::from),
+                    because: Box::new((*because).into()),
+                }
+            }
+            ReasonRecord::PriorityLowered { given_bytes, priority, takers, because } => {
+                Reason::Lowered {
+                    given: Bytes::new(given_bytes),
+                    priority,
+                    takers: takers.into(),
+                    because: Box::new((*because).into()),
+                }
+            }
             ReasonRecord::Bound(clamped) => Reason::Bound(clamped.into()),
         }
+    }
+}
+
+impl From<Input> for InputRecord {
+    fn from(input: Input) -> Self {
+        match input {
+            Input::Committed => InputRecord::Committed,
+            Input::Probed => InputRecord::Probed,
+            Input::MissCurve => InputRecord::MissCurve,
+            Input::SwapRate => InputRecord::SwapRate,
+            Input::Free => InputRecord::Free,
+            Input::Requests => InputRecord::Requests,
+        }
+    }
+}
+
+impl From<InputRecord> for Input {
+    fn from(record: InputRecord) -> Self {
+        match record {
+            InputRecord::Committed => Input::Committed,
+            InputRecord::Probed => Input::Probed,
+            InputRecord::MissCurve => Input::MissCurve,
+            InputRecord::SwapRate => Input::SwapRate,
+            InputRecord::Free => Input::Free,
+            InputRecord::Requests => Input::Requests,
+        }
+    }
+}
+
+impl From<&Others> for OthersRecord {
+    fn from(Others { first, more }: &Others) -> Self {
+        OthersRecord { first: first.clone(), more: *more as u64 }
+    }
+}
+
+impl From<OthersRecord> for Others {
+    fn from(record: OthersRecord) -> Self {
+        Others { first: record.first, more: record.more as usize }
     }
 }
 

@@ -353,9 +353,49 @@ fn clamped() -> impl Strategy<Value = Clamped> + Clone {
     ]
 }
 
-/// Any reason.
-pub(crate) fn reason() -> impl Strategy<Value = Reason> {
+fn input() -> impl Strategy<Value = Input> {
+    prop::sample::select(Input::ALL.to_vec())
+}
+
+fn others() -> impl Strategy<Value = Others> {
+    (id(), any::<usize>()).prop_map(|(first, more)| Others { first, more })
+}
+
+/// Any reason; some stand on another one. Boxed, as are the larger ones below: values that hold each
+/// other by value are more than a test's stack has room for.
+pub(crate) fn reason() -> BoxedStrategy<Reason> {
+    let because = prop_oneof![plain_reason(), standing_on(plain_reason())].boxed();
+    prop_oneof![plain_reason(), standing_on(because)].boxed()
+}
+
+fn standing_on(because: BoxedStrategy<Reason>) -> BoxedStrategy<Reason> {
+    let because = because.prop_map(Box::new).boxed();
     prop_oneof![
+        (bytes(), any::<u32>(), because.clone())
+            .prop_map(|(wanted, shares, because)| Reason::Scarce { wanted, shares, because }),
+        ((bytes(), bytes(), any::<u8>()), option::of(others()), because.clone()).prop_map(
+            |((need, taken, priority), payers, because)| {
+                Reason::Raised { need, priority, taken, payers, because }
+            }
+        ),
+        ((bytes(), any::<u8>()), others(), because).prop_map(
+            |((given, priority), takers, because)| {
+                Reason::Lowered { given, priority, takers, because }
+            }
+        ),
+    ]
+    .boxed()
+}
+
+fn plain_reason() -> BoxedStrategy<Reason> {
+    prop_oneof![
+        bytes().prop_map(|committed| Reason::Committed { committed }),
+        bytes().prop_map(|working_set| Reason::Probed { working_set }),
+        (input(), bytes(), bytes()).prop_map(|(what, used, reserve)| Reason::Missing {
+            what,
+            used,
+            reserve
+        }),
         (bytes(), any::<u32>(), any::<u64>()).prop_map(|(budget, shares, shares_total)| {
             Reason::Share { budget, shares, shares_total }
         }),
@@ -368,6 +408,7 @@ pub(crate) fn reason() -> impl Strategy<Value = Reason> {
         (".{0,40}", bytes()).prop_map(|(rule, used)| Reason::Custom { rule: rule.into(), used }),
         clamped().prop_map(Reason::Bound),
     ]
+    .boxed()
 }
 
 fn implausible() -> impl Strategy<Value = Implausible> + Clone {
@@ -505,8 +546,8 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
         id(),
         option::of(bytes()),
         option::of((bytes(), bytes())),
-        option::of(estimate()),
-        option::of(desired),
+        option::of(estimate().boxed()),
+        option::of(desired.boxed()),
         prop::collection::vec(clamped(), 0..3),
         compliance(),
         option::of(bytes()),
@@ -537,6 +578,9 @@ fn note() -> impl Strategy<Value = Note> {
         Just(Note::HostUnknown),
         any::<usize>().prop_map(|guests| Note::Uncounted { guests }),
         any::<usize>().prop_map(|guests| Note::Newcomers { guests }),
+        (input(), any::<usize>(), text()).prop_map(|(what, guests, fallback)| {
+            Note::MissingInput { what, guests, fallback: fallback.into() }
+        }),
         text().prop_map(|violation| Note::Refused { violation }),
     ]
 }
@@ -558,7 +602,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
         moment(),
         prop::sample::select(PolicyName::ALL.to_vec()),
         budget,
-        prop::collection::vec(guest_plan(), 0..4),
+        prop::collection::vec(guest_plan().boxed(), 0..4),
         prop::collection::vec(action, 0..4),
         prop::collection::vec(note(), 0..3),
     )
@@ -607,8 +651,8 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
     (
         // A thousand years either way.
         -30_000_000_000_000i64..30_000_000_000_000,
-        snapshot(),
-        plan(),
+        snapshot().boxed(),
+        plan().boxed(),
         prop::collection::vec(outcome(), 0..4),
         prop::collection::btree_map(id(), limits(), 0..4),
         any::<bool>(),

@@ -1,0 +1,173 @@
+//! What there is to know of each policy before one is chosen.
+//!
+//! Idea: one table says what the rule is and where it comes from, which keys of the configuration it
+//! goes by, and which data it needs; `ballast policy` prints it, plans say by it what is missing, and
+//! a test compares its keys with what the configuration reads.
+
+use std::borrow::Cow;
+
+use ballast_model::{Input, Note, PolicyName};
+
+use crate::problem::{Contender, Problem};
+use crate::{Pacing, PolicySettings, build};
+
+/// A policy as it is told to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: PolicyName,
+    /// What it does, in one sentence.
+    pub rule: &'static str,
+    /// What it does when all that guests want does not fit, in one sentence.
+    pub shortage: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// The keys of the configuration it goes by.
+    pub parameters: &'static [Parameter],
+    /// What it needs to know of a guest beside the memory in use.
+    pub needs: &'static [Need],
+}
+
+/// A key of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// The key, within `[policy]`; one of a table inside is `table.key`.
+    pub key: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// Of what it is a number.
+    pub unit: &'static str,
+    /// Its default, as it is written in the configuration; empty: the policy's own pace.
+    pub default: &'static str,
+    /// What it may be.
+    pub range: &'static str,
+}
+
+/// An input and what is done without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The input.
+    pub input: Input,
+    /// What is done for a guest of which it is not known, as a clause.
+    pub fallback: &'static str,
+}
+
+const INTERVAL: Parameter = Parameter {
+    key: "interval",
+    meaning: "time between decisions",
+    unit: "span of time",
+    default: "",
+    range: "one tick to 1h",
+};
+const RESERVE: Parameter = Parameter {
+    key: "reserve_per_guest",
+    meaning: "free memory left to a guest on top of what it uses; also part of what a guest of higher \
+              priority needs",
+    unit: "size",
+    default: "\"100MiB\"",
+    range: "any size",
+};
+const TAU: Parameter = Parameter {
+    key: "tau",
+    meaning: "idle-memory tax: 0 divides by shares alone, 1 by use",
+    unit: "share of idle memory",
+    default: "\"dynamic\"",
+    range: "\"dynamic\", or 0 to 1",
+};
+const IN_USE: &str = "they want what they use and the reserve";
+
+/// Every policy that can be chosen by name, in the order of [`PolicyName::ALL`].
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: PolicyName::Static,
+        rule: "Every guest has its share of the budget, whatever it does with it.",
+        shortage: "Nothing else: it looks at nobody's use.",
+        source: "Global §3.2, at a tax of 0; the baseline for all others",
+        parameters: &[INTERVAL, RESERVE],
+        needs: &[],
+    },
+    Entry {
+        name: PolicyName::SelfBalloon,
+        rule: "Every guest has what its kernel has promised to processes (Committed_AS).",
+        shortage: "Who wants less than its part by shares has it; the others divide the rest by shares.",
+        source: "Xen's self-ballooning, as TWS §2 tells it",
+        parameters: &[INTERVAL, RESERVE],
+        needs: &[Need { input: Input::Committed, fallback: IN_USE }],
+    },
+    Entry {
+        name: PolicyName::SelfScheduling,
+        rule: "Every guest has what it uses and a reserve.",
+        shortage: "It decides as global, until all fits again with a margin of a twentieth.",
+        source: "Global §3",
+        parameters: &[INTERVAL, RESERVE, TAU],
+        needs: &[],
+    },
+    Entry {
+        name: PolicyName::Global,
+        rule: "The whole budget is divided by shares, and idle memory is taxed just as much as the \
+               neediest guest requires.",
+        shortage: "The tax is full: everybody has what it uses, less its part of what is lacking.",
+        source: "Global §3.1–3.4",
+        parameters: &[INTERVAL, RESERVE, TAU],
+        needs: &[],
+    },
+    Entry {
+        name: PolicyName::Tws,
+        rule: "Every guest has its working set, found by taking memory away until it reads some back.",
+        shortage: "Who wants less than its part by shares has it; the others divide the rest by shares.",
+        source: "TWS §2",
+        parameters: &[INTERVAL, RESERVE],
+        needs: &[Need { input: Input::Probed, fallback: IN_USE }],
+    },
+];
+
+/// The entry of a policy; `None` where it cannot be chosen by name.
+pub fn entry(name: PolicyName) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.name == name)
+}
+
+impl Entry {
+    /// How often and how finely it means to act unless the operator says otherwise.
+    pub fn pacing(&self) -> Pacing {
+        build(self.name, PolicySettings::default()).pacing()
+    }
+
+    /// What it needs and does not have of the guests of `problem`.
+    pub fn missing(&self, problem: &Problem) -> impl Iterator<Item = Note> {
+        self.needs.iter().filter_map(|need| {
+            let lacks = |contender: &&Contender| !is_known(need.input, contender);
+            let guests = problem.contenders().iter().filter(lacks).count();
+            let fallback = Cow::Borrowed(need.fallback);
+            (guests > 0).then_some(Note::MissingInput { what: need.input, guests, fallback })
+        })
+    }
+}
+
+/// Whether somebody provides `input` of a guest.
+fn is_known(input: Input, contender: &Contender) -> bool {
+    let signals = &contender.signals;
+    match input {
+        Input::Committed => signals.committed.is_some(),
+        Input::Probed => signals.probed.is_some(),
+        Input::MissCurve => contender.curve.is_some(),
+        Input::SwapRate => signals.swapped_pages_per_s.is_some(),
+        Input::Free => signals.free.is_some(),
+        Input::Requests => signals.request.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_has_its_entry_in_order() {
+        let names: Vec<PolicyName> = ENTRIES.iter().map(|entry| entry.name).collect();
+        assert_eq!(names, PolicyName::ALL);
+        for found in ENTRIES {
+            assert_eq!(entry(found.name), Some(found));
+            assert!(found.parameters.contains(&INTERVAL), "{}", found.name);
+        }
+        assert_eq!(entry(PolicyName::Custom("rival")), None);
+    }
+}

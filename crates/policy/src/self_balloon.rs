@@ -1,0 +1,49 @@
+//! `self-balloon`: every guest what its kernel has promised to processes (TWS §2).
+//!
+//! Properties: gives no more than is promised, so the host keeps what nobody needs; each target
+//! depends on its own guest only, until the wants no longer fit the budget. Memory that is promised
+//! and never touched again is given all the same, and page cache is in nobody's want: a guest that
+//! lives by it is given too little (TWS §4.1). It is the baseline that probing is compared with.
+//!
+//! Algorithm: `target_i = Committed_AS_i` within bounds. Where wants exceed the budget, `fill`.
+//!
+//! Source: Xen's self-ballooning, as TWS §2 tells it.
+//! Deviations: a guest of which `Committed_AS` is not known gets what it uses and a reserve; the
+//! interval is that of `tws`, so that the two differ in the target alone; in Xen nobody arbitrates
+//! when wants do not fit.
+
+use ballast_model::{Input, PolicyName, Reason};
+
+use crate::fill::{Want, fill};
+use crate::tws::PACING;
+use crate::{Division, Pacing, Policy, PolicySettings, Problem};
+
+/// See the file's header.
+#[derive(Clone, Debug)]
+pub struct SelfBalloon {
+    settings: PolicySettings,
+}
+
+impl SelfBalloon {
+    /// With the reserve of `settings` for guests of which `Committed_AS` is not known.
+    pub fn new(settings: PolicySettings) -> Self {
+        SelfBalloon { settings }
+    }
+}
+
+impl Policy for SelfBalloon {
+    fn name(&self) -> PolicyName {
+        PolicyName::SelfBalloon
+    }
+
+    fn pacing(&self) -> Pacing {
+        PACING
+    }
+
+    fn divide(&mut self, problem: &Problem) -> Division {
+        fill(problem, |contender| match contender.signals.committed {
+            Some(committed) => Want { size: committed, reason: Reason::Committed { committed } },
+            None => Want::without(Input::Committed, contender, self.settings.reserve),
+        })
+    }
+}
