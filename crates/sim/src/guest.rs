@@ -111,7 +111,7 @@ impl Guest {
         self.touched = self.touched.min(self.memory.allocation()).max(self.memory.used());
         self.tick = self.memory.counters.since(&before);
         if self.spec.sources.agent {
-            self.requests.look(&self.memory, &self.tick, end);
+            self.requests.look(&self.memory, self.target, &self.tick, end);
         }
         if let Some(tracker) = &mut self.tracker {
             tracker.look(&self.memory, &self.processes, end);

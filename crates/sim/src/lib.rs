@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod compare;
 mod counters;
 mod disk;
@@ -28,6 +29,7 @@ mod tracker;
 mod visits;
 mod workload;
 
+pub use capacity::{Capacity, max_guests};
 pub use compare::{Progress, compare, named};
 pub use report::{GuestReport, POINTS_MAX, Point, PolicyReport, Report};
 pub use scenario::{

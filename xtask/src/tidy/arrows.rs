@@ -59,6 +59,7 @@ const RULES: &[Rule] = &[
             "ballast-policy",
             "ballast-guard",
             "ballast-control",
+            "ballast-request",
         ],
     ),
     mechanism("ballast-host", MODEL),
