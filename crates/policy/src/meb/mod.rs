@@ -1,12 +1,15 @@
 //! `meb`: the fewest misses that a budget allows (MEB §4).
 //!
 //! Idea: who knows what each size would cost each guest can choose the sizes that cost least in all.
-//! Two solvers do, with the same answer to the last step: the paper's
+//! [`balance`] does it within limits of rate, floors and ceilings, with shares and service objectives.
+//! Two solvers choose, with the same answer to the last step: the paper's
 //! [dynamic programme](dynamic_programme), and an [exact one](exact) that rules out most sizes before.
 
+pub mod balance;
 mod cost;
 pub mod dynamic_programme;
 pub mod exact;
+mod fill;
 mod instance;
 
 #[cfg(test)]

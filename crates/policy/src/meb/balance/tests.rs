@@ -1,0 +1,241 @@
+//! Examples by hand, and properties of every decision.
+
+use std::sync::Arc;
+
+use ballast_model::{Confidence, Demand, DemandSource};
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 256;
+
+fn mib(size: u64) -> Bytes {
+    Bytes::mib(size)
+}
+
+fn guest(name: &str, held: u64, demand: u64) -> Contender {
+    let demand = Demand {
+        size: mib(demand),
+        source: DemandSource::WorkingSet,
+        age: Duration::ZERO,
+        confidence: Confidence::USED,
+    };
+    Contender {
+        allocation: mib(held),
+        demand: Some(demand),
+        ..Contender::new(name.parse().unwrap(), mib(held))
+    }
+}
+
+/// Misses per MiB from 0 on, in five seconds.
+fn curve(misses: impl Fn(u64) -> u64) -> Option<Arc<MissCurve>> {
+    let misses = (0..4000).map(misses).collect();
+    Some(Arc::new(MissCurve::new(mib(1), Duration::from_secs(5), misses).unwrap()))
+}
+
+fn sizes(budget: u64, contenders: &[Contender]) -> Vec<u64> {
+    let balance = balance(&Problem::new(mib(budget), contenders.to_vec()));
+    balance.targets.iter().map(|target| target.size.to_pages()).collect()
+}
+
+#[test]
+fn a_bonus_goes_by_demand_and_shares() {
+    // 100 over: one to three.
+    let mut guests = [guest("a", 100, 100), guest("b", 300, 300)];
+    assert_eq!(sizes(440, &guests), [110 * MIB, 330 * MIB]);
+    // Three times the shares make up for a third of the demand.
+    guests[0].shares *= 3;
+    assert_eq!(sizes(440, &guests), [120 * MIB, 320 * MIB]);
+}
+
+/// The print leaves the bonus unclamped: 400 each here, where 130 is all that may be.
+#[test]
+fn misprint_a_bonus_stays_within_the_limits() {
+    let guests = [guest("a", 100, 100), guest("b", 100, 100)];
+    assert_eq!(sizes(800, &guests), [130 * MIB, 130 * MIB]);
+    // What the first may not have goes to the second.
+    let guests = [guest("a", 100, 100), guest("b", 400, 100)];
+    assert_eq!(sizes(600, &guests), [130 * MIB, 470 * MIB]);
+}
+
+#[test]
+fn a_shortage_goes_where_it_costs_least() {
+    let mut guests = [guest("a", 100, 200), guest("b", 100, 200)];
+    // 10 misses a MiB up to 200, and 1.
+    guests[0].curve = curve(|size| 10 * 200_u64.saturating_sub(size));
+    guests[1].curve = curve(|size| 200_u64.saturating_sub(size));
+    assert_eq!(sizes(200, &guests), [110 * MIB, 90 * MIB]);
+    // With twenty times the shares it is the other way round.
+    guests[1].shares *= 20;
+    assert_eq!(sizes(200, &guests), [90 * MIB, 110 * MIB]);
+    // Nothing is to be had from the first until it has all of the cliff, which is out of reach.
+    guests[0].curve = curve(|size| if size < 131 { 1000 } else { 0 });
+    guests[1].shares /= 20;
+    assert_eq!(sizes(200, &guests), [90 * MIB, 110 * MIB]);
+    guests[0].curve = curve(|size| if size < 110 { 1000 } else { 0 });
+    assert_eq!(sizes(200, &guests), [110 * MIB, 90 * MIB]);
+}
+
+#[test]
+fn without_curves_everybody_lacks_the_same_part() {
+    // 300 of the 400 demanded: three quarters each.
+    assert_eq!(sizes(300, &[guest("a", 100, 100), guest("b", 300, 300)]), [75 * MIB, 225 * MIB]);
+    let guests = [guest("a", 80, 100), guest("b", 220, 300)];
+    let found = sizes(300, &guests);
+    assert_eq!(found.iter().sum::<u64>(), 300 * MIB);
+    assert!(found[0].abs_diff(75 * MIB) <= MIB, "{found:?}");
+}
+
+#[test]
+fn what_is_below_a_step_is_given_out_too() {
+    let mut guests = [guest("a", 100, 200), guest("b", 100, 200)];
+    guests[0].curve = curve(|size| 10 * 200_u64.saturating_sub(size));
+    let budget = mib(200) + Bytes::pages(101);
+    let balance = balance(&Problem::new(budget, guests.to_vec()));
+    assert_eq!(balance.targets.iter().map(|target| target.size).sum::<Bytes>(), budget);
+}
+
+#[test]
+fn lower_bounds_fall_to_floors_and_then_there_is_a_shortfall() {
+    let mut guests = [guest("a", 100, 100), guest("b", 100, 100)];
+    guests.iter_mut().for_each(|guest| guest.floor = mib(50));
+    assert_eq!(sizes(120, &guests), [60 * MIB, 60 * MIB]);
+    let infeasible = balance(&Problem::new(mib(90), guests.to_vec()));
+    assert_eq!(infeasible.shortfall, mib(10));
+    for target in infeasible.targets {
+        assert_eq!((target.size, target.rule), (mib(50), Rule::Floor));
+    }
+}
+
+#[test]
+fn objectives_are_met_as_far_as_can_be_and_else_named() {
+    let mut guests = [guest("a", 100, 200), guest("b", 100, 200), guest("c", 100, 200)];
+    for guest in &mut guests {
+        // A miss a second and MiB short of 120.
+        guest.curve = curve(|size| 5 * 120_u64.saturating_sub(size));
+    }
+    // a alone would lose to nobody; b's memory is worth a hundred times as much.
+    guests[1].shares *= 100;
+    guests[0].miss_rate_max = Some(15);
+    let problem = |guests: &[Contender]| Problem::new(mib(300), guests.to_vec());
+    let met = balance(&problem(&guests));
+    assert_eq!(met.violations, []);
+    assert_eq!(met.targets[0].size, mib(105));
+    // Two objectives that need 15 and 20 more, of 30 that there are: the cheaper one.
+    guests[2].miss_rate_max = Some(10);
+    let one = balance(&problem(&guests));
+    assert_eq!(one.targets[0].size, mib(105));
+    let violation = |name: &str, most, found| Violation {
+        id: name.parse().unwrap(),
+        misses_per_s_max: most,
+        misses_per_s: found,
+    };
+    assert_eq!(one.violations.len(), 1);
+    assert_eq!(one.violations[0].id.as_str(), "c");
+    // By priority the other one.
+    guests[2].priority = 1;
+    let other = balance(&problem(&guests));
+    assert_eq!(other.targets[2].size, mib(110));
+    assert_eq!(other.violations[0].id.as_str(), "a");
+    // Nobody knows.
+    guests[2].curve = None;
+    assert!(balance(&problem(&guests)).violations.contains(&violation("c", 10, None)));
+}
+
+fn contender() -> impl Strategy<Value = Contender> {
+    let falls = prop::collection::vec(prop_oneof![0..50_u64, Just(0), 0..5000_u64], 1..40);
+    let curve = (falls, 1..8_u64, 1..10_u64).prop_map(|(falls, step, seconds)| {
+        let mut misses = vec![0];
+        falls.iter().for_each(|fall| misses.push(misses[misses.len() - 1] + fall));
+        misses.reverse();
+        Arc::new(MissCurve::new(mib(step), Duration::from_secs(seconds), misses).unwrap())
+    });
+    let figures = (0..40_000_u64, 0..60_000_u64, 0..20_000_u64, 0..60_000_u64, 1..2000_u32);
+    (figures, prop::option::of(curve), prop::option::of(0..3000_u64), 0..3_u8).prop_map(
+        |((held, demand, floor, room, shares), curve, miss_rate_max, priority)| Contender {
+            allocation: Bytes::pages(held),
+            floor: Bytes::pages(floor),
+            ceiling: Bytes::pages(floor + room),
+            demand: Some(Demand {
+                size: Bytes::pages(demand),
+                source: DemandSource::Used,
+                age: Duration::ZERO,
+                confidence: Confidence::USED,
+            }),
+            shares,
+            curve,
+            miss_rate_max,
+            priority,
+            ..Contender::new("g".parse().unwrap(), Bytes::pages(demand))
+        },
+    )
+}
+
+fn named(mut contenders: Vec<Contender>) -> Vec<Contender> {
+    for (number, contender) in contenders.iter_mut().enumerate() {
+        contender.id = format!("g{number}").parse().unwrap();
+    }
+    contenders
+}
+
+proptest! {
+    #[test]
+    fn bounds_hold_and_nothing_is_lost(
+        contenders in prop::collection::vec(contender(), 0..9), budget in 0..300_000_u64,
+    ) {
+        let contenders = named(contenders);
+        let problem = Problem::new(Bytes::pages(budget), contenders.clone());
+        let decided = balance(&problem);
+        prop_assert_eq!(decided.targets.len(), contenders.len());
+        let given: Bytes = decided.targets.iter().map(|target| target.size).sum();
+        let parties: Vec<Party> = contenders.iter().map(Party::new).collect();
+        let uppers: Bytes = parties.iter().map(|party| Bytes::pages(party.upper)).sum();
+        if decided.shortfall > Bytes::ZERO {
+            prop_assert!(decided.targets.iter().all(|target| target.rule == Rule::Floor));
+        } else {
+            prop_assert_eq!(given, uppers.min(problem.budget()));
+        }
+        for (target, (contender, party)) in
+            decided.targets.iter().zip(contenders.iter().zip(&parties))
+        {
+            prop_assert!(target.size >= contender.floor && target.size <= contender.ceiling);
+            if decided.shortfall == Bytes::ZERO {
+                prop_assert!(target.size.to_pages() <= party.upper);
+            }
+            if lowers(&parties) <= budget {
+                prop_assert!(target.size.to_pages() >= party.lower);
+            }
+        }
+        for contender in &contenders {
+            let is_named = decided.violations.iter().any(|one| one.id == contender.id);
+            prop_assert!(!is_named || contender.miss_rate_max.is_some());
+        }
+
+        prop_assert_eq!(&balance(&problem), &decided);
+        let mut reversed = contenders;
+        reversed.reverse();
+        prop_assert_eq!(&balance(&Problem::new(Bytes::pages(budget), reversed)), &decided);
+    }
+
+    #[test]
+    fn more_shares_never_cost_memory_while_demands_fit(
+        contenders in prop::collection::vec(contender(), 1..7), more in 1..500_u32, spare in 0..99_999_u64,
+    ) {
+        let mut contenders = named(contenders);
+        let demands: Bytes = contenders.iter().map(|one| one.demand().min(one.ceiling).max(one.floor)).sum();
+        let size = |contenders: &[Contender]| {
+            let budget = demands + Bytes::pages(spare);
+            balance(&Problem::new(budget, contenders.to_vec())).targets[0]
+        };
+        let before = size(&contenders);
+        contenders[0].shares += more;
+        // A page may go either way by largest remainder.
+        let after = size(&contenders).size + Bytes::pages(1);
+        let is_bonus = before.rule == Rule::Bonus;
+        // With less than all demands raised to their lower bounds, a weight takes instead of gives.
+        let lowers: u64 = contenders.iter().map(Party::new).map(|party| party.demand.clamp(party.lower, party.upper)).sum();
+        let gives = lowers <= (demands + Bytes::pages(spare)).to_pages();
+        let no_objectives = contenders.iter().all(|one| one.miss_rate_max.is_none());
+        prop_assert!(!(is_bonus && gives && no_objectives) || after >= before.size);
+    }
+}
