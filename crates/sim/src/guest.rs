@@ -129,9 +129,9 @@ impl Guest {
 
     /// Moves the balloon towards the target. Returns the processor time that costs, in ns.
     fn move_balloon(&mut self, tick: Duration, scrub_per_mib: Duration) -> u64 {
-        let Some(target) = self.target else { return 0 };
-        self.plug(target);
         let allocation = self.memory.allocation();
+        self.plug(self.target.unwrap_or(allocation));
+        let Some(target) = self.target else { return 0 };
         let in_tick = |per_s: Bytes| per_s.fraction(ns(tick), 1_000_000_000);
         if target < allocation {
             let wanted = allocation - target;
