@@ -19,9 +19,12 @@ use crate::schedule::{Wanted, wanted};
 use crate::visits::Visits;
 use crate::workload::Pattern;
 
-/// Visits simulated in a tick, for each block of the workload: after as many at random, 98 % of the
-/// blocks have been visited.
-const VISITS_PER_BLOCK: u64 = 4;
+/// Visits simulated in a tick, for each block of the workload: after as many at random, seven blocks
+/// of eight have been visited.
+const VISITS_PER_BLOCK: u64 = 2;
+/// Visits told apart in a tick in which all hit. They only set referenced bits, which stay until
+/// reclaim looks at them, so that those of some ticks add up.
+const HITS_LOOKED_AT: u64 = 256;
 /// Least visits simulated in a tick before it is taken for settled.
 const VISITS_MIN: u64 = 512;
 /// Touches that a workload with a rate may save up, as a share of a second: as in the lab.
@@ -171,7 +174,7 @@ impl Process {
         while left > 0 && allowed >= pages {
             if memory.is_ready(self.region) {
                 let hits = (left / touch_ns).min(allowed);
-                self.hit(memory, hits, most / 2);
+                self.hit(memory, hits);
                 allowed -= hits;
                 break;
             }
@@ -215,8 +218,8 @@ impl Process {
         u64::try_from(self.credit / TOUCH).unwrap_or(u64::MAX)
     }
 
-    /// Touches that all hit: `hits` pages, at most `looked` visits of which are told apart.
-    fn hit(&mut self, memory: &mut Memory, hits: u64, looked: u64) {
+    /// Touches that all hit: `hits` pages.
+    fn hit(&mut self, memory: &mut Memory, hits: u64) {
         memory.account(hits);
         let len = memory.len(self.region);
         let visits = hits / memory.block_pages();
@@ -228,7 +231,7 @@ impl Process {
             memory.mark_range(self.region, from, count, write);
             return;
         }
-        for _ in 0..visits.min(looked) {
+        for _ in 0..visits.min(HITS_LOOKED_AT) {
             let at = self.visits.next();
             let write = self.writes();
             memory.mark_range(self.region, at, 1, write);
