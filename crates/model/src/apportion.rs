@@ -2,7 +2,7 @@
 //!
 //! Idea: everybody gets the whole part of what is due; the pages left over go one each to the
 //! largest fractions, ties to who comes first. What was divided adds up again, to the page.
-//! Cost: O(n log n). Source: Hamilton's method.
+//! Cost: O(n). Source: Hamilton's method.
 //! Limits: the parts due must add up to the total.
 
 /// `numerators[i] / denominator` pages each, rounded so that the sum is `total`.
@@ -11,15 +11,22 @@
 /// `Σ numerators = total × denominator`.
 pub fn largest_remainder(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
     debug_assert!(denominator > 0 && numerators.iter().all(|&n| n >= 0));
-    let mut parts: Vec<u64> = numerators.iter().map(|n| (n / denominator) as u64).collect();
+    let divided = numerators.iter().map(|n| {
+        let whole = n / denominator;
+        (whole as u64, n - whole * denominator)
+    });
+    let (mut parts, remainders): (Vec<u64>, Vec<i128>) = divided.unzip();
     let given: u64 = parts.iter().sum();
     let left = usize::try_from(total.saturating_sub(given)).unwrap_or(usize::MAX);
     if left == 0 {
         return parts;
     }
     let mut order: Vec<usize> = (0..numerators.len()).collect();
-    let remainder = |&i: &usize| std::cmp::Reverse(numerators[i] % denominator);
-    order.sort_by_cached_key(|i| (remainder(i), *i));
+    if left < order.len() {
+        let by_remainder =
+            |a: &usize, b: &usize| remainders[*b].cmp(&remainders[*a]).then(a.cmp(b));
+        order.select_nth_unstable_by(left, by_remainder);
+    }
     for &i in order.iter().take(left) {
         parts[i] += 1;
     }

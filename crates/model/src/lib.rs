@@ -39,7 +39,7 @@ pub use plan::{
     Plan,
 };
 pub use policy_name::{ParsePolicyNameError, PolicyName};
-pub use reason::{Clamped, Held, Implausible, Others, Reason, Tax};
+pub use reason::{Clamped, Held, Implausible, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, Pressure,

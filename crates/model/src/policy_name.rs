@@ -16,18 +16,36 @@ pub enum PolicyName {
     Global,
     /// Every guest the working set that probing found (TWS §2).
     Tws,
+    /// Memory beyond the floors by floor and shares, once (flexmemd §4.1).
+    Proportional,
+    /// Requests in order of arrival, for credits (flexmemd §4.2).
+    Fcfs,
+    /// Requests, until those that rent most for their weight must give way (flexmemd §4.3).
+    DemandProportional,
+    /// Demand by statistics, the richest first (flexmemd §4.4).
+    DirectAssign,
+    /// Demand by statistics, the highest bid first (flexmemd §4.5).
+    Auction,
+    /// The auction, served in rounds (flexmemd §4.6).
+    RoundRobin,
     /// A policy that is not chosen by name here: a rival's, in the simulator.
     Custom(&'static str),
 }
 
 impl PolicyName {
     /// Every policy that can be chosen by name, in the order in which they are listed to people.
-    pub const ALL: [PolicyName; 5] = [
+    pub const ALL: [PolicyName; 11] = [
         PolicyName::Static,
         PolicyName::SelfBalloon,
         PolicyName::SelfScheduling,
         PolicyName::Global,
         PolicyName::Tws,
+        PolicyName::Proportional,
+        PolicyName::Fcfs,
+        PolicyName::DemandProportional,
+        PolicyName::DirectAssign,
+        PolicyName::Auction,
+        PolicyName::RoundRobin,
     ];
 
     /// The names that can be chosen, as a list in words: `a, b or c`.
@@ -47,6 +65,12 @@ impl PolicyName {
             PolicyName::SelfScheduling => "self-scheduling",
             PolicyName::Global => "global",
             PolicyName::Tws => "tws",
+            PolicyName::Proportional => "proportional",
+            PolicyName::Fcfs => "fcfs",
+            PolicyName::DemandProportional => "demand-proportional",
+            PolicyName::DirectAssign => "direct-assign",
+            PolicyName::Auction => "auction",
+            PolicyName::RoundRobin => "round-robin",
             PolicyName::Custom(name) => name,
         }
     }

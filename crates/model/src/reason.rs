@@ -100,6 +100,26 @@ pub enum Reason {
         /// Why the policy's division gives it more.
         because: Box<Reason>,
     },
+    /// Its part of the memory beyond all floors (`proportional`, flexmemd §4.1).
+    RentableShare {
+        /// Its guaranteed minimum.
+        floor: Bytes,
+        /// The memory beyond all floors.
+        rentable: Bytes,
+    },
+    /// What it rents beyond its floor (flexmemd §3.2.3).
+    Rent {
+        /// Its guaranteed minimum.
+        floor: Bytes,
+        /// What it wants to have in all.
+        wanted: Bytes,
+        /// Thousandths of a credit for each KiB and period; 0: free.
+        price_thousandths_per_kib: u64,
+        /// Credits it has left.
+        credits: u64,
+        /// Why it does not rent more.
+        limit: RentLimit,
+    },
     /// The bound named holds it; the memory left or lacking is shared among the others.
     Bound(Clamped),
 }
@@ -118,6 +138,8 @@ impl Reason {
             Reason::Scarce { .. } => "scarce",
             Reason::Raised { .. } => "priority-raised",
             Reason::Lowered { .. } => "priority-lowered",
+            Reason::RentableShare { .. } => "rentable-share",
+            Reason::Rent { .. } => "rent",
             Reason::Bound(clamped) => clamped.code(),
         }
     }
@@ -160,6 +182,17 @@ impl fmt::Display for Reason {
             Reason::Lowered { given, priority, takers, because } => {
                 write!(f, "gives {given} to {takers} above its priority {priority} ({because})")
             }
+            Reason::RentableShare { floor, rentable } => {
+                write!(f, "its floor of {floor}, and its part of the {rentable} beyond all floors")
+            }
+            Reason::Rent { floor, wanted, price_thousandths_per_kib: price, credits, limit } => {
+                write!(f, "wants {wanted}, floor {floor}; the rest is rented ")?;
+                match price {
+                    0 => write!(f, "free of charge")?,
+                    _ => write!(f, "at {}.{:03} credits a KiB", price / 1000, price % 1000)?,
+                }
+                write!(f, ", {limit}; {credits} credits left")
+            }
             Reason::Bound(clamped) => write!(f, "{clamped}"),
         }
     }
@@ -180,6 +213,32 @@ impl fmt::Display for Others {
             0 => write!(f, "{}", self.first),
             more => write!(f, "{} and {more} more", self.first),
         }
+    }
+}
+
+/// Why a guest does not rent more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RentLimit {
+    /// It wants no more.
+    Want,
+    /// It cannot pay for more.
+    Credits,
+    /// There is no more for it.
+    Supply,
+}
+
+impl RentLimit {
+    /// Every one of them.
+    pub const ALL: [RentLimit; 3] = [RentLimit::Want, RentLimit::Credits, RentLimit::Supply];
+}
+
+impl fmt::Display for RentLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RentLimit::Want => "all it wants",
+            RentLimit::Credits => "all it can pay for",
+            RentLimit::Supply => "all there is for it",
+        })
     }
 }
 

@@ -7,9 +7,7 @@
 use std::hint::black_box;
 
 use ballast_model::{Bytes, Timestamp};
-use ballast_policy::flexmemd::{
-    Algorithm, Combination, Driver, PriceRule, Pricing, Request, Settings, Statistics, Tenant,
-};
+use ballast_policy::flexmemd::{Algorithm, Driver, Request, Settings, Statistics, Tenant};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
 const GUESTS: u64 = 10_000;
@@ -29,7 +27,7 @@ fn tenants(turn: u64) -> Vec<Tenant> {
         let floor = Bytes::mib(256 + mixed(i) % 1792).to_pages();
         let allocation = floor + Bytes::mib(at(1) % 6144).to_pages();
         let ask = (at(2) % 1024) as i64 - 256;
-        let request = Request { bytes: ask << 20, at: Timestamp::from_millis(turn * 1000) };
+        let request = Request { bytes: ask << 20, number: turn };
         Tenant {
             id: format!("guest-{i:05}").parse().unwrap(),
             floor,
@@ -52,15 +50,9 @@ fn decide(c: &mut Criterion) {
     group.sample_size(20);
     let turns: Vec<Vec<Tenant>> = (0..4).map(tenants).collect();
     for &algorithm in Algorithm::ALL {
-        let it = Combination::evaluated(algorithm);
-        let rule = match it.pricing {
-            Pricing::Proportional => PriceRule::Proportional(PriceRule::PROPORTIONAL_DEFAULT),
-            Pricing::Market => PriceRule::Market,
-            _ => PriceRule::None,
-        };
         for (name, each) in [("short", 2048), ("ample", 16 * 1024)] {
             let rentable = Bytes::mib(GUESTS * each).to_pages();
-            let new = Driver::new(it.algorithm, it.frequency, rule, it.demand, Settings::default());
+            let new = Driver::new(algorithm, Settings::default());
             let mut driver = new.expect("a combination of the paper");
             for turn in 0..3 {
                 let now = Timestamp::from_millis(turn * 1000);

@@ -76,6 +76,12 @@ const TAU: Parameter = Parameter {
 };
 const IN_USE: &str = "they want what they use and the reserve";
 
+const REQUESTS: &[Need] = &[Need { input: Input::Requests, fallback: "they keep what they rent" }];
+const STATISTICS: &[Need] = &[
+    Need { input: Input::Free, fallback: "they keep what they have" },
+    Need { input: Input::SwapRate, fallback: "they are never asked to give memory back" },
+];
+
 /// Every policy that can be chosen by name, in the order of [`PolicyName::ALL`].
 pub const ENTRIES: &[Entry] = &[
     Entry {
@@ -118,6 +124,54 @@ pub const ENTRIES: &[Entry] = &[
         source: "TWS §2",
         parameters: &[INTERVAL, RESERVE],
         needs: &[Need { input: Input::Probed, fallback: IN_USE }],
+    },
+    Entry {
+        name: PolicyName::Proportional,
+        rule: "Every guest has its floor, and the rest of the budget is divided by floor and shares.",
+        shortage: "Nothing else: it looks at nobody's use.",
+        source: "flexmemd §4.1",
+        parameters: &[INTERVAL, RESERVE],
+        needs: &[],
+    },
+    Entry {
+        name: PolicyName::Fcfs,
+        rule: "Requests are granted at once while there is memory; whoever has it keeps it.",
+        shortage: "Everybody pays for what it rents, the more the more it rents, or keeps what it can pay for.",
+        source: "flexmemd §4.2",
+        parameters: &[INTERVAL, RESERVE],
+        needs: REQUESTS,
+    },
+    Entry {
+        name: PolicyName::DemandProportional,
+        rule: "Requests are granted at once while there is memory.",
+        shortage: "Those that rent most for their weight give way, until who asks rents as much as they do.",
+        source: "flexmemd §4.3",
+        parameters: &[INTERVAL, RESERVE],
+        needs: REQUESTS,
+    },
+    Entry {
+        name: PolicyName::DirectAssign,
+        rule: "Every guest has what its free memory and its swapping call for.",
+        shortage: "The richest in credits are served first, at the highest price that sells everything.",
+        source: "flexmemd §4.4",
+        parameters: &[INTERVAL, RESERVE],
+        needs: STATISTICS,
+    },
+    Entry {
+        name: PolicyName::Auction,
+        rule: "Every guest has what its free memory and its swapping call for.",
+        shortage: "The highest bids are served first; guests with like credits have everything in turn.",
+        source: "flexmemd §4.5",
+        parameters: &[INTERVAL, RESERVE],
+        needs: STATISTICS,
+    },
+    Entry {
+        name: PolicyName::RoundRobin,
+        rule: "Every guest has what its free memory and its swapping call for.",
+        shortage: "The auction's price, but served in rounds: guests with like credits have like memory.",
+        source: "flexmemd §4.6",
+        parameters: &[INTERVAL, RESERVE],
+        needs: STATISTICS,
     },
 ];
 

@@ -40,6 +40,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, PolicyName, Tax};
 
 use self::chosen::Chosen;
+use crate::flexmemd::{Algorithm, Flexmemd};
 
 pub use divide::TaxRule;
 pub use global::Global;
@@ -61,18 +62,24 @@ pub struct Pacing {
     pub on_request: bool,
 }
 
-/// What an operator can set about the policies of Global.
+/// What an operator can set about policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
     /// Free memory left to each guest on top of what it uses: `f` of Global §3.4.
     pub reserve: Bytes,
     /// How the idle-memory tax of `global` is found.
     pub tax: TaxRule,
+    /// Of the policies of flexmemd.
+    pub flexmemd: flexmemd::Settings,
 }
 
 impl Default for PolicySettings {
     fn default() -> Self {
-        PolicySettings { reserve: PolicySettings::RESERVE_DEFAULT, tax: TaxRule::Dynamic }
+        PolicySettings {
+            reserve: PolicySettings::RESERVE_DEFAULT,
+            tax: TaxRule::Dynamic,
+            flexmemd: flexmemd::Settings::default(),
+        }
     }
 }
 
@@ -120,8 +127,18 @@ pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
         PolicyName::SelfScheduling => Box::new(SelfScheduling::new(settings)),
         PolicyName::Global => Box::new(Global::new(settings)),
         PolicyName::Tws => Box::new(Tws::new(settings)),
+        PolicyName::Proportional => flexmemd(Algorithm::Proportional, settings),
+        PolicyName::Fcfs => flexmemd(Algorithm::Fcfs, settings),
+        PolicyName::DemandProportional => flexmemd(Algorithm::DemandProportional, settings),
+        PolicyName::DirectAssign => flexmemd(Algorithm::DirectAssign, settings),
+        PolicyName::Auction => flexmemd(Algorithm::Auction, settings),
+        PolicyName::RoundRobin => flexmemd(Algorithm::RoundRobin, settings),
         // Not chosen by name: whoever has one hands it over. Static is what harms nobody.
         PolicyName::Custom(_) => Box::new(StaticShares),
     };
     Box::new(Chosen::new(rule, reserve))
+}
+
+fn flexmemd(algorithm: Algorithm, settings: PolicySettings) -> Box<dyn Policy> {
+    Box::new(Flexmemd::new(algorithm, settings.flexmemd))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
 use ballast_policy::flexmemd::{
-    Algorithm, Combination, Demand, Driver, Frequency, Lease, Limit, PriceRule, Pricing, Request,
+    Algorithm, Choice, Combination, Demand, Driver, Lease, Limit, PriceRule, Pricing, Request,
     Settings, Statistics, Tariff, TariffStep, Tenant,
 };
 use proptest::prelude::*;
@@ -31,7 +31,12 @@ fn rule(pricing: Pricing) -> PriceRule {
 }
 
 fn driver_with(it: Combination, settings: Settings) -> Driver {
-    Driver::new(it.algorithm, it.frequency, rule(it.pricing), it.demand, settings).unwrap()
+    let choice = Choice {
+        frequency: Some(it.frequency),
+        price: Some(rule(it.pricing)),
+        demand: Some(it.demand),
+    };
+    Driver::new(it.algorithm, Settings { choice, ..settings }).unwrap()
 }
 
 fn driver(it: Combination) -> Driver {
@@ -60,8 +65,8 @@ fn tenant(i: usize, allocation: u64) -> Tenant {
     }
 }
 
-fn asking(i: usize, pages: i64, now: Timestamp) -> Tenant {
-    Tenant { request: Some(Request { bytes: pages * 4096, at: now }), ..tenant(i, GIB) }
+fn asking(i: usize, pages: i64, number: u64) -> Tenant {
+    Tenant { request: Some(Request { bytes: pages * 4096, number }), ..tenant(i, GIB) }
 }
 
 /// A guest that thrashes, whatever it has.
@@ -92,23 +97,25 @@ fn first_come_first_served() {
     let mut driver = evaluated(Algorithm::Fcfs);
     let idle = [tenant(0, GIB), tenant(1, GIB)];
     driver.decide(at(0), 4 * GIB, &idle);
-    // The second asked first, for 3 GiB; the first for 2 GiB: 1 GiB is left.
-    let both = [asking(0, 2 * GIB as i64, at(20)), asking(1, 3 * GIB as i64, at(10))];
+    // The second asks first, for 3 GiB; the first for 2 GiB a moment later: 1 GiB is left.
+    let second = [tenant(0, GIB), asking(1, 3 * GIB as i64, 10)];
+    assert_eq!(rented(&driver.decide(at(50), 4 * GIB, &second)), [0, 3 * GIB]);
+    let both = [asking(0, 2 * GIB as i64, 20), asking(1, 3 * GIB as i64, 10)];
     let leases = driver.decide(at(100), 4 * GIB, &both);
     assert_eq!(rented(&leases), [GIB, 3 * GIB]);
     assert_eq!((leases[0].limit, leases[1].limit), (Limit::Supply, Limit::Want));
     // The same requests are not answered again; giving back makes room for the next.
     assert_eq!(driver.decide(at(200), 4 * GIB, &both), leases);
-    let back = [both[0].clone(), asking(1, -(2 * GIB as i64), at(300))];
+    let back = [both[0].clone(), asking(1, -(2 * GIB as i64), 300)];
     assert_eq!(rented(&driver.decide(at(300), 4 * GIB, &back)), [GIB, GIB]);
-    let again = [asking(0, GIB as i64, at(400)), back[1].clone()];
+    let again = [asking(0, GIB as i64, 400), back[1].clone()];
     assert_eq!(rented(&driver.decide(at(400), 4 * GIB, &again)), [2 * GIB, GIB]);
 }
 
 #[test]
 fn fcfs_charges_only_while_demand_exceeds_supply() {
     let mut driver = evaluated(Algorithm::Fcfs);
-    let mut guests = [asking(0, 3 * GIB as i64, at(1)), tenant(1, GIB)];
+    let mut guests = [asking(0, 3 * GIB as i64, 1), tenant(1, GIB)];
     driver.decide(at(0), 4 * GIB, &[tenant(0, GIB), tenant(1, GIB)]);
     driver.decide(at(1), 4 * GIB, &guests);
     driver.decide(at(1000), 4 * GIB, &guests);
@@ -116,7 +123,7 @@ fn fcfs_charges_only_while_demand_exceeds_supply() {
     assert_eq!([driver.ledger().balance(0), driver.ledger().balance(1)], [start, start]);
     // 2 GiB more than there are: from the next period on the first pays for its 3 of 4 GiB,
     // 75 a KiB, more than a quarter of all it has.
-    guests[1] = asking(1, 3 * GIB as i64, at(1500));
+    guests[1] = asking(1, 3 * GIB as i64, 1500);
     let leases = driver.decide(at(1500), 4 * GIB, &guests);
     assert_eq!(rented(&leases), [3 * GIB, GIB]);
     driver.decide(at(2000), 4 * GIB, &guests);
@@ -128,16 +135,10 @@ fn fcfs_charges_only_while_demand_exceeds_supply() {
 #[test]
 fn a_guest_that_cannot_pay_keeps_what_it_can() {
     // At 900 a KiB, 1,000 credits for each KiB of a floor of 1 GiB are 1.11 GiB.
-    let settings = Settings::default();
-    let mut driver = Driver::new(
-        Algorithm::Fcfs,
-        Frequency::Immediate,
-        PriceRule::Fixed(900),
-        Demand::Explicit,
-        settings,
-    )
-    .unwrap();
-    let guests = [tenant(0, 4 * GIB), asking(1, 2 * GIB as i64, at(0))];
+    let choice = Choice { price: Some(PriceRule::Fixed(900)), ..Choice::default() };
+    let mut driver =
+        Driver::new(Algorithm::Fcfs, Settings { choice, ..Settings::default() }).unwrap();
+    let guests = [tenant(0, 4 * GIB), asking(1, 2 * GIB as i64, 0)];
     let leases = driver.decide(at(0), 3 * GIB, &guests);
     let payable = 1000 * (1 << 20) / 900 / 4;
     assert_eq!((leases[0].rented, leases[0].limit), (payable, Limit::Credits));
@@ -150,15 +151,15 @@ fn demand_proportional_takes_from_the_greedy_to_the_tie() {
     let mut driver = evaluated(Algorithm::DemandProportional);
     // 12 GiB to rent; the first came first and has it all.
     driver.decide(at(0), 12 * GIB, &[tenant(0, 13 * GIB), tenant(1, GIB), tenant(2, GIB)]);
-    let mut guests = [tenant(0, GIB), asking(1, 3 * GIB as i64, at(1)), tenant(2, GIB)];
+    let mut guests = [tenant(0, GIB), asking(1, 3 * GIB as i64, 1), tenant(2, GIB)];
     assert_eq!(rented(&driver.decide(at(1), 12 * GIB, &guests)), [9 * GIB, 3 * GIB, 0]);
     // It asks for 10 GiB more: they tie at 6.
-    guests[1] = asking(1, 10 * GIB as i64, at(2));
+    guests[1] = asking(1, 10 * GIB as i64, 2);
     assert_eq!(rented(&driver.decide(at(2), 12 * GIB, &guests)), [6 * GIB, 6 * GIB, 0]);
-    guests[2] = asking(2, 10 * GIB as i64, at(3));
+    guests[2] = asking(2, 10 * GIB as i64, 3);
     assert_eq!(rented(&driver.decide(at(3), 12 * GIB, &guests)), [4 * GIB; 3]);
     // And one that asks above its part while others have no more than theirs gets nothing.
-    guests[0] = asking(0, GIB as i64, at(4));
+    guests[0] = asking(0, GIB as i64, 4);
     let leases = driver.decide(at(4), 12 * GIB, &guests);
     assert_eq!((rented(&leases), leases[0].limit), (vec![4 * GIB; 3], Limit::Supply));
 }
@@ -230,12 +231,10 @@ fn an_emergency_runs_a_periodic_policy_at_once_and_once_a_period() {
     assert_eq!(driver.decide(at(2000), 4 * GIB, &guests)[0].rented, 0);
     // unless it says that it is an emergency.
     guests[0].emergency = true;
-    assert!(driver.is_urgent(at(3000), &guests));
     let granted = driver.decide(at(3000), 4 * GIB, &guests)[0].rented;
     assert!(granted > 0);
     // Another one within ten seconds is not heard; after that it is.
     guests[0].allocation = GIB + granted;
-    assert!(!driver.is_urgent(at(9000), &guests));
     assert_eq!(driver.decide(at(9000), 4 * GIB, &guests)[0].rented, granted);
     assert!(driver.decide(at(13_000), 4 * GIB, &guests)[0].rented > granted);
 }
@@ -297,7 +296,7 @@ fn of_two_guests_alike_the_one_with_more_shares_has_no_less() {
                 .enumerate()
                 .map(|(i, shares)| Tenant {
                     shares,
-                    request: Some(Request { bytes: 1 << 32, at: now }),
+                    request: Some(Request { bytes: 1 << 32, number: second }),
                     ..greedy(i, if it.demand == Demand::Implicit { 20 * GIB } else { held[i] })
                 })
                 .collect();
@@ -307,7 +306,8 @@ fn of_two_guests_alike_the_one_with_more_shares_has_no_less() {
             }
         }
         // First come, first served without a price that rises does not look at weight: of requests
-        // of the same moment the first by name is granted, and who has memory keeps it.
+        // of the same moment whose guests rent equally much for their weight, the first by name is
+        // granted, and who has memory keeps it.
         let blind = it.algorithm == Algorithm::Fcfs;
         assert!(sums[1] >= sums[0] || blind, "{it}: {sums:?}");
     }
@@ -325,7 +325,7 @@ fn any_tenant() -> impl Strategy<Value = Tenant> {
             shares,
             allocation,
             statistics: Statistics { free: free.map(Bytes::pages), swaps_per_second: swaps },
-            request: ask.map(|(pages, ms)| Request { bytes: pages * 4096, at: at(ms) }),
+            request: ask.map(|(pages, ms)| Request { bytes: pages * 4096, number: ms }),
             emergency,
         },
     )
@@ -357,14 +357,8 @@ proptest! {
     ) {
         let mut driver = driver(it);
         let mut now = 0;
-        for (passed, rentable, mut guests) in moments {
+        for (passed, rentable, guests) in moments {
             now += passed;
-            // Requests arrive no later than now.
-            for guest in &mut guests {
-                if let Some(request) = &mut guest.request {
-                    request.at = at(now.saturating_sub(request.at.as_millis() % 50));
-                }
-            }
             let before = driver.ledger().total();
             let known = now > passed;
             let leases = driver.decide(at(now), rentable, &guests);
@@ -406,7 +400,7 @@ proptest! {
                 let bits = usize::from(seed) >> (i % 8);
                 guest.emergency = bits & 1 == 1;
                 if bits & 2 == 2 {
-                    guest.request = Some(Request { bytes: i64::from(seed) << 20, at: at(now) });
+                    guest.request = Some(Request { bytes: i64::from(seed) << 20, number: now });
                 }
             }
             driver.decide(at(now), rentable, &guests);

@@ -51,8 +51,11 @@ fn settings() -> impl Strategy<Value = PolicySettings> {
         Just(TaxRule::Dynamic),
         (0..=1u64 << 32).prop_map(|n| TaxRule::Fixed(Tax::from_fraction(n))),
     ];
-    (0..50_000u64, tax)
-        .prop_map(|(reserve, tax)| PolicySettings { reserve: Bytes::pages(reserve), tax })
+    (0..50_000u64, tax).prop_map(|(reserve, tax)| PolicySettings {
+        reserve: Bytes::pages(reserve),
+        tax,
+        ..PolicySettings::default()
+    })
 }
 
 fn name() -> impl Strategy<Value = PolicyName> {
@@ -149,7 +152,7 @@ proptest! {
         let used: Bytes = unbounded.iter().map(|c| c.used).sum();
         problem = without_priorities(&Problem::new(problem.budget().max(used), unbounded));
         let settings = PolicySettings {
-            reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic
+            reserve: Bytes::pages(reserve), tax: TaxRule::Dynamic, ..PolicySettings::default()
         };
         let division = build(PolicyName::Global, settings.clone()).divide(&problem);
         let shares: u64 = problem.contenders().iter().map(|c| u64::from(c.shares)).sum();
@@ -176,6 +179,7 @@ proptest! {
         let settings = PolicySettings {
             reserve: Bytes::ZERO,
             tax: TaxRule::Fixed(tax),
+            ..PolicySettings::default()
         };
         let division = build(PolicyName::Global, settings).divide(&problem);
         for (wanted, expected) in division.wanted.iter().zip(by_bisection(&problem, tax)) {

@@ -39,7 +39,7 @@ pub struct Args {
     /// Whether Ballast may move the guest's memory at all
     #[arg(long, value_name = "true|false", group = "bound", requires = "guest")]
     managed: Option<bool>,
-    /// The policy: static, self-scheduling or global
+    /// The policy, by its name
     #[arg(long, value_name = "NAME", conflicts_with = "guest")]
     policy: Option<PolicyName>,
     #[command(flatten)]

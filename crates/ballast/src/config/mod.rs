@@ -126,6 +126,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         policy_settings: PolicySettings {
             reserve: file.policy.reserve_per_guest,
             tax: file.policy.tau.map_or(TaxRule::Dynamic, |tau| tau.0),
+            ..PolicySettings::default()
         },
         interval: file.policy.interval,
         guard: GuardSettings {

@@ -215,7 +215,7 @@ async fn unknown_names_are_answered_with_the_nearest_known_one() {
     let error = refused(bench.client.set_policy(&unknown).await);
     assert_eq!(error.0, 400);
     expect![[
-        "`globl` is not a policy: expected static, self-scheduling or global; the nearest is `global`"
+        "`globl` is not a policy: expected static, self-balloon, self-scheduling, global, tws, proportional, fcfs, demand-proportional, direct-assign, auction or round-robin; the nearest is `global`"
     ]]
     .assert_eq(&error.2);
 }

@@ -43,18 +43,27 @@ pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
 /// The highest bid at which everything is sold; the wants must exceed `rentable`, so that at the
 /// lowest bid everything is.
 pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price {
-    // What those up to each place want: at that place's bid they can afford all of it.
-    let mut wanted = 0u128;
-    let wanted: Vec<u128> = order
+    // What those up to each place want, who can afford all of it at that place's bid, and what all
+    // after it can spend, of which each loses less than a page by rounding. Who wants nothing is
+    // left out.
+    let spends = |bidder: &Bidder| if bidder.want > 0 { u128::from(bidder.credits) } else { 0 };
+    let mut so_far = (0u128, bidders.iter().map(spends).sum::<u128>());
+    let sums: Vec<(u128, u128)> = order
         .iter()
         .map(|&i| {
-            wanted += u128::from(bidders[i].want);
-            wanted
+            so_far.0 += u128::from(bidders[i].want);
+            so_far.1 -= spends(&bidders[i]);
+            so_far
         })
         .collect();
     let sold_at = |&place: &usize| {
-        wanted[place] >= u128::from(rentable)
-            || sells_out(bidders, bid(&bidders[order[place]]), rentable)
+        let price = bid(&bidders[order[place]]);
+        let (wanted, credits_after) = sums[place];
+        let most = wanted + price.affordable_in_sum(credits_after);
+        let rounded_off = (order.len() - place - 1) as u128;
+        most >= u128::from(rentable)
+            && (most - most.min(rounded_off) >= u128::from(rentable)
+                || sells_out(bidders, price, rentable))
     };
     // Bids fall from place to place and demand rises: the first place at which all is sold.
     let (mut low, mut high) = (0, order.len());

@@ -98,7 +98,9 @@ fn direction(old: Bytes, seen: Statistics, thresholds: Thresholds) -> Direction 
 /// `dpf` over 2^32: `√(2^30 / (9 old + 2^30))`, at most a quarter.
 fn desired_part_free(old: Bytes) -> i128 {
     let square = (1u128 << 94) / (9 * u128::from(old.get()) + (1 << 30));
-    (square.isqrt() as i128).min(ONE / 4)
+    // More than 2^62 is more than a quarter; 64 bits have a much faster root.
+    let square = square.min(1 << 62) as u64;
+    i128::from(square.isqrt()).min(ONE / 4)
 }
 
 fn change(old: Bytes, free: Bytes, direction: Direction) -> Bytes {
@@ -115,8 +117,8 @@ fn change(old: Bytes, free: Bytes, direction: Direction) -> Bytes {
         return old;
     }
     // Rounded up: towards more memory, either way.
-    let delta = lacking.div_euclid(denominator - part)
-        + i128::from(lacking.rem_euclid(denominator - part) != 0);
+    let up = if lacking > 0 { denominator - part - 1 } else { 0 };
+    let delta = (lacking + up) / (denominator - part);
     let wanted = (i128::from(old.get()) + delta).max(0);
     Bytes::new(u64::try_from(wanted).unwrap_or(u64::MAX))
 }

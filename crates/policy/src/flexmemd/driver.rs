@@ -25,7 +25,7 @@ use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::auction::auction;
 use super::combination::{Algorithm, Combination, CombinationError, Demand, Frequency};
-use super::credits::{Holder, Ledger};
+use super::credits::{Holder, Ledger, TAX_INTERVAL};
 use super::demand;
 use super::demand_proportional::demand_proportional;
 use super::direct_assign::direct_assign;
@@ -43,8 +43,8 @@ use super::settings::Settings;
 struct Record {
     id: GuestId,
     lease: Lease,
-    /// When the last request that was answered had been made.
-    answered: Option<Timestamp>,
+    /// The number of the last request that was answered.
+    answered: Option<u64>,
     /// When its last emergency was answered.
     emergency: Option<Timestamp>,
     /// Pages asked for in this period and not granted.
@@ -69,28 +69,30 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A policy that runs `algorithm` at `frequency`, with prices by `rule` and demand from
-    /// `demand`.
-    ///
-    /// # Errors
-    /// The combination makes no sense.
-    pub fn new(
-        algorithm: Algorithm,
-        frequency: Frequency,
-        rule: PriceRule,
-        demand: Demand,
-        settings: Settings,
-    ) -> Result<Driver, CombinationError> {
-        let combination = Combination { algorithm, frequency, pricing: (&rule).into(), demand };
-        combination.validate()?;
-        Ok(Driver {
+    /// A policy of that combination, which must make sense, at prices by `rule`.
+    pub(super) fn of(combination: Combination, rule: PriceRule, settings: Settings) -> Driver {
+        Driver {
             combination,
             rule,
             settings,
             ledger: Ledger::new(settings.tax_basis_points),
             records: Vec::new(),
             period: None,
-        })
+        }
+    }
+
+    /// `algorithm` as `settings` choose.
+    ///
+    /// # Errors
+    /// The combination makes no sense.
+    pub fn new(algorithm: Algorithm, settings: Settings) -> Result<Driver, CombinationError> {
+        let (combination, rule) = settings.choice.with(algorithm)?;
+        Ok(Driver::of(combination, rule, settings))
+    }
+
+    /// Time between decisions: a period, or a second where that is less, for taxes and requests.
+    pub fn interval(&self) -> Duration {
+        self.period_length().min(TAX_INTERVAL)
     }
 
     /// What it is made of.
@@ -101,21 +103,6 @@ impl Driver {
     /// Everybody's credits; places are those of the last decision.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
-    }
-
-    /// Whether a request or an emergency of `tenants` waits that is answered at once, so that a
-    /// decision should not wait for its time.
-    pub fn is_urgent(&self, now: Timestamp, tenants: &[Tenant]) -> bool {
-        let immediate = self.combination.frequency == Frequency::Immediate;
-        let mut records = self.records.iter().peekable();
-        tenants.iter().any(|tenant| {
-            while records.next_if(|record| record.id < tenant.id).is_some() {}
-            let record = records.next_if(|record| record.id == tenant.id);
-            let answered = record.and_then(|record| record.answered);
-            let emergency = record.and_then(|record| record.emergency);
-            tenant.emergency && self.may_answer(emergency, now)
-                || immediate && pending(tenant, answered)
-        })
     }
 
     /// What everybody rents from `now` on, out of `rentable` pages above all floors; `tenants`
@@ -266,12 +253,12 @@ impl Driver {
         whole: bool,
     ) {
         match self.combination.algorithm {
-            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, remaining, whole),
+            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, weights, remaining, whole),
             Algorithm::DemandProportional => self.run_max_min(rentable, tenants, weights),
             _ => self.run_market(rentable, tenants, weights),
         }
         for (record, tenant) in self.records.iter_mut().zip(tenants) {
-            record.answered = record.answered.max(tenant.request.map(|request| request.at));
+            record.answered = tenant.request.map(|request| request.number).or(record.answered);
         }
     }
 
@@ -336,8 +323,15 @@ impl Driver {
         }
     }
 
-    /// In a whole run everybody pays for what it rents first; then requests in order of arrival.
-    fn run_fcfs(&mut self, rentable: u64, tenants: &[Tenant], remaining: Remaining, whole: bool) {
+    /// In a whole run everybody pays for what it rents first; then come the requests.
+    fn run_fcfs(
+        &mut self,
+        rentable: u64,
+        tenants: &[Tenant],
+        weights: &[u64],
+        remaining: Remaining,
+        whole: bool,
+    ) {
         let rule = self.is_contested(rentable, tenants).then_some(self.rule);
         if whole {
             for (place, tenant) in tenants.iter().enumerate() {
@@ -350,14 +344,19 @@ impl Driver {
         }
         let rented: u64 = self.records.iter().map(|record| record.lease.rented).sum();
         let mut free = rentable.saturating_sub(rented);
-        let mut order: Vec<(Timestamp, usize)> = Vec::new();
-        for (place, (tenant, record)) in tenants.iter().zip(&self.records).enumerate() {
-            if let Some(request) = tenant.request.filter(|_| pending(tenant, record.answered)) {
-                order.push((request.at, place));
-            }
-        }
-        order.sort_unstable();
-        for (_, place) in order {
+        let records = tenants.iter().zip(&self.records).enumerate();
+        let mut order: Vec<usize> = records
+            .filter(|(_, (tenant, record))| pending(tenant, record.answered))
+            .map(|(place, _)| place)
+            .collect();
+        // Who rents less for its weight first: pages of the one times weight of the other.
+        order.sort_unstable_by(|&a, &b| {
+            let level = |a: usize, b: usize| {
+                u128::from(self.records[a].lease.rented) * u128::from(weights[b])
+            };
+            level(a, b).cmp(&level(b, a)).then(a.cmp(&b))
+        });
+        for place in order {
             let tenant = &tenants[place];
             let wanted = self.want(place, tenant);
             let from = self.petitioner(place, tenant);
@@ -391,6 +390,6 @@ impl Driver {
 }
 
 /// Whether the guest's last request is one that was not answered yet.
-fn pending(tenant: &Tenant, answered: Option<Timestamp>) -> bool {
-    tenant.request.is_some_and(|request| answered.is_none_or(|answered| request.at > answered))
+fn pending(tenant: &Tenant, answered: Option<u64>) -> bool {
+    tenant.request.is_some_and(|request| answered != Some(request.number))
 }

@@ -4,12 +4,13 @@
 //! from anybody that can pay for it, so that whoever comes last waits; the price rises with what one
 //! rents already, so that nobody holds more than its part against demand for good.
 //!
-//! Algorithm: in the order of arrival, a negative request gives memory back; a positive one is
+//! Algorithm: in order of arrival, a negative request gives memory back; a positive one is
 //! granted as far as memory is free and the guest can pay for it until the period ends, at the price
 //! for what it rents before the grant. At the beginning of each period everybody pays for what it
 //! rents or keeps what it can pay for. Nothing costs anything unless demand exceeds supply.
 //!
-//! Deviations: demand is what is rented and what is asked for, together with what was asked for
+//! Deviations: requests that arrive between two decisions count as arriving together, and who rents
+//! less for its weight comes first, since no clock is common to all guests. Demand is what is rented and what is asked for, together with what was asked for
 //! since the last period began and could not be granted; the paper does not say how long an unmet
 //! request counts. Cost: O(n), O(k) for k requests.
 

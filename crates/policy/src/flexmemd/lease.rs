@@ -1,6 +1,6 @@
 //! Who rents memory, and what comes of it.
 
-use ballast_model::{GuestId, Timestamp};
+use ballast_model::GuestId;
 
 use super::demand::Statistics;
 use super::price::Price;
@@ -10,9 +10,8 @@ use super::price::Price;
 pub struct Request {
     /// Bytes more; negative: less.
     pub bytes: i64,
-    /// When it arrived. One guest's requests have different moments; the same one is the same
-    /// request.
-    pub at: Timestamp,
+    /// The same number is the same request.
+    pub number: u64,
 }
 
 /// A guest that rents memory, in whole pages below 2^40.

@@ -21,6 +21,7 @@ mod fcfs;
 mod fill;
 mod lease;
 mod market;
+mod policy;
 mod price;
 mod proportional;
 mod round_robin;
@@ -34,6 +35,7 @@ pub use credits::{
 pub use demand::{Statistics, Thresholds};
 pub use driver::Driver;
 pub use lease::{Lease, Limit, Request, Tenant};
+pub use policy::Flexmemd;
 pub use price::{PRICE_MAX, Price, PriceRule, TARIFF_STEPS_MAX, Tariff, TariffError, TariffStep};
 pub use round_robin::RoundLimit;
-pub use settings::Settings;
+pub use settings::{Choice, Settings};

@@ -9,6 +9,8 @@
 
 use std::cmp::Ordering;
 
+use super::combination::Pricing;
+
 /// KiB in a page; prices are written per KiB, memory moves in pages.
 const KIB_PER_PAGE: u64 = ballast_model::PAGE_SIZE >> 10;
 
@@ -67,6 +69,15 @@ impl Price {
         u64::try_from(pages).unwrap_or(u64::MAX)
     }
 
+    /// Pages that `credits` of many guests could rent if they were one guest's. At most 2^63
+    /// credits, and 2^40 pages to the price.
+    pub(super) fn affordable_in_sum(self, credits: u128) -> u128 {
+        if self.is_free() {
+            return u128::from(u64::MAX);
+        }
+        credits * u128::from(self.pages) / u128::from(self.credits)
+    }
+
     /// Thousandths of a credit per KiB and period, rounded down; for people, not for deciding.
     pub fn thousandths_per_kib(self) -> u64 {
         let thousandths =
@@ -122,6 +133,18 @@ impl PriceRule {
     /// The fixed price where the operator sets none: what a guest pays that rents half of
     /// everything at the default proportional price.
     pub const FIXED_DEFAULT: u64 = 50;
+
+    /// The rule of that kind where the operator sets no figures; a table has none: its one step
+    /// costs what a fixed price does.
+    pub fn default_of(pricing: Pricing) -> PriceRule {
+        match pricing {
+            Pricing::None => PriceRule::None,
+            Pricing::Fixed => PriceRule::Fixed(PriceRule::FIXED_DEFAULT),
+            Pricing::Proportional => PriceRule::Proportional(PriceRule::PROPORTIONAL_DEFAULT),
+            Pricing::Custom => PriceRule::Custom(Tariff::flat(PriceRule::FIXED_DEFAULT as u32)),
+            Pricing::Market => PriceRule::Market,
+        }
+    }
 
     /// What a guest pays that rents `rented` of `rentable` pages. The market's price is not known
     /// here: free.
@@ -216,6 +239,13 @@ impl Tariff {
         let mut table = [TariffStep::default(); TARIFF_STEPS_MAX];
         table[..steps.len()].copy_from_slice(steps);
         Ok(Tariff { steps: table, len: steps.len() })
+    }
+
+    /// One price, whatever is rented.
+    const fn flat(per_kib: u32) -> Tariff {
+        let mut steps = [TariffStep { from_basis_points: 0, per_kib: 0 }; TARIFF_STEPS_MAX];
+        steps[0].per_kib = per_kib;
+        Tariff { steps, len: 1 }
     }
 
     /// The steps, in order.

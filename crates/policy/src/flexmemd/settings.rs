@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::combination::{Algorithm, Combination, CombinationError, Demand, Frequency};
 use super::credits::TAX_DEFAULT_BASIS_POINTS;
 use super::demand::Thresholds;
+use super::price::PriceRule;
 use super::round_robin::RoundLimit;
 
 /// What an operator can set about the policies of flexmemd.
@@ -18,6 +20,43 @@ pub struct Settings {
     pub thresholds: Thresholds,
     /// What guests may receive in one round of `round-robin`, compared with each other.
     pub round: RoundLimit,
+    /// What differs from how the paper evaluates an algorithm.
+    pub choice: Choice,
+}
+
+/// What an operator chose of a combination; `None`: as the paper evaluates the algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// When the algorithm runs.
+    pub frequency: Option<Frequency>,
+    /// What memory costs.
+    pub price: Option<PriceRule>,
+    /// Where demand is taken from.
+    pub demand: Option<Demand>,
+}
+
+impl Choice {
+    /// The combination the paper evaluates `algorithm` with, and its price.
+    pub fn evaluated(algorithm: Algorithm) -> (Combination, PriceRule) {
+        let combination = Combination::evaluated(algorithm);
+        (combination, PriceRule::default_of(combination.pricing))
+    }
+
+    /// The combination with `algorithm`, and its price.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn with(self, algorithm: Algorithm) -> Result<(Combination, PriceRule), CombinationError> {
+        let (evaluated, default) = Choice::evaluated(algorithm);
+        let price = self.price.unwrap_or(default);
+        let combination = Combination {
+            algorithm,
+            frequency: self.frequency.unwrap_or(evaluated.frequency),
+            pricing: (&price).into(),
+            demand: self.demand.unwrap_or(evaluated.demand),
+        };
+        combination.validate().map(|()| (combination, price))
+    }
 }
 
 impl Settings {
@@ -34,6 +73,7 @@ impl Default for Settings {
             tax_basis_points: TAX_DEFAULT_BASIS_POINTS,
             thresholds: Thresholds::default(),
             round: RoundLimit::default(),
+            choice: Choice::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, Clamped, GuestId, Held, Implausible, Input, Others, Reason, Tax,
+    Bytes, Change, Clamped, GuestId, Held, Implausible, Input, Others, Reason, RentLimit, Tax,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,17 @@ pub enum ReasonRecord {
         takers: OthersRecord,
         because: Box<ReasonRecord>,
     },
+    RentableShare {
+        floor_bytes: u64,
+        rentable_bytes: u64,
+    },
+    Rent {
+        floor_bytes: u64,
+        wanted_bytes: u64,
+        price_thousandths_per_kib: u64,
+        credits: u64,
+        limit: RentLimitRecord,
+    },
     #[serde(untagged)]
     Bound(ClampedRecord),
 }
@@ -87,6 +98,16 @@ pub enum InputRecord {
 pub struct OthersRecord {
     pub first: GuestId,
     pub more: u64,
+}
+
+/// A [`RentLimit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum RentLimitRecord {
+    Want,
+    Credits,
+    Supply,
 }
 
 /// A [`Clamped`]; the code is [`Clamped::code`].
@@ -197,6 +218,23 @@ impl From<&Reason> for ReasonRecord {
                 takers: takers.into(),
                 because: Box::new(because.as_ref().into()),
             },
+            Reason::RentableShare { floor, rentable } => ReasonRecord::RentableShare {
+                floor_bytes: floor.get(),
+                rentable_bytes: rentable.get(),
+            },
+            Reason::Rent { floor, wanted, price_thousandths_per_kib, credits, limit } => {
+                ReasonRecord::Rent {
+                    floor_bytes: floor.get(),
+                    wanted_bytes: wanted.get(),
+                    price_thousandths_per_kib: *price_thousandths_per_kib,
+                    credits: *credits,
+                    limit: match limit {
+                        RentLimit::Want => RentLimitRecord::Want,
+                        RentLimit::Credits => RentLimitRecord::Credits,
+                        RentLimit::Supply => RentLimitRecord::Supply,
+                    },
+                }
+            }
             Reason::Bound(clamped) => ReasonRecord::Bound(clamped.into()),
         }
     }
@@ -255,6 +293,27 @@ impl From<ReasonRecord> for Reason {
                     because: Box::new((*because).into()),
                 }
             }
+            ReasonRecord::RentableShare { floor_bytes, rentable_bytes } => Reason::RentableShare {
+                floor: Bytes::new(floor_bytes),
+                rentable: Bytes::new(rentable_bytes),
+            },
+            ReasonRecord::Rent {
+                floor_bytes,
+                wanted_bytes,
+                price_thousandths_per_kib,
+                credits,
+                limit,
+            } => Reason::Rent {
+                floor: Bytes::new(floor_bytes),
+                wanted: Bytes::new(wanted_bytes),
+                price_thousandths_per_kib,
+                credits,
+                limit: match limit {
+                    RentLimitRecord::Want => RentLimit::Want,
+                    RentLimitRecord::Credits => RentLimit::Credits,
+                    RentLimitRecord::Supply => RentLimit::Supply,
+                },
+            },
             ReasonRecord::Bound(clamped) => Reason::Bound(clamped.into()),
         }
     }

@@ -406,6 +406,11 @@ fn plain_reason() -> BoxedStrategy<Reason> {
             budget
         }),
         (".{0,40}", bytes()).prop_map(|(rule, used)| Reason::Custom { rule: rule.into(), used }),
+        (bytes(), bytes()).prop_map(|(floor, rentable)| Reason::RentableShare { floor, rentable }),
+        (bytes(), bytes(), any::<(u64, u64)>(), prop::sample::select(RentLimit::ALL.to_vec()))
+            .prop_map(|(floor, wanted, (price_thousandths_per_kib, credits), limit)| {
+                Reason::Rent { floor, wanted, price_thousandths_per_kib, credits, limit }
+            }),
         clamped().prop_map(Reason::Bound),
     ]
     .boxed()
