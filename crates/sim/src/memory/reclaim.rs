@@ -112,3 +112,116 @@ impl Memory {
         turn
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_model::{Bytes, PAGE_SIZE};
+
+    use super::*;
+    use crate::memory::OutOfMemory;
+    use crate::{Disk, GuestSpec, Kernel, Pattern, Swap};
+
+    const PAGE: Bytes = Bytes::new(PAGE_SIZE);
+
+    /// A guest with room for `room` pages and no watermarks, one region of 8 anonymous pages and one
+    /// of 8 pages of a file, and swap for 4.
+    fn memory(room: u64) -> Memory {
+        let size = PAGE.fraction(8, 1);
+        let kernel = Kernel {
+            uncounted: Bytes::ZERO,
+            unreclaimable: Bytes::ZERO,
+            watermark_low: Bytes::ZERO,
+            watermark_high: Bytes::ZERO,
+            ..Kernel::default()
+        };
+        let spec = GuestSpec {
+            kernel,
+            swap: Some(Swap::new(PAGE.fraction(4, 1), Disk::SSD)),
+            ..GuestSpec::new("g".parse().unwrap(), Bytes::gib(1))
+        }
+        .with(Duration::ZERO, Pattern::Constant { size })
+        .with(Duration::ZERO, Pattern::FileRandom { size });
+        let mut memory = Memory::new(&spec, PAGE, PAGE.fraction(room, 1), None);
+        memory.resize(0, size);
+        memory.resize(1, size);
+        memory
+    }
+
+    /// Touches blocks of a region; which of them waited.
+    fn touch(memory: &mut Memory, region: usize, blocks: &[u32]) -> Vec<u32> {
+        let mut waited = Vec::new();
+        for &at in blocks {
+            let before = memory.counters.major_faults;
+            memory.touch(region, at, region == 0, false).unwrap();
+            if memory.counters.major_faults > before {
+                waited.push(at);
+            }
+        }
+        waited
+    }
+
+    /// By hand, room for three: 0, 1 and 2 are touched first, 3 needs room. All three have been
+    /// referenced, so each goes round once; then 0 is the oldest, and leaves. Coming back it puts 1
+    /// out, not 3, which was never looked at.
+    #[test]
+    fn the_oldest_that_was_not_touched_again_leaves() {
+        let mut memory = memory(3);
+        assert_eq!(touch(&mut memory, 0, &[0, 1, 2, 3]), []);
+        assert_eq!(memory.swap_used(), PAGE);
+        assert_eq!(memory.counters.swap_out_pages, 1);
+        assert_eq!(touch(&mut memory, 0, &[1, 2, 3]), []);
+        assert_eq!(touch(&mut memory, 0, &[0]), [0]);
+        assert_eq!(memory.counters.swap_in_pages, 1);
+    }
+
+    /// A page of a file costs a read and no write, and is known again when it comes back.
+    #[test]
+    fn pages_of_files_are_dropped_and_refaulted() {
+        let mut memory = memory(2);
+        assert_eq!(touch(&mut memory, 1, &[0, 1, 2]), [0, 1, 2]);
+        assert_eq!(memory.counters.refaulted_file_pages, 0);
+        assert_eq!(touch(&mut memory, 1, &[0]), [0]);
+        assert_eq!(memory.counters.refaulted_file_pages, 1);
+        assert_eq!(memory.counters.swap_out_pages, 0);
+    }
+
+    /// What was written to swap and not changed since needs no second writing.
+    #[test]
+    fn a_clean_page_is_written_once() {
+        let mut memory = memory(1);
+        touch(&mut memory, 0, &[0, 1]);
+        assert_eq!(memory.counters.swap_out_pages, 1);
+        memory.touch(0, 0, false, false).unwrap(); // read back, 1 goes out
+        assert_eq!(memory.counters.swap_out_pages, 2);
+        touch(&mut memory, 0, &[1]); // 0 is still in swap as it was
+        assert_eq!(memory.counters.swap_out_pages, 2);
+        memory.touch(0, 0, true, false).unwrap(); // 1 was changed, and goes out once more
+        assert_eq!(memory.counters.swap_out_pages, 3);
+    }
+
+    #[test]
+    fn with_swap_full_nothing_is_left_to_evict() {
+        let mut memory = memory(2);
+        touch(&mut memory, 0, &[0, 1, 2, 3, 4, 5]);
+        assert_eq!(memory.swap_used(), PAGE.fraction(4, 1));
+        assert_eq!(memory.touch(0, 6, true, false), Err(OutOfMemory));
+        // What is given back makes room in memory and in swap.
+        memory.resize(0, PAGE.fraction(3, 1));
+        assert!(memory.swap_used() <= PAGE.fraction(3, 1));
+        assert_eq!(memory.swap_used().get() + memory.used().get(), 3 * PAGE_SIZE);
+    }
+
+    /// A balloon gets what can be reclaimed, and no more.
+    #[test]
+    fn a_balloon_takes_by_swapping() {
+        let mut memory = memory(6);
+        touch(&mut memory, 0, &[0, 1, 2, 3, 4, 5]);
+        let (given, waited) = memory.inflate(3 * PAGE_SIZE);
+        assert_eq!((given, memory.swap_used()), (3 * PAGE_SIZE, PAGE.fraction(3, 1)));
+        assert!(waited > 0);
+        assert_eq!(memory.inflate(3 * PAGE_SIZE).0, PAGE_SIZE);
+        assert_eq!(memory.allocation(), PAGE.fraction(2, 1));
+    }
+}
