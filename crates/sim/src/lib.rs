@@ -3,7 +3,9 @@
 //! Idea: everything that decides is the code that decides in production, `ballast_control` with its
 //! estimators, policies and guard; only what it observes and moves is simulated. A [`Scenario`] is
 //! plain data: a host, guests with workloads, a time. The same scenario and seed give the same
-//! report, byte for byte. Amounts of memory and spans of time are integers throughout.
+//! report, byte for byte, on every machine: amounts of memory and spans of time are integers, random
+//! numbers come from the seed, and what needs real numbers (popularity, footprints, ratios) takes its
+//! functions from `libm`, not from the system.
 //!
 //! Limits: a model. What it leaves out is said where it leaves it out; figures it gives are
 //! simulated ones and have to be called so.

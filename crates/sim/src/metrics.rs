@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use ballast_model::{Bytes, PolicyName};
+use libm::{exp, log};
 
 use crate::guest::Guest;
 use crate::report::{GuestReport, POINTS_MAX, Point, PolicyReport};
@@ -239,10 +240,10 @@ impl PolicyReport {
         let pairs = self.guests.iter().zip(&equal.guests);
         let logs: Vec<f64> = pairs
             .filter(|(own, other)| own.work > 0 && other.work > 0)
-            .map(|(own, other)| (own.work as f64 / other.work as f64).ln())
+            .map(|(own, other)| log(own.work as f64 / other.work as f64))
             .collect();
         self.speedup_vs_static =
-            (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp());
+            (!logs.is_empty()).then(|| exp(logs.iter().sum::<f64>() / logs.len() as f64));
         let by_shares = |guest: &GuestReport, ratio: f64| ratio / f64::from(guest.shares.max(1));
         let whole = self.guests.iter();
         self.jain = jain(whole.filter_map(|guest| Some(by_shares(guest, guest.work_ratio?))));

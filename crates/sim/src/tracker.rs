@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{Bytes, Measured, MissCurve, PAGE_SIZE, TrackerReport};
+use libm::{exp, log, pow};
 
 use crate::memory::Memory;
 use crate::process::Process;
@@ -26,11 +27,11 @@ use crate::scenario::TrackerSpec;
 use crate::visits::Visits;
 
 /// Times `x` at which footprints are found, in geometric steps.
-const SAMPLES: u32 = 256;
+const SAMPLES: u32 = 128;
 /// Most points of a curve.
 const POINTS_MAX: u64 = 1024;
 /// Bins of a Zipf distribution, in geometric steps.
-const BINS: u32 = 32;
+const BINS: u32 = 16;
 
 /// The tracker of one guest.
 #[derive(Clone, Debug)]
@@ -148,7 +149,7 @@ impl Footprint {
             Kind::Cyclic if x * touches < *pages => (x * touches, *touches),
             Kind::Cyclic => (*pages, 0.0),
             Kind::Random(bins) => {
-                let missed = |(in_bin, share): &(f64, f64)| (-touches * share * x / in_bin).exp();
+                let missed = |(in_bin, share): &(f64, f64)| exp(-touches * share * x / in_bin);
                 let held = bins.iter().map(|bin| bin.0 * (1.0 - missed(bin))).sum();
                 (held, bins.iter().map(|bin| touches * bin.1 * missed(bin)).sum())
             }
@@ -183,7 +184,7 @@ fn samples(footprints: &[Footprint]) -> Vec<(f64, f64)> {
     let first = (1.0 / touches).min(settled);
     let ratio = settled / first;
     let mut times: Vec<f64> = (0..=SAMPLES)
-        .map(|k| first * ratio.powf(f64::from(k) / f64::from(SAMPLES)))
+        .map(|k| first * pow(ratio, f64::from(k) / f64::from(SAMPLES)))
         .chain(footprints.iter().map(Footprint::settles_at))
         .collect();
     times.sort_by(f64::total_cmp);
@@ -201,10 +202,10 @@ fn bins(pages: f64, exponent: f64) -> Vec<(f64, f64)> {
     }
     let rest = 1.0 - exponent;
     let below = |x: f64| match rest.abs() < 1e-9 {
-        true => (1.0 + x).ln() / (1.0 + pages).ln(),
-        false => ((1.0 + x).powf(rest) - 1.0) / ((1.0 + pages).powf(rest) - 1.0),
+        true => log(1.0 + x) / log(1.0 + pages),
+        false => (pow(1.0 + x, rest) - 1.0) / (pow(1.0 + pages, rest) - 1.0),
     };
-    let edge = |k: u32| (1.0 + pages).powf(f64::from(k) / f64::from(BINS)) - 1.0;
+    let edge = |k: u32| pow(1.0 + pages, f64::from(k) / f64::from(BINS)) - 1.0;
     let bin = |k| (edge(k + 1) - edge(k), below(edge(k + 1)) - below(edge(k)));
     (0..BINS).map(bin).filter(|&(pages, share)| pages > 0.0 && share > 0.0).collect()
 }

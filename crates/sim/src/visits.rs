@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use ballast_model::{Bytes, MissCurve};
 use fastrand::Rng;
+use libm::{exp, log, pow};
 
 use crate::workload::Pattern;
 
@@ -180,9 +181,9 @@ fn zipf_rank(u: f64, pages: f64, exponent: f64) -> f64 {
     let last = pages + 1.0;
     let rest = 1.0 - exponent;
     let x = if rest.abs() < 1e-9 {
-        (u * last.ln()).exp()
+        exp(u * log(last))
     } else {
-        (1.0 + u * (last.powf(rest) - 1.0)).powf(1.0 / rest)
+        pow(1.0 + u * (pow(last, rest) - 1.0), 1.0 / rest)
     };
     x - 1.0
 }

@@ -9,9 +9,18 @@ const CLIPPY_LINK: &str = "../pure.clippy.toml";
 
 /// Outside crates a pure crate may use: none of them reads a clock, a file, a socket or randomness.
 /// Its tests and benchmarks may use others. `fastrand` without its default features has generators
-/// that are given a seed and no others.
-const WITHOUT_IO: [&str; 8] =
-    ["fastrand", "hashbrown", "humantime", "serde", "serde_json", "strsim", "thiserror", "toml"];
+/// that are given a seed and no others; `libm` computes the same on every machine.
+const WITHOUT_IO: [&str; 9] = [
+    "fastrand",
+    "hashbrown",
+    "humantime",
+    "libm",
+    "serde",
+    "serde_json",
+    "strsim",
+    "thiserror",
+    "toml",
+];
 
 /// Pure crates that may use `unsafe` where a module allows it: vector instructions and prefetching
 /// (decision 7). What they compute is the same without.
