@@ -19,6 +19,12 @@ pub struct SetGuest {
     /// New weight, 1 to 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<u32>,
+    /// New priority: when memory is short, guests of lower priority go without first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// New objective, in misses a second; 0: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss_rate_max_per_s: Option<u64>,
     /// Whether Ballast may move the guest's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<bool>,

@@ -194,6 +194,10 @@ pub struct LimitsView {
     pub ceiling_bytes: Option<u64>,
     /// Its weight.
     pub shares: Option<u32>,
+    /// Its priority; those of lower priority go without first.
+    pub priority: Option<u8>,
+    /// Misses a second it should stay under; `None`: it has no such objective.
+    pub miss_rate_max_per_s: Option<u64>,
     /// Whether Ballast may move its memory.
     pub managed: Option<bool>,
 }
@@ -206,6 +210,8 @@ impl LimitsView {
             floor_bytes: bounds.map(|(floor, _)| floor.get()),
             ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
             shares: limits.map(|limits| limits.shares),
+            priority: limits.map(|limits| limits.priority),
+            miss_rate_max_per_s: limits.and_then(|limits| limits.miss_rate_max),
             managed: limits.map(|limits| limits.managed),
         }
     }

@@ -28,7 +28,7 @@ pub use explain::{
 };
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use status::{BudgetView, GuestView, GuestsReply, HostView, StatusReply};
-pub use tick::{DaemonView, Source, Tick, TickView};
+pub use tick::{DaemonView, FairnessView, Source, Tick, TickView};
 
 /// Version of the wire format; part of every path and every reply.
 pub const API_VERSION: u32 = 1;

@@ -136,6 +136,8 @@ pub struct GuestView {
     pub ceiling_bytes: Option<u64>,
     /// Its weight.
     pub shares: Option<u32>,
+    /// Its priority; those of lower priority go without first.
+    pub priority: Option<u8>,
     /// Whether Ballast may move its memory.
     pub managed: Option<bool>,
     /// Age of its statistics.
@@ -164,6 +166,7 @@ impl GuestView {
             floor_bytes: bounds.map(|(floor, _)| floor.get()),
             ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
             shares: limits.map(|limits| limits.shares),
+            priority: limits.map(|limits| limits.priority),
             managed: limits.map(|limits| limits.managed),
             stats_age_ms: stats_age_ms(sample, estimate),
             compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),

@@ -96,10 +96,24 @@ pub struct DaemonView {
     pub ticks: u64,
     /// Plans the checker refused since it started.
     pub plans_refused: u64,
+    /// How fairly memory is divided; `None` until the first decision about a guest.
+    pub fairness: Option<FairnessView>,
     /// Why the last reload of the configuration was refused.
     pub reload_error: Option<String>,
     /// Why the journal does not record.
     pub journal_error: Option<String>,
+}
+
+/// Jain's index over the guests of what each has of its entitlement by shares, capped at its demand:
+/// 1 where all are served alike, 1/n where one of n has everything. In hundredths of a percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FairnessView {
+    /// At the last decision.
+    pub latest_basis_points: u32,
+    /// On average over the last decisions.
+    pub mean_basis_points: u32,
+    /// How many decisions those are.
+    pub decisions: u64,
 }
 
 /// The version every reply carries.

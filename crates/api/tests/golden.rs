@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use ballast_api::{
-    Coded, CommandReply, DaemonView, ErrorReply, ExplainReply, GuestsReply, PlanReply, SetGuest,
-    SetPolicy, Source, StatusReply, Tick,
+    Coded, CommandReply, DaemonView, ErrorReply, ExplainReply, FairnessView, GuestsReply,
+    PlanReply, SetGuest, SetPolicy, Source, StatusReply, Tick,
 };
 use ballast_model::{
     Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
@@ -141,6 +141,11 @@ fn tick(seen: &Seen) -> Tick<'_> {
             tick_ms: 1000,
             ticks: 9,
             plans_refused: 0,
+            fairness: Some(FairnessView {
+                latest_basis_points: 10_000,
+                mean_basis_points: 9_312,
+                decisions: 300,
+            }),
             reload_error: None,
             journal_error: None,
         }),
@@ -180,6 +185,11 @@ fn status() {
                 "tick_ms": 1000,
                 "ticks": 9,
                 "plans_refused": 0,
+                "fairness": {
+                  "latest_basis_points": 10000,
+                  "mean_basis_points": 9312,
+                  "decisions": 300
+                },
                 "reload_error": null,
                 "journal_error": null
               },
@@ -218,6 +228,7 @@ fn status() {
                   "floor_bytes": 134217728,
                   "ceiling_bytes": 1073741824,
                   "shares": 1000,
+                  "priority": 0,
                   "managed": true,
                   "stats_age_ms": 800,
                   "compliance": {
@@ -248,6 +259,7 @@ fn status() {
                   "floor_bytes": null,
                   "ceiling_bytes": null,
                   "shares": null,
+                  "priority": null,
                   "managed": null,
                   "stats_age_ms": null,
                   "compliance": {
@@ -334,6 +346,8 @@ fn explain_of_a_known_guest() {
                 "floor_bytes": 134217728,
                 "ceiling_bytes": 1073741824,
                 "shares": 1000,
+                "priority": 0,
+                "miss_rate_max_per_s": null,
                 "managed": true
               },
               "budget": {
@@ -437,6 +451,8 @@ fn explain_of_an_unknown_guest() {
                 "floor_bytes": null,
                 "ceiling_bytes": null,
                 "shares": null,
+                "priority": null,
+                "miss_rate_max_per_s": null,
                 "managed": null
               },
               "budget": {
@@ -599,12 +615,16 @@ fn commands_and_refusals() {
             floor_bytes: Some(4096),
             ceiling_bytes: None,
             shares: Some(2),
+            priority: Some(3),
+            miss_rate_max_per_s: Some(500),
             managed: Some(false),
         },
         expect![[r#"
             {
               "floor_bytes": 4096,
               "shares": 2,
+              "priority": 3,
+              "miss_rate_max_per_s": 500,
               "managed": false
             }"#]],
     );

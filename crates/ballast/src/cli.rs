@@ -3,7 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::bench;
-use crate::commands::{control, daemon, demo, explain, imt, journal, lab, mrc, plan, set, status};
+use crate::commands::{
+    control, daemon, demo, explain, imt, journal, lab, mrc, plan, policy, set, status,
+};
 use crate::story;
 
 /// Balances the memory of the virtual machines on a host.
@@ -36,6 +38,8 @@ pub enum Command {
     Explain(explain::Args),
     /// The latest plan, or what the next tick would do.
     Plan(plan::Args),
+    /// Which policies there are, and what each does.
+    Policy(policy::Args),
     /// Change a guest's bounds or the policy.
     Set(set::Args),
     /// Stop acting; observing, deciding and recording go on.

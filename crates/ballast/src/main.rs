@@ -8,7 +8,7 @@ use anyhow::Context;
 use ballast::bench;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    control, daemon, demo, explain, harmless, imt, journal, lab, mrc, plan, set, status,
+    control, daemon, demo, explain, harmless, imt, journal, lab, mrc, plan, policy, set, status,
 };
 use ballast::story;
 use clap::Parser;
@@ -46,6 +46,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Status(args) => status::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,
+        Command::Policy(args) => policy::run(args),
         Command::Set(args) => set::run(args).await,
         Command::Pause(args) => control::pause(args).await,
         Command::Resume(args) => control::resume(args).await,

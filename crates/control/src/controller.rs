@@ -14,6 +14,7 @@ use ballast_model::{
     GuestPlan, GuestSample, Held, MemoryRequest, Note, Outcome, OutcomeKind, PerGuest, Plan,
     PolicyName, RequestKind, Snapshot, Timestamp, in_step,
 };
+use ballast_policy::fairness::Fairness;
 use ballast_policy::{Contender, Policy, Problem, build};
 
 use crate::Settings;
@@ -47,6 +48,7 @@ pub struct Controller {
     shortfall: Bytes,
     /// What the policy said at the last decision.
     policy_notes: Vec<Note>,
+    fairness: Fairness,
     /// Per guest the number of the last request that was decided on.
     requests: PerGuest<Option<u64>>,
     /// `None`: decide at the next sample.
@@ -77,6 +79,7 @@ impl Controller {
             goals: PerGuest::default(),
             shortfall: Bytes::ZERO,
             policy_notes: Vec::new(),
+            fairness: Fairness::default(),
             requests: PerGuest::default(),
             next_decision: None,
             next_sample: now,
@@ -101,6 +104,11 @@ impl Controller {
     /// Plans the checker refused so far.
     pub fn plans_refused(&self) -> u64 {
         self.plans_refused
+    }
+
+    /// How fairly memory was divided at the last decisions.
+    pub fn fairness(&self) -> &Fairness {
+        &self.fairness
     }
 
     /// When the next sample is due.
@@ -263,8 +271,9 @@ impl Controller {
             *decided = request_of(standing).map(|request| request.number).max(*decided);
         }
         let left = budget.distributable.saturating_sub(immovable(standings));
-        let division =
-            self.policy.divide(&Problem::new(left, contenders).at(now).on(snapshot.host.clone()));
+        let problem = Problem::new(left, contenders).at(now).on(snapshot.host.clone());
+        self.fairness.observe(&problem);
+        let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
         self.policy_notes = division.notes;
         let mut wanted = division.wanted.into_iter();

@@ -112,6 +112,9 @@ pub struct ScenarioGuest {
     /// Its weight; 1,000 without it.
     #[serde(default)]
     pub shares: Option<u32>,
+    /// When memory is short, guests of lower priority go without first; 0 without it.
+    #[serde(default)]
+    pub priority: u8,
     /// The disk it swaps to; none without it.
     #[serde(default)]
     pub swap: Option<DiskSpec>,
@@ -165,6 +168,7 @@ impl ScenarioGuest {
             floor: self.floor,
             ceiling: self.ceiling,
             shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
+            priority: self.priority,
             ..GuestLimits::default()
         }
     }

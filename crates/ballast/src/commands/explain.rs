@@ -164,6 +164,12 @@ fn bounds(limits: &LimitsView) -> String {
     if let Some(shares) = limits.shares {
         out.push_str(&format!(", {shares} shares"));
     }
+    if let Some(priority) = limits.priority {
+        out.push_str(&format!(", priority {priority}"));
+    }
+    if let Some(rate) = limits.miss_rate_max_per_s {
+        out.push_str(&format!(", at most {rate} misses/s"));
+    }
     if limits.managed == Some(false) {
         out.push_str(", not managed");
     }

@@ -16,6 +16,7 @@ pub mod lab;
 pub mod lab_run;
 pub mod mrc;
 pub mod plan;
+pub mod policy;
 pub mod set;
 mod source;
 pub mod status;

@@ -15,6 +15,7 @@ use super::{Connection, Output};
 Examples:
   ballast set web-1 --floor 512MiB --ceiling 2GiB
   ballast set batch-7 --shares 250
+  ballast set db --priority 10 --miss-rate-max 500
   ballast set db --managed=false
   ballast set --policy global")]
 pub struct Args {
@@ -36,10 +37,16 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(GuestLimits::SHARES_MAX))
     )]
     shares: Option<u32>,
+    /// Guests of lower priority go without before this one does, 0 to 255
+    #[arg(long, value_name = "N", group = "bound", requires = "guest")]
+    priority: Option<u8>,
+    /// Misses a second that the guest should stay under, under policy meb; 0: no such objective
+    #[arg(long, value_name = "N", group = "bound", requires = "guest")]
+    miss_rate_max: Option<u64>,
     /// Whether Ballast may move the guest's memory at all
     #[arg(long, value_name = "true|false", group = "bound", requires = "guest")]
     managed: Option<bool>,
-    /// The policy, by its name
+    /// The policy, as in `ballast policy list`
     #[arg(long, value_name = "NAME", conflicts_with = "guest")]
     policy: Option<PolicyName>,
     #[command(flatten)]
@@ -66,6 +73,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 floor_bytes: args.floor.map(Bytes::get),
                 ceiling_bytes: args.ceiling.map(Bytes::get),
                 shares: args.shares,
+                priority: args.priority,
+                miss_rate_max_per_s: args.miss_rate_max,
                 managed: args.managed,
             };
             client.set_guest(guest, &change).await?

@@ -56,6 +56,7 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         ("USED", Right),
         ("FLOOR–CEILING", Left),
         ("SHARES", Right),
+        ("PRIORITY", Right),
         ("STATS AGE", Right),
         ("DOING", Left),
     ];
@@ -83,6 +84,15 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
             daemon.plans_refused, daemon.ticks
         ));
     }
+    if let Some(fairness) = &daemon.fairness {
+        out.push_str(&format!(
+            "fairness {} (Jain's index of what guests have of their entitlement), {} over the last {} \
+             decisions\n",
+            percent(fairness.latest_basis_points),
+            percent(fairness.mean_basis_points),
+            fairness.decisions
+        ));
+    }
     if let Some(error) = &daemon.reload_error {
         out.push_str(&format!("reload   refused, the last good configuration stays: {error}\n"));
     }
@@ -108,16 +118,17 @@ fn host(host: &HostView) -> String {
             _ => format!(", {} of {} swap free", size(free), size(total)),
         });
     }
-    let percent = |points: Option<u32>| match points {
-        Some(points) => format!("{}.{:02}%", points / 100, points % 100),
-        None => UNKNOWN.to_owned(),
-    };
+    let percent = |points: Option<u32>| points.map_or_else(|| UNKNOWN.to_owned(), percent);
     out.push_str(&format!(
         ", memory pressure some {} full {}",
         percent(host.pressure_some_basis_points),
         percent(host.pressure_full_basis_points)
     ));
     out
+}
+
+fn percent(basis_points: u32) -> String {
+    format!("{}.{:02}%", basis_points / 100, basis_points % 100)
 }
 
 fn row(guest: &GuestView) -> Vec<String> {
@@ -133,6 +144,7 @@ fn row(guest: &GuestView) -> Vec<String> {
         size_or_unknown(guest.used_bytes),
         bounds,
         guest.shares.map_or_else(|| UNKNOWN.to_owned(), |shares| shares.to_string()),
+        guest.priority.map_or_else(|| UNKNOWN.to_owned(), |priority| priority.to_string()),
         guest.stats_age_ms.map_or_else(|| "none".to_owned(), span),
         doing(guest),
     ]

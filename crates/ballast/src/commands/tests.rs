@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ballast_api::{ExplainReply, PlanReply, Source, StatusReply, Tick};
+use ballast_model::PolicyName;
 use clap::Parser;
 use clap::error::ErrorKind;
 use expect_test::{Expect, expect};
@@ -243,6 +244,22 @@ fn a_journal_is_said_to_be_one_and_how_old() {
 }
 
 #[test]
+fn a_policy_is_shown_with_all_there_is_to_know_of_it() {
+    let show = |name| policy::show(name).unwrap();
+    expect![[r#""#]].assert_eq(&policy::render(&show(PolicyName::Tws)));
+    expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&show(PolicyName::Global)).unwrap());
+}
+
+#[test]
+fn every_policy_is_listed() {
+    let text = policy::render_list(&policy::list(), None);
+    let names: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, PolicyName::ALL.map(PolicyName::as_str));
+    let line = text.lines().find(|line| line.starts_with("self-balloon")).unwrap();
+    assert!(line.contains("committed") && line.contains("Committed_AS"), "{line}");
+}
+
+#[test]
 fn the_terminal_gets_no_control_characters() {
     assert_eq!(harmless("a\u{1b}[2Jb\r\nc\u{9b}d"), "a\u{fffd}[2Jb\u{fffd}\nc\u{fffd}d");
 }
@@ -259,6 +276,12 @@ fn arguments_that_make_no_sense_are_wrong_usage() {
         ("set --floor 1GiB", ErrorKind::MissingRequiredArgument),
         ("set web-1 --floor 1GB", ErrorKind::ValueValidation),
         ("set web-1 --shares 0", ErrorKind::ValueValidation),
+        ("set web-1 --priority 256", ErrorKind::ValueValidation),
+        ("set --priority 1", ErrorKind::MissingRequiredArgument),
+        ("set web-1 --miss-rate-max -5", ErrorKind::UnknownArgument),
+        ("policy", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+        ("policy show", ErrorKind::MissingRequiredArgument),
+        ("policy show globl", ErrorKind::ValueValidation),
         ("set web-1 --managed=maybe", ErrorKind::InvalidValue),
         ("set web-1 --shares 5 --policy global", ErrorKind::ArgumentConflict),
         ("set --policy globl", ErrorKind::ValueValidation),

@@ -154,6 +154,8 @@ pub(super) struct GuestTable {
     pub(super) floor: Option<Bytes>,
     pub(super) ceiling: Option<Bytes>,
     pub(super) shares: Option<u32>,
+    pub(super) priority: Option<u8>,
+    pub(super) miss_rate_max: Option<u64>,
     pub(super) managed: Option<bool>,
 }
 

@@ -193,6 +193,11 @@ impl Config {
     }
 }
 
+/// What a bound on misses a second means, where one is given: 0 is none, as no guest could keep it.
+pub(crate) fn objective(given: Option<u64>) -> Option<Option<u64>> {
+    given.map(|rate| (rate > 0).then_some(rate))
+}
+
 fn in_range(value: Duration, low: Duration, high: Duration) -> Result<(), String> {
     if (low..=high).contains(&value) {
         return Ok(());
@@ -211,8 +216,9 @@ impl GuestTable {
             floor: self.floor.or(default.floor),
             ceiling: self.ceiling.or(default.ceiling),
             shares: self.shares.unwrap_or(default.shares),
+            priority: self.priority.unwrap_or(default.priority),
+            miss_rate_max: objective(self.miss_rate_max).unwrap_or(default.miss_rate_max),
             managed: self.managed.unwrap_or(default.managed),
-            ..default.clone()
         }
     }
 }

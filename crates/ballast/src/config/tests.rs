@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ballast_model::Tax;
+use ballast_policy::catalogue::ENTRIES;
 use proptest::prelude::*;
 
 use super::*;
@@ -46,13 +47,16 @@ fn every_key_that_the_example_leaves_out_can_be_uncommented() {
 #[test]
 fn a_guest_inherits_what_its_table_does_not_say() {
     let config = read(
-        "[defaults]\nfloor = \"256MiB\"\nshares = 5\n[guests.web]\nceiling = \"1GiB\"\nmanaged = false",
+        "[defaults]\nfloor = \"256MiB\"\nshares = 5\npriority = 3\nmiss_rate_max = 9\n\
+         [guests.web]\nceiling = \"1GiB\"\nmanaged = false\n[guests.db]\nmiss_rate_max = 0",
     )
     .unwrap();
     let web = &config.settings.limits[&"web".parse().unwrap()];
     assert_eq!(web.floor, Some(Bytes::mib(256)));
     assert_eq!(web.ceiling, Some(Bytes::gib(1)));
     assert_eq!((web.shares, web.managed), (5, false));
+    assert_eq!((web.priority, web.miss_rate_max), (3, Some(9)));
+    assert_eq!(config.settings.limits[&"db".parse().unwrap()].miss_rate_max, None);
 }
 
 #[test]
@@ -73,6 +77,9 @@ fn mistakes_are_named_with_their_place_and_what_was_expected() {
             "[guests.a]\nfloor = \"2GiB\"\nceiling = \"1GiB\"",
             &["ballast.toml:", "guests.a", "floor 2GiB is above ceiling 1GiB"],
         ),
+        ("[guests.a]\npriority = 256", &["guests.a", "256", "u8"]),
+        ("[guests.a]\nprioriti = 1", &["prioriti", "priority"]),
+        ("[guests.a]\nmiss_rate_max = -1", &["guests.a", "-1"]),
         ("[guests.a]\nshares = 0", &["guests.a", "shares 0", "1 to 1000000"]),
         ("[guests.\"a/b\"]", &["a/b", "guest name"]),
         (
@@ -100,6 +107,27 @@ fn a_fixed_tax_is_exact() {
     assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(PolicySettings::TAX_ESX));
     let config = read("[policy]\ntau = 1").unwrap();
     assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(Tax::ONE));
+}
+
+/// Every key of the catalogue is read, at its default means what is so without it, and the file has
+/// no others: an unknown one is answered with all that there are.
+#[test]
+fn the_keys_of_policies_are_those_of_their_catalogue() {
+    let mut known = std::collections::BTreeSet::from(["name".to_owned()]);
+    let parameters = ENTRIES.iter().flat_map(|entry| entry.parameters);
+    for parameter in parameters {
+        known.insert(parameter.key.to_owned());
+        if !parameter.default.is_empty() {
+            let config = read(&format!("[policy]\n{} = {}", parameter.key, parameter.default));
+            let config = config.unwrap_or_else(|error| panic!("{}: {error}", parameter.key));
+            assert_eq!(config.settings, read("").unwrap().settings, "{}", parameter.key);
+        }
+    }
+    let message = read("[policy]\nxxxxxxxxxxxx = 1").unwrap_err().to_string();
+    let (_, listed) = message.split_once("known keys are").unwrap();
+    let read: std::collections::BTreeSet<_> =
+        listed.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    assert_eq!(read, known, "{message}");
 }
 
 #[test]

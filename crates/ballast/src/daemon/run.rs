@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
+use ballast_api::FairnessView;
 use ballast_control::{Controller, Event};
 use ballast_model::{
     Action, Bytes, GuestId, GuestLimits, Note, Outcome, Plan, PolicyName, Snapshot,
 };
+use ballast_policy::fairness::Fairness;
 use ballast_qmp::fleet::FleetConfig;
 use ballast_store::{Event as Recorded, Tick};
 use sd_notify::NotifyState;
@@ -190,6 +192,10 @@ impl Daemon {
             match note {
                 // Every guest is new for its first seconds: nothing to warn of.
                 Note::Newcomers { .. } => debug!("{note}"),
+                // One policy may lack several things; each is said once.
+                Note::MissingInput { what, .. } => {
+                    self.said.warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
+                }
                 _ => self.said.warn(note.code(), &note.to_string()),
             }
         }
@@ -241,6 +247,7 @@ impl Daemon {
             decision_cost: self.decision_cost,
             ticks: self.ticks,
             plans_refused: self.controller.plans_refused(),
+            fairness: fairness(self.controller.fairness()),
             reload_error: self.reload_error.clone(),
             journal_error: self.recorder.error(),
         })
@@ -261,7 +268,7 @@ impl Daemon {
             }
             Command::SetPolicy(name) => {
                 self.controller.handle_event(Event::SetPolicy(name));
-                Ok(format!("policy {name} from the next tick on"))
+                Ok(format!("policy {name} from the next tick on{}", self.missing()))
             }
             Command::SetGuest(id, change) => self.set_guest(id, change),
         };
@@ -272,6 +279,14 @@ impl Daemon {
             answer: answer.clone(),
         });
         answer.map(|message| Done { message, plan: None })
+    }
+
+    /// What the policy in force lacks, to be added to a sentence.
+    fn missing(&self) -> String {
+        let Some((snapshot, _)) = &self.latest else { return String::new() };
+        let plan = self.controller.dry_run(snapshot);
+        let missing = plan.notes.iter().filter(|note| matches!(note, Note::MissingInput { .. }));
+        missing.map(|note| format!("; {note}")).collect()
     }
 
     fn dry_run(&self) -> Result<Done, String> {
@@ -292,18 +307,22 @@ impl Daemon {
             floor: change.floor.or(old.floor),
             ceiling: change.ceiling.or(old.ceiling),
             shares: change.shares.unwrap_or(old.shares),
+            priority: change.priority.unwrap_or(old.priority),
+            miss_rate_max: config::objective(change.miss_rate_max).unwrap_or(old.miss_rate_max),
             managed: change.managed.unwrap_or(old.managed),
-            ..old.clone()
         };
         limits.validate().map_err(|e| format!("{id}: {e}"))?;
         let mut all = settings.limits.clone();
         all.insert(id.clone(), limits.clone());
         config::floors_fit(settings.guard.budget, &all)?;
         let message = format!(
-            "{id}: floor {}, ceiling {}, shares {}, {}, until the daemon restarts or reloads",
+            "{id}: floor {}, ceiling {}, shares {}, priority {}, {}{}, until the daemon restarts or \
+             reloads",
             limits.floor.map_or("default".to_owned(), |floor| floor.to_string()),
             limits.ceiling.map_or("its boot memory".to_owned(), |ceiling| ceiling.to_string()),
             limits.shares,
+            limits.priority,
+            limits.miss_rate_max.map_or(String::new(), |rate| format!("at most {rate} misses/s, ")),
             if limits.managed { "managed" } else { "not managed" },
         );
         self.controller.handle_event(Event::SetLimits(id, limits));
@@ -378,6 +397,16 @@ impl Daemon {
     }
 }
 
+/// Fairness as it is told.
+fn fairness(fairness: &Fairness) -> Option<FairnessView> {
+    let basis_points = |index: f64| (index * 10_000.0).round() as u32;
+    Some(FairnessView {
+        latest_basis_points: basis_points(fairness.latest()?),
+        mean_basis_points: basis_points(fairness.mean()?),
+        decisions: fairness.decisions() as u64,
+    })
+}
+
 /// A command in words, for the journal.
 fn words(command: &Command) -> String {
     match command {
@@ -389,8 +418,10 @@ fn words(command: &Command) -> String {
             let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
             let ceiling = change.ceiling.map(|ceiling| format!(" --ceiling {ceiling:#}"));
             let shares = change.shares.map(|shares| format!(" --shares {shares}"));
+            let priority = change.priority.map(|priority| format!(" --priority {priority}"));
+            let misses = change.miss_rate_max.map(|rate| format!(" --miss-rate-max {rate}"));
             let managed = change.managed.map(|managed| format!(" --managed={managed}"));
-            let parts = [floor, ceiling, shares, managed];
+            let parts = [floor, ceiling, shares, priority, misses, managed];
             format!("set {id}{}", parts.into_iter().flatten().collect::<String>())
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ballast_api::FairnessView;
 use ballast_model::{Bytes, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -41,6 +42,8 @@ pub struct View {
     pub ticks: u64,
     /// Plans the checker refused since the daemon started.
     pub plans_refused: u64,
+    /// How fairly memory is divided; `None` until the first decision about a guest.
+    pub fairness: Option<FairnessView>,
     /// Why the last reload of the configuration was refused, if it was.
     pub reload_error: Option<String>,
     /// Why the journal does not record at present, if it does not.
@@ -57,6 +60,10 @@ pub struct GuestChange {
     pub ceiling: Option<Bytes>,
     /// New shares.
     pub shares: Option<u32>,
+    /// New priority.
+    pub priority: Option<u8>,
+    /// New objective in misses a second; 0: none.
+    pub miss_rate_max: Option<u64>,
     /// Whether the guest is managed.
     pub managed: Option<bool>,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use ballast_api::FairnessView;
 use ballast_model::{
     Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
     Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held, HostSample,
@@ -184,6 +185,11 @@ pub(crate) fn view() -> View {
         decision_cost: Duration::from_micros(420),
         ticks: 7300,
         plans_refused: 0,
+        fairness: Some(FairnessView {
+            latest_basis_points: 10_000,
+            mean_basis_points: 9_312,
+            decisions: 300,
+        }),
         reload_error: None,
         journal_error: None,
     }

@@ -82,6 +82,11 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     whole(registry, "journal_failing", "Whether the journal does not record", failing);
     let refused = Some(view.reload_error.is_some().into());
     whole(registry, "reload_failed", "Whether the last reload was refused", refused);
+    if let Some(fairness) = view.fairness {
+        let mean = f64::from(fairness.mean_basis_points) / 10_000.0;
+        let help = "Jain's index of what guests have of their entitlement, over the last decisions";
+        ratio(registry, "fairness", help, mean);
+    }
     let guests = u64::try_from(view.snapshot.guests().len()).ok();
     whole(registry, "guests", "Guests known", guests);
 }
@@ -109,10 +114,14 @@ fn host(registry: &mut Registry, view: &View) {
         ("host_pressure_some", "Time some task waited for memory", pressure.some_basis_points),
         ("host_pressure_full", "Time all tasks waited for memory", pressure.full_basis_points),
     ] {
-        let gauge = Real::default();
-        gauge.set(f64::from(basis_points) / 10_000.0);
-        registry.register_with_unit(name, help, Unit::Other("ratio".to_owned()), gauge);
+        ratio(registry, name, help, f64::from(basis_points) / 10_000.0);
     }
+}
+
+fn ratio(registry: &mut Registry, name: &str, help: &str, value: f64) {
+    let gauge = Real::default();
+    gauge.set(value);
+    registry.register_with_unit(name, help, Unit::Other("ratio".to_owned()), gauge);
 }
 
 fn whole(registry: &mut Registry, name: &str, help: &str, value: Option<u64>) {
@@ -191,6 +200,7 @@ fn guest_counters(registry: &mut Registry, view: &View) {
 fn guest_states(registry: &mut Registry, view: &View) {
     let ages = Family::<Guest, Real>::default();
     let shares = Family::<Guest, Whole>::default();
+    let priorities = Family::<Guest, Whole>::default();
     let stuck = Family::<Guest, Whole>::default();
     let held = Family::<GuestReason, Whole>::default();
     for (sample, plan) in rows(view) {
@@ -199,6 +209,7 @@ fn guest_states(registry: &mut Registry, view: &View) {
         }
         if let Some(limits) = view.limits.get(&sample.id) {
             shares.get_or_create(&label(sample)).set(limits.shares.into());
+            priorities.get_or_create(&label(sample)).set(limits.priority.into());
         }
         let Some(plan) = plan else { continue };
         let is_stuck = matches!(plan.compliance, Compliance::Stuck { .. });
@@ -212,6 +223,8 @@ fn guest_states(registry: &mut Registry, view: &View) {
     let help = "Age of the guest's statistics";
     registry.register_with_unit("guest_statistics_age", help, Unit::Seconds, ages);
     registry.register("guest_shares", "Weight in every division of memory", shares);
+    let help = "Guests of lower priority go without first";
+    registry.register("guest_priority", help, priorities);
     registry.register("guest_stuck", "Whether the guest gives nothing it was asked for", stuck);
     registry.register("guest_held", "Why the guest's memory is left alone", held);
 }

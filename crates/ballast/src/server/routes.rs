@@ -144,7 +144,8 @@ async fn set_guest(
 ) -> Result<Json<CommandReply>, Refusal> {
     let change: SetGuest = read_json(body).await?;
     if change.is_empty() {
-        let text = "nothing to change: give floor_bytes, ceiling_bytes, shares or managed";
+        let text = "nothing to change: give floor_bytes, ceiling_bytes, shares, priority, \
+                    miss_rate_max_per_s or managed";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
     }
     let id = known_guest(&*latest(&handle)?, &name)?;
@@ -152,6 +153,8 @@ async fn set_guest(
         floor: change.floor_bytes.map(Bytes::new),
         ceiling: change.ceiling_bytes.map(Bytes::new),
         shares: change.shares,
+        priority: change.priority,
+        miss_rate_max: change.miss_rate_max_per_s,
         managed: change.managed,
     };
     told(command(&handle, Command::SetGuest(id, change)).await)
@@ -208,6 +211,7 @@ pub(crate) fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             tick_ms: view.tick.as_millis().try_into().unwrap_or(u64::MAX),
             ticks: view.ticks,
             plans_refused: view.plans_refused,
+            fairness: view.fairness,
             reload_error: view.reload_error.clone(),
             journal_error: view.journal_error.clone(),
         }),

@@ -83,7 +83,7 @@ pub(super) fn daemon_toml(
 
 fn bounds(guest: &ScenarioGuest) -> Value {
     let limits = guest.limits();
-    let mut table = json!({ "shares": limits.shares });
+    let mut table = json!({ "shares": limits.shares, "priority": limits.priority });
     for (key, bound) in [("floor", limits.floor), ("ceiling", limits.ceiling)] {
         if let Some(bound) = bound {
             table[key] = json!(bound);
