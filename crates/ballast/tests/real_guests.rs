@@ -11,7 +11,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
 use ballast_lab::{Balloon, GuestSpec};
-use ballast_model::Bytes;
+use ballast_model::{Bytes, PolicyName};
+use ballast_policy::catalogue::{ENTRIES, Entry};
 use ballast_store::Reader;
 use harness::{Daemon, Ground, guest, wait_for};
 use real::journal::{Audit, assert_file_intact};
@@ -150,6 +151,92 @@ fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'
     });
     wait_allocation("all the memory", daemon, "busy", |holds| holds == BOOT);
     assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
+}
+
+/// Balloons tell what a guest uses and no more, so policies that go by anything else do without, and
+/// say so.
+#[test]
+fn every_policy_runs_on_what_balloons_tell_and_priority_holds_under_it() {
+    let lab = Lab::boot(vec![swapping("busy", BOOT), swapping("idle", BOOT)]);
+    let ground = Ground::new();
+    ground.configure_for(
+        lab.sockets(),
+        FAST,
+        "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"tws\"\ninterval = \"500ms\"",
+    );
+    let mut audit = Audit::new(BOOT);
+    let daemon = ground.start();
+    wait_for("both guests", || {
+        let status = daemon.status()?;
+        let runs = |name| guest(&status, name).is_some_and(|it| it.used_bytes.is_some());
+        (runs("busy") && runs("idle")).then_some(())
+    });
+    wait_for("the log to say what is missing", || {
+        ground.log().contains("no probed working set is known of").then_some(())
+    });
+    for entry in ENTRIES {
+        switched_to(&ground, &daemon, entry);
+        audit.read(&ground.journal());
+    }
+
+    // Under `static` both have half, whatever they do, unless one goes first.
+    set(&ground, &["--policy", "static"]);
+    lab.start_constant("busy", WORKING_SET);
+    wait_allocation("half of the budget", &daemon, "busy", |holds| holds == HALF);
+    set(&ground, &["busy", "--priority", "5"]);
+    wait_allocation("what the work needs", &daemon, "busy", |holds| holds > WORKING_SET);
+    let (_, out, _) = ground.ballast(&["explain", "busy"]);
+    assert!(out.contains("priority 5") && out.contains("taken from idle"), "{out}");
+    let (_, out, _) = ground.ballast(&["explain", "idle"]);
+    assert!(out.contains("gives ") && out.contains("to busy"), "{out}");
+    let fairness = daemon.status().unwrap().daemon.unwrap().fairness.unwrap();
+    assert!((5_000..=10_000).contains(&fairness.mean_basis_points), "{fairness:?}");
+    audit.read(&ground.journal());
+    assert!(audit.ticks_within > 10, "{}", audit.ticks_within);
+    assert!(daemon.stop().success());
+}
+
+/// Switches the policy and looks at what becomes of it.
+fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &Entry) {
+    let name = entry.name.as_str();
+    let (code, told, err) = ground.ballast(&["set", "--policy", name]);
+    assert_eq!(code, Some(0), "{name}: {told}{err}");
+    let policy = || Some(daemon.status()?.tick.policy);
+    wait_for("the policy", || (policy()? == name).then_some(()));
+    wait_settled(daemon);
+    let status = daemon.status().unwrap();
+    assert_eq!(status.daemon.unwrap().plans_refused, 0, "{name}");
+    let missing: Vec<String> = status
+        .notes
+        .iter()
+        .filter(|note| note.code == "missing-input")
+        .map(|note| note.text.clone())
+        .collect();
+    let targets: u64 = status.guests.iter().filter_map(|guest| guest.target_bytes).sum();
+    assert!(targets > 0 && targets <= BOOT.get(), "{name}: {:?}", status.guests);
+    for note in &missing {
+        assert!(
+            note.contains("2 guests") && told.contains(note.as_str()),
+            "{name}: {note}: {told}"
+        );
+    }
+    let reason = |guest: &str| {
+        let (_, out, _) = ground.ballast(&["explain", guest, "--json"]);
+        let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
+        explained.desired.unwrap().reason.code
+    };
+    let expected = match entry.name {
+        PolicyName::Static => Some((0, "share")),
+        PolicyName::SelfScheduling => Some((0, "used-plus-reserve")),
+        PolicyName::Global => Some((0, "idle-tax")),
+        PolicyName::SelfBalloon | PolicyName::Tws => Some((1, "missing-input")),
+        _ => None,
+    };
+    if let Some((notes, code)) = expected {
+        assert_eq!(missing.len(), notes, "{name}: {missing:?}");
+        assert_eq!((reason("busy").as_str(), reason("idle").as_str()), (code, code), "{name}");
+    }
+    eprintln!("{name}: {missing:?}, {}", reason("idle"));
 }
 
 /// Within the dead band nothing is moved.

@@ -33,17 +33,18 @@ fn status_shows_every_plight_at_a_glance() {
     let reply = StatusReply::from(&told(&view));
     expect![[r#"
         daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
+        fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
         host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
         budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED  FLOOR–CEILING  SHARES  STATS AGE  DOING
-        grow   running      512MiB  576MiB  452MiB  128MiB–1GiB      1000       0.8s  grow by 64MiB
-        mute   unknown           ?    none       ?  ?                1000       none  hold: its allocation is not known yet
-        old    running      300MiB  300MiB       ?  128MiB–1GiB      1000      12.0s  hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB  128MiB–1GiB      1000       0.4s  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
-        taken  taken             ?    none       ?  ?                1000       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+        GUEST  STATE    ALLOCATION  TARGET    USED  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  DOING
+        grow   running      512MiB  576MiB  452MiB  128MiB–1GiB      1000         0       0.8s  grow by 64MiB
+        mute   unknown           ?    none       ?  ?                1000         0       none  hold: its allocation is not known yet
+        old    running      300MiB  300MiB       ?  128MiB–1GiB      1000         0      12.0s  hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB  128MiB–1GiB      1000         0       0.4s  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
+        taken  taken             ?    none       ?  ?                1000         0       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 
@@ -64,6 +65,7 @@ fn status_says_what_is_wrong_with_the_daemon() {
     expect![[r#"
         daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
         refused  3 of 7300 plans were refused by the checker
+        fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
         reload   refused, the last good configuration stays: ballast.toml: unknown key `flor`
         journal  does not record: no space left on device
         paused   nothing is acted on: `ballast resume` acts again
@@ -91,24 +93,24 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
         &fixture::view(),
         "grow",
         expect![[r#"
-        guest      grow
-        decision   plan #42 by policy global, 0.3s ago
-        note       budget of 3GiB reduced to 2GiB: the host has no more for guests
-        note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
-        state      running
-        memory     booted with 1GiB, holds 512MiB (0.1s old), occupies 542MiB (0.0s old) of the host
-        statistics 0.8s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
-        bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
-        budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
-        estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
-        policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
-        guard      growth limited to 128MiB a decision
-        guard      64MiB more when other guests have released it
-        compliance compliant
-        action     grow by 64MiB
-        target     576MiB
-        outcome    accepted (512MiB for plan #41, 1.3s ago)
-    "#]],
+            guest      grow
+            decision   plan #42 by policy global, 0.3s ago
+            note       budget of 3GiB reduced to 2GiB: the host has no more for guests
+            note       floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+            state      running
+            memory     booted with 1GiB, holds 512MiB (0.1s old), occupies 542MiB (0.0s old) of the host
+            statistics 0.8s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
+            budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
+            estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
+            policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
+            guard      growth limited to 128MiB a decision
+            guard      64MiB more when other guests have released it
+            compliance compliant
+            action     grow by 64MiB
+            target     576MiB
+            outcome    accepted (512MiB for plan #41, 1.3s ago)
+        "#]],
     );
 }
 
@@ -125,7 +127,7 @@ fn explain_tells_a_stuck_guest() {
             state      running
             memory     booted with 1GiB, holds 600MiB (0.1s old), occupies 630MiB (0.0s old) of the host
             statistics 0.4s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
-            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
+            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
             policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
@@ -151,7 +153,7 @@ fn explain_tells_stale_statistics() {
             state      running
             memory     booted with 1GiB, holds 300MiB (0.1s old), occupies 330MiB (0.0s old) of the host
             statistics 12.0s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
-            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares
+            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   none: there is nothing to estimate from
             policy     was not asked about it
@@ -180,7 +182,7 @@ fn explain_tells_what_is_not_known() {
             state      another client holds the socket: give Ballast one of its own (a second -qmp option)
             memory     booted with an unknown amount, holds an unknown amount, occupies an unknown amount of the host
             statistics none
-            bounds     floor ? (set), ceiling ? (its boot memory), 1000 shares
+            bounds     floor ? (set), ceiling ? (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   none: there is nothing to estimate from
             policy     was not asked about it
@@ -246,8 +248,52 @@ fn a_journal_is_said_to_be_one_and_how_old() {
 #[test]
 fn a_policy_is_shown_with_all_there_is_to_know_of_it() {
     let show = |name| policy::show(name).unwrap();
-    expect![[r#""#]].assert_eq(&policy::render(&show(PolicyName::Tws)));
-    expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&show(PolicyName::Global)).unwrap());
+    expect![[r#"
+        policy     tws
+        rule       Every guest has its working set, found by taking memory away until it reads some back.
+        shortage   Who wants less than its part by shares has it; the others divide the rest by shares.
+        priority   Guests of higher priority take what they need from those of lower, then.
+        source     TWS §2
+        pace       every 1.0s; makes every change
+        parameter  policy.interval: time between decisions (span of time, one tick to 1h; default "1000ms")
+        parameter  policy.reserve_per_guest: free memory left to a guest on top of what it uses; also part of what a guest of higher priority needs (size, any size; default "100MiB")
+        needs      probed, from the prober, from Committed_AS and counts of swap-ins and refaults; guests without: they want what they use and the reserve
+    "#]].assert_eq(&policy::render(&show(PolicyName::Tws)));
+    expect![[r#"
+        {
+          "policy": "global",
+          "rule": "The whole budget is divided by shares, and idle memory is taxed just as much as the neediest guest requires.",
+          "shortage": "The tax is full: everybody has what it uses, less its part of what is lacking.",
+          "source": "Global §3.1–3.4",
+          "interval_ms": 2000,
+          "dead_band_bytes": 10485760,
+          "decides_on_request": false,
+          "parameters": [
+            {
+              "key": "policy.interval",
+              "meaning": "time between decisions",
+              "unit": "span of time",
+              "default": "\"2000ms\"",
+              "range": "one tick to 1h"
+            },
+            {
+              "key": "policy.reserve_per_guest",
+              "meaning": "free memory left to a guest on top of what it uses; also part of what a guest of higher priority needs",
+              "unit": "size",
+              "default": "\"100MiB\"",
+              "range": "any size"
+            },
+            {
+              "key": "policy.tau",
+              "meaning": "idle-memory tax: 0 divides by shares alone, 1 by use",
+              "unit": "share of idle memory",
+              "default": "\"dynamic\"",
+              "range": "\"dynamic\", or 0 to 1"
+            }
+          ],
+          "needs": [],
+          "combinations": []
+        }"#]].assert_eq(&serde_json::to_string_pretty(&show(PolicyName::Global)).unwrap());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use ballast_lab_guest::rng::Rng;
-use ballast_model::Bytes;
+use ballast_model::{Bytes, PolicyName};
 use rustix::process::Signal;
 
 use super::journal::{Audit, assert_file_intact};
@@ -149,7 +149,8 @@ impl<'a> Rounds<'a> {
     }
 
     fn change_policy(&mut self) {
-        let policy = ["static", "self-scheduling", "global"][self.random.below(3) as usize];
+        let policies = PolicyName::ALL.map(PolicyName::as_str);
+        let policy = policies[self.random.below(policies.len() as u64) as usize];
         self.set(&["--policy", policy]);
         wait_for("the policy", || (self.daemon().status()?.tick.policy == policy).then_some(()));
     }
