@@ -3,7 +3,11 @@
 //! Idea: figures anyone can have from an installed program, on their own machine and their own
 //! data. What needs the source tree to be measured is in `benches/`.
 
+mod goal;
+mod machine;
 pub mod mrc;
+mod random;
+pub mod solver;
 
 use clap::Subcommand;
 
@@ -12,7 +16,8 @@ use clap::Subcommand;
 #[command(after_help = "\
 Examples:
   ballast bench mrc
-  ballast bench mrc --quick")]
+  ballast bench mrc --quick
+  ballast bench solver")]
 pub struct Args {
     #[command(subcommand)]
     command: BenchCommand,
@@ -22,14 +27,17 @@ pub struct Args {
 enum BenchCommand {
     /// Engines for stack distances, side by side.
     Mrc(mrc::Args),
+    /// Solvers of the policy meb, side by side.
+    Solver(solver::Args),
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// A trace cannot be read, engines disagree, or standard output cannot be written.
+/// A trace cannot be read, engines or solvers disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         BenchCommand::Mrc(args) => mrc::run(args),
+        BenchCommand::Solver(args) => solver::run(args),
     }
 }

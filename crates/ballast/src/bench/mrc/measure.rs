@@ -8,8 +8,8 @@
 use anyhow::ensure;
 use ballast_mrc::{Curve, Form, Granularity, Histogram, mean_absolute_error};
 
+use super::super::machine;
 use super::contender::ContenderName;
-use super::machine;
 use super::report::{EngineReport, Rate, WorkloadReport};
 use super::workload::Workload;
 

@@ -7,13 +7,13 @@
 mod contender;
 mod fenwick;
 mod floor;
-mod machine;
 mod measure;
-mod random;
 mod render;
 mod report;
 mod splay;
 mod workload;
+
+pub(super) use workload::recorded;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use std::path::PathBuf;
 use ballast_mrc::Exact;
 use clap::ValueEnum;
 use contender::ContenderName;
-use machine::Machine;
 use measure::Plan;
 use report::Report;
 use workload::{Workload, WorkloadName};
 
+use super::machine::Machine;
 use crate::commands::{Output, harmless_line};
 
 /// Measure how fast and how exact the engines for stack distances are.

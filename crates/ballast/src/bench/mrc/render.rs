@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use comfy_table::CellAlignment::{Left, Right};
 
-use super::report::{EngineReport, Goal, Report, Wanted, WorkloadReport};
+use super::super::goal::{self, figure};
+use super::report::{EngineReport, Report, WorkloadReport};
 use crate::commands::format;
 
 /// No figure.
@@ -38,15 +39,7 @@ pub(super) fn render(report: &Report, width: Option<u16>) -> String {
     if report.is_quick {
         out.push_str("\nquick workloads are too small for figures to be held against goals\n");
     }
-    if report.goals.is_empty() {
-        return out;
-    }
-    out.push('\n');
-    out.push_str(&format::table(
-        &[("GOAL", Left), ("WANTED", Right), ("FOUND", Right), ("", Left)],
-        report.goals.iter().map(goal),
-        width,
-    ));
+    out.push_str(&goal::table(&report.goals, width));
     out
 }
 
@@ -99,29 +92,6 @@ fn row(engine: &EngineReport) -> Vec<String> {
     ]
 }
 
-fn goal(goal: &Goal) -> Vec<String> {
-    let unit = |value| match goal.unit {
-        "" => figure(value),
-        unit => format!("{} {unit}", figure(value)),
-    };
-    let wanted = match goal.wanted {
-        Wanted::AtLeast(least) => format!("≥ {}", unit(least)),
-        Wanted::AtMost(most) => format!("≤ {}", unit(most)),
-    };
-    let met = if goal.is_met { "met" } else { "NOT MET" };
-    vec![goal.what.clone(), wanted, unit(goal.found), met.to_owned()]
-}
-
-/// Three digits, or five places where that is nothing.
-fn figure(n: f64) -> String {
-    match n {
-        _ if n >= 100.0 => format!("{n:.0}"),
-        _ if n >= 10.0 => format!("{n:.1}"),
-        _ if n >= 0.1 => format!("{n:.2}"),
-        _ => format!("{n:.5}"),
-    }
-}
-
 /// A number in groups of three digits.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
@@ -143,9 +113,6 @@ mod tests {
     fn numbers_are_readable() {
         for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (16_000_000, "16,000,000")] {
             assert_eq!(grouped(n), text);
-        }
-        for (n, text) in [(0.00043, "0.00043"), (0.25, "0.25"), (18.04, "18.0"), (122.4, "122")] {
-            assert_eq!(figure(n), text);
         }
     }
 }

@@ -5,7 +5,11 @@
 
 use serde::Serialize;
 
-use super::machine::Machine;
+use super::super::goal::{
+    Goal,
+    Wanted::{AtLeast, AtMost},
+};
+use super::super::machine::Machine;
 use super::workload::Workload;
 
 /// Goals of speed and memory are of workloads with at least this many pages: below, fixed costs are
@@ -137,35 +141,5 @@ impl WorkloadReport {
         let times_exact = shards.and_then(|shards| shards.times_exact);
         goal("shards, times exact", "", times_exact, AtLeast(10.0));
         goals
-    }
-}
-
-/// A bound.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Wanted {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-use Wanted::{AtLeast, AtMost};
-
-/// A figure and what it should be.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Goal {
-    pub(super) what: String,
-    pub(super) unit: &'static str,
-    pub(super) found: f64,
-    pub(super) wanted: Wanted,
-    pub(super) is_met: bool,
-}
-
-impl Goal {
-    fn new(what: String, unit: &'static str, found: f64, wanted: Wanted) -> Self {
-        let is_met = match wanted {
-            AtLeast(least) => found >= least,
-            AtMost(most) => found <= most,
-        };
-        Self { what, unit, found, wanted, is_met }
     }
 }

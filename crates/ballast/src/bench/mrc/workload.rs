@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::Context;
 use ballast_trace::{Format, Options, TraceReader};
 
-use super::random::{Random, Zipf};
+use super::super::random::{Random, Zipf};
 
 /// Most references taken from a trace: 1 GiB of them.
 const TRACE_REFERENCES_MAX: usize = 1 << 27;
@@ -168,7 +168,11 @@ fn mix(len: usize, pages: u64) -> Vec<u64> {
     out
 }
 
-fn recorded(name: &str) -> anyhow::Result<Vec<u64>> {
+/// What a recorded program referenced.
+///
+/// # Errors
+/// There is no such recording, or it cannot be decompressed.
+pub(in super::super) fn recorded(name: &str) -> anyhow::Result<Vec<u64>> {
     let (_, bytes) = RECORDED
         .iter()
         .find(|(program, _)| *program == name)

@@ -1,0 +1,129 @@
+//! Instances, and how long each solver takes for them.
+
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use ballast_policy::meb::{Instance, Sizes, Solution, dynamic_programme, exact};
+
+use super::super::machine;
+use super::super::random::Random;
+use super::curves::{Curves, CurvesName, unit};
+use super::report::{Figures, Times};
+
+/// What guests hold of the budget, in percent; by instance in turn.
+const HELD_PERCENT: [u64; 3] = [100, 85, 108];
+
+/// Guests on a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    /// What it is called.
+    pub(super) name: &'static str,
+    guests: u64,
+    budget_steps: u64,
+    /// The goal of the exact solver.
+    pub(super) ms_max: f64,
+    /// The goal of it against the program, if there is one.
+    pub(super) times_min: Option<f64>,
+}
+
+impl Setup {
+    /// Those that goals are of.
+    pub(super) const ALL: [Self; 2] = [
+        Self {
+            name: "16 guests, 16 GiB, steps of 1 MiB",
+            guests: 16,
+            budget_steps: 16 << 10,
+            ms_max: 1.0,
+            times_min: Some(20.0),
+        },
+        Self {
+            name: "1,000 guests, 1 TiB, steps of 16 MiB",
+            guests: 1000,
+            budget_steps: 64 << 10,
+            ms_max: 100.0,
+            times_min: None,
+        },
+    ];
+    /// Small ones.
+    pub(super) const QUICK: [Self; 2] = [
+        Self {
+            name: "8 guests, 2 GiB, steps of 1 MiB",
+            guests: 8,
+            budget_steps: 2 << 10,
+            ..Self::ALL[0]
+        },
+        Self {
+            name: "50 guests, 50 GiB, steps of 16 MiB",
+            guests: 50,
+            budget_steps: 3200,
+            ..Self::ALL[1]
+        },
+    ];
+
+    fn instance(
+        &self,
+        curves: &Curves,
+        name: CurvesName,
+        number: usize,
+    ) -> anyhow::Result<Instance> {
+        let mut random = Random::new(number as u64 + 1);
+        let are_equal = number.is_multiple_of(2);
+        let weight = |random: &mut Random| match are_equal {
+            true => 1.0,
+            false => 16_f64.powf(unit(random)),
+        };
+        let weights: Vec<f64> = (0..self.guests).map(|_| weight(&mut random)).collect();
+        let held_percent = HELD_PERCENT[number % HELD_PERCENT.len()];
+        let held = (self.budget_steps * held_percent / 100) as f64;
+        let step = held / weights.iter().sum::<f64>();
+        let guest = |weight: &f64| {
+            let held = (weight * step) as u64;
+            // As the policy rounds its limits: inwards.
+            let (first, last) = ((held * 9).div_ceil(10), held * 13 / 10);
+            let misses = curves.misses(name, (first, held, last), &mut random);
+            Sizes { lower: first, misses }
+        };
+        let guests = weights.iter().map(guest).collect();
+        Instance::new(self.budget_steps, guests).context("the bench's own instance")
+    }
+}
+
+/// Processor time and wall time of one run, in milliseconds.
+fn timed(solve: fn(&Instance) -> Solution, instance: &Instance) -> (Solution, f64, f64) {
+    let (wall, processor) = (Instant::now(), machine::seconds());
+    let solution = solve(instance);
+    let processor = (machine::seconds() - processor) * 1e3;
+    (solution, processor, wall.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Runs both solvers on instances of one kind of curves.
+///
+/// # Errors
+/// They disagree.
+pub(super) fn measure(
+    setup: &Setup,
+    curves: &Curves,
+    name: CurvesName,
+    instances: usize,
+    repetitions: usize,
+) -> anyhow::Result<Figures> {
+    let (mut exact, mut program) = (Times::default(), Times::default());
+    for number in 0..instances {
+        let instance = setup.instance(curves, name, number)?;
+        let (expected, processor, wall) = timed(dynamic_programme::solve, &instance);
+        program.push(&[(processor, wall)]);
+        let mut runs = Vec::with_capacity(repetitions);
+        for _ in 0..repetitions {
+            let (found, processor, wall) = timed(exact::solve, &instance);
+            ensure!(
+                found == expected,
+                "{}, {}, instance {number}: the solvers disagree: one of them is wrong",
+                setup.name,
+                name.as_str()
+            );
+            runs.push((processor, wall));
+        }
+        exact.push(&runs);
+    }
+    Ok(Figures::new(setup, name, &exact, &program))
+}

@@ -1,0 +1,120 @@
+//! `ballast bench solver`: the exact solver of the policy meb beside the paper's dynamic programme.
+//!
+//! Idea: both solve the same instances in the same run, one after the other, on one core; a
+//! disturbance hits both alike. That they agree is checked. Cost: some minutes, nearly all of it the
+//! dynamic programme's; `--quick` takes seconds.
+
+mod curves;
+mod measure;
+mod render;
+mod report;
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use curves::{Curves, CurvesName};
+use measure::Setup;
+use report::Report;
+
+use super::machine::Machine;
+use crate::commands::Output;
+
+/// Measure how fast the solvers of meb are.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench solver
+  ballast bench solver --quick
+  ballast bench solver --curves recorded --instances 40 --json > solver.json
+
+Every guest may have nine tenths to thirteen tenths of what it holds. Guests are of one size in every
+other instance, else of up to sixteen times different sizes, and hold 85, 100 or 108 % of the budget.
+The program is MEB's, over the sizes in those bounds only.")]
+pub struct Args {
+    /// A kind of curves, as often as wanted [default: all]
+    #[arg(long, value_name = "NAME")]
+    curves: Vec<CurvesName>,
+    /// Instances of each kind
+    #[arg(long, value_name = "N", default_value_t = 12,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    instances: u16,
+    /// Runs of the exact solver on each; of the program there is one
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: u16,
+    /// Few and small instances
+    #[arg(long, conflicts_with_all = ["instances", "repetitions"])]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Measures and prints; what runs is told on standard error.
+///
+/// # Errors
+/// The solvers disagree, or standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+}
+
+fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+    let machine = Machine::pinned()?;
+    let (instances, repetitions) = match args.quick {
+        true => (2, 1),
+        false => (args.instances.into(), args.repetitions.into()),
+    };
+    let mut names = args.curves.clone();
+    if names.is_empty() {
+        names = CurvesName::value_variants().to_vec();
+    }
+    names.sort_unstable();
+    names.dedup();
+    let setups = if args.quick { Setup::QUICK } else { Setup::ALL };
+    let curves = Curves::new()?;
+    let mut figures = Vec::new();
+    for setup in setups {
+        for &name in &names {
+            // Nobody reads it, or somebody does: the figures are the same.
+            let _ = writeln!(progress, "{}: {}", setup.name, name.as_str());
+            figures.push(measure::measure(&setup, &curves, name, instances, repetitions)?);
+        }
+    }
+    let goals = figures.iter().filter(|_| !args.quick).flat_map(|it| it.goals()).collect();
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION"),
+        machine,
+        instances,
+        repetitions,
+        is_quick: args.quick,
+        figures,
+        goals,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_quick_run_has_every_kind_of_curves() {
+        let line = Line::parse_from(["solver", "--quick"]);
+        let report = measure(&line.args, &mut io::sink()).unwrap();
+        let expected = Setup::QUICK.len() * CurvesName::value_variants().len();
+        assert_eq!(report.figures.len(), expected);
+        for figures in &report.figures {
+            assert!(figures.exact.processor_ms.median > 0.0, "{figures:?}");
+            assert!(figures.program.processor_ms.median > 0.0, "{figures:?}");
+        }
+        assert!(report.goals.is_empty());
+        let text = render::render(&report, None);
+        assert!(text.contains("recorded") && text.ends_with("against goals\n"), "{text}");
+    }
+}
