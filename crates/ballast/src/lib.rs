@@ -16,4 +16,5 @@ pub mod imt;
 mod mrc;
 mod page;
 pub mod server;
+pub mod simulate;
 pub mod story;

@@ -1,0 +1,67 @@
+//! What a paper measured in a situation, to be shown beside what is simulated.
+//!
+//! Idea: a figure of a paper is data of the scenario file, in the terms of a simulation's report: for
+//! which policy and guest, which metric, and where it stands.
+//! Limits: a paper's machine is not the simulated one; times become ratios of work.
+
+use ballast_model::GuestId;
+use serde::Deserialize;
+
+/// Longest text of a figure, in bytes: a line of a table.
+const TEXT_BYTES_MAX: usize = 120;
+
+/// A figure of a paper, in the terms of a simulation's report.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperFigure {
+    /// What was measured, in words.
+    pub what: String,
+    /// The policy it was measured under, as we call it; it need not be one this version can run.
+    pub policy: String,
+    /// The guest it is about; all of them without it.
+    #[serde(default)]
+    pub guest: Option<GuestId>,
+    /// Which figure of a report it compares with.
+    pub metric: Metric,
+    /// Its value, in the metric's unit.
+    pub value: f64,
+    /// Where it stands: a table, figure or section.
+    pub source: String,
+}
+
+/// A figure that papers and reports have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Work done against that with unlimited memory; a paper's best time over its time.
+    WorkRatio,
+    /// Work done against that under `static`; a paper's baseline time over its time.
+    SpeedupVsStatic,
+    /// Faults that waited for a disk.
+    MajorFaults,
+    /// Faults that waited for a disk, against those under `static`.
+    MajorFaultsVsStatic,
+    /// Mean allocation of a guest, in bytes.
+    AllocationBytes,
+    /// Seconds from the last change of demand until targets stay.
+    ConvergeS,
+    /// Swap in use, in bytes.
+    SwapBytes,
+}
+
+impl PaperFigure {
+    /// Whether texts are single lines and the value is a size of something; else the key that is
+    /// wrong, and how.
+    pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
+        let texts = [("what", &self.what), ("policy", &self.policy), ("source", &self.source)];
+        for (key, text) in texts {
+            if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {
+                return Err((key, format!("expected one line of 1 to {TEXT_BYTES_MAX} bytes")));
+            }
+        }
+        if !self.value.is_finite() || self.value < 0.0 {
+            return Err(("value", format!("{}: expected a number, 0 or more", self.value)));
+        }
+        Ok(())
+    }
+}

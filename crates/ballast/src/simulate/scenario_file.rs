@@ -1,0 +1,458 @@
+//! Scenario files of the simulator.
+//!
+//! Idea: the form is the lab's, so that a situation runs on real guests and here; a lab scenario
+//! reads here as it is, and what only real guests have (`repetitions`, `accel`, `settle`, …) is read
+//! and not used. What only the simulator has comes on top: the machine (`host.memory`, `block`,
+//! `[defaults]`, disks' times), workloads no guest can be told to do, `count` guests of one table,
+//! and what a paper measured in this situation (`[[paper]]`), to be shown beside what is simulated.
+//! Reading is a pure function of the text; every mistake is told with file, line, column and key.
+//! Limits: unknown keys are refused; bounds are the constants below and the simulator's own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_control::Settings;
+use ballast_guard::GuardSettings;
+use ballast_lab::{DiskSpec, Speed};
+use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
+use ballast_policy::PolicySettings;
+use ballast_sim::{
+    Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
+    TimedWorkload, rivals,
+};
+use ballast_toml_strict::{Error, duration};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::paper::PaperFigure;
+use super::scenario_machine::{
+    BalloonTable, DataTable, KernelTable, Machine, SourcesTable, balloon, disk, kernel, sources,
+};
+use super::scenario_workload::WorkloadTable;
+
+/// Most figures of papers in one file.
+const PAPER_MAX: usize = 256;
+/// A scenario file: what to simulate, under which policies, and what was measured elsewhere.
+#[derive(Clone, Debug)]
+pub struct ScenarioFile {
+    /// The situation; its policy is not chosen yet.
+    pub scenario: Scenario,
+    /// The policies, in the order in which they run; rivals among them.
+    pub policies: Vec<PolicyName>,
+    /// What a paper found in this situation.
+    pub paper: Vec<PaperFigure>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTable {
+    name: GuestId,
+    #[serde(with = "duration")]
+    duration: Duration,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default, rename = "repetitions")]
+    _repetitions: IgnoredAny,
+    #[serde(default = "default_policies", deserialize_with = "policies")]
+    policies: Vec<PolicyName>,
+    host: HostTable,
+    #[serde(default)]
+    settings: SettingsTable,
+    #[serde(default)]
+    policy: PolicyTable,
+    #[serde(default)]
+    defaults: Machine,
+    guests: Vec<GuestTable>,
+    #[serde(default)]
+    paper: Vec<PaperFigure>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostTable {
+    budget: Bytes,
+    #[serde(default)]
+    reserve: Option<Bytes>,
+    /// Without it just what budget and reserves come to.
+    #[serde(default)]
+    memory: Option<Bytes>,
+    #[serde(default)]
+    hypervisor_reserve: Bytes,
+    #[serde(default, with = "duration::option")]
+    scrub_per_mib: Option<Duration>,
+    #[serde(default)]
+    swap_shared: bool,
+    #[serde(default)]
+    reclaim: Option<ReclaimTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReclaimTable {
+    #[serde(with = "duration")]
+    grace: Duration,
+    speed: Speed,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SettingsTable {
+    #[serde(with = "duration")]
+    tick: Duration,
+    block: Bytes,
+    #[serde(rename = "settle")]
+    _settle: IgnoredAny,
+    #[serde(rename = "accel")]
+    _accel: IgnoredAny,
+    #[serde(rename = "limit_cpu")]
+    _limit_cpu: IgnoredAny,
+    #[serde(rename = "free_page_reporting")]
+    _free_page_reporting: IgnoredAny,
+    #[serde(rename = "deflate_on_oom")]
+    _deflate_on_oom: IgnoredAny,
+}
+
+impl Default for SettingsTable {
+    fn default() -> Self {
+        SettingsTable {
+            tick: Settings::TICK_DEFAULT,
+            block: Scenario::BLOCK_DEFAULT,
+            _settle: IgnoredAny,
+            _accel: IgnoredAny,
+            _limit_cpu: IgnoredAny,
+            _free_page_reporting: IgnoredAny,
+            _deflate_on_oom: IgnoredAny,
+        }
+    }
+}
+
+/// As in the daemon's configuration.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyTable {
+    #[serde(default)]
+    reserve_per_guest: Option<Bytes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GuestTable {
+    name: GuestId,
+    /// So many alike, called `name-1`, `name-2`, …; one without it, called `name`.
+    #[serde(default)]
+    count: Option<usize>,
+    memory: Bytes,
+    #[serde(default)]
+    memory_max: Option<Bytes>,
+    #[serde(default)]
+    start: Option<Bytes>,
+    #[serde(default)]
+    floor: Option<Bytes>,
+    #[serde(default)]
+    ceiling: Option<Bytes>,
+    #[serde(default)]
+    shares: Option<u32>,
+    #[serde(default)]
+    priority: u8,
+    #[serde(default)]
+    miss_rate_max: Option<u64>,
+    #[serde(default)]
+    swap: Option<DiskSpec>,
+    #[serde(default)]
+    data: Option<DataTable>,
+    #[serde(default, with = "duration::option")]
+    touch: Option<Duration>,
+    #[serde(default)]
+    kernel: Option<KernelTable>,
+    #[serde(default)]
+    balloon: Option<BalloonTable>,
+    #[serde(default)]
+    sources: Option<SourcesTable>,
+    #[serde(default, rename = "with")]
+    _with: IgnoredAny,
+    #[serde(default)]
+    workloads: Vec<WorkloadTable>,
+}
+
+fn default_policies() -> Vec<PolicyName> {
+    vec![PolicyName::Static, PolicyName::Global]
+}
+
+fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    let policy = |name: &String| policy(name).map_err(serde::de::Error::custom);
+    names.iter().map(policy).collect()
+}
+
+/// A policy or a rival.
+///
+/// # Errors
+/// There is none of that name; the text lists all there are.
+pub fn policy(name: &str) -> Result<PolicyName, String> {
+    let own = PolicyName::ALL.into_iter().find(|policy| policy.as_str() == name);
+    own.or_else(|| rivals::find(name)).ok_or_else(|| {
+        let rivals = rivals::ALL.map(PolicyName::as_str).join(", ");
+        format!(
+            "`{name}` is not a policy: expected {}, or of the rivals {rivals}",
+            PolicyName::list()
+        )
+    })
+}
+
+/// A mistake that only shows when values are compared.
+struct Mistake {
+    key: Vec<String>,
+    message: String,
+}
+
+fn mistake(key: &[&str], message: impl Into<String>) -> Mistake {
+    Mistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message.into() }
+}
+
+fn in_guest(place: usize, key: &[&str], message: impl Into<String>) -> Mistake {
+    let place = place.to_string();
+    let path: Vec<&str> = ["guests", &place].into_iter().chain(key.iter().copied()).collect();
+    mistake(&path, message)
+}
+
+impl ScenarioFile {
+    /// Reads a scenario from `text`, the contents of `file`.
+    ///
+    /// # Errors
+    /// The first mistake, with its place.
+    pub fn parse(text: &str, file: &Path) -> Result<ScenarioFile, Error> {
+        let table: FileTable = ballast_toml_strict::parse(text, file)?;
+        table.convert().map_err(|Mistake { key, message }| {
+            let key: Vec<&str> = key.iter().map(String::as_str).collect();
+            Error::at(text, file, &key, message)
+        })
+    }
+}
+
+impl FileTable {
+    fn convert(self) -> Result<ScenarioFile, Mistake> {
+        let distinct: BTreeSet<_> = self.policies.iter().collect();
+        if distinct.is_empty() || distinct.len() != self.policies.len() {
+            return Err(mistake(&["policies"], "expected at least one policy, and each once"));
+        }
+        check_paper(&self.paper)?;
+        let reserve = self.host.reserve.unwrap_or(GuardSettings::HOST_RESERVE_DEFAULT);
+        let budget = self.host.budget;
+        let host = self.host.convert(reserve)?;
+        let mut control = Settings::new(PolicyName::Static);
+        control.tick = self.settings.tick;
+        control.guard.budget = Some(budget);
+        control.guard.host_reserve = reserve;
+        let per_guest = self.policy.reserve_per_guest.unwrap_or(PolicySettings::RESERVE_DEFAULT);
+        control.policy_settings.reserve = per_guest;
+        let total: usize = self
+            .guests
+            .iter()
+            .fold(0, |sum: usize, guest| sum.saturating_add(guest.count.unwrap_or(1)));
+        if !(1..=GUESTS_MAX).contains(&total) {
+            return Err(mistake(&["guests"], format!("{total}: expected 1 to {GUESTS_MAX}")));
+        }
+        let mut guests = Vec::with_capacity(total);
+        // Where each guest stands in the file.
+        let mut places = Vec::with_capacity(total);
+        for (place, table) in self.guests.into_iter().enumerate() {
+            let count = table.count;
+            let names = table.names(place)?;
+            let spec = table.convert(place, &self.defaults)?;
+            debug_assert_eq!(names.len(), count.unwrap_or(1));
+            for id in names {
+                guests.push(GuestSpec { id, ..spec.clone() });
+                places.push(place);
+            }
+        }
+        check_sums(budget, &guests)?;
+        let scenario = Scenario {
+            name: self.name.to_string(),
+            duration: self.duration,
+            seed: self.seed,
+            block: self.settings.block,
+            host,
+            control,
+            guests,
+        };
+        scenario.validate().map_err(|error| place_of(&error, &scenario, &places))?;
+        Ok(ScenarioFile { scenario, policies: self.policies, paper: self.paper })
+    }
+}
+
+fn check_paper(paper: &[PaperFigure]) -> Result<(), Mistake> {
+    if paper.len() > PAPER_MAX {
+        let message = format!("{} figures: expected at most {PAPER_MAX}", paper.len());
+        return Err(mistake(&["paper"], message));
+    }
+    for (place, figure) in paper.iter().enumerate() {
+        figure
+            .validate()
+            .map_err(|(key, message)| mistake(&["paper", &place.to_string(), key], message))?;
+    }
+    Ok(())
+}
+
+fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
+    let floors: Bytes = guests.iter().map(|guest| guest.limits.floor_for(guest.memory)).sum();
+    if budget < floors {
+        let message = format!("{budget} is less than the guests' floors, {floors} in all");
+        return Err(mistake(&["host", "budget"], message));
+    }
+    let starts: Bytes = guests.iter().map(GuestSpec::start).sum();
+    if budget < starts {
+        let message = format!("{budget} is less than the guests start with, {starts} in all");
+        return Err(mistake(&["host", "budget"], message));
+    }
+    Ok(())
+}
+
+/// The key that the simulator's complaint is about.
+fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mistake {
+    let place_of_guest = |id: &GuestId| {
+        let at = scenario.guests.iter().position(|guest| guest.id == *id);
+        at.and_then(|at| places.get(at)).copied().unwrap_or(0)
+    };
+    let message = error.to_string();
+    match error {
+        ScenarioError::Tick(_) => mistake(&["settings", "tick"], message),
+        ScenarioError::Ticks { .. } => mistake(&["duration"], message),
+        ScenarioError::Block(_) | ScenarioError::TooLarge { .. } => {
+            mistake(&["settings", "block"], message)
+        }
+        ScenarioError::Guests(_) => mistake(&["guests"], message),
+        ScenarioError::Overcommitted { .. } => mistake(&["host", "budget"], message),
+        ScenarioError::Twice(id) => {
+            // The later of the two is the one to be changed.
+            let last = scenario.guests.iter().rposition(|guest| guest.id == *id);
+            let place = last.and_then(|at| places.get(at)).copied().unwrap_or(0);
+            in_guest(place, &["name"], message)
+        }
+        ScenarioError::Guest { guest, field, .. } => {
+            in_guest(place_of_guest(guest), &[field], message)
+        }
+        ScenarioError::Workload { guest, place, .. } => {
+            in_guest(place_of_guest(guest), &["workloads", &place.to_string()], message)
+        }
+    }
+}
+
+impl HostTable {
+    fn convert(self, reserve: Bytes) -> Result<HostSpec, Mistake> {
+        let reserves = reserve.saturating_add(self.hypervisor_reserve);
+        let least = self.budget.saturating_add(reserves);
+        let memory = self.memory.unwrap_or(least);
+        if memory < least {
+            let message = format!(
+                "{memory} is less than the budget of {} and the reserves of {reserves}",
+                self.budget
+            );
+            return Err(mistake(&["host", "memory"], message));
+        }
+        let reclaim = match self.reclaim {
+            Some(table) => {
+                let disk = disk(table.speed)
+                    .map_err(|message| mistake(&["host", "reclaim", "speed"], message))?;
+                Some(HostReclaim { grace: table.grace, disk })
+            }
+            None => None,
+        };
+        Ok(HostSpec {
+            memory,
+            hypervisor_reserve: self.hypervisor_reserve,
+            scrub_per_mib: self.scrub_per_mib.unwrap_or(HostSpec::SCRUB_PER_MIB_DEFAULT),
+            swap_shared: self.swap_shared,
+            reclaim,
+        })
+    }
+}
+
+impl GuestTable {
+    fn names(&self, place: usize) -> Result<Vec<GuestId>, Mistake> {
+        let Some(count) = self.count else { return Ok(vec![self.name.clone()]) };
+        if count == 0 {
+            return Err(in_guest(place, &["count"], "0: expected at least 1"));
+        }
+        let name = |k: usize| {
+            let name = format!("{}-{k}", self.name);
+            name.parse().map_err(|error| in_guest(place, &["name"], format!("{error}")))
+        };
+        (1..=count).map(name).collect()
+    }
+
+    /// One guest of this table, under the table's own name.
+    fn convert(self, place: usize, defaults: &Machine) -> Result<GuestSpec, Mistake> {
+        self.check(place)?;
+        let limits = GuestLimits {
+            floor: self.floor,
+            ceiling: self.ceiling,
+            shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
+            priority: self.priority,
+            miss_rate_max: self.miss_rate_max,
+            ..GuestLimits::default()
+        };
+        if let Err(error) = limits.validate() {
+            let key = if self.floor > self.ceiling { "floor" } else { "shares" };
+            return Err(in_guest(place, &[key], error.to_string()));
+        }
+        let (floor, ceiling) = (limits.floor_for(self.memory), limits.ceiling_for(self.memory));
+        if self.start.is_some_and(|start| start < floor || start > ceiling) {
+            let start = self.start.unwrap_or_default();
+            let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");
+            return Err(in_guest(place, &["start"], message));
+        }
+        let swap = match self.swap.or(defaults.swap) {
+            Some(spec) => {
+                spec.validate().map_err(|it| in_guest(place, &["swap"], it.to_string()))?;
+                let disk = disk(spec.speed).map_err(|it| in_guest(place, &["swap"], it))?;
+                Some(Swap::new(spec.size, disk))
+            }
+            None => None,
+        };
+        let data = match self.data.or(defaults.data) {
+            Some(data) => disk(data.speed).map_err(|it| in_guest(place, &["data"], it))?,
+            None => Disk::SSD,
+        };
+        let workloads = self
+            .workloads
+            .into_iter()
+            .map(|table| TimedWorkload { at: table.at, workload: table.workload.0 });
+        Ok(GuestSpec {
+            memory_max: self.memory_max,
+            start: self.start,
+            limits,
+            swap,
+            data,
+            touch: self.touch.or(defaults.touch).unwrap_or(GuestSpec::TOUCH_DEFAULT),
+            kernel: kernel(self.kernel.or(defaults.kernel)),
+            balloon: balloon(self.balloon.or(defaults.balloon)),
+            sources: sources(self.sources.or(defaults.sources)),
+            workloads: workloads.collect(),
+            ..GuestSpec::new(self.name, self.memory)
+        })
+    }
+
+    fn check(&self, place: usize) -> Result<(), Mistake> {
+        let most = self.memory_max.unwrap_or(self.memory);
+        for (key, value) in [("floor", self.floor), ("ceiling", self.ceiling)] {
+            if let Some(value) = value.filter(|value| *value > most) {
+                let message = format!("{value} is more than the guest can grow to, {most}");
+                return Err(in_guest(place, &[key], message));
+            }
+        }
+        if let Some(start) = self.start.filter(|start| *start > self.memory) {
+            let message = format!(
+                "{start} is more than memory = {}: a balloon cannot grow a guest past what it boots \
+                 with",
+                self.memory
+            );
+            return Err(in_guest(place, &["start"], message));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "scenario_file_tests.rs"]
+mod tests;
