@@ -37,7 +37,7 @@ pub struct Parameter {
     pub meaning: &'static str,
     /// Of what it is a number.
     pub unit: &'static str,
-    /// Its default, as it is written in the configuration; empty: the policy's own pace.
+    /// Its default, as it is written in the configuration; empty: the policy's own.
     pub default: &'static str,
     /// What it may be.
     pub range: &'static str,
@@ -75,6 +75,82 @@ const TAU: Parameter = Parameter {
     range: "\"dynamic\", or 0 to 1",
 };
 const IN_USE: &str = "they want what they use and the reserve";
+
+/// What the six of flexmemd are put together from; an empty default is what the paper evaluates each with.
+const FLEXMEMD: &[Parameter] = &[
+    INTERVAL,
+    RESERVE,
+    Parameter {
+        key: "flexmemd.period",
+        meaning: "time for which rent is paid, after which a periodic policy decides",
+        unit: "span of time",
+        default: "\"1s\"",
+        range: "100ms to 1h",
+    },
+    Parameter {
+        key: "flexmemd.tax_per_second",
+        meaning: "part of every balance of credits that is shared out anew each second",
+        unit: "part of a balance",
+        default: "0.05",
+        range: "0 to 1",
+    },
+    Parameter {
+        key: "flexmemd.swaps_per_second",
+        meaning: "a guest that swaps more than this, in and out, wants more memory",
+        unit: "pages a second",
+        default: "90",
+        range: "any number",
+    },
+    Parameter {
+        key: "flexmemd.free_min",
+        meaning: "a guest with less free memory than this wants more",
+        unit: "size",
+        default: "\"100MiB\"",
+        range: "any size",
+    },
+    Parameter {
+        key: "flexmemd.round",
+        meaning: "what guests may receive in a round of round-robin, compared with each other",
+        unit: "word",
+        default: "\"equal\"",
+        range: "\"equal\" or \"by-floor\"",
+    },
+    Parameter {
+        key: "flexmemd.frequency",
+        meaning: "when the algorithm runs",
+        unit: "word",
+        default: "",
+        range: "\"once\", \"immediate\" or \"periodic\"",
+    },
+    Parameter {
+        key: "flexmemd.price",
+        meaning: "what memory costs while not all that is wanted fits",
+        unit: "word",
+        default: "",
+        range: "\"none\", \"fixed\", \"proportional\", \"custom\" or \"market\"",
+    },
+    Parameter {
+        key: "flexmemd.price_per_kib",
+        meaning: "the fixed price, or the proportional one of a guest that rents everything",
+        unit: "credits per KiB and period",
+        default: "",
+        range: "0 to 1048576",
+    },
+    Parameter {
+        key: "flexmemd.tariff",
+        meaning: "the custom price: steps { from, per_kib }, from being the part of rentable memory rented",
+        unit: "table of steps",
+        default: "",
+        range: "1 to 16 steps, neither part nor price falling",
+    },
+    Parameter {
+        key: "flexmemd.demand",
+        meaning: "where demand is taken from",
+        unit: "word",
+        default: "",
+        range: "\"ignored\", \"explicit\" or \"implicit\"",
+    },
+];
 
 const REQUESTS: &[Need] = &[Need { input: Input::Requests, fallback: "they keep what they rent" }];
 const STATISTICS: &[Need] = &[
@@ -130,7 +206,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Every guest has its floor, and the rest of the budget is divided by floor and shares.",
         shortage: "Nothing else: it looks at nobody's use.",
         source: "flexmemd §4.1",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: FLEXMEMD,
         needs: &[],
     },
     Entry {
@@ -138,7 +214,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Requests are granted at once while there is memory; whoever has it keeps it.",
         shortage: "Everybody pays for what it rents, the more the more it rents, or keeps what it can pay for.",
         source: "flexmemd §4.2",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: FLEXMEMD,
         needs: REQUESTS,
     },
     Entry {
@@ -146,7 +222,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Requests are granted at once while there is memory.",
         shortage: "Those that rent most for their weight give way, until who asks rents as much as they do.",
         source: "flexmemd §4.3",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: FLEXMEMD,
         needs: REQUESTS,
     },
     Entry {
@@ -154,7 +230,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Every guest has what its free memory and its swapping call for.",
         shortage: "The richest in credits are served first, at the highest price that sells everything.",
         source: "flexmemd §4.4",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: FLEXMEMD,
         needs: STATISTICS,
     },
     Entry {
@@ -162,7 +238,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Every guest has what its free memory and its swapping call for.",
         shortage: "The highest bids are served first; guests with like credits have everything in turn.",
         source: "flexmemd §4.5",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: FLEXMEMD,
         needs: STATISTICS,
     },
     Entry {
@@ -170,7 +246,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Every guest has what its free memory and its swapping call for.",
         shortage: "The auction's price, but served in rounds: guests with like credits have like memory.",
         source: "flexmemd §4.6",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: FLEXMEMD,
         needs: STATISTICS,
     },
 ];

@@ -40,7 +40,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, PolicyName, Tax};
 
 use self::chosen::Chosen;
-use crate::flexmemd::{Algorithm, Flexmemd};
+use crate::flexmemd::{Algorithm, CombinationError, Flexmemd};
 
 pub use divide::TaxRule;
 pub use global::Global;
@@ -137,6 +137,16 @@ pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
         PolicyName::Custom(_) => Box::new(StaticShares),
     };
     Box::new(Chosen::new(rule, reserve))
+}
+
+/// Whether `name` can be built just as `settings` say. What cannot is built as it is evaluated in
+/// its paper.
+///
+/// # Errors
+/// What is chosen of a combination makes no sense with that policy.
+pub fn check(name: PolicyName, settings: &PolicySettings) -> Result<(), CombinationError> {
+    let composed = Algorithm::ALL.iter().find(|algorithm| algorithm.as_str() == name.as_str());
+    composed.map_or(Ok(()), |algorithm| settings.flexmemd.choice.with(*algorithm).map(|_| ()))
 }
 
 fn flexmemd(algorithm: Algorithm, settings: PolicySettings) -> Box<dyn Policy> {

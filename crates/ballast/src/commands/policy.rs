@@ -113,6 +113,8 @@ struct CombinationView {
     frequency: &'static str,
     price: &'static str,
     demand: &'static str,
+    meaning: &'static str,
+    /// Whether it is the one the paper evaluates the algorithm with, and the default.
     evaluated: bool,
 }
 
@@ -125,7 +127,8 @@ impl From<&Entry> for PolicyView {
             meaning: parameter.meaning,
             unit: parameter.unit,
             default: match parameter.default {
-                "" => format!("\"{interval_ms}ms\""),
+                "" if parameter.key == "interval" => format!("\"{interval_ms}ms\""),
+                "" => "the policy's own".to_owned(),
                 default => default.to_owned(),
             },
             range: parameter.range,
@@ -140,6 +143,7 @@ impl From<&Entry> for PolicyView {
             frequency: with.frequency.as_str(),
             price: with.pricing.as_str(),
             demand: with.demand.as_str(),
+            meaning: with.meaning(),
             evaluated: with == Combination::evaluated(with.algorithm),
         };
         PolicyView {
@@ -202,9 +206,10 @@ pub(super) fn render(policy: &PolicyView) -> String {
         line("needs", "nothing but the statistics of the guests' balloons");
     }
     for with in &policy.combinations {
-        let CombinationView { frequency, price, demand, evaluated } = with;
-        let default = if *evaluated { " (as evaluated in the paper; the default)" } else { "" };
-        let text = format!("frequency {frequency}, price {price}, demand {demand}{default}");
+        let CombinationView { frequency, price, demand, meaning, evaluated } = with;
+        let default = if *evaluated { " (the default)" } else { "" };
+        let text =
+            format!("frequency {frequency}, price {price}, demand {demand}: {meaning}{default}");
         line("combination", &text);
     }
     out

@@ -13,6 +13,7 @@ use ballast_policy::{PolicySettings, TaxRule};
 use serde::{Deserialize, Deserializer};
 
 use super::OnExit;
+use super::flexmemd::FlexmemdTable;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -87,6 +88,7 @@ pub(super) struct PolicyTable {
     pub(super) interval: Option<Duration>,
     pub(super) reserve_per_guest: Bytes,
     pub(super) tau: Option<Tau>,
+    pub(super) flexmemd: FlexmemdTable,
 }
 
 impl Default for PolicyTable {
@@ -96,6 +98,7 @@ impl Default for PolicyTable {
             interval: None,
             reserve_per_guest: PolicySettings::RESERVE_DEFAULT,
             tau: None,
+            flexmemd: FlexmemdTable::default(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! Every key is in `docs/ballast.example.toml`, which a test parses.
 
 mod file;
+mod flexmemd;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -110,6 +111,18 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         file.policy.name.parse().map_err(|e: ballast_model::ParsePolicyNameError| {
             at(&["policy", "name"], e.to_string())
         })?;
+    let flexmemd = file
+        .policy
+        .flexmemd
+        .settings()
+        .map_err(|(key, message)| at(&["policy", "flexmemd", key], message))?;
+    let policy_settings = PolicySettings {
+        reserve: file.policy.reserve_per_guest,
+        tax: file.policy.tau.map_or(TaxRule::Dynamic, |tau| tau.0),
+        flexmemd,
+    };
+    ballast_policy::check(policy, &policy_settings)
+        .map_err(|error| at(&["policy", "flexmemd"], error.to_string()))?;
     let limits_default = file.defaults.limits();
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
     let mut limits = BTreeMap::new();
@@ -123,11 +136,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     let settings = Settings {
         tick: file.daemon.tick,
         policy,
-        policy_settings: PolicySettings {
-            reserve: file.policy.reserve_per_guest,
-            tax: file.policy.tau.map_or(TaxRule::Dynamic, |tau| tau.0),
-            ..PolicySettings::default()
-        },
+        policy_settings,
         interval: file.policy.interval,
         guard: GuardSettings {
             budget: file.host.budget,

@@ -1,9 +1,11 @@
 //! Configuration: the example, the defaults, and every kind of mistake.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ballast_model::Tax;
 use ballast_policy::catalogue::ENTRIES;
+use ballast_policy::flexmemd::{Frequency, PriceRule, Tariff, TariffStep};
 use proptest::prelude::*;
 
 use super::*;
@@ -113,7 +115,7 @@ fn a_fixed_tax_is_exact() {
 /// no others: an unknown one is answered with all that there are.
 #[test]
 fn the_keys_of_policies_are_those_of_their_catalogue() {
-    let mut known = std::collections::BTreeSet::from(["name".to_owned()]);
+    let mut known = BTreeSet::from(["name".to_owned()]);
     let parameters = ENTRIES.iter().flat_map(|entry| entry.parameters);
     for parameter in parameters {
         known.insert(parameter.key.to_owned());
@@ -123,11 +125,48 @@ fn the_keys_of_policies_are_those_of_their_catalogue() {
             assert_eq!(config.settings, read("").unwrap().settings, "{}", parameter.key);
         }
     }
-    let message = read("[policy]\nxxxxxxxxxxxx = 1").unwrap_err().to_string();
-    let (_, listed) = message.split_once("known keys are").unwrap();
-    let read: std::collections::BTreeSet<_> =
-        listed.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    assert_eq!(read, known, "{message}");
+    let keys_of = |table: &str| -> BTreeSet<String> {
+        let message = read(&format!("[{table}]\nxxxxxxxxxxxx = 1")).unwrap_err().to_string();
+        let (_, listed) = message.split_once("known keys are").unwrap();
+        listed.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let mut read = keys_of("policy");
+    assert!(read.remove("flexmemd"));
+    read.extend(keys_of("policy.flexmemd").iter().map(|key| format!("flexmemd.{key}")));
+    assert_eq!(read, known);
+}
+
+#[test]
+fn combinations_of_flexmemd_are_chosen_and_refused() {
+    let config = read(
+        "[policy]\nname = \"fcfs\"\n[policy.flexmemd]\nfrequency = \"periodic\"\nprice = \"custom\"\n\
+         tariff = [{ from = 0.0, per_kib = 1 }, { from = 0.5, per_kib = 9 }]",
+    );
+    let choice = config.unwrap().settings.policy_settings.flexmemd.choice;
+    assert_eq!(choice.frequency, Some(Frequency::Periodic));
+    let steps =
+        [(0, 1), (5000, 9)].map(|(from, per_kib)| TariffStep { from_basis_points: from, per_kib });
+    assert_eq!(choice.price, Some(PriceRule::Custom(Tariff::new(&steps).unwrap())));
+    let cases: &[(&str, &[&str])] = &[
+        ("frequency = \"once\"", &["policy.flexmemd", "fcfs", "immediate or periodic"]),
+        ("frequency = \"onec\"", &["ballast.toml:4:", "onec", "once"]),
+        ("perod = \"1s\"", &["ballast.toml:4:", "perod", "period"]),
+        ("period = \"1ms\"", &["ballast.toml:4:", "1ms", "100ms"]),
+        ("tax_per_second = 5.0", &["ballast.toml:4:", "5", "0 to 1"]),
+        ("tax_per_second = nan", &["ballast.toml:4:", "NaN", "0 to 1"]),
+        ("price_per_kib = 3", &["ballast.toml:4:", "fixed"]),
+        ("price = \"fixed\"\nprice_per_kib = 9999999", &["ballast.toml:5:", "1048576"]),
+        ("price = \"custom\"", &["ballast.toml:4:", "custom"]),
+        ("price = \"custom\"\ntariff = []", &["ballast.toml:5:", "0 steps"]),
+        ("price = \"custom\"\ntariff = [{ from = 0.1, per_kib = 1 }]", &["at 1000 basis points"]),
+    ];
+    for (lines, needles) in cases {
+        let text = format!("[policy]\nname = \"fcfs\"\n[policy.flexmemd]\n{lines}");
+        let message = read(&text).unwrap_err().to_string();
+        for needle in *needles {
+            assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
+        }
+    }
 }
 
 #[test]

@@ -267,8 +267,14 @@ impl Daemon {
                 Ok("acting again".to_owned())
             }
             Command::SetPolicy(name) => {
-                self.controller.handle_event(Event::SetPolicy(name));
-                Ok(format!("policy {name} from the next tick on{}", self.missing()))
+                let settings = &self.controller.settings().policy_settings;
+                match ballast_policy::check(name, settings) {
+                    Ok(()) => {
+                        self.controller.handle_event(Event::SetPolicy(name));
+                        Ok(format!("policy {name} from the next tick on{}", self.missing()))
+                    }
+                    Err(error) => Err(format!("{error} (as [policy.flexmemd] has it)")),
+                }
             }
             Command::SetGuest(id, change) => self.set_guest(id, change),
         };
