@@ -14,8 +14,10 @@
 //!
 //! Not reproduced: hot add, startup memory and smart paging; that memory is taken from a guest only
 //! when another one wants it.
-//! Forced deviations: committed memory is `Committed_AS`; without an agent to tell it, the memory in
-//! use. On Linux it leaves the page cache out and counts what is promised and never touched.
+//! Forced deviations: committed memory is `Committed_AS` and, as Linux reports it to Hyper-V
+//! (`drivers/hv/hv_balloon.c`, `compute_balloon_floor`), what the guest cannot do without: less than half
+//! of a small guest, 1/32 and 488 MiB of a large one. It leaves the page cache out and counts what is
+//! promised and never touched. Without an agent to tell it, the memory in use takes its place.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -72,7 +74,21 @@ impl Policy for HyperV {
 }
 
 fn demand(guest: &Contender) -> Bytes {
-    guest.signals.committed.unwrap_or(guest.used)
+    let committed = guest.signals.committed;
+    committed.map_or(guest.used, |it| it.saturating_add(indispensable(guest.allocation)))
+}
+
+/// Least memory in which Linux lets a guest of this size be ballooned: 72 MiB of 128, 168 of 512, 360 of
+/// 2,048, 744 of 8,192, straight in between and beyond.
+fn indispensable(held: Bytes) -> Bytes {
+    let (base, divisor) = match held {
+        _ if held < Bytes::mib(128) => (8, 2),
+        _ if held < Bytes::mib(512) => (40, 4),
+        _ if held < Bytes::mib(2048) => (104, 8),
+        _ if held < Bytes::mib(8192) => (232, 16),
+        _ => (488, 32),
+    };
+    Bytes::mib(base).saturating_add(held.fraction(1, divisor))
 }
 
 fn want(guest: &Contender) -> Bytes {
@@ -130,11 +146,22 @@ mod tests {
         // 600, and the minimum of 100 is more than 60.
         assert_eq!(divide(2_000, guests()), [mib(600), mib(100)]);
         let mut committed = guests();
-        committed[1].signals.committed = Some(mib(1_000));
-        assert_eq!(divide(2_000, committed), [mib(600), mib(1_200)]);
+        // 600 promised and 104 + 1,000/8 = 229 of a guest of 1,000: 829 and a fifth.
+        committed[1].signals.committed = Some(mib(600));
+        let want = mib(829) + mib(829).fraction(1, 5);
+        assert_eq!(divide(2_000, committed), [mib(600), want.page_ceil()]);
         let mut small = guests();
         small[0].ceiling = mib(550);
         assert_eq!(divide(2_000, small), [mib(550), mib(100)]);
+    }
+
+    #[test]
+    fn what_a_guest_cannot_do_without_grows_in_five_slopes() {
+        for (held, least) in
+            [(0, 8), (64, 40), (128, 72), (512, 168), (2_048, 360), (8_192, 744), (32_768, 1_512)]
+        {
+            assert_eq!(indispensable(mib(held)), mib(least), "{held}");
+        }
     }
 
     #[test]
