@@ -247,6 +247,15 @@ pub enum Note {
         /// What the policy does about them, as a clause.
         fallback: Cow<'static, str>,
     },
+    /// A guest misses more often than the operator wants.
+    ObjectiveViolated {
+        /// The guest.
+        guest: GuestId,
+        /// Misses a second it should stay under.
+        misses_per_s_max: u64,
+        /// Misses a second that its target leads to; `None`: nobody knows.
+        misses_per_s: Option<u64>,
+    },
     /// The checker refused the plan; no action is carried out.
     Refused {
         /// What it found.
@@ -264,6 +273,7 @@ impl Note {
             Note::Uncounted { .. } => "uncounted",
             Note::Newcomers { .. } => "newcomers",
             Note::MissingInput { .. } => "missing-input",
+            Note::ObjectiveViolated { .. } => "objective-violated",
             Note::Refused { .. } => "refused",
         }
     }
@@ -296,6 +306,17 @@ impl fmt::Display for Note {
                 f,
                 "no {what} is known of {guests} guests ({} would provide it): {fallback}",
                 what.provider()
+            ),
+            Note::ObjectiveViolated { guest, misses_per_s_max, misses_per_s: Some(misses) } => {
+                write!(
+                    f,
+                    "objective of {guest} not met: {misses} misses a second, at most {misses_per_s_max} wanted"
+                )
+            }
+            Note::ObjectiveViolated { guest, misses_per_s_max, misses_per_s: None } => write!(
+                f,
+                "objective of {guest}, at most {misses_per_s_max} misses a second, cannot be judged: its \
+                 misses are not known"
             ),
             Note::Refused { violation } => write!(f, "plan refused by the checker: {violation}"),
         }

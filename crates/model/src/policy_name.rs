@@ -14,6 +14,8 @@ pub enum PolicyName {
     SelfScheduling,
     /// Idle memory taxed just as much as the neediest guest requires (Global §3.1–3.4).
     Global,
+    /// Fewest misses of all guests together, by their miss curves (MEB §4).
+    Meb,
     /// Every guest the working set that probing found (TWS §2).
     Tws,
     /// Memory beyond the floors by floor and shares, once (flexmemd §4.1).
@@ -34,11 +36,12 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// Every policy that can be chosen by name, in the order in which they are listed to people.
-    pub const ALL: [PolicyName; 11] = [
+    pub const ALL: [PolicyName; 12] = [
         PolicyName::Static,
         PolicyName::SelfBalloon,
         PolicyName::SelfScheduling,
         PolicyName::Global,
+        PolicyName::Meb,
         PolicyName::Tws,
         PolicyName::Proportional,
         PolicyName::Fcfs,
@@ -64,6 +67,7 @@ impl PolicyName {
             PolicyName::SelfBalloon => "self-balloon",
             PolicyName::SelfScheduling => "self-scheduling",
             PolicyName::Global => "global",
+            PolicyName::Meb => "meb",
             PolicyName::Tws => "tws",
             PolicyName::Proportional => "proportional",
             PolicyName::Fcfs => "fcfs",

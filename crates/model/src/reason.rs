@@ -100,6 +100,18 @@ pub enum Reason {
         /// Why the policy's division gives it more.
         because: Box<Reason>,
     },
+    /// Its demand, and a part of what nobody demands (`meb`, MEB §4).
+    DemandAndBonus {
+        /// Its demand within floor and ceiling.
+        demand: Bytes,
+    },
+    /// Demands do not fit: the sizes at which guests miss least in all (`meb`, MEB §4).
+    FewestMisses {
+        /// Its demand within floor and ceiling.
+        demand: Bytes,
+        /// Misses a second that this leads to; `None`: its curve is not known, and was assumed.
+        misses_per_s: Option<u64>,
+    },
     /// Its part of the memory beyond all floors (`proportional`, flexmemd §4.1).
     RentableShare {
         /// Its guaranteed minimum.
@@ -134,6 +146,8 @@ impl Reason {
             Reason::Custom { .. } => "custom",
             Reason::Committed { .. } => "committed",
             Reason::Probed { .. } => "probed",
+            Reason::DemandAndBonus { .. } => "demand-and-bonus",
+            Reason::FewestMisses { .. } => "fewest-misses",
             Reason::Missing { .. } => "missing-input",
             Reason::Scarce { .. } => "scarce",
             Reason::Raised { .. } => "priority-raised",
@@ -160,6 +174,16 @@ impl fmt::Display for Reason {
             Reason::Custom { rule, used } => write!(f, "{rule}; uses {used}"),
             Reason::Committed { committed } => {
                 write!(f, "its kernel has promised {committed} to processes")
+            }
+            Reason::DemandAndBonus { demand } => {
+                write!(f, "demands {demand}; what nobody demands is shared out")
+            }
+            Reason::FewestMisses { demand, misses_per_s } => {
+                write!(f, "fewest misses of all guests together: demands {demand}, and ")?;
+                match misses_per_s {
+                    Some(misses) => write!(f, "misses {misses} times a second so"),
+                    None => f.write_str("its misses are assumed"),
+                }
             }
             Reason::Probed { working_set } => {
                 write!(f, "probing found a working set of {working_set}")

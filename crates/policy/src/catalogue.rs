@@ -194,6 +194,18 @@ pub const ENTRIES: &[Entry] = &[
         needs: &[],
     },
     Entry {
+        name: PolicyName::Meb,
+        rule: "Every guest has its demand, and what nobody demands is shared out; a tenth less or three \
+               tenths more at a time.",
+        shortage: "Memory goes where it avoids most misses, by the guests' miss curves and shares.",
+        source: "MEB §4, Algorithm 1",
+        parameters: &[INTERVAL, RESERVE],
+        needs: &[Need {
+            input: Input::MissCurve,
+            fallback: "they are taken to miss the less the more of what they use they have",
+        }],
+    },
+    Entry {
         name: PolicyName::Tws,
         rule: "Every guest has its working set, found by taking memory away until it reads some back.",
         shortage: "Who wants less than its part by shares has it; the others divide the rest by shares.",

@@ -126,6 +126,7 @@ pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
         PolicyName::SelfBalloon => Box::new(SelfBalloon::new(settings)),
         PolicyName::SelfScheduling => Box::new(SelfScheduling::new(settings)),
         PolicyName::Global => Box::new(Global::new(settings)),
+        PolicyName::Meb => Box::new(meb::Meb),
         PolicyName::Tws => Box::new(Tws::new(settings)),
         PolicyName::Proportional => flexmemd(Algorithm::Proportional, settings),
         PolicyName::Fcfs => flexmemd(Algorithm::Fcfs, settings),

@@ -103,12 +103,17 @@ fn notes_have_the_codes_of_the_model() {
         Note::HostUnknown,
         Note::Uncounted { guests: 3 },
         Note::Newcomers { guests: 3 },
+        Note::ObjectiveViolated {
+            guest: "a".parse().unwrap(),
+            misses_per_s_max: 7,
+            misses_per_s: None,
+        },
         Note::Refused { violation: "x".into() },
     ] {
         assert_eq!(code(NoteRecord::from(&note)), note.code());
         seen.insert(note.code(), ());
     }
-    assert_eq!(seen.len(), 6);
+    assert_eq!(seen.len(), 7);
     assert_eq!(code(HeldRecord::from(&Held::OnTarget)), "on-target");
     assert_eq!(
         code(ReasonRecord::from(&Reason::Bound(ballast_model::Clamped::Floor {

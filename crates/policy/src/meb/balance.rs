@@ -39,7 +39,7 @@ use crate::{Contender, Problem};
 pub const STEP_PAGES_MIN: u64 = 8 * 32;
 
 /// Most steps between all lower and upper bounds; keeps a decision on any number of guests in bounds.
-pub const STEPS_MAX: u64 = 1 << 18;
+pub const STEPS_MAX: u64 = 1 << 16;
 
 /// By which rule a guest has what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ fn share_bonus(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<
 }
 
 fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<u64> {
-    let step = step_pages(contenders, parties);
+    let step = step_pages(parties);
     let interval = |contender: &Contender| contender.curve.as_ref().map(|curve| curve.interval());
     let longest = contenders.iter().filter_map(interval).max().unwrap_or(Duration::from_secs(1));
     let sizes = |(contender, party): (&Contender, &Party)| {
@@ -205,11 +205,10 @@ fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Ve
     fill(&parts, budget)
 }
 
-/// The step: that of the coarsest curve, as large as it must be.
-fn step_pages(contenders: &[Contender], parties: &[Party]) -> u64 {
-    let curves = contenders.iter().filter_map(|contender| contender.curve.as_ref());
-    let coarsest = curves.map(|curve| curve.step().to_pages()).max().unwrap_or(0);
-    let mut step = coarsest.clamp(STEP_PAGES_MIN, crate::problem::PAGES_MAX);
+/// The step: the least, or as large as it must be. Not that of the curves: bounds lie between their
+/// points, so that a grid as coarse would step over a cliff.
+fn step_pages(parties: &[Party]) -> u64 {
+    let mut step = STEP_PAGES_MIN;
     let widths: u64 = parties.iter().map(|party| party.upper - party.lower).sum();
     while widths / step > STEPS_MAX {
         step *= 2;

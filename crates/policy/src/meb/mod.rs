@@ -11,6 +11,7 @@ pub mod dynamic_programme;
 pub mod exact;
 mod fill;
 mod instance;
+mod policy;
 
 #[cfg(test)]
 mod brute_force;
@@ -18,3 +19,4 @@ mod brute_force;
 mod tests;
 
 pub use instance::{Instance, InstanceError, LOWER_MAX, Sizes, Solution, WIDTH_MAX, WIDTHS_MAX};
+pub use policy::Meb;

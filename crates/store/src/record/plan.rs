@@ -98,13 +98,34 @@ pub struct ActionRecord {
 #[serde(tag = "code", content = "figures", rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
 pub enum NoteRecord {
-    Infeasible { shortfall_bytes: u64 },
-    BudgetReduced { configured_bytes: u64, present_bytes: u64 },
+    Infeasible {
+        shortfall_bytes: u64,
+    },
+    BudgetReduced {
+        configured_bytes: u64,
+        present_bytes: u64,
+    },
     HostUnknown,
-    Uncounted { guests: u64 },
-    Newcomers { guests: u64 },
-    MissingInput { what: InputRecord, guests: u64, fallback: String },
-    Refused { violation: String },
+    Uncounted {
+        guests: u64,
+    },
+    Newcomers {
+        guests: u64,
+    },
+    MissingInput {
+        what: InputRecord,
+        guests: u64,
+        fallback: String,
+    },
+    ObjectiveViolated {
+        guest: GuestId,
+        misses_per_s_max: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        misses_per_s: Option<u64>,
+    },
+    Refused {
+        violation: String,
+    },
 }
 
 /// An [`Outcome`].
@@ -303,6 +324,13 @@ impl From<&Note> for NoteRecord {
                 guests: *guests as u64,
                 fallback: fallback.to_string(),
             },
+            Note::ObjectiveViolated { guest, misses_per_s_max, misses_per_s } => {
+                NoteRecord::ObjectiveViolated {
+                    guest: guest.clone(),
+                    misses_per_s_max: *misses_per_s_max,
+                    misses_per_s: *misses_per_s,
+                }
+            }
             Note::Refused { violation } => NoteRecord::Refused { violation: violation.clone() },
         }
     }
@@ -326,6 +354,9 @@ impl From<NoteRecord> for Note {
                 guests: guests as usize,
                 fallback: fallback.into(),
             },
+            NoteRecord::ObjectiveViolated { guest, misses_per_s_max, misses_per_s } => {
+                Note::ObjectiveViolated { guest, misses_per_s_max, misses_per_s }
+            }
             NoteRecord::Refused { violation } => Note::Refused { violation },
         }
     }

@@ -64,6 +64,14 @@ pub enum ReasonRecord {
         takers: OthersRecord,
         because: Box<ReasonRecord>,
     },
+    DemandAndBonus {
+        demand_bytes: u64,
+    },
+    FewestMisses {
+        demand_bytes: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        misses_per_s: Option<u64>,
+    },
     RentableShare {
         floor_bytes: u64,
         rentable_bytes: u64,
@@ -193,6 +201,13 @@ impl From<&Reason> for ReasonRecord {
             Reason::Probed { working_set } => {
                 ReasonRecord::Probed { working_set_bytes: working_set.get() }
             }
+            Reason::DemandAndBonus { demand } => {
+                ReasonRecord::DemandAndBonus { demand_bytes: demand.get() }
+            }
+            Reason::FewestMisses { demand, misses_per_s } => ReasonRecord::FewestMisses {
+                demand_bytes: demand.get(),
+                misses_per_s: *misses_per_s,
+            },
             Reason::Missing { what, used, reserve } => ReasonRecord::MissingInput {
                 what: (*what).into(),
                 used_bytes: used.get(),
@@ -292,6 +307,12 @@ impl From<ReasonRecord> for Reason {
                     takers: takers.into(),
                     because: Box::new((*because).into()),
                 }
+            }
+            ReasonRecord::DemandAndBonus { demand_bytes } => {
+                Reason::DemandAndBonus { demand: Bytes::new(demand_bytes) }
+            }
+            ReasonRecord::FewestMisses { demand_bytes, misses_per_s } => {
+                Reason::FewestMisses { demand: Bytes::new(demand_bytes), misses_per_s }
             }
             ReasonRecord::RentableShare { floor_bytes, rentable_bytes } => Reason::RentableShare {
                 floor: Bytes::new(floor_bytes),

@@ -391,6 +391,9 @@ fn plain_reason() -> BoxedStrategy<Reason> {
     prop_oneof![
         bytes().prop_map(|committed| Reason::Committed { committed }),
         bytes().prop_map(|working_set| Reason::Probed { working_set }),
+        bytes().prop_map(|demand| Reason::DemandAndBonus { demand }),
+        (bytes(), any::<Option<u64>>())
+            .prop_map(|(demand, misses_per_s)| Reason::FewestMisses { demand, misses_per_s }),
         (input(), bytes(), bytes()).prop_map(|(what, used, reserve)| Reason::Missing {
             what,
             used,
@@ -586,6 +589,13 @@ fn note() -> impl Strategy<Value = Note> {
         (input(), any::<usize>(), text()).prop_map(|(what, guests, fallback)| {
             Note::MissingInput { what, guests, fallback: fallback.into() }
         }),
+        (id(), any::<u64>(), any::<Option<u64>>()).prop_map(
+            |(guest, misses_per_s_max, misses_per_s)| Note::ObjectiveViolated {
+                guest,
+                misses_per_s_max,
+                misses_per_s,
+            }
+        ),
         text().prop_map(|violation| Note::Refused { violation }),
     ]
 }

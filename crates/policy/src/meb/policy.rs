@@ -1,0 +1,116 @@
+//! `meb`: fewest misses of all guests together, within limits of rate (MEB §4).
+//!
+//! Properties, algorithm, source and deviations: those of [`balance`](super::balance). This file
+//! gives its decisions their names: a reason for each guest, and a note for each service objective
+//! that is not met. Every 5 s; what is below one step is not worth a change.
+//! Limits: a decision moves a guest by a tenth down or three tenths up, so a large change of demand
+//! takes several.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, Clamped, Desired, Note, PolicyName, Reason};
+
+use super::balance::{Rule, STEP_PAGES_MIN, Target, Violation, balance};
+use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
+
+/// MEB balances every five seconds (§4), in steps of 8 granules of 32 pages.
+const PACING: Pacing = Pacing {
+    interval: Duration::from_secs(5),
+    dead_band: Bytes::pages(STEP_PAGES_MIN - 1),
+    on_request: false,
+};
+
+/// See the file's header.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meb;
+
+impl Policy for Meb {
+    fn name(&self) -> PolicyName {
+        PolicyName::Meb
+    }
+
+    fn pacing(&self) -> Pacing {
+        PACING
+    }
+
+    fn divide(&mut self, problem: &Problem) -> Division {
+        let decided = balance(problem);
+        let contenders = problem.contenders().iter();
+        let wanted = contenders.zip(&decided.targets).map(|(contender, target)| Wanted {
+            id: contender.id.clone(),
+            desired: Desired { target: target.size, reason: reason(contender, target) },
+        });
+        Division {
+            wanted: wanted.collect(),
+            shortfall: decided.shortfall,
+            notes: decided.violations.into_iter().map(note).collect(),
+        }
+    }
+}
+
+fn reason(contender: &Contender, target: &Target) -> Reason {
+    let misses_per_s = contender.curve.as_ref().map(|curve| curve.misses_per_s(target.size));
+    match target.rule {
+        Rule::Floor => Reason::Bound(Clamped::Floor { floor: contender.floor }),
+        Rule::Bonus => Reason::DemandAndBonus { demand: target.demand },
+        Rule::FewestMisses | Rule::AssumedMisses => {
+            Reason::FewestMisses { demand: target.demand, misses_per_s }
+        }
+    }
+}
+
+fn note(violation: Violation) -> Note {
+    Note::ObjectiveViolated {
+        guest: violation.id,
+        misses_per_s_max: violation.misses_per_s_max,
+        misses_per_s: violation.misses_per_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ballast_model::MissCurve;
+
+    use super::*;
+
+    fn guest(name: &str, mib: u64, misses: &[u64]) -> Contender {
+        let interval = Duration::from_secs(1);
+        let curve = MissCurve::new(Bytes::mib(100), interval, misses.to_vec()).unwrap();
+        Contender {
+            ceiling: Bytes::gib(1),
+            curve: Some(Arc::new(curve)),
+            ..Contender::new(name.parse().unwrap(), Bytes::mib(mib))
+        }
+    }
+
+    #[test]
+    fn what_is_decided_is_told_and_broken_objectives_are_named() {
+        // Both use 400 of 700 MiB together; `a` falls off a cliff below 400, `b` does
+        // not, and no size gives it what it is to have.
+        let a = guest("a", 400, &[5000, 5000, 5000, 5000, 0]);
+        let mut b = guest("b", 400, &[40, 30, 20, 15, 10]);
+        b.miss_rate_max = Some(8);
+        let division = Meb.divide(&Problem::new(Bytes::mib(760), vec![a, b]));
+        let [a, b] = &division.wanted[..] else { panic!("{division:?}") };
+        assert_eq!((a.desired.target, b.desired.target), (Bytes::mib(400), Bytes::mib(360)));
+        assert_eq!(
+            a.desired.reason.to_string(),
+            "fewest misses of all guests together: demands 400MiB, and misses 0 times a second so"
+        );
+        assert_eq!(
+            division.notes.iter().map(Note::to_string).collect::<Vec<_>>(),
+            ["objective of b not met: 15 misses a second, at most 8 wanted"]
+        );
+    }
+
+    #[test]
+    fn what_is_to_spare_is_a_bonus() {
+        let division = Meb.divide(&Problem::new(Bytes::gib(2), vec![guest("a", 400, &[9, 0])]));
+        let only = &division.wanted[0].desired;
+        // Three tenths more than it holds, and no more at a time.
+        assert_eq!(only.target, Bytes::mib(520));
+        assert_eq!(only.reason.to_string(), "demands 400MiB; what nobody demands is shared out");
+    }
+}
