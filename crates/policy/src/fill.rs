@@ -12,7 +12,7 @@
 //!
 //! Cost: that of `divide`. Source: ours; TWS has no more than one guest want at a time.
 
-use ballast_model::{Bytes, Clamped, Desired, Input, Reason, Tax};
+use ballast_model::{Bytes, Clamped, Desired, Reason, Tax};
 
 use crate::divide::{Part, Party, TaxRule, parts};
 use crate::problem::{Contender, Division, Problem, Wanted};
@@ -26,19 +26,6 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// What a guest gets of which `what` is not known: what it uses, and `reserve`; or what it has
-    /// already, where that is the same but for a quarter of `reserve`. The policies that fall back to
-    /// this act on every change, and memory in use is not measured that finely while a balloon moves:
-    /// without it guests go up and down for ever.
-    pub(crate) fn without(what: Input, contender: &Contender, reserve: Bytes) -> Want {
-        let used = contender.used;
-        let apart_min = reserve.fraction(1, 4);
-        let size = used.saturating_add(reserve);
-        let is_near = contender.allocation.abs_diff(size) <= apart_min;
-        let size = if is_near { contender.allocation } else { size };
-        Want { size, reason: Reason::Missing { what, used, reserve } }
-    }
-
     /// Within the guest's bounds, in whole pages, with the bound as the reason where it holds.
     fn within(self, contender: &Contender) -> Desired {
         let Contender { floor, ceiling, .. } = *contender;

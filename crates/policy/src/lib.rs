@@ -27,6 +27,7 @@ pub mod fairness;
 mod fill;
 pub mod flexmemd;
 mod global;
+mod in_use;
 pub mod meb;
 mod priority;
 mod problem;

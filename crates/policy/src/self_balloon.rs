@@ -14,7 +14,8 @@
 
 use ballast_model::{Input, PolicyName, Reason};
 
-use crate::fill::{Want, fill};
+use crate::fill::Want;
+use crate::in_use::InUse;
 use crate::tws::PACING;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
@@ -22,12 +23,13 @@ use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 #[derive(Clone, Debug)]
 pub struct SelfBalloon {
     settings: PolicySettings,
+    in_use: InUse,
 }
 
 impl SelfBalloon {
     /// With the reserve of `settings` for guests of which `Committed_AS` is not known.
     pub fn new(settings: PolicySettings) -> Self {
-        SelfBalloon { settings }
+        SelfBalloon { settings, in_use: InUse::default() }
     }
 }
 
@@ -41,9 +43,10 @@ impl Policy for SelfBalloon {
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
-        fill(problem, |contender| match contender.signals.committed {
-            Some(committed) => Want { size: committed, reason: Reason::Committed { committed } },
-            None => Want::without(Input::Committed, contender, self.settings.reserve),
+        let reserve = self.settings.reserve;
+        self.in_use.fill(problem, Input::Committed, reserve, |contender| {
+            let committed = contender.signals.committed?;
+            Some(Want { size: committed, reason: Reason::Committed { committed } })
         })
     }
 }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, Input, PolicyName, Reason};
 
-use crate::fill::{Want, fill};
+use crate::fill::Want;
+use crate::in_use::InUse;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
 /// An epoch of the paper is a second (TWS §2).
@@ -26,12 +27,13 @@ pub(crate) const PACING: Pacing =
 #[derive(Clone, Debug)]
 pub struct Tws {
     settings: PolicySettings,
+    in_use: InUse,
 }
 
 impl Tws {
     /// With the reserve of `settings` for guests that are not probed.
     pub fn new(settings: PolicySettings) -> Self {
-        Tws { settings }
+        Tws { settings, in_use: InUse::default() }
     }
 }
 
@@ -45,9 +47,10 @@ impl Policy for Tws {
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
-        fill(problem, |contender| match contender.signals.probed {
-            Some(working_set) => Want { size: working_set, reason: Reason::Probed { working_set } },
-            None => Want::without(Input::Probed, contender, self.settings.reserve),
+        let reserve = self.settings.reserve;
+        self.in_use.fill(problem, Input::Probed, reserve, |contender| {
+            let working_set = contender.signals.probed?;
+            Some(Want { size: working_set, reason: Reason::Probed { working_set } })
         })
     }
 }
