@@ -14,6 +14,7 @@ mod bytes;
 mod demand;
 mod estimate;
 mod guest_id;
+mod held;
 mod input;
 mod limits;
 mod miss_curve;
@@ -30,6 +31,7 @@ pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
 pub use estimate::{Estimate, Provenance, Signals};
 pub use guest_id::{GuestId, ParseGuestIdError};
+pub use held::{Held, Implausible};
 pub use input::Input;
 pub use limits::{BoundsError, GuestLimits};
 pub use miss_curve::{MissCurve, MissCurveError};
@@ -39,7 +41,7 @@ pub use plan::{
     Plan,
 };
 pub use policy_name::{ParsePolicyNameError, PolicyName};
-pub use reason::{Clamped, Held, Implausible, Others, Reason, RentLimit, Tax};
+pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, Pressure,

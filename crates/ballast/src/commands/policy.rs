@@ -210,7 +210,7 @@ pub(super) fn render(policy: &PolicyView) -> String {
         let default = if *evaluated { " (the default)" } else { "" };
         let text =
             format!("frequency {frequency}, price {price}, demand {demand}: {meaning}{default}");
-        line("combination", &text);
+        line("made of", &text);
     }
     out
 }

@@ -214,9 +214,7 @@ async fn unknown_names_are_answered_with_the_nearest_known_one() {
     let unknown = SetPolicy { policy: "globl".to_owned() };
     let error = refused(bench.client.set_policy(&unknown).await);
     assert_eq!(error.0, 400);
-    expect![[
-        "`globl` is not a policy: expected static, self-balloon, self-scheduling, global, tws, proportional, fcfs, demand-proportional, direct-assign, auction or round-robin; the nearest is `global`"
-    ]]
+    expect!["`globl` is not a policy: expected static, self-balloon, self-scheduling, global, meb, tws, proportional, fcfs, demand-proportional, direct-assign, auction or round-robin; the nearest is `global`"]
     .assert_eq(&error.2);
 }
 

@@ -10,6 +10,7 @@
 
 mod estimate;
 mod event;
+mod held;
 mod plan;
 mod reason;
 mod report;
@@ -21,14 +22,12 @@ pub use estimate::{
     SignalsRecord, WhyPassedOverRecord,
 };
 pub use event::EventRecord;
+pub use held::{HeldRecord, ImplausibleRecord};
 pub use plan::{
     ActionRecord, BoundsRecord, BudgetRecord, ComplianceRecord, DesiredRecord, GuestPlanRecord,
     NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord,
 };
-pub use reason::{
-    ChangeRecord, ClampedRecord, HeldRecord, ImplausibleRecord, InputRecord, OthersRecord,
-    ReasonRecord,
-};
+pub use reason::{ChangeRecord, ClampedRecord, InputRecord, OthersRecord, ReasonRecord};
 pub use report::{AgentRecord, CurveRecord, RequestKindRecord, RequestRecord, TrackerRecord};
 pub use sample::{
     CapabilitiesRecord, GuestSampleRecord, HostRecord, LinkRecord, MeasuredRecord, PressureRecord,

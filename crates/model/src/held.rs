@@ -1,0 +1,184 @@
+//! Why a guest's memory is left alone.
+//!
+//! Idea: as in `reason.rs`, a value with its figures, rendered here and nowhere else.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Bytes, RunState};
+
+/// Why a guest's memory is left alone in this plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The operator paused Ballast.
+    Paused,
+    /// The operator excluded this guest.
+    OptedOut,
+    /// The hypervisor does not answer for it.
+    Unreachable {
+        /// Why.
+        why: String,
+    },
+    /// It is not running.
+    NotRunning {
+        /// What it does instead.
+        state: RunState,
+    },
+    /// It has no balloon device.
+    NoBalloon,
+    /// Its allocation has not been read yet.
+    NoAllocation,
+    /// Ballooning would gain the host nothing (passthrough device or locked memory).
+    DiscardInhibited,
+    /// It has never sent statistics.
+    NoStatistics,
+    /// Its statistics are too old to act on.
+    Stale {
+        /// Their age.
+        age: Duration,
+        /// The greatest age acted on.
+        limit: Duration,
+    },
+    /// Its statistics cannot be true.
+    Implausible(Implausible),
+    /// It was asked for memory and has given none for too long.
+    Stuck {
+        /// Time since it last gave any.
+        idle: Duration,
+        /// What it was asked to shrink to.
+        asked: Bytes,
+        /// Time until it is asked again; zero while it is being asked.
+        retry_in: Duration,
+    },
+    /// The change is too small to be worth it.
+    DeadBand {
+        /// The change wanted.
+        change: Bytes,
+        /// The smallest change acted on.
+        band: Bytes,
+    },
+    /// It already has, or is on its way to, what is wanted.
+    OnTarget,
+    /// The independent checker refused the whole plan; the text names the first violation.
+    PlanRefused {
+        /// What the checker found.
+        violation: String,
+    },
+    /// The clock went backwards; nothing is decided until it goes on.
+    ClockBackwards,
+}
+
+impl Held {
+    /// Stable word for machines.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Held::Paused => "paused",
+            Held::OptedOut => "opted-out",
+            Held::Unreachable { .. } => "unreachable",
+            Held::NotRunning { .. } => "not-running",
+            Held::NoBalloon => "no-balloon",
+            Held::NoAllocation => "no-allocation",
+            Held::DiscardInhibited => "discard-inhibited",
+            Held::NoStatistics => "no-statistics",
+            Held::Stale { .. } => "stale",
+            Held::Implausible(_) => "implausible",
+            Held::Stuck { .. } => "stuck",
+            Held::DeadBand { .. } => "dead-band",
+            Held::OnTarget => "on-target",
+            Held::PlanRefused { .. } => "plan-refused",
+            Held::ClockBackwards => "clock-backwards",
+        }
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Held::Paused => f.write_str("paused by the operator"),
+            Held::OptedOut => f.write_str("excluded by the operator (managed = false)"),
+            Held::Unreachable { why } => write!(f, "unreachable: {why}"),
+            Held::NotRunning { state } => write!(f, "not running: {state}"),
+            Held::NoBalloon => f.write_str("no balloon device: start QEMU with -device virtio-balloon-pci"),
+            Held::NoAllocation => f.write_str("its allocation is not known yet"),
+            Held::DiscardInhibited => f.write_str(
+                "ballooning would gain the host nothing: a passthrough device or locked memory holds the pages",
+            ),
+            Held::NoStatistics => {
+                f.write_str("it has sent no statistics: is virtio_balloon loaded in the guest?")
+            }
+            Held::Stale { age, limit } => write!(
+                f,
+                "statistics {:.1}s old, limit {:.1}s",
+                age.as_secs_f64(),
+                limit.as_secs_f64()
+            ),
+            Held::Implausible(what) => write!(f, "statistics cannot be true: {what}"),
+            Held::Stuck { idle, asked, retry_in } => {
+                let idle = idle.as_secs();
+                write!(f, "stuck: asked to shrink to {asked}, gave nothing for {idle}s, ")?;
+                match retry_in.as_secs() {
+                    0 => f.write_str("being asked again"),
+                    seconds => write!(f, "asked again in {seconds}s"),
+                }
+            }
+            Held::DeadBand { change, band } => {
+                write!(f, "a change of {change} is within the dead band of {band}")
+            }
+            Held::OnTarget => f.write_str("on target"),
+            Held::PlanRefused { violation } => write!(f, "the checker refused the plan: {violation}"),
+            Held::ClockBackwards => f.write_str("the clock went backwards"),
+        }
+    }
+}
+
+/// What cannot be true about a guest's statistics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Implausible {
+    /// It claims more memory than it has.
+    TotalOverBoot {
+        /// Claimed.
+        total: Bytes,
+        /// Booted with.
+        boot: Bytes,
+    },
+    /// It claims more free memory than it manages.
+    FreeOverTotal {
+        /// Claimed free.
+        free: Bytes,
+        /// Claimed in all.
+        total: Bytes,
+    },
+    /// It claims more available memory than it manages.
+    AvailableOverTotal {
+        /// Claimed available.
+        available: Bytes,
+        /// Claimed in all.
+        total: Bytes,
+    },
+    /// It claims more available memory than it is allocated.
+    AvailableOverAllocation {
+        /// Claimed available.
+        available: Bytes,
+        /// Allocated.
+        allocation: Bytes,
+    },
+}
+
+impl fmt::Display for Implausible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Implausible::TotalOverBoot { total, boot } => {
+                write!(f, "total {total} is more than the {boot} it was booted with")
+            }
+            Implausible::FreeOverTotal { free, total } => {
+                write!(f, "free {free} is more than total {total}")
+            }
+            Implausible::AvailableOverTotal { available, total } => {
+                write!(f, "available {available} is more than total {total}")
+            }
+            Implausible::AvailableOverAllocation { available, allocation } => {
+                write!(f, "available {available} is more than its allocation of {allocation}")
+            }
+        }
+    }
+}
