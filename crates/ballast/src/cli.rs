@@ -4,7 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::bench;
 use crate::commands::{
-    control, daemon, demo, explain, imt, journal, lab, mrc, plan, policy, set, status,
+    control, daemon, demo, explain, imt, journal, lab, mrc, plan, policy, replay, set, simulate,
+    status,
 };
 use crate::story;
 
@@ -56,6 +57,10 @@ pub enum Command {
     Mrc(mrc::Args),
     /// How often working sets need tracking, and what resting costs.
     Imt(imt::Args),
+    /// Compare policies on a simulated host.
+    Simulate(simulate::Args),
+    /// What another policy would have done on recorded days.
+    Replay(replay::Args),
     /// Measure how fast and how exact Ballast's parts are on this machine.
     Bench(bench::Args),
     /// The daemon of a story, which ends with it.

@@ -8,7 +8,8 @@ use anyhow::Context;
 use ballast::bench;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    control, daemon, demo, explain, harmless, imt, journal, lab, mrc, plan, policy, set, status,
+    control, daemon, demo, explain, harmless, imt, journal, lab, mrc, plan, policy, replay, set,
+    simulate, status,
 };
 use ballast::story;
 use clap::Parser;
@@ -53,6 +54,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Journal(args) => journal::run(args),
         Command::Mrc(args) => mrc::run(args),
         Command::Imt(args) => imt::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Daemon(args) => daemon::run(args).await,
         Command::Lab(args) => lab::run(args).await,

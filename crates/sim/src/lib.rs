@@ -21,6 +21,7 @@ mod lru;
 mod memory;
 mod metrics;
 mod process;
+mod replay;
 mod report;
 mod requests;
 pub mod rivals;
@@ -33,6 +34,7 @@ mod workload;
 
 pub use capacity::{Capacity, max_guests};
 pub use compare::{Progress, compare, named};
+pub use replay::{ASSUMPTIONS, Fate, GAP_MAX, Replay, ReplayReport, ReplayRow};
 pub use report::{GuestReport, POINTS_MAX, Point, PolicyReport, Report};
 pub use scenario::{
     BLOCKS_MAX, Balloon, Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Kernel, Scenario,

@@ -49,12 +49,8 @@ A moment is a date with or without a time (in the local zone), an RFC 3339 time 
 struct ExportArgs {
     #[command(flatten)]
     file: File,
-    /// Only what is from this moment or later
-    #[arg(long, value_name = "MOMENT", value_parser = moment)]
-    from: Option<Timestamp>,
-    /// Only what is from this moment or earlier
-    #[arg(long, value_name = "MOMENT", value_parser = moment)]
-    to: Option<Timestamp>,
+    #[command(flatten)]
+    span: Span,
     /// Only this guest's part of each tick, and the events
     #[arg(long, value_name = "GUEST")]
     guest: Option<GuestId>,
@@ -70,6 +66,28 @@ struct InfoArgs {
     file: File,
     #[command(flatten)]
     output: Output,
+}
+
+/// A part of a journal.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Span {
+    /// Only what is from this moment or later
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    from: Option<Timestamp>,
+    /// Only what is from this moment or earlier
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    to: Option<Timestamp>,
+}
+
+impl Span {
+    /// As the journal takes it.
+    pub(super) fn range(self) -> Range {
+        Range {
+            from_wall_ms: self.from.map(Timestamp::as_millisecond),
+            to_wall_ms: self.to.map(Timestamp::as_millisecond),
+            ..Range::default()
+        }
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -95,11 +113,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn export(args: &ExportArgs) -> anyhow::Result<()> {
-    let range = Range {
-        from_wall_ms: args.from.map(Timestamp::as_millisecond),
-        to_wall_ms: args.to.map(Timestamp::as_millisecond),
-        ..Range::default()
-    };
+    let range = args.span.range();
     let reader = open_journal(&args.file.journal)?;
     let mut out = io::stdout().lock();
     match &args.guest {

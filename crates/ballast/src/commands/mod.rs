@@ -17,7 +17,9 @@ pub mod lab_run;
 pub mod mrc;
 pub mod plan;
 pub mod policy;
+pub mod replay;
 pub mod set;
+pub mod simulate;
 mod source;
 pub mod status;
 

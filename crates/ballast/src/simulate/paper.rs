@@ -5,13 +5,13 @@
 //! Limits: a paper's machine is not the simulated one; times become ratios of work.
 
 use ballast_model::GuestId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Longest text of a figure, in bytes: a line of a table.
 const TEXT_BYTES_MAX: usize = 120;
 
 /// A figure of a paper, in the terms of a simulation's report.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperFigure {
     /// What was measured, in words.
@@ -19,7 +19,7 @@ pub struct PaperFigure {
     /// The policy it was measured under, as we call it; it need not be one this version can run.
     pub policy: String,
     /// The guest it is about; all of them without it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestId>,
     /// Which figure of a report it compares with.
     pub metric: Metric,
@@ -30,7 +30,7 @@ pub struct PaperFigure {
 }
 
 /// A figure that papers and reports have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Work done against that with unlimited memory; a paper's best time over its time.

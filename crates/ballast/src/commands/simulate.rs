@@ -1,0 +1,112 @@
+//! `ballast simulate`: policies compared on a simulated host.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_sim::compare;
+use clap::error::ErrorKind;
+
+use super::Output;
+use crate::simulate::contestants::Contestants;
+use crate::simulate::json::SimulationJson;
+use crate::simulate::progress::Bar;
+use crate::simulate::scenario_file::ScenarioFile;
+use crate::simulate::{csv, page as pages, table};
+
+/// Compare policies on a simulated host: no guest is risked, and a day takes seconds.
+///
+/// What decides is what decides in the daemon; host and guests are a model.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast simulate scenarios/meb-16.toml
+  ballast simulate scenarios/meb-16.toml --policy all --page meb-16.html
+  ballast simulate scenarios/global-2.toml --policy global,static,mom
+  ballast simulate scenarios/tws.toml --csv tws.csv --json
+
+Every figure is simulated, and a page says so. The same file and seed give the same bytes.
+
+JSON, an object:
+  scenario, simulated (always true), seed, duration_s, budget_bytes
+  policies  a list of policy, work_ratio (0 to 1, against unlimited memory), speedup_vs_static,
+            major_faults, moved_bytes, jain, converge_s (null: it does not), guests, …
+  paper     a paper's figures beside ours, where the scenario has some")]
+pub struct Args {
+    /// The scenario, a TOML file
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+    /// Policies, with commas between; `all`, `ours` or `rivals` for every one of them [default: the
+    /// scenario's]
+    #[arg(long, value_name = "LIST")]
+    policy: Option<Contestants>,
+    /// What pseudo-random numbers are drawn from [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Virtual time to simulate, such as 10min [default: the scenario's]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+    /// Write a self-contained page with plots [default: SCENARIO.html here, unless --json is given]
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Write every guest's allocation, target, demand and faults over time as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Leave the series over time in the JSON
+    #[arg(long, requires = "json")]
+    series: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn read(path: &Path) -> anyhow::Result<ScenarioFile> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the scenario {}", path.display()))?;
+    Ok(ScenarioFile::parse(&text, path)?)
+}
+
+/// Simulates, prints and writes what was asked for.
+///
+/// # Errors
+/// The scenario cannot be read or cannot be, or a file or standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let ScenarioFile { mut scenario, policies, paper } = read(&args.scenario)?;
+    if let Some(seed) = args.seed {
+        scenario.seed = seed;
+    }
+    if let Some(duration) = args.duration {
+        scenario.duration = duration;
+        scenario.validate().map_err(|error| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--duration: {error}\n"))
+        })?;
+    }
+    let contestants = args.policy.clone().unwrap_or_else(|| Contestants::new(policies));
+    let bar = Bar::new();
+    let report = compare(&scenario, contestants.build(&scenario), &mut |at| bar.show(at))
+        .with_context(|| args.scenario.display().to_string())?;
+    drop(bar);
+    if let Some(path) = &args.csv {
+        let file = File::create(path);
+        file.and_then(|file| csv::write(&report, BufWriter::new(file)))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let page = match (&args.page, args.output.json) {
+        (Some(path), _) => Some(path.clone()),
+        (None, true) => None,
+        (None, false) => Some(Path::new(&format!("{}.html", scenario.name)).to_owned()),
+    };
+    if let Some(path) = &page {
+        std::fs::write(path, pages::render(&report, &paper)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let json = SimulationJson::new(&report, &paper, args.series);
+    args.output.print(&json, |_, _| {
+        let mut text = table::render(&report, &paper);
+        if let Some(path) = &page {
+            text.push_str(&format!("\nThe page with plots: {}\n", path.display()));
+        }
+        text
+    })
+}

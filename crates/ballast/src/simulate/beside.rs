@@ -1,0 +1,81 @@
+//! What a paper measured, beside what was simulated.
+//!
+//! Idea: a scenario that models a paper's experiment carries the paper's own figures; each names
+//! which of ours it is to be seen beside.
+//! Limits: the papers measured their hypervisors and programs on machines of their time, and ours is
+//! a simulation: signs and orders of magnitude can be compared, no more.
+
+use ballast_model::{GuestId, PolicyName};
+use ballast_sim::{PolicyReport, Report};
+use serde::Serialize;
+
+use super::paper::{Metric, PaperFigure};
+use crate::figures;
+
+/// A paper's figure and ours.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Beside<'a> {
+    #[serde(flatten)]
+    pub(crate) paper: &'a PaperFigure,
+    /// Ours, simulated; `None` where there is none, or the policy was not run.
+    pub(crate) simulated: Option<f64>,
+}
+
+/// Every figure of `papers` with ours.
+pub(crate) fn beside<'a>(papers: &'a [PaperFigure], report: &Report) -> Vec<Beside<'a>> {
+    papers.iter().map(|paper| Beside { paper, simulated: ours(paper, report) }).collect()
+}
+
+fn ours(paper: &PaperFigure, report: &Report) -> Option<f64> {
+    let own = report.policies.iter().find(|it| it.policy.as_str() == paper.policy)?;
+    let under_static = report.policy(PolicyName::Static);
+    match &paper.guest {
+        None => of_all(paper.metric, own, under_static),
+        Some(guest) => of_guest(paper.metric, guest, own, under_static),
+    }
+}
+
+fn of_all(metric: Metric, own: &PolicyReport, under_static: Option<&PolicyReport>) -> Option<f64> {
+    match metric {
+        Metric::WorkRatio => own.work_ratio,
+        Metric::SpeedupVsStatic => own.speedup_vs_static,
+        Metric::MajorFaults => Some(own.major_faults as f64),
+        Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static?.major_faults),
+        Metric::ConvergeS => own.converge.map(|time| time.as_secs_f64()),
+        Metric::AllocationBytes | Metric::SwapBytes => None,
+    }
+}
+
+fn of_guest(
+    metric: Metric,
+    guest: &GuestId,
+    own: &PolicyReport,
+    under_static: Option<&PolicyReport>,
+) -> Option<f64> {
+    let own = own.guest(guest)?;
+    let under_static = || under_static?.guest(guest);
+    match metric {
+        Metric::WorkRatio => own.work_ratio,
+        Metric::SpeedupVsStatic => ratio(own.work, under_static()?.work),
+        Metric::MajorFaults => Some(own.major_faults as f64),
+        Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static()?.major_faults),
+        Metric::AllocationBytes => Some(own.allocation_mean.get() as f64),
+        Metric::ConvergeS | Metric::SwapBytes => None,
+    }
+}
+
+fn ratio(own: u64, base: u64) -> Option<f64> {
+    (base > 0).then(|| own as f64 / base as f64)
+}
+
+/// A figure of a metric, for people.
+pub(crate) fn shown(metric: Metric, value: Option<f64>) -> String {
+    let Some(value) = value else { return figures::NONE.to_owned() };
+    match metric {
+        Metric::WorkRatio => format!("{:.1} %", value * 100.0),
+        Metric::SpeedupVsStatic | Metric::MajorFaultsVsStatic => figures::times(value),
+        Metric::MajorFaults => figures::count(value),
+        Metric::AllocationBytes | Metric::SwapBytes => figures::size(value),
+        Metric::ConvergeS => format!("{value:.0} s"),
+    }
+}

@@ -1,0 +1,79 @@
+//! Which policies a simulation compares.
+//!
+//! Idea: the daemon's policies and the rivals' are named alike, so that one list holds both: names
+//! with commas between, `ours` for every policy of the daemon, `rivals` for those of other products,
+//! `all` for both.
+
+use std::str::FromStr;
+
+use ballast_model::PolicyName;
+use ballast_policy::Policy;
+use ballast_sim::{Scenario, named, rivals};
+
+use super::scenario_file;
+
+/// The policies asked for, each once, in the order in which they were named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contestants(Vec<PolicyName>);
+
+impl Contestants {
+    /// Those of a scenario.
+    pub(crate) fn new(names: Vec<PolicyName>) -> Contestants {
+        Contestants(names)
+    }
+
+    /// The policies, new, as the scenario's settings have them.
+    pub(crate) fn build(&self, scenario: &Scenario) -> Vec<Box<dyn Policy>> {
+        let build = |name: &PolicyName| match name {
+            PolicyName::Custom(rival) => rivals::build(rival),
+            _ => Some(named(scenario, *name)),
+        };
+        self.0.iter().filter_map(build).collect()
+    }
+}
+
+impl FromStr for Contestants {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Contestants, String> {
+        let mut found: Vec<PolicyName> = Vec::new();
+        for word in text.split(',').map(str::trim) {
+            let named: Vec<PolicyName> = match word {
+                "all" => PolicyName::ALL.into_iter().chain(rivals::ALL).collect(),
+                "ours" => PolicyName::ALL.to_vec(),
+                "rivals" => rivals::ALL.to_vec(),
+                _ => vec![scenario_file::policy(word)?],
+            };
+            for name in named {
+                if !found.contains(&name) {
+                    found.push(name);
+                }
+            }
+        }
+        Ok(Contestants(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_each_policy_once_in_their_order() {
+        let list: Contestants = "global,static , global".parse().unwrap();
+        assert_eq!(list.0, [PolicyName::Global, PolicyName::Static]);
+        let all: Contestants = "rivals,ours".parse().unwrap();
+        assert_eq!(all.0.len(), PolicyName::ALL.len() + rivals::ALL.len());
+        assert!(matches!(all.0[0], PolicyName::Custom(_)));
+        let same: Contestants = "all".parse().unwrap();
+        assert_eq!(same.0.len(), all.0.len());
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_those_there_are() {
+        let error = "global,nosuch".parse::<Contestants>().unwrap_err();
+        for word in ["`nosuch`", "global", "mom"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
