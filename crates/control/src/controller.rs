@@ -409,6 +409,7 @@ fn contender(standing: &Standing) -> Option<Contender> {
         priority: standing.priority,
         miss_rate_max: standing.miss_rate_max,
         allocation: standing.reference.unwrap_or(standing.committed),
+        held: Some(estimate.used.saturating_add(estimate.available)),
         demand: Some(estimate.demand),
         curve: estimate.curve.clone(),
         signals: estimate.signals,

@@ -22,6 +22,10 @@ use crate::probing::{Bounds, Epoch, Probing};
 /// Readings come once a second, dated to within half of one.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
 
+/// What a guest needs beside the memory that its processes were promised: its kernel takes some
+/// 75 MiB and keeps some 60 MiB free. Without it probing begins below what the guest can run in.
+const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
+
 /// The memory of one guest's rates and machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
@@ -102,7 +106,9 @@ impl Watch {
             self.swapped_in = Some(sum);
         }
         let epoch = Epoch {
-            committed: agent.and_then(|agent| agent.committed),
+            committed: agent
+                .and_then(|agent| agent.committed)
+                .map(|committed| committed.saturating_add(KERNEL_AND_FREE)),
             allocation: guest.allocation.map(|measured| measured.value),
             swapped_in: swapped_in.map(Bytes::to_pages),
             refaulted,
@@ -236,8 +242,9 @@ mod tests {
             watch.observe(&with_agent(guest(0), 480, 0), second(n));
         }
         let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), second(3));
-        // One epoch to begin, one 5 % step of 480 MiB down: the guest holds 500, within a step.
-        assert_eq!(estimate.signals.probed, Some(Bytes::mib(456)));
+        // One epoch to begin, one step of 5 % down: 480 and 128 MiB, and the guest holds less.
+        let begun = Bytes::mib(608);
+        assert_eq!(estimate.signals.probed, Some(begun - begun.fraction(5, 100)));
         assert_eq!(estimate.demand.source, DemandSource::Probing);
         let others: Vec<_> = estimate.passed_over.iter().map(|other| other.source).collect();
         assert_eq!(others, [DemandSource::Used, DemandSource::Committed]);

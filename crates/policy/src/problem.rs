@@ -32,6 +32,9 @@ pub struct Contender {
     /// What it is to have already: its target in force, else what it holds. In whole pages. What a
     /// policy limits its steps by.
     pub allocation: Bytes,
+    /// What it held when its statistics were made; while a balloon lags that is not `allocation`.
+    /// `None`: as far as is known, it is.
+    pub held: Option<Bytes>,
     /// What it would need to run as well as it can; `None`: nobody knows more than `used`.
     pub demand: Option<Demand>,
     /// Its misses at every size, where they are known.
@@ -53,6 +56,7 @@ impl Contender {
             priority: 0,
             miss_rate_max: None,
             allocation: used,
+            held: None,
             demand: None,
             curve: None,
             signals: Signals::default(),
@@ -89,6 +93,7 @@ impl Problem {
             contender.ceiling = in_range(contender.ceiling).max(contender.floor);
             contender.shares = contender.shares.clamp(1, GuestLimits::SHARES_MAX);
             contender.allocation = in_range(contender.allocation);
+            contender.held = contender.held.map(in_range);
             if let Some(demand) = &mut contender.demand {
                 demand.size = in_range(demand.size.page_ceil());
             }

@@ -5,7 +5,9 @@
 //! and never touched again is given all the same, and page cache is in nobody's want: a guest that
 //! lives by it is given too little (TWS §4.1). It is the baseline that probing is compared with.
 //!
-//! Algorithm: `target_i = Committed_AS_i` within bounds. Where wants exceed the budget, `fill`.
+//! Algorithm: `target_i = Committed_AS_i + f` within bounds, with `f` the reserve per guest: what the
+//! kernel itself takes and keeps free is not in `Committed_AS`, and Xen's driver adds the kernel's own
+//! reserve (`totalreserve_pages`) likewise. Where wants exceed the budget, `fill`.
 //!
 //! Source: Xen's self-ballooning, as TWS §2 tells it.
 //! Deviations: a guest of which `Committed_AS` is not known gets what it uses and a reserve; the
@@ -27,7 +29,7 @@ pub struct SelfBalloon {
 }
 
 impl SelfBalloon {
-    /// With the reserve of `settings` for guests of which `Committed_AS` is not known.
+    /// With the reserve of `settings` on top of `Committed_AS`.
     pub fn new(settings: PolicySettings) -> Self {
         SelfBalloon { settings, in_use: InUse::default() }
     }
@@ -46,7 +48,8 @@ impl Policy for SelfBalloon {
         let reserve = self.settings.reserve;
         self.in_use.fill(problem, Input::Committed, reserve, |contender| {
             let committed = contender.signals.committed?;
-            Some(Want { size: committed, reason: Reason::Committed { committed } })
+            let size = committed.saturating_add(reserve);
+            Some(Want { size, reason: Reason::Committed { committed } })
         })
     }
 }

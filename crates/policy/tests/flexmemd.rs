@@ -59,6 +59,7 @@ fn tenant(i: usize, allocation: u64) -> Tenant {
         ceiling: 64 * GIB,
         shares: 1000,
         allocation,
+        held: allocation,
         statistics: Statistics { free: Some(Bytes::mib(200)), swaps_per_second: Some(0) },
         request: None,
         emergency: false,
@@ -235,6 +236,7 @@ fn an_emergency_runs_a_periodic_policy_at_once_and_once_a_period() {
     assert!(granted > 0);
     // Another one within ten seconds is not heard; after that it is.
     guests[0].allocation = GIB + granted;
+    guests[0].held = GIB + granted;
     assert_eq!(driver.decide(at(9000), 4 * GIB, &guests)[0].rented, granted);
     assert!(driver.decide(at(13_000), 4 * GIB, &guests)[0].rented > granted);
 }
@@ -324,6 +326,7 @@ fn any_tenant() -> impl Strategy<Value = Tenant> {
             ceiling: floor + room,
             shares,
             allocation,
+            held: allocation,
             statistics: Statistics { free: free.map(Bytes::pages), swaps_per_second: swaps },
             request: ask.map(|(pages, ms)| Request { bytes: pages * 4096, number: ms }),
             emergency,

@@ -267,7 +267,8 @@ proptest! {
         name in prop::sample::select(vec![PolicyName::SelfBalloon, PolicyName::Tws])
     ) {
         let want = |c: &Contender| {
-            let known = if name == PolicyName::Tws { c.signals.probed } else { c.signals.committed };
+            let promised = c.signals.committed.map(|size| size.saturating_add(settings.reserve));
+            let known = if name == PolicyName::Tws { c.signals.probed } else { promised };
             known.unwrap_or(c.used + settings.reserve).clamp(c.floor, c.ceiling)
         };
         let wants: Bytes = any.contenders().iter().map(want).sum();

@@ -126,7 +126,11 @@ fn known(name: PolicyName, budget_mib: u64, guests: &[(Option<u64>, u32)]) -> Pr
         let known = known.map(Bytes::mib);
         let signals = match name {
             PolicyName::Tws => Signals { probed: known, ..Signals::default() },
-            _ => Signals { committed: known, ..Signals::default() },
+            // With the reserve on top it wants as much.
+            _ => Signals {
+                committed: known.map(|size| size.saturating_sub(Bytes::mib(100))),
+                ..Signals::default()
+            },
         };
         Contender {
             floor: Bytes::mib(128),
@@ -173,7 +177,7 @@ fn what_is_given_is_explained() {
     assert_eq!(
         reasons(PolicyName::SelfBalloon, 2048, &[(Some(700), 1), (None, 1)]),
         [
-            "its kernel has promised 700MiB to processes",
+            "its kernel has promised 600MiB to processes",
             "its Committed_AS is not known: uses 300MiB, and 100MiB in reserve",
             "no Committed_AS is known of 1 guests (a program in the guest would provide it): they \
              want what they use and the reserve",
@@ -238,8 +242,8 @@ fn priority_takes_what_is_left_over_before_it_takes_from_anybody() {
         told,
         [
             "400MiB: needs 400MiB and has priority 3: 200MiB more, left over by the others (its kernel \
-             has promised 200MiB to processes)",
-            "500MiB: its kernel has promised 500MiB to processes",
+             has promised 100MiB to processes)",
+            "500MiB: its kernel has promised 400MiB to processes",
         ]
     );
 }

@@ -268,7 +268,7 @@ impl Driver {
         let record = &self.records[place];
         let wanted = match self.combination.demand {
             Demand::Implicit => {
-                let old = Bytes::pages(tenant.allocation);
+                let old = Bytes::pages(tenant.held);
                 demand::implicit(old, floor, tenant.statistics, self.settings.thresholds)
             }
             _ => {

@@ -25,8 +25,10 @@ pub struct Tenant {
     pub ceiling: u64,
     /// Its shares, 1 to 1,000,000.
     pub shares: u32,
-    /// What it has now.
+    /// What it is to have now.
     pub allocation: u64,
+    /// What it had when its statistics were made; while a balloon lags that is not `allocation`.
+    pub held: u64,
     /// What it reports.
     pub statistics: Statistics,
     /// What it asked for last, answered or not.

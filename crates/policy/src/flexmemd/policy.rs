@@ -135,6 +135,7 @@ impl From<&Contender> for Tenant {
             ceiling: contender.ceiling.to_pages(),
             shares: contender.shares,
             allocation: contender.allocation.to_pages(),
+            held: contender.held.unwrap_or(contender.allocation).to_pages(),
             statistics: Statistics {
                 free: signals.free,
                 swaps_per_second: signals.swapped_pages_per_s,
