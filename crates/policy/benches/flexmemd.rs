@@ -34,6 +34,7 @@ fn tenants(turn: u64) -> Vec<Tenant> {
             ceiling: Bytes::gib(64).to_pages(),
             shares: 1000 + (mixed(i) % 3) as u32,
             allocation,
+            held: allocation,
             statistics: Statistics {
                 free: Some(Bytes::pages(at(3) % (allocation / 8))),
                 swaps_per_second: Some(at(4) % 180),

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::Output;
 use super::journal::Span;
-use super::source::open_journal;
+use super::source::{note, open_journal};
 use crate::config;
 use crate::csv::quoted;
 use crate::figures;
@@ -104,10 +104,14 @@ fn recorded_settings(
     tick: &ballast_store::TickEntry,
 ) -> anyhow::Result<Settings> {
     let recorded = config.map(|id| reader.config(id)).transpose()?.flatten();
-    let mut settings = match recorded {
-        Some(recorded) => {
-            let place = Path::new("the recorded configuration");
-            config::parse(&recorded.toml, place)?.settings
+    let place = Path::new("the recorded configuration");
+    let read = recorded.map(|recorded| config::parse(&recorded.toml, place));
+    let mut settings = match read {
+        Some(Ok(config)) => config.settings,
+        Some(Err(error)) => {
+            // Written by another version: what can be replayed is, and what was replaced is said.
+            note(&format!("default settings instead of the recorded ones: {error}"));
+            Settings::new(tick.plan.policy)
         }
         None => Settings::new(tick.plan.policy),
     };

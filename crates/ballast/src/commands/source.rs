@@ -108,7 +108,7 @@ pub(super) fn tell_journal<T>(
 }
 
 /// Something to know beside the answer; standard output stays clean for it.
-fn note(text: &str) {
+pub(super) fn note(text: &str) {
     // Nobody is left to tell if standard error is gone.
     let _ = writeln!(io::stderr(), "note: {text}");
 }

@@ -1,0 +1,166 @@
+//! `ballast simulate` and `ballast replay` as scripts see them: the forms of their output, that the
+//! same input gives the same bytes, and the recorded outputs under `scenarios/golden`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What the golden outputs are made of: scenario and policies.
+const GOLDEN: [(&str, &str); 3] =
+    [("meb-2", "static,global,meb"), ("global-2", "all"), ("tws-2", "static,self-balloon,tws,esx")];
+
+struct Done {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn scenario(name: &str) -> String {
+    root().join(format!("scenarios/{name}.toml")).display().to_string()
+}
+
+fn run(folder: &TempDir, arguments: &[&str]) -> Done {
+    let output = Command::new(env!("CARGO_BIN_EXE_ballast"))
+        .args(arguments)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Done { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
+    let Done { status, out, err } = run(folder, arguments);
+    assert_eq!(status, Some(0), "{arguments:?}: {err}");
+    out
+}
+
+/// Set `UPDATE_GOLDEN=1` to write them anew; the difference is then to be read and argued.
+#[test]
+fn recorded_outputs_are_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, policies) in GOLDEN {
+        let arguments = ["simulate", &scenario(name), "--policy", policies, "--json"];
+        let out = succeed(&folder, &arguments);
+        let path = root().join(format!("scenarios/golden/{name}.json"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &out).unwrap();
+        }
+        let recorded = fs::read_to_string(&path).unwrap();
+        assert!(out == recorded, "{name}: differs from {}", path.display());
+    }
+}
+
+#[test]
+fn json_has_the_documented_form_and_is_the_same_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = scenario("meb-2");
+    let arguments =
+        ["simulate", &path, "--policy", "global,mom", "--duration", "30s", "--json", "--series"];
+    let first = succeed(&folder, &arguments);
+    assert_eq!(first, succeed(&folder, &arguments));
+    let json: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&json["scenario"], &json["simulated"]), (&"meb-2".into(), &true.into()));
+    let policies = json["policies"].as_array().unwrap();
+    let names: Vec<&str> = policies.iter().filter_map(|it| it["policy"].as_str()).collect();
+    assert_eq!(names, ["global", "mom"]);
+    for policy in policies {
+        for key in ["work_ratio", "speedup_vs_static", "major_faults", "moved_bytes", "jain"] {
+            assert!(policy[key].is_number(), "{key}: {policy}");
+        }
+        assert!(policy.get("converge_s").is_some());
+        assert_eq!((&policy["violations"], &policy["plans_refused"]), (&0.into(), &0.into()));
+        let guests = policy["guests"].as_array().unwrap();
+        assert_eq!(guests.len(), 2);
+        assert!(!guests[0]["series"].as_array().unwrap().is_empty());
+    }
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no page beside JSON");
+}
+
+#[test]
+fn the_table_says_that_it_is_simulated_and_a_page_needs_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = scenario("meb-2");
+    let arguments =
+        ["simulate", &path, "--policy", "static,global", "--duration", "20s", "--csv", "s.csv"];
+    let out = succeed(&folder, &arguments);
+    for needle in ["simulated", "POLICY", "global", "MEB Table IV", "meb-2.html"] {
+        assert!(out.contains(needle), "{needle}: {out}");
+    }
+    let page = fs::read_to_string(folder.path().join("meb-2.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("simulated") && !page.contains("http"));
+    let csv = fs::read_to_string(folder.path().join("s.csv")).unwrap();
+    let mut lines = csv.lines();
+    let columns = lines.next().unwrap().split(',').count();
+    assert!(lines.clone().count() > 10 && lines.all(|line| line.split(',').count() == columns));
+}
+
+#[test]
+fn a_seed_is_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = scenario("tws-2");
+    let with = |seed: &str| {
+        let arguments =
+            ["simulate", &path, "--policy", "tws", "--duration", "60s", "--seed", seed, "--json"];
+        succeed(&folder, &arguments)
+    };
+    assert_ne!(with("1"), with("2"));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("bad.toml"), "name = \"x\"\nduration = \"1s\"\ngests = []\n")
+        .unwrap();
+    let path = scenario("meb-2");
+    for (arguments, status, needles) in [
+        (&["simulate", "nowhere.toml"][..], 1, &["nowhere.toml", "cannot read"][..]),
+        (&["simulate", "bad.toml"], 1, &["bad.toml:3", "gests", "guests"]),
+        (&["simulate", &path, "--policy", "globl"], 2, &["globl", "global"]),
+        (&["simulate", &path, "--duration", "0s"], 2, &["--duration"]),
+        (&["replay", "nowhere.db", "--policy", "global"], 1, &["nowhere.db"]),
+        (&["replay", "nowhere.db"], 2, &["--policy"]),
+    ] {
+        let done = run(&folder, arguments);
+        assert_eq!(done.status, Some(status), "{arguments:?}: {}", done.err);
+        for needle in needles {
+            assert!(done.err.contains(needle), "{arguments:?} lacks {needle}: {}", done.err);
+        }
+    }
+}
+
+/// A journal of an older version, of one tick: enough for the form.
+#[test]
+fn a_journal_is_replayed_under_other_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal.db");
+    fs::copy(root().join("crates/store/tests/fixtures/v1.db"), &journal).unwrap();
+    let arguments =
+        ["replay", "journal.db", "--policy", "static,global", "--csv", "decisions.csv", "--json"];
+    let json: Value = serde_json::from_str(&succeed(&folder, &arguments)).unwrap();
+    assert_eq!(json["simulated"], true);
+    assert!(json["assumptions"].as_array().unwrap().len() >= 3);
+    assert!(json["ticks"].as_u64().unwrap() >= 1);
+    let names: Vec<&Value> =
+        json["policies"].as_array().unwrap().iter().map(|it| &it["policy"]).collect();
+    assert_eq!(names, ["static", "global"]);
+    let csv = fs::read_to_string(folder.path().join("decisions.csv")).unwrap();
+    assert!(csv.starts_with("unix_ms,policy,guest,"), "{csv}");
+    let table = succeed(&folder, &arguments[..4]);
+    assert!(table.contains("as recorded") && table.contains("assumptions"), "{table}");
+    // A damaged one is an error that names it.
+    let whole = fs::read(&journal).unwrap();
+    fs::write(&journal, &whole[..whole.len() / 2]).unwrap();
+    let done = run(&folder, &arguments);
+    assert_eq!(done.status, Some(1), "{}", done.out);
+    assert!(done.err.contains("journal.db"), "{}", done.err);
+}
