@@ -49,6 +49,16 @@ impl Distinct {
         Self { counter: Counter::Sketch(HyperLogLog::new()), salt: mix(!seed) }
     }
 
+    /// Notes `tags`, which are neighbours in order.
+    pub(crate) fn note_scan(&mut self, tags: &[u64]) {
+        if let (Counter::Bits(bits), Some(&first)) = (&self.counter, tags.first())
+            && filter::is_seen(&bits.words, first, tags.len() as u64)
+        {
+            return;
+        }
+        self.note(tags);
+    }
+
     /// Takes in `tags`.
     pub(crate) fn note(&mut self, tags: &[u64]) {
         if let Counter::Bits(bits) = &mut self.counter {

@@ -38,6 +38,48 @@ pub(crate) fn note(words: &mut [u64], tags: &[u64]) -> Option<u64> {
     wide::note(words, tags)
 }
 
+/// Whether `tags` are neighbours in order, at least one word of them.
+pub(crate) fn is_scan(tags: &[u64]) -> bool {
+    // Few others come this far.
+    let (Some(first), Some(last)) = (tags.first(), tags.last()) else { return false };
+    let len = tags.len();
+    len >= WORD && last.wrapping_sub(*first) == len as u64 - 1 && wide::is_scan(tags)
+}
+
+/// Whether `words` have the bits of all `len` tags from `first` on.
+pub(crate) fn is_seen(words: &[u64], first: u64, len: u64) -> bool {
+    let Some(last) = len.checked_sub(1).and_then(|more| first.checked_add(more)) else {
+        return false;
+    };
+    if last / 64 >= words.len() as u64 {
+        return false;
+    }
+    let words = &words[(first / 64) as usize..=(last / 64) as usize];
+    let (head, tail) = (u64::MAX << (first % 64), u64::MAX >> (63 - last % 64));
+    match words {
+        [only] => only & head & tail == head & tail,
+        [front, middle @ .., back] => {
+            let all = middle.iter().fold(u64::MAX, |all, word| all & word);
+            front & head == head && all == u64::MAX && back & tail == tail
+        }
+        [] => false,
+    }
+}
+
+#[inline(always)]
+fn is_scan_with(tags: &[u64]) -> bool {
+    let (words, rest) = tags.as_chunks::<WORD>();
+    let mut next = tags.first().copied().unwrap_or(0);
+    for word in words {
+        let strays = |strays, (&tag, at): (&u64, u64)| strays | (tag.wrapping_sub(at) ^ next);
+        if word.iter().zip(0..).fold(0, strays) != 0 {
+            return false;
+        }
+        next = next.wrapping_add(WORD as u64);
+    }
+    rest.iter().zip(0..).all(|(tag, at)| tag.wrapping_sub(at) == next)
+}
+
 #[inline(always)]
 fn sift_with(tags: &[u64], hash: TagHash, limit: u64, sampled: &mut Vec<u64>) {
     let (words, rest) = tags.as_chunks::<WORD>();
@@ -131,7 +173,7 @@ fn set(words: &mut [u64], tags: &[u64]) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
-    use super::{TagHash, note_with, sift_with};
+    use super::{TagHash, is_scan_with, note_with, sift_with};
 
     pub(super) fn sift(tags: &[u64], hash: TagHash, limit: u64, sampled: &mut Vec<u64>) {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
@@ -153,6 +195,28 @@ mod wide {
     #[target_feature(enable = "avx2")]
     fn sift_avx2(tags: &[u64], hash: TagHash, limit: u64, sampled: &mut Vec<u64>) {
         sift_with(tags, hash, limit, sampled);
+    }
+
+    pub(super) fn is_scan(tags: &[u64]) -> bool {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor was just found to have these instructions.
+            unsafe { is_scan_avx512(tags) }
+        } else if is_x86_feature_detected!("avx2") {
+            // SAFETY: as above.
+            unsafe { is_scan_avx2(tags) }
+        } else {
+            is_scan_with(tags)
+        }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    fn is_scan_avx512(tags: &[u64]) -> bool {
+        is_scan_with(tags)
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn is_scan_avx2(tags: &[u64]) -> bool {
+        is_scan_with(tags)
     }
 
     pub(super) fn note(words: &mut [u64], tags: &[u64]) -> Option<u64> {
@@ -181,7 +245,7 @@ mod wide {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod wide {
-    pub(super) use super::{note_with as note, sift_with as sift};
+    pub(super) use super::{is_scan_with as is_scan, note_with as note, sift_with as sift};
 }
 
 #[cfg(test)]
@@ -218,6 +282,38 @@ mod tests {
             prop_assert_eq!(new.is_none(), tags.iter().any(|&tag| tag >= 4096));
             prop_assert_eq!(wide, portable);
         }
+    }
+
+    #[test]
+    fn a_scan_is_known_by_every_tag() {
+        for len in [64, 65, 128, 1000] {
+            for first in [0, 77, u64::MAX - 70] {
+                let mut tags: Vec<u64> = (0..len).map(|at| u64::wrapping_add(first, at)).collect();
+                assert!(is_scan(&tags) && is_scan_with(&tags), "{first} {len}");
+                for at in 0..len as usize {
+                    tags[at] ^= 1 << 40;
+                    assert!(!is_scan(&tags), "{first} {len} {at}");
+                    tags[at] ^= 1 << 40;
+                }
+            }
+        }
+        assert!(!is_scan(&[]) && !is_scan(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn a_range_is_seen_when_every_bit_is() {
+        for (first, len) in [(0, 64), (3, 5), (63, 2), (10, 200), (64, 128), (0, 320), (319, 1)] {
+            let mut words = vec![0; 5];
+            (first..first + len).for_each(|tag| words[(tag / 64) as usize] |= 1 << (tag % 64));
+            assert!(is_seen(&words, first, len), "{first} {len}");
+            for tag in first..first + len {
+                words[(tag / 64) as usize] ^= 1 << (tag % 64);
+                assert!(!is_seen(&words, first, len), "{first} {len} {tag}");
+                words[(tag / 64) as usize] ^= 1 << (tag % 64);
+            }
+        }
+        assert!(!is_seen(&[u64::MAX], 1, 64) && !is_seen(&[u64::MAX], u64::MAX, 2));
+        assert!(!is_seen(&[], 0, 1) && !is_seen(&[u64::MAX], 0, 0));
     }
 
     #[test]

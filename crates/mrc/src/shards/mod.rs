@@ -14,6 +14,7 @@ pub(crate) mod filter;
 mod fixed_rate;
 mod fixed_size;
 mod rank_window;
+mod scan;
 pub(crate) mod threshold;
 
 pub use fixed_rate::{SampleRate, Scaling, Shards};
