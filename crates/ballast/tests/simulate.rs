@@ -105,6 +105,28 @@ fn the_table_says_that_it_is_simulated_and_a_page_needs_nothing_else() {
 }
 
 #[test]
+fn more_guests_fit_where_memory_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = scenario("global-2");
+    let arguments = [
+        "simulate",
+        &path,
+        "--policy",
+        "static,global",
+        "--max-guests",
+        "--slowdown",
+        "10%",
+        "--duration",
+        "60s",
+        "--json",
+    ];
+    let json: Value = serde_json::from_str(&succeed(&folder, &arguments)).unwrap();
+    let most = |at: usize| json["policies"][at]["max_guests"].as_u64().unwrap();
+    assert!(most(1) >= most(0) && most(1) >= 1, "{json}");
+    assert_eq!(json["slowdown"], 0.1);
+}
+
+#[test]
 fn a_seed_is_heard() {
     let folder = tempfile::tempdir().unwrap();
     let path = scenario("tws-2");

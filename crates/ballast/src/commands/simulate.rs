@@ -10,6 +10,7 @@ use ballast_sim::compare;
 use clap::error::ErrorKind;
 
 use super::Output;
+use crate::simulate::capacity::{self, Slowdown};
 use crate::simulate::contestants::Contestants;
 use crate::simulate::json::SimulationJson;
 use crate::simulate::progress::Bar;
@@ -25,7 +26,8 @@ Examples:
   ballast simulate scenarios/meb-16.toml
   ballast simulate scenarios/meb-16.toml --policy all --page meb-16.html
   ballast simulate scenarios/global-2.toml --policy global,static,mom
-  ballast simulate scenarios/tws.toml --csv tws.csv --json
+  ballast simulate scenarios/tws-2.toml --csv tws.csv --json
+  ballast simulate scenarios/meb-16.toml --policy ours --max-guests --slowdown 5%
 
 Every figure is simulated, and a page says so. The same file and seed give the same bytes.
 
@@ -33,7 +35,9 @@ JSON, an object:
   scenario, simulated (always true), seed, duration_s, budget_bytes
   policies  a list of policy, work_ratio (0 to 1, against unlimited memory), speedup_vs_static,
             major_faults, moved_bytes, jain, converge_s (null: it does not), guests, …
-  paper     a paper's figures beside ours, where the scenario has some")]
+  paper     a paper's figures beside ours, where the scenario has some
+With --max-guests: scenario, simulated, slowdown, budget_bytes, and policies, a list of policy,
+max_guests, slowest_work_ratio.")]
 pub struct Args {
     /// The scenario, a TOML file
     #[arg(value_name = "SCENARIO")]
@@ -54,6 +58,12 @@ pub struct Args {
     /// Write every guest's allocation, target, demand and faults over time as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Instead, find how many guests like the scenario's the host holds
+    #[arg(long, conflicts_with_all = ["page", "csv", "series"])]
+    max_guests: bool,
+    /// Share of its work that no guest may lose more of, with --max-guests
+    #[arg(long, value_name = "PERCENT", default_value = "5%", requires = "max_guests")]
+    slowdown: Slowdown,
     /// Leave the series over time in the JSON
     #[arg(long, requires = "json")]
     series: bool,
@@ -83,6 +93,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         })?;
     }
     let contestants = args.policy.clone().unwrap_or_else(|| Contestants::new(policies));
+    if args.max_guests {
+        let found = capacity::find(&scenario, &contestants, args.slowdown)
+            .with_context(|| args.scenario.display().to_string())?;
+        return args.output.print(&found, |found, _| capacity::render(found));
+    }
     let bar = Bar::new();
     let report = compare(&scenario, contestants.build(&scenario), &mut |at| bar.show(at))
         .with_context(|| args.scenario.display().to_string())?;

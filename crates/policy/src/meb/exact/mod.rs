@@ -1,10 +1,10 @@
 //! The exact solver, for curves of any shape.
 //!
 //! Idea: most sizes can be ruled out. What a step of memory is worth when fractions are allowed
-//! ([`corners`]) says how far each size is from a bound that no allocation beats ([`relaxed`]); some
+//! (`corners`) says how far each size is from a bound that no allocation beats (`relaxed`); some
 //! allocation is known from the start, so that a size further off than this one in all is in no best
 //! allocation. The dynamic programme then runs over the few sizes that survive and the totals that
-//! they can lead to ([`window`], [`layer`], [`convolve`]).
+//! they can lead to (`window`, `layer`, `convolve`).
 //!
 //! How far is far enough is tried in doubling limits. If a limit is too low, the sums say so: a least
 //! sum within the limit is the best of all allocations, as every one within it was looked at, and a
