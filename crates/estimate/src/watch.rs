@@ -7,6 +7,7 @@
 //! Cost: O(1) a guest and tick; nothing but memory in use costs nothing more.
 //! Limits: counters that fall (the guest was booted anew) tell nothing until the next reading.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
@@ -25,6 +26,10 @@ const READING_APART_MIN: Duration = Duration::from_millis(500);
 /// What a guest needs beside the memory that its processes were promised: its kernel takes some
 /// 75 MiB and keeps some 60 MiB free. Without it probing begins below what the guest can run in.
 const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
+
+/// What a Linux guest keeps free beside its working set, where it does not tell its watermarks: it
+/// begins to reclaim, and to lose its working set, when less is free.
+const KEPT_FREE: Bytes = Bytes::mib(64);
 
 /// The memory of one guest's rates and machines.
 #[derive(Clone, Debug, Default)]
@@ -128,14 +133,20 @@ impl Watch {
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        let curve = guest.tracker.as_ref().and_then(|tracker| tracker.value.curve.clone());
+        // A guest that claims more keeps nobody else from anything, and this from growing long curves.
+        let most = plain.used.saturating_add(plain.available).fraction(1, 4);
+        let kept_free = agent.and_then(|agent| agent.watermark_high);
+        let kept_free = kept_free.unwrap_or(KEPT_FREE).min(most);
+        let curve = guest.tracker.as_ref().and_then(|tracker| tracker.value.curve.as_ref());
+        let curve = curve.map(|curve| Arc::new(curve.shifted(kept_free)));
         let estimate = Estimate { signals, curve, ..plain };
         if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
             return estimate;
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| Source { kind, demand, age };
-        let tracked = self.tracked.map(|(beyond, at)| (beyond.demand, since(at)));
+        let tracked =
+            self.tracked.map(|(beyond, at)| (beyond.demand.saturating_add(kept_free), since(at)));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
         let used = (estimate.used, estimate.demand.age);
@@ -263,7 +274,8 @@ mod tests {
         tracked.agent = Some(Measured::fresh(agent));
         watch.observe(&tracked, second(1));
         let demand = watch.add_to(plain(), &tracked, second(1)).demand;
-        assert_eq!((demand.size, demand.source), (Bytes::mib(500), DemandSource::WorkingSet));
+        // 450 and 50 MiB, and what its kernel keeps free.
+        assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
         // Half a minute later nothing of it is believed any more.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);

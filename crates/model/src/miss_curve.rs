@@ -114,6 +114,17 @@ impl MissCurve {
         MissCurve::new(step, interval, misses?)
     }
 
+    /// The curve of a guest that needs `more` for something else: every size has the misses of one
+    /// that is smaller by `more`, rounded up to steps. Points beyond [`MissCurve::POINTS_MAX`] are cut.
+    #[must_use]
+    pub fn shifted(&self, more: Bytes) -> MissCurve {
+        let steps = more.get().div_ceil(self.step.get());
+        let steps = usize::try_from(steps).unwrap_or(usize::MAX).min(MissCurve::POINTS_MAX - 1);
+        let first = std::iter::repeat_n(self.misses[0], steps);
+        let misses = first.chain(self.misses.iter().copied()).take(MissCurve::POINTS_MAX);
+        MissCurve { misses: misses.collect(), ..*self }
+    }
+
     /// Distance between two sizes, whole pages.
     pub fn step(&self) -> Bytes {
         self.step
@@ -183,6 +194,14 @@ mod tests {
         for (rate, mib) in [(51, Some(0)), (50, Some(1)), (20, Some(1)), (19, Some(3)), (3, None)] {
             assert_eq!(curve.size_for(rate), mib.map(Bytes::mib), "{rate}/s");
         }
+    }
+
+    #[test]
+    fn a_shifted_curve_has_the_misses_of_less_memory() {
+        let curve = curve(&[100, 40, 0]).unwrap();
+        assert_eq!(curve.shifted(Bytes::ZERO), curve);
+        assert_eq!(curve.shifted(Bytes::mib(2)).points(), [100, 100, 100, 40, 0]);
+        assert_eq!(curve.shifted(Bytes::pages(1)).points(), [100, 100, 40, 0]);
     }
 
     #[test]
