@@ -2,7 +2,7 @@
 //!
 //! Idea: a guest is entitled to its part of the budget by shares, but to no more than its demand;
 //! what others do not demand is divided again among those who do (weighted max-min fairness, as
-//! `fill` has it). Its satisfaction is what it has of use, `min(allocation, demand)`, by that
+//! `wants` has it). Its satisfaction is what it has of use, `min(allocation, demand)`, by that
 //! entitlement. Jain's index over n guests of satisfaction `x`,
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //! for nothing, so a host with plenty is fair under every policy. [`Fairness`] averages the index
 //! over the last [`WINDOW_DECISIONS`] decisions: one guest may wait for another, but not for ever.
 //!
-//! Cost: that of one division by `fill` for a decision.
+//! Cost: that of one division by `wants` for a decision.
 //! Source: R. Jain, D. Chiu, W. Hawe, *A Quantitative Measure of Fairness and Discrimination for
 //! Resource Allocation in Shared Computer Systems*, DEC TR-301, 1984. The entitlement is ours.
 //! Limits: floating point, for reports only; demand is what is known of it.
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use ballast_model::{Bytes, Reason};
 
 use crate::Problem;
-use crate::fill::{Want, fill};
+use crate::wants::{Want, grant};
 
 /// Decisions the average is taken over: five to ten minutes of most policies.
 pub const WINDOW_DECISIONS: usize = 300;
@@ -47,7 +47,7 @@ pub fn jain(satisfactions: &[f64]) -> Option<f64> {
 /// expense of others. Guests that are entitled to nothing, since they demand nothing, have 1.
 pub fn satisfactions(problem: &Problem) -> Vec<f64> {
     let demand = |size| Want { size, reason: Reason::Committed { committed: size } };
-    let entitled = fill(problem, |contender| demand(contender.demand()));
+    let entitled = grant(problem, |contender| demand(contender.demand()));
     let each = problem.contenders().iter().zip(entitled.wanted);
     each.map(|(contender, entitled)| {
         let useful = contender.allocation.min(contender.demand().max(contender.floor));

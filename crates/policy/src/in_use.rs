@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use ballast_model::{Bytes, GuestId, Input, Reason};
 
-use crate::fill::{Want, fill};
 use crate::problem::{Contender, Division, Problem};
+use crate::wants::{Want, grant};
 
 /// What guests used at the last decision.
 #[derive(Clone, Debug, Default)]
@@ -22,14 +22,14 @@ pub(crate) struct InUse {
 impl InUse {
     /// Gives everybody what `want` says or, where that is nothing because `what` is not known, what it
     /// uses and `reserve`; or a part of it.
-    pub(crate) fn fill(
+    pub(crate) fn grant(
         &mut self,
         problem: &Problem,
         what: Input,
         reserve: Bytes,
         want: impl Fn(&Contender) -> Option<Want>,
     ) -> Division {
-        let division = fill(problem, |contender| {
+        let division = grant(problem, |contender| {
             want(contender).unwrap_or_else(|| {
                 let before = self.before.get(&contender.id).copied();
                 let used = before.unwrap_or(contender.used).min(contender.used);

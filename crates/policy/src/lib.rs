@@ -24,7 +24,6 @@ pub mod catalogue;
 mod chosen;
 mod divide;
 pub mod fairness;
-mod fill;
 pub mod flexmemd;
 mod global;
 mod in_use;
@@ -35,6 +34,7 @@ mod self_balloon;
 mod self_scheduling;
 mod static_shares;
 mod tws;
+mod wants;
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@
 //!
 //! Algorithm: `target_i = Committed_AS_i + f` within bounds, with `f` the reserve per guest: what the
 //! kernel itself takes and keeps free is not in `Committed_AS`, and Xen's driver adds the kernel's own
-//! reserve (`totalreserve_pages`) likewise. Where wants exceed the budget, `fill`.
+//! reserve (`totalreserve_pages`) likewise. Where wants exceed the budget, `wants`.
 //!
 //! Source: Xen's self-ballooning, as TWS §2 tells it.
 //! Deviations: a guest of which `Committed_AS` is not known gets what it uses and a reserve; the
@@ -16,9 +16,9 @@
 
 use ballast_model::{Input, PolicyName, Reason};
 
-use crate::fill::Want;
 use crate::in_use::InUse;
 use crate::tws::PACING;
+use crate::wants::Want;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
 /// See the file's header.
@@ -46,7 +46,7 @@ impl Policy for SelfBalloon {
 
     fn divide(&mut self, problem: &Problem) -> Division {
         let reserve = self.settings.reserve;
-        self.in_use.fill(problem, Input::Committed, reserve, |contender| {
+        self.in_use.grant(problem, Input::Committed, reserve, |contender| {
             let committed = contender.signals.committed?;
             let size = committed.saturating_add(reserve);
             Some(Want { size, reason: Reason::Committed { committed } })

@@ -5,8 +5,8 @@
 //! that it does. Each target depends on its own guest only, until the wants no longer fit the budget.
 //!
 //! Algorithm: the prober is `crates/estimate/src/probing.rs`; here `target_i = WSS_i` within bounds.
-//! Where wants exceed the budget, `fill`. One decision a second, no limit of rate and no dead band:
-//! the smallest step of a prober is 1 % of `Committed_AS`, and it waits until it was made.
+//! Where wants exceed the budget, `wants`. One decision a second, no limit of rate and no dead band: the
+//! smallest step of a prober is 1 % of `Committed_AS`, and it waits until it was made.
 //!
 //! Source: TWS §2. Deviations: a guest that is not probed gets what it uses and a reserve; the paper
 //! says nothing of wants that do not fit.
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, Input, PolicyName, Reason};
 
-use crate::fill::Want;
 use crate::in_use::InUse;
+use crate::wants::Want;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
 /// An epoch of the paper is a second (TWS §2).
@@ -48,7 +48,7 @@ impl Policy for Tws {
 
     fn divide(&mut self, problem: &Problem) -> Division {
         let reserve = self.settings.reserve;
-        self.in_use.fill(problem, Input::Probed, reserve, |contender| {
+        self.in_use.grant(problem, Input::Probed, reserve, |contender| {
             let working_set = contender.signals.probed?;
             Some(Want { size: working_set, reason: Reason::Probed { working_set } })
         })

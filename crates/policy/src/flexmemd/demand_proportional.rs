@@ -11,7 +11,7 @@
 //! way, those furthest above first, until it has what it asked for or they all rent equally much for
 //! their weight.
 //!
-//! That is weighted max-min fair division of R among the wants ([`fill`]), which the paper reaches
+//! That is weighted max-min fair division of R among the wants ([`divide`]), which the paper reaches
 //! by iteration: nobody is raised above its want, nobody lowered while somebody is higher for its
 //! weight; and since the fair parts add up to R, the common level is never below them.
 //!
@@ -19,11 +19,11 @@
 //! does not matter; with one, it is the paper's rule. Weight is `static_min × shares`, the paper's
 //! at equal shares. Cost: O(n log n).
 
-use super::fill::fill;
+use super::max_min::divide;
 
 /// Pages above the floor for guests that want `wants[i]` above theirs.
 pub(super) fn demand_proportional(wants: &[u64], weights: &[u64], rentable: u64) -> Vec<u64> {
-    fill(wants, weights, rentable)
+    divide(wants, weights, rentable)
 }
 
 #[cfg(test)]

@@ -30,9 +30,9 @@ use super::demand;
 use super::demand_proportional::demand_proportional;
 use super::direct_assign::direct_assign;
 use super::fcfs::{Petitioner, Remaining, grant, renew};
-use super::fill::fill;
 use super::lease::{Lease, Limit, Tenant};
 use super::market::Bidder;
+use super::max_min::divide;
 use super::price::{Price, PriceRule};
 use super::proportional::proportional;
 use super::round_robin::round_robin;
@@ -239,7 +239,7 @@ impl Driver {
             .zip(tenants)
             .map(|(record, tenant)| record.lease.rented.min(tenant.room()))
             .collect();
-        for (record, rented) in self.records.iter_mut().zip(fill(&kept, weights, rentable)) {
+        for (record, rented) in self.records.iter_mut().zip(divide(&kept, weights, rentable)) {
             record.lease.rented = rented;
         }
     }

@@ -9,11 +9,11 @@
 //! Deviations: the paper weighs by `static_min`, here it is `static_min × shares`, the same at equal
 //! shares; what ceilings cut off goes to the others, by weight again. Cost: O(n log n).
 
-use super::fill::fill;
+use super::max_min::divide;
 
 /// Pages above the floor for guests that may have up to `room[i]` above it.
 pub(super) fn proportional(room: &[u64], weights: &[u64], rentable: u64) -> Vec<u64> {
-    fill(room, weights, rentable)
+    divide(room, weights, rentable)
 }
 
 #[cfg(test)]

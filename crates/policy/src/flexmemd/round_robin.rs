@@ -13,14 +13,14 @@
 //! in the order of bids, and since who had more has paid more, a round's worth wanders from guest to
 //! guest for ever: a GiB a second with three guests and 4 GiB, everything where a round is all there
 //! is. With whole rounds the order of bids no longer matters, and going round is weighted max-min
-//! fair division of R among what guests want and can pay, with the limits as weights ([`fill`]): how
+//! fair division of R among what guests want and can pay, with the limits as weights ([`divide`]): how
 //! long a round is no longer matters either, only how its limits compare. By floor, they are
 //! weighted by shares; where they are the same for all, shares count by the credits they bring.
 //! Cost: O(n log n).
 
 use super::auction::{by_descending_bids, price};
-use super::fill::fill;
 use super::market::{Bidder, Sale, plenty};
+use super::max_min::divide;
 
 /// How what one guest may receive in a round compares with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn round_robin(bidders: &[Bidder], rentable: u64, limit: RoundLimit) 
     let price = price(bidders, &by_descending_bids(bidders), rentable);
     let demands: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(price)).collect();
     let weights: Vec<u64> = bidders.iter().map(|bidder| limit.weight(bidder)).collect();
-    Sale { price, bought: fill(&demands, &weights, rentable) }
+    Sale { price, bought: divide(&demands, &weights, rentable) }
 }
 
 #[cfg(test)]

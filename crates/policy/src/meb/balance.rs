@@ -31,8 +31,8 @@ use std::time::Duration;
 use ballast_model::{Bytes, GuestId, MissCurve};
 
 use super::exact;
-use super::fill::{Part, fill};
 use super::instance::{Instance, Sizes};
+use super::proportion::{Part, divide};
 use crate::{Contender, Problem};
 
 /// The least step in pages: eight granules of 32 pages (MEB §4, §3.1.2).
@@ -178,7 +178,7 @@ fn share_bonus(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<
         upper: party.upper,
     };
     let parts: Vec<Part> = contenders.iter().zip(parties).map(part).collect();
-    fill(&parts, budget)
+    divide(&parts, budget)
 }
 
 fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<u64> {
@@ -202,7 +202,7 @@ fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Ve
         Part { base: pages, weight: u64::from(contender.shares), lower: pages, upper: party.upper }
     };
     let parts: Vec<Part> = contenders.iter().zip(parties).zip(steps).map(part).collect();
-    fill(&parts, budget)
+    divide(&parts, budget)
 }
 
 /// The step: the least, or as large as it must be. Not that of the curves: bounds lie between their

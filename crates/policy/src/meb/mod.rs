@@ -9,9 +9,9 @@ pub mod balance;
 mod cost;
 pub mod dynamic_programme;
 pub mod exact;
-mod fill;
 mod instance;
 mod policy;
+mod proportion;
 
 #[cfg(test)]
 mod brute_force;

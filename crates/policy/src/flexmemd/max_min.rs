@@ -14,7 +14,7 @@ use ballast_model::largest_remainder;
 /// Divides `total` pages among those who want up to `wants[i]` by `weights[i]` (at least 1 each).
 ///
 /// The parts add up to `min(total, Σ wants)`.
-pub(super) fn fill(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
+pub(super) fn divide(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
     let wanted: u128 = wants.iter().map(|&want| u128::from(want)).sum();
     if wanted <= u128::from(total) {
         return wants.to_vec();
@@ -59,12 +59,12 @@ mod tests {
     #[test]
     fn who_wants_little_has_it_and_the_others_share_the_rest() {
         // Weights 1, 1, 2 and 100 pages: 25, 25, 50; the first wants 5 only, so 95 by 1 and 2.
-        assert_eq!(fill(&[5, 90, 90], &[1, 1, 2], 100), [5, 32, 63]);
-        assert_eq!(fill(&[5, 90, 60], &[1, 1, 2], 100), [5, 35, 60]);
-        assert_eq!(fill(&[5, 6], &[1, 1], 100), [5, 6]);
-        assert_eq!(fill(&[9, 9, 9], &[1, 1, 1], 10), [4, 3, 3]);
-        assert_eq!(fill(&[9], &[1], 0), [0]);
-        assert!(fill(&[], &[], 10).is_empty());
+        assert_eq!(divide(&[5, 90, 90], &[1, 1, 2], 100), [5, 32, 63]);
+        assert_eq!(divide(&[5, 90, 60], &[1, 1, 2], 100), [5, 35, 60]);
+        assert_eq!(divide(&[5, 6], &[1, 1], 100), [5, 6]);
+        assert_eq!(divide(&[9, 9, 9], &[1, 1, 1], 10), [4, 3, 3]);
+        assert_eq!(divide(&[9], &[1], 0), [0]);
+        assert!(divide(&[], &[], 10).is_empty());
     }
 
     /// Page by page to whoever is lowest on the scale and wants more.
@@ -82,11 +82,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_filling_page_by_page_to_the_page(
+        fn differs_from_filling_page_by_page_by_rounding_alone(
             guests in prop::collection::vec((0..60u64, 1..9u64), 0..8), total in 0..300u64
         ) {
             let (wants, weights): (Vec<u64>, Vec<u64>) = guests.into_iter().unzip();
-            let parts = fill(&wants, &weights, total);
+            let parts = divide(&wants, &weights, total);
             prop_assert_eq!(parts.iter().sum::<u64>(), total.min(wants.iter().sum()));
             let oracle = page_by_page(&wants, &weights, total);
             for (i, (part, expected)) in parts.iter().zip(&oracle).enumerate() {
@@ -102,7 +102,7 @@ mod tests {
             guests in prop::collection::vec((0..1u64 << 40, 1..1u64 << 60), 1..40), total: u64
         ) {
             let (wants, weights): (Vec<u64>, Vec<u64>) = guests.into_iter().unzip();
-            let parts = fill(&wants, &weights, total % (1 << 44));
+            let parts = divide(&wants, &weights, total % (1 << 44));
             for i in (0..parts.len()).filter(|&i| parts[i] < wants[i]) {
                 for j in 0..parts.len() {
                     // parts[j] / weights[j] <= (parts[i] + 1) / weights[i], rounded up a page.

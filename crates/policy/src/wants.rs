@@ -40,7 +40,7 @@ impl Want {
 }
 
 /// Gives everybody what `want` says, or a part of it.
-pub(crate) fn fill(problem: &Problem, want: impl Fn(&Contender) -> Want) -> Division {
+pub(crate) fn grant(problem: &Problem, want: impl Fn(&Contender) -> Want) -> Division {
     let contenders = problem.contenders();
     let wants: Vec<Desired> = contenders.iter().map(|c| want(c).within(c)).collect();
     let parties: Vec<Party> = contenders

@@ -22,7 +22,7 @@ pub(super) struct Part {
 }
 
 /// Pages of each; they add up to `total`, brought between the sums of bounds.
-pub(super) fn fill(parts: &[Part], total: u64) -> Vec<u64> {
+pub(super) fn divide(parts: &[Part], total: u64) -> Vec<u64> {
     let sum = |pages: fn(&Part) -> u64| parts.iter().map(pages).sum::<u64>();
     let mut left = i128::from(total.clamp(sum(|part| part.lower), sum(|part| part.upper)));
     let mut pages: Vec<u64> = parts.iter().map(|part| part.lower).collect();
@@ -77,15 +77,15 @@ mod tests {
     fn examples_by_hand() {
         let free = [part(100, 100, 0, 1000), part(300, 300, 0, 1000)];
         // 40 more, one to three.
-        assert_eq!(fill(&free, 440), [110, 330]);
+        assert_eq!(divide(&free, 440), [110, 330]);
         // The second is cut off at 320, the first gets the rest.
-        assert_eq!(fill(&[free[0], part(300, 300, 0, 320)], 440), [120, 320]);
+        assert_eq!(divide(&[free[0], part(300, 300, 0, 320)], 440), [120, 320]);
         // The first is raised to 150: 20 less than its base for the second.
-        assert_eq!(fill(&[part(100, 100, 150, 1000), free[1]], 430), [150, 280]);
+        assert_eq!(divide(&[part(100, 100, 150, 1000), free[1]], 430), [150, 280]);
         // Bounds end what the total would allow.
-        assert_eq!(fill(&[part(1, 1, 1, 5), part(1, 1, 2, 5)], 100), [5, 5]);
-        assert_eq!(fill(&[part(1, 1, 1, 5), part(1, 1, 2, 5)], 0), [1, 2]);
-        assert_eq!(fill(&[], 7), [0_u64; 0]);
+        assert_eq!(divide(&[part(1, 1, 1, 5), part(1, 1, 2, 5)], 100), [5, 5]);
+        assert_eq!(divide(&[part(1, 1, 1, 5), part(1, 1, 2, 5)], 0), [1, 2]);
+        assert_eq!(divide(&[], 7), [0_u64; 0]);
     }
 
     proptest! {
@@ -96,7 +96,7 @@ mod tests {
         ) {
             let parts: Vec<Part> =
                 parts.iter().map(|&(base, weight, lower, room)| part(base, weight, lower, lower + room)).collect();
-            let pages = fill(&parts, total);
+            let pages = divide(&parts, total);
             let (lower, upper) = (parts.iter().map(|p| p.lower).sum(), parts.iter().map(|p| p.upper).sum());
             prop_assert_eq!(pages.iter().sum::<u64>(), total.clamp(lower, upper));
             // One t explains all: whoever is below a bound's side has no less of it.
