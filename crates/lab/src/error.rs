@@ -90,6 +90,18 @@ pub enum LabError {
          --target x86_64-unknown-linux-gnu", .0.display()
     )]
     LabGuestDynamic(PathBuf),
+    /// The plugin that records what a guest touches is not built.
+    #[error(
+        "the truth plugin is not built (looked for {looked_for}): build it with\n  \
+         cargo build --release -p ballast-lab-truth\nor set BALLAST_LAB_TRUTH to it"
+    )]
+    TruthMissing {
+        /// Where it was looked for.
+        looked_for: String,
+    },
+    /// What a guest touches cannot be recorded, because it is not emulated.
+    #[error("guest {0}: what it touches can be recorded under emulation only; use `tcg`")]
+    TruthNeedsEmulation(GuestId),
     /// A program for the guests is neither on the host nor in a package of that name.
     #[error("program `{program}` cannot be packed: {why}")]
     ProgramUnavailable {

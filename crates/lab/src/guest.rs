@@ -4,6 +4,7 @@
 //! of a guest is waited for with a bound, and a guest that has ended says so with the end of its
 //! console.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +21,7 @@ use crate::process::ProcessId;
 use crate::qemu::{CommandLine, GuestPaths, GuestSpec, InheritedDisk, QEMU, QEMU_PACKAGE};
 use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;
-use crate::{Cache, DiskSpec, LabError, disk, tool};
+use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, truth};
 
 /// Part of a console log quoted in an error, in bytes.
 const CONSOLE_QUOTED_MAX: usize = 3000;
@@ -99,6 +100,7 @@ impl GuestStart<'_> {
             paths,
             swap: open(spec.swap)?,
             data: open(spec.data)?,
+            truth: self.truth(spec, &paths.truth)?,
         };
         let mut command = Command::new(tool::require(QEMU, QEMU_PACKAGE)?);
         let messages = messages_of(paths);
@@ -106,6 +108,14 @@ impl GuestStart<'_> {
         let also = log.try_clone().map_err(LabError::io("create", &messages))?;
         command.args(line.arguments()).stdin(Stdio::null()).stdout(log).stderr(also);
         self.spawner.spawn(command, files).map_err(LabError::io("start", QEMU))
+    }
+
+    fn truth(&self, spec: &GuestSpec, rows: &Path) -> Result<Option<OsString>, LabError> {
+        match (&spec.truth, self.accel) {
+            (None, _) => Ok(None),
+            (Some(truth), Accel::Tcg) => truth.argument(rows).map(Some),
+            (Some(_), Accel::Kvm) => Err(LabError::TruthNeedsEmulation(spec.id.clone())),
+        }
     }
 }
 
@@ -152,6 +162,18 @@ impl Guest {
     /// Its console log.
     pub fn console(&self) -> &Path {
         &self.paths.console
+    }
+
+    /// What it touched, one row for each interval that has ended; empty unless it was started with
+    /// [`Truth`](crate::Truth).
+    ///
+    /// # Errors
+    /// What was recorded cannot be read.
+    pub fn truth(&self) -> Result<Vec<TruthRow>, LabError> {
+        match self.spec.truth {
+            Some(_) => truth::rows(&self.paths.truth),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// How far it has come.

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use ballast_lab_guest::protocol::MODULE_LIST_PATH;
 use cpio::newc::{Builder, ModeFileType};
 
+use crate::artifact::{Artifact, Missing};
 use crate::debian::Kernel;
 use crate::programs::FileMap;
 use crate::{Cache, LabError, modules, programs};
 
-/// Environment variable that names the `lab-guest` program.
-const LAB_GUEST_VARIABLE: &str = "BALLAST_LAB_GUEST";
-/// Where cargo puts it, below the target folder.
-const LAB_GUEST_BUILT: &str = "x86_64-unknown-linux-gnu/release/lab-guest";
+/// The program that becomes `/init`.
+const LAB_GUEST: Artifact =
+    Artifact { variable: "BALLAST_LAB_GUEST", built: "x86_64-unknown-linux-gnu/release/lab-guest" };
 /// Most archives kept; each new `lab-guest` makes another of 2 to 60 MB.
 const ARCHIVES_MAX: usize = 8;
 /// Folders that `/init` mounts on or writes to.
@@ -40,7 +40,9 @@ pub fn initramfs(
     with: &BTreeSet<String>,
     say: &dyn Fn(&str),
 ) -> Result<PathBuf, LabError> {
-    let lab_guest = find_lab_guest()?;
+    let lab_guest = LAB_GUEST
+        .find()
+        .map_err(|Missing { looked_for }| LabError::LabGuestMissing { looked_for })?;
     let init = fs::read(&lab_guest).map_err(LabError::io("read", &lab_guest))?;
     if !programs::is_static(&lab_guest)? {
         return Err(LabError::LabGuestDynamic(lab_guest));
@@ -73,36 +75,6 @@ fn key(init: &[u8], with: &BTreeSet<String>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), init, with).hash(&mut hasher);
     hasher.finish()
-}
-
-fn find_lab_guest() -> Result<PathBuf, LabError> {
-    if let Some(path) = std::env::var_os(LAB_GUEST_VARIABLE).map(PathBuf::from) {
-        return if path.is_file() {
-            Ok(path)
-        } else {
-            Err(LabError::LabGuestMissing {
-                looked_for: format!("{} ({LAB_GUEST_VARIABLE})", path.display()),
-            })
-        };
-    }
-    let program = std::env::current_exe().map_err(LabError::io("find", "the running program"))?;
-    lab_guest_near(&program)
-}
-
-/// Beside the program (installed) or in the target folder that the program is in (built).
-fn lab_guest_near(program: &Path) -> Result<PathBuf, LabError> {
-    let beside = program.with_file_name("lab-guest");
-    let built = program.ancestors().skip(1).map(|folder| folder.join(LAB_GUEST_BUILT));
-    let mut looked_for = LAB_GUEST_BUILT.to_owned();
-    for path in std::iter::once(beside).chain(built) {
-        if path.is_file() {
-            return Ok(path);
-        }
-        if path.ancestors().nth(3).is_some_and(|folder| folder.ends_with("target")) {
-            looked_for = path.display().to_string();
-        }
-    }
-    Err(LabError::LabGuestMissing { looked_for })
 }
 
 fn pack<W: Write>(
@@ -235,19 +207,5 @@ mod tests {
         assert_ne!(key(b"a", &none), key(b"b", &none));
         assert_ne!(key(b"a", &none), key(b"a", &some));
         assert_eq!(key(b"a", &some), key(b"a", &some));
-    }
-
-    #[test]
-    fn lab_guest_is_found_in_the_target_folder_or_its_build_is_described() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("target");
-        let program = target.join("debug/deps/some-test");
-        let error = lab_guest_near(&program).unwrap_err().to_string();
-        let built = target.join(LAB_GUEST_BUILT);
-        assert!(error.contains(built.to_str().unwrap()), "{error}");
-        assert!(error.contains("cargo build"), "{error}");
-        fs::create_dir_all(built.parent().unwrap()).unwrap();
-        fs::write(&built, "x").unwrap();
-        assert_eq!(lab_guest_near(&program).unwrap(), built);
     }
 }

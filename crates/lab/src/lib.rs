@@ -24,6 +24,7 @@
 //! sockets.
 
 mod accel;
+mod artifact;
 mod cache;
 mod channel;
 mod console;
@@ -45,6 +46,7 @@ mod scenario;
 mod spawn;
 mod supervisor;
 mod tool;
+mod truth;
 
 pub use accel::{Accel, AccelChoice};
 pub use cache::Cache;
@@ -63,3 +65,4 @@ pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
 pub use scenario::{Host, Scenario, ScenarioGuest, ScenarioWorkload, Settings};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
+pub use truth::{Truth, TruthRow};

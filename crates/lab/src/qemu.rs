@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accel::Accel;
 use crate::disk::DiskFile;
-use crate::{DiskSpec, LabError};
+use crate::{DiskSpec, LabError, Truth};
 
 /// The emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
@@ -53,6 +53,9 @@ pub struct GuestSpec {
     /// Programs packed into it.
     #[serde(default)]
     pub with: BTreeSet<String>,
+    /// Records what it touches.
+    #[serde(default)]
+    pub truth: Option<Truth>,
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
@@ -84,6 +87,7 @@ impl GuestSpec {
             data: None,
             balloon: Balloon::some(),
             with: BTreeSet::new(),
+            truth: None,
             extra_args: Vec::new(),
         }
     }
@@ -102,6 +106,9 @@ impl GuestSpec {
         }
         for disk in [self.swap, self.data].iter().flatten() {
             disk.validate().map_err(|error| invalid(error.to_string()))?;
+        }
+        if let Some(truth) = &self.truth {
+            truth.validate().map_err(invalid)?;
         }
         Ok(())
     }
@@ -123,6 +130,8 @@ pub(crate) struct GuestPaths {
     pub(crate) channel: PathBuf,
     /// What the guest's kernel says.
     pub(crate) console: PathBuf,
+    /// The intervals of [`Truth`].
+    pub(crate) truth: PathBuf,
 }
 
 /// A disk as QEMU is given it.
@@ -149,6 +158,8 @@ pub(crate) struct CommandLine<'a> {
     pub(crate) paths: &'a GuestPaths,
     pub(crate) swap: Option<InheritedDisk>,
     pub(crate) data: Option<InheritedDisk>,
+    /// Value of the option for the plugin.
+    pub(crate) truth: Option<OsString>,
 }
 
 impl CommandLine<'_> {
@@ -177,6 +188,9 @@ impl CommandLine<'_> {
         }
         args.disk(SWAP_DISK_SERIAL, self.swap, self.spec.swap);
         args.disk(DATA_DISK_SERIAL, self.data, self.spec.data);
+        if let Some(truth) = &self.truth {
+            args.pair("-plugin", truth);
+        }
         args.list.extend(self.spec.extra_args.iter().map(OsString::from));
         args.list
     }
@@ -254,6 +268,7 @@ mod tests {
             lab_qmp: "/run/lab/a.qmp".into(),
             channel: "/run/lab/a.channel".into(),
             console: "/run/console/a.log".into(),
+            truth: "/run/console/a.truth.csv".into(),
         };
         let line = CommandLine {
             spec,
@@ -263,6 +278,7 @@ mod tests {
             paths: &paths,
             swap: spec.swap.map(|_| InheritedDisk { fd: 10, direct: true }),
             data: spec.data.map(|_| InheritedDisk { fd: 11, direct: false }),
+            truth: spec.truth.is_some().then(|| "plugin.so,rows=a".into()),
         };
         let mut text = String::new();
         for argument in line.arguments() {
@@ -311,6 +327,7 @@ mod tests {
             swap: Some(DiskSpec { size: Bytes::gib(1), speed: Speed::Ssd }),
             data: Some(DiskSpec { size: Bytes::mib(64), speed: Speed::Limits(limits) }),
             balloon: Some(Balloon { free_page_reporting: true, deflate_on_oom: true }),
+            truth: Some(Truth::default()),
             extra_args: vec!["-s".to_owned()],
             ..GuestSpec::new("b".parse().unwrap(), Bytes::mib(256))
         };
@@ -343,6 +360,7 @@ mod tests {
                 -device virtio-blk-pci,drive=swap,serial=swap
                 -drive file=/proc/self/fd/11,if=none,id=data,format=raw,cache=writeback,discard=unmap,throttling.iops-total=300,throttling.bps-total=1000000
                 -device virtio-blk-pci,drive=data,serial=data
+                -plugin plugin.so,rows=a
                 -s"#]],
         );
     }

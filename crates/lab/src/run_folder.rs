@@ -272,6 +272,7 @@ impl RunFolder {
             lab_qmp: socket("lab", ".qmp")?,
             channel: socket("lab", ".channel")?,
             console: self.path.join("console").join(format!("{id}.log")),
+            truth: self.path.join("console").join(format!("{id}.truth.csv")),
         })
     }
 

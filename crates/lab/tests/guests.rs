@@ -3,14 +3,14 @@
 //! Limits: asserts states and counts, never times; needs QEMU and a built `lab-guest`.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ballast_lab::{
-    Answer, DiskSpec, GuestSpec, GuestState, Helper, LabError, Request, Run, RunFolder, RunOptions,
-    Speed, ask, down, up,
+    AccelChoice, Answer, DiskSpec, GuestSpec, GuestState, Helper, LabError, Request, Run,
+    RunFolder, RunOptions, Speed, Truth, ask, down, up,
 };
 use ballast_lab_guest::protocol::{End, FromGuest};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
@@ -260,4 +260,35 @@ fn a_run_without_an_owner_is_held_until_it_is_ended() {
     let pids: Vec<i32> = guests.iter().map(|guest| guest.process.pid).collect();
     assert_nothing_left(&base, &pids);
     assert!(matches!(RunFolder::open(&base, "t"), Err(LabError::NoRun(_))));
+}
+
+/// What the guest touches in a second is what its workload touches and a little of its kernel's; the
+/// pages in order are as many as the rows say.
+#[test]
+fn the_truth_of_what_a_guest_touches() {
+    let (folder, base) = base();
+    let trace = folder.path().join("a.pg.zst");
+    let truth = Truth { trace: Some(trace.clone()), ..Truth::default() };
+    let spec = GuestSpec { truth: Some(truth), ..guest("a") };
+    let options = RunOptions { accel: AccelChoice::Tcg, ..options(&base, vec![spec]) };
+    let run = Run::start(&options, &say).unwrap();
+    let guest = run.guest("a").unwrap();
+    let set = Bytes::mib(48);
+    guest.start_workload("w", &Pattern::Constant { size: set }.into(), PATIENCE).unwrap();
+    // Rows of whole seconds of nothing but the workload.
+    let within = |wss: Bytes| wss >= set && wss.get() < set.get() * 5 / 4;
+    wait_until("three seconds in a row that show the working set", || {
+        let rows = guest.truth().unwrap();
+        rows.len() >= 3 && rows[rows.len() - 3..].iter().all(|row| within(row.wss))
+    });
+    let rows = guest.truth().unwrap();
+    assert!(rows.windows(2).all(|pair| pair[1].end_ns - pair[0].end_ns == 1_000_000_000));
+    let row = rows[rows.len() - 1];
+    assert!(row.references > 0 && row.accesses > 0, "{row:?}");
+    drop(run);
+    let mut bytes = Vec::new();
+    // The guest was killed: what was not complete is missing, and the end of the frame.
+    let _ = zstd::Decoder::new(fs::File::open(&trace).unwrap()).unwrap().read_to_end(&mut bytes);
+    let references = bytes.len() as u64 / 8;
+    assert!(references >= row.references, "{references} of {}", row.references);
 }

@@ -66,6 +66,7 @@ const RULES: &[Rule] = &[
     mechanism("ballast-qmp", MODEL),
     mechanism("ballast-trace", &[]),
     mechanism("ballast-lab-guest", MODEL),
+    mechanism("ballast-lab-truth", &[]),
     mechanism("ballast-lab", &["ballast-model", "ballast-lab-guest", "ballast-toml-strict"]),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
