@@ -14,6 +14,7 @@ pub mod daemon;
 mod figures;
 pub mod imt;
 mod mrc;
+mod output;
 mod page;
 pub mod server;
 pub mod simulate;

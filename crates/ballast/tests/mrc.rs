@@ -508,8 +508,7 @@ fn a_trace_is_never_written_over() {
         }
         let Done { status, out, err } = run(&[&trace, "--csv", output.to_str().unwrap()]);
         assert_eq!((status, out.as_str()), (Some(1), ""));
-        let told =
-            format!("error: cannot write {}: it is a trace that is read\n", output.display());
+        let told = format!("error: cannot write {}: it is read too\n", output.display());
         assert_eq!(err, told);
     }
     assert_eq!(fs::read_to_string(&trace).unwrap(), "page\n1\n1\n");

@@ -11,12 +11,12 @@ use ballast_estimate::phase::{IntermittentSettings, Recorded, Samples};
 use ballast_model::Bytes;
 
 use super::Output;
-use super::mrc::command_line;
 use crate::imt::json::Figures;
 use crate::imt::runs::runs;
 use crate::imt::summary::Trace;
 use crate::imt::{BYTES_MAX, page, parse, plot, summary};
-use crate::mrc::files::{self, Destination, Picture};
+use crate::output::command_line::command_line;
+use crate::output::files::{self, Destination, Picture};
 
 /// Standard input.
 const STDIN: &str = "-";

@@ -12,14 +12,15 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 
 use super::Output;
-use crate::mrc::axis::Scale;
-use crate::mrc::files::{self, Destination, Picture};
 use crate::mrc::measure::{self, STDIN};
 use crate::mrc::outcome::{Outcome, Reading, Units};
 use crate::mrc::plot::View;
 use crate::mrc::progress::Bar;
 use crate::mrc::settings::{Intervals, Settings, Tuning};
 use crate::mrc::{curve_csv, json, page, plot, summary};
+use crate::output::axis::Scale;
+use crate::output::command_line::command_line;
+use crate::output::files::{self, Destination, Picture};
 
 /// The engine that the chooser stands for.
 const AUTO: &str = "auto";
@@ -324,17 +325,6 @@ impl Args {
             all => self.output.print(&all, |_, width| summary::render(outcomes, width)),
         }
     }
-}
-
-/// The command as it was given, for the page to show.
-pub(super) fn command_line() -> String {
-    let quoted = |word: String| {
-        let is_plain = |c: char| c.is_alphanumeric() || "-_./=%+:,@".contains(c);
-        let plain = !word.is_empty() && word.chars().all(is_plain);
-        if plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
-    };
-    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
-    std::iter::once("ballast".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 fn format_parser() -> impl TypedValueParser<Value = Format> {

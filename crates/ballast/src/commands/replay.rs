@@ -1,7 +1,5 @@
 //! `ballast replay`: recorded days under another policy.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -20,6 +18,7 @@ use super::source::{note, open_journal};
 use crate::config;
 use crate::csv::quoted;
 use crate::figures;
+use crate::output::files::{self, Destination, Stream};
 
 /// What another policy would have decided on recorded days, and what that would have been worth.
 ///
@@ -60,7 +59,9 @@ pub struct Args {
 /// The journal cannot be read or holds no ticks, or a file or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let reader = open_journal(&args.journal)?;
-    let mut csv = args.csv.as_deref().map(CsvFile::create).transpose()?;
+    let outputs: Vec<&Path> = args.csv.as_deref().into_iter().collect();
+    files::ensure_apart(&outputs, std::slice::from_ref(&args.journal))?;
+    let mut csv = args.csv.as_deref().map(CsvFile::open).transpose()?;
     let mut replays: Option<Vec<Replay>> = None;
     let bar = ProgressBar::new_spinner();
     for entry in reader.ticks(args.span.range()) {
@@ -90,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bail!("{} holds no ticks of that time", args.journal.display());
     };
     if let Some(csv) = csv {
-        csv.finish()?;
+        csv.0.finish()?;
     }
     let reports: Vec<ReplayReport> = replays.iter().map(Replay::report).collect();
     let json = ReplayJson::new(&args.journal, &reports);
@@ -122,16 +123,11 @@ fn recorded_settings(
 }
 
 /// Every decision as CSV.
-struct CsvFile<'a> {
-    path: &'a Path,
-    out: BufWriter<File>,
-}
+struct CsvFile(Stream);
 
-impl<'a> CsvFile<'a> {
-    fn create(path: &'a Path) -> anyhow::Result<CsvFile<'a>> {
-        let file =
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut csv = CsvFile { path, out: BufWriter::new(file) };
+impl CsvFile {
+    fn open(path: &Path) -> anyhow::Result<CsvFile> {
+        let mut csv = CsvFile(Destination::open(path)?.stream()?);
         csv.line(format_args!(
             "unix_ms,policy,guest,demand_bytes,recorded_allocation_bytes,\
              imagined_allocation_bytes,recorded_target_bytes,imagined_target_bytes"
@@ -155,12 +151,7 @@ impl<'a> CsvFile<'a> {
     }
 
     fn line(&mut self, text: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
-        writeln!(self.out, "{text}")
-            .with_context(|| format!("cannot write {}", self.path.display()))
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.out.flush().with_context(|| format!("cannot write {}", self.path.display()))
+        self.0.write(|out| writeln!(out, "{text}"))
     }
 }
 

@@ -1,7 +1,5 @@
 //! `ballast simulate`: policies compared on a simulated host.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use ballast_sim::compare;
 use clap::error::ErrorKind;
 
 use super::Output;
+use crate::output::files::{self, Destination};
 use crate::simulate::capacity::{self, Slowdown};
 use crate::simulate::contestants::Contestants;
 use crate::simulate::json::SimulationJson;
@@ -98,23 +97,27 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             .with_context(|| args.scenario.display().to_string())?;
         return args.output.print(&found, |found, _| capacity::render(found));
     }
+    let page = match (&args.page, args.output.json) {
+        (Some(path), _) => Some(path.clone()),
+        (None, true) => None,
+        (None, false) => Some(PathBuf::from(format!("{}.html", scenario.name))),
+    };
+    // Now rather than after minutes of simulating.
+    let outputs: Vec<&Path> = args.csv.as_deref().into_iter().chain(page.as_deref()).collect();
+    files::ensure_apart(&outputs, std::slice::from_ref(&args.scenario))?;
+    let csv_file = args.csv.as_deref().map(Destination::open).transpose()?;
+    let page_file = page.as_deref().map(Destination::open).transpose()?;
     let bar = Bar::new();
     let report = compare(&scenario, contestants.build(&scenario), &mut |at| bar.show(at))
         .with_context(|| args.scenario.display().to_string())?;
     drop(bar);
-    if let Some(path) = &args.csv {
-        let file = File::create(path);
-        file.and_then(|file| csv::write(&report, BufWriter::new(file)))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(file) = csv_file {
+        let mut stream = file.stream()?;
+        stream.write(|out| csv::write(&report, out))?;
+        stream.finish()?;
     }
-    let page = match (&args.page, args.output.json) {
-        (Some(path), _) => Some(path.clone()),
-        (None, true) => None,
-        (None, false) => Some(Path::new(&format!("{}.html", scenario.name)).to_owned()),
-    };
-    if let Some(path) = &page {
-        std::fs::write(path, pages::render(&report, &paper)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(file) = page_file {
+        file.write(&pages::render(&report, &paper)?)?;
     }
     let json = SimulationJson::new(&report, &paper, args.series);
     args.output.print(&json, |_, _| {

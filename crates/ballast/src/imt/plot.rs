@@ -5,15 +5,15 @@
 //! Limits: a series longer than [`COLUMNS_MAX`] is drawn by the least and the greatest of so many stretches,
 //! each shaded if any of it was tracked.
 
-use anyhow::anyhow;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::runs::Run;
 use super::summary::{Trace, cells};
 use crate::figures;
-use crate::mrc::axis::{Axis, Scale};
-use crate::mrc::plot::{FONT_SIZE, GRID, INK, Places, TITLE_FONT_SIZE, label};
+use crate::output::axis::{Axis, Scale};
+use crate::output::svg::{
+    self, Area, FONT_SIZE, Failure, GRID, INK, Places, TITLE_FONT_SIZE, label,
+};
 
 /// The style sheet of the page knows these.
 const WSS: RGBColor = RGBColor(0x1f, 0x4e, 0x8c);
@@ -41,9 +41,6 @@ pub(super) const KEYS: [(&str, &str); 3] = [
     ("tracked", "tracking is on"),
 ];
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
-
 /// What one plot is of.
 #[derive(Clone, Copy)]
 pub(super) enum Panel<'a> {
@@ -60,11 +57,7 @@ pub(super) enum Panel<'a> {
 pub(crate) fn alone(trace: Trace<'_>, runs: &[Run]) -> anyhow::Result<String> {
     let panels: Vec<_> = runs.iter().map(Panel::Run).chain([Panel::Events]).collect();
     let height = HEADING * 2 + (HEADING + HEIGHT) * panels.len() as u32;
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-    draw_alone(&area, trace, &panels).map_err(refused)?;
-    drop(area);
-    Ok(svg + "\n")
+    Ok(svg::alone((WIDTH, height), |area| draw_alone(area, trace, &panels))? + "\n")
 }
 
 /// A plot for a page, without heading.
@@ -72,17 +65,7 @@ pub(crate) fn alone(trace: Trace<'_>, runs: &[Run]) -> anyhow::Result<String> {
 /// # Errors
 /// When the drawing library refuses, which it has no reason to.
 pub(super) fn inside(trace: Trace<'_>, panel: Panel<'_>) -> anyhow::Result<String> {
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-    draw(&area, trace, panel).and_then(|()| area.present()).map_err(refused)?;
-    drop(area);
-    // Inside a page neither the namespace nor a size of its own is wanted.
-    let svg = svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
-    Ok(svg.replacen(&format!("width=\"{WIDTH}\" height=\"{HEIGHT}\" "), "", 1))
-}
-
-fn refused(error: Failure<'_>) -> anyhow::Error {
-    anyhow!("cannot draw the plot: {error}")
+    svg::inside((WIDTH, HEIGHT), |area| draw(area, trace, panel))
 }
 
 /// What a run came to, in a line.
@@ -114,7 +97,7 @@ fn draw_alone<'a>(
         draw(&below, trace, *panel)?;
         rest = others;
     }
-    area.present()
+    Ok(())
 }
 
 fn draw_legend<'a>(area: &Area<'a>) -> Result<(), Failure<'a>> {

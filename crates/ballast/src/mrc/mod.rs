@@ -4,11 +4,9 @@
 //! everything shown is made.
 
 mod any_stack;
-pub(crate) mod axis;
 mod chosen;
 mod counter;
 pub(crate) mod curve_csv;
-pub(crate) mod files;
 #[cfg(test)]
 mod fixture;
 pub(crate) mod json;

@@ -6,18 +6,16 @@
 //! Cost: a binary search for each column and curve; 5 to 20 KB for each curve.
 //! Limits: eight colours, which then repeat.
 
-use std::ops::Range;
-
-use anyhow::anyhow;
 use ballast_mrc::{Curve, Form};
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::axis::{Axis, Scale, percent_exactly};
 use super::outcome::Outcome;
 use super::words;
+use crate::output::axis::{Axis, Scale, percent_exactly};
+use crate::output::svg::{
+    self, Area, FONT_SIZE, Failure, GRID, INK, Places, TITLE_FONT_SIZE, label,
+};
 
 /// Colours of curves, told apart with weak colour vision too; the style sheet knows them.
 const COLOURS: [RGBColor; 8] = [
@@ -32,12 +30,6 @@ const COLOURS: [RGBColor; 8] = [
 ];
 /// How many colours there are.
 pub(super) const COLOURS_COUNT: usize = COLOURS.len();
-/// Axes and letters, and the lines behind the curves; the style sheet knows these too.
-pub(crate) const INK: RGBColor = RGBColor(0x5b, 0x64, 0x70);
-pub(crate) const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
-/// The library makes letters a fifth smaller than it is told.
-pub(crate) const FONT_SIZE: u32 = 15;
-pub(crate) const TITLE_FONT_SIZE: u32 = 19;
 /// A plot by itself: its width, and its height without the legend.
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 440;
@@ -92,12 +84,8 @@ pub(crate) fn alone(outcomes: &[Outcome], view: View) -> anyhow::Result<String> 
     let lines = lines(outcomes, view);
     let entries = lines.len().min(LEGEND_MAX + 1);
     let legend = entries.div_ceil(LEGEND_COLUMNS) as u32 * LEGEND_LINE;
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT + legend)).into_drawing_area();
-    draw_alone(&area, &lines, view, legend)
-        .map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
-    drop(area);
-    Ok(svg + "\n")
+    let size = (WIDTH, HEIGHT + legend);
+    Ok(svg::alone(size, |area| draw_alone(area, &lines, view, legend))? + "\n")
 }
 
 /// A plot for a page, `size` wide and high, without title and legend; `None`: nothing to draw.
@@ -111,16 +99,8 @@ pub(super) fn inside(
 ) -> anyhow::Result<Option<Drawn>> {
     let lines = lines(outcomes, view);
     let Some((memory, ratio)) = axes(&lines, view) else { return Ok(None) };
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-    draw_curves(&area, &lines, view, &memory, &ratio)
-        .and_then(|()| area.present())
-        .map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
-    drop(area);
-    // Inside a page neither the namespace nor a size of its own is wanted.
-    let own_size = format!("width=\"{}\" height=\"{}\" ", size.0, size.1);
-    let svg = svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
-    Ok(Some(Drawn { svg: svg.replacen(&own_size, "", 1), ends: memory.ends() }))
+    let svg = svg::inside(size, |area| draw_curves(area, &lines, view, &memory, &ratio))?;
+    Ok(Some(Drawn { svg, ends: memory.ends() }))
 }
 
 /// The number of the colour of the curve at `index`.
@@ -163,9 +143,6 @@ fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
     Some((memory, Axis::ratio(view.ratio, least, greatest)))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
-
 fn draw_alone<'a>(
     area: &Area<'a>,
     lines: &[Line<'_>],
@@ -187,7 +164,7 @@ fn draw_alone<'a>(
             draw_legend(area, lines, view)?;
         }
     }
-    area.present()
+    Ok(())
 }
 
 fn draw_curves<'a>(
@@ -230,41 +207,6 @@ fn draw_curves<'a>(
 /// The working set to mark: that of warm references, so nothing in the other form.
 fn working_set(line: &Line<'_>, view: View) -> Option<u64> {
     (view.form == Form::Warm).then(|| line.outcome.working_set(view.epsilon))?.map(|set| set.pages)
-}
-
-/// Places from 0 to 1, as the drawing library wants a coordinate.
-pub(crate) struct Places {
-    marks: Vec<f64>,
-}
-
-impl Places {
-    /// The places of `axis`.
-    pub(crate) fn of(axis: &Axis) -> Self {
-        Self { marks: axis.marks.iter().map(|(place, _)| *place).collect() }
-    }
-}
-
-impl Ranged for Places {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, place: &f64, (from, to): (i32, i32)) -> i32 {
-        from + (place * f64::from(to - from)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        if hint.weight().allow_light_points() { Vec::new() } else { self.marks.clone() }
-    }
-
-    fn range(&self) -> Range<f64> {
-        0.0..1.0
-    }
-}
-
-/// What stands beside the mark at `place` of `axis`.
-pub(crate) fn label(axis: &Axis, place: f64) -> String {
-    let mark = axis.marks.iter().find(|(at, _)| (at - place).abs() < 1e-9);
-    mark.map(|(_, label)| label.clone()).unwrap_or_default()
 }
 
 /// The corners of a curve, asked for at every column.
@@ -329,10 +271,6 @@ mod tests {
     const VIEW: View =
         View { form: Form::Warm, memory: Scale::Log, ratio: Scale::Linear, epsilon: 0.01 };
 
-    fn hex(colour: RGBColor) -> String {
-        format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
-    }
-
     #[test]
     fn a_plot_by_itself_names_its_curves_and_marks_their_working_sets() {
         let outcomes = [
@@ -342,7 +280,10 @@ mod tests {
         let svg = alone(&outcomes, VIEW).unwrap();
         assert!(svg.contains("loop.u64 · WSS(1 %) 1.2MiB"), "{svg}");
         assert!(svg.contains("&lt;web&gt;.pg"), "{svg}");
-        assert!(svg.contains(&hex(COLOURS[0])) && svg.contains(&hex(COLOURS[1])));
+        assert!(
+            svg.contains(&svg::colour_name(COLOURS[0]))
+                && svg.contains(&svg::colour_name(COLOURS[1]))
+        );
         assert_eq!(svg.matches("<circle").count(), 2);
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
     }

@@ -3,12 +3,12 @@
 use ballast_trace::Format;
 use comfy_table::CellAlignment::{Left, Right};
 
-use super::axis::{percent, percent_exactly};
 use super::outcome::{Outcome, Reading};
 use super::settings::Intervals;
 use super::words;
 use crate::commands::{format, harmless_line};
 use crate::figures::{self, NONE};
+use crate::output::axis::{percent, percent_exactly};
 
 /// The figures of `outcomes`, wrapped to `width` columns if given.
 pub(crate) fn render(outcomes: &[Outcome], width: Option<u16>) -> String {

@@ -3,18 +3,16 @@
 //! Idea: a line per guest, in colours that the page's style sheet lightens for dark pages.
 //! Limits: the guests that moved most, so that lines can be told apart.
 
-use anyhow::anyhow;
 use ballast_model::Bytes;
 use ballast_sim::{GuestReport, PolicyReport};
 use plotters::prelude::*;
 
 use crate::figures;
+use crate::output::svg::{self, Area, Failure, GRID, INK};
 
 /// Guests drawn.
 pub(super) const GUESTS_MAX: usize = 8;
 const SIZE: (u32, u32) = (640, 220);
-const INK: RGBColor = RGBColor(0x5b, 0x64, 0x70);
-const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
 const COLOURS: [RGBColor; GUESTS_MAX] = [
     RGBColor(0x1f, 0x4e, 0x8c),
     RGBColor(0xe0, 0x7b, 0x1a),
@@ -38,11 +36,10 @@ pub(super) fn drawn(report: &PolicyReport) -> Vec<Drawn<'_>> {
     guests.sort_by_key(|guest| std::cmp::Reverse(guest.moved));
     guests.truncate(GUESTS_MAX);
     guests.sort_by(|a, b| a.id.cmp(&b.id));
-    let colour = |RGBColor(r, g, b): RGBColor| format!("#{r:02X}{g:02X}{b:02X}");
     guests
         .into_iter()
         .zip(COLOURS)
-        .map(|(guest, rgb)| Drawn { guest, colour: colour(rgb) })
+        .map(|(guest, rgb)| Drawn { guest, colour: svg::colour_name(rgb) })
         .collect()
 }
 
@@ -51,21 +48,10 @@ pub(super) fn drawn(report: &PolicyReport) -> Vec<Drawn<'_>> {
 /// # Errors
 /// When the drawing library refuses, which it has no reason to.
 pub(super) fn draw(drawn: &[Drawn<'_>], y_end: Bytes) -> anyhow::Result<String> {
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-    draw_on(&area, drawn, y_end).map_err(|error| anyhow!("cannot draw allocations: {error}"))?;
-    drop(area);
-    let size = format!("width=\"{}\" height=\"{}\" ", SIZE.0, SIZE.1);
-    Ok(svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1).replacen(&size, "", 1))
+    svg::inside(SIZE, |area| draw_on(area, drawn, y_end))
 }
 
-type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
-
-fn draw_on<'a>(
-    area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
-    drawn: &[Drawn<'_>],
-    y_end: Bytes,
-) -> Result<(), Failure<'a>> {
+fn draw_on<'a>(area: &Area<'a>, drawn: &[Drawn<'_>], y_end: Bytes) -> Result<(), Failure<'a>> {
     let at = |point: &ballast_sim::Point| point.at.as_secs_f64();
     let ends = drawn.iter().filter_map(|it| it.guest.series.last()).map(at);
     let x_end = ends.fold(1.0, f64::max);
@@ -92,5 +78,5 @@ fn draw_on<'a>(
         let points = one.guest.series.iter().map(|point| (at(point), mib(point.allocation)));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
     }
-    area.present()
+    Ok(())
 }

@@ -4,11 +4,12 @@
 //! replaces for light, dark and print; without a style sheet they are right for a white page.
 //! Limits: time on the horizontal axis, both axes from zero.
 
-use anyhow::anyhow;
+use anyhow::Context;
 use plotters::prelude::*;
 
 use super::figures;
 use super::series::{Kind, Panel, Series};
+use crate::output::svg::{self, Area, Failure, GRID, INK};
 
 /// Width of every plot, in its own units.
 pub(super) const WIDTH: u32 = 600;
@@ -21,10 +22,6 @@ const TOP: u32 = 8;
 /// Room below, for the figures of the axis.
 const BOTTOM: u32 = 24;
 const FONT_SIZE: u32 = 12;
-
-/// Axes and letters; the style sheet knows these colours.
-const INK: RGBColor = RGBColor(0x5b, 0x64, 0x70);
-const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
 
 /// The colour of a series; the style sheet knows these too.
 const fn colour(kind: Kind) -> RGBColor {
@@ -42,8 +39,7 @@ const fn colour(kind: Kind) -> RGBColor {
 /// The colour of a series as the style sheet writes it.
 #[cfg(test)]
 pub(super) fn colour_name(kind: Kind) -> String {
-    let RGBColor(r, g, b) = colour(kind);
-    format!("#{r:02X}{g:02X}{b:02X}")
+    svg::colour_name(colour(kind))
 }
 
 /// Draws `series` with axes to `x_end` seconds and `y_end`.
@@ -57,20 +53,12 @@ pub(super) fn draw(
     y_end: f64,
 ) -> anyhow::Result<String> {
     let height = if panel == Panel::Memory { 250 } else { 130 };
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-    draw_on(&area, panel, series, x_end, y_end)
-        .map_err(|error| anyhow!("cannot draw the plot {:?}: {error}", panel.title()))?;
-    drop(area);
-    // Inside a page neither the namespace nor a size of its own is wanted.
-    let size = format!("width=\"{WIDTH}\" height=\"{height}\" ");
-    Ok(svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1).replacen(&size, "", 1))
+    svg::inside((WIDTH, height), |area| draw_on(area, panel, series, x_end, y_end))
+        .with_context(|| format!("the plot {:?}", panel.title()))
 }
 
-type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
-
 fn draw_on<'a>(
-    area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+    area: &Area<'a>,
     panel: Panel,
     series: &[Series],
     x_end: f64,
@@ -114,7 +102,7 @@ fn draw_on<'a>(
             }
         }
     }
-    area.present()
+    Ok(())
 }
 
 /// Points by which a value holds until the next one.

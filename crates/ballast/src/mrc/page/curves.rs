@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use ballast_mrc::{Curve, Form};
 use maud::{Markup, PreEscaped, html};
 
-use super::super::axis::{Axis, Scale};
 use super::super::outcome::Outcome;
 use super::super::plot::{self, LEFT, RIGHT, View};
 use super::super::words;
+use crate::output::axis::{Axis, Scale};
 
 /// Width and height of a plot, in its own units.
 const SIZE: (u32, u32) = (600, 330);

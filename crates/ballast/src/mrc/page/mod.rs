@@ -10,11 +10,11 @@ use ballast_mrc::Form;
 use maud::{Markup, html};
 
 use self::curves::curves;
-use super::axis::{percent, percent_exactly};
 use super::outcome::Outcome;
 use super::{summary, words};
 use crate::commands::{format, harmless_line};
 use crate::figures::{self, NONE};
+use crate::output::axis::{percent, percent_exactly};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

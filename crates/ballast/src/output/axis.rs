@@ -1,4 +1,4 @@
-//! The axes of a plot of miss-ratio curves.
+//! The axes of plots: sizes of memory, miss ratios.
 //!
 //! Idea: an axis maps values to places from 0 to 1, linearly or by logarithm; the drawing library
 //! sees places only. Marks stand at round figures: powers of two where sizes are bytes.
@@ -64,7 +64,7 @@ impl Axis {
     }
 
     /// The axis of miss ratios from `least`, the least above zero, to `greatest`.
-    pub(super) fn ratio(scale: Scale, least: f64, greatest: f64) -> Self {
+    pub(crate) fn ratio(scale: Scale, least: f64, greatest: f64) -> Self {
         let (from, to) = match scale {
             Scale::Log => {
                 let to = greatest.clamp(RATIO_MIN * 10.0, 1.0).log10().ceil();
@@ -94,7 +94,7 @@ impl Axis {
     }
 
     /// What stands at `place`.
-    pub(super) fn value(&self, place: f64) -> f64 {
+    pub(crate) fn value(&self, place: f64) -> f64 {
         match self.scale {
             Scale::Linear => self.from + place * (self.to - self.from),
             Scale::Log => self.from * (self.to / self.from).powf(place),
@@ -102,7 +102,7 @@ impl Axis {
     }
 
     /// Its ends.
-    pub(super) fn ends(&self) -> (f64, f64) {
+    pub(crate) fn ends(&self) -> (f64, f64) {
         (self.from, self.to)
     }
 

@@ -6,12 +6,13 @@
 //! apart by their names without links: two names of one file (hard links) are two.
 
 use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
+use tempfile::NamedTempFile;
 
 /// A plot that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,25 +68,83 @@ impl Destination {
     /// # Errors
     /// It cannot be written; a file that stood there before is still there.
     pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
-        let written = match self.replaced {
-            None => fs::write(&self.path, text),
-            Some(replaced) => replaced.write(&self.path, text),
+        let mut stream = self.stream()?;
+        stream.write(|out| out.write_all(text.as_bytes()))?;
+        stream.finish()
+    }
+
+    /// Begins to write, for what is not to be held in memory as a whole.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn stream(self) -> anyhow::Result<Stream> {
+        let Self { path, replaced } = self;
+        let out = match replaced {
+            None => fs::File::create(&path).map(|file| Out::Through(BufWriter::new(file))),
+            Some(replaced) => replaced.begin(&path).map(|file| Out::Apart(BufWriter::new(file))),
         };
-        written.with_context(|| cannot(&self.path))
+        Ok(Stream { out: out.with_context(|| cannot(&path))?, path })
     }
 }
 
 impl Replaced {
-    fn write(self, path: &Path, text: &str) -> io::Result<()> {
+    fn begin(self, path: &Path) -> io::Result<NamedTempFile> {
         // As any new file: the umask takes off what others may not.
         let everybody = Permissions::from_mode(0o666);
-        let mut file =
-            tempfile::Builder::new().permissions(everybody).tempfile_in(folder_of(path))?;
+        let file = tempfile::Builder::new().permissions(everybody).tempfile_in(folder_of(path))?;
         if let Some(permissions) = self.permissions {
             file.as_file().set_permissions(permissions)?;
         }
-        file.write_all(text.as_bytes())?;
-        file.persist(path).map(drop).map_err(|error| error.error)
+        Ok(file)
+    }
+}
+
+/// A destination that is being written. Dropped before [`Stream::finish`], nothing is left of it where
+/// it would have replaced a file.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    path: PathBuf,
+    out: Out,
+}
+
+#[derive(Debug)]
+enum Out {
+    /// Into what is there.
+    Through(BufWriter<fs::File>),
+    /// Beside it, to take its place.
+    Apart(BufWriter<NamedTempFile>),
+}
+
+impl Stream {
+    /// Writes what `write` does, buffered.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write(
+        &mut self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let written = match &mut self.out {
+            Out::Through(out) => write(out),
+            Out::Apart(out) => write(out),
+        };
+        written.with_context(|| cannot(&self.path))
+    }
+
+    /// Writes what is left, and puts the new file in its place.
+    ///
+    /// # Errors
+    /// It cannot be written; a file that stood there before is still there.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        let path = &self.path;
+        let finished = match self.out {
+            Out::Through(mut out) => out.flush(),
+            Out::Apart(out) => out
+                .into_inner()
+                .map_err(IntoInnerError::into_error)
+                .and_then(|file| file.persist(path).map(drop).map_err(|error| error.error)),
+        };
+        finished.with_context(|| cannot(path))
     }
 }
 
@@ -130,7 +189,7 @@ pub(crate) fn ensure_apart(outputs: &[&Path], inputs: &[PathBuf]) -> anyhow::Res
     let mut written: Vec<PathBuf> = Vec::new();
     for path in outputs {
         let Some(file) = file_at(path) else { continue };
-        anyhow::ensure!(!read.contains(&file), "{}: it is a trace that is read", cannot(path));
+        anyhow::ensure!(!read.contains(&file), "{}: it is read too", cannot(path));
         anyhow::ensure!(!written.contains(&file), "{}: it is named twice", cannot(path));
         written.push(file);
     }
@@ -175,6 +234,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_finished_leaves_the_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("series.csv");
+        fs::write(&path, "old").unwrap();
+        let mut stream = Destination::open(&path).unwrap().stream().unwrap();
+        stream.write(|out| writeln!(out, "a,b")).unwrap();
+        drop(stream);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let mut stream = Destination::open(&path).unwrap().stream().unwrap();
+        stream.write(|out| writeln!(out, "a,b")).unwrap();
+        stream.write(|out| writeln!(out, "1,2")).unwrap();
+        stream.finish().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a,b\n1,2\n");
+    }
+
+    #[test]
     fn links_stay_and_what_they_lead_to_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -202,7 +278,7 @@ mod tests {
             ensure_apart(outputs, &[at("a.csv"), PathBuf::from("-")]).err().map(|it| it.to_string())
         };
         let (link, new) = (at("link.csv"), at("new.svg"));
-        let told = format!("cannot write {}: it is a trace that is read", link.display());
+        let told = format!("cannot write {}: it is read too", link.display());
         assert_eq!(refused(&[&new, &link]), Some(told));
         let again = folder.path().join("./new.svg");
         let told = format!("cannot write {}: it is named twice", again.display());
