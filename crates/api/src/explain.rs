@@ -2,13 +2,11 @@
 
 use std::time::SystemTime;
 
-use ballast_model::{
-    Bytes, Capabilities, Estimate, GuestId, GuestLimits, GuestStats, Measured, Outcome,
-};
+use ballast_model::{Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measured, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
-use crate::{BudgetView, ChangeView, Coded, ComplianceView};
+use crate::{BudgetView, ChangeView, Coded, ComplianceView, EstimateView};
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +25,7 @@ pub struct ExplainReply {
     pub budget: BudgetView,
     /// What concerns the host as a whole.
     pub notes: Vec<Coded>,
-    /// Its demand.
+    /// What is known of its need for memory.
     pub estimate: Option<EstimateView>,
     /// What the policy wants for it.
     pub desired: Option<DesiredView>,
@@ -66,7 +64,11 @@ impl ExplainReply {
             limits: LimitsView::new(tick.limits.get(id), bounds),
             budget: BudgetView::from(&tick.plan.budget),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
-            estimate: plan.and_then(|plan| plan.estimate.as_ref()).map(EstimateView::from),
+            estimate: plan.and_then(|plan| plan.estimate.as_ref()).map(|estimate| {
+                let measured = sample.allocation.map(|measured| measured.value);
+                let allocation = plan.and_then(|plan| plan.allocation).or(measured);
+                EstimateView::new(estimate, allocation)
+            }),
             desired: plan.and_then(|plan| plan.desired.as_ref()).map(DesiredView::from),
             clamps: plan
                 .map(|plan| plan.clamps.iter().map(Coded::from).collect())
@@ -213,27 +215,6 @@ impl LimitsView {
             priority: limits.map(|limits| limits.priority),
             miss_rate_max_per_s: limits.and_then(|limits| limits.miss_rate_max),
             managed: limits.map(|limits| limits.managed),
-        }
-    }
-}
-
-/// A guest's demand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EstimateView {
-    /// Memory it uses and could not give back without reclaim.
-    pub used_bytes: u64,
-    /// Memory it could give back without swapping.
-    pub available_bytes: u64,
-    /// Where the figures come from, for people.
-    pub provenance: String,
-}
-
-impl From<&Estimate> for EstimateView {
-    fn from(estimate: &Estimate) -> Self {
-        EstimateView {
-            used_bytes: estimate.used.get(),
-            available_bytes: estimate.available.get(),
-            provenance: estimate.provenance.to_string(),
         }
     }
 }

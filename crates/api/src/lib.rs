@@ -14,6 +14,7 @@
 mod client;
 mod coded;
 mod command;
+mod estimate;
 mod explain;
 mod plan;
 mod status;
@@ -22,9 +23,11 @@ mod tick;
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
 pub use command::{CommandReply, ErrorReply, SetGuest, SetPolicy};
+pub use estimate::{
+    CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
+};
 pub use explain::{
-    CapabilitiesView, DesiredView, EstimateView, ExplainReply, InputsView, LimitsView, OutcomeView,
-    StatsView,
+    CapabilitiesView, DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView,
 };
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use status::{BudgetView, GuestView, GuestsReply, HostView, StatusReply};

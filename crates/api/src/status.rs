@@ -126,6 +126,8 @@ pub struct GuestView {
     pub used_bytes: Option<u64>,
     /// Memory it could give back without swapping.
     pub available_bytes: Option<u64>,
+    /// Memory it would need to run as well as it can.
+    pub demand_bytes: Option<u64>,
     /// Host memory its process occupies.
     pub resident_bytes: Option<u64>,
     /// Memory it was booted with.
@@ -161,6 +163,7 @@ impl GuestView {
             target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
             used_bytes: estimate.map(|estimate| estimate.used.get()),
             available_bytes: estimate.map(|estimate| estimate.available.get()),
+            demand_bytes: estimate.map(|estimate| estimate.demand.size.get()),
             resident_bytes: sample.resident.map(|measured| measured.value.get()),
             boot_bytes: sample.boot_memory.map(Bytes::get),
             floor_bytes: bounds.map(|(floor, _)| floor.get()),

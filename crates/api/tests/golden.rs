@@ -1,6 +1,7 @@
 //! The wire format, byte for byte: a change here is a change for every reader.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_api::{
@@ -8,10 +9,11 @@ use ballast_api::{
     PlanReply, SetGuest, SetPolicy, Source, StatusReply, Tick,
 };
 use ballast_model::{
-    Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
-    Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held, HostSample,
-    LinkDown, LinkState, Measured, Note, Outcome, OutcomeKind, Plan, PolicyName, Pressure,
-    Provenance, Reason, RunState, Snapshot, Timestamp,
+    Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
+    DemandSource, Desired, Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample,
+    GuestStats, Held, HostSample, LinkDown, LinkState, Measured, MissCurve, Note, Outcome,
+    OutcomeKind, PassedOver, Plan, PolicyName, Pressure, Provenance, Reason, RunState, Snapshot,
+    Timestamp, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -31,6 +33,26 @@ fn at(seconds: u64) -> SystemTime {
 
 fn id(text: &str) -> GuestId {
     text.parse().unwrap()
+}
+
+/// Its working set is tracked, and its misses are known by size.
+fn estimated(age: Duration) -> Estimate {
+    let provenance = Provenance::BalloonStatistics { age };
+    let plain = Estimate::of_used(Bytes::mib(452), Bytes::mib(60), provenance);
+    let Demand { source, size, .. } = plain.demand;
+    let misses = vec![9000, 4000, 2500, 1200, 40, 0];
+    let curve = MissCurve::new(Bytes::mib(128), Duration::from_secs(1), misses).unwrap();
+    Estimate {
+        demand: Demand {
+            size: Bytes::mib(600),
+            source: DemandSource::WorkingSet,
+            age: Duration::from_secs(3),
+            confidence: Confidence::from_percent(90),
+        },
+        passed_over: vec![PassedOver { source, size, age, why: WhyPassedOver::LessTrusted }],
+        curve: Some(Arc::new(curve)),
+        ..plain
+    }
 }
 
 /// `a`, of which everything is known, and `b`, of which nothing is.
@@ -59,11 +81,7 @@ fn seen() -> Seen {
         id: id("a"),
         allocation: Some(Bytes::mib(512)),
         bounds: Some((Bytes::mib(128), Bytes::gib(1))),
-        estimate: Some(Estimate::of_used(
-            Bytes::mib(452),
-            Bytes::mib(60),
-            Provenance::BalloonStatistics { age },
-        )),
+        estimate: Some(estimated(age)),
         desired: Some(Desired {
             target: Bytes::mib(256),
             reason: Reason::Share { budget: Bytes::gib(1), shares: 1, shares_total: 4 },
@@ -223,6 +241,7 @@ fn status() {
                   "target_bytes": 469762048,
                   "used_bytes": 473956352,
                   "available_bytes": 62914560,
+                  "demand_bytes": 629145600,
                   "resident_bytes": 566231040,
                   "boot_bytes": 1073741824,
                   "floor_bytes": 134217728,
@@ -254,6 +273,7 @@ fn status() {
                   "target_bytes": null,
                   "used_bytes": null,
                   "available_bytes": null,
+                  "demand_bytes": null,
                   "resident_bytes": null,
                   "boot_bytes": null,
                   "floor_bytes": null,
@@ -364,7 +384,66 @@ fn explain_of_a_known_guest() {
               "estimate": {
                 "used_bytes": 473956352,
                 "available_bytes": 62914560,
-                "provenance": "balloon statistics 0.8s old"
+                "provenance": "balloon statistics 0.8s old",
+                "demand": {
+                  "size_bytes": 629145600,
+                  "source": {
+                    "code": "working-set",
+                    "text": "tracked working set"
+                  },
+                  "age_ms": 3000,
+                  "confidence_percent": 90
+                },
+                "passed_over": [
+                  {
+                    "source": {
+                      "code": "used",
+                      "text": "used memory"
+                    },
+                    "size_bytes": 473956352,
+                    "age_ms": 800,
+                    "why": {
+                      "code": "less-trusted",
+                      "text": "trusted less"
+                    }
+                  }
+                ],
+                "curve": {
+                  "interval_ms": 1000,
+                  "step_bytes": 134217728,
+                  "points": [
+                    {
+                      "percent": 25,
+                      "memory_bytes": 134217728,
+                      "misses_per_s": 4000
+                    },
+                    {
+                      "percent": 50,
+                      "memory_bytes": 268435456,
+                      "misses_per_s": 2500
+                    },
+                    {
+                      "percent": 75,
+                      "memory_bytes": 402653184,
+                      "misses_per_s": 1200
+                    },
+                    {
+                      "percent": 100,
+                      "memory_bytes": 536870912,
+                      "misses_per_s": 40
+                    },
+                    {
+                      "percent": 125,
+                      "memory_bytes": 671088640,
+                      "misses_per_s": 0
+                    },
+                    {
+                      "percent": 150,
+                      "memory_bytes": 805306368,
+                      "misses_per_s": 0
+                    }
+                  ]
+                }
               },
               "desired": {
                 "target_bytes": 268435456,

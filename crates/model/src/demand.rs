@@ -118,6 +118,29 @@ pub enum WhyPassedOver {
     },
 }
 
+impl WhyPassedOver {
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            WhyPassedOver::LessTrusted => "less-trusted",
+            WhyPassedOver::Contradicts => "contradicts",
+            WhyPassedOver::Stale { .. } => "stale",
+        }
+    }
+}
+
+impl fmt::Display for WhyPassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhyPassedOver::LessTrusted => f.write_str("trusted less"),
+            WhyPassedOver::Contradicts => f.write_str("trusted less, and contradicts it"),
+            WhyPassedOver::Stale { age_max } => {
+                write!(f, "stale, believed for {:.1}s", age_max.as_secs_f64())
+            }
+        }
+    }
+}
+
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (source, size, age) = (self.source, self.size, self.age.as_secs_f64());
@@ -128,13 +151,6 @@ impl fmt::Display for Demand {
 impl fmt::Display for PassedOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (source, size, age) = (self.source, self.size, self.age.as_secs_f64());
-        write!(f, "{source} {size} {age:.1}s old: ")?;
-        match self.why {
-            WhyPassedOver::LessTrusted => f.write_str("trusted less"),
-            WhyPassedOver::Contradicts => f.write_str("trusted less, and contradicts it"),
-            WhyPassedOver::Stale { age_max } => {
-                write!(f, "stale, believed for {:.1}s", age_max.as_secs_f64())
-            }
-        }
+        write!(f, "{source} {size} {age:.1}s old: {}", self.why)
     }
 }

@@ -2,7 +2,8 @@
 
 use anyhow::anyhow;
 use ballast_api::{
-    Client, ComplianceView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView, Tick,
+    Client, ComplianceView, CurveView, EstimateView, ExplainReply, InputsView, LimitsView,
+    OutcomeView, StatsView, Tick,
 };
 use ballast_model::GuestId;
 
@@ -82,6 +83,9 @@ pub fn render(reply: &ExplainReply) -> String {
             None => "none: there is nothing to estimate from".to_owned(),
         },
     );
+    for (name, text) in reply.estimate.iter().flat_map(need) {
+        step(name, text);
+    }
     step(
         "policy",
         match &reply.desired {
@@ -103,6 +107,47 @@ pub fn render(reply: &ExplainReply) -> String {
     step("target", reply.target_bytes.map_or_else(|| "none so far".to_owned(), size));
     step("outcome", reply.outcome.as_ref().map_or_else(|| "none so far".to_owned(), outcome));
     out
+}
+
+/// What a guest needs, who says so, and what less or more memory would cost it.
+fn need(estimate: &EstimateView) -> Vec<(&'static str, String)> {
+    let demand = &estimate.demand;
+    let (source, age) = (&demand.source.text, span(demand.age_ms));
+    let told = format!(
+        "{}, from {source} {age} old, confidence {}%",
+        size(demand.size_bytes),
+        demand.confidence_percent
+    );
+    let mut lines = vec![("demand", told)];
+    lines.extend(estimate.passed_over.iter().map(|other| {
+        let (bytes, age) = (size(other.size_bytes), span(other.age_ms));
+        ("", format!("not {} ({bytes}, {age} old): {}", other.source.text, other.why.text))
+    }));
+    match &estimate.curve {
+        None => lines.push(("misses", "not known by size: nothing tracks its memory".to_owned())),
+        Some(curve) if curve.points.is_empty() => {
+            lines.push(("misses", "known by size, but not what it holds".to_owned()));
+        }
+        Some(curve) => lines.extend(misses(curve)),
+    }
+    lines
+}
+
+/// A small table of a curve: columns of what the guest holds, half of that, and so on.
+fn misses(curve: &CurveView) -> [(&'static str, String); 3] {
+    let columns = curve.points.iter().map(|point| {
+        let percent = format!("{}%", point.percent);
+        [percent, size(point.memory_bytes), point.misses_per_s.to_string()]
+    });
+    let mut lines = ["of allocation", "size", "misses a second"].map(|name| format!("{name:<15}"));
+    for column in columns {
+        let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        for (line, cell) in lines.iter_mut().zip(column) {
+            line.push_str(&format!("  {cell:>width$}"));
+        }
+    }
+    let [percents, sizes, misses] = lines;
+    [("misses", percents), ("", sizes), ("", misses)]
 }
 
 fn state(inputs: &InputsView) -> String {

@@ -1,9 +1,13 @@
 //! What the commands print, from replies made by hand, and what their arguments take.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_api::{ExplainReply, PlanReply, Source, StatusReply, Tick};
-use ballast_model::PolicyName;
+use ballast_model::{
+    Bytes, Confidence, Demand, DemandSource, Estimate, MissCurve, PassedOver, PolicyName,
+    WhyPassedOver,
+};
 use clap::Parser;
 use clap::error::ErrorKind;
 use expect_test::{Expect, expect};
@@ -39,12 +43,12 @@ fn status_shows_every_plight_at_a_glance() {
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  DOING
-        grow   running      512MiB  576MiB  452MiB  128MiB–1GiB      1000         0       0.8s  grow by 64MiB
-        mute   unknown           ?    none       ?  ?                1000         0       none  hold: its allocation is not known yet
-        old    running      300MiB  300MiB       ?  128MiB–1GiB      1000         0      12.0s  hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB  128MiB–1GiB      1000         0       0.4s  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
-        taken  taken             ?    none       ?  ?                1000         0       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+        GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  DOING
+        grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  grow by 64MiB
+        mute   unknown           ?    none       ?       ?  ?                1000         0       none  hold: its allocation is not known yet
+        old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
+        taken  taken             ?    none       ?       ?  ?                1000         0       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 
@@ -103,6 +107,8 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
+            demand     452MiB, from used memory 0.8s old, confidence 60%
+            misses     not known by size: nothing tracks its memory
             policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      growth limited to 128MiB a decision
             guard      64MiB more when other guests have released it
@@ -112,6 +118,50 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
             outcome    accepted (512MiB for plan #41, 1.3s ago)
         "#]],
     );
+}
+
+#[test]
+fn explain_tells_whose_demand_was_believed_and_what_each_size_would_cost() {
+    let mut view = fixture::view();
+    view.plan.guests.retain_mut(|guest| {
+        guest.estimate = guest.estimate.take().map(tracked);
+        guest.id == fixture::id("grow")
+    });
+    let reply = ExplainReply::new(&told(&view), &fixture::id("grow")).unwrap();
+    let text = explain::render(&reply);
+    let from = text.find("demand").unwrap();
+    let to = text.find("policy     wants").unwrap();
+    expect![[r#"
+        demand     600MiB, from tracked working set 3.0s old, confidence 90%
+                   not used memory (452MiB, 0.8s old): trusted less
+                   not Committed_AS (2GiB, 0.8s old): stale, believed for 5.0s
+        misses     of allocation       25%     50%     75%    100%    125%    150%
+                   size             128MiB  256MiB  384MiB  512MiB  640MiB  768MiB
+                   misses a second    4000    2500    1200      40       0       0
+    "#]].assert_eq(&text[from..to]);
+}
+
+/// The same guest with its working set tracked.
+fn tracked(plain: Estimate) -> Estimate {
+    let (second, step) = (Duration::from_secs(1), Bytes::mib(64));
+    let misses = vec![9000, 9000, 4000, 4000, 2500, 2500, 1200, 1200, 40, 40, 0];
+    let used = plain.demand;
+    let other = |source, size, why| PassedOver { source, size, age: used.age, why };
+    let stale = WhyPassedOver::Stale { age_max: Duration::from_secs(5) };
+    Estimate {
+        demand: Demand {
+            size: Bytes::mib(600),
+            source: DemandSource::WorkingSet,
+            age: 3 * second,
+            confidence: Confidence::from_percent(90),
+        },
+        passed_over: vec![
+            other(used.source, used.size, WhyPassedOver::LessTrusted),
+            other(DemandSource::Committed, Bytes::gib(2), stale),
+        ],
+        curve: Some(Arc::new(MissCurve::new(step, second, misses).unwrap())),
+        ..plain
+    }
 }
 
 #[test]
@@ -130,6 +180,8 @@ fn explain_tells_a_stuck_guest() {
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
+            demand     90MiB, from used memory 0.4s old, confidence 60%
+            misses     not known by size: nothing tracks its memory
             policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      changes nothing about that
             compliance stuck, has given nothing for 42s

@@ -1,0 +1,167 @@
+//! What is known of a guest's need for memory: use, demand with its source, misses by size.
+//!
+//! Limits: of a miss curve, which may have millions of points, the misses at [`CURVE_PERCENTS`] of what
+//! the guest holds; the journal has all of it.
+
+use ballast_model::{Bytes, Demand, DemandSource, Estimate, MissCurve, PassedOver};
+use serde::{Deserialize, Serialize};
+
+use crate::Coded;
+use crate::tick::millis;
+
+/// Sizes at which misses are told, in per cent of what a guest holds.
+pub const CURVE_PERCENTS: [u32; 6] = [25, 50, 75, 100, 125, 150];
+
+/// What is known of a guest's need for memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EstimateView {
+    /// Memory it uses and could not give back without reclaim.
+    pub used_bytes: u64,
+    /// Memory it could give back without swapping.
+    pub available_bytes: u64,
+    /// Where these two come from, for people.
+    pub provenance: String,
+    /// What it would need to run as well as it can.
+    pub demand: DemandView,
+    /// What other sources say of that, the most trusted first.
+    pub passed_over: Vec<PassedOverView>,
+    /// Its misses by size, where they are known.
+    pub curve: Option<CurveView>,
+}
+
+/// What a guest would need, and how that is known. The age is as of the tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DemandView {
+    /// The memory.
+    pub size_bytes: u64,
+    /// Where the figure comes from: `working-set`, `probing`, `used` or `committed`.
+    pub source: Coded,
+    /// Time since that source last confirmed it.
+    pub age_ms: u64,
+    /// How far it is to be relied on, from 0 to 100.
+    pub confidence_percent: u8,
+}
+
+/// A source that was not chosen. The age is as of the tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOverView {
+    /// The source, as in [`DemandView::source`].
+    pub source: Coded,
+    /// What it says.
+    pub size_bytes: u64,
+    /// Time since it was last confirmed.
+    pub age_ms: u64,
+    /// Why it was not chosen: `less-trusted`, `contradicts` or `stale`.
+    pub why: Coded,
+}
+
+/// The misses of a guest by its size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurveView {
+    /// Time in which the misses were counted.
+    pub interval_ms: u64,
+    /// Distance between two sizes that the curve tells apart.
+    pub step_bytes: u64,
+    /// From the smallest size to the largest; empty where it is not known what the guest holds.
+    pub points: Vec<CurvePointView>,
+}
+
+/// The misses at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurvePointView {
+    /// The size, in per cent of what the guest holds.
+    pub percent: u32,
+    /// The size.
+    pub memory_bytes: u64,
+    /// Misses a second with it, rounded up.
+    pub misses_per_s: u64,
+}
+
+impl EstimateView {
+    /// The view of `estimate`, of a guest that holds `allocation`.
+    pub(crate) fn new(estimate: &Estimate, allocation: Option<Bytes>) -> Self {
+        let curve = estimate.curve.as_deref();
+        EstimateView {
+            used_bytes: estimate.used.get(),
+            available_bytes: estimate.available.get(),
+            provenance: estimate.provenance.to_string(),
+            demand: DemandView::from(&estimate.demand),
+            passed_over: estimate.passed_over.iter().map(PassedOverView::from).collect(),
+            curve: curve.map(|curve| CurveView::new(curve, allocation)),
+        }
+    }
+}
+
+impl From<&Demand> for DemandView {
+    fn from(Demand { size, source, age, confidence }: &Demand) -> Self {
+        DemandView {
+            size_bytes: size.get(),
+            source: Coded::from(source),
+            age_ms: millis(*age),
+            confidence_percent: confidence.percent(),
+        }
+    }
+}
+
+impl From<&PassedOver> for PassedOverView {
+    fn from(PassedOver { source, size, age, why }: &PassedOver) -> Self {
+        PassedOverView {
+            source: Coded::from(source),
+            size_bytes: size.get(),
+            age_ms: millis(*age),
+            why: Coded::new(why.code(), why),
+        }
+    }
+}
+
+impl From<&DemandSource> for Coded {
+    fn from(source: &DemandSource) -> Self {
+        Coded::new(source.code(), source)
+    }
+}
+
+impl CurveView {
+    fn new(curve: &MissCurve, allocation: Option<Bytes>) -> Self {
+        let point = |percent: u32, allocation: Bytes| {
+            let bytes = u128::from(allocation.get()) * u128::from(percent) / 100;
+            let memory = Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX));
+            let misses_per_s = curve.misses_per_s(memory);
+            CurvePointView { percent, memory_bytes: memory.get(), misses_per_s }
+        };
+        let points = allocation.map(|held| CURVE_PERCENTS.map(|percent| point(percent, held)));
+        CurveView {
+            interval_ms: millis(curve.interval()),
+            step_bytes: curve.step().get(),
+            points: points.map(Vec::from).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn misses_are_told_around_what_the_guest_holds() {
+        let curve = MissCurve::new(Bytes::mib(128), Duration::from_secs(2), vec![90, 40, 30, 5, 0]);
+        let view = CurveView::new(&curve.unwrap(), Some(Bytes::mib(400)));
+        let told =
+            view.points.iter().map(|it| (it.percent, it.memory_bytes >> 20, it.misses_per_s));
+        // 100, 200, 300, 400, 500, 600 MiB: the misses of the step below each.
+        let expected = [(25, 100, 45), (50, 200, 20), (75, 300, 15)];
+        let expected = expected.into_iter().chain([(100, 400, 3), (125, 500, 3), (150, 600, 0)]);
+        assert!(told.eq(expected), "{view:?}");
+        assert_eq!((view.interval_ms, view.step_bytes), (2000, 128 << 20));
+    }
+
+    #[test]
+    fn any_size_has_its_misses() {
+        let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![7]).unwrap();
+        let view = CurveView::new(&curve, Some(Bytes::MAX));
+        assert!(view.points.iter().all(|point| point.misses_per_s == 7));
+        assert_eq!(view.points[5].memory_bytes, u64::MAX);
+        assert_eq!(CurveView::new(&curve, None).points, []);
+    }
+}
