@@ -4,7 +4,7 @@
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `v` | version of the record format, [`RECORD_FORMAT`](crate::record::RECORD_FORMAT) |
+//! | `v` | version of this form, [`EXPORT_FORMAT`] |
 //! | `id` | number of the entry; grows by one per entry |
 //! | `session` | number of the daemon's start |
 //! | `config` | number of the configuration in force, or `null` |
@@ -32,7 +32,10 @@ use serde_json::{Value, json};
 use crate::JournalError;
 use crate::entry::{Entry, Event, Tick, TickEntry, What};
 use crate::reader::{Range, Reader};
-use crate::record::{EventRecord, RECORD_FORMAT, TickRecord};
+use crate::record::{EventRecord, TickRecord};
+
+/// Version of the lines written now. Curves are whole in them, in whatever form the journal has them.
+pub const EXPORT_FORMAT: i64 = 1;
 
 impl Reader {
     /// Writes the entries of `range` to `out`, a line of JSON each; how many.
@@ -56,7 +59,7 @@ impl Reader {
 
     fn line(&self, entry: &Entry) -> Result<Value, JournalError> {
         let mut line = json!({
-            "v": RECORD_FORMAT,
+            "v": EXPORT_FORMAT,
             "id": entry.id,
             "session": entry.session,
             "config": entry.config,

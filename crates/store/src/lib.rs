@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod curves;
 mod entry;
 mod error;
 mod export;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use entry::{Config, Entry, Event, Session, Start, Tick, TickEntry, What, wall_ms};
 pub use error::JournalError;
+pub use export::EXPORT_FORMAT;
 pub use journal::{Journal, JournalStatus, QUEUE_MAX};
 pub use reader::{Entries, Info, Latest, Range, Reader};
 pub use retention::JournalConfig;

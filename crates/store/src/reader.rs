@@ -2,10 +2,11 @@
 //!
 //! Idea: rows are fetched a few at a time, each few in a transaction of its own, so that a slow
 //! reader never keeps the daemon's write-ahead log from being folded back. Rows that retention takes
-//! away meanwhile are skipped.
+//! away meanwhile are skipped, with the curves they refer to.
 //! Cost: about a millisecond per tick of a hundred guests, nearly all of it in making model values.
 //! Limits: [`BATCH_ROWS`] rows in memory; a damaged row is an error of its own and the next can be read.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,13 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::JournalError;
 use crate::codec::decode;
+use crate::curves;
 use crate::entry::{Config, Entry, Event, Session, Start, TickEntry, What};
-use crate::record::{EventRecord, RECORD_FORMAT, TickRecord};
+use crate::record::{CurveRecord, EventRecord, RECORD_FORMAT, TickRecord};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
+
+/// Most curves kept at hand; those of a tick are mostly those of the tick before.
+const CURVES_MAX: usize = 4096;
 
 /// Rows fetched at once.
 const BATCH_ROWS: i64 = 16;
@@ -82,6 +87,14 @@ pub struct Latest {
 pub struct Reader {
     path: PathBuf,
     connection: Connection,
+    curves: RefCell<BTreeMap<i64, CurveRecord>>,
+}
+
+/// Why a row is no entry.
+enum NoEntry {
+    /// Retention took away what it refers to, and so the row.
+    Gone,
+    Failed(JournalError),
 }
 
 impl Reader {
@@ -90,7 +103,8 @@ impl Reader {
     /// # Errors
     /// There is none, or it is something else, damaged, or of a later format.
     pub fn open(path: &Path) -> Result<Reader, JournalError> {
-        Ok(Reader { path: path.to_owned(), connection: schema::open_for_reading(path)? })
+        let connection = schema::open_for_reading(path)?;
+        Ok(Reader { path: path.to_owned(), connection, curves: RefCell::default() })
     }
 
     /// What the journal holds.
@@ -165,7 +179,11 @@ impl Reader {
             .and_then(|mut statement| statement.query_row([id], RawRow::read).optional())
             .map_err(|e| self.sqlite(e))?;
         let Some(row) = row else { return Ok(None) };
-        let entry = self.entry(row)?;
+        let entry = match self.entry(row) {
+            Ok(entry) => entry,
+            Err(NoEntry::Gone) => return Ok(None),
+            Err(NoEntry::Failed(e)) => return Err(e),
+        };
         match &entry.what {
             What::Tick(tick) => {
                 let tick = (**tick).clone();
@@ -254,25 +272,28 @@ impl Reader {
         JournalError::sqlite(&self.path, e)
     }
 
-    fn entry(&self, row: RawRow) -> Result<Entry, JournalError> {
-        let bad =
-            |what: String| JournalError::damaged(&self.path, format!("row {}: {what}", row.id));
+    fn entry(&self, row: RawRow) -> Result<Entry, NoEntry> {
+        let bad = |what: String| {
+            NoEntry::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
+        };
         if row.format > RECORD_FORMAT || row.format < 1 {
-            return Err(JournalError::Newer {
+            return Err(NoEntry::Failed(JournalError::Newer {
                 path: self.path.clone(),
                 found: row.format,
                 known: RECORD_FORMAT,
-            });
+            }));
         }
         let what = match row.kind {
             KIND_TICK => {
-                let record: TickRecord = decode(&row.body).map_err(bad)?;
+                let mut record: TickRecord = decode(&row.body).map_err(bad)?;
+                curves::put_back(&mut record, |id| self.curve(id, &row))?;
                 let tick = TickEntry::try_from(record).map_err(|e| bad(e.to_string()))?;
                 What::Tick(Box::new(tick))
             }
             KIND_EVENT => {
                 let record: EventRecord = decode(&row.body).map_err(bad)?;
-                let config = row.config.map(|id| self.config(id)).transpose()?.flatten();
+                let config = row.config.map(|id| self.config(id)).transpose();
+                let config = config.map_err(NoEntry::Failed)?.flatten();
                 let toml = || config.map(|config| config.toml).unwrap_or_default();
                 What::Event(record.into_event(toml))
             }
@@ -286,6 +307,39 @@ impl Reader {
             mono: Timestamp::from_millis(row.mono_ms.max(0).unsigned_abs()),
             what,
         })
+    }
+
+    /// A curve that `row` refers to.
+    fn curve(&self, id: i64, row: &RawRow) -> Result<CurveRecord, NoEntry> {
+        if let Some(known) = self.curves.borrow().get(&id) {
+            return Ok(known.clone());
+        }
+        let failed = |e| NoEntry::Failed(self.sqlite(e));
+        let body: Option<Vec<u8>> = self
+            .connection
+            .prepare_cached("SELECT body FROM curve WHERE id = ?1")
+            .and_then(|mut statement| statement.query_row([id], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        let bad = |what: String| {
+            let what = format!("row {}: curve {id}: {what}", row.id);
+            NoEntry::Failed(JournalError::damaged(&self.path, what))
+        };
+        let Some(body) = body else {
+            let is_left: bool = self
+                .connection
+                .query_row("SELECT EXISTS (SELECT 1 FROM entry WHERE id = ?1)", [row.id], |row| {
+                    row.get(0)
+                })
+                .map_err(failed)?;
+            return Err(if is_left { bad("there is none".into()) } else { NoEntry::Gone });
+        };
+        let curve: CurveRecord = decode(&body).map_err(bad)?;
+        let mut curves = self.curves.borrow_mut();
+        if curves.len() >= CURVES_MAX {
+            curves.clear();
+        }
+        curves.insert(id, curve.clone());
+        Ok(curve)
     }
 
     fn fetch(
@@ -377,19 +431,25 @@ impl Iterator for Entries<'_> {
     type Item = Result<Entry, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rows.is_empty() && !self.done {
-            match self.reader.fetch(&self.range, self.kind, self.after) {
-                Ok(rows) => {
-                    self.after = rows.back().map(|row| row.id);
-                    self.done = rows.is_empty();
-                    self.rows = rows;
-                }
-                Err(e) => {
-                    self.done = true;
-                    return Some(Err(self.reader.sqlite(e)));
+        loop {
+            if self.rows.is_empty() && !self.done {
+                match self.reader.fetch(&self.range, self.kind, self.after) {
+                    Ok(rows) => {
+                        self.after = rows.back().map(|row| row.id);
+                        self.done = rows.is_empty();
+                        self.rows = rows;
+                    }
+                    Err(e) => {
+                        self.done = true;
+                        return Some(Err(self.reader.sqlite(e)));
+                    }
                 }
             }
+            match self.reader.entry(self.rows.pop_front()?) {
+                Ok(entry) => return Some(Ok(entry)),
+                Err(NoEntry::Gone) => {}
+                Err(NoEntry::Failed(e)) => return Some(Err(e)),
+            }
         }
-        self.rows.pop_front().map(|row| self.reader.entry(row))
     }
 }

@@ -102,6 +102,14 @@ pub(crate) fn trim(
             ))?
             .execute([])?;
     }
+    // No tick refers to a lower curve than an older one does (`curves`).
+    connection
+        .prepare_cached(
+            "DELETE FROM curve WHERE id < coalesce(
+                (SELECT curve FROM entry WHERE curve IS NOT NULL ORDER BY id LIMIT 1),
+                9223372036854775807)",
+        )?
+        .execute([])?;
     Ok(())
 }
 

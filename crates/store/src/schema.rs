@@ -2,7 +2,7 @@
 //!
 //! Idea: `entry` holds ticks and events in one sequence, so that the order of everything is the order
 //! of its numbers. `session` says which start of the daemon an entry belongs to, `config` what was
-//! configured. SQLite's application id marks the file as a journal, its user version is [`FORMAT`].
+//! configured, `curve` the miss curves that ticks refer to and the lowest one that a tick does. SQLite's application id marks the file as a journal, its user version is [`FORMAT`].
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::JournalError;
 
 /// Version of the tables. Raised together with a migration here.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// `Blst`: what `file` and SQLite see this file as.
 const APPLICATION_ID: i64 = 0x426c_7374;
@@ -57,6 +57,16 @@ CREATE TABLE entry (
     body BLOB NOT NULL
 ) STRICT;
 CREATE INDEX entry_event ON entry (id) WHERE kind = 1;
+";
+
+/// What format 2 added: miss curves apart from the ticks that refer to them.
+const CURVES: &str = "
+ALTER TABLE entry ADD COLUMN curve INTEGER;
+CREATE INDEX entry_curve ON entry (id) WHERE curve IS NOT NULL;
+CREATE TABLE curve (
+    id INTEGER PRIMARY KEY,
+    body BLOB NOT NULL
+) STRICT;
 ";
 
 /// The write-ahead log beside `path`.
@@ -129,7 +139,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
         use_wal(connection).map_err(sqlite)?;
         let create = format!(
             "BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};
-             {TABLES} COMMIT;"
+             {TABLES} {CURVES} COMMIT;"
         );
         return connection.execute_batch(&create).map_err(|e| {
             // Leave no half-open transaction to a caller that tries again.
@@ -137,8 +147,16 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
             sqlite(e)
         });
     }
-    check(connection, path)?;
-    use_wal(connection).map_err(sqlite)
+    let found = check(connection, path)?;
+    use_wal(connection).map_err(sqlite)?;
+    if found < FORMAT {
+        let migrate = format!("BEGIN IMMEDIATE; PRAGMA user_version = {FORMAT}; {CURVES} COMMIT;");
+        return connection.execute_batch(&migrate).map_err(|e| {
+            let _ = connection.execute_batch("ROLLBACK;");
+            sqlite(e)
+        });
+    }
+    Ok(())
 }
 
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
@@ -152,8 +170,8 @@ fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))
 }
 
-/// Whether the file is a journal that this version can read.
-fn check(connection: &Connection, path: &Path) -> Result<(), JournalError> {
+/// The format of the file, a journal that this version can read.
+fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
     let pragma = |name: &str| -> Result<i64, JournalError> {
         connection
             .query_row(&format!("PRAGMA {name}"), [], |row| row.get(0))
@@ -166,7 +184,7 @@ fn check(connection: &Connection, path: &Path) -> Result<(), JournalError> {
         });
     }
     match pragma("user_version")? {
-        1..=FORMAT => Ok(()),
+        found @ 1..=FORMAT => Ok(found),
         found if found > FORMAT => {
             Err(JournalError::Newer { path: path.to_owned(), found, known: FORMAT })
         }

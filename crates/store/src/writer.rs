@@ -20,8 +20,9 @@ use sha2::{Digest, Sha256};
 
 use crate::JournalError;
 use crate::codec::Encoder;
+use crate::curves::Curves;
 use crate::entry::{Event, Start, Tick, wall_ms};
-use crate::record::{EventRecord, RECORD_FORMAT, TickRecord};
+use crate::record::{CurveRecord, EventRecord, RECORD_FORMAT, TickRecord};
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 
@@ -53,6 +54,15 @@ struct Open {
     session: Option<i64>,
     /// The row of the configuration in force, once written.
     config: Option<i64>,
+    /// The curves of the last tick.
+    curves: Curves,
+}
+
+/// A tick to be written.
+struct NewTick {
+    wall_ms: i64,
+    mono: Timestamp,
+    record: TickRecord,
 }
 
 /// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
@@ -112,17 +122,12 @@ impl Writer {
     /// # Errors
     /// What stands in the way; the tick is counted as not recorded, and the next call tries afresh.
     pub fn record(&mut self, tick: &Tick<'_>) -> Result<(), JournalError> {
-        let row = (wall_ms(tick.wall), tick.snapshot.taken_at);
-        let record = TickRecord::from(tick);
-        let result = match self.encoder.encode(&record) {
-            // The encoder's buffer is lent out while the row is written.
-            Ok(body) => {
-                let body = body.to_vec();
-                self.write(Some((row.0, row.1, &body)))
-            }
-            Err(e) => Err(JournalError::io(&self.path, e)),
+        let tick = NewTick {
+            wall_ms: wall_ms(tick.wall),
+            mono: tick.snapshot.taken_at,
+            record: TickRecord::from(tick),
         };
-        result.inspect_err(|e| {
+        self.write(Some(tick)).inspect_err(|e| {
             let why = e.to_string();
             self.lose(Missing { ticks: 1, events: 0 }, why);
         })
@@ -179,7 +184,7 @@ impl Writer {
         Bytes::new(fs::metadata(schema::wal_path(&self.path)).map_or(0, |found| found.len()))
     }
 
-    fn write(&mut self, tick: Option<(i64, Timestamp, &[u8])>) -> Result<(), JournalError> {
+    fn write(&mut self, tick: Option<NewTick>) -> Result<(), JournalError> {
         let result = self.try_write(tick);
         // A full disk is asked again on the same connection; after anything else a new one is safer.
         if let Err(e) = &result
@@ -190,11 +195,18 @@ impl Writer {
         result
     }
 
-    fn try_write(&mut self, tick: Option<(i64, Timestamp, &[u8])>) -> Result<(), JournalError> {
+    fn try_write(&mut self, mut tick: Option<NewTick>) -> Result<(), JournalError> {
         self.reopen_if_replaced()?;
         self.check_wal()?;
         let sqlite = |e| JournalError::sqlite(&self.path, e);
         let Some(open) = &mut self.open else { return Ok(()) };
+        let added = tick.as_mut().map(|tick| open.curves.take_out(&mut tick.record));
+        let body = match &tick {
+            // The encoder's buffer is lent out while other rows are written.
+            Some(tick) => self.encoder.encode(&tick.record).map(<[u8]>::to_vec),
+            None => Ok(Vec::new()),
+        };
+        let body = body.map_err(|e| JournalError::io(&self.path, e))?;
         let transaction = open
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -211,8 +223,8 @@ impl Writer {
         };
         rows.config_of_a_new_file(self.toml.as_deref()).map_err(sqlite)?;
         // The moment of this write, for what it says about itself.
-        let (now_ms, now) = match (tick, self.waiting.back()) {
-            (Some((wall_ms, mono, _)), _) => (wall_ms, mono),
+        let (now_ms, now) = match (&tick, self.waiting.back()) {
+            (Some(tick), _) => (tick.wall_ms, tick.mono),
             (None, Some(last)) => (last.wall_ms, last.mono),
             (None, None) => (wall_ms(self.start.wall), self.start.mono),
         };
@@ -224,14 +236,20 @@ impl Writer {
         for waiting in &self.waiting {
             rows.event(waiting.wall_ms, waiting.mono, &waiting.event).map_err(sqlite)?;
         }
-        if let Some((wall_ms, mono, body)) = tick {
-            rows.insert(KIND_TICK, wall_ms, mono, body).map_err(sqlite)?;
+        if let (Some(tick), Some(added)) = (&tick, &added) {
+            for (id, curve) in &added.new {
+                rows.curve(*id, curve).map_err(sqlite)?;
+            }
+            rows.insert(KIND_TICK, tick.wall_ms, tick.mono, &body, added.lowest).map_err(sqlite)?;
         }
         let config = rows.config;
         retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
+        if let Some(added) = added {
+            open.curves = added.after;
+        }
         for waiting in self.waiting.drain(..) {
             if let Event::ConfigLoaded { toml } = waiting.event {
                 self.toml = Some(toml);
@@ -255,7 +273,11 @@ impl Writer {
         self.open = None;
         let connection = schema::open_for_writing(&self.path)?;
         let file = identity(&self.path).map_err(|e| JournalError::io(&self.path, e))?;
-        self.open = Some(Open { connection, file, session: None, config: None });
+        let highest: i64 = connection
+            .query_row("SELECT coalesce(max(id), 0) FROM curve", [], |row| row.get(0))
+            .map_err(|e| JournalError::sqlite(&self.path, e))?;
+        let curves = Curves::new(highest);
+        self.open = Some(Open { connection, file, session: None, config: None, curves });
         Ok(())
     }
 
@@ -334,20 +356,31 @@ impl Rows<'_> {
             Ok(body) => body.to_vec(),
             Err(e) => return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(e))),
         };
-        self.insert(KIND_EVENT, wall_ms, mono, &body)
+        self.insert(KIND_EVENT, wall_ms, mono, &body, None)
     }
 
+    fn curve(&mut self, id: i64, curve: &CurveRecord) -> rusqlite::Result<()> {
+        let body = self.encoder.encode(curve);
+        let body = body.map_err(|e| rusqlite::Error::ToSqlConversionFailure(Box::new(e)))?;
+        self.transaction
+            .prepare_cached("INSERT INTO curve (id, body) VALUES (?1, ?2)")?
+            .execute((id, body))?;
+        Ok(())
+    }
+
+    /// `curve` is the lowest number of a curve that the row refers to.
     fn insert(
         &mut self,
         kind: i64,
         wall_ms: i64,
         mono: Timestamp,
         body: &[u8],
+        curve: Option<i64>,
     ) -> rusqlite::Result<()> {
         self.transaction
             .prepare_cached(
-                "INSERT INTO entry (session, config, kind, format, wall_ms, mono_ms, body)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO entry (session, config, kind, format, wall_ms, mono_ms, body, curve)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute((
                 self.session,
@@ -357,6 +390,7 @@ impl Rows<'_> {
                 wall_ms,
                 stored_ms(mono),
                 body,
+                curve,
             ))?;
         Ok(())
     }

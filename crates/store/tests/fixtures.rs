@@ -174,6 +174,24 @@ fn everything() -> Whole {
     }
 }
 
+/// The same with a tracked working set and its curve for every guest.
+fn tracked(mut whole: Whole) -> Whole {
+    let step = Bytes::mib(100);
+    let curve = MissCurve::new(step, Duration::from_secs(5), vec![90, 30, 7, 0]).unwrap();
+    let tracker = Measured {
+        value: TrackerReport { working_set: Bytes::mib(210), curve: Some(curve.clone().into()) },
+        age: Duration::from_millis(20),
+    };
+    let Snapshot { taken_at, host, .. } = whole.snapshot.clone();
+    let guests = whole.snapshot.guests().iter();
+    let guests = guests.map(|it| GuestSample { tracker: Some(tracker.clone()), ..it.clone() });
+    whole.snapshot = Snapshot::new(taken_at, host, guests.collect());
+    for estimate in whole.plan.guests.iter_mut().filter_map(|guest| guest.estimate.as_mut()) {
+        estimate.curve = Some(curve.shifted(step).into());
+    }
+    whole
+}
+
 fn write_today(path: &Path) {
     let mut writer = Writer::open(path, KEEP, start()).unwrap();
     for event in [
@@ -187,6 +205,10 @@ fn write_today(path: &Path) {
     }
     writer.record(&everything().tick()).unwrap();
     writer.record(&support::realistic(1, 2).tick()).unwrap();
+    // Curves are written with the first tick that has them, and referred to by the next.
+    for nth in [2, 3] {
+        writer.record(&tracked(support::realistic(nth, 2)).tick()).unwrap();
+    }
     let stopped = Event::Stopped { why: "SIGTERM".into() };
     writer.record_event(wall(7), Timestamp::from_millis(8), stopped).unwrap();
 }
@@ -230,15 +252,20 @@ fn copy_of(name: &str, folder: &Path) -> PathBuf {
 #[test]
 fn journals_of_every_format_load() {
     let folder = tempfile::tempdir().unwrap();
-    let path = copy_of("v1.db", folder.path());
-    let expected = std::fs::read_to_string(fixture("v1.jsonl")).unwrap();
-    assert_eq!(without_sentences(&export(&path)), without_sentences(&expected));
-    let latest = Reader::open(&path).unwrap().latest().unwrap().unwrap();
-    assert_eq!(latest.stopped.as_deref(), Some("SIGTERM"));
-    // And the next daemon goes on in it.
-    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
-    writer.record(&support::realistic(2, 2).tick()).unwrap();
-    assert_eq!(Reader::open(&path).unwrap().last_tick().unwrap().unwrap().0.id, 11);
+    for (version, entries) in [("v1", 10), ("v2", 12)] {
+        let path = copy_of(&format!("{version}.db"), folder.path());
+        let expected = std::fs::read_to_string(fixture(&format!("{version}.jsonl"))).unwrap();
+        assert_eq!(without_sentences(&export(&path)), without_sentences(&expected));
+        let latest = Reader::open(&path).unwrap().latest().unwrap().unwrap();
+        assert_eq!(latest.stopped.as_deref(), Some("SIGTERM"));
+        // And the next daemon goes on in it.
+        let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+        let more = tracked(support::realistic(2, 2));
+        writer.record(&more.tick()).unwrap();
+        let (entry, tick) = Reader::open(&path).unwrap().last_tick().unwrap().unwrap();
+        assert_eq!((entry.id, tick.snapshot), (entries + 1, more.snapshot.clone()));
+        assert_eq!(without_sentences(&export(&path)).len() as i64, entries + 1);
+    }
 }
 
 #[test]
@@ -252,7 +279,7 @@ fn what_is_written_now_is_of_the_format_it_says() {
         std::fs::copy(&path, fixture(&format!("{name}.db"))).unwrap();
         std::fs::write(fixture(&format!("{name}.jsonl")), export(&path)).unwrap();
     }
-    let expected = std::fs::read_to_string(fixture("v1.jsonl")).unwrap();
+    let expected = std::fs::read_to_string(fixture("v2.jsonl")).unwrap();
     assert_eq!(
         without_sentences(&export(&path)),
         without_sentences(&expected),

@@ -341,13 +341,13 @@ fn a_later_format_is_refused_and_named() {
     sql(&path, "UPDATE entry SET format = 7;");
     let error = Reader::open(&path).unwrap().entries(Range::default()).next().unwrap().unwrap_err();
     assert!(error.to_string().contains("written in format 7"), "{error}");
-    sql(&path, "PRAGMA user_version = 2;");
+    sql(&path, "PRAGMA user_version = 9;");
     for error in [
         Writer::open(&path, KEEP, start()).map(drop).unwrap_err(),
         Reader::open(&path).map(drop).unwrap_err(),
     ] {
         let message = error.to_string();
-        assert!(message.contains("written in format 2, this version reads up to 1"), "{message}");
+        assert!(message.contains("written in format 9, this version reads up to 2"), "{message}");
     }
 }
 

@@ -138,7 +138,8 @@ fn explain_tells_whose_demand_was_believed_and_what_each_size_would_cost() {
         misses     of allocation       25%     50%     75%    100%    125%    150%
                    size             128MiB  256MiB  384MiB  512MiB  640MiB  768MiB
                    misses a second    4000    2500    1200      40       0       0
-    "#]].assert_eq(&text[from..to]);
+    "#]]
+    .assert_eq(&text[from..to]);
 }
 
 /// The same guest with its working set tracked.

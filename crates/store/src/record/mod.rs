@@ -7,6 +7,8 @@
 //!
 //! A change that old rows would not survive gets a new [`RECORD_FORMAT`] and a conversion beside it;
 //! an added optional field does not. `tests/fixtures` keeps a file of every format.
+//!
+//! Format 2 differs from 1 in that miss curves are rows of their own ([`CurveRecord::Kept`]).
 
 mod estimate;
 mod event;
@@ -40,7 +42,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, MissCurveError, PolicyName};
 
 /// Version of the records written now.
-pub const RECORD_FORMAT: i64 = 1;
+pub const RECORD_FORMAT: i64 = 2;
 
 /// A record that says what no model value can be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +53,9 @@ pub enum RecordError {
     /// What stands for a miss curve is none.
     #[error("{0}")]
     Curve(#[from] MissCurveError),
+    /// The curve is a row of its own, and was not put back.
+    #[error("curve {0} is a row of its own: it has to be put back first")]
+    CurveApart(i64),
 }
 
 pub(crate) fn policy(name: &str) -> Result<PolicyName, RecordError> {

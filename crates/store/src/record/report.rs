@@ -64,13 +64,54 @@ pub struct TrackerRecord {
     pub curve: Option<CurveRecord>,
 }
 
-/// A [`MissCurve`].
+/// A [`MissCurve`], or in a journal from format 2 on, which one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 #[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
-pub struct CurveRecord {
-    pub step_bytes: u64,
-    pub interval_ns: u64,
-    pub misses: Vec<u64>,
+pub enum CurveRecord {
+    Whole {
+        step_bytes: u64,
+        interval_ns: u64,
+        misses: Vec<u64>,
+    },
+    /// Row `id` of the table of curves, [shifted](MissCurve::shifted) by so many steps.
+    Kept {
+        id: i64,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        shifted: u32,
+    },
+}
+
+fn is_zero(shifted: &u32) -> bool {
+    *shifted == 0
+}
+
+impl CurveRecord {
+    /// The steps by which this is `plain` shifted; `None`: it is another one.
+    pub(crate) fn shifted_from(&self, plain: &CurveRecord) -> Option<u32> {
+        use CurveRecord::Whole;
+        let Whole { step_bytes, interval_ns, misses } = self else { return None };
+        let Whole { step_bytes: step, interval_ns: interval, misses: plain } = plain else {
+            return None;
+        };
+        let (first, rest) = misses.split_at_checked(misses.len().checked_sub(plain.len())?)?;
+        let is_same = (step_bytes, interval_ns) == (step, interval) && rest == plain;
+        let is_shifted = is_same && first.iter().all(|count| Some(count) == plain.first());
+        is_shifted.then(|| u32::try_from(first.len()).ok())?
+    }
+
+    /// This, shifted by so many steps.
+    #[must_use]
+    pub(crate) fn shifted_by(mut self, steps: u32) -> CurveRecord {
+        if let CurveRecord::Whole { misses, .. } = &mut self
+            && let Some(&first) = misses.first()
+        {
+            // No curve has more points; a damaged record must not fill memory.
+            let steps = (steps as usize).min(MissCurve::POINTS_MAX);
+            misses.splice(0..0, std::iter::repeat_n(first, steps));
+        }
+        self
+    }
 }
 
 impl From<Measured<AgentReport>> for AgentRecord {
@@ -164,7 +205,7 @@ impl TryFrom<TrackerRecord> for Measured<TrackerReport> {
 
 impl From<&MissCurve> for CurveRecord {
     fn from(curve: &MissCurve) -> Self {
-        CurveRecord {
+        CurveRecord::Whole {
             step_bytes: curve.step().get(),
             interval_ns: ns(curve.interval()),
             misses: curve.points().to_vec(),
@@ -176,7 +217,12 @@ impl TryFrom<CurveRecord> for MissCurve {
     type Error = RecordError;
 
     fn try_from(record: CurveRecord) -> Result<Self, RecordError> {
-        let interval = Duration::from_nanos(record.interval_ns);
-        Ok(MissCurve::new(Bytes::new(record.step_bytes), interval, record.misses)?)
+        match record {
+            CurveRecord::Whole { step_bytes, interval_ns, misses } => {
+                let interval = Duration::from_nanos(interval_ns);
+                Ok(MissCurve::new(Bytes::new(step_bytes), interval, misses)?)
+            }
+            CurveRecord::Kept { id, .. } => Err(RecordError::CurveApart(id)),
+        }
     }
 }
