@@ -16,6 +16,12 @@
 //!
 //! An epoch is a second. Cost: O(1). Source: TWS §2, Fig. 1. Ours:
 //!
+//! - Pages swapped out count too, as far as they left neither for the balloon nor for pages that came
+//!   back: they made room for new ones, and with as much more memory would have stayed. A guest that
+//!   fills its memory reads nothing back, and would be taken for quiet and lowered until it thrashes.
+//!   A kernel reclaims ahead, so that what the balloon took before is borne in mind, up to 64 MiB.
+//! - While pages are still being swapped out for the balloon it waits: whether they are read back is
+//!   not known yet.
 //! - It steps down only while the guest holds at most the estimate and one step. While the balloon lags,
 //!   or the guard holds, nothing is being probed, and the estimate would run away from what was.
 //! - `Committed_AS` always changes on a live Linux, so it begins again only where it moved by more than
@@ -34,6 +40,9 @@ const SLOW_PERCENT: u64 = 1;
 /// What moves `Committed_AS` must exceed both of: hundredths of what it was, and an amount.
 const CHANGE_PERCENT: u64 = 2;
 const CHANGE_MIN: Bytes = Bytes::mib(4);
+/// Most memory taken by the balloon whose swapping out is still to come: what a kernel wins back
+/// ahead, its high watermark.
+const TAKEN_MAX: Bytes = Bytes::mib(64);
 
 /// The least and the most that may be probed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +72,8 @@ pub struct Epoch {
     pub allocation: Option<Bytes>,
     /// Pages swapped in in this epoch.
     pub swapped_in: Option<u64>,
+    /// Pages swapped out in this epoch; `None`: nothing is concluded from it.
+    pub swapped_out: Option<u64>,
     /// File pages read again in this epoch after they were dropped.
     pub refaulted: Option<u64>,
     /// The guest's bounds.
@@ -88,7 +99,7 @@ pub enum ProbingState {
 pub enum ProbingStep {
     /// It began, or began again, at `Committed_AS`.
     Reset,
-    /// The guest read pages back, as many as this.
+    /// The guest read pages back, or swapped out for new ones, as many as this.
     Raised(u64),
     /// It was lowered.
     Lowered,
@@ -96,6 +107,8 @@ pub enum ProbingStep {
     CooledDown,
     /// It waits for the guest, which holds more than the estimate and a step.
     Lagging,
+    /// It waits for what is being swapped out.
+    SwappingOut,
     /// It cannot be lowered further.
     AtMinimum,
     /// What it takes to go on was not read.
@@ -127,6 +140,10 @@ struct Begun {
     reference: Bytes,
     /// `Committed_AS` as last read.
     committed: Bytes,
+    /// What the guest held in the epoch before.
+    allocation: Option<Bytes>,
+    /// Pages the balloon took that may still have to be swapped out.
+    taken: u64,
 }
 
 impl Probing {
@@ -134,10 +151,12 @@ impl Probing {
     pub fn observe(&mut self, seen: Epoch) -> Option<Probed> {
         let (begun, is_reset) = self.begin(seen.committed)?;
         let mut next = begun;
+        let displaced = next.displaced(&seen);
         let events = match (seen.swapped_in, seen.refaulted) {
             (None, None) => None,
             (swapped_in, refaulted) => {
-                Some(swapped_in.unwrap_or(0).saturating_add(refaulted.unwrap_or(0)))
+                let read = swapped_in.unwrap_or(0).saturating_add(refaulted.unwrap_or(0));
+                Some(read.saturating_add(displaced))
             }
         };
         let step = match events {
@@ -147,6 +166,7 @@ impl Probing {
                 ProbingStep::Raised(events)
             }
             _ if is_reset => ProbingStep::Reset,
+            _ if seen.swapped_out.is_some_and(|pages| pages > 0) => ProbingStep::SwappingOut,
             // A part of the events, and no sign of any, is no sign that there were none.
             Some(_) if seen.swapped_in.is_some() && seen.refaulted.is_some() => {
                 next.quiet(seen.allocation, seen.bounds)
@@ -162,7 +182,9 @@ impl Probing {
     fn begin(&self, committed: Option<Bytes>) -> Option<(Begun, bool)> {
         let anew = |committed| {
             let state = ProbingState::Fast;
-            (Begun { wss: committed, state, reference: committed, committed }, true)
+            let (allocation, taken) = self.begun.map_or((None, 0), |it| (it.allocation, it.taken));
+            let reference = committed;
+            (Begun { wss: committed, state, reference, committed, allocation, taken }, true)
         };
         match (self.begun, committed) {
             (None, None) => None,
@@ -178,6 +200,18 @@ impl Begun {
     fn is_moved(&self, committed: Bytes) -> bool {
         let moved = committed.abs_diff(self.reference);
         moved > self.reference.fraction(CHANGE_PERCENT, 100) && moved > CHANGE_MIN
+    }
+
+    /// Pages that were swapped out for new ones: neither for the balloon nor for those that came back.
+    /// None while it is not known what the balloon took.
+    fn displaced(&mut self, seen: &Epoch) -> u64 {
+        let before = std::mem::replace(&mut self.allocation, seen.allocation);
+        let (Some(before), Some(now)) = (before, seen.allocation) else { return 0 };
+        let taken = self.taken.saturating_add(before.saturating_sub(now).to_pages());
+        let for_others =
+            seen.swapped_out.unwrap_or(0).saturating_sub(seen.swapped_in.unwrap_or(u64::MAX));
+        self.taken = taken.saturating_sub(for_others).min(TAKEN_MAX.to_pages());
+        for_others.saturating_sub(taken)
     }
 
     /// An epoch in which the guest read nothing back.
@@ -227,6 +261,7 @@ mod tests {
             committed: Some(Bytes::mib(committed_mib)),
             allocation: Some(Bytes::mib(allocation_mib)),
             swapped_in: Some(events / 2),
+            swapped_out: Some(0),
             refaulted: Some(events - events / 2),
             bounds: Bounds::new(Bytes::mib(128), Bytes::gib(2)),
         }
@@ -264,6 +299,58 @@ mod tests {
         assert_eq!(mib(follow(&mut probing, 0)), (903, Slow, CooledDown));
         assert_eq!(mib(follow(&mut probing, 0)), (893, Slow, Lowered));
         assert_eq!(mib(follow(&mut probing, 256)), (894, COOL_DOWN, Raised(256)));
+    }
+
+    /// By hand, in pages of 4 KiB, 256 to the MiB. The guest holds 1,000 MiB at first.
+    #[test]
+    fn what_is_swapped_out_for_new_pages_counts() {
+        use ProbingStep::{Lowered, Raised, Reset, SwappingOut};
+        let mut probing = Probing::default();
+        for (allocation, swapped_out, swapped_in, wss, step) in [
+            (1000, 0, 0, 1000, Reset),
+            // The balloon took 40 MiB, of which 20 are swapped out: its own doing.
+            (960, 20 * 256, 0, 1000, SwappingOut),
+            (960, 0, 0, 950, Lowered),
+            // 20 MiB are still to be expected; 30 MiB leave, so 10 for new pages.
+            (960, 30 * 256, 0, 960, Raised(10 * 256)),
+            // What comes back puts others out, and counts once.
+            (960, 256, 256, 961, Raised(256)),
+            (960, 3 * 256, 256, 964, Raised(3 * 256)),
+            // The guest grew, and swaps out all the same.
+            (980, 256, 0, 965, Raised(256)),
+        ] {
+            let seen = Epoch {
+                swapped_out: Some(swapped_out),
+                swapped_in: Some(swapped_in),
+                refaulted: Some(0),
+                ..epoch(1000, allocation, 0)
+            };
+            let probed = probing.observe(seen).unwrap();
+            assert_eq!((probed.wss, probed.step), (Bytes::mib(wss), step), "{swapped_out}");
+        }
+    }
+
+    /// Much that was free is taken: 64 MiB of it at most are expected to be swapped out later.
+    #[test]
+    fn what_was_taken_long_ago_excuses_little() {
+        let mut probing = Probing::default();
+        probing.observe(epoch(1000, 2000, 0));
+        probing.observe(epoch(1000, 1100, 0));
+        let seen = Epoch { swapped_out: Some(100 * 256), ..epoch(1000, 1100, 0) };
+        let probed = probing.observe(seen).unwrap();
+        assert_eq!(probed.step, ProbingStep::Raised(36 * 256));
+    }
+
+    /// Where it is not known what the balloon took, or what came back, nothing is concluded.
+    #[test]
+    fn what_left_for_unknown_reasons_only_waits() {
+        let left = Epoch { swapped_out: Some(999), ..epoch(1000, 1000, 0) };
+        for unread in [Epoch { allocation: None, ..left }, Epoch { swapped_in: None, ..left }] {
+            let mut probing = Probing::default();
+            probing.observe(epoch(1000, 1000, 0));
+            let probed = probing.observe(unread).unwrap();
+            assert_eq!((probed.wss, probed.step), (Bytes::mib(1000), ProbingStep::SwappingOut));
+        }
     }
 
     #[test]
@@ -348,10 +435,10 @@ mod tests {
         let size =
             || prop::option::of(prop_oneof![any::<u64>(), 0..1u64 << 34].prop_map(Bytes::new));
         let events = || prop::option::weighted(0.9, prop_oneof![4 => Just(0), 1 => any::<u64>()]);
-        (size(), size(), events(), events(), any::<(u64, u64)>()).prop_map(
-            |(committed, allocation, swapped_in, refaulted, (min, max))| {
+        (size(), size(), events(), events(), events(), any::<(u64, u64)>()).prop_map(
+            |(committed, allocation, swapped_in, swapped_out, refaulted, (min, max))| {
                 let bounds = Bounds::new(Bytes::new(min), Bytes::new(max));
-                Epoch { committed, allocation, swapped_in, refaulted, bounds }
+                Epoch { committed, allocation, swapped_in, swapped_out, refaulted, bounds }
             },
         )
     }

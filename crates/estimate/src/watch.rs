@@ -116,6 +116,7 @@ impl Watch {
                 .map(|committed| committed.saturating_add(KERNEL_AND_FREE)),
             allocation: guest.allocation.map(|measured| measured.value),
             swapped_in: swapped_in.map(Bytes::to_pages),
+            swapped_out: swapped_out.map(Bytes::to_pages),
             refaulted,
             // The operator's bounds are not an estimator's: no policy lets a guest go beyond them.
             bounds: Bounds::new(Bytes::ZERO, guest.boot_memory.unwrap_or(Bytes::MAX)),

@@ -7,7 +7,9 @@
 //!
 //! Deviations: the paper prints the condition for giving back with "exceeds", which would give
 //! memory back under pressure. It gives back half of what would make both sides equal, so that one
-//! quiet look does not cost all of the page cache, and never so much that kswapd would wake.
+//! quiet look does not cost all of the page cache, and never so much that kswapd would wake. While
+//! it reclaims or reads back what it reclaimed it gives nothing back: what it was just given may lie
+//! free until its processes have waited for the disk, and pages that are new are all inactive.
 
 use ballast_model::Bytes;
 
@@ -30,13 +32,15 @@ pub struct Figures {
     pub inactive: Bytes,
 }
 
-/// What reclaim tried and achieved between two looks, in pages.
+/// What reclaim tried and achieved between two looks, and what of it came back, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaim {
     /// Pages looked at (`pgscan_kswapd` and `pgscan_direct` of `/proc/vmstat`).
     pub scanned: u64,
     /// Pages won (`pgsteal_kswapd` and `pgsteal_direct`).
     pub reclaimed: u64,
+    /// Pages that came back: `pswpin` and `workingset_refault_file` of `/proc/vmstat`.
+    pub read_back: u64,
 }
 
 /// Pages the kernel scans at a time (its `SWAP_CLUSTER_MAX`); fewer are no scan to judge by.
@@ -51,10 +55,13 @@ pub fn inactive_ratio(total: Bytes) -> u64 {
     (10 * (total.get() >> 30)).isqrt().max(1)
 }
 
-/// What the guest wants, which had `free_before` at the look before.
-pub fn wish(now: &Figures, free_before: Option<Bytes>) -> Option<Wish> {
+/// What the guest wants, which had `free_before` at the look before and has reclaimed this since.
+pub fn wish(now: &Figures, free_before: Option<Bytes>, since: Reclaim) -> Option<Wish> {
     if let Some(more) = more(now.free, free_before, now.watermark_low) {
         return Some(more);
+    }
+    if since.scanned > 0 || since.read_back > 0 {
+        return None;
     }
     let ratio = inactive_ratio(now.total);
     let unused = now.free.saturating_add(now.inactive);
@@ -91,6 +98,10 @@ mod tests {
         }
     }
 
+    fn wish(now: &Figures, free_before: Option<Bytes>) -> Option<Wish> {
+        super::wish(now, free_before, Reclaim::default())
+    }
+
     #[test]
     fn the_ratio_grows_with_memory() {
         for (gib, ratio) in [(0, 1), (1, 3), (2, 4), (10, 10), (100, 31), (1000, 100)] {
@@ -114,6 +125,16 @@ mod tests {
         assert_eq!(falling, Some(Wish::More(Bytes::mib(20 + 4 * 10 - 25))));
     }
 
+    #[test]
+    fn nothing_is_given_back_while_it_reclaims() {
+        let since = Reclaim { scanned: 1, reclaimed: 1, read_back: 0 };
+        assert_eq!(super::wish(&figures(200, 240, 100), None, since), None);
+        let reading = Reclaim { read_back: 1, ..Reclaim::default() };
+        assert_eq!(super::wish(&figures(200, 240, 100), None, reading), None);
+        let falling = super::wish(&figures(25, 240, 300), Some(Bytes::mib(35)), since);
+        assert_eq!(falling, Some(Wish::More(Bytes::mib(35))));
+    }
+
     /// The misprint frozen: with "exceeds" a guest with everything active would give memory back.
     #[test]
     fn a_guest_under_pressure_gives_nothing_back() {
@@ -135,7 +156,7 @@ mod tests {
             (u64::MAX, 0, true),
         ] {
             assert_eq!(
-                is_emergency(Reclaim { scanned, reclaimed }),
+                is_emergency(Reclaim { scanned, reclaimed, read_back: 0 }),
                 emergency,
                 "{scanned} {reclaimed}"
             );
@@ -158,13 +179,14 @@ mod tests {
         }
 
         #[test]
-        fn no_figure_breaks_it(n: [u64; 6], before: Option<u64>, scanned: u64, reclaimed: u64) {
+        fn no_figure_breaks_it(n: [u64; 6], before: Option<u64>, scanned: u64, reclaimed: u64, read_back: u64) {
             let [total, free, low, high, active, inactive] = n.map(Bytes::new);
             let now = Figures {
                 total, free, watermark_low: low, watermark_high: high, active, inactive
             };
-            wish(&now, before.map(Bytes::new));
-            is_emergency(Reclaim { scanned, reclaimed });
+            let since = Reclaim { scanned, reclaimed, read_back };
+            super::wish(&now, before.map(Bytes::new), since);
+            is_emergency(since);
         }
     }
 }

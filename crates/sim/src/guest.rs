@@ -44,6 +44,8 @@ pub(crate) struct Guest {
     touched: Bytes,
     /// Statistics and when they were true.
     history: VecDeque<(Duration, GuestStats)>,
+    /// What has happened so far.
+    pub(crate) counters: Counters,
     /// What happened in the last tick.
     pub(crate) tick: Counters,
     pub(crate) moved: Bytes,
@@ -79,6 +81,7 @@ impl Guest {
             touched: memory.used(),
             memory,
             history: VecDeque::new(),
+            counters: Counters::default(),
             tick: Counters::default(),
             moved: Bytes::ZERO,
             oom_kills: 0,
@@ -100,7 +103,7 @@ impl Guest {
 
     /// One tick from `now` on.
     pub(crate) fn step(&mut self, now: Duration, tick: Duration, host: &HostSpec) {
-        let before = self.memory.counters;
+        let before = self.counters;
         self.waiting_ns = 0;
         let scrubbing_ns = self.move_balloon(tick, host.scrub_per_mib);
         self.work(now, tick, scrubbing_ns);
@@ -109,7 +112,9 @@ impl Guest {
             self.page_out(end, reclaim);
         }
         self.touched = self.touched.min(self.memory.allocation()).max(self.memory.used());
-        self.tick = self.memory.counters.since(&before);
+        let pending = self.processes.iter().map(Process::pending);
+        self.counters = pending.fold(self.memory.counters, |all, part| all.since(&part));
+        self.tick = self.counters.since(&before);
         if self.spec.sources.agent {
             self.requests.look(&self.memory, self.target, &self.tick, end);
         }
@@ -208,7 +213,7 @@ impl Guest {
     /// What its balloon device would say now.
     fn statistics(&self) -> GuestStats {
         let memory = &self.memory;
-        let counters = &memory.counters;
+        let counters = &self.counters;
         GuestStats {
             total: Some(memory.total()),
             free: Some(Bytes::new(memory.free())),
@@ -258,7 +263,7 @@ impl Guest {
 
     fn agent_report(&self) -> AgentReport {
         let memory = &self.memory;
-        let counters = &memory.counters;
+        let counters = &self.counters;
         AgentReport {
             committed: Some(memory.committed()),
             swap_used: Some(memory.swap_used()),

@@ -187,7 +187,7 @@ impl Metrics {
 
 impl Sums {
     fn end_point(&mut self, guest: &Guest, now: Duration, ticks: u64) {
-        let counters = &guest.memory.counters;
+        let counters = &guest.counters;
         let [allocation, used, demand] = self.parts.map(|sum| mean(sum, ticks));
         self.series.push(Point {
             at: now,
@@ -203,7 +203,7 @@ impl Sums {
     }
 
     fn report(self, guest: &Guest, ticks: u64) -> GuestReport {
-        let counters = &guest.memory.counters;
+        let counters = &guest.counters;
         GuestReport {
             id: guest.id().clone(),
             shares: guest.spec.limits.shares,

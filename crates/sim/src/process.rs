@@ -1,7 +1,8 @@
 //! A workload at work: what it gets done in a tick.
 //!
 //! Idea: visits cost processor time, and time on the disk where they miss, until the tick is over;
-//! what a last request takes longer is owed by the next tick. Two short cuts make a tick cost little
+//! what a last visit takes longer is owed by the next ticks, and what it does is seen in them in
+//! proportion. Two short cuts make a tick cost little
 //! more than the blocks there are: once everything is in memory, the rest of the tick is hits; and
 //! where a tick has far more visits than blocks, it goes on as it went in the last half of those
 //! that were simulated.
@@ -52,6 +53,8 @@ pub(crate) struct Process {
     stage: Stage,
     /// Time of the last tick's last visit that is still to pass.
     debt_ns: u64,
+    /// What happened in that visit, and how long it takes.
+    last_visit: (Counters, u64),
     /// Touches saved up, in parts of [`TOUCH`].
     credit: u128,
     /// Touches done so far.
@@ -83,6 +86,7 @@ impl Process {
             phase: 0,
             stage: Stage::Waiting,
             debt_ns: 0,
+            last_visit: (Counters::default(), 0),
             credit: 0,
             touched: 0,
         }
@@ -106,6 +110,15 @@ impl Process {
         self.debt_ns
     }
 
+    /// What is counted already of a visit that still goes on: of 256 pages read one after the other
+    /// for a block those that are not there yet.
+    pub(crate) fn pending(&self) -> Counters {
+        let (visit, takes_ns) = &self.last_visit;
+        let mut pending = Counters::default();
+        pending.repeat(visit, self.debt_ns.min(*takes_ns), *takes_ns);
+        pending
+    }
+
     /// Whether it wants the processor at `now`.
     pub(crate) fn is_running(&self, now: Duration) -> bool {
         self.stage == Stage::Running || (self.stage == Stage::Waiting && now >= self.timed.at)
@@ -114,6 +127,7 @@ impl Process {
     /// It is ended, and its memory given back.
     pub(crate) fn kill(&mut self, memory: &mut Memory) {
         self.stage = Stage::Over;
+        self.debt_ns = 0;
         memory.clear(self.region);
     }
 
@@ -194,9 +208,13 @@ impl Process {
             }
             let at = self.visits.next();
             let write = self.writes();
+            let before = memory.counters;
             let waited = memory.touch(self.region, at, write, self.visits.is_ascending())?;
             let cost = (pages * touch_ns).saturating_add(waited);
-            self.debt_ns += cost.saturating_sub(left);
+            if cost > left {
+                self.debt_ns += cost - left;
+                self.last_visit = (memory.counters.since(&before), cost);
+            }
             left = left.saturating_sub(cost);
             allowed -= pages;
             visits += 1;

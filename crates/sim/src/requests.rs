@@ -57,8 +57,12 @@ impl Requests {
             active: memory.active(),
             inactive: memory.inactive(),
         };
-        let wish = wish(&figures, self.free_before.replace(figures.free));
-        let reclaim = Reclaim { scanned: tick.scanned_pages, reclaimed: tick.reclaimed_pages };
+        let reclaim = Reclaim {
+            scanned: tick.scanned_pages,
+            reclaimed: tick.reclaimed_pages,
+            read_back: tick.swap_in_pages + tick.refaulted_file_pages,
+        };
+        let wish = wish(&figures, self.free_before.replace(figures.free), reclaim);
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let call = self.caller.say(wish, is_emergency(reclaim), Timestamp::from_millis(ms));
         let Some(call) = call else { return };

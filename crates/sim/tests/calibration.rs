@@ -69,6 +69,17 @@ fn faults_wait_for_the_disk_they_have() {
     assert!((8.0..11.0).contains(&ratio), "{ratio}");
 }
 
+/// The 256 pages of a block are read one after the other in 2.1 s: some are seen in every second.
+#[test]
+fn what_takes_seconds_is_seen_as_it_goes_on() {
+    let mut scenario = alone(Pattern::Constant { size: Bytes::mib(800) }, 512, Bytes::mib(1));
+    scenario.guests[0].swap = Some(Swap::new(Bytes::gib(1), Disk::HDD));
+    let series = run(&scenario).series;
+    let faults: Vec<u64> = series.iter().skip(40).map(|point| point.major_faults).collect();
+    assert_eq!(faults.len(), 20);
+    assert!(faults.iter().all(|faults| (40..=121).contains(faults)), "{faults:?}");
+}
+
 /// At random, the share of touches that miss is the share of memory that is not held.
 #[test]
 fn at_random_misses_are_what_is_not_held() {
