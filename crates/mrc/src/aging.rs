@@ -40,6 +40,13 @@ pub struct Aging {
     sum: Histogram,
 }
 
+impl Default for Aging {
+    /// [`FACTOR`](Aging::FACTOR), in exact layout.
+    fn default() -> Self {
+        Self { factor: Self::FACTOR, sum: Histogram::new(Layout::Exact) }
+    }
+}
+
 impl Aging {
     /// The default factor λ; the table above argues it.
     pub const FACTOR: f64 = 0.5;

@@ -45,6 +45,7 @@ const RULES: &[Rule] = &[
     pure("ballast-estimate", MODEL),
     pure("ballast-policy", MODEL),
     pure("ballast-request", MODEL),
+    pure("ballast-working-set", &["ballast-model", "ballast-mrc", "ballast-estimate"]),
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
     pure(
