@@ -54,14 +54,12 @@ pub(crate) fn find(
     slowdown: Slowdown,
 ) -> anyhow::Result<CapacityJson> {
     let mut policies = Vec::new();
-    for (place, first) in contestants.build(scenario).into_iter().enumerate() {
-        let anew = || match contestants.build(scenario).into_iter().nth(place) {
-            Some(policy) => policy,
-            None => first.clone(),
-        };
+    for policy in contestants.build(scenario) {
+        // Each number of guests is tried with a policy that remembers nothing.
+        let anew = || policy.clone();
         let Capacity { guests, slowest, .. } = max_guests(scenario, &anew, slowdown.0)?;
         policies.push(PolicyJson {
-            policy: first.name().to_string(),
+            policy: policy.name().to_string(),
             max_guests: guests,
             slowest_work_ratio: slowest,
         });
