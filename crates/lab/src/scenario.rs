@@ -15,7 +15,7 @@ use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 
 use crate::accel::AccelChoice;
-use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions};
+use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
 /// Longest scenario.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -77,6 +77,8 @@ pub struct Settings {
     pub free_page_reporting: bool,
     /// Whether balloons deflate by themselves when a guest runs out of memory; no.
     pub deflate_on_oom: bool,
+    /// Whether what the guests really touch is recorded, under emulation; no.
+    pub truth: bool,
 }
 
 impl Default for Settings {
@@ -88,6 +90,7 @@ impl Default for Settings {
             limit_cpu: true,
             free_page_reporting: false,
             deflate_on_oom: false,
+            truth: false,
         }
     }
 }
@@ -210,6 +213,7 @@ impl Scenario {
             data: guest.data,
             balloon: Some(balloon),
             with: guest.with.clone(),
+            truth: self.settings.truth.then(Truth::default),
             ..GuestSpec::new(guest.name.clone(), guest.memory)
         });
         RunOptions {

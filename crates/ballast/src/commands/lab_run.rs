@@ -38,6 +38,9 @@ pub struct Args {
     /// How often every policy is run, instead of the scenario's
     #[arg(long, value_name = "NUMBER")]
     repetitions: Option<u32>,
+    /// Record what the guests really touch, page by page (emulated guests; they run about half as fast)
+    #[arg(long)]
+    truth: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -71,12 +74,19 @@ impl Args {
         if let Some(repetitions) = self.repetitions {
             changes.insert("repetitions".to_owned(), i64::from(repetitions).into());
         }
-        if changes.is_empty() {
+        if changes.is_empty() && !self.truth {
             return Ok(scenario);
         }
         // Read again as a whole, so that nothing impossible gets by.
         let mut table: toml::Table = text.parse().context("cannot read the scenario again")?;
         table.extend(changes);
+        if self.truth {
+            let settings = table.entry("settings").or_insert_with(|| toml::Table::new().into());
+            settings
+                .as_table_mut()
+                .context("[settings] is no table")?
+                .insert("truth".to_owned(), true.into());
+        }
         let changed = toml::to_string(&table).context("cannot change the scenario")?;
         let name = format!("{}, changed by the options", self.scenario.display());
         Ok(Scenario::parse(&changed, Path::new(&name))?)
@@ -173,6 +183,12 @@ mod tests {
         let scenario = changed(line).unwrap();
         assert_eq!(scenario.policies, [PolicyName::Global, PolicyName::Static]);
         assert_eq!((scenario.duration, scenario.repetitions), (Duration::from_secs(120), 3));
+    }
+
+    #[test]
+    fn the_truth_is_recorded_when_asked_for() {
+        assert!(changed("run demo.toml --truth").unwrap().settings.truth);
+        assert!(!changed("run demo.toml").unwrap().settings.truth);
     }
 
     #[test]

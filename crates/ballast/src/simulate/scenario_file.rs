@@ -111,6 +111,8 @@ struct SettingsTable {
     _free_page_reporting: IgnoredAny,
     #[serde(rename = "deflate_on_oom")]
     _deflate_on_oom: IgnoredAny,
+    #[serde(rename = "truth")]
+    _truth: IgnoredAny,
 }
 
 impl Default for SettingsTable {
@@ -123,6 +125,7 @@ impl Default for SettingsTable {
             _limit_cpu: IgnoredAny,
             _free_page_reporting: IgnoredAny,
             _deflate_on_oom: IgnoredAny,
+            _truth: IgnoredAny,
         }
     }
 }

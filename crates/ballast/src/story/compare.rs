@@ -408,7 +408,7 @@ mod tests {
         let sample = |at_s, held: Option<u64>| Sample {
             at_s,
             daemon: held.map(|held| Outside { allocation_bytes: Some(held), ..Outside::default() }),
-            inside: None,
+            ..Sample::default()
         };
         let samples = [sample(0.0, Some(10)), sample(1.0, None), sample(3.0, Some(20))];
         assert_eq!(mean_allocation(&samples), Some(10.0));

@@ -106,6 +106,7 @@ fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> 
             swap_in_bytes: Some(faults(at) * 4096),
             swap_out_bytes: Some(faults(at) * 8192),
         }),
+        touched_bytes: (works && at != 4).then_some(35 * at * MIB),
     };
     GuestRun { guest: name.to_owned(), samples: (0..=SECONDS).map(sample).collect(), workloads }
 }

@@ -158,7 +158,8 @@ impl Watched<'_> {
             self.latest[1] = Some(inside.clone());
         }
         let view = views.and_then(|views| views.iter().find(|view| view.guest == self.name()));
-        self.samples.push(Sample { at_s, daemon: view.map(outside), inside });
+        let touched_bytes = self.guest.truth()?.last().map(|row| row.wss.get());
+        self.samples.push(Sample { at_s, daemon: view.map(outside), inside, touched_bytes });
         Ok(())
     }
 

@@ -30,6 +30,7 @@ const fn colour(kind: Kind) -> RGBColor {
         Kind::Allocation => RGBColor(0x1f, 0x4e, 0x8c),
         Kind::Target => RGBColor(0xe0, 0x7b, 0x1a),
         Kind::Wanted => RGBColor(0x8a, 0x8f, 0x98),
+        Kind::Touched => RGBColor(0xc2, 0x3b, 0x8f),
         Kind::Swap => RGBColor(0xb3, 0x3a, 0x3a),
         Kind::Throughput => RGBColor(0x2a, 0x8a, 0x5f),
         Kind::Faults => RGBColor(0x8e, 0x4a, 0xa8),
@@ -97,7 +98,7 @@ fn draw_on<'a>(
             Kind::Allocation => {
                 chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
             }
-            Kind::Wanted => {
+            Kind::Wanted | Kind::Touched => {
                 chart.draw_series(LineSeries::new(points, colour.stroke_width(1)))?;
             }
         }

@@ -11,7 +11,7 @@ use super::record::{Record, Sample};
 use crate::csv::quoted;
 
 /// The columns of the CSV.
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 21] = [
     "policy",
     "repetition",
     "guest",
@@ -31,6 +31,7 @@ const COLUMNS: [&str; 20] = [
     "iterations",
     "size_bytes",
     "size_wanted_bytes",
+    "touched_bytes",
     "doing_text",
 ];
 
@@ -109,6 +110,7 @@ fn fields(sample: &Sample) -> impl Iterator<Item = String> {
     ]
     .into_iter()
     .chain(of_guest)
+    .chain([number(sample.touched_bytes)])
     .chain([quoted(daemon.doing_text.as_deref().unwrap_or_default())])
 }
 
@@ -125,7 +127,7 @@ mod tests {
         assert_eq!(lines.len(), 1 + 2 * 2 * 11);
         assert!(lines.iter().all(|line| line.split(',').count() == COLUMNS.len()), "{csv}");
         let late = lines[1 + 4];
-        assert!(late.starts_with("static,1,a,4.000,") && late.ends_with(",,,,,,,,,,,"), "{late}");
+        assert!(late.starts_with("static,1,a,4.000,") && late.ends_with(",,,,,,,,,,,,"), "{late}");
     }
 
     #[test]

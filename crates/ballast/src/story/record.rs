@@ -146,6 +146,9 @@ pub struct Sample {
     pub daemon: Option<Outside>,
     /// What the guest says; `None`: no report has come since the sample before.
     pub inside: Option<Inside>,
+    /// Memory it really touched in the last whole second, where that is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touched_bytes: Option<u64>,
 }
 
 /// The daemon's view of a guest.

@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Target,
     /// Memory its workloads want.
     Wanted,
+    /// Memory it really touched in a second.
+    Touched,
     /// Memory in its swap.
     Swap,
     /// Work it does.
@@ -42,6 +44,7 @@ impl Kind {
             Kind::Allocation => "allocation",
             Kind::Target => "target",
             Kind::Wanted => "workload's size",
+            Kind::Touched => "touched in 1 s",
             Kind::Swap => "swap used",
             Kind::Throughput => "page touches",
             Kind::Faults => "major faults",
@@ -52,7 +55,7 @@ impl Kind {
 /// What is drawn into one plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Panel {
-    /// Target, allocation, used and wanted, in MiB.
+    /// Target, allocation, used, wanted and touched, in MiB.
     Memory,
     /// Memory in swap, in MiB.
     Swap,
@@ -91,6 +94,7 @@ impl Panel {
             Panel::Memory => vec![
                 outside(guest, Kind::Used, |it| it.used_bytes),
                 inside(guest, Kind::Wanted, |it| Some(it.size_wanted_bytes)),
+                touched(guest),
                 outside(guest, Kind::Target, |it| it.target_bytes),
                 outside(guest, Kind::Allocation, |it| it.allocation_bytes),
             ],
@@ -113,6 +117,13 @@ fn outside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Outside) -> Option<u64
     let known =
         guest.samples.iter().filter_map(|sample| Some((sample.at_s, sample.daemon.as_ref()?)));
     Series { kind, points: known.filter_map(point).collect() }
+}
+
+/// What it really touched, in MiB.
+fn touched(guest: &GuestRun) -> Series {
+    let known =
+        guest.samples.iter().filter_map(|it| Some((it.at_s, it.touched_bytes? as f64 / MIB)));
+    Series { kind: Kind::Touched, points: known.collect() }
 }
 
 /// The guest's own reports since the schedule began, each with its time in seconds.

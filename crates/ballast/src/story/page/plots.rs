@@ -124,6 +124,7 @@ const fn class(kind: Kind) -> &'static str {
         Kind::Allocation => "allocation",
         Kind::Target => "target",
         Kind::Wanted => "wanted",
+        Kind::Touched => "touched",
         Kind::Swap => "swap",
         Kind::Throughput => "throughput",
         Kind::Faults => "faults",
