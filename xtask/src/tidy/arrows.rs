@@ -42,6 +42,7 @@ const RULES: &[Rule] = &[
     pure("ballast-model", &[]),
     pure("ballast-mrc", &[]),
     pure("ballast-toml-strict", &[]),
+    pure("ballast-track-wire", &[]),
     pure("ballast-estimate", MODEL),
     pure("ballast-policy", MODEL),
     pure("ballast-request", MODEL),
@@ -66,6 +67,10 @@ const RULES: &[Rule] = &[
     mechanism("ballast-host", MODEL),
     mechanism("ballast-qmp", MODEL),
     mechanism("ballast-trace", &[]),
+    // Inside the hypervisor: as little as can be.
+    mechanism("ballast-track", &["ballast-track-wire"]),
+    // Not on `track`, which would come along into the daemon with its own `munmap`.
+    mechanism("ballast-tracker", &["ballast-track-wire"]),
     mechanism("ballast-lab-guest", MODEL),
     mechanism("ballast-lab-truth", &[]),
     mechanism("ballast-lab", &["ballast-model", "ballast-lab-guest", "ballast-toml-strict"]),

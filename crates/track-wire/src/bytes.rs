@@ -1,0 +1,90 @@
+//! Numbers of fixed size in a packet, little-endian.
+//!
+//! Idea: a writer into an array that holds the longest message, and a reader that says where a packet
+//! ends too early. Neither allocates: the tracker must not, where it can help it.
+
+use crate::message::{MESSAGE_MAX, WireError};
+
+/// Appends fields.
+pub(crate) struct Writer {
+    bytes: [u8; MESSAGE_MAX],
+    len: usize,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Writer {
+        Writer { bytes: [0; MESSAGE_MAX], len: 0 }
+    }
+
+    /// What does not fit is left out; a test encodes the longest of each kind.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.put(&[value]);
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn finish(self) -> ([u8; MESSAGE_MAX], usize) {
+        (self.bytes, self.len)
+    }
+}
+
+/// Takes fields off the front.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(WireError::TooShort)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(WireError::TooShort)?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn finish(self) -> Result<(), WireError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(WireError::TooLong { by: self.rest.len() }) }
+    }
+}

@@ -1,0 +1,130 @@
+//! The hypervisor's own mappings, and the region that the daemon means.
+//!
+//! Idea: a region is a part of a file; in `/proc/self/maps` stands where in memory that file is mapped.
+//! It may be in several neighbouring mappings, but must be there once, whole and shared. Shared is a
+//! matter of life: dropping the page-table entries of a private mapping would drop what was written.
+//!
+//! Source: proc_pid_maps(5).
+
+use ballast_track_wire::{Refusal, RegionSpec};
+
+use crate::kernel::Extent;
+
+/// A line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapping {
+    extent: Extent,
+    is_shared: bool,
+    offset: u64,
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl Mapping {
+    /// `7f12a4000000-7f12e4000000 rw-s 00000000 00:01 1045  /memfd:memory-backend-memfd (deleted)`
+    fn parse(line: &str) -> Option<Mapping> {
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (hex(start)?, hex(end)?);
+        let is_shared = fields.next()?.as_bytes().get(3) == Some(&b's');
+        let offset = hex(fields.next()?)?;
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+        let inode = fields.next()?.parse().ok()?;
+        let extent = Extent::new(start, end.checked_sub(start)?);
+        Some(Mapping { extent, is_shared, offset, device, inode })
+    }
+
+    /// The part of it that is of the region.
+    fn cut(&self, region: &RegionSpec) -> Option<Mapping> {
+        let first = self.offset.max(region.offset);
+        let end = self.offset.saturating_add(self.extent.len).min(region.offset + region.len);
+        let len = end.checked_sub(first).filter(|len| *len > 0)?;
+        let start = self.extent.start + (first - self.offset);
+        Some(Mapping { extent: Extent::new(start, len), offset: first, ..*self })
+    }
+}
+
+/// Where `region` is mapped, by the text of `/proc/self/maps`.
+///
+/// # Errors
+/// [`Refusal::NoMapping`], [`Refusal::Private`] or [`Refusal::MappedTwice`].
+pub(crate) fn find(maps: &str, region: &RegionSpec) -> Result<Extent, Refusal> {
+    let is_of = |it: &Mapping| it.device == region.device && it.inode == region.inode;
+    let lines = maps.lines().filter_map(Mapping::parse).filter(is_of);
+    let mut parts: Vec<Mapping> = lines.filter_map(|mapping| mapping.cut(region)).collect();
+    if parts.iter().any(|part| !part.is_shared) {
+        return Err(Refusal::Private);
+    }
+    parts.sort_by_key(|part| (part.offset, part.extent.start));
+    let first = parts.first().ok_or(Refusal::NoMapping)?.extent;
+    let mut end = region.offset;
+    for part in &parts {
+        let is_next = part.extent.start == first.start + (part.offset - region.offset);
+        if part.offset < end || !is_next {
+            return Err(Refusal::MappedTwice);
+        }
+        if part.offset > end {
+            return Err(Refusal::NoMapping);
+        }
+        end += part.extent.len;
+    }
+    let is_whole = end == region.offset + region.len;
+    if is_whole { Ok(Extent::new(first.start, region.len)) } else { Err(Refusal::NoMapping) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_track_wire::RegionName;
+
+    use super::*;
+
+    fn region(offset: u64, len: u64) -> RegionSpec {
+        let name = RegionName::new("ram");
+        RegionSpec { id: 0, device: (0, 1), inode: 1045, offset, len, first_page: 0, name }
+    }
+
+    const MAPS: &str = "\
+55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0                          [heap]
+7f0000000000-7f0000100000 rw-s 00000000 00:01 1045                       /memfd:ram (deleted)
+7f0000200000-7f0000201000 r--p 00000000 08:01 1045                       /usr/lib/x.so
+7f0000300000-7f0000304000 rw-s 00000000 00:01 77                         /memfd:a b (deleted)
+rubbish
+";
+
+    #[test]
+    fn a_region_is_found_by_device_and_inode() {
+        assert_eq!(find(MAPS, &region(0, 0x100000)), Ok(Extent::new(0x7f00_0000_0000, 0x100000)));
+        let part = find(MAPS, &region(0x1000, 0x2000));
+        assert_eq!(part, Ok(Extent::new(0x7f00_0000_1000, 0x2000)));
+        assert_eq!(find(MAPS, &region(0, 0x101000)), Err(Refusal::NoMapping), "longer");
+        assert_eq!(find(MAPS, &region(0x100000, 0x1000)), Err(Refusal::NoMapping), "behind it");
+        let other = RegionSpec { inode: 1046, ..region(0, 0x1000) };
+        assert_eq!(find(MAPS, &other), Err(Refusal::NoMapping));
+        assert_eq!(find("", &region(0, 0x1000)), Err(Refusal::NoMapping));
+    }
+
+    #[test]
+    fn neighbouring_mappings_are_one() {
+        let split =
+            "1000-3000 rw-s 00000000 00:01 1045 /x\n3000-5000 r--s 00002000 00:01 1045 /x\n";
+        assert_eq!(find(split, &region(0, 0x4000)), Ok(Extent::new(0x1000, 0x4000)));
+        assert_eq!(find(split, &region(0x1000, 0x2000)), Ok(Extent::new(0x2000, 0x2000)));
+        let apart =
+            "1000-3000 rw-s 00000000 00:01 1045 /x\n4000-6000 rw-s 00002000 00:01 1045 /x\n";
+        assert_eq!(find(apart, &region(0, 0x4000)), Err(Refusal::MappedTwice));
+        let gap = "1000-3000 rw-s 00000000 00:01 1045 /x\n4000-6000 rw-s 00003000 00:01 1045 /x\n";
+        assert_eq!(find(gap, &region(0, 0x5000)), Err(Refusal::NoMapping));
+    }
+
+    #[test]
+    fn private_and_double_mappings_are_refused() {
+        let private = "1000-3000 rw-p 00000000 00:01 1045 /x\n";
+        assert_eq!(find(private, &region(0, 0x2000)), Err(Refusal::Private));
+        let twice =
+            "1000-3000 rw-s 00000000 00:01 1045 /x\n8000-9000 r--s 00001000 00:01 1045 /x\n";
+        assert_eq!(find(twice, &region(0, 0x2000)), Err(Refusal::MappedTwice));
+        assert_eq!(find(twice, &region(0, 0x1000)), Ok(Extent::new(0x1000, 0x1000)));
+    }
+}

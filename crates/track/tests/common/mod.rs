@@ -1,0 +1,174 @@
+//! A process as a hypervisor is one: memory that is a file, mapped and shared, and a tracker inside.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ballast_track::Tracker;
+use ballast_track_wire::{
+    Address, CAPACITY_DEFAULT, Entry, Granule, Mode, RegionName, RegionSpec, Sample,
+};
+use ballast_tracker::Client;
+use rustix::fs::{MemfdFlags, fstat, ftruncate, major, memfd_create, minor};
+
+pub(crate) const PAGE: usize = 4096;
+/// Far beyond what anything here takes, so that only a hang fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process has one tracker: tests take turns.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An address nobody else has.
+pub(crate) fn address() -> Address {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    Address::Abstract(format!("ballast-track-test-{}-{count}", std::process::id()))
+}
+
+pub(crate) fn tracker() -> (Tracker, Address) {
+    let address = address();
+    (Tracker::start(address.clone()).unwrap(), address)
+}
+
+pub(crate) fn client(address: &Address) -> Client {
+    Client::connect(address, CAPACITY_DEFAULT, None).unwrap()
+}
+
+/// Guest memory.
+pub(crate) struct Memory {
+    pub(crate) file: OwnedFd,
+    start: *mut u8,
+    pub(crate) pages: usize,
+}
+
+// SAFETY: touched through the methods below only, whose races are those of guest memory: on bytes, and
+// meant.
+unsafe impl Sync for Memory {}
+// SAFETY: as above.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Memory of which every page is stored.
+    pub(crate) fn new(pages: usize) -> Memory {
+        let memory = Memory::mapped(pages, libc::MAP_SHARED);
+        (0..pages).for_each(|page| memory.write(page, page as u8));
+        memory
+    }
+
+    pub(crate) fn mapped(pages: usize, flags: i32) -> Memory {
+        let file = memfd_create("memory-backend-memfd", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, (pages * PAGE) as u64).unwrap();
+        let start = map(std::ptr::null_mut(), pages * PAGE, flags, file.as_raw_fd());
+        Memory { file, start, pages }
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub(crate) fn read(&self, page: usize) -> u8 {
+        assert!(page < self.pages);
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(page * PAGE).read_volatile() }
+    }
+
+    pub(crate) fn write(&self, page: usize, value: u8) {
+        assert!(page < self.pages);
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(page * PAGE).write_volatile(value) }
+    }
+
+    /// Reads pages from another thread, and waits for it.
+    pub(crate) fn touch(&self, pages: impl IntoIterator<Item = usize> + Send) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pages.into_iter().for_each(|page| assert_eq!(self.read(page), page as u8))
+            });
+        });
+    }
+
+    pub(crate) fn region(&self, id: u8, first_page: u64) -> RegionSpec {
+        let stat = fstat(&self.file).unwrap();
+        RegionSpec {
+            id,
+            device: (major(stat.st_dev), minor(stat.st_dev)),
+            inode: stat.st_ino,
+            offset: 0,
+            len: (self.pages * PAGE) as u64,
+            first_page,
+            name: RegionName::new("ram"),
+        }
+    }
+
+    /// Unmaps it as a hypervisor would, which the tracker hears of.
+    pub(crate) fn unmap(&self) {
+        // SAFETY: the mapping made above; the test does not touch it any more.
+        assert_eq!(unsafe { libc::munmap(self.start.cast(), self.pages * PAGE) }, 0);
+    }
+
+    pub(crate) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether its mapping is registered with a userfaultfd for minor faults.
+    pub(crate) fn is_registered(&self) -> bool {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", self.start as usize);
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("its flags");
+        flags.split_ascii_whitespace().any(|flag| flag == "ui")
+    }
+}
+
+/// Maps by the C library's function, as a hypervisor does.
+pub(crate) fn map(at: *mut u8, len: usize, flags: i32, fd: i32) -> *mut u8 {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping; tests that replace one do not touch the old one any more.
+    let start = unsafe { libc::mmap(at.cast(), len, protection, flags, fd, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    start.cast()
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.unmap();
+    }
+}
+
+pub(crate) fn all_of(pages: u32) -> Mode {
+    Mode { granule: Granule::new(pages).unwrap(), sample: Sample::ALL }
+}
+
+/// What the ring has by now.
+pub(crate) fn entries(client: &mut Client) -> Vec<Entry> {
+    let mut all = Vec::new();
+    while client.read(1000, |entry| all.push(entry)).unwrap() > 0 {}
+    all.retain(|entry| !matches!(entry, Entry::Time(_)));
+    all
+}
+
+/// The touched pages among entries.
+pub(crate) fn pages(entries: &[Entry]) -> Vec<u64> {
+    let page = |entry: &Entry| match entry {
+        Entry::Touch { page, .. } => Some(*page),
+        _ => None,
+    };
+    entries.iter().filter_map(page).collect()
+}
+
+pub(crate) fn set(pages: &[u64]) -> BTreeSet<u64> {
+    pages.iter().copied().collect()
+}
+
+pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < end, "did not come about: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,492 @@
+//! What is seen is what was touched, and nothing is harmed by looking.
+//!
+//! Limits: needs a kernel with minor faults, and the privilege to use them.
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ballast_track_wire::{Address, CAPACITY_MIN, Entry, Granule, HashKind, Mode, Refusal, Sample};
+use ballast_tracker::{Client, TrackerError};
+use common::*;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+};
+
+const FIRST: u64 = 1 << 20;
+
+fn tracked(memory: &Memory, mode: Mode) -> (ballast_track::Tracker, Client) {
+    let (tracker, address) = tracker();
+    let mut client = client(&address);
+    client.set_mode(mode).unwrap();
+    client.add_region(memory.region(0, FIRST)).unwrap();
+    (tracker, client)
+}
+
+fn refusal(result: Result<impl Sized, TrackerError>) -> Refusal {
+    match result.err() {
+        Some(TrackerError::Refused(refused)) => refused.refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn exactly_the_touched_pages_are_seen_in_every_interval() {
+    let _turn = turn();
+    let memory = Memory::new(16_384);
+    let (_tracker, mut client) = tracked(&memory, all_of(1));
+    let first: Vec<usize> = [3, 7, 16_383, 0].into_iter().chain(100..400).collect();
+    assert_eq!(client.revoke(1).unwrap().granules, 16_384);
+    memory.touch(first.clone());
+    // Again: they are accessible now.
+    memory.touch(first.clone());
+    let seen = entries(&mut client);
+    assert_eq!(seen[0], Entry::Interval(1));
+    let expected: Vec<u64> = first.iter().map(|page| FIRST + *page as u64).collect();
+    assert_eq!(pages(&seen), expected, "in the order of the touches");
+    client.revoke(2).unwrap();
+    memory.write(5, 5);
+    memory.touch([6]);
+    let touch = |page, is_write| Entry::Touch { page: FIRST + page, is_write };
+    assert_eq!(entries(&mut client), [Entry::Interval(2), touch(5, true), touch(6, false)]);
+    let counters = client.heartbeat().unwrap();
+    assert_eq!((counters.traps, counters.strays, counters.dropped), (306, 0, 0));
+    assert_eq!(counters.granules_revoked, 2 * 16_384);
+    // Counted after who touched the last has gone on.
+    wait_until("all are counted", || client.heartbeat().unwrap().pages_restored == 306);
+    assert!(counters.trap_ns > 0 && counters.handler_ns > 0 && counters.is_active == 1);
+    // Nothing is lost: it never is, of a file.
+    client.rest().unwrap();
+    assert!(!memory.is_registered());
+    memory.touch(0..16_384);
+}
+
+#[test]
+fn a_granule_is_given_back_whole() {
+    let _turn = turn();
+    // The last granule is not whole.
+    let memory = Memory::new(512 * 5 + 7);
+    for granule_pages in [8, 32, 512, 1024] {
+        let (_tracker, mut client) = tracked(&memory, all_of(granule_pages));
+        let granule = Granule::new(granule_pages).unwrap();
+        client.revoke(1).unwrap();
+        let touched = [1, 2, 600, 601, 2566];
+        memory.touch(touched);
+        let expected: Vec<u64> =
+            touched.iter().map(|page| granule.of(FIRST + *page as u64)).collect();
+        let seen = pages(&entries(&mut client));
+        let seen: Vec<u64> = seen.into_iter().map(|page| granule.of(page)).collect();
+        assert_eq!((seen.len(), set(&seen)), (set(&expected).len(), set(&expected)));
+        memory.touch(touched.map(|page| page ^ 1).into_iter().filter(|page| *page < 2567));
+        assert_eq!(entries(&mut client), []);
+    }
+}
+
+#[test]
+fn of_sampled_granules_every_touch_is_seen_and_of_no_others() {
+    let _turn = turn();
+    let memory = Memory::new(32_768);
+    for (granule, hash) in [
+        (1, HashKind::multiply_add(5)),
+        (1, HashKind::Mix { seed: 1 }),
+        (8, HashKind::Mix { seed: 9 }),
+    ] {
+        let granule = Granule::new(granule).unwrap();
+        let sample = Sample::rate(hash, 0.05);
+        let (_tracker, mut client) = tracked(&memory, Mode { granule, sample });
+        let granules = client.revoke(1).unwrap().granules;
+        memory.touch(1000..9000);
+        let expected: std::collections::BTreeSet<u64> = (1000..9000)
+            .map(|page| granule.of(FIRST + page))
+            .filter(|it| sample.has(*it))
+            .collect();
+        let seen = pages(&entries(&mut client));
+        let seen: Vec<u64> = seen.into_iter().map(|page| granule.of(page)).collect();
+        assert_eq!((seen.len(), set(&seen)), (expected.len(), expected));
+        let counters = client.heartbeat().unwrap();
+        assert_eq!((counters.granules_watched, counters.strays), (granules, 0));
+    }
+}
+
+#[test]
+fn exactly_so_many_can_be_sampled() {
+    let _turn = turn();
+    let memory = Memory::new(8192);
+    let sample = Sample::exactly(HashKind::Mix { seed: 3 }, 100, FIRST..FIRST + 8192);
+    let (_tracker, mut client) = tracked(&memory, Mode { granule: Granule::PAGE, sample });
+    assert_eq!(client.revoke(1).unwrap().granules, 100);
+    memory.touch(0..8192);
+    assert_eq!(pages(&entries(&mut client)).len(), 100);
+}
+
+#[test]
+fn the_hot_set_is_first_in_first_out() {
+    let _turn = turn();
+    let memory = Memory::new(4096);
+    let (_tracker, mut client) = tracked(&memory, all_of(1));
+    client.set_hot_set(3).unwrap();
+    client.revoke(1).unwrap();
+    let mut touch = |memory_pages: &[usize]| {
+        for page in memory_pages {
+            memory.touch([*page]);
+            // The hypervisor goes on before the first in is revoked.
+            wait_until("what leaves is revoked", || {
+                let counters = client.heartbeat().unwrap();
+                counters.granules_revoked == 4096 + counters.traps.saturating_sub(3)
+            });
+        }
+        pages(&entries(&mut client)).iter().map(|page| (page - FIRST) as usize).collect::<Vec<_>>()
+    };
+    assert_eq!(touch(&[10, 11, 12, 10]), [10, 11, 12], "10 is hot");
+    // 10 entered first, and being touched since does not keep it.
+    assert_eq!(touch(&[13, 11, 12, 10]), [13, 10]);
+    assert_eq!(touch(&[12, 13, 11]), [11], "11 left when 10 came");
+    // A revocation takes all of it.
+    client.revoke(2).unwrap();
+    memory.touch([10, 11]);
+    let seen = entries(&mut client);
+    assert_eq!(pages(&seen), [FIRST + 10, FIRST + 11]);
+}
+
+#[test]
+fn system_calls_into_revoked_memory_work() {
+    let _turn = turn();
+    let memory = Memory::new(1024);
+    let (_tracker, mut client) = tracked(&memory, all_of(1));
+    let file = tempfile::tempfile().unwrap();
+    let data: Vec<u8> = (0..64 * PAGE).map(|byte| (byte % 251) as u8).collect();
+    rustix::io::pwrite(&file, &data, 0).unwrap();
+    for round in 0..20 {
+        client.revoke(round).unwrap();
+        // SAFETY: 64 pages from page 100 on are within the mapping.
+        let read = unsafe {
+            libc::pread(file.as_raw_fd(), memory.start().add(100 * PAGE).cast(), data.len(), 0)
+        };
+        assert_eq!(read, data.len() as isize, "{}", std::io::Error::last_os_error());
+        client.revoke(round).unwrap();
+        // SAFETY: as above.
+        let written = unsafe {
+            libc::pwrite(file.as_raw_fd(), memory.start().add(100 * PAGE).cast(), data.len(), 0)
+        };
+        assert_eq!(written, data.len() as isize);
+        let seen = set(&pages(&entries(&mut client)));
+        assert_eq!(seen, (FIRST + 100..FIRST + 164).collect());
+    }
+    let mut back = vec![0; data.len()];
+    rustix::io::pread(&file, &mut back, 0).unwrap();
+    assert_eq!(back, data);
+}
+
+#[test]
+fn a_full_ring_drops_and_counts_and_nobody_waits() {
+    let _turn = turn();
+    let memory = Memory::new(4096);
+    let (_tracker, address) = tracker();
+    let mut client = Client::connect(&address, CAPACITY_MIN, None).unwrap();
+    client.add_region(memory.region(0, FIRST)).unwrap();
+    client.revoke(1).unwrap();
+    memory.touch(0..4096);
+    client.heartbeat().unwrap();
+    // Times may have had places too.
+    let first = pages(&entries(&mut client));
+    assert!((900..1024).contains(&first.len()), "{}", first.len());
+    client.revoke(2).unwrap();
+    memory.touch([7]);
+    let second = entries(&mut client);
+    let missing: u64 =
+        second.iter().map(|entry| if let Entry::Gap(missing) = entry { *missing } else { 0 }).sum();
+    assert_eq!(pages(&second), [FIRST + 7]);
+    assert!(missing >= 4096 - first.len() as u64, "{missing}");
+    assert_eq!(client.heartbeat().unwrap().dropped, missing);
+}
+
+#[test]
+fn a_silent_client_loses_its_hold() {
+    let _turn = turn();
+    let memory = Memory::new(4096);
+    let (_tracker, address) = tracker();
+    let mut client = client(&address);
+    client.add_region(memory.region(0, FIRST)).unwrap();
+    client.revoke(1).unwrap();
+    assert!(memory.is_registered());
+    wait_until("permissions are restored", || !memory.is_registered());
+    memory.touch(0..4096);
+    assert_eq!(refusal(client.heartbeat()), Refusal::Silent);
+    assert!(matches!(client.heartbeat(), Err(TrackerError::Closed)));
+    // Another may begin.
+    let mut next = common::client(&address);
+    next.add_region(memory.region(0, FIRST)).unwrap();
+    next.revoke(1).unwrap();
+    memory.touch([1]);
+    assert_eq!(pages(&entries(&mut next)), [FIRST + 1]);
+    drop(next);
+    wait_until("permissions are restored", || !memory.is_registered());
+}
+
+#[test]
+fn regions_come_and_go() {
+    let _turn = turn();
+    let boot = Memory::new(2048);
+    let (_tracker, mut client) = tracked(&boot, all_of(1));
+    client.revoke(1).unwrap();
+    let plugged = Memory::new(1024);
+    client.add_region(plugged.region(1, FIRST + 2048)).unwrap();
+    client.revoke(2).unwrap();
+    boot.touch([9]);
+    plugged.touch([9]);
+    assert_eq!(pages(&entries(&mut client)), [FIRST + 9, FIRST + 2048 + 9]);
+    // The hypervisor unmaps it, and its allocator takes the place: that must never be revoked.
+    plugged.unmap();
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let heap = map(plugged.start(), 1024 * PAGE, anonymous, -1);
+    // SAFETY: the mapping just made.
+    unsafe { heap.write_bytes(77, 1024 * PAGE) };
+    client.revoke(3).unwrap();
+    // SAFETY: as above.
+    let bytes = unsafe { std::slice::from_raw_parts(heap, 1024 * PAGE) };
+    assert!(bytes.iter().all(|byte| *byte == 77));
+    wait_until("the client hears of it", || {
+        client.heartbeat().unwrap();
+        client.take_gone_region() == Some(1)
+    });
+    assert_eq!(refusal(client.remove_region(1)), Refusal::NoRegion);
+    // Its number and its pages are free again.
+    let again = Memory::new(1024);
+    client.add_region(again.region(1, FIRST + 2048)).unwrap();
+    client.remove_region(0).unwrap();
+    client.revoke(4).unwrap();
+    boot.touch([1]);
+    again.touch([1]);
+    assert_eq!(pages(&entries(&mut client)), [FIRST + 2049]);
+    assert!(!boot.is_registered());
+}
+
+#[test]
+fn memory_mapped_over_is_left_alone_too() {
+    let _turn = turn();
+    let memory = Memory::new(1024);
+    let (_tracker, mut client) = tracked(&memory, all_of(1));
+    client.revoke(1).unwrap();
+    let over = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: 16 pages within the mapping.
+    let place = unsafe { memory.start().add(512 * PAGE) };
+    let heap = map(place, 16 * PAGE, over, -1);
+    // SAFETY: the mapping just made.
+    unsafe { heap.write_bytes(77, 16 * PAGE) };
+    client.revoke(2).unwrap();
+    // SAFETY: as above.
+    assert!(unsafe { std::slice::from_raw_parts(heap, 16 * PAGE) }.iter().all(|it| *it == 77));
+    // What is left of the region is still answered.
+    memory.touch((0..512).chain(528..1024));
+    wait_until("the client hears of it", || {
+        client.heartbeat().unwrap();
+        client.take_gone_region() == Some(0)
+    });
+}
+
+#[test]
+fn a_balloon_punches_holes_under_it() {
+    let _turn = turn();
+    let memory = Memory::new(8192);
+    let (_tracker, mut client) = tracked(&memory, all_of(32));
+    let is_over = AtomicBool::new(false);
+    let touches = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for first in 0..2 {
+            let (memory, is_over, touches) = (&memory, &is_over, &touches);
+            scope.spawn(move || {
+                let mut page = first * 3000;
+                while !is_over.load(Ordering::Relaxed) {
+                    page = (page * 5 + 77) % 8192;
+                    let value = memory.read(page);
+                    assert!(value == page as u8 || value == 0, "page {page}: {value}");
+                    touches.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for round in 0..100_u32 {
+            client.revoke(round).unwrap();
+            let at = u64::from(round) * 37 % 8000;
+            fallocate(memory.as_fd(), flags, at * 4096, 100 * 4096).unwrap();
+            let before = touches.load(Ordering::Relaxed);
+            wait_until("touches go on", || touches.load(Ordering::Relaxed) > before + 100);
+            entries(&mut client);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // A page that is not stored is made by a touch, unseen, and seen from then on.
+    fallocate(memory.as_fd(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
+        .unwrap();
+    client.revoke(200).unwrap();
+    assert_eq!(memory.read(0), 0);
+    client.revoke(201).unwrap();
+    entries(&mut client);
+    memory.write(0, 0);
+    assert_eq!(pages(&entries(&mut client)), [FIRST]);
+}
+
+#[test]
+fn a_child_of_the_hypervisor_is_not_tracked() {
+    let _turn = turn();
+    let memory = Memory::new(1024);
+    let (_tracker, mut client) = tracked(&memory, all_of(1));
+    client.revoke(1).unwrap();
+    // SAFETY: the child only reads memory and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let sum: u32 = (0..1024).map(|page| u32::from(memory.read(page))).sum();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(sum != 4 * (255 * 128))) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(pages(&entries(&mut client)), []);
+    // What is started inherits no userfaultfd.
+    let output = std::process::Command::new("ls").arg("-l").arg("/proc/self/fd").output().unwrap();
+    let files = String::from_utf8_lossy(&output.stdout);
+    assert!(!files.contains("userfaultfd") && !files.contains("memfd"), "{files}");
+}
+
+#[test]
+fn what_cannot_be_tracked_is_refused_by_name() {
+    let _turn = turn();
+    let memory = Memory::new(1024);
+    let (_tracker, mut client) = tracked(&memory, all_of(1));
+    let private = Memory::mapped(16, libc::MAP_PRIVATE);
+    let other = Memory::new(16);
+    let mut nowhere = other.region(1, 0);
+    nowhere.inode += 1_000_000;
+    let mut longer = other.region(1, 0);
+    longer.len += 4096;
+    for (region, expected) in [
+        (private.region(1, 0), Refusal::Private),
+        (nowhere, Refusal::NoMapping),
+        (longer, Refusal::NoMapping),
+        (memory.region(1, 0), Refusal::RegionTaken),
+        (other.region(0, 0), Refusal::RegionTaken),
+        (other.region(1, FIRST), Refusal::RegionTaken),
+    ] {
+        assert_eq!(refusal(client.add_region(region)), expected);
+    }
+    let twice = map(std::ptr::null_mut(), 16 * PAGE, libc::MAP_SHARED, other.file.as_raw_fd());
+    assert_eq!(refusal(client.add_region(other.region(1, 0))), Refusal::MappedTwice);
+    // SAFETY: the mapping made two lines above.
+    unsafe { libc::munmap(twice.cast(), 16 * PAGE) };
+    // SAFETY: memory of this test's own.
+    assert_eq!(unsafe { libc::mlock(other.start().cast(), 16 * PAGE) }, 0);
+    client.add_region(other.region(1, 0)).unwrap();
+    assert_eq!(refusal(client.revoke(1)), Refusal::Revoke);
+    // It still works without.
+    client.remove_region(1).unwrap();
+    client.revoke(2).unwrap();
+    memory.touch([4]);
+    assert_eq!(pages(&entries(&mut client)), [FIRST + 4]);
+}
+
+#[test]
+fn rubbish_ends_a_session_and_harms_nobody() {
+    let _turn = turn();
+    let memory = Memory::new(64);
+    let (_tracker, address) = tracker();
+    let Address::Abstract(name) = &address else { panic!("{address}") };
+    let mut state = 1_u64;
+    for round in 0..200 {
+        let kind = SocketType::SEQPACKET;
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        let packet: Vec<u8> = (0..round * 2)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        // Attaching without a ring; then with a header that is right, and rubbish behind it.
+        let mut headed = vec![1, 0, (round % 12) as u8, 0, 1, 0, 0, 0];
+        headed.extend(&packet);
+        for packet in [vec![1, 0, 2, 0, 1, 0, 0, 0], headed, packet] {
+            let _ = rustix::net::send(&socket, &packet, SendFlags::NOSIGNAL);
+        }
+    }
+    wait_until("the last is gone", || {
+        Client::connect(&address, CAPACITY_MIN, None).is_ok_and(|mut client| {
+            client.add_region(memory.region(0, FIRST)).unwrap();
+            client.revoke(1).unwrap();
+            memory.touch([1]);
+            pages(&entries(&mut client)) == [FIRST + 1]
+        })
+    });
+}
+
+#[test]
+fn one_client_at_a_time() {
+    let _turn = turn();
+    let memory = Memory::new(64);
+    let (_tracker, address) = tracker();
+    let mut first = client(&address);
+    first.add_region(memory.region(0, FIRST)).unwrap();
+    for _ in 0..10 {
+        assert_eq!(refusal(Client::connect(&address, CAPACITY_MIN, None)), Refusal::Busy);
+    }
+    first.revoke(1).unwrap();
+    memory.touch([1]);
+    assert_eq!(pages(&entries(&mut first)), [FIRST + 1]);
+}
+
+#[test]
+fn the_tracker_ends_in_the_middle_of_it() {
+    let _turn = turn();
+    let memory = Memory::new(4096);
+    let (tracker, mut client) = tracked(&memory, all_of(1));
+    client.revoke(1).unwrap();
+    memory.touch([1]);
+    drop(tracker);
+    assert!(!memory.is_registered());
+    memory.touch(0..4096);
+    assert!(client.heartbeat().is_err());
+}
+
+#[test]
+fn many_threads_and_intervals_lose_no_data() {
+    let _turn = turn();
+    let memory = Memory::new(4096);
+    let (_tracker, mut client) = tracked(&memory, all_of(8));
+    client.set_hot_set(64).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let (memory, is_over) = (&memory, &is_over);
+            scope.spawn(move || {
+                let mut values = vec![None; 1024];
+                let mut at = part;
+                while !is_over.load(Ordering::Relaxed) {
+                    at = (at * 1_103_515_245 + 12_345) % 1024;
+                    let page = part * 1024 + at;
+                    let expected = values[at].unwrap_or(page as u8);
+                    assert_eq!(memory.read(page), expected);
+                    let next = expected.wrapping_add(1);
+                    memory.write(page, next);
+                    values[at] = Some(next);
+                }
+            });
+        }
+        for round in 0..150 {
+            if round % 10 == 9 {
+                client.rest().unwrap();
+            }
+            if round % 25 == 24 {
+                client.set_mode(all_of(if round % 50 == 24 { 1 } else { 32 })).unwrap();
+            }
+            client.revoke(round).unwrap();
+            client.set_hot_set(round * 3 % 100).unwrap();
+            entries(&mut client);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let counters = client.heartbeat().unwrap();
+    assert!(counters.traps > 100, "{counters:?}");
+}

@@ -1,0 +1,111 @@
+//! A client that is killed while it tracks leaves nothing behind, whenever it is killed.
+//!
+//! A program without the test harness, as it is its own client: started again with an address and a
+//! region, it tracks as fast as it can until it is killed.
+//!
+//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the moments.
+
+// Shared with the other tests, which use all of it.
+#[allow(dead_code)]
+mod common;
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ballast_track_wire::{Address, RegionName, RegionSpec};
+use common::*;
+
+const FIRST: u64 = 1 << 20;
+const PAGES: usize = 8192;
+/// The tracker has a second; under the load of this test its threads may have to wait for a processor.
+const RESTORED_WITHIN: Duration = Duration::from_secs(2);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).map(String::as_str) == Some("client") {
+        track(&arguments[2..]);
+    }
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let rounds = number("BALLAST_SOAK_ROUNDS").unwrap_or(10);
+    let seed = number("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    println!("killing {rounds} clients, seed {seed}");
+    kill_clients(rounds, seed);
+    println!("test result: ok. 1 passed; 0 failed; every permission was restored after each");
+}
+
+/// The client: it never ends by itself.
+fn track(arguments: &[String]) -> ! {
+    let number = |place: usize| arguments[place].parse::<u64>().unwrap();
+    let region = RegionSpec {
+        id: 0,
+        device: (number(1) as u32, number(2) as u32),
+        inode: number(3),
+        offset: 0,
+        len: (PAGES * PAGE) as u64,
+        first_page: FIRST,
+        name: RegionName::new("ram"),
+    };
+    let mut client = client(&Address::parse(&arguments[0]));
+    client.add_region(region).unwrap();
+    client.set_hot_set(100).unwrap();
+    for round in 0.. {
+        client.revoke(round).unwrap();
+        println!("revoked");
+        entries(&mut client);
+        std::thread::sleep(Duration::from_millis(u64::from(round % 7)));
+    }
+    unreachable!("it is killed first");
+}
+
+fn kill_clients(rounds: u64, seed: u64) {
+    let memory = Memory::new(PAGES);
+    let (_tracker, address) = tracker();
+    let is_over = AtomicBool::new(false);
+    let touches = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        // A virtual processor, that must never stop.
+        scope.spawn(|| {
+            let mut page = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                page = (page * 5 + 77) % PAGES;
+                assert_eq!(memory.read(page), page as u8);
+                touches.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut state = seed;
+        for round in 0..rounds {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let stalled =
+                kill_one(&memory, &address, Duration::from_micros((state >> 33) % 50_000));
+            let before = touches.load(Ordering::Relaxed);
+            wait_until("touches go on", || touches.load(Ordering::Relaxed) > before);
+            println!("round {round}: restored after {stalled:?}");
+            assert!(stalled < RESTORED_WITHIN, "round {round}: {stalled:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Kills a client some time after its first revocation; says how long memory stayed registered.
+fn kill_one(memory: &Memory, address: &Address, after: Duration) -> Duration {
+    let region = memory.region(0, FIRST);
+    let numbers = [u64::from(region.device.0), u64::from(region.device.1), region.inode];
+    let mut client = Command::new(std::env::current_exe().unwrap())
+        .arg("client")
+        .arg(address.to_string())
+        .args(numbers.map(|number| number.to_string()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 8];
+    std::io::Read::read_exact(client.stdout.as_mut().unwrap(), &mut first).unwrap();
+    // It says more than is read; a pipe holds thousands of lines.
+    std::thread::sleep(after);
+    assert!(memory.is_registered(), "it tracks when it is killed");
+    client.kill().unwrap();
+    let killed = Instant::now();
+    client.wait().unwrap();
+    wait_until("permissions are restored", || !memory.is_registered());
+    killed.elapsed()
+}
