@@ -65,7 +65,8 @@ impl Schedule {
             Pattern::Constant { size }
             | Pattern::Sequential { size, .. }
             | Pattern::FileRandom { size }
-            | Pattern::Cold { size, .. } => Shape::Fixed(*size),
+            | Pattern::Cold { size, .. }
+            | Pattern::Zipf { size, .. } => Shape::Fixed(*size),
         };
         Schedule { shape, end }
     }

@@ -133,6 +133,14 @@ pub enum Pattern {
         /// Share of its pages touched each second, 0 to 1; takes the place of `touches_per_s`.
         share_per_s: f64,
     },
+    /// Pages of unequal popularity: the k-th is visited in proportion to `k^-exponent`; popular ones
+    /// lie scattered. An iteration is as many touches as it has pages.
+    Zipf {
+        /// Its size.
+        size: Bytes,
+        /// How unequal, 0 to 4; 0 is at random.
+        exponent: f64,
+    },
 }
 
 /// One size of a `random-array` and when it comes.
@@ -157,6 +165,7 @@ pub enum Kind {
     Sequential,
     FileRandom,
     Cold,
+    Zipf,
 }
 
 impl Pattern {
@@ -170,6 +179,7 @@ impl Pattern {
             Pattern::Sequential { .. } => Kind::Sequential,
             Pattern::FileRandom { .. } => Kind::FileRandom,
             Pattern::Cold { .. } => Kind::Cold,
+            Pattern::Zipf { .. } => Kind::Zipf,
         }
     }
 }
@@ -313,6 +323,10 @@ impl Pattern {
                 size("size", *it)?;
                 in_range("share_per_s", *share_per_s, 0.0, 1.0, "0 to 1")
             }
+            Pattern::Zipf { size: it, exponent } => {
+                size("size", *it)?;
+                in_range("exponent", *exponent, 0.0, 4.0, "0 to 4")
+            }
         }
     }
 }
@@ -375,7 +389,7 @@ mod tests {
     }
 
     /// One of each kind, as an operator writes them.
-    const EXAMPLES: [&str; 9] = [
+    const EXAMPLES: [&str; 10] = [
         r#"{"kind":"mono","low":"100MiB","high":"300MiB","ramp_s":30,"hold_s":5,"cycles":2}"#,
         r#"{"kind":"mono","low":4096,"high":"1GiB","grow_per_s":"10MiB","duration_s":60}"#,
         r#"{"kind":"constant","size":"100MiB","touches_per_s":1000,"seed":7,"write_share":0.5}"#,
@@ -385,6 +399,7 @@ mod tests {
         r#"{"kind":"sequential","size":"64MiB","passes":10}"#,
         r#"{"kind":"file-random","size":"64MiB"}"#,
         r#"{"kind":"cold","size":"64MiB","share_per_s":0.01}"#,
+        r#"{"kind":"zipf","size":"64MiB","exponent":1.1}"#,
     ];
 
     #[test]
@@ -417,6 +432,7 @@ mod tests {
             (r#"{"kind":"constant","size":"1MiB","touches_per_s":0}"#, "touches_per_s = 0"),
             (r#"{"kind":"constant","size":"1MiB","duration_s":0}"#, "duration_s = 0"),
             (r#"{"kind":"constant","size":"1MiB","write_share":1.1}"#, "write_share = 1.1"),
+            (r#"{"kind":"zipf","size":"1MiB","exponent":5}"#, "exponent = 5"),
             (r#"{"kind":"flux","low":"2MiB","high":"1MiB","period_s":1}"#, "low = 2MiB"),
             (r#"{"kind":"flux","low":"1MiB","high":"1MiB","period_s":-1}"#, "period_s = -1"),
             (r#"{"kind":"mono","low":"1MiB","high":"2MiB"}"#, "exactly one of ramp_s"),

@@ -186,7 +186,7 @@ Examples:
   ballast lab start g1 constant size=300MiB
   ballast lab start g1 mono low=50MiB high=650MiB ramp_s=20 hold_s=20 cycles=1 --id hungry
 
-Kinds: mono, constant, flux, random-array, sequential, file-random, cold.")]
+Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf.")]
 struct StartArgs {
     #[command(flatten)]
     guest: GuestArgs,

@@ -226,6 +226,7 @@ fn from_lab(pattern: LabPattern) -> Result<Pattern, String> {
         LabPattern::Sequential { size, passes } => Pattern::Sequential { size, passes },
         LabPattern::FileRandom { size } => Pattern::FileRandom { size },
         LabPattern::Cold { size, share_per_s } => Pattern::Cold { size, share_per_s },
+        LabPattern::Zipf { size, exponent } => Pattern::Zipf { size, exponent, file: false },
     })
 }
 

@@ -77,6 +77,7 @@ fn pattern(spec: &WorkloadSpec) -> String {
         Pattern::Cold { size, share_per_s } => {
             format!("cold {size}, {:.1} % touched each second", share_per_s * 100.0)
         }
+        Pattern::Zipf { size, exponent } => format!("zipf {size}, exponent {exponent}"),
     }
 }
 
