@@ -99,6 +99,15 @@ pub enum LabError {
         /// Where it was looked for.
         looked_for: String,
     },
+    /// The page tracker's library is not built.
+    #[error(
+        "the page tracker is not built (looked for {looked_for}): build it with\n  \
+         cargo build --release -p ballast-track\nor set BALLAST_TRACK_LIBRARY to it"
+    )]
+    TrackerMissing {
+        /// Where it was looked for.
+        looked_for: String,
+    },
     /// What a guest touches cannot be recorded, because it is not emulated.
     #[error("guest {0}: what it touches can be recorded under emulation only; use `tcg`")]
     TruthNeedsEmulation(GuestId),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ballast_lab_guest::protocol::{End, Ready, Report, ToGuest, Totals};
 use ballast_lab_guest::workload::WorkloadSpec;
 use ballast_model::GuestId;
+use ballast_track_wire::Address;
 
 use crate::accel::Accel;
 use crate::channel::{Channel, ChannelError, ExecOutput, Subscription};
@@ -21,7 +22,7 @@ use crate::process::ProcessId;
 use crate::qemu::{CommandLine, GuestPaths, GuestSpec, InheritedDisk, QEMU, QEMU_PACKAGE};
 use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;
-use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, truth};
+use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, tracker, truth};
 
 /// Part of a console log quoted in an error, in bytes.
 const CONSOLE_QUOTED_MAX: usize = 3000;
@@ -107,6 +108,9 @@ impl GuestStart<'_> {
         let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
         let also = log.try_clone().map_err(LabError::io("create", &messages))?;
         command.args(line.arguments()).stdin(Stdio::null()).stdout(log).stderr(also);
+        if spec.tracked {
+            tracker::preload(&mut command, &paths.tracker)?;
+        }
         self.spawner.spawn(command, files).map_err(LabError::io("start", QEMU))
     }
 
@@ -157,6 +161,11 @@ impl Guest {
     /// Its QMP socket for the lab: a socket serves one client at a time.
     pub fn lab_qmp_socket(&self) -> &Path {
         &self.paths.lab_qmp
+    }
+
+    /// Where its page tracker listens, if it was started with one.
+    pub fn tracker(&self) -> Option<Address> {
+        self.spec.tracked.then(|| Address::Path(self.paths.tracker.clone()))
     }
 
     /// Its console log.

@@ -46,6 +46,7 @@ mod scenario;
 mod spawn;
 mod supervisor;
 mod tool;
+mod tracker;
 mod truth;
 
 pub use accel::{Accel, AccelChoice};

@@ -56,6 +56,9 @@ pub struct GuestSpec {
     /// Records what it touches.
     #[serde(default)]
     pub truth: Option<Truth>,
+    /// Has the page tracker in it, which waits for a client.
+    #[serde(default)]
+    pub tracked: bool,
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
@@ -88,6 +91,7 @@ impl GuestSpec {
             balloon: Balloon::some(),
             with: BTreeSet::new(),
             truth: None,
+            tracked: false,
             extra_args: Vec::new(),
         }
     }
@@ -132,6 +136,8 @@ pub(crate) struct GuestPaths {
     pub(crate) console: PathBuf,
     /// The intervals of [`Truth`].
     pub(crate) truth: PathBuf,
+    /// The page tracker's socket.
+    pub(crate) tracker: PathBuf,
 }
 
 /// A disk as QEMU is given it.
@@ -269,6 +275,7 @@ mod tests {
             channel: "/run/lab/a.channel".into(),
             console: "/run/console/a.log".into(),
             truth: "/run/console/a.truth.csv".into(),
+            tracker: "/run/lab/a.track".into(),
         };
         let line = CommandLine {
             spec,

@@ -273,6 +273,7 @@ impl RunFolder {
             channel: socket("lab", ".channel")?,
             console: self.path.join("console").join(format!("{id}.log")),
             truth: self.path.join("console").join(format!("{id}.truth.csv")),
+            tracker: socket("lab", ".track")?,
         })
     }
 

@@ -18,6 +18,7 @@ mod address;
 mod bytes;
 mod counters;
 mod granule;
+mod mapping;
 mod message;
 mod refusal;
 mod region;
@@ -27,6 +28,7 @@ mod sample;
 pub use address::{Address, SOCKET_VARIABLE};
 pub use counters::Counters;
 pub use granule::{Granule, NotAGranule, PAGE_SIZE};
+pub use mapping::Mapping;
 pub use message::{
     Capabilities, Frame, MESSAGE_MAX, Mode, Refused, Reply, Request, VERSION, WireError,
 };

@@ -6,43 +6,25 @@
 //!
 //! Source: proc_pid_maps(5).
 
-use ballast_track_wire::{Refusal, RegionSpec};
+use ballast_track_wire::{Mapping, Refusal, RegionSpec};
 
 use crate::kernel::Extent;
 
-/// A line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mapping {
+/// A mapping's part of the region: where it is, and where in the file.
+#[derive(Clone, Copy, Debug)]
+struct Part {
     extent: Extent,
-    is_shared: bool,
     offset: u64,
-    device: (u32, u32),
-    inode: u64,
+    is_shared: bool,
 }
 
-impl Mapping {
-    /// `7f12a4000000-7f12e4000000 rw-s 00000000 00:01 1045  /memfd:memory-backend-memfd (deleted)`
-    fn parse(line: &str) -> Option<Mapping> {
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let mut fields = line.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let (start, end) = (hex(start)?, hex(end)?);
-        let is_shared = fields.next()?.as_bytes().get(3) == Some(&b's');
-        let offset = hex(fields.next()?)?;
-        let (major, minor) = fields.next()?.split_once(':')?;
-        let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-        let inode = fields.next()?.parse().ok()?;
-        let extent = Extent::new(start, end.checked_sub(start)?);
-        Some(Mapping { extent, is_shared, offset, device, inode })
-    }
-
-    /// The part of it that is of the region.
-    fn cut(&self, region: &RegionSpec) -> Option<Mapping> {
-        let first = self.offset.max(region.offset);
-        let end = self.offset.saturating_add(self.extent.len).min(region.offset + region.len);
+impl Part {
+    fn of(mapping: &Mapping<'_>, region: &RegionSpec) -> Option<Part> {
+        let first = mapping.offset.max(region.offset);
+        let end = mapping.offset.saturating_add(mapping.len).min(region.offset + region.len);
         let len = end.checked_sub(first).filter(|len| *len > 0)?;
-        let start = self.extent.start + (first - self.offset);
-        Some(Mapping { extent: Extent::new(start, len), offset: first, ..*self })
+        let start = mapping.start + (first - mapping.offset);
+        Some(Part { extent: Extent::new(start, len), offset: first, is_shared: mapping.is_shared })
     }
 }
 
@@ -51,9 +33,9 @@ impl Mapping {
 /// # Errors
 /// [`Refusal::NoMapping`], [`Refusal::Private`] or [`Refusal::MappedTwice`].
 pub(crate) fn find(maps: &str, region: &RegionSpec) -> Result<Extent, Refusal> {
-    let is_of = |it: &Mapping| it.device == region.device && it.inode == region.inode;
+    let is_of = |it: &Mapping<'_>| it.device == region.device && it.inode == region.inode;
     let lines = maps.lines().filter_map(Mapping::parse).filter(is_of);
-    let mut parts: Vec<Mapping> = lines.filter_map(|mapping| mapping.cut(region)).collect();
+    let mut parts: Vec<Part> = lines.filter_map(|mapping| Part::of(&mapping, region)).collect();
     if parts.iter().any(|part| !part.is_shared) {
         return Err(Refusal::Private);
     }

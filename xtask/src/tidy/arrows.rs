@@ -73,7 +73,10 @@ const RULES: &[Rule] = &[
     mechanism("ballast-tracker", &["ballast-track-wire"]),
     mechanism("ballast-lab-guest", MODEL),
     mechanism("ballast-lab-truth", &[]),
-    mechanism("ballast-lab", &["ballast-model", "ballast-lab-guest", "ballast-toml-strict"]),
+    mechanism(
+        "ballast-lab",
+        &["ballast-model", "ballast-lab-guest", "ballast-toml-strict", "ballast-track-wire"],
+    ),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
     edge(

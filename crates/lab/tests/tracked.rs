@@ -1,0 +1,195 @@
+//! Real guests whose page tracker is used.
+//!
+//! Limits: asserts states, counts and wide ratios, never times; needs QEMU, a built `lab-guest`, and
+//! the page tracker as built for release.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ballast_lab::{AccelChoice, DiskSpec, Guest, GuestSpec, Helper, Run, RunOptions, Speed};
+use ballast_lab_guest::workload::Pattern;
+use ballast_model::Bytes;
+use ballast_track_wire::{Granule, HashKind, Mode, Sample};
+use ballast_tracker::{Observed, Tracking, Watching};
+
+/// Far beyond what anything here takes, so that only a hang fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn start(base: &Path, spec: GuestSpec) -> Run {
+    let options = RunOptions {
+        helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) },
+        runs_folder: Some(base.to_owned()),
+        accel: AccelChoice::Tcg,
+        ..RunOptions::new("t".parse().unwrap(), vec![spec])
+    };
+    Run::start(&options, &|line| eprintln!("{line}")).unwrap()
+}
+
+fn guest(memory: Bytes) -> GuestSpec {
+    GuestSpec { tracked: true, ..GuestSpec::new("a".parse().unwrap(), memory) }
+}
+
+/// A folder with a path short enough for sockets.
+fn base() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::Builder::new().prefix("lab").tempdir_in("/tmp").unwrap();
+    let base = folder.path().join("runs");
+    (folder, base)
+}
+
+fn track(guest: &Guest) -> Tracking {
+    let pid = u32::try_from(guest.pid()).unwrap();
+    Tracking::begin(pid, &guest.tracker().unwrap(), &[], None).unwrap()
+}
+
+fn every(granule: u32) -> Watching {
+    let mode = Mode { granule: Granule::new(granule).unwrap(), sample: Sample::ALL };
+    Watching { mode, hot_granules: 0 }
+}
+
+fn interval(tracking: &mut Tracking, watching: Watching, length: Duration) -> Observed {
+    tracking.begin_interval(Some(watching)).unwrap();
+    tracking.pass(length).unwrap();
+    let observed = tracking.end_interval().unwrap().unwrap();
+    eprintln!(
+        "{} touched of {}, {} lost, cost {:?} of {:?}, trap {:?}, revoked in {:?}",
+        observed.touches.len(),
+        observed.granules,
+        observed.lost,
+        observed.cost,
+        observed.length,
+        observed.trap,
+        observed.revoked_in,
+    );
+    observed
+}
+
+/// The memory that touches stand for.
+fn touched(observed: &Observed, mode: Mode) -> Bytes {
+    let mut granules: Vec<u64> = observed.touches.iter().map(|it| mode.granule.of(*it)).collect();
+    granules.sort_unstable();
+    granules.dedup();
+    let pages = granules.len() as f64 * mode.granule.pages() as f64 / mode.sample.share();
+    Bytes::pages(pages as u64)
+}
+
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < end, "did not come about: {what}");
+    }
+}
+
+/// Asks the guest's QEMU something, by the socket of the lab.
+fn qmp(guest: &Guest, command: &str) -> String {
+    let socket = UnixStream::connect(guest.lab_qmp_socket()).unwrap();
+    let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+    let mut answer = || {
+        let mut lines = lines.by_ref().map(Result::unwrap);
+        lines.find(|line| !line.contains("\"event\"")).unwrap()
+    };
+    answer();
+    (&socket).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
+    answer();
+    (&socket).write_all(format!("{command}\n").as_bytes()).unwrap();
+    answer()
+}
+
+#[test]
+fn the_working_set_of_a_real_guest() {
+    let (_folder, base) = base();
+    let run = start(&base, guest(Bytes::mib(512)));
+    let guest = run.guest("a").unwrap();
+    let set = Bytes::mib(200);
+    guest.start_workload("w", &Pattern::Constant { size: set }.into(), PATIENCE).unwrap();
+    let mut tracking = track(guest);
+    let sampled = Mode {
+        granule: Granule::PAGE,
+        sample: Sample::rate(HashKind::multiply_add(1), 1.0 / 64.0),
+    };
+    // The guest's kernel and its program use some memory too.
+    for (watching, most) in [
+        (every(32), Bytes::mib(216)),
+        (Watching { mode: sampled, hot_granules: 0 }, Bytes::mib(212)),
+        (every(1), Bytes::mib(208)),
+    ] {
+        wait_until("an interval that shows the working set", || {
+            let observed = interval(&mut tracking, watching, Duration::from_secs(2));
+            let wss = touched(&observed, watching.mode);
+            eprintln!("{wss}");
+            observed.lost == 0 && wss >= set.fraction(97, 100) && wss <= most
+        });
+    }
+    guest.stop_workload("w").unwrap();
+    wait_until("an interval without it", || {
+        let observed = interval(&mut tracking, every(32), Duration::from_secs(1));
+        touched(&observed, every(32).mode) < Bytes::mib(64)
+    });
+    // Rest, and go on.
+    tracking.begin_interval(None).unwrap();
+    tracking.pass(Duration::from_millis(300)).unwrap();
+    assert_eq!(tracking.end_interval().unwrap(), None);
+    assert!(!interval(&mut tracking, every(1), Duration::from_millis(500)).touches.is_empty());
+}
+
+#[test]
+fn disks_serial_lines_and_balloons_go_on_while_every_page_is_revoked() {
+    let (_folder, base) = base();
+    let mut spec = guest(Bytes::mib(384));
+    spec.data = Some(DiskSpec { size: Bytes::mib(128), speed: Speed::Nvme });
+    spec.swap = Some(DiskSpec { size: Bytes::mib(256), speed: Speed::Nvme });
+    let run = start(&base, spec);
+    let guest = run.guest("a").unwrap();
+    let address = guest.tracker().unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let revocations = std::thread::scope(|scope| {
+        let revoking = scope.spawn(|| {
+            let mut tracking = track(guest);
+            let mut count = 0_u32;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let granule = [1, 32, 8, 512][count as usize % 4];
+                let watching = Watching { hot_granules: count % 3 * 100, ..every(granule) };
+                tracking.begin_interval(Some(watching)).unwrap();
+                tracking.pass(Duration::from_millis(50)).unwrap();
+                assert!(tracking.end_interval().unwrap().is_some());
+                count += 1;
+            }
+            count
+        });
+        // Written past the page cache and read back after it was dropped: each byte goes through guest
+        // memory by the disk's own system calls. The serial line carries the sums.
+        let script = "set -e; disk=/dev/$(grep -l data /sys/block/*/serial | cut -d/ -f4); \
+            head -c 33554432 /dev/urandom > /tmp/x; a=$(md5sum < /tmp/x); \
+            for i in 1 2; do dd if=/tmp/x of=$disk bs=1M 2>/dev/null; sync; \
+            echo 3 > /proc/sys/vm/drop_caches; \
+            b=$(dd if=$disk bs=1M count=32 2>/dev/null | md5sum); \
+            echo \"$a $b\" > /dev/ttyS0; [ \"$a\" = \"$b\" ]; done";
+        let executed = guest.exec(&["/bin/sh", "-c", script].map(str::to_owned), PATIENCE);
+        // The balloon takes memory out from under the tracker, and gives it back.
+        for mib in [128_u64, 384, 160, 384] {
+            let target = mib << 20;
+            let set = format!("{{\"execute\":\"balloon\",\"arguments\":{{\"value\":{target}}}}}");
+            assert!(qmp(guest, &set).contains("return"));
+            wait_until("the balloon has moved", || {
+                std::thread::sleep(Duration::from_millis(100));
+                let actual = qmp(guest, "{\"execute\":\"query-balloon\"}");
+                let digits: String = actual.chars().filter(char::is_ascii_digit).collect();
+                digits.parse::<u64>().unwrap().abs_diff(target) < 8 << 20
+            });
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let executed = executed.unwrap();
+        assert!(executed.end.is_success(), "{executed:?}");
+        revoking.join().unwrap()
+    });
+    eprintln!("{revocations} revocations");
+    assert!(revocations > 10);
+    let console = std::fs::read_to_string(guest.console()).unwrap();
+    let sums: Vec<&str> = console.lines().filter(|line| line.ends_with(" -")).collect();
+    assert_eq!(sums.len(), 2, "{console}");
+    // Detached, the next client finds everything as it was.
+    assert!(ballast_tracker::Client::connect(&address, 1024, None).is_ok());
+    drop(run);
+    assert_eq!(std::fs::read_dir(&base).map_or(0, |entries| entries.count()), 0);
+}
