@@ -28,6 +28,9 @@ bench: ## run the benchmarks and print their figures
 	@cargo bench --workspace --bench '*'
 	@scripts/build
 	@$${CARGO_TARGET_DIR:-target}/release/ballast bench mrc
+	@$${CARGO_TARGET_DIR:-target}/release/ballast bench policies
+	@$${CARGO_TARGET_DIR:-target}/release/ballast bench sim
+	@$${CARGO_TARGET_DIR:-target}/release/ballast bench solver
 
 lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build

@@ -2,7 +2,7 @@
 //!
 //! Goal: 10,000 guests within 10 ms on one core. `steady` is a host at rest, where the decision is
 //! that nothing needs doing; `busy` has every guest's demand change at every tick, so that thousands
-//! of actions are planned and checked; `adversarial` has bounds that settle one guest a round.
+//! of actions are planned and checked.
 //!
 //! The rival in the same run is the linear solve of Global §3.3 (its equation 4 by elimination,
 //! O(n³)), against the closed form used here, for as many guests as it can bear.
@@ -118,16 +118,6 @@ fn decision(c: &mut Criterion) {
     group.finish();
 }
 
-/// Ceilings that each settle one guest a round: the worst case of the bounded division.
-fn adversarial(n: u64) -> Problem {
-    let contender = |i: u64| Contender {
-        floor: Bytes::ZERO,
-        ceiling: Bytes::mib((i + 1) * (i + 1)),
-        ..Contender::new(format!("guest-{i:05}").parse().unwrap(), Bytes::mib(100))
-    };
-    Problem::new(Bytes::mib(n * n * n / 4), (0..n).map(contender).collect())
-}
-
 fn spread(n: u64) -> Problem {
     let contender = |i: u64| Contender {
         floor: Bytes::ZERO,
@@ -188,11 +178,6 @@ fn division(c: &mut Criterion) {
             b.iter(|| black_box(dense_solve(&problem, 0.5)));
         });
     }
-    let problem = adversarial(10_000);
-    let mut policy = build(PolicyName::Global, PolicySettings::default());
-    group.bench_function("closed-form-adversarial/10000", |b| {
-        b.iter(|| black_box(policy.divide(&problem)));
-    });
     group.finish();
 }
 

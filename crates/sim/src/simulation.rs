@@ -3,7 +3,7 @@
 //! Idea: what the daemon does, with a simulated world in the place of QEMU. In each tick guests
 //! move their balloons and work; then a snapshot is taken, the controller decides, and its actions
 //! are carried out at once.
-//! Cost: a few microseconds a guest and tick; see `benches/sim.rs`.
+//! Cost: a few microseconds a guest and tick; see `ballast bench sim`.
 //! Limits: actions never fail, guests never vanish; what the controller does then its own tests show.
 
 use std::time::Duration;

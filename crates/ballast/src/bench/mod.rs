@@ -6,8 +6,11 @@
 mod goal;
 mod machine;
 pub mod mrc;
+pub mod policies;
 mod random;
+pub mod sim;
 pub mod solver;
+mod timing;
 
 use clap::Subcommand;
 
@@ -17,6 +20,8 @@ use clap::Subcommand;
 Examples:
   ballast bench mrc
   ballast bench mrc --quick
+  ballast bench policies
+  ballast bench sim
   ballast bench solver")]
 pub struct Args {
     #[command(subcommand)]
@@ -27,6 +32,10 @@ pub struct Args {
 enum BenchCommand {
     /// Engines for stack distances, side by side.
     Mrc(mrc::Args),
+    /// What one decision of each policy costs.
+    Policies(policies::Args),
+    /// How much faster than real time a host is simulated.
+    Sim(sim::Args),
     /// Solvers of the policy meb, side by side.
     Solver(solver::Args),
 }
@@ -38,6 +47,8 @@ enum BenchCommand {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         BenchCommand::Mrc(args) => mrc::run(args),
+        BenchCommand::Policies(args) => policies::run(args),
+        BenchCommand::Sim(args) => sim::run(args),
         BenchCommand::Solver(args) => solver::run(args),
     }
 }

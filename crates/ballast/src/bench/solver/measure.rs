@@ -1,12 +1,10 @@
 //! Instances, and how long each solver takes for them.
 
-use std::time::Instant;
-
 use anyhow::{Context, ensure};
-use ballast_policy::meb::{Instance, Sizes, Solution, dynamic_programme, exact};
+use ballast_policy::meb::{Instance, Sizes, dynamic_programme, exact};
 
-use super::super::machine;
 use super::super::random::Random;
+use super::super::timing::timed;
 use super::curves::{Curves, CurvesName, unit};
 use super::report::{Figures, Times};
 
@@ -88,14 +86,6 @@ impl Setup {
     }
 }
 
-/// Processor time and wall time of one run, in milliseconds.
-fn timed(solve: fn(&Instance) -> Solution, instance: &Instance) -> (Solution, f64, f64) {
-    let (wall, processor) = (Instant::now(), machine::seconds());
-    let solution = solve(instance);
-    let processor = (machine::seconds() - processor) * 1e3;
-    (solution, processor, wall.elapsed().as_secs_f64() * 1e3)
-}
-
 /// Runs both solvers on instances of one kind of curves.
 ///
 /// # Errors
@@ -110,18 +100,18 @@ pub(super) fn measure(
     let (mut exact, mut program) = (Times::default(), Times::default());
     for number in 0..instances {
         let instance = setup.instance(curves, name, number)?;
-        let (expected, processor, wall) = timed(dynamic_programme::solve, &instance);
-        program.push(&[(processor, wall)]);
+        let (expected, taken) = timed(|| dynamic_programme::solve(&instance));
+        program.push(&[taken]);
         let mut runs = Vec::with_capacity(repetitions);
         for _ in 0..repetitions {
-            let (found, processor, wall) = timed(exact::solve, &instance);
+            let (found, taken) = timed(|| exact::solve(&instance));
             ensure!(
                 found == expected,
                 "{}, {}, instance {number}: the solvers disagree: one of them is wrong",
                 setup.name,
                 name.as_str()
             );
-            runs.push((processor, wall));
+            runs.push(taken);
         }
         exact.push(&runs);
     }

@@ -7,6 +7,7 @@ use super::super::goal::{
     Wanted::{AtLeast, AtMost},
 };
 use super::super::machine::Machine;
+use super::super::timing::{Taken, median};
 use super::curves::CurvesName;
 use super::measure::Setup;
 
@@ -25,38 +26,35 @@ pub(super) struct Report {
     pub(super) goals: Vec<Goal>,
 }
 
-/// Times of one solver, in milliseconds.
+/// Times of one solver.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// Per instance, of the thread on its core and by the clock: the median run.
-    medians: Vec<(f64, f64)>,
+    /// Per instance: the median run.
+    medians: Vec<Taken>,
     /// All runs.
-    all: Vec<(f64, f64)>,
+    all: Vec<Taken>,
 }
 
 impl Times {
     /// Adds an instance with its runs.
-    pub(super) fn push(&mut self, runs: &[(f64, f64)]) {
-        let median = |time: fn(&(f64, f64)) -> f64| median(runs.iter().map(time));
-        self.medians.push((median(|run| run.0), median(|run| run.1)));
+    pub(super) fn push(&mut self, runs: &[Taken]) {
+        let median = |time: fn(&Taken) -> f64| median(runs.iter().map(time));
+        let (processor, wall) = (median(|run| run.processor), median(|run| run.wall));
+        self.medians.push(Taken { processor, wall });
         self.all.extend(runs);
     }
 
     fn summary(&self) -> Summary {
-        let spread = |time: fn(&(f64, f64)) -> f64| Spread {
+        let spread = |time: fn(&Taken) -> f64| Spread {
             median: median(self.medians.iter().map(time)),
             worst_instance: self.medians.iter().map(time).fold(0.0, f64::max),
             worst_run: self.all.iter().map(time).fold(0.0, f64::max),
         };
-        Summary { processor_ms: spread(|run| run.0), wall_ms: spread(|run| run.1) }
+        Summary {
+            processor_ms: spread(|run| 1e3 * run.processor),
+            wall_ms: spread(|run| 1e3 * run.wall),
+        }
     }
-}
-
-/// The middle one, of an even number the greater; 0 of none.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// One solver's times.
@@ -97,10 +95,11 @@ pub(super) struct Figures {
 
 impl Figures {
     pub(super) fn new(setup: &Setup, name: CurvesName, exact: &Times, program: &Times) -> Self {
-        let ratio = |program: f64, exact: f64| program / f64::max(exact, 1e-6);
+        let ratio = |program: f64, exact: f64| program / f64::max(exact, 1e-9);
         let pairs = program.medians.iter().zip(&exact.medians);
-        let least =
-            pairs.map(|(program, exact)| ratio(program.0, exact.0)).fold(f64::MAX, f64::min);
+        let least = pairs
+            .map(|(program, exact)| ratio(program.processor, exact.processor))
+            .fold(f64::MAX, f64::min);
         let (exact, program) = (exact.summary(), program.summary());
         let times_program = ratio(program.processor_ms.median, exact.processor_ms.median);
         let mut goals = Vec::new();

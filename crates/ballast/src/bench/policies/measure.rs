@@ -1,0 +1,94 @@
+//! Decisions, and how long each takes.
+//!
+//! Idea: a policy is brought through a few turns, then copied for every run, so that each decides
+//! the same from the same state; the copy is not timed, nor is it what the answer is dropped with.
+
+use std::hint::black_box;
+
+use ballast_model::{Desired, PolicyName, Reason};
+use ballast_policy::fairness::Fairness;
+use ballast_policy::{Division, Policy, PolicySettings, Problem, Wanted, build};
+
+use super::super::timing::{Taken, timed};
+use super::guests::{Situation, problem};
+
+/// Decisions before the one that is timed.
+const TURNS_BEFORE: u64 = 3;
+
+/// What is timed.
+#[derive(Clone, Debug)]
+enum Decider {
+    /// Answers that everybody keeps what it has: what no policy can be faster than.
+    Floor,
+    /// Says how fairly memory is divided, as is done beside every policy.
+    Fairness(Fairness),
+    Policy(Box<dyn Policy>),
+}
+
+/// The names of all that is timed, in the order of the report: the floor first.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ["floor", "fairness"].into_iter().chain(policies().map(PolicyName::as_str))
+}
+
+/// `meb` has a goal of its own: see `ballast bench solver`.
+fn policies() -> impl Iterator<Item = PolicyName> {
+    PolicyName::ALL.into_iter().filter(|name| *name != PolicyName::Meb)
+}
+
+impl Decider {
+    fn all() -> Vec<Self> {
+        let policies = policies().map(|name| build(name, PolicySettings::default()));
+        let others = [Self::Floor, Self::Fairness(Fairness::default())];
+        others.into_iter().chain(policies.map(Self::Policy)).collect()
+    }
+
+    fn decide(&mut self, problem: &Problem) -> Option<Division> {
+        match self {
+            Self::Floor => Some(keep(problem)),
+            Self::Fairness(fairness) => {
+                fairness.observe(problem);
+                None
+            }
+            Self::Policy(policy) => Some(policy.divide(problem)),
+        }
+    }
+}
+
+fn keep(problem: &Problem) -> Division {
+    let kept = problem.contenders().iter().map(|contender| Wanted {
+        id: contender.id.clone(),
+        desired: Desired {
+            target: contender.allocation,
+            reason: Reason::Committed { committed: contender.allocation },
+        },
+    });
+    Division { wanted: kept.collect(), shortfall: problem.shortfall(), notes: Vec::new() }
+}
+
+/// Has everything that is timed decide in turn, so often; how long the runs of each took, in the
+/// order of [`names`].
+///
+/// # Errors
+/// The guests cannot be.
+pub(super) fn measure(
+    situation: Situation,
+    guests: u64,
+    repetitions: usize,
+) -> anyhow::Result<Vec<Vec<Taken>>> {
+    let mut deciders = Decider::all();
+    for turn in 0..TURNS_BEFORE {
+        let problem = problem(situation, guests, turn)?;
+        deciders.iter_mut().for_each(|decider| drop(decider.decide(&problem)));
+    }
+    let problem = problem(situation, guests, TURNS_BEFORE)?;
+    let mut runs = vec![Vec::with_capacity(repetitions); deciders.len()];
+    for _ in 0..repetitions {
+        for (decider, runs) in deciders.iter().zip(&mut runs) {
+            let mut decider = decider.clone();
+            let (division, taken) = timed(|| black_box(decider.decide(black_box(&problem))));
+            drop(division);
+            runs.push(taken);
+        }
+    }
+    Ok(runs)
+}

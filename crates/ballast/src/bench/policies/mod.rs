@@ -1,0 +1,85 @@
+//! `ballast bench policies`: what one decision of each policy costs with ten thousand guests.
+//!
+//! Idea: all policies decide for the same guests in the same run, in turn; beside them the floor, an
+//! answer without any thought, and the index of fairness, which is found beside every policy. Cost:
+//! some seconds.
+
+mod guests;
+mod measure;
+mod render;
+mod report;
+
+use std::io::{self, Write};
+
+use guests::Situation;
+use report::Report;
+
+use super::machine::Machine;
+use crate::commands::Output;
+
+/// Measure what one decision of each policy costs.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench policies
+  ballast bench policies --quick
+  ballast bench policies --repetitions 201 --json > policies.json
+
+Guests have all that policies go by, and rents, taxes and prices are due with every decision.
+  ample       there is more than guests want
+  bare        they want more than there is; nothing is known but the memory in use
+  short       they want more than there is
+  priorities  the same, in three priorities
+  ceilings    ceilings that a division meets one after the other
+The floor answers that everybody keeps what it has. meb is measured by ballast bench solver.")]
+pub struct Args {
+    /// Decisions of each policy in each situation
+    #[arg(long, value_name = "N", default_value_t = 51,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: u16,
+    /// Few guests and one decision of each
+    #[arg(long, conflicts_with = "repetitions")]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Those the goal is of.
+const GUESTS: u64 = 10_000;
+const GUESTS_QUICK: u64 = 300;
+
+/// Measures and prints; what runs is told on standard error.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+}
+
+fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+    let machine = Machine::pinned()?;
+    let (guests, repetitions) = match args.quick {
+        true => (GUESTS_QUICK, 1),
+        false => (GUESTS, args.repetitions.into()),
+    };
+    let mut figures = Vec::new();
+    for situation in Situation::ALL {
+        // Nobody reads it, or somebody does: the figures are the same.
+        let _ = writeln!(progress, "{guests} guests: {}", situation.as_str());
+        let runs = measure::measure(situation, guests, repetitions)?;
+        figures.extend(report::figures(situation, &runs));
+    }
+    let goals = if args.quick { Vec::new() } else { report::goals(&figures) };
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION"),
+        machine,
+        guests,
+        repetitions,
+        is_quick: args.quick,
+        figures,
+        goals,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Small runs, and the form of the JSON.
+
+use ballast_model::{Bytes, PolicyName, Signals};
+use ballast_policy::{PolicySettings, build};
+use clap::Parser;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::bench::timing::Taken;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[test]
+fn a_quick_run_has_every_policy_in_every_situation() {
+    let line = Line::parse_from(["policies", "--quick"]);
+    let report = measure(&line.args, &mut io::sink()).unwrap();
+    assert_eq!(report.figures.len(), Situation::ALL.len() * measure::names().count());
+    assert!(report.figures.iter().all(|it| it.processor_ms.worst > 0.0), "{report:?}");
+    for name in PolicyName::ALL {
+        let is_there = report.figures.iter().any(|it| it.what == name.as_str());
+        assert_eq!(is_there, name != PolicyName::Meb, "{name}");
+    }
+    let text = render::render(&report, None);
+    assert!(text.contains("round-robin") && text.ends_with("against goals\n"), "{text}");
+}
+
+/// What docs/json.md says of the form.
+#[test]
+fn the_json_is_as_documented() {
+    let taken = |ms: f64| vec![Taken { processor: ms / 1e3, wall: 2.0 * ms / 1e3 }];
+    let runs = vec![taken(0.5), taken(1.0), taken(4.0)];
+    let figures = report::figures(Situation::Short, &runs);
+    let found = serde_json::to_value(&figures).unwrap();
+    let expected = json!({
+        "situation": "short", "what": "static", "processor_ms": {"median": 4.0, "worst": 4.0},
+        "wall_ms": {"median": 8.0, "worst": 8.0}, "times_floor": 8.0,
+    });
+    assert_eq!(found[2], expected);
+    let goals: Value = serde_json::to_value(report::goals(&figures)).unwrap();
+    let goal = json!({
+        "what": "static: worst run", "unit": "ms", "found": 4.0, "wanted": {"at_most": 5.0},
+        "is_met": true,
+    });
+    assert_eq!(goals[3], goal);
+}
+
+/// What there is for guests is more than they want, and less, as it says.
+#[test]
+fn situations_are_what_they_are_called() {
+    for situation in Situation::ALL {
+        let problem = guests::problem(situation, 200, 3).unwrap();
+        let mut policy = build(PolicyName::Tws, PolicySettings::default());
+        let wanted: Bytes = problem.contenders().iter().map(|it| it.used).sum();
+        let is_known = problem.contenders().iter().any(|it| it.signals != Signals::default());
+        assert_eq!(is_known, situation != Situation::Bare);
+        let given = policy.divide(&problem).wanted;
+        let given: Bytes = given.iter().map(|wanted| wanted.desired.target).sum();
+        assert!(given <= problem.budget());
+        match situation {
+            Situation::Ample => assert!(wanted <= given && wanted < problem.budget()),
+            Situation::Bare | Situation::Short | Situation::Priorities => {
+                assert_eq!(given, problem.budget())
+            }
+            Situation::Ceilings => {
+                let ceilings: Vec<Bytes> =
+                    problem.contenders().iter().map(|it| it.ceiling).collect();
+                let groups = ceilings.chunk_by(|a, b| a == b).count();
+                assert!(groups >= 12 && ceilings.is_sorted(), "{groups} groups");
+                assert_eq!(given, problem.budget());
+            }
+        }
+        let ranks = problem.contenders().iter().map(|it| it.priority);
+        assert_eq!(ranks.max() > Some(0), situation == Situation::Priorities);
+    }
+}

@@ -1,0 +1,84 @@
+//! `ballast bench sim`: how much faster than real time a host is simulated.
+//!
+//! Idea: the same busy host under each policy in turn, so that a disturbance hits all alike; in
+//! blocks of 1 MiB, which is what `ballast simulate` does, and to the page, which is what a
+//! simulator does that takes nothing together. Cost: some minutes, most of it the pages';
+//! `--quick` takes seconds.
+
+mod crowd;
+mod measure;
+mod render;
+mod report;
+
+use std::io::{self, Write};
+
+use ballast_model::PolicyName;
+use measure::Setup;
+use report::Report;
+
+use super::machine::Machine;
+use crate::commands::Output;
+
+/// Measure how much faster than real time hosts are simulated.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench sim
+  ballast bench sim --quick
+  ballast bench sim --policy global,meb --repetitions 21 --json > sim.json
+
+Guests of 1 GiB grow, jump, visit at random and read files on half of what they want, at ticks of a
+second, with every source of figures. The same host is simulated to the page as well; that, and a
+thousand guests, is run less often.")]
+pub struct Args {
+    /// Policies, with commas between
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "static,global,meb,tws,round-robin"
+    )]
+    policy: Vec<PolicyName>,
+    /// Runs of 16 guests under each policy
+    #[arg(long, value_name = "N", default_value_t = 11,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: u16,
+    /// Few guests for a few seconds, one run of each
+    #[arg(long, conflicts_with = "repetitions")]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Measures and prints; what runs is told on standard error.
+///
+/// # Errors
+/// A host cannot be simulated, or standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+}
+
+fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+    let machine = Machine::pinned()?;
+    let mut policies = args.policy.clone();
+    policies.sort_unstable();
+    policies.dedup();
+    let setups = if args.quick { Setup::QUICK } else { Setup::ALL };
+    let repetitions = if args.quick { 1 } else { args.repetitions.into() };
+    let mut measured = Vec::new();
+    for setup in setups {
+        let repetitions = setup.repetitions_max.min(repetitions);
+        let tell = |repetition: usize, policy: PolicyName| {
+            let Setup { name, .. } = setup;
+            // Nobody reads it, or somebody does: the figures are the same.
+            let _ = writeln!(progress, "{name} {}/{repetitions}: {policy}", repetition + 1);
+        };
+        measured.push((setup, measure::measure(&setup, &policies, repetitions, tell)?));
+    }
+    let (figures, goals) = report::figures(&measured, &policies);
+    let goals = if args.quick { Vec::new() } else { goals };
+    Ok(Report { version: env!("CARGO_PKG_VERSION"), machine, is_quick: args.quick, figures, goals })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! What was measured, and whether the goal is met.
+
+use ballast_model::PolicyName;
+use serde::Serialize;
+
+use super::super::goal::{Goal, Wanted::AtLeast};
+use super::super::machine::Machine;
+use super::super::timing::{Spread, Taken};
+use super::measure::Setup;
+
+/// Everything measured in one run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) version: &'static str,
+    pub(super) machine: Machine,
+    /// Whether hosts were too small for the figures to mean anything.
+    pub(super) is_quick: bool,
+    pub(super) figures: Vec<Figures>,
+    pub(super) goals: Vec<Goal>,
+}
+
+/// One policy on one host.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) setup: &'static str,
+    pub(super) guests: u64,
+    /// Granularity of guests' memory.
+    pub(super) block_bytes: u64,
+    /// Virtual time of a run, at ticks of a second.
+    pub(super) virtual_s: u64,
+    pub(super) policy: &'static str,
+    pub(super) runs: usize,
+    /// How much faster than real time, by the time that the thread had its core for.
+    pub(super) times_real_time: Spread,
+    /// The same by the clock, with whatever else ran on the core.
+    pub(super) times_real_time_wall: Spread,
+    /// How much faster than the same host to the page, where that was measured: medians of
+    /// processor time.
+    pub(super) times_pages: Option<f64>,
+}
+
+impl Figures {
+    fn new(setup: &Setup, policy: PolicyName, runs: &[Taken]) -> Self {
+        let virtual_s = setup.duration.as_secs();
+        let speed = |seconds: f64| virtual_s as f64 / f64::max(seconds, 1e-9);
+        Self {
+            setup: setup.name,
+            guests: setup.guests,
+            block_bytes: setup.block.get(),
+            virtual_s,
+            policy: policy.as_str(),
+            runs: runs.len(),
+            times_real_time: Spread::of_speeds(runs.iter().map(|run| speed(run.processor))),
+            times_real_time_wall: Spread::of_speeds(runs.iter().map(|run| speed(run.wall))),
+            times_pages: None,
+        }
+    }
+}
+
+/// The runs of each policy on each host, and what they are held against.
+pub(super) fn figures(
+    measured: &[(Setup, Vec<Vec<Taken>>)],
+    policies: &[PolicyName],
+) -> (Vec<Figures>, Vec<Goal>) {
+    let (mut figures, mut goals) = (Vec::new(), Vec::new());
+    for (setup, runs) in measured {
+        let to_the_page = measured.iter().find(|(other, _)| other.is_pages_of(setup));
+        for (place, (&policy, own)) in policies.iter().zip(runs).enumerate() {
+            let mut found = Figures::new(setup, policy, own);
+            if let Some((setup, runs)) = to_the_page {
+                let pages = Figures::new(setup, policy, &runs[place]).times_real_time.median;
+                found.times_pages = Some(found.times_real_time.median / f64::max(pages, 1e-9));
+            }
+            if let Some(least) = setup.times_min {
+                let mut goal = |what: &str, found| {
+                    let what = format!("{}, {policy}: times real time, {what}", setup.name);
+                    goals.push(Goal::new(what, "", found, AtLeast(least)));
+                };
+                goal("median", found.times_real_time.median);
+                goal("worst run", found.times_real_time.worst);
+            }
+            figures.push(found);
+        }
+    }
+    (figures, goals)
+}

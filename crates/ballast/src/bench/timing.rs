@@ -1,0 +1,76 @@
+//! How long something takes, of the thread's core and by the clock.
+//!
+//! Idea: processor time is what the work costs; by the clock others that had the core in between
+//! show as well. Both are told, so that neither has to be believed.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::machine;
+
+/// One run, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Taken {
+    /// That this thread had its core for.
+    pub(super) processor: f64,
+    /// By the clock.
+    pub(super) wall: f64,
+}
+
+/// Does `work`; what came of it, and how long it took.
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
+    let (clock, processor) = (Instant::now(), machine::seconds());
+    let done = work();
+    let processor = machine::seconds() - processor;
+    (done, Taken { processor, wall: clock.elapsed().as_secs_f64() })
+}
+
+/// The middle one, of an even number the greater; 0 of none.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The middle run and the worst one.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) worst: f64,
+}
+
+impl Spread {
+    /// Of figures of which the greatest is the worst.
+    pub(super) fn of_costs(costs: impl Iterator<Item = f64> + Clone) -> Self {
+        Self { median: median(costs.clone()), worst: costs.fold(0.0, f64::max) }
+    }
+
+    /// Of figures of which the least is the worst.
+    pub(super) fn of_speeds(speeds: impl Iterator<Item = f64> + Clone) -> Self {
+        let worst = speeds.clone().fold(f64::INFINITY, f64::min);
+        Self { median: median(speeds), worst: if worst.is_finite() { worst } else { 0.0 } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_cost_is_the_greatest_and_the_worst_speed_the_least() {
+        let figures = [3.0, 1.0, 2.0];
+        let spread = |it: Spread| (it.median, it.worst);
+        assert_eq!(spread(Spread::of_costs(figures.into_iter())), (2.0, 3.0));
+        assert_eq!(spread(Spread::of_speeds(figures.into_iter())), (2.0, 1.0));
+        assert_eq!(spread(Spread::of_speeds([].into_iter())), (0.0, 0.0));
+    }
+
+    #[test]
+    fn the_core_is_not_had_for_longer_than_the_clock_says() {
+        let (sum, taken) =
+            timed(|| (0..1_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+        assert_eq!(sum, (0..1_000_000).fold(0, |sum, n| sum ^ n));
+        assert!(taken.processor > 0.0 && taken.processor <= taken.wall * 1.1 + 1e-3, "{taken:?}");
+    }
+}
