@@ -5,29 +5,50 @@
 //! Cost: O(n). Source: Hamilton's method.
 //! Limits: the parts due must add up to the total.
 
+use std::cmp::Reverse;
+use std::num::NonZeroU64;
+
+use crate::Divisor;
+
 /// `numerators[i] / denominator` pages each, rounded so that the sum is `total`.
 ///
 /// Requires non-negative numerators, a positive denominator and
 /// `Σ numerators = total × denominator`.
 pub fn largest_remainder(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
     debug_assert!(denominator > 0 && numerators.iter().all(|&n| n >= 0));
-    let divided = numerators.iter().map(|n| {
-        let whole = n / denominator;
-        (whole as u64, n - whole * denominator)
-    });
-    let (mut parts, remainders): (Vec<u64>, Vec<i128>) = divided.unzip();
+    let plainly = |n: i128| ((n / denominator) as u64, n % denominator);
+    let narrow = u64::try_from(denominator).ok().and_then(NonZeroU64::new).map(Divisor::new);
+    match narrow {
+        // No part is larger than the total, so that none is divided plainly.
+        Some(divisor) => round(numerators, total, |n| {
+            divisor.div_rem(n as u128).unwrap_or_else(|| {
+                let (whole, remainder) = plainly(n);
+                (whole, remainder as u64)
+            })
+        }),
+        None => round(numerators, total, plainly),
+    }
+}
+
+/// The same, by whole parts and remainders.
+fn round<R: Ord>(numerators: &[i128], total: u64, divide: impl Fn(i128) -> (u64, R)) -> Vec<u64> {
+    let mut parts = Vec::with_capacity(numerators.len());
+    // Sorted, the largest remainder comes first, and of equal ones who comes first.
+    let mut remainders = Vec::with_capacity(numerators.len());
+    for (i, &numerator) in numerators.iter().enumerate() {
+        let (whole, remainder) = divide(numerator);
+        parts.push(whole);
+        remainders.push((Reverse(remainder), i));
+    }
     let given: u64 = parts.iter().sum();
     let left = usize::try_from(total.saturating_sub(given)).unwrap_or(usize::MAX);
     if left == 0 {
         return parts;
     }
-    let mut order: Vec<usize> = (0..numerators.len()).collect();
-    if left < order.len() {
-        let by_remainder =
-            |a: &usize, b: &usize| remainders[*b].cmp(&remainders[*a]).then(a.cmp(b));
-        order.select_nth_unstable_by(left, by_remainder);
+    if left < remainders.len() {
+        remainders.select_nth_unstable(left);
     }
-    for &i in order.iter().take(left) {
+    for &(_, i) in remainders.iter().take(left) {
         parts[i] += 1;
     }
     parts
@@ -45,7 +66,31 @@ mod tests {
         assert_eq!(largest_remainder(&[], 3, 0), [0u64; 0]);
     }
 
+    /// The method as it is told: everybody rounded down, then one page each by falling remainder.
+    fn by_sorting(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
+        let mut parts: Vec<u64> = numerators.iter().map(|n| (n / denominator) as u64).collect();
+        let left = total - parts.iter().sum::<u64>();
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&i| Reverse(numerators[i] % denominator));
+        order.iter().take(left as usize).for_each(|&i| parts[i] += 1);
+        parts
+    }
+
     proptest! {
+        /// Denominators of up to 64 bits and of more.
+        #[test]
+        fn agrees_with_sorting(
+            weights in prop::collection::vec(1..1000i128, 1..30),
+            total in 0..1_000_000u64,
+            scale in 0..70u32,
+        ) {
+            let weights: Vec<i128> = weights.iter().map(|w| w << scale).collect();
+            let denominator: i128 = weights.iter().sum();
+            let due: Vec<i128> = weights.iter().map(|w| w * i128::from(total)).collect();
+            let expected = by_sorting(&due, denominator, total);
+            prop_assert_eq!(largest_remainder(&due, denominator, total), expected);
+        }
+
         #[test]
         fn adds_up_and_is_off_by_less_than_a_page(
             weights in prop::collection::vec(1..1000i128, 1..30),

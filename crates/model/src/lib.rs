@@ -12,6 +12,7 @@
 mod apportion;
 mod bytes;
 mod demand;
+mod divisor;
 mod estimate;
 mod guest_id;
 mod held;
@@ -29,6 +30,7 @@ mod time;
 pub use apportion::largest_remainder;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
+pub use divisor::Divisor;
 pub use estimate::{Estimate, Provenance, Signals};
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};

@@ -23,7 +23,7 @@
 //! Arithmetic is exact: the tax is a fraction of 2^32, targets are fractions of `2^32 ΣS` in 128
 //! bits, rounded once by largest remainder (`docs/decisions/0003`).
 //!
-//! Cost: O(n) a round, at most n rounds; a few in practice (`benches/decision.rs`).
+//! Cost: O(n) a round, at most n rounds; a few in practice (`ballast bench policies`).
 //! Source: Global §3.2–3.4; the bounds, the shares and the exact arithmetic are ours.
 
 use ballast_model::{Bytes, Clamped, Desired, Reason, Tax, largest_remainder};
@@ -165,11 +165,9 @@ impl Round {
         let used: i128 = open.iter().map(|&i| parties[i].used).sum();
         let tax = match rule {
             TaxRule::Fixed(tax) => tax,
-            TaxRule::Dynamic => open
-                .iter()
-                .map(|&i| tax_for(&parties[i], shares, used, budget, reserve))
-                .max()
-                .unwrap_or(Tax::ZERO),
+            TaxRule::Dynamic => open.iter().fold(Tax::ZERO, |tax, &i| {
+                raised(tax, &parties[i], (shares, used, budget), reserve)
+            }),
         };
         let one = i128::from(Tax::ONE.numerator());
         let tau = i128::from(tax.numerator());
@@ -182,18 +180,27 @@ impl Round {
     }
 }
 
-/// The tax that leaves `party` its reserve, rounded up to 2^-32; zero where it uses no more than
-/// its part or has enough without.
-fn tax_for(party: &Party, shares: i128, used: i128, budget: i128, reserve: i128) -> Tax {
+/// `tax`, or what leaves `party` its reserve where that is more, rounded up to 2^-32; as it is where the
+/// party uses no more than its part of all shares, used memory and budget.
+fn raised(
+    tax: Tax,
+    party: &Party,
+    (shares, used, budget): (i128, i128, i128),
+    reserve: i128,
+) -> Tax {
     let beyond_part = party.used * shares - party.shares * used;
     let lacking = (reserve + party.used) * shares - party.shares * budget;
+    let one = i128::from(Tax::ONE.numerator());
     if beyond_part <= 0 || lacking <= 0 {
-        return Tax::ZERO;
+        return tax;
     }
     if lacking >= beyond_part {
         return Tax::ONE;
     }
-    let one = i128::from(Tax::ONE.numerator());
+    // Most are found by multiplying not to need more; dividing takes longer.
+    if lacking * one <= i128::from(tax.numerator()) * beyond_part {
+        return tax;
+    }
     let numerator = (lacking * one + beyond_part - 1) / beyond_part;
     Tax::from_fraction(numerator as u64)
 }

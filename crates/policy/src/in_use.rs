@@ -4,9 +4,7 @@
 //! balloon moves, memory in use reads too large for about a second, so that a guest would be given
 //! back what was just taken, and taken again, for ever. The lesser of two readings in a row is free of
 //! that; growth of use is answered one decision later.
-//! Cost: O(log n) a guest. Limits: remembers guests of the last decision only.
-
-use std::collections::BTreeMap;
+//! Cost: O(n): what is remembered is in the order of the problem's guests. Limits: remembers guests of the last decision only.
 
 use ballast_model::{Bytes, GuestId, Input, Reason};
 
@@ -16,7 +14,8 @@ use crate::wants::{Want, grant};
 /// What guests used at the last decision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InUse {
-    before: BTreeMap<GuestId, Bytes>,
+    /// Sorted by name.
+    before: Vec<(GuestId, Bytes)>,
 }
 
 impl InUse {
@@ -29,9 +28,12 @@ impl InUse {
         reserve: Bytes,
         want: impl Fn(&Contender) -> Option<Want>,
     ) -> Division {
+        let mut remembered = self.before.iter().peekable();
         let division = grant(problem, |contender| {
             want(contender).unwrap_or_else(|| {
-                let before = self.before.get(&contender.id).copied();
+                while remembered.next_if(|(id, _)| *id < contender.id).is_some() {}
+                let before = remembered.next_if(|(id, _)| *id == contender.id);
+                let before = before.map(|&(_, used)| used);
                 let used = before.unwrap_or(contender.used).min(contender.used);
                 let size = used.saturating_add(reserve);
                 Want { size, reason: Reason::Missing { what, used, reserve } }

@@ -39,8 +39,8 @@ impl Want {
     }
 }
 
-/// Gives everybody what `want` says, or a part of it.
-pub(crate) fn grant(problem: &Problem, want: impl Fn(&Contender) -> Want) -> Division {
+/// Gives everybody what `want` says, or a part of it; it is asked once for each, in order.
+pub(crate) fn grant(problem: &Problem, mut want: impl FnMut(&Contender) -> Want) -> Division {
     let contenders = problem.contenders();
     let wants: Vec<Desired> = contenders.iter().map(|c| want(c).within(c)).collect();
     let parties: Vec<Party> = contenders

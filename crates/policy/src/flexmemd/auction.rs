@@ -35,9 +35,16 @@ pub(super) fn auction(bidders: &[Bidder], rentable: u64) -> Sale {
 
 /// Places of the bidders, the highest bid first, ties by name.
 pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..bidders.len()).collect();
-    order.sort_unstable_by(|&a, &b| bid(&bidders[b]).cmp(&bid(&bidders[a])).then(a.cmp(&b)));
-    order
+    // Whole bids, of credits times a power of two, order nearly all; fractions order the rest.
+    let richest = bidders.iter().map(|bidder| bidder.credits).max().unwrap_or(0);
+    let scale = richest.leading_zeros().min(63);
+    let whole = |bidder: &Bidder| (bidder.credits << scale).checked_div(bidder.want).unwrap_or(0);
+    let mut order: Vec<(u64, usize)> = bidders.iter().map(whole).zip(0..).collect();
+    order.sort_unstable_by(|&(more, a), &(less, b)| {
+        let exactly = || bid(&bidders[b]).cmp(&bid(&bidders[a]));
+        less.cmp(&more).then_with(exactly).then(a.cmp(&b))
+    });
+    order.into_iter().map(|(_, place)| place).collect()
 }
 
 /// The highest bid at which everything is sold; the wants must exceed `rentable`, so that at the

@@ -143,8 +143,11 @@ impl Ledger {
         for _ in 0..due.min(TAXATIONS_MAX) {
             let mut pot = 0;
             for account in &mut self.accounts {
-                let part = u128::from(account.balance) * u128::from(self.tax_basis_points);
-                let part = (part / u128::from(BASIS_POINTS)) as u64;
+                // Of wholes and of the rest apart, so that neither exceeds 64 bits.
+                let (whole, rest) =
+                    (account.balance / BASIS_POINTS, account.balance % BASIS_POINTS);
+                let taken = u64::from(self.tax_basis_points);
+                let part = whole * taken + rest * taken / BASIS_POINTS;
                 account.balance -= part;
                 pot += part;
             }
@@ -166,9 +169,10 @@ impl Ledger {
     /// Ends the period, of which `unused` of `length` (in any unit) is cut off: that part of the
     /// rent goes back to who paid it, rounded down; the rest is shared out among all by weight.
     pub fn settle(&mut self, unused: u64, length: u64) {
-        let part = |rate: u64| match length {
+        let unused = unused.min(length);
+        let part = |rate: u64| match unused {
             0 => 0,
-            _ => u128::from(rate) * u128::from(unused.min(length)) / u128::from(length),
+            _ => u128::from(rate) * u128::from(unused) / u128::from(length),
         };
         let nobody = self.accounts.is_empty();
         let mut pot = 0;

@@ -67,7 +67,10 @@ pub(super) fn implicit(
     thresholds: Thresholds,
 ) -> Bytes {
     let wanted = match seen.free {
-        Some(free) => change(old, free, direction(old, seen, thresholds)),
+        Some(free) => {
+            let part = desired_part_free(old);
+            change(old, free, part, direction(old, part, seen, thresholds))
+        }
         None => old,
     };
     wanted.page_ceil().max(floor)
@@ -83,15 +86,15 @@ pub(super) fn explicit(current: Bytes, floor: Bytes, request: i64) -> Bytes {
     wanted.page_ceil().max(floor)
 }
 
-fn direction(old: Bytes, seen: Statistics, thresholds: Thresholds) -> Direction {
+/// With `part` of `old` desired free.
+fn direction(old: Bytes, part: i128, seen: Statistics, thresholds: Thresholds) -> Direction {
     let (swaps, free) = (seen.swaps_per_second, seen.free);
     let swapping = swaps.is_some_and(|swaps| swaps > thresholds.swaps_per_second);
     if swapping || free.is_some_and(|free| free < thresholds.free_min) {
         return Direction::Up;
     }
     let quiet = swaps.is_some_and(|swaps| swaps < thresholds.swaps_per_second);
-    let ample =
-        |free: Bytes| i128::from(free.get()) * ONE > i128::from(old.get()) * desired_part_free(old);
+    let ample = |free: Bytes| i128::from(free.get()) * ONE > i128::from(old.get()) * part;
     if quiet && free.is_some_and(ample) { Direction::Down } else { Direction::Stay }
 }
 
@@ -103,10 +106,13 @@ fn desired_part_free(old: Bytes) -> i128 {
     i128::from(square.isqrt()).min(ONE / 4)
 }
 
-fn change(old: Bytes, free: Bytes, direction: Direction) -> Bytes {
+fn change(old: Bytes, free: Bytes, part: i128, direction: Direction) -> Bytes {
+    if direction == Direction::Stay {
+        return old;
+    }
     // dpf + 0.02, over 100 × 2^32.
     let denominator = 100 * ONE;
-    let part = 100 * desired_part_free(old) + 2 * ONE;
+    let part = 100 * part + 2 * ONE;
     let lacking = i128::from(old.get()) * part - i128::from(free.get()) * denominator;
     let fits = match direction {
         Direction::Up => lacking > 0,

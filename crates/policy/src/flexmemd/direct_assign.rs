@@ -36,8 +36,10 @@ pub(super) fn direct_assign(bidders: &[Bidder], rentable: u64) -> Sale {
         }
     }
     let price = Price::per_kib(sold);
-    let mut order: Vec<usize> = (0..bidders.len()).collect();
-    order.sort_unstable_by_key(|&i| (std::cmp::Reverse(bidders[i].credits), i));
+    let richest = |bidder: &Bidder| std::cmp::Reverse(bidder.credits);
+    let mut order: Vec<_> = bidders.iter().map(richest).zip(0..).collect();
+    order.sort_unstable();
+    let order: Vec<usize> = order.into_iter().map(|(_, place)| place).collect();
     Sale { price, bought: serve(bidders, &order, price, rentable) }
 }
 

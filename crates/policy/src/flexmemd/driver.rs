@@ -312,13 +312,13 @@ impl Driver {
             Algorithm::Auction => auction(&bidders, rentable),
             _ => round_robin(&bidders, rentable, self.settings.round),
         };
-        let price = sale.price;
+        let (price, for_many) = (sale.price, sale.price.for_many());
         for (place, rented) in sale.bought.into_iter().enumerate() {
-            let rent = price.rent(rented);
+            let rent = for_many.rent(rented);
             self.ledger.pay(place, rent, rent);
             let bidder = &bidders[place];
             let limit =
-                Limit::of(rented, wants[place], bidder.want, price.affordable(bidder.credits));
+                Limit::of(rented, wants[place], bidder.want, for_many.affordable(bidder.credits));
             self.records[place].lease = Lease { rented, wanted: wants[place], price, limit };
         }
     }

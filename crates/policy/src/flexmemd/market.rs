@@ -6,7 +6,7 @@
 //!
 //! Source: flexmemd §3.2.3, §4.4, §4.5.
 
-use super::price::Price;
+use super::price::{Price, PriceForMany};
 
 /// A guest that wants memory, in whole pages. Ties are settled in the order in which bidders are
 /// listed: by name.
@@ -22,7 +22,7 @@ pub(super) struct Bidder {
 
 impl Bidder {
     /// What it takes at `price` if there is enough.
-    pub(super) fn demand(&self, price: Price) -> u64 {
+    pub(super) fn demand(&self, price: &PriceForMany) -> u64 {
         self.want.min(price.affordable(self.credits))
     }
 }
@@ -47,10 +47,11 @@ pub(super) fn plenty(bidders: &[Bidder], rentable: u64) -> Option<Sale> {
 
 /// One after the other in `order`, each its demand at `price` as long as anything is left.
 pub(super) fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable: u64) -> Vec<u64> {
+    let price = price.for_many();
     let mut bought = vec![0; bidders.len()];
     let mut left = rentable;
     for &i in order {
-        bought[i] = bidders[i].demand(price).min(left);
+        bought[i] = bidders[i].demand(&price).min(left);
         left -= bought[i];
     }
     bought
@@ -58,9 +59,10 @@ pub(super) fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable:
 
 /// Whether all of `rentable` is rented at `price`.
 pub(super) fn sells_out(bidders: &[Bidder], price: Price, rentable: u64) -> bool {
+    let price = price.for_many();
     let mut demand = 0u64;
     for bidder in bidders {
-        demand = demand.saturating_add(bidder.demand(price));
+        demand = demand.saturating_add(bidder.demand(&price));
         if demand >= rentable {
             return true;
         }

@@ -8,6 +8,9 @@
 //! Source: flexmemd §3.2.3, §4. Limits: prices above [`PRICE_MAX`] are taken for it.
 
 use std::cmp::Ordering;
+use std::num::NonZeroU64;
+
+use ballast_model::Divisor;
 
 use super::combination::Pricing;
 
@@ -69,6 +72,16 @@ impl Price {
         u64::try_from(pages).unwrap_or(u64::MAX)
     }
 
+    /// The same price for many guests.
+    pub(super) fn for_many(self) -> PriceForMany {
+        let divisor = |n: u64| NonZeroU64::new(n).map(Divisor::new);
+        PriceForMany {
+            price: self,
+            by_credits: divisor(self.credits),
+            by_pages: divisor(self.pages),
+        }
+    }
+
     /// Pages that `credits` of many guests could rent if they were one guest's. At most 2^63
     /// credits, and 2^40 pages to the price.
     pub(super) fn affordable_in_sum(self, credits: u128) -> u128 {
@@ -80,9 +93,41 @@ impl Price {
 
     /// Thousandths of a credit per KiB and period, rounded down; for people, not for deciding.
     pub fn thousandths_per_kib(self) -> u64 {
+        if let (Some(thousandths), Some(kib)) =
+            (self.credits.checked_mul(1000), self.pages.checked_mul(KIB_PER_PAGE))
+        {
+            return thousandths / kib.max(1);
+        }
         let thousandths =
             u128::from(self.credits) * 1000 / (u128::from(self.pages) * u128::from(KIB_PER_PAGE));
         u64::try_from(thousandths).unwrap_or(u64::MAX)
+    }
+}
+
+/// A [`Price`] whose divisions are prepared: for those that pay all the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PriceForMany {
+    price: Price,
+    /// `None` where memory is free.
+    by_credits: Option<Divisor>,
+    by_pages: Option<Divisor>,
+}
+
+impl PriceForMany {
+    /// As [`Price::affordable`].
+    pub(super) fn affordable(&self, credits: u64) -> u64 {
+        let pages = u128::from(credits) * u128::from(self.price.pages);
+        self.by_credits
+            .and_then(|divisor| divisor.div_rem(pages))
+            .map_or(u64::MAX, |(pages, _)| pages)
+    }
+
+    /// As [`Price::rent`].
+    pub(super) fn rent(&self, pages: u64) -> u64 {
+        let credits = u128::from(pages) * u128::from(self.price.credits);
+        self.by_pages
+            .and_then(|divisor| divisor.div_rem(credits))
+            .map_or(u64::MAX, |(rent, rest)| rent.saturating_add(u64::from(rest > 0)))
     }
 }
 

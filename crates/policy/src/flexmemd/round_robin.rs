@@ -47,7 +47,8 @@ pub(crate) fn round_robin(bidders: &[Bidder], rentable: u64, limit: RoundLimit) 
         return sale;
     }
     let price = price(bidders, &by_descending_bids(bidders), rentable);
-    let demands: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(price)).collect();
+    let for_many = price.for_many();
+    let demands: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(&for_many)).collect();
     let weights: Vec<u64> = bidders.iter().map(|bidder| limit.weight(bidder)).collect();
     Sale { price, bought: divide(&demands, &weights, rentable) }
 }
@@ -93,12 +94,13 @@ mod tests {
     fn literally(bidders: &[Bidder], rentable: u64, rounds: &[u64]) -> Vec<u64> {
         let order = by_descending_bids(bidders);
         let price = price(bidders, &order, rentable);
+        let price = price.for_many();
         let mut bought = vec![0; bidders.len()];
         let mut left = rentable;
         loop {
             let before = left;
             for &i in &order {
-                let more = (bidders[i].demand(price) - bought[i]).min(rounds[i]).min(left);
+                let more = (bidders[i].demand(&price) - bought[i]).min(rounds[i]).min(left);
                 bought[i] += more;
                 left -= more;
             }
@@ -147,8 +149,9 @@ mod tests {
         ) {
             let bidders: Vec<Bidder> = bidders.into_iter().map(|(w, c)| bidder(w, c)).collect();
             let sale = round_robin(&bidders, rentable, RoundLimit::Equal);
+            let price = sale.price.for_many();
             for (bidder, bought) in bidders.iter().zip(&sale.bought) {
-                prop_assert_eq!(*bought > 0, bidder.demand(sale.price) > 0);
+                prop_assert_eq!(*bought > 0, bidder.demand(&price) > 0);
             }
         }
     }
