@@ -31,6 +31,7 @@ mod simulation;
 mod tracker;
 mod visits;
 mod workload;
+mod zipf;
 
 pub use capacity::{Capacity, max_guests};
 pub use compare::{Progress, compare, named};
