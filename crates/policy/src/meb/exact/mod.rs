@@ -79,6 +79,14 @@ fn hand_out_rest(instance: &Instance, above: &mut [usize]) {
 
 /// The best allocation, some steps of which may be left over; the lexicographically smallest.
 fn search<C: Cost>(relaxed: &Relaxed<C>, bytes_max: usize) -> Vec<usize> {
+    match relaxed.narrowed() {
+        Some(narrowed) => search_within(&narrowed, bytes_max),
+        None => search_within(relaxed, bytes_max),
+    }
+}
+
+/// The same with limits that double.
+fn search_within<C: Cost>(relaxed: &Relaxed<C>, bytes_max: usize) -> Vec<usize> {
     let mut known = relaxed.known;
     // No two sums are nearer to each other than a miss, unless they are equal.
     let mut limit = (known / C::from(LIMIT_PARTS)).max(relaxed.unit).min(known);

@@ -16,7 +16,7 @@
 //! Pisinger 1995), with the price of a step left over in the place of its bound.
 
 use super::corners::{Corners, Slope};
-use crate::meb::cost::Cost;
+use crate::meb::cost::{Cost, Narrow};
 
 /// How often the allocation first known is made better.
 const EXCHANGES_MAX: usize = 4;
@@ -85,6 +85,36 @@ impl<C: Cost> Relaxed<C> {
         let mut relaxed = Self { sizes, starts, bases, spare, rest, price, unit, known };
         relaxed.exchange();
         relaxed
+    }
+
+    /// The same in 32 bits, without the sizes that are in no best allocation; `None` where that is not
+    /// enough for what is known.
+    pub(super) fn narrowed(&self) -> Option<Relaxed<Narrow>> {
+        let narrow = |cost: C| {
+            let cost: u128 = cost.into();
+            Narrow::from(u64::try_from(cost).unwrap_or(u64::MAX))
+        };
+        let known = narrow(self.known);
+        if known >= Narrow::END {
+            return None;
+        }
+        let (mut sizes, mut starts) = (Vec::new(), vec![0]);
+        for guest in 0..self.bases.len() {
+            let near = self.of(guest).iter().filter(|size| size.gap <= self.known);
+            sizes.extend(near.map(|size| Size { at: size.at, gap: narrow(size.gap) }));
+            starts.push(sizes.len());
+        }
+        Some(Relaxed {
+            sizes,
+            starts,
+            bases: self.bases.clone(),
+            spare: self.spare,
+            rest: self.rest,
+            // Either is only compared with what is known where it is more.
+            price: narrow(self.price),
+            unit: narrow(self.unit),
+            known,
+        })
     }
 
     /// The sizes of a guest.
