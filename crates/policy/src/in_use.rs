@@ -4,7 +4,8 @@
 //! balloon moves, memory in use reads too large for about a second, so that a guest would be given
 //! back what was just taken, and taken again, for ever. The lesser of two readings in a row is free of
 //! that; growth of use is answered one decision later.
-//! Cost: O(n): what is remembered is in the order of the problem's guests. Limits: remembers guests of the last decision only.
+//! Cost: O(n): what is remembered is in the order of the problem's guests.
+//! Limits: remembers guests of the last decision only.
 
 use ballast_model::{Bytes, GuestId, Input, Reason};
 
