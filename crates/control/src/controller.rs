@@ -71,10 +71,12 @@ impl Controller {
     /// A controller with a policy that is not chosen by name: `settings` say the rest.
     pub fn with_policy(mut settings: Settings, policy: Box<dyn Policy>, now: Timestamp) -> Self {
         settings.policy = policy.name();
+        let mut estimator = Estimator::default();
+        estimator.configure(settings.probing);
         Controller {
             policy,
             settings,
-            estimator: Estimator::default(),
+            estimator,
             ledger: Ledger::default(),
             goals: PerGuest::default(),
             shortfall: Bytes::ZERO,
@@ -162,6 +164,7 @@ impl Controller {
             }
             Event::Reconfigure(settings) => {
                 self.policy = build(settings.policy, settings.policy_settings.clone());
+                self.estimator.configure(settings.probing);
                 self.settings = *settings;
                 self.next_decision = None;
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
 use ballast_model::{GuestId, GuestLimits, PolicyName};
 use ballast_policy::PolicySettings;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub policy: PolicyName,
     /// How.
     pub policy_settings: PolicySettings,
+    /// How working sets are probed for, under whichever policy.
+    pub probing: ProbingSettings,
     /// Time between decisions; `None`: the policy's own.
     pub interval: Option<Duration>,
     /// Within which envelope.
@@ -36,6 +39,7 @@ impl Settings {
             tick: Settings::TICK_DEFAULT,
             policy,
             policy_settings: PolicySettings::default(),
+            probing: ProbingSettings::default(),
             interval: None,
             guard: GuardSettings::default(),
             limits_default: GuestLimits::default(),

@@ -5,6 +5,8 @@
 //! raised by what was read back, left alone for a while, and lowered again more slowly. What the guest
 //! promised its processes (`Committed_AS`) is where it begins, and begins again when that changes.
 //!
+//! These are the paper's figures; an operator may set others ([`ProbingSettings`]).
+//!
 //! | state | epoch without events | epoch with events |
 //! |---|---|---|
 //! | fast | − 5 % of `Committed_AS` | + events; cool down |
@@ -32,17 +34,44 @@ use std::fmt;
 
 use ballast_model::Bytes;
 
-/// Quiet epochs before it lowers slowly (TWS §2: 8 seconds).
-const COOL_DOWN_EPOCHS: u32 = 8;
-/// Steps, in hundredths of `Committed_AS`.
-const FAST_PERCENT: u64 = 5;
-const SLOW_PERCENT: u64 = 1;
-/// What moves `Committed_AS` must exceed both of: hundredths of what it was, and an amount.
-const CHANGE_PERCENT: u64 = 2;
-const CHANGE_MIN: Bytes = Bytes::mib(4);
 /// Most memory taken by the balloon whose swapping out is still to come: what a kernel wins back
 /// ahead, its high watermark.
 const TAKEN_MAX: Bytes = Bytes::mib(64);
+
+/// Hundredths of a percent in a whole.
+const WHOLE_BASIS_POINTS: u64 = 10_000;
+
+/// What an operator can set about probing; parts are in hundredths of a percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbingSettings {
+    /// What is taken away in an epoch at first, as a part of `Committed_AS` (TWS §2: 5 %).
+    pub fast_basis_points: u32,
+    /// What is taken away once the guest has read something back (TWS §2: 1 %).
+    pub slow_basis_points: u32,
+    /// Quiet epochs before it lowers again (TWS §2: 8 seconds); at least one.
+    pub cool_down_epochs: u32,
+    /// What moves `Committed_AS` must exceed both this part of what it was …
+    pub change_basis_points: u32,
+    /// … and this amount.
+    pub change_min: Bytes,
+}
+
+impl Default for ProbingSettings {
+    /// The paper's, and 2 % and 4 MiB, which are ours.
+    fn default() -> Self {
+        ProbingSettings {
+            fast_basis_points: 500,
+            slow_basis_points: 100,
+            cool_down_epochs: 8,
+            change_basis_points: 200,
+            change_min: Bytes::mib(4),
+        }
+    }
+}
+
+fn part(whole: Bytes, basis_points: u32) -> Bytes {
+    whole.fraction(u64::from(basis_points), WHOLE_BASIS_POINTS)
+}
 
 /// The least and the most that may be probed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +158,7 @@ pub struct Probed {
 /// The probing of one guest.
 #[derive(Clone, Debug, Default)]
 pub struct Probing {
+    settings: ProbingSettings,
     begun: Option<Begun>,
 }
 
@@ -147,6 +177,11 @@ struct Begun {
 }
 
 impl Probing {
+    /// Goes on by these settings; what was found so far stays.
+    pub fn configure(&mut self, settings: ProbingSettings) {
+        self.settings = settings;
+    }
+
     /// Takes in an epoch; `None` until `Committed_AS` was once read.
     pub fn observe(&mut self, seen: Epoch) -> Option<Probed> {
         let (begun, is_reset) = self.begin(seen.committed)?;
@@ -162,14 +197,15 @@ impl Probing {
         let step = match events {
             Some(events) if events > 0 => {
                 next.wss = begun.wss.saturating_add(Bytes::pages(events));
-                next.state = ProbingState::CoolDown { epochs_left: COOL_DOWN_EPOCHS };
+                next.state =
+                    ProbingState::CoolDown { epochs_left: self.settings.cool_down_epochs.max(1) };
                 ProbingStep::Raised(events)
             }
             _ if is_reset => ProbingStep::Reset,
             _ if seen.swapped_out.is_some_and(|pages| pages > 0) => ProbingStep::SwappingOut,
             // A part of the events, and no sign of any, is no sign that there were none.
             Some(_) if seen.swapped_in.is_some() && seen.refaulted.is_some() => {
-                next.quiet(seen.allocation, seen.bounds)
+                next.quiet(seen.allocation, seen.bounds, &self.settings)
             }
             _ => ProbingStep::Unknown,
         };
@@ -190,16 +226,18 @@ impl Probing {
             (None, None) => None,
             (Some(begun), None) => Some((begun, false)),
             (None, Some(committed)) => Some(anew(committed)),
-            (Some(begun), Some(committed)) if begun.is_moved(committed) => Some(anew(committed)),
+            (Some(begun), Some(committed)) if begun.is_moved(committed, &self.settings) => {
+                Some(anew(committed))
+            }
             (Some(begun), Some(committed)) => Some((Begun { committed, ..begun }, false)),
         }
     }
 }
 
 impl Begun {
-    fn is_moved(&self, committed: Bytes) -> bool {
+    fn is_moved(&self, committed: Bytes, settings: &ProbingSettings) -> bool {
         let moved = committed.abs_diff(self.reference);
-        moved > self.reference.fraction(CHANGE_PERCENT, 100) && moved > CHANGE_MIN
+        moved > part(self.reference, settings.change_basis_points) && moved > settings.change_min
     }
 
     /// Pages that were swapped out for new ones: neither for the balloon nor for those that came back.
@@ -215,10 +253,15 @@ impl Begun {
     }
 
     /// An epoch in which the guest read nothing back.
-    fn quiet(&mut self, allocation: Option<Bytes>, bounds: Bounds) -> ProbingStep {
-        let percent = match self.state {
-            ProbingState::Fast => FAST_PERCENT,
-            ProbingState::Slow => SLOW_PERCENT,
+    fn quiet(
+        &mut self,
+        allocation: Option<Bytes>,
+        bounds: Bounds,
+        settings: &ProbingSettings,
+    ) -> ProbingStep {
+        let lowered = match self.state {
+            ProbingState::Fast => settings.fast_basis_points,
+            ProbingState::Slow => settings.slow_basis_points,
             ProbingState::CoolDown { epochs_left } => {
                 self.state = match epochs_left.saturating_sub(1) {
                     0 => ProbingState::Slow,
@@ -227,7 +270,7 @@ impl Begun {
                 return ProbingStep::CooledDown;
             }
         };
-        let step = self.committed.fraction(percent, 100);
+        let step = part(self.committed, lowered);
         let Some(allocation) = allocation else { return ProbingStep::Unknown };
         if self.wss <= bounds.min {
             return ProbingStep::AtMinimum;
@@ -351,6 +394,27 @@ mod tests {
             let probed = probing.observe(unread).unwrap();
             assert_eq!((probed.wss, probed.step), (Bytes::mib(1000), ProbingStep::SwappingOut));
         }
+    }
+
+    /// 10 % and 2 % of 1,000 MiB, and two quiet epochs between; 5 % more committed is no change.
+    #[test]
+    fn other_settings_by_hand() {
+        let mut probing = Probing::default();
+        probing.configure(ProbingSettings {
+            fast_basis_points: 1000,
+            slow_basis_points: 200,
+            cool_down_epochs: 2,
+            change_basis_points: 500,
+            change_min: Bytes::ZERO,
+        });
+        let mib = |probed: Probed| probed.wss.get() >> 20;
+        let events = [0, 0, 0, 256, 0, 0, 0, 0];
+        let found = events.map(|events| mib(follow(&mut probing, events)));
+        assert_eq!(found, [1000, 900, 800, 801, 801, 801, 781, 761]);
+        let step_of = |probed: Option<Probed>| probed.unwrap().step;
+        let seen = Epoch { allocation: Some(Bytes::mib(741)), ..epoch(1050, 0, 0) };
+        assert_eq!(step_of(probing.observe(seen)), ProbingStep::Lowered);
+        assert_eq!(step_of(probing.observe(epoch(1051, 700, 0))), ProbingStep::Reset);
     }
 
     #[test]

@@ -32,6 +32,7 @@ use ballast_model::{
 use crate::before;
 use crate::history::AllocationHistory;
 use crate::plausible;
+use crate::probing::ProbingSettings;
 use crate::watch::Watch;
 
 /// Uncertainty of the age of statistics: they are read once a second, and QEMU dates them in whole
@@ -61,15 +62,22 @@ struct Memory {
 /// Turns snapshots into demand; remembers each guest's recent allocations.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
+    probing: ProbingSettings,
     guests: PerGuest<Memory>,
 }
 
 impl Estimator {
+    /// Probes by these settings from the next snapshot on; what was found so far stays.
+    pub fn configure(&mut self, probing: ProbingSettings) {
+        self.probing = probing;
+    }
+
     /// Takes in a snapshot and forgets guests that are not in it. Call once per snapshot, before
     /// [`Estimator::estimate`].
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.guests.align(snapshot);
         for (guest, memory) in snapshot.guests().iter().zip(self.guests.values_mut()) {
+            memory.watch.configure(self.probing);
             memory.observe(guest, snapshot.taken_at);
         }
     }

@@ -18,7 +18,7 @@ use ballast_model::{
 use crate::before;
 use crate::beyond::{Beyond, BeyondInput, DemandBeyond};
 use crate::fusion::{self, Source};
-use crate::probing::{Bounds, Epoch, Probing};
+use crate::probing::{Bounds, Epoch, Probing, ProbingSettings};
 
 /// Readings come once a second, dated to within half of one.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
@@ -54,6 +54,11 @@ struct Counters {
 }
 
 impl Watch {
+    /// Probes by these settings from now on.
+    pub(crate) fn configure(&mut self, settings: ProbingSettings) {
+        self.probing.configure(settings);
+    }
+
     /// Takes in a sample.
     pub(crate) fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
         if let Some(stats) = &guest.stats {

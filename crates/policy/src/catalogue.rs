@@ -76,6 +76,80 @@ const TAU: Parameter = Parameter {
 };
 const IN_USE: &str = "they want what they use and the reserve";
 
+const MEB: &[Parameter] = &[
+    INTERVAL,
+    RESERVE,
+    Parameter {
+        key: "meb.step",
+        meaning: "least distance between two sizes that are tried; a smaller change is not made",
+        unit: "size",
+        default: "\"1MiB\"",
+        range: "4KiB to 1GiB, whole pages",
+    },
+    Parameter {
+        key: "meb.shrink_max",
+        meaning: "most that a guest shrinks in a decision, unless the budget leaves no other way",
+        unit: "part of what it holds",
+        default: "0.1",
+        range: "0.001 to 1",
+    },
+    Parameter {
+        key: "meb.grow_max",
+        meaning: "most that a guest grows in a decision, or one step if that is more",
+        unit: "part of what it holds",
+        default: "0.3",
+        range: "0.001 to 10",
+    },
+    Parameter {
+        key: "meb.weighting",
+        meaning: "what misses, and what nobody demands, are weighted by",
+        unit: "word",
+        default: "\"shares\"",
+        range: "\"shares\" or \"equal\"",
+    },
+];
+
+/// Of the machine that probes, which runs whatever the policy; its epochs are readings, one a second.
+const TWS: &[Parameter] = &[
+    INTERVAL,
+    RESERVE,
+    Parameter {
+        key: "tws.fast",
+        meaning: "what is taken away in an epoch before the guest first reads anything back",
+        unit: "part of Committed_AS",
+        default: "0.05",
+        range: "0.001 to 0.5",
+    },
+    Parameter {
+        key: "tws.slow",
+        meaning: "what is taken away in an epoch after that",
+        unit: "part of Committed_AS",
+        default: "0.01",
+        range: "0.0001 to 0.5, not above tws.fast",
+    },
+    Parameter {
+        key: "tws.cool_down_epochs",
+        meaning: "epochs without reading back before anything is taken away again",
+        unit: "epochs",
+        default: "8",
+        range: "1 to 3600",
+    },
+    Parameter {
+        key: "tws.change",
+        meaning: "probing begins again when Committed_AS moved by more than this and tws.change_min",
+        unit: "part of Committed_AS",
+        default: "0.02",
+        range: "0 to 1",
+    },
+    Parameter {
+        key: "tws.change_min",
+        meaning: "the amount that such a move must exceed too",
+        unit: "size",
+        default: "\"4MiB\"",
+        range: "any size",
+    },
+];
+
 /// What the six of flexmemd are put together from; an empty default is what the paper evaluates each with.
 const FLEXMEMD: &[Parameter] = &[
     INTERVAL,
@@ -199,7 +273,7 @@ pub const ENTRIES: &[Entry] = &[
                tenths more at a time.",
         shortage: "Memory goes where it avoids most misses, by the guests' miss curves and shares.",
         source: "MEB §4, Algorithm 1",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: MEB,
         needs: &[Need {
             input: Input::MissCurve,
             fallback: "they are taken to miss the less the more of what they use they have",
@@ -210,7 +284,7 @@ pub const ENTRIES: &[Entry] = &[
         rule: "Every guest has its working set, found by taking memory away until it reads some back.",
         shortage: "Who wants less than its part by shares has it; the others divide the rest by shares.",
         source: "TWS §2",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: TWS,
         needs: &[Need { input: Input::Probed, fallback: IN_USE }],
     },
     Entry {

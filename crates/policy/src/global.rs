@@ -9,6 +9,10 @@
 //! O(n³); their closed form (its own equation 5) is O(n), and `tests/dense_solve.rs` checks one
 //! against the other.
 //!
+//! Limits: more shares never cost a guest memory under a fixed tax while the taxed use of all fits. Under
+//! the full tax and with more in use than there is, everybody goes without by shares, so that more of
+//! them cost memory; and under the dynamic tax they may, as others fall short and the tax rises.
+//!
 //! Deviations: bounds and shares (the paper has none); the budget is what the host has for guests,
 //! not the sum of the guests' MemTotal, which would shrink the total at every decision.
 

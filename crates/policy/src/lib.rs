@@ -70,6 +70,8 @@ pub struct PolicySettings {
     pub reserve: Bytes,
     /// How the idle-memory tax of `global` is found.
     pub tax: TaxRule,
+    /// Of `meb`.
+    pub meb: meb::Settings,
     /// Of the policies of flexmemd.
     pub flexmemd: flexmemd::Settings,
 }
@@ -79,6 +81,7 @@ impl Default for PolicySettings {
         PolicySettings {
             reserve: PolicySettings::RESERVE_DEFAULT,
             tax: TaxRule::Dynamic,
+            meb: meb::Settings::default(),
             flexmemd: flexmemd::Settings::default(),
         }
     }
@@ -127,7 +130,7 @@ pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
         PolicyName::SelfBalloon => Box::new(SelfBalloon::new(settings)),
         PolicyName::SelfScheduling => Box::new(SelfScheduling::new(settings)),
         PolicyName::Global => Box::new(Global::new(settings)),
-        PolicyName::Meb => Box::new(meb::Meb),
+        PolicyName::Meb => Box::new(meb::Meb::new(settings.meb)),
         PolicyName::Tws => Box::new(Tws::new(settings)),
         PolicyName::Proportional => flexmemd(Algorithm::Proportional, settings),
         PolicyName::Fcfs => flexmemd(Algorithm::Fcfs, settings),

@@ -92,6 +92,27 @@ fn global_within_bounds() {
     assert_eq!(short.shortfall, Bytes::mib(70));
 }
 
+/// Where more shares cost memory: `properties.rs` has where they do not.
+#[test]
+fn more_shares_may_cost_memory_under_global() {
+    let with = |shares| (0, 0, 1 << 20, shares);
+    let others = [(705, 0, 1 << 20, 2000), (100, 0, 1 << 20, 446)];
+    let dynamic = |shares| {
+        let guests = [with(shares), others[0], others[1]];
+        targets(&mut *global(TaxRule::Dynamic), &problem(2078, &guests))
+    };
+    // The third has 208 of the 200 it needs: no tax. With 157 it is short, and the tax is full, of which
+    // the first, using nothing, pays most: (2078 - 805) * 3453 / 5899.
+    assert_eq!(dynamic(2000), [935, 935, 208]);
+    assert_eq!(dynamic(3453), [745, 1137, 196]);
+    // 200 of 1200 in use are lacking: one half each, or three quarters and one.
+    let full = |shares| {
+        let guests = [(900, 0, 1 << 20, shares), (300, 0, 1 << 20, 1000)];
+        targets(&mut *global(TaxRule::Dynamic), &problem(1000, &guests))
+    };
+    assert_eq!((full(1000), full(3000)), (vec![800, 200], vec![750, 250]));
+}
+
 #[test]
 fn shares_weigh_idle_memory() {
     let three_to_one = [(100, 0, 4096, 3000), (100, 0, 4096, 1000)];

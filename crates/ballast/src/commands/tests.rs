@@ -310,6 +310,11 @@ fn a_policy_is_shown_with_all_there_is_to_know_of_it() {
         pace       every 1.0s; makes every change
         parameter  policy.interval: time between decisions (span of time, one tick to 1h; default "1000ms")
         parameter  policy.reserve_per_guest: free memory left to a guest on top of what it uses; also part of what a guest of higher priority needs (size, any size; default "100MiB")
+        parameter  policy.tws.fast: what is taken away in an epoch before the guest first reads anything back (part of Committed_AS, 0.001 to 0.5; default 0.05)
+        parameter  policy.tws.slow: what is taken away in an epoch after that (part of Committed_AS, 0.0001 to 0.5, not above tws.fast; default 0.01)
+        parameter  policy.tws.cool_down_epochs: epochs without reading back before anything is taken away again (epochs, 1 to 3600; default 8)
+        parameter  policy.tws.change: probing begins again when Committed_AS moved by more than this and tws.change_min (part of Committed_AS, 0 to 1; default 0.02)
+        parameter  policy.tws.change_min: the amount that such a move must exceed too (size, any size; default "4MiB")
         needs      probed, from the prober, from Committed_AS and counts of swap-ins and refaults; guests without: they want what they use and the reserve
     "#]].assert_eq(&policy::render(&show(PolicyName::Tws)));
     expect![[r#"

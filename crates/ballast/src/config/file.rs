@@ -14,6 +14,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::OnExit;
 use super::flexmemd::FlexmemdTable;
+use super::meb::MebTable;
+use super::tws::TwsTable;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -88,6 +90,8 @@ pub(super) struct PolicyTable {
     pub(super) interval: Option<Duration>,
     pub(super) reserve_per_guest: Bytes,
     pub(super) tau: Option<Tau>,
+    pub(super) meb: MebTable,
+    pub(super) tws: TwsTable,
     pub(super) flexmemd: FlexmemdTable,
 }
 
@@ -98,6 +102,8 @@ impl Default for PolicyTable {
             interval: None,
             reserve_per_guest: PolicySettings::RESERVE_DEFAULT,
             tau: None,
+            meb: MebTable::default(),
+            tws: TwsTable::default(),
             flexmemd: FlexmemdTable::default(),
         }
     }
@@ -164,7 +170,7 @@ pub(super) struct GuestTable {
 
 /// `"dynamic"`, or a number from 0 to 1.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tau(pub(super) TaxRule);
+pub(crate) struct Tau(pub(super) TaxRule);
 
 impl<'de> Deserialize<'de> for Tau {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tau, D::Error> {

@@ -12,12 +12,11 @@ use ballast_policy::flexmemd::{
 };
 use serde::Deserialize;
 
-/// Hundredths of a percent in a whole.
-const BASIS_POINTS: f64 = 10_000.0;
+use super::knobs::{BASIS_POINTS, Mistake, basis_points};
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct FlexmemdTable {
+pub(crate) struct FlexmemdTable {
     #[serde(with = "ballast_toml_strict::duration")]
     period: Duration,
     tax_per_second: f64,
@@ -90,9 +89,6 @@ enum DemandWord {
     Implicit,
 }
 
-/// A key of the table, and what is wrong with it.
-type Mistake = (&'static str, String);
-
 impl FlexmemdTable {
     /// The settings it means.
     ///
@@ -104,7 +100,7 @@ impl FlexmemdTable {
             .map_err(|message| ("period", message))?;
         Ok(Settings {
             period: self.period,
-            tax_basis_points: basis_points("tax_per_second", self.tax_per_second)?,
+            tax_basis_points: basis_points("tax_per_second", self.tax_per_second, 0.0..=1.0)?,
             thresholds: Thresholds {
                 swaps_per_second: self.swaps_per_second,
                 free_min: self.free_min,
@@ -160,18 +156,10 @@ impl FlexmemdTable {
 
     fn tariff(&self) -> Result<Tariff, Mistake> {
         let step = |step: &StepTable| {
-            let from_basis_points = basis_points("tariff", step.from)?;
+            let from_basis_points = basis_points("tariff", step.from, 0.0..=1.0)?;
             Ok(TariffStep { from_basis_points, per_kib: step.per_kib })
         };
         let steps = self.tariff.iter().flatten().map(step).collect::<Result<Vec<_>, Mistake>>()?;
         Tariff::new(&steps).map_err(|error| ("tariff", error.to_string()))
     }
-}
-
-/// A part of a whole in hundredths of a percent, rounded once, here at the edge.
-fn basis_points(key: &'static str, part: f64) -> Result<u32, Mistake> {
-    if !(0.0..=1.0).contains(&part) {
-        return Err((key, format!("{part}: expected 0 to 1")));
-    }
-    Ok((part * BASIS_POINTS).round() as u32)
 }

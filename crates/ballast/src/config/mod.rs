@@ -8,6 +8,9 @@
 
 mod file;
 mod flexmemd;
+mod knobs;
+mod meb;
+mod tws;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,10 +20,15 @@ use anyhow::Context;
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
-use ballast_policy::{PolicySettings, TaxRule};
 use ballast_toml_strict::Error;
 
 use self::file::{File, GuestTable};
+
+pub(crate) use self::file::Tau;
+pub(crate) use self::flexmemd::FlexmemdTable;
+pub(crate) use self::knobs::Knobs;
+pub(crate) use self::meb::MebTable;
+pub(crate) use self::tws::TwsTable;
 
 /// What becomes of the guests' targets when the daemon ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -111,16 +119,15 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         file.policy.name.parse().map_err(|e: ballast_model::ParsePolicyNameError| {
             at(&["policy", "name"], e.to_string())
         })?;
-    let flexmemd = file
-        .policy
-        .flexmemd
-        .settings()
-        .map_err(|(key, message)| at(&["policy", "flexmemd", key], message))?;
-    let policy_settings = PolicySettings {
-        reserve: file.policy.reserve_per_guest,
-        tax: file.policy.tau.map_or(TaxRule::Dynamic, |tau| tau.0),
-        flexmemd,
+    let knobs = Knobs {
+        reserve_per_guest: file.policy.reserve_per_guest,
+        tau: file.policy.tau,
+        meb: &file.policy.meb,
+        tws: &file.policy.tws,
+        flexmemd: &file.policy.flexmemd,
     };
+    let (policy_settings, probing) =
+        knobs.settings().map_err(|([table, key], message)| at(&["policy", table, key], message))?;
     ballast_policy::check(policy, &policy_settings)
         .map_err(|error| at(&["policy", "flexmemd"], error.to_string()))?;
     let limits_default = file.defaults.limits();
@@ -137,6 +144,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         tick: file.daemon.tick,
         policy,
         policy_settings,
+        probing,
         interval: file.policy.interval,
         guard: GuardSettings {
             budget: file.host.budget,

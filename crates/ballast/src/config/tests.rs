@@ -6,6 +6,8 @@ use std::path::Path;
 use ballast_model::Tax;
 use ballast_policy::catalogue::ENTRIES;
 use ballast_policy::flexmemd::{Frequency, PriceRule, Tariff, TariffStep};
+use ballast_policy::meb::Weighting;
+use ballast_policy::{PolicySettings, TaxRule};
 use proptest::prelude::*;
 
 use super::*;
@@ -131,8 +133,11 @@ fn the_keys_of_policies_are_those_of_their_catalogue() {
         listed.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     };
     let mut read = keys_of("policy");
-    assert!(read.remove("flexmemd"));
-    read.extend(keys_of("policy.flexmemd").iter().map(|key| format!("flexmemd.{key}")));
+    for table in ["flexmemd", "meb", "tws"] {
+        assert!(read.remove(table));
+        let keys = keys_of(&format!("policy.{table}"));
+        read.extend(keys.iter().map(|key| format!("{table}.{key}")));
+    }
     assert_eq!(read, known);
 }
 
@@ -163,6 +168,41 @@ fn combinations_of_flexmemd_are_chosen_and_refused() {
     for (lines, needles) in cases {
         let text = format!("[policy]\nname = \"fcfs\"\n[policy.flexmemd]\n{lines}");
         let message = read(&text).unwrap_err().to_string();
+        for needle in *needles {
+            assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
+        }
+    }
+}
+
+#[test]
+fn what_is_set_of_meb_and_tws_is_kept_exactly() {
+    let config = read(
+        "[policy.meb]\nstep = \"8MiB\"\nshrink_max = 0.25\ngrow_max = 1\nweighting = \"equal\"\n\
+         [policy.tws]\nfast = 0.1\nslow = 0.005\ncool_down_epochs = 4\nchange = 0\nchange_min = 0",
+    );
+    let settings = config.unwrap().settings;
+    let meb = settings.policy_settings.meb;
+    assert_eq!((meb.step, meb.weighting), (Bytes::mib(8), Weighting::Equal));
+    assert_eq!((meb.shrink_basis_points, meb.grow_basis_points), (2_500, 10_000));
+    let probing = settings.probing;
+    assert_eq!((probing.fast_basis_points, probing.slow_basis_points), (1_000, 50));
+    assert_eq!((probing.cool_down_epochs, probing.change_basis_points), (4, 0));
+    assert_eq!(probing.change_min, Bytes::ZERO);
+    let cases: &[(&str, &[&str])] = &[
+        ("meb]\nstpe = \"1MiB\"", &["ballast.toml:2:", "stpe", "step"]),
+        ("meb]\nstep = \"5000\"", &["ballast.toml:2:", "4KiB to 1GiB", "whole pages"]),
+        ("meb]\nstep = 0", &["ballast.toml:2:", "0B", "4KiB to 1GiB"]),
+        ("meb]\nshrink_max = 1.5", &["ballast.toml:2:", "1.5", "0.001 to 1"]),
+        ("meb]\ngrow_max = nan", &["ballast.toml:2:", "NaN", "0.001 to 10"]),
+        ("meb]\nweighting = \"share\"", &["ballast.toml:2:", "share", "shares"]),
+        ("tws]\nfast = 0", &["ballast.toml:2:", "0.001 to 0.5"]),
+        ("tws]\nfast = 0.01\nslow = 0.02", &["ballast.toml:3:", "0.02", "at most that of fast"]),
+        ("tws]\ncool_down_epochs = 0", &["ballast.toml:2:", "1 to 3600"]),
+        ("tws]\ncool_down = 9", &["ballast.toml:2:", "cool_down_epochs"]),
+        ("tws]\nchange_min = -1", &["ballast.toml:2:", "-1"]),
+    ];
+    for (lines, needles) in cases {
+        let message = read(&format!("[policy.{lines}")).unwrap_err().to_string();
         for needle in *needles {
             assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
         }

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_control::Settings;
+use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
 use ballast_lab::{DiskSpec, Speed};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
@@ -30,6 +31,7 @@ use super::scenario_machine::{
     BalloonTable, DataTable, KernelTable, Machine, SourcesTable, balloon, disk, kernel, sources,
 };
 use super::scenario_workload::WorkloadTable;
+use crate::config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
 
 /// Most figures of papers in one file.
 const PAPER_MAX: usize = 256;
@@ -132,10 +134,33 @@ impl Default for SettingsTable {
 
 /// As in the daemon's configuration.
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 struct PolicyTable {
-    #[serde(default)]
     reserve_per_guest: Option<Bytes>,
+    tau: Option<Tau>,
+    meb: MebTable,
+    tws: TwsTable,
+    flexmemd: FlexmemdTable,
+}
+
+impl PolicyTable {
+    /// The settings they mean, under each of `policies`.
+    fn settings(
+        &self,
+        policies: &[PolicyName],
+    ) -> Result<(PolicySettings, ProbingSettings), Mistake> {
+        let PolicyTable { reserve_per_guest, tau, meb, tws, flexmemd } = self;
+        let reserve_per_guest = reserve_per_guest.unwrap_or(PolicySettings::RESERVE_DEFAULT);
+        let knobs = Knobs { reserve_per_guest, tau: *tau, meb, tws, flexmemd };
+        let settings = knobs
+            .settings()
+            .map_err(|([table, key], message)| mistake(&["policy", table, key], message))?;
+        for name in policies {
+            ballast_policy::check(*name, &settings.0)
+                .map_err(|error| mistake(&["policy", "flexmemd"], error.to_string()))?;
+        }
+        Ok(settings)
+    }
 }
 
 #[derive(Deserialize)]
@@ -247,8 +272,7 @@ impl FileTable {
         control.tick = self.settings.tick;
         control.guard.budget = Some(budget);
         control.guard.host_reserve = reserve;
-        let per_guest = self.policy.reserve_per_guest.unwrap_or(PolicySettings::RESERVE_DEFAULT);
-        control.policy_settings.reserve = per_guest;
+        (control.policy_settings, control.probing) = self.policy.settings(&self.policies)?;
         let total: usize = self
             .guests
             .iter()

@@ -101,6 +101,8 @@ tick = "500ms"
 block = "2MiB"
 [policy]
 reserve_per_guest = "150MiB"
+meb = { grow_max = 0.5 }
+tws = { fast = 0.1 }
 [defaults]
 touch = "2us"
 kernel = { unreclaimable = "20MiB", swappiness = 10 }
@@ -117,6 +119,8 @@ sources = { agent = false, tracker_interval = "3s" }
     assert_eq!((scenario.control.tick.as_millis(), scenario.block), (500, Bytes::mib(2)));
     assert_eq!(scenario.control.guard.host_reserve, Bytes::mib(64));
     assert_eq!(scenario.control.policy_settings.reserve, Bytes::mib(150));
+    assert_eq!(scenario.control.policy_settings.meb.grow_basis_points, 5_000);
+    assert_eq!(scenario.control.probing.fast_basis_points, 1_000);
     for guest in &scenario.guests {
         assert_eq!(guest.touch, Duration::from_micros(2));
         assert_eq!((guest.kernel.unreclaimable, guest.kernel.swappiness), (Bytes::mib(20), 10));
@@ -225,6 +229,14 @@ fn every_mistake_is_told_with_its_place_and_key() {
             "host.memory: 1GiB is less than",
         ),
         ("budget = \"1GiB\"", "bugdet = \"1GiB\"", "unknown key `bugdet` in [host]: did you mean"),
+        ("[defaults]", "[policy.meb]\ngrow_max = -1\n[defaults]", "policy.meb.grow_max: -1"),
+        ("[defaults]", "[policy.tws]\nfats = 1\n[defaults]", "did you mean `fast`"),
+        ("[defaults]", "[policy]\ntau = 2\n[defaults]", "policy.tau"),
+        (
+            "\"mom\"]",
+            "\"auction\"]\npolicy.flexmemd.frequency = \"once\"",
+            "policy.flexmemd: policy `auction` (auction, once, price market",
+        ),
         ("[defaults]", "[settings]\ntick = \"0s\"\n[defaults]", "settings.tick: tick = 0ns"),
         ("[defaults]", "[settings]\nblock = \"5KiB\"\n[defaults]", "settings.block: block = 5KiB"),
         ("[defaults]", "[settings]\nblok = 1\n[defaults]", "did you mean `block`"),
@@ -268,7 +280,8 @@ fn every_mistake_is_told_with_its_place_and_key() {
         ("kind = \"mono\"\n", "", "missing key `kind` in [guests[0].workloads[0]]"),
         ("low = \"50MiB\"", "lwo = \"50MiB\"", "lwo"),
         ("low = \"50MiB\"", "low = \"900MiB\"", "low = 900MiB is more than high"),
-        ("ramp_s = 10.0", "ramp_s = nan", "guests[0].workloads"),
+        ("ramp_s = 10.0", "ramp_s = nan", "guests[0].workloads[0]: ramp_s is not a finite number"),
+        ("ramp_s = 10.0", "ramp_s = inf", "ramp_s is not a finite number"),
         ("ramp_s = 10.0", "ramp_s = 10.0\nduration_s = -1", "duration_s = -1"),
         ("ramp_s = 10.0", "ramp_s = 10.0\nwrite_share = 2.0", "write_share = 2"),
         ("ramp_s = 10.0", "ramp_s = 10.0\ntouches_per_s = 0", "touches_per_s = 0"),
@@ -289,6 +302,16 @@ fn every_mistake_is_told_with_its_place_and_key() {
             mono,
             "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [2]\nreferences_per_s = 1",
             "miss ratio 2 at 0B: expected 0 to 1",
+        ),
+        (
+            mono,
+            "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [0.5, nan]\nreferences_per_s = 1",
+            "guests[0].workloads[0]: ratios[1] is not a finite number",
+        ),
+        (
+            mono,
+            "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [-0.5]\nreferences_per_s = 1",
+            "miss ratio -0.5 at 0B: expected 0 to 1",
         ),
         (mono, "kind = \"phases\"\nphases = []", "phases: expected 1 to"),
         (

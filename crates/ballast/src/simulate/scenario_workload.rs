@@ -116,11 +116,31 @@ struct PhaseTable {
 impl<'de> Deserialize<'de> for Read {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let table = Map::deserialize(deserializer)?;
+        if let Some(key) = table.iter().find_map(|(key, value)| not_finite(key, value)) {
+            let message = format!("{key} is not a finite number");
+            return Err(serde::de::Error::custom(message));
+        }
         let kind = table.get("kind").and_then(Value::as_str);
         if let Some(unknown) = kind.filter(|kind| !KINDS.contains(kind)) {
             return Err(D::Error::unknown_variant(unknown, &KINDS));
         }
         workload(table).map(Read).map_err(D::Error::custom)
+    }
+}
+
+/// Where a number is infinite or none: TOML has such and JSON does not, so here it is null, which TOML
+/// has not.
+fn not_finite(key: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Null => Some(key.to_owned()),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(place, item)| not_finite(&format!("{key}[{place}]"), item)),
+        Value::Object(table) => {
+            table.iter().find_map(|(name, item)| not_finite(&format!("{key}.{name}"), item))
+        }
+        _ => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What every guest is to have, by MEB's Algorithm 1.
 //!
 //! Properties: no guest shrinks by more than a tenth or grows by more than three tenths in a decision
-//! (or one step, if that is more), but where the budget or its own bounds leave no other way. All of
+//! (or one step, if that is more; both as [`Settings`] say), but where the budget or its own bounds leave no other way. All of
 //! the budget is given out that these limits allow. Nobody lacks memory while all demands fit. When
 //! they do not, misses weighted by shares are fewest among all allocations on the grid of steps. More
 //! shares never cost a guest memory while demands fit; when they do not, its own misses never rise
@@ -11,7 +11,7 @@
 //! ceiling, `P` the budget.
 //! `P ≥ ΣE`: everybody has `E` and a part of the bonus `P − ΣE` in proportion to `E` and shares, within
 //! `[L, H]`, what bounds cut off shared out again. `P < ΣE`: the [exact solver](super::exact), in steps
-//! of 8 tracking granules (1 MiB at least), from `L` on; what is left below a step goes out by shares.
+//! of 8 tracking granules (1 MiB), from `L` on; what is left below a step goes out by shares.
 //! `ΣL > P`: lower bounds fall to the floors. Floors above the budget: everybody has its floor, and
 //! the shortfall is named.
 //!
@@ -30,13 +30,11 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, MissCurve};
 
+use super::Settings;
 use super::exact;
 use super::instance::{Instance, Sizes};
 use super::proportion::{Part, divide};
 use crate::{Contender, Problem};
-
-/// The least step in pages: eight granules of 32 pages (MEB §4, §3.1.2).
-pub const STEP_PAGES_MIN: u64 = 8 * 32;
 
 /// Most steps between all lower and upper bounds; keeps a decision on any number of guests in bounds.
 pub const STEPS_MAX: u64 = 1 << 16;
@@ -96,21 +94,22 @@ struct Party {
 }
 
 impl Party {
-    fn new(contender: &Contender) -> Self {
+    fn new(contender: &Contender, settings: &Settings) -> Self {
         let pages = |size: Bytes| size.to_pages();
         let (floor, ceiling) = (pages(contender.floor), pages(contender.ceiling));
         let held = pages(contender.allocation);
-        let lower = (held * 9).div_ceil(10).clamp(floor, ceiling);
-        let upper = (held * 13 / 10).max(held + STEP_PAGES_MIN).clamp(lower, ceiling);
+        let lower = settings.least_pages(held).clamp(floor, ceiling);
+        let upper = settings.most_pages(held).clamp(lower, ceiling);
         Self { demand: pages(contender.demand()).clamp(floor, ceiling), lower, upper }
     }
 }
 
 /// Decides.
 #[must_use]
-pub fn balance(problem: &Problem) -> Balance {
+pub fn balance(problem: &Problem, settings: &Settings) -> Balance {
     let contenders = problem.contenders();
-    let mut parties: Vec<Party> = contenders.iter().map(Party::new).collect();
+    let mut parties: Vec<Party> =
+        contenders.iter().map(|contender| Party::new(contender, settings)).collect();
     let budget = problem.budget().to_pages();
     let shortfall = problem.shortfall();
     let (sizes, rules) = if shortfall > Bytes::ZERO {
@@ -123,13 +122,17 @@ pub fn balance(problem: &Problem) -> Balance {
         }
         raise_to_objectives(contenders, &mut parties, budget);
         match parties.iter().map(|party| party.demand).sum::<u64>() <= budget {
-            true => (share_bonus(contenders, &parties, budget), vec![Rule::Bonus; parties.len()]),
+            true => (
+                share_bonus(contenders, &parties, budget, settings),
+                vec![Rule::Bonus; parties.len()],
+            ),
             false => {
                 let rule = |contender: &Contender| match contender.curve {
                     Some(_) => Rule::FewestMisses,
                     None => Rule::AssumedMisses,
                 };
-                (fewest_misses(contenders, &parties, budget), contenders.iter().map(rule).collect())
+                let sizes = fewest_misses(contenders, &parties, budget, settings);
+                (sizes, contenders.iter().map(rule).collect())
             }
         }
     };
@@ -170,10 +173,15 @@ fn raise_to_objectives(contenders: &[Contender], parties: &mut [Party], budget: 
     }
 }
 
-fn share_bonus(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<u64> {
+fn share_bonus(
+    contenders: &[Contender],
+    parties: &[Party],
+    budget: u64,
+    settings: &Settings,
+) -> Vec<u64> {
     let part = |(contender, party): (&Contender, &Party)| Part {
         base: party.demand,
-        weight: party.demand.max(1) * u64::from(contender.shares),
+        weight: party.demand.max(1) * settings.weight(contender.shares),
         lower: party.lower,
         upper: party.upper,
     };
@@ -181,12 +189,22 @@ fn share_bonus(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<
     divide(&parts, budget)
 }
 
-fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Vec<u64> {
-    let step = step_pages(parties);
+fn fewest_misses(
+    contenders: &[Contender],
+    parties: &[Party],
+    budget: u64,
+    settings: &Settings,
+) -> Vec<u64> {
+    let step = step_pages(parties, settings);
     let interval = |contender: &Contender| contender.curve.as_ref().map(|curve| curve.interval());
     let longest = contenders.iter().filter_map(interval).max().unwrap_or(Duration::from_secs(1));
     let sizes = |(contender, party): (&Contender, &Party)| {
-        let cost = |k| cost(contender, party, longest, party.lower + k * step);
+        let weight = settings.weight(contender.shares);
+        let cost = |k| {
+            let pages = party.lower + k * step;
+            u128::from(weight).saturating_mul(misses(contender, party, longest, pages))
+        };
+        let cost = |k| u64::try_from(cost(k)).unwrap_or(u64::MAX);
         let misses = (0..=(party.upper - party.lower) / step).map(cost).collect();
         Sizes { lower: 0, misses }
     };
@@ -199,7 +217,8 @@ fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Ve
     // What is left below a step, or between the last step and an upper bound.
     let part = |((contender, party), steps): ((&Contender, &Party), u64)| {
         let pages = party.lower + steps * step;
-        Part { base: pages, weight: u64::from(contender.shares), lower: pages, upper: party.upper }
+        let weight = settings.weight(contender.shares);
+        Part { base: pages, weight, lower: pages, upper: party.upper }
     };
     let parts: Vec<Part> = contenders.iter().zip(parties).zip(steps).map(part).collect();
     divide(&parts, budget)
@@ -207,26 +226,24 @@ fn fewest_misses(contenders: &[Contender], parties: &[Party], budget: u64) -> Ve
 
 /// The step: the least, or as large as it must be. Not that of the curves: bounds lie between their
 /// points, so that a grid as coarse would step over a cliff.
-fn step_pages(parties: &[Party]) -> u64 {
-    let mut step = STEP_PAGES_MIN;
+fn step_pages(parties: &[Party], settings: &Settings) -> u64 {
+    let mut step = settings.step_pages();
     let widths: u64 = parties.iter().map(|party| party.upper - party.lower).sum();
     while widths / step > STEPS_MAX {
-        step *= 2;
+        step = step.saturating_mul(2);
     }
     step
 }
 
-/// Misses in `interval` with so many pages, weighted by shares; never rising with pages.
-fn cost(contender: &Contender, party: &Party, interval: Duration, pages: u64) -> u64 {
-    let misses = match contender.curve.as_deref() {
+/// Misses in `interval` with so many pages; never rising with pages.
+fn misses(contender: &Contender, party: &Party, interval: Duration, pages: u64) -> u128 {
+    match contender.curve.as_deref() {
         Some(curve) => misses_in(curve, interval, Bytes::pages(pages)),
         None => {
             let lacking = u128::from(party.demand.saturating_sub(pages));
             lacking * lacking / u128::from(party.demand.max(1))
         }
-    };
-    // 2^44 misses in an interval are more than any machine has.
-    u64::try_from(misses.saturating_mul(u128::from(contender.shares))).unwrap_or(u64::MAX)
+    }
 }
 
 fn misses_in(curve: &MissCurve, interval: Duration, memory: Bytes) -> u128 {

@@ -12,6 +12,7 @@ pub mod exact;
 mod instance;
 mod policy;
 mod proportion;
+mod settings;
 
 #[cfg(test)]
 mod brute_force;
@@ -20,3 +21,4 @@ mod tests;
 
 pub use instance::{Instance, InstanceError, LOWER_MAX, Sizes, Solution, WIDTH_MAX, WIDTHS_MAX};
 pub use policy::Meb;
+pub use settings::{Settings, Weighting};

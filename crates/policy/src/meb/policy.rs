@@ -3,26 +3,32 @@
 //! Properties, algorithm, source and deviations: those of [`balance`](super::balance). This file
 //! gives its decisions their names: a reason for each guest, and a note for each service objective
 //! that is not met. Every 5 s; what is below one step is not worth a change.
-//! Limits: a decision moves a guest by a tenth down or three tenths up, so a large change of demand
-//! takes several.
+//! Limits: a decision moves a guest by a tenth down or three tenths up unless set otherwise, so a large
+//! change of demand takes several.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, Clamped, Desired, Note, PolicyName, Reason};
 
-use super::balance::{Rule, STEP_PAGES_MIN, Target, Violation, balance};
+use super::Settings;
+use super::balance::{Rule, Target, Violation, balance};
 use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
 
-/// MEB balances every five seconds (§4), in steps of 8 granules of 32 pages.
-const PACING: Pacing = Pacing {
-    interval: Duration::from_secs(5),
-    dead_band: Bytes::pages(STEP_PAGES_MIN - 1),
-    on_request: false,
-};
+/// MEB balances every five seconds (§4).
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// See the file's header.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Meb;
+pub struct Meb {
+    settings: Settings,
+}
+
+impl Meb {
+    /// With these settings.
+    pub fn new(settings: Settings) -> Meb {
+        Meb { settings }
+    }
+}
 
 impl Policy for Meb {
     fn name(&self) -> PolicyName {
@@ -30,11 +36,12 @@ impl Policy for Meb {
     }
 
     fn pacing(&self) -> Pacing {
-        PACING
+        let dead_band = Bytes::pages(self.settings.step_pages() - 1);
+        Pacing { interval: INTERVAL, dead_band, on_request: false }
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
-        let decided = balance(problem);
+        let decided = balance(problem, &self.settings);
         let contenders = problem.contenders().iter();
         let wanted = contenders.zip(&decided.targets).map(|(contender, target)| Wanted {
             id: contender.id.clone(),
@@ -92,7 +99,7 @@ mod tests {
         let a = guest("a", 400, &[5000, 5000, 5000, 5000, 0]);
         let mut b = guest("b", 400, &[40, 30, 20, 15, 10]);
         b.miss_rate_max = Some(8);
-        let division = Meb.divide(&Problem::new(Bytes::mib(760), vec![a, b]));
+        let division = Meb::default().divide(&Problem::new(Bytes::mib(760), vec![a, b]));
         let [a, b] = &division.wanted[..] else { panic!("{division:?}") };
         assert_eq!((a.desired.target, b.desired.target), (Bytes::mib(400), Bytes::mib(360)));
         assert_eq!(
@@ -107,7 +114,8 @@ mod tests {
 
     #[test]
     fn what_is_to_spare_is_a_bonus() {
-        let division = Meb.divide(&Problem::new(Bytes::gib(2), vec![guest("a", 400, &[9, 0])]));
+        let division =
+            Meb::default().divide(&Problem::new(Bytes::gib(2), vec![guest("a", 400, &[9, 0])]));
         let only = &division.wanted[0].desired;
         // Three tenths more than it holds, and no more at a time.
         assert_eq!(only.target, Bytes::mib(520));

@@ -6,6 +6,7 @@ use ballast_model::{Confidence, Demand, DemandSource};
 use proptest::prelude::*;
 
 use super::*;
+use crate::meb::Weighting;
 
 const MIB: u64 = 256;
 
@@ -33,6 +34,15 @@ fn curve(misses: impl Fn(u64) -> u64) -> Option<Arc<MissCurve>> {
     Some(Arc::new(MissCurve::new(mib(1), Duration::from_secs(5), misses).unwrap()))
 }
 
+/// With what is set by default.
+fn balance(problem: &Problem) -> Balance {
+    super::balance(problem, &Settings::default())
+}
+
+fn party(contender: &Contender) -> Party {
+    Party::new(contender, &Settings::default())
+}
+
 fn sizes(budget: u64, contenders: &[Contender]) -> Vec<u64> {
     let balance = balance(&Problem::new(mib(budget), contenders.to_vec()));
     balance.targets.iter().map(|target| target.size.to_pages()).collect()
@@ -46,6 +56,34 @@ fn a_bonus_goes_by_demand_and_shares() {
     // Three times the shares make up for a third of the demand.
     guests[0].shares *= 3;
     assert_eq!(sizes(440, &guests), [120 * MIB, 320 * MIB]);
+}
+
+/// Twice as fast up and down, in steps of 8 MiB, and whatever anybody's shares are.
+#[test]
+fn an_operator_sets_limits_step_and_weighting() {
+    let settings = Settings {
+        step: mib(8),
+        shrink_basis_points: 2_000,
+        grow_basis_points: 6_000,
+        weighting: Weighting::Equal,
+    };
+    let sizes = |budget: u64, contenders: &[Contender]| {
+        let balance = super::balance(&Problem::new(mib(budget), contenders.to_vec()), &settings);
+        balance.targets.iter().map(|target| target.size.to_pages() / MIB).collect::<Vec<_>>()
+    };
+    let mut guests = [guest("a", 100, 100), guest("b", 100, 100)];
+    guests[0].shares *= 7;
+    assert_eq!(sizes(800, &guests), [160, 160], "no more than six tenths");
+    assert_eq!(sizes(240, &guests), [120, 120], "the bonus goes by demand alone");
+    // Both demand all there is: `a` misses twice as often in whatever it has.
+    for (guest, factor) in guests.iter_mut().zip([2, 1]) {
+        guest.curve = curve(move |mib| factor * 4000u64.saturating_sub(mib));
+        guest.allocation = mib(1000);
+        guest.ceiling = mib(4000);
+        guest.demand.iter_mut().for_each(|demand| demand.size = mib(4000));
+    }
+    // Down by 20 % at most, the other has the rest.
+    assert_eq!(sizes(2000, &guests), [1200, 800]);
 }
 
 /// The print leaves the bonus unclamped: 400 each here, where 130 is all that may be.
@@ -188,7 +226,7 @@ proptest! {
         let decided = balance(&problem);
         prop_assert_eq!(decided.targets.len(), contenders.len());
         let given: Bytes = decided.targets.iter().map(|target| target.size).sum();
-        let parties: Vec<Party> = contenders.iter().map(Party::new).collect();
+        let parties: Vec<Party> = contenders.iter().map(party).collect();
         let uppers: Bytes = parties.iter().map(|party| Bytes::pages(party.upper)).sum();
         if decided.shortfall > Bytes::ZERO {
             prop_assert!(decided.targets.iter().all(|target| target.rule == Rule::Floor));
@@ -233,7 +271,7 @@ proptest! {
         let after = size(&contenders).size + Bytes::pages(1);
         let is_bonus = before.rule == Rule::Bonus;
         // With less than all demands raised to their lower bounds, a weight takes instead of gives.
-        let lowers: u64 = contenders.iter().map(Party::new).map(|party| party.demand.clamp(party.lower, party.upper)).sum();
+        let lowers: u64 = contenders.iter().map(party).map(|party| party.demand.clamp(party.lower, party.upper)).sum();
         let gives = lowers <= (demands + Bytes::pages(spare)).to_pages();
         let no_objectives = contenders.iter().all(|one| one.miss_rate_max.is_none());
         prop_assert!(!(is_bonus && gives && no_objectives) || after >= before.size);
