@@ -16,6 +16,7 @@ pub mod imt;
 mod mrc;
 mod output;
 mod page;
+mod replay;
 pub mod server;
 pub mod simulate;
 pub mod story;

@@ -151,6 +151,13 @@ fn mistakes_are_told_with_their_place() {
         (&["simulate", &path, "--duration", "0s"], 2, &["--duration"]),
         (&["replay", "nowhere.db", "--policy", "global"], 1, &["nowhere.db"]),
         (&["replay", "nowhere.db"], 2, &["--policy"]),
+        (&["replay", "nowhere.db", "--policy", "globl"], 2, &["`globl`", "global", "mom"]),
+        (
+            &["simulate", &path, "--csv", "no/such/folder.csv"],
+            1,
+            &["cannot write no/such/folder.csv"],
+        ),
+        (&["simulate", "bad.toml", "--page", "bad.toml"], 1, &["bad.toml:3"]),
     ] {
         let done = run(&folder, arguments);
         assert_eq!(done.status, Some(status), "{arguments:?}: {}", done.err);
@@ -166,15 +173,44 @@ fn a_journal_is_replayed_under_other_policies() {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal.db");
     fs::copy(root().join("crates/store/tests/fixtures/v1.db"), &journal).unwrap();
-    let arguments =
-        ["replay", "journal.db", "--policy", "static,global", "--csv", "decisions.csv", "--json"];
+    let arguments = [
+        "replay",
+        "journal.db",
+        "--policy",
+        "static,global,mom",
+        "--csv",
+        "decisions.csv",
+        "--page",
+        "days.html",
+        "--json",
+    ];
     let json: Value = serde_json::from_str(&succeed(&folder, &arguments)).unwrap();
     assert_eq!(json["simulated"], true);
     assert!(json["assumptions"].as_array().unwrap().len() >= 3);
     assert!(json["ticks"].as_u64().unwrap() >= 1);
     let names: Vec<&Value> =
         json["policies"].as_array().unwrap().iter().map(|it| &it["policy"]).collect();
-    assert_eq!(names, ["static", "global"]);
+    assert_eq!(names, ["static", "global", "mom"]);
+    for policy in json["policies"].as_array().unwrap() {
+        for key in ["lacked_mib_s", "lacking_s", "moved_bytes", "allocation_mean_bytes"] {
+            assert!(
+                policy[key].is_number() && json["recorded"][key].is_number(),
+                "{key}: {policy}"
+            );
+            let guest = &policy["guests"][0];
+            assert!(guest["recorded"][key].is_number() && guest["imagined"][key].is_number());
+        }
+    }
+    let page = fs::read_to_string(folder.path().join("days.html")).unwrap();
+    for needle in ["<svg", "simulated", "would have used", "mom", "--page days.html"] {
+        assert!(page.contains(needle), "{needle}");
+    }
+    let all: Value = serde_json::from_str(&succeed(
+        &folder,
+        &["replay", "journal.db", "--policy", "all", "--json"],
+    ))
+    .unwrap();
+    assert!(all["policies"].as_array().unwrap().len() > 12, "{all}");
     let csv = fs::read_to_string(folder.path().join("decisions.csv")).unwrap();
     assert!(csv.starts_with("unix_ms,policy,guest,"), "{csv}");
     let table = succeed(&folder, &arguments[..4]);

@@ -139,6 +139,11 @@ impl Replay {
         }
     }
 
+    /// The policy that decides.
+    pub fn policy(&self) -> PolicyName {
+        self.policy.name()
+    }
+
     /// Goes through one recorded tick. Returns a row for each guest with demand, sorted by name.
     pub fn tick(
         &mut self,

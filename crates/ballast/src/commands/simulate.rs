@@ -108,7 +108,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let csv_file = args.csv.as_deref().map(Destination::open).transpose()?;
     let page_file = page.as_deref().map(Destination::open).transpose()?;
     let bar = Bar::new();
-    let report = compare(&scenario, contestants.build(&scenario), &mut |at| bar.show(at))
+    let report =
+        compare(&scenario, contestants.build(&scenario.control.policy_settings), &mut |at| {
+            bar.show(at)
+        })
         .with_context(|| args.scenario.display().to_string())?;
     drop(bar);
     if let Some(file) = csv_file {

@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use super::runs::Run;
 use super::summary::{Trace, cells};
 use crate::figures;
-use crate::output::axis::{Axis, Scale};
+use crate::output::axis::{Axis, Scale, TimeUnit};
 use crate::output::svg::{
     self, Area, FONT_SIZE, Failure, GRID, INK, Places, TITLE_FONT_SIZE, label,
 };
@@ -123,7 +123,9 @@ fn draw_legend<'a>(area: &Area<'a>) -> Result<(), Failure<'a>> {
 }
 
 fn draw<'a>(area: &Area<'a>, trace: Trace<'_>, panel: Panel<'_>) -> Result<(), Failure<'a>> {
-    let time = Time::of_trace(trace);
+    let interval = trace.interval.as_secs_f64();
+    let unit = TimeUnit::of(interval * trace.series.len() as f64);
+    let time = Time { unit: unit.name, interval: interval / unit.seconds };
     let events = || trace.series.iter().map(|it| it.events);
     let sizes = || trace.series.iter().map(|it| it.wss.get());
     let greatest = match panel {
@@ -132,8 +134,8 @@ fn draw<'a>(area: &Area<'a>, trace: Trace<'_>, panel: Panel<'_>) -> Result<(), F
         }
         Panel::Events => events().max(),
     };
-    let unit = matches!(panel, Panel::Run(_)).then_some(1);
-    let axis = Axis::memory(Scale::Linear, 1, greatest.unwrap_or(1), unit);
+    let bytes = matches!(panel, Panel::Run(_)).then_some(1);
+    let axis = Axis::memory(Scale::Linear, 1, greatest.unwrap_or(1), bytes);
     let mut chart = ChartBuilder::on(area)
         .margin_right(RIGHT)
         .margin_top(4)
@@ -184,17 +186,6 @@ struct Time {
 }
 
 impl Time {
-    fn of_trace(trace: Trace<'_>) -> Time {
-        let seconds = trace.interval.as_secs_f64();
-        let (unit, unit_s) = match seconds * trace.series.len() as f64 {
-            all if all < 300.0 => ("s", 1.0),
-            all if all < 18_000.0 => ("min", 60.0),
-            all if all < 432_000.0 => ("h", 3600.0),
-            _ => ("d", 86_400.0),
-        };
-        Time { unit, interval: seconds / unit_s }
-    }
-
     /// When the interval at `index` begins.
     fn of(&self, index: usize) -> f64 {
         index as f64 * self.interval

@@ -1,4 +1,4 @@
-//! The axes of plots: sizes of memory, miss ratios.
+//! The axes of plots: sizes of memory, miss ratios, time.
 //!
 //! Idea: an axis maps values to places from 0 to 1, linearly or by logarithm; the drawing library
 //! sees places only. Marks stand at round figures: powers of two where sizes are bytes.
@@ -15,6 +15,28 @@ pub(crate) enum Scale {
     Log,
     /// Evenly, from zero
     Linear,
+}
+
+/// What an axis of time counts in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TimeUnit {
+    /// Its sign.
+    pub(crate) name: &'static str,
+    /// Seconds in one.
+    pub(crate) seconds: f64,
+}
+
+impl TimeUnit {
+    /// The one that suits so many seconds in all.
+    pub(crate) fn of(seconds: f64) -> TimeUnit {
+        let (name, seconds) = match seconds {
+            all if all < 300.0 => ("s", 1.0),
+            all if all < 18_000.0 => ("min", 60.0),
+            all if all < 432_000.0 => ("h", 3600.0),
+            _ => ("d", 86_400.0),
+        };
+        TimeUnit { name, seconds }
+    }
 }
 
 /// Most marks on an axis.

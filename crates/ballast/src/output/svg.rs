@@ -19,6 +19,18 @@ pub(crate) const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
 pub(crate) const FONT_SIZE: u32 = 15;
 pub(crate) const TITLE_FONT_SIZE: u32 = 19;
 
+/// Lines of guests or policies; a page lightens them for dark ground.
+pub(crate) const COLOURS: [RGBColor; 8] = [
+    RGBColor(0x1f, 0x4e, 0x8c),
+    RGBColor(0xe0, 0x7b, 0x1a),
+    RGBColor(0x2a, 0x8a, 0x5f),
+    RGBColor(0xb3, 0x3a, 0x3a),
+    RGBColor(0x8e, 0x4a, 0xa8),
+    RGBColor(0x6b, 0x9b, 0xd1),
+    RGBColor(0x9a, 0x7d, 0x0a),
+    RGBColor(0x4d, 0x4d, 0x4d),
+];
+
 /// What is drawn on.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// What the drawing library refuses with.

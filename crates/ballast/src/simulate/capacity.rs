@@ -54,7 +54,7 @@ pub(crate) fn find(
     slowdown: Slowdown,
 ) -> anyhow::Result<CapacityJson> {
     let mut policies = Vec::new();
-    for policy in contestants.build(scenario) {
+    for policy in contestants.build(&scenario.control.policy_settings) {
         // Each number of guests is tried with a policy that remembers nothing.
         let anew = || policy.clone();
         let Capacity { guests, slowest, .. } = max_guests(scenario, &anew, slowdown.0)?;

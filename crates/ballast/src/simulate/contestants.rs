@@ -1,4 +1,4 @@
-//! Which policies a simulation compares.
+//! Which policies a simulation or a replay compares.
 //!
 //! Idea: the daemon's policies and the rivals' are named alike, so that one list holds both: names
 //! with commas between, `ours` for every policy of the daemon, `rivals` for those of other products,
@@ -7,8 +7,8 @@
 use std::str::FromStr;
 
 use ballast_model::PolicyName;
-use ballast_policy::Policy;
-use ballast_sim::{Scenario, named, rivals};
+use ballast_policy::{Policy, PolicySettings, build};
+use ballast_sim::rivals;
 
 use super::scenario_file;
 
@@ -22,13 +22,13 @@ impl Contestants {
         Contestants(names)
     }
 
-    /// The policies, new, as the scenario's settings have them.
-    pub(crate) fn build(&self, scenario: &Scenario) -> Vec<Box<dyn Policy>> {
-        let build = |name: &PolicyName| match name {
+    /// The policies, new, by these settings.
+    pub(crate) fn build(&self, settings: &PolicySettings) -> Vec<Box<dyn Policy>> {
+        let policy = |name: &PolicyName| match name {
             PolicyName::Custom(rival) => rivals::build(rival),
-            _ => Some(named(scenario, *name)),
+            _ => Some(build(*name, settings.clone())),
         };
-        self.0.iter().filter_map(build).collect()
+        self.0.iter().filter_map(policy).collect()
     }
 }
 

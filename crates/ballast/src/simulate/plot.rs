@@ -8,22 +8,11 @@ use ballast_sim::{GuestReport, PolicyReport};
 use plotters::prelude::*;
 
 use crate::figures;
-use crate::output::svg::{self, Area, Failure, GRID, INK};
+use crate::output::svg::{self, Area, COLOURS, Failure, GRID, INK};
 
 /// Guests drawn.
-pub(super) const GUESTS_MAX: usize = 8;
+pub(super) const GUESTS_MAX: usize = COLOURS.len();
 const SIZE: (u32, u32) = (640, 220);
-const COLOURS: [RGBColor; GUESTS_MAX] = [
-    RGBColor(0x1f, 0x4e, 0x8c),
-    RGBColor(0xe0, 0x7b, 0x1a),
-    RGBColor(0x2a, 0x8a, 0x5f),
-    RGBColor(0xb3, 0x3a, 0x3a),
-    RGBColor(0x8e, 0x4a, 0xa8),
-    RGBColor(0x6b, 0x9b, 0xd1),
-    RGBColor(0x9a, 0x7d, 0x0a),
-    RGBColor(0x4d, 0x4d, 0x4d),
-];
-
 /// A guest that is drawn, and its colour as a style sheet writes it.
 pub(super) struct Drawn<'a> {
     pub(super) guest: &'a GuestReport,

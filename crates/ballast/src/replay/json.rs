@@ -1,0 +1,85 @@
+//! The form of `ballast replay --json`; `docs/json.md` documents it.
+
+use ballast_model::GuestId;
+use ballast_sim::{ASSUMPTIONS, Fate};
+use serde::Serialize;
+
+use super::Replayed;
+
+/// What is printed as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ReplayJson {
+    journal: String,
+    /// Always true: what is imagined was not measured.
+    simulated: bool,
+    assumptions: Vec<&'static str>,
+    ticks: u64,
+    span_s: f64,
+    recorded: FateJson,
+    policies: Vec<PolicyJson>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct PolicyJson {
+    policy: String,
+    #[serde(flatten)]
+    imagined: FateJson,
+    plans_refused: u64,
+    guests: Vec<GuestJson>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct GuestJson {
+    guest: String,
+    recorded: FateJson,
+    imagined: FateJson,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct FateJson {
+    lacked_mib_s: u64,
+    lacking_s: f64,
+    moved_bytes: u64,
+    allocation_mean_bytes: u64,
+}
+
+impl From<Fate> for FateJson {
+    fn from(fate: Fate) -> FateJson {
+        FateJson {
+            lacked_mib_s: fate.lacked_mib_s,
+            lacking_s: fate.lacking.as_secs_f64(),
+            moved_bytes: fate.moved.get(),
+            allocation_mean_bytes: fate.allocation_mean.get(),
+        }
+    }
+}
+
+impl ReplayJson {
+    /// The form of a replay.
+    pub(crate) fn new(replayed: Replayed<'_>) -> ReplayJson {
+        let Replayed { journal, reports } = replayed;
+        let first = reports.first();
+        let guest = |(id, recorded, imagined): &(GuestId, Fate, Fate)| GuestJson {
+            guest: id.to_string(),
+            recorded: (*recorded).into(),
+            imagined: (*imagined).into(),
+        };
+        ReplayJson {
+            journal: journal.display().to_string(),
+            simulated: true,
+            assumptions: ASSUMPTIONS.to_vec(),
+            ticks: first.map_or(0, |report| report.ticks),
+            span_s: first.map_or(0.0, |report| report.span.as_secs_f64()),
+            recorded: first.map(|report| report.recorded).unwrap_or_default().into(),
+            policies: reports
+                .iter()
+                .map(|report| PolicyJson {
+                    policy: report.policy.to_string(),
+                    imagined: report.imagined.into(),
+                    plans_refused: report.plans_refused,
+                    guests: report.guests.iter().map(guest).collect(),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What `ballast replay` shows; deciding and imagining are the pure crates'.
+
+pub(crate) mod csv;
+pub(crate) mod json;
+pub(crate) mod page;
+mod plot;
+pub(crate) mod series;
+pub(crate) mod table;
+
+use std::path::Path;
+
+use ballast_sim::{Fate, ReplayReport};
+
+use crate::figures;
+
+/// What came of a replay, and of what.
+#[derive(Clone, Copy)]
+pub(crate) struct Replayed<'a> {
+    /// The journal.
+    pub(crate) journal: &'a Path,
+    /// A report for each policy, in the order asked for; all of the same ticks.
+    pub(crate) reports: &'a [ReplayReport],
+}
+
+/// The columns of a fate, and what each says.
+const COLUMNS: [(&str, &str); 4] = [
+    ("LACKED MiB·s", "memory lacked, added up over time"),
+    ("LACKING s", "time with any memory lacking, summed over guests"),
+    ("MOVED", "memory moved, both ways"),
+    ("HELD, MEAN", "memory held, on average over time"),
+];
+
+/// What stands in them.
+fn cells(fate: Fate) -> [String; 4] {
+    [
+        figures::count(fate.lacked_mib_s as f64),
+        format!("{:.0}", fate.lacking.as_secs_f64()),
+        figures::size(fate.moved.get() as f64),
+        figures::size(fate.allocation_mean.get() as f64),
+    ]
+}
+
+/// How many ticks of how much time.
+fn extent(report: &ReplayReport) -> String {
+    let span = humantime::format_duration(std::time::Duration::from_secs(report.span.as_secs()));
+    format!("{} ticks, {span}", report.ticks)
+}

@@ -1,0 +1,33 @@
+//! A replay for people: what was, and what would have been, of all guests and of each.
+
+use ballast_sim::{ASSUMPTIONS, Fate};
+use comfy_table::CellAlignment::{Left, Right};
+
+use super::{COLUMNS, Replayed, cells, extent};
+use crate::commands::format;
+
+/// The table, and what its figures rest on.
+pub(crate) fn render(replayed: Replayed<'_>) -> String {
+    let Replayed { journal, reports } = replayed;
+    let Some(first) = reports.first() else { return String::new() };
+    let row = |guest: &str, policy: &str, fate: Fate| {
+        [guest.to_owned(), policy.to_owned()].into_iter().chain(cells(fate)).collect()
+    };
+    let mut rows: Vec<Vec<String>> = vec![row("all", "as recorded", first.recorded)];
+    rows.extend(reports.iter().map(|report| row("", report.policy.as_str(), report.imagined)));
+    for (number, (id, recorded, _)) in first.guests.iter().enumerate() {
+        rows.push(row(id.as_str(), "as recorded", *recorded));
+        for report in reports {
+            if let Some((_, _, imagined)) = report.guests.get(number) {
+                rows.push(row("", report.policy.as_str(), *imagined));
+            }
+        }
+    }
+    let names = [("GUEST", Left), ("POLICY", Left)].into_iter();
+    let columns: Vec<_> = names.chain(COLUMNS.map(|(name, _)| (name, Right))).collect();
+    let mut out = format!("{}: {}\n\n", journal.display(), extent(first));
+    out.push_str(&format::table(&columns, rows, None));
+    out.push_str("\nWhat is not recorded is imagined, by these assumptions:\n");
+    out.extend(ASSUMPTIONS.iter().map(|text| format!("  - {text}\n")));
+    out
+}
