@@ -1,0 +1,296 @@
+//! Values of the model made from bytes, for targets that decide instead of parsing.
+//!
+//! Idea: every byte string is some value, and small changes of it are small changes of the value. Sizes
+//! are mostly of a real host's order, and now and then zero, odd, or the largest there are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_model::{
+    AgentReport, Bytes, Capabilities, Confidence, Demand, DemandSource, GuestId, GuestLimits,
+    GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, MemoryRequest, MissCurve,
+    PolicyName, RequestKind, RunState, Signals, Snapshot, Tax, Timestamp, TrackerReport,
+};
+use ballast_policy::flexmemd::{Choice, Demand as DemandFrom, Frequency, PriceRule, RoundLimit};
+use ballast_policy::{Contender, PolicySettings, TaxRule, flexmemd, meb};
+
+/// Most guests of one problem: enough for everybody to be in somebody's way.
+const GUESTS_MAX: u64 = 9;
+/// Most points of a curve.
+const POINTS_MAX: u64 = 24;
+
+/// What is left of the input; zeros after its end.
+pub struct Source<'a>(&'a [u8]);
+
+impl<'a> Source<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Source(bytes)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    pub fn yes(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    /// Less than `bound`, or 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        u64::from(self.byte()) % bound.max(1)
+    }
+
+    fn short(&mut self) -> u64 {
+        u64::from(self.byte()) << 8 | u64::from(self.byte())
+    }
+
+    pub fn long(&mut self) -> u64 {
+        (0..4).fold(0, |sum, _| sum << 16 | self.short())
+    }
+
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::from(self.byte()) % all.len()]
+    }
+
+    pub fn perhaps<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.byte() % 4 != 0).then(|| make(self))
+    }
+
+    /// Mostly up to 64 GiB in MiB, else pages, bytes, or anything.
+    pub fn size(&mut self) -> Bytes {
+        match self.byte() % 16 {
+            0 => Bytes::ZERO,
+            1 => Bytes::new(self.long()),
+            2 => Bytes::MAX,
+            3 => Bytes::new(self.short()),
+            4..7 => Bytes::pages(self.short()),
+            _ => Bytes::mib(self.short()),
+        }
+    }
+
+    pub fn number(&mut self) -> u64 {
+        match self.byte() % 8 {
+            0 => self.long(),
+            1 => u64::MAX,
+            _ => self.short(),
+        }
+    }
+
+    pub fn span(&mut self) -> Duration {
+        match self.byte() % 8 {
+            0 => Duration::ZERO,
+            1 => Duration::from_nanos(self.long()),
+            2 => Duration::MAX,
+            _ => Duration::from_millis(self.short()),
+        }
+    }
+
+    pub fn id(&mut self) -> GuestId {
+        const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        let name = self.one_of(&NAMES);
+        name.parse().expect("a name of one letter")
+    }
+
+    pub fn policy(&mut self) -> PolicyName {
+        self.one_of(&PolicyName::ALL)
+    }
+
+    pub fn curve(&mut self) -> Option<Arc<MissCurve>> {
+        let step = Bytes::pages(self.short().max(1));
+        let interval = self.span().max(Duration::from_nanos(1));
+        let mut misses: Vec<u64> = (0..=self.below(POINTS_MAX)).map(|_| self.number()).collect();
+        misses.sort_unstable_by(|a, b| b.cmp(a));
+        MissCurve::new(step, interval, misses).ok().map(Arc::new)
+    }
+
+    pub fn request(&mut self) -> MemoryRequest {
+        let kinds = [RequestKind::More, RequestKind::Less, RequestKind::Emergency];
+        MemoryRequest { number: self.below(8), kind: self.one_of(&kinds), amount: self.size() }
+    }
+
+    pub fn contenders(&mut self) -> Vec<Contender> {
+        (0..self.below(GUESTS_MAX + 1)).map(|place| self.contender(place)).collect()
+    }
+
+    fn contender(&mut self, place: u64) -> Contender {
+        let source = [
+            DemandSource::WorkingSet,
+            DemandSource::Probing,
+            DemandSource::Used,
+            DemandSource::Committed,
+        ];
+        Contender {
+            floor: self.size(),
+            ceiling: self.size(),
+            shares: if self.yes() { 1000 } else { self.number() as u32 },
+            priority: self.byte() % 4,
+            miss_rate_max: self.perhaps(Source::number),
+            allocation: self.size(),
+            held: self.perhaps(Source::size),
+            demand: self.perhaps(|from| Demand {
+                size: from.size(),
+                source: from.one_of(&source),
+                age: from.span(),
+                confidence: Confidence::from_percent(from.byte()),
+            }),
+            curve: self.perhaps(Source::curve).flatten(),
+            signals: Signals {
+                free: self.perhaps(Source::size),
+                committed: self.perhaps(Source::size),
+                probed: self.perhaps(Source::size),
+                swapped_pages_per_s: self.perhaps(Source::number),
+                request: self.perhaps(Source::request),
+            },
+            ..Contender::new(format!("g{place}").parse().expect("a name"), self.size())
+        }
+    }
+
+    pub fn policy_settings(&mut self) -> PolicySettings {
+        let plain = PolicySettings::default();
+        if self.yes() {
+            return plain;
+        }
+        let fraction = self.long();
+        let tax = TaxRule::Fixed(Tax::from_fraction(fraction));
+        PolicySettings {
+            reserve: self.size(),
+            tax: if self.yes() { TaxRule::Dynamic } else { tax },
+            meb: meb::Settings {
+                step: self.size(),
+                shrink_basis_points: self.number() as u32,
+                grow_basis_points: self.number() as u32,
+                weighting: self.one_of(&[meb::Weighting::Shares, meb::Weighting::Equal]),
+            },
+            flexmemd: self.flexmemd(),
+        }
+    }
+
+    fn flexmemd(&mut self) -> flexmemd::Settings {
+        let plain = flexmemd::Settings::default();
+        let (price, demands) = (self.number(), [
+            DemandFrom::Ignored,
+            DemandFrom::Explicit,
+            DemandFrom::Implicit,
+        ]);
+        let prices = [
+            PriceRule::None,
+            PriceRule::Fixed(price),
+            PriceRule::Proportional(price),
+            PriceRule::Market,
+        ];
+        let often = [Frequency::Once, Frequency::Immediate, Frequency::Periodic];
+        flexmemd::Settings {
+            period: self.span(),
+            tax_basis_points: self.number() as u32,
+            round: self.one_of(&[RoundLimit::Equal, RoundLimit::ByFloor]),
+            choice: Choice {
+                frequency: self.perhaps(|from| from.one_of(&often)),
+                price: self.perhaps(|from| from.one_of(&prices)),
+                demand: self.perhaps(|from| from.one_of(&demands)),
+            },
+            ..plain
+        }
+    }
+
+    pub fn limits(&mut self) -> GuestLimits {
+        GuestLimits {
+            floor: self.perhaps(Source::size),
+            ceiling: self.perhaps(Source::size),
+            shares: self.number() as u32,
+            priority: self.byte() % 4,
+            miss_rate_max: self.perhaps(Source::number),
+            managed: self.byte() % 8 != 0,
+        }
+    }
+
+    /// A moment near `last`, mostly after it.
+    pub fn moment(&mut self, last: Timestamp) -> Timestamp {
+        match self.byte() % 16 {
+            0 => Timestamp::from_millis(self.long()),
+            1 => last,
+            2 => Timestamp::from_millis(last.as_millis().saturating_sub(self.short())),
+            _ => Timestamp::from_millis(last.as_millis().saturating_add(self.short() % 4096)),
+        }
+    }
+
+    pub fn snapshot(&mut self, taken_at: Timestamp) -> Snapshot {
+        let host = HostSample {
+            memory_total: self.perhaps(Source::size),
+            memory_available: self.perhaps(Source::size),
+            swap_total: self.perhaps(Source::size),
+            swap_free: self.perhaps(Source::size),
+            pressure: None,
+        };
+        let guests = (0..self.below(GUESTS_MAX)).map(|_| self.guest()).collect();
+        Snapshot::new(taken_at, host, guests)
+    }
+
+    fn guest(&mut self) -> GuestSample {
+        let links =
+            [LinkState::Up, LinkState::Up, LinkState::Up, LinkState::Down(LinkDown::TimedOut)];
+        let link = links[self.below(4) as usize].clone();
+        let states = [RunState::Running, RunState::Running, RunState::Paused, RunState::Shutdown];
+        let state = states[self.below(4) as usize].clone();
+        let flag = |from: &mut Self| from.perhaps(Source::yes);
+        GuestSample {
+            run_state: self.perhaps(|_| state),
+            allocation: self.perhaps(|from| from.measured(Source::size)),
+            boot_memory: self.perhaps(Source::size),
+            resident: self.perhaps(|from| from.measured(Source::size)),
+            stats: self.perhaps(|from| from.measured(Source::stats)),
+            agent: self.perhaps(|from| from.measured(Source::agent)),
+            tracker: self.perhaps(|from| {
+                from.measured(|from| TrackerReport {
+                    working_set: from.size(),
+                    curve: from.perhaps(Source::curve).flatten(),
+                })
+            }),
+            capabilities: Capabilities {
+                balloon: flag(self),
+                statistics: flag(self),
+                free_page_reporting: flag(self),
+                deflate_on_oom: flag(self),
+                memory_devices: flag(self),
+                discard_inhibited: flag(self),
+            },
+            ..GuestSample::unknown(self.id(), link)
+        }
+    }
+
+    fn measured<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Measured<T> {
+        Measured { value: make(self), age: if self.yes() { Duration::ZERO } else { self.span() } }
+    }
+
+    fn stats(&mut self) -> GuestStats {
+        GuestStats {
+            total: self.perhaps(Source::size),
+            free: self.perhaps(Source::size),
+            available: self.perhaps(Source::size),
+            disk_caches: self.perhaps(Source::size),
+            swap_in: self.perhaps(Source::size),
+            swap_out: self.perhaps(Source::size),
+            major_faults: self.perhaps(Source::number),
+            minor_faults: self.perhaps(Source::number),
+        }
+    }
+
+    fn agent(&mut self) -> AgentReport {
+        AgentReport {
+            committed: self.perhaps(Source::size),
+            swap_used: self.perhaps(Source::size),
+            active: self.perhaps(Source::size),
+            inactive: self.perhaps(Source::size),
+            watermark_high: self.perhaps(Source::size),
+            refaulted_file_pages: self.perhaps(Source::number),
+            scanned_pages: self.perhaps(Source::number),
+            reclaimed_pages: self.perhaps(Source::number),
+            request: self.perhaps(Source::request),
+        }
+    }
+}
