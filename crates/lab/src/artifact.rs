@@ -6,18 +6,20 @@
 use std::path::{Path, PathBuf};
 
 /// Something that is built, and where it is looked for.
-pub(crate) struct Artifact {
+#[derive(Debug)]
+pub struct Artifact {
     /// Environment variable with its path.
-    pub(crate) variable: &'static str,
+    pub variable: &'static str,
     /// Where cargo puts it, below the target folder.
-    pub(crate) built: &'static str,
+    pub built: &'static str,
 }
 
 /// It is nowhere.
-#[derive(Debug)]
-pub(crate) struct Missing {
+#[derive(Debug, thiserror::Error)]
+#[error("not built (looked for {looked_for}): run `make build`")]
+pub struct Missing {
     /// Where it was looked for.
-    pub(crate) looked_for: String,
+    pub looked_for: String,
 }
 
 impl Artifact {
@@ -25,7 +27,7 @@ impl Artifact {
     ///
     /// # Errors
     /// It is not there.
-    pub(crate) fn find(&self) -> Result<PathBuf, Missing> {
+    pub fn find(&self) -> Result<PathBuf, Missing> {
         match (std::env::var_os(self.variable).map(PathBuf::from), std::env::current_exe()) {
             (Some(path), _) if path.is_file() => Ok(path),
             (Some(path), _) => {

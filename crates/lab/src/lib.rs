@@ -50,6 +50,7 @@ mod tracker;
 mod truth;
 
 pub use accel::{Accel, AccelChoice};
+pub use artifact::{Artifact, Missing};
 pub use cache::Cache;
 pub use channel::{Event, ExecOutput, Subscription};
 pub use console::write_console;

@@ -73,6 +73,7 @@ const RULES: &[Rule] = &[
     mechanism("ballast-tracker", &["ballast-track-wire"]),
     mechanism("ballast-lab-guest", MODEL),
     mechanism("ballast-lab-truth", &[]),
+    mechanism("ballast-track-subject", &[]),
     mechanism(
         "ballast-lab",
         &["ballast-model", "ballast-lab-guest", "ballast-toml-strict", "ballast-track-wire"],
@@ -97,6 +98,9 @@ const RULES: &[Rule] = &[
             "ballast-store",
             "ballast-toml-strict",
             "ballast-trace",
+            "ballast-track-wire",
+            "ballast-tracker",
+            "ballast-working-set",
         ],
     ),
     edge("xtask", &[]),

@@ -11,6 +11,7 @@ mod random;
 pub mod sim;
 pub mod solver;
 mod timing;
+pub mod track;
 
 use clap::Subcommand;
 
@@ -22,7 +23,8 @@ Examples:
   ballast bench mrc --quick
   ballast bench policies
   ballast bench sim
-  ballast bench solver")]
+  ballast bench solver
+  ballast bench track --quick")]
 pub struct Args {
     #[command(subcommand)]
     command: BenchCommand,
@@ -38,6 +40,8 @@ enum BenchCommand {
     Sim(sim::Args),
     /// Solvers of the policy meb, side by side.
     Solver(solver::Args),
+    /// Ways to track a program's pages, side by side.
+    Track(track::Args),
 }
 
 /// Measures and prints.
@@ -50,5 +54,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         BenchCommand::Policies(args) => policies::run(args),
         BenchCommand::Sim(args) => sim::run(args),
         BenchCommand::Solver(args) => solver::run(args),
+        BenchCommand::Track(args) => track::run(args),
     }
 }

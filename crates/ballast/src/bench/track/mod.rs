@@ -1,0 +1,119 @@
+//! `ballast bench track`: what tracking costs a program, in every way there is.
+//!
+//! Idea: the tracker's library is loaded into a program that does nothing but touch memory at the
+//! machine's own speed. Windows without tracking and with it take turns, so that a disturbance hits
+//! both alike; the ways of the paper are measured beside ours in the same run. The form is that of MEB
+//! Table I.
+//!
+//! Cost: half an hour; `--quick` takes two minutes.
+//! Limits: program and tracker on the first core, the daemon's side on the last; with one core alone they
+//! share it. Such a program has a trap for nearly each access to a page that is not hot, where others
+//! compute in between: what it loses is an upper bound. The event by which phases are told is its own
+//! count of touches here.
+
+mod render;
+mod report;
+mod steer;
+mod subject;
+mod way;
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use rustix::thread::CpuSet;
+
+use self::report::{Figures, Report};
+use self::steer::Steer;
+use self::subject::{Running, Subject};
+use self::way::Way;
+use super::machine::Machine;
+use crate::commands::Output;
+
+/// Measure what tracking costs a program at the machine's own speed.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench track
+  ballast bench track --quick
+  ballast bench track --way sampled --program zipf --program scan --rounds 9 --json > track.json
+
+Each round has a window without tracking and one with it. Needs the privilege to use userfaultfd.")]
+pub struct Args {
+    /// A way to track, as often as wanted [default: all]
+    #[arg(long = "way", value_name = "NAME", value_enum)]
+    ways: Vec<Way>,
+    /// A program, as often as wanted [default: all]
+    #[arg(long = "program", value_name = "NAME", value_enum)]
+    programs: Vec<Subject>,
+    /// Pairs of windows for each way and program
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// One pair of windows
+    #[arg(long, conflicts_with = "rounds")]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Measures and prints; what runs is told on standard error.
+///
+/// # Errors
+/// The tracker or the program is not built or not allowed, or standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+}
+
+fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+    let core = first_core()?;
+    let machine = Machine::pinned()?;
+    let ways = match args.ways.is_empty() {
+        true => Way::ALL.to_vec(),
+        false => all_of(&args.ways, &Way::ALL),
+    };
+    let programs = match args.programs.is_empty() {
+        true => Subject::ALL.to_vec(),
+        false => all_of(&args.programs, &Subject::ALL),
+    };
+    let rounds = if args.quick { 1 } else { usize::from(args.rounds) };
+    let mut figures = Vec::new();
+    for program in programs {
+        let mut running = Running::start(program, core)?;
+        for &way in &ways {
+            // Nobody reads it, or somebody does: the figures are the same.
+            let _ = writeln!(progress, "{}: {}", program.name(), way.name());
+            let found = pairs(&mut running, way, rounds)
+                .with_context(|| format!("cannot track {} by {}", program.name(), way.name()))?;
+            figures.push(found);
+        }
+    }
+    Ok(Report::new(machine, args.quick, rounds, figures))
+}
+
+/// The first core that this thread may run on: the daemon's side takes the last.
+fn first_core() -> anyhow::Result<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .context("cannot tell which cores this thread may run on")?;
+    Ok((0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap_or(0))
+}
+
+/// Those of `every` that were chosen, in its order.
+fn all_of<T: Copy + PartialEq>(chosen: &[T], every: &[T]) -> Vec<T> {
+    every.iter().copied().filter(|it| chosen.contains(it)).collect()
+}
+
+/// Pairs of windows.
+fn pairs(running: &mut Running, way: Way, rounds: usize) -> anyhow::Result<Figures> {
+    let mut steer = Steer::new(running, way)?;
+    // What is seen for the first time costs more than the rest.
+    steer.window(running, way.warm_up())?;
+    let mut windows = Vec::new();
+    for _ in 0..rounds {
+        let off = steer.rest(running, way.rest())?;
+        // Whether phases are stable is found out outside of the window.
+        steer.window(running, way.settle())?;
+        let on = steer.window(running, way.intervals())?;
+        windows.push((off, on));
+    }
+    Ok(Figures::new(running.subject(), way, &windows, running.bytes()))
+}

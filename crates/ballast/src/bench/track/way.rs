@@ -1,0 +1,107 @@
+//! Ways to track.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// A way to track; the names are the columns of MEB Table I as far as it has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Way {
+    /// A hot set of 1,024 pages, the rest into a linked list: the paper's beginning
+    List,
+    /// A hot set of 1,024 pages, the rest into an AVL tree
+    Avl,
+    /// A hot set of changing size, the rest into a linked list
+    HotList,
+    /// A hot set of changing size, the rest into an AVL tree
+    HotAvl,
+    /// The same, tracked in part of the time by fixed thresholds
+    Fixed,
+    /// The same, by adaptive thresholds: the paper's best
+    Adaptive,
+    /// A sample of pages, as large as the budget allows
+    Sampled,
+    /// The same, in part of the time by adaptive thresholds: the default of the daemon
+    SampledAdaptive,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 8] = [
+        Way::List,
+        Way::Avl,
+        Way::HotList,
+        Way::HotAvl,
+        Way::Fixed,
+        Way::Adaptive,
+        Way::Sampled,
+        Way::SampledAdaptive,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Way::List => "list",
+            Way::Avl => "avl",
+            Way::HotList => "dynamic hot set, list",
+            Way::HotAvl => "dynamic hot set, avl",
+            Way::Fixed => "and fixed thresholds",
+            Way::Adaptive => "and adaptive thresholds",
+            Way::Sampled => "sample",
+            Way::SampledAdaptive => "sample, adaptive thresholds",
+        }
+    }
+
+    /// What the paper's programs lost by it on average (MEB Table I).
+    pub(super) const fn paper(self) -> Option<f64> {
+        match self {
+            Way::List => Some(7.58),
+            Way::HotList => Some(1.39),
+            Way::Avl => Some(0.80),
+            Way::HotAvl => Some(0.32),
+            Way::Fixed => Some(0.09),
+            Way::Adaptive => Some(0.02),
+            Way::Sampled | Way::SampledAdaptive => None,
+        }
+    }
+
+    /// Whether it rests at times.
+    pub(super) const fn rests(self) -> bool {
+        matches!(self, Way::Fixed | Way::Adaptive | Way::SampledAdaptive)
+    }
+
+    /// Whether it watches a sample of pages.
+    pub(super) const fn is_sampled(self) -> bool {
+        matches!(self, Way::Sampled | Way::SampledAdaptive)
+    }
+
+    /// Length of an interval. Where a hot set makes pages trap again and again it hardly matters; of a
+    /// sample each page traps once an interval.
+    pub(super) const fn interval(self) -> Duration {
+        Duration::from_millis(if self.is_sampled() { 1000 } else { 250 })
+    }
+
+    /// Intervals before the first pair of windows: hot set and sample find their sizes.
+    pub(super) const fn warm_up(self) -> u32 {
+        if self.rests() { 24 } else { 12 }
+    }
+
+    /// Intervals after a window without tracking, before one with it is measured.
+    pub(super) const fn settle(self) -> u32 {
+        2
+    }
+
+    /// Intervals of a window with tracking: of ways that rest, the longest time between two checkpoints.
+    pub(super) const fn intervals(self) -> u32 {
+        match (self.rests(), self.is_sampled()) {
+            (true, _) => 21,
+            (false, true) => 4,
+            (false, false) => 8,
+        }
+    }
+
+    /// Length of a window without tracking.
+    pub(super) const fn rest(self) -> Duration {
+        Duration::from_secs(2)
+    }
+}

@@ -1,0 +1,83 @@
+//! A program that does nothing but touch memory, to measure what tracking costs it.
+//!
+//! Idea: its memory is a file, mapped and shared, as a hypervisor's guest memory is, so that the tracker
+//! can be loaded into it with `LD_PRELOAD`; but it runs at the machine's own speed, which no emulated
+//! guest does. It prints one line about itself, `ready MAJOR MINOR INODE BYTES TID`, and then its count
+//! of touches for each line it is sent; when there are no more lines it ends.
+//!
+//! Limits: one thread touches; counts are told in steps of [`BATCH`].
+
+mod memory;
+mod walk;
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use clap::Parser;
+
+use memory::Memory;
+use walk::{Kind, Walk};
+
+/// Touches between two updates of the count.
+const BATCH: u64 = 256;
+
+/// Touch memory, and tell how often.
+#[derive(Debug, Parser)]
+#[command(after_help = "\
+Examples:
+  track-subject chase --mib 200
+  track-subject trace --mib 64 --trace perl.u64")]
+struct Args {
+    /// The order in which memory is touched
+    kind: Kind,
+    /// How much memory there is, in MiB
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    mib: u64,
+    /// For `trace`: page numbers, 64 bits each, little endian
+    #[arg(long, value_name = "FILE", required_if_eq("kind", "trace"))]
+    trace: Option<PathBuf>,
+    /// For the other kinds: which random order
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let memory = Memory::new(args.mib << 20)?;
+    let mut walk = Walk::new(args.kind, &memory, args.trace.as_deref(), args.seed)?;
+    let (touches, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Whoever waits for it has gone only when the program ends.
+            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero());
+            let mut sum = 0_u64;
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..BATCH {
+                    sum = sum.wrapping_add(walk.touch(&memory));
+                }
+                touches.fetch_add(BATCH, Ordering::Relaxed);
+            }
+            // So that no touch can be left out.
+            std::hint::black_box(sum);
+        });
+        let served = told.recv().map_err(anyhow::Error::from).and_then(|tid| {
+            let (major, minor, inode) = memory.file_id()?;
+            serve(&format!("ready {major} {minor} {inode} {} {tid}", memory.bytes()), &touches)
+        });
+        over.store(true, Ordering::Relaxed);
+        served
+    })
+}
+
+/// Says `first`, and then the count for each line of standard input.
+fn serve(first: &str, touches: &AtomicU64) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{first}")?;
+    for line in std::io::stdin().lock().lines() {
+        line?;
+        writeln!(out, "{}", touches.load(Ordering::Relaxed))?;
+    }
+    Ok(())
+}
