@@ -151,7 +151,11 @@ fn mistakes_are_told_with_their_place() {
         (&["simulate", &path, "--duration", "0s"], 2, &["--duration"]),
         (&["replay", "nowhere.db", "--policy", "global"], 1, &["nowhere.db"]),
         (&["replay", "nowhere.db"], 2, &["--policy"]),
-        (&["replay", "nowhere.db", "--policy", "globl"], 2, &["`globl`", "global", "mom"]),
+        (
+            &["replay", "nowhere.db", "--policy", "globl"],
+            2,
+            &["`globl`", "mom", "nearest is `global`"],
+        ),
         (
             &["simulate", &path, "--csv", "no/such/folder.csv"],
             1,

@@ -23,6 +23,7 @@ use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_toml_strict::Error;
 
 use self::file::{File, GuestTable};
+use crate::server::nearest;
 
 pub(crate) use self::file::Tau;
 pub(crate) use self::flexmemd::FlexmemdTable;
@@ -117,7 +118,9 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     }
     let policy: PolicyName =
         file.policy.name.parse().map_err(|e: ballast_model::ParsePolicyNameError| {
-            at(&["policy", "name"], e.to_string())
+            let near = nearest(&file.policy.name, PolicyName::ALL.map(PolicyName::as_str));
+            let near = near.map(|near| format!("; the nearest is `{near}`"));
+            at(&["policy", "name"], format!("{e}{}", near.unwrap_or_default()))
         })?;
     let knobs = Knobs {
         reserve_per_guest: file.policy.reserve_per_guest,
@@ -137,6 +140,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         let own = table.over(&limits_default);
         own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
         limits.insert(id.clone(), own);
+    }
+    if let (Some(floor), Some(budget)) = (limits_default.floor, file.host.budget)
+        && floor > budget
+    {
+        let message = format!("{floor} for every guest, more than the budget of {budget}");
+        return Err(at(&["defaults", "floor"], message));
     }
     floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
 

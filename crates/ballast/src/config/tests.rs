@@ -68,7 +68,12 @@ fn mistakes_are_named_with_their_place_and_what_was_expected() {
     let cases: &[(&str, &[&str])] = &[
         ("[guests.web]\nflor = \"1GiB\"", &["ballast.toml:2:", "flor", "floor"]),
         ("[gard]", &["ballast.toml:1:", "gard", "guard"]),
-        ("[policy]\nname = \"globl\"", &["ballast.toml:2:", "globl", "global"]),
+        ("[policy]\nname = \"globl\"", &["ballast.toml:2:", "globl", "the nearest is `global`"]),
+        ("[policy]\nname = \"mom\"", &["ballast.toml:2:", "`mom` is not a policy"]),
+        (
+            "[host]\nbudget = \"1GiB\"\n[defaults]\nfloor = \"2GiB\"",
+            &["ballast.toml:4:", "defaults.floor", "2GiB", "the budget of 1GiB"],
+        ),
         ("[policy]\ntau = 1.5", &["ballast.toml:2:", "1.5", "0 to 1"]),
         ("[policy]\ntau = \"often\"", &["ballast.toml:2:", "often", "dynamic"]),
         ("[host]\nbudget = \"1GB\"", &["ballast.toml:2:", "1GB", "GiB"]),

@@ -32,6 +32,7 @@ use super::scenario_machine::{
 };
 use super::scenario_workload::WorkloadTable;
 use crate::config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
+use crate::server::nearest;
 
 /// Most figures of papers in one file.
 const PAPER_MAX: usize = 256;
@@ -220,10 +221,13 @@ fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName
 pub fn policy(name: &str) -> Result<PolicyName, String> {
     let own = PolicyName::ALL.into_iter().find(|policy| policy.as_str() == name);
     own.or_else(|| rivals::find(name)).ok_or_else(|| {
-        let rivals = rivals::ALL.map(PolicyName::as_str).join(", ");
+        let rivals_list = rivals::ALL.map(PolicyName::as_str).join(", ");
+        let all = PolicyName::ALL.into_iter().chain(rivals::ALL).map(PolicyName::as_str);
+        let nearest = nearest(name, all).map(|near| format!("; the nearest is `{near}`"));
         format!(
-            "`{name}` is not a policy: expected {}, or of the rivals {rivals}",
-            PolicyName::list()
+            "`{name}` is not a policy: expected {}, or of the rivals {rivals_list}{}",
+            PolicyName::list(),
+            nearest.unwrap_or_default()
         )
     })
 }
