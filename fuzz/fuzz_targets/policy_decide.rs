@@ -31,7 +31,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             let _ = wanted.desired.reason.to_string();
         }
         assert_eq!(division.shortfall, problem.shortfall());
-        let total: u128 = division.wanted.iter().map(|it| u128::from(it.desired.target.get())).sum();
+        let total: u128 =
+            division.wanted.iter().map(|it| u128::from(it.desired.target.get())).sum();
         if division.shortfall == Bytes::ZERO {
             assert!(total <= u128::from(problem.budget().get()), "{total} of {}", problem.budget());
         }

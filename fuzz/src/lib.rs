@@ -173,11 +173,8 @@ impl<'a> Source<'a> {
 
     fn flexmemd(&mut self) -> flexmemd::Settings {
         let plain = flexmemd::Settings::default();
-        let (price, demands) = (self.number(), [
-            DemandFrom::Ignored,
-            DemandFrom::Explicit,
-            DemandFrom::Implicit,
-        ]);
+        let (price, demands) =
+            (self.number(), [DemandFrom::Ignored, DemandFrom::Explicit, DemandFrom::Implicit]);
         let prices = [
             PriceRule::None,
             PriceRule::Fixed(price),
