@@ -18,7 +18,7 @@ const START_BYTES: u64 = 256 * MIB;
 const SCENARIO: &str = r#"
 # A guest that needs more than its half, and one that idles.
 name = "tiny"
-duration = "20s"
+duration = "30s"
 [settings]
 settle = "1s"
 [host]
@@ -112,11 +112,45 @@ fn assert_page(page: &Path) {
     assert!(page.matches("<svg").count() >= 4, "a plot of each guest under each policy");
 }
 
+/// Real and simulated guests agree: to a few MiB in what they hold, in direction and order of magnitude
+/// in the rest.
+fn assert_simulated_alike(calibration: &serde_json::Value) {
+    let figures = calibration["figures"].as_array().unwrap();
+    let figure = |guest: &str, policy: &str, name: &str| {
+        let is_it = |it: &&serde_json::Value| {
+            (&it["guest"], &it["policy"], &it["figure"])
+                == (&guest.into(), &policy.into(), &name.into())
+        };
+        let found = figures.iter().find(is_it).unwrap();
+        let of = |key: &str| found[key].as_f64().unwrap();
+        (of("real"), of("simulated"), of("simulated_at_speeds"))
+    };
+    for guest in ["a", "b"] {
+        for policy in ["static", "global"] {
+            let (real, simulated, _) = figure(guest, policy, "allocation-last");
+            let ratio = simulated / real;
+            assert!((0.75..1.34).contains(&ratio), "{guest} under {policy}: {simulated} of {real}");
+        }
+    }
+    // It swaps with its half, and less or not at all with what the other can spare.
+    let under_static = figure("a", "static", "swap-out");
+    let under_global = figure("a", "global", "swap-out");
+    assert!(under_static.0 > under_global.0, "{under_static:?} {under_global:?}");
+    assert!(under_static.1 > under_global.1, "{under_static:?} {under_global:?}");
+    let gain = &calibration["gains"][0];
+    for key in ["real", "simulated"] {
+        assert!(gain[key].as_f64().unwrap() > 1.0, "{key}: {gain}");
+    }
+    // On a machine so slow that the memory is hardly filled in time, neither policy does anything.
+    assert!(gain["simulated_at_speeds"].as_f64().is_none_or(|it| it >= 0.9), "{gain}");
+    assert!(calibration["speeds"]["touch_s"].as_f64().unwrap() > 0.0);
+}
+
 #[test]
 fn a_scenario_is_played_compared_and_leaves_nothing() {
     let place = Place::new();
     let output = place
-        .ballast(&["lab", "run", "tiny.toml", "--json", "--report", "page.html"])
+        .ballast(&["lab", "run", "tiny.toml", "--simulated", "--json", "--report", "page.html"])
         .stderr(Stdio::inherit())
         .output()
         .unwrap();
@@ -128,6 +162,7 @@ fn a_scenario_is_played_compared_and_leaves_nothing() {
     assert_eq!(told["comparison"]["gains"][0]["policy"], "global");
     assert_eq!(told["files"].as_array().unwrap().len(), 3);
     assert_page(&place.path("page.html"));
+    assert_simulated_alike(&told["calibration"]);
 
     let text = fs::read_to_string(place.path("page.json")).unwrap();
     let record: Record = serde_json::from_str(&text).unwrap();

@@ -8,9 +8,32 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What the golden outputs are made of: scenario and policies.
-const GOLDEN: [(&str, &str); 3] =
-    [("meb-2", "static,global,meb"), ("global-2", "all"), ("tws-2", "static,self-balloon,tws,esx")];
+/// What the golden outputs are made of: scenario, policies where not the scenario's, and how much of
+/// it where all of it takes long.
+const GOLDEN: [(&str, Option<&str>, Option<&str>); 22] = [
+    ("flexmemd-10-10", None, Some("3min")),
+    ("flexmemd-10-20", None, Some("3min")),
+    ("flexmemd-20-20", None, Some("3min")),
+    ("flexmemd-converge-10-20-20", None, Some("3min")),
+    ("flexmemd-converge-10-20", None, Some("3min")),
+    ("flexmemd-converge-6-10", None, Some("3min")),
+    ("flexmemd-memcached-over", None, Some("90s")),
+    ("flexmemd-memcached-under", None, Some("90s")),
+    ("flexmemd-postgresql-over", None, Some("90s")),
+    ("flexmemd-postgresql-under", None, Some("90s")),
+    ("global-10", None, Some("3min")),
+    ("global-2", Some("all"), None),
+    ("global-5", Some("static,global,tws,qmemman"), None),
+    ("global-cost-1200", Some("all"), None),
+    ("global-cost-600", None, None),
+    ("meb-16", None, Some("3min")),
+    ("meb-2", None, None),
+    ("meb-2-cpu", None, None),
+    ("meb-2-graph", None, None),
+    ("meb-2-large", None, None),
+    ("meb-4", None, Some("6min")),
+    ("tws-2", None, None),
+];
 
 struct Done {
     status: Option<i32>,
@@ -47,8 +70,11 @@ fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
 #[test]
 fn recorded_outputs_are_given_again() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, policies) in GOLDEN {
-        let arguments = ["simulate", &scenario(name), "--policy", policies, "--json"];
+    for (name, policies, duration) in GOLDEN {
+        let path = scenario(name);
+        let mut arguments = vec!["simulate", &path, "--json"];
+        arguments.extend(policies.iter().flat_map(|it| ["--policy", it]));
+        arguments.extend(duration.iter().flat_map(|it| ["--duration", it]));
         let out = succeed(&folder, &arguments);
         let path = root().join(format!("scenarios/golden/{name}.json"));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -58,6 +84,22 @@ fn recorded_outputs_are_given_again() {
         let recorded = fs::read_to_string(&path).unwrap();
         assert!(out == recorded, "{name}: differs from {}", path.display());
     }
+}
+
+#[test]
+fn every_scenario_has_its_golden_output() {
+    let names = |folder: &str, suffix: &str| -> Vec<String> {
+        let entries = fs::read_dir(root().join(folder)).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        let mut names: Vec<String> =
+            names.filter_map(|name| Some(name.strip_suffix(suffix)?.to_owned())).collect();
+        names.sort();
+        names
+    };
+    let mut listed = GOLDEN.map(|(name, _, _)| name.to_owned());
+    listed.sort();
+    assert_eq!(names("scenarios", ".toml"), listed);
+    assert_eq!(names("scenarios/golden", ".json"), listed);
 }
 
 #[test]

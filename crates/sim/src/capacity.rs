@@ -12,7 +12,8 @@
 use ballast_model::{Bytes, GuestId};
 use ballast_policy::Policy;
 
-use crate::scenario::{GUESTS_MAX, GuestSpec, Scenario, ScenarioError};
+use crate::scenario::{GUESTS_MAX, GuestSpec, Scenario};
+use crate::scenario_error::ScenarioError;
 use crate::simulation::Simulation;
 
 /// Sizes tried beyond the largest found.

@@ -10,7 +10,8 @@ use ballast_model::PolicyName;
 use ballast_policy::{Policy, build};
 
 use crate::report::{PolicyReport, Report};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::Scenario;
+use crate::scenario_error::ScenarioError;
 use crate::simulation::{Simulation, UNLIMITED};
 
 /// Times that a run tells how far it is.

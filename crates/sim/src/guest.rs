@@ -175,6 +175,7 @@ impl Guest {
             tick_ns: ns(tick),
             usable_ns: ns(tick).saturating_sub(scrubbing_ns),
             touch_ns: shared_touch_ns(self.spec.touch, runners),
+            give_back_ns: ns(self.spec.give_back),
         };
         for at in 0..self.processes.len() {
             let owed = self.processes[at].debt_ns();

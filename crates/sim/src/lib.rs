@@ -26,6 +26,7 @@ mod report;
 mod requests;
 pub mod rivals;
 mod scenario;
+mod scenario_error;
 mod schedule;
 mod simulation;
 mod tracker;
@@ -39,8 +40,9 @@ pub use replay::{ASSUMPTIONS, Fate, GAP_MAX, Replay, ReplayReport, ReplayRow};
 pub use report::{GuestReport, POINTS_MAX, Point, PolicyReport, Report};
 pub use scenario::{
     BLOCKS_MAX, Balloon, Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Kernel, Scenario,
-    ScenarioError, Sources, Swap, TICKS_MAX, TimedWorkload, TrackerSpec, WORKLOADS_MAX,
+    Sources, Swap, TICKS_MAX, TimedWorkload, TrackerSpec, WORKLOADS_MAX,
 };
+pub use scenario_error::ScenarioError;
 pub use simulation::{Simulation, UNLIMITED};
 pub use workload::{
     CURVE_POINTS_MAX, ENTRIES_MAX, Pattern, Phase, Step, TracePoint, Workload, WorkloadError,

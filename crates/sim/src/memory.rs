@@ -19,14 +19,12 @@
 use ballast_model::{Bytes, PAGE_SIZE};
 
 use crate::counters::Counters;
-use crate::disk::Requests;
+use crate::disk::{Requests, ns};
 use crate::lru::{List, Lru};
 use crate::scenario::{Disk, GuestSpec, Kernel};
 
 mod reclaim;
 
-/// Processor time to clear a page that is touched first, in ns: 4 KiB at 4 GB/s.
-const CLEAR_PAGE_NS: u64 = 1_000;
 /// Where a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -80,6 +78,8 @@ pub(crate) struct Memory {
     pages: u64,
     allocation: u64,
     kernel: Kernel,
+    /// Processor time of a page's first touch beyond that of any, in ns.
+    fill_ns: u64,
     blocks: Vec<Block>,
     regions: Vec<Region>,
     lru: Lru,
@@ -126,6 +126,7 @@ impl Memory {
             pages: block / PAGE_SIZE,
             allocation: allocation.get(),
             kernel: spec.kernel,
+            fill_ns: ns(spec.fill),
             lru: Lru::new(blocks.len()),
             blocks,
             regions,
@@ -184,12 +185,12 @@ impl Memory {
         Bytes::new(self.watermark_high()).fraction(low.get(), high.get().max(1)).get()
     }
 
-    /// Memory it could give without swapping, as Linux reckons (`si_mem_available`).
+    /// Memory it could give without swapping, as Linux reckons (`si_mem_available`): without half of
+    /// the page cache, at most the low watermark, and without what is reserved, the high one.
     pub(crate) fn available(&self) -> Bytes {
-        let low = self.watermark_low();
         let cache = self.file().get();
-        let cache = cache - (cache / 2).min(low);
-        Bytes::new((self.free() + cache).saturating_sub(low))
+        let cache = cache - (cache / 2).min(self.watermark_low());
+        Bytes::new((self.free() + cache).saturating_sub(self.watermark_high()))
     }
 
     /// Page cache.
@@ -355,7 +356,7 @@ impl Memory {
         self.enter(index, file);
         if fresh && !file {
             self.counters.minor_faults += pages;
-            return Ok(waited + pages * CLEAR_PAGE_NS);
+            return Ok(waited + pages.saturating_mul(self.fill_ns));
         }
         if file {
             self.counters.major_faults += pages;

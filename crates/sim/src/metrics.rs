@@ -36,6 +36,7 @@ pub(crate) struct Metrics {
     ticks_per_point: u64,
     ticks: u64,
     changed_at: Duration,
+    swap_used_max: Bytes,
     pub(crate) violations: u64,
 }
 
@@ -50,6 +51,7 @@ struct Sums {
     allocation: u128,
     least: Option<Bytes>,
     most: Bytes,
+    swap_used_max: Bytes,
     demand: Bytes,
     target: Target,
 }
@@ -98,6 +100,7 @@ impl Metrics {
             ticks_per_point: ticks.div_ceil(POINTS_MAX as u64).max(1),
             ticks: 0,
             changed_at: Duration::ZERO,
+            swap_used_max: Bytes::ZERO,
             violations: 0,
         }
     }
@@ -106,6 +109,8 @@ impl Metrics {
     pub(crate) fn look(&mut self, guests: &[Guest], now: Duration) {
         self.ticks += 1;
         let mut changed = false;
+        let swap_used = guests.iter().map(|guest| guest.memory.swap_used()).sum();
+        self.swap_used_max = self.swap_used_max.max(swap_used);
         let ends = self.ticks.is_multiple_of(self.ticks_per_point);
         for (sums, guest) in self.guests.iter_mut().zip(guests) {
             let memory = &guest.memory;
@@ -117,6 +122,7 @@ impl Metrics {
             sums.target.look(guest.target.unwrap_or(allocation), now);
             sums.least = Some(sums.least.map_or(allocation, |least| least.min(allocation)));
             sums.most = sums.most.max(allocation);
+            sums.swap_used_max = sums.swap_used_max.max(memory.swap_used());
             sums.allocation += u128::from(allocation.get());
             for (sum, part) in sums.parts.iter_mut().zip([allocation, memory.used(), demand]) {
                 *sum += u128::from(part.get());
@@ -172,6 +178,7 @@ impl Metrics {
             major_faults: guests.iter().map(|guest| guest.major_faults).sum(),
             swap_in: sum(|guest| guest.swap_in),
             swap_out: sum(|guest| guest.swap_out),
+            swap_used_max: self.swap_used_max,
             moved: sum(|guest| guest.moved),
             jain: None,
             jain_series: Vec::new(),
@@ -212,12 +219,14 @@ impl Sums {
             major_faults: counters.major_faults,
             swap_in: Bytes::pages(counters.swap_in_pages),
             swap_out: Bytes::pages(counters.swap_out_pages),
+            swap_used_max: self.swap_used_max,
             refaulted_file_pages: counters.refaulted_file_pages,
             oom_kills: guest.oom_kills,
             moved: guest.moved,
             allocation_min: self.least.unwrap_or_default(),
             allocation_mean: mean(self.allocation, ticks),
             allocation_max: self.most,
+            allocation_last: guest.memory.allocation(),
             series: self.series,
         }
     }

@@ -55,6 +55,8 @@ pub(crate) struct Process {
     debt_ns: u64,
     /// What happened in that visit, and how long it takes.
     last_visit: (Counters, u64),
+    /// Processor time it still owes for memory given back.
+    giving_back_ns: u64,
     /// Touches saved up, in parts of [`TOUCH`].
     credit: u128,
     /// Touches done so far.
@@ -72,6 +74,8 @@ pub(crate) struct Slice {
     pub(crate) usable_ns: u64,
     /// Processor time of a touch that hits, in ns.
     pub(crate) touch_ns: u64,
+    /// Processor time of giving a page back, in ns.
+    pub(crate) give_back_ns: u64,
 }
 
 impl Process {
@@ -87,6 +91,7 @@ impl Process {
             stage: Stage::Waiting,
             debt_ns: 0,
             last_visit: (Counters::default(), 0),
+            giving_back_ns: 0,
             credit: 0,
             touched: 0,
         }
@@ -146,7 +151,10 @@ impl Process {
             self.kill(memory);
             return Ok(());
         };
+        let had = memory.len(self.region);
         self.take_shape(memory, &wanted);
+        let gone = u64::from(had.saturating_sub(memory.len(self.region))) * memory.block_pages();
+        self.giving_back_ns += gone.saturating_mul(slice.give_back_ns);
         let before = memory.counters.touches;
         let done = self.work(memory, slice, &wanted);
         self.touched += memory.counters.touches - before;
@@ -181,6 +189,9 @@ impl Process {
         let touch_ns = slice.touch_ns.max(1);
         let mut left = slice.usable_ns.saturating_sub(self.debt_ns);
         self.debt_ns = self.debt_ns.saturating_sub(slice.usable_ns);
+        let giving_back = self.giving_back_ns.min(left);
+        left -= giving_back;
+        self.giving_back_ns -= giving_back;
         let mut allowed = self.allowed(wanted.touches_per_s, slice.tick_ns, pages);
         let most = VISITS_MIN.max(VISITS_PER_BLOCK * u64::from(memory.len(self.region)));
         let mut half: Option<(Counters, u64)> = None;

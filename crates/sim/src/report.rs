@@ -45,6 +45,8 @@ pub struct PolicyReport {
     pub swap_in: Bytes,
     /// Memory written to swap.
     pub swap_out: Bytes,
+    /// Most swap in use at the same time, summed over guests.
+    pub swap_used_max: Bytes,
     /// Memory moved by balloons, both ways.
     pub moved: Bytes,
     /// Jain's index of the guests' work ratios divided by their shares, over the whole run: 1 where
@@ -87,6 +89,8 @@ pub struct GuestReport {
     pub swap_in: Bytes,
     /// Memory written to swap.
     pub swap_out: Bytes,
+    /// Most swap it ever had in use.
+    pub swap_used_max: Bytes,
     /// Pages of files read again after they were evicted.
     pub refaulted_file_pages: u64,
     /// Times its OOM killer ended a workload.
@@ -99,6 +103,8 @@ pub struct GuestReport {
     pub allocation_mean: Bytes,
     /// Most it ever held.
     pub allocation_max: Bytes,
+    /// What it held in the end.
+    pub allocation_last: Bytes,
     /// What it went through; at most [`POINTS_MAX`] points.
     pub series: Vec<Point>,
 }

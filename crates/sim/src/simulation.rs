@@ -16,7 +16,8 @@ use crate::disk::ns;
 use crate::guest::Guest;
 use crate::metrics::Metrics;
 use crate::report::PolicyReport;
-use crate::scenario::{GuestSpec, HostSpec, Scenario, ScenarioError};
+use crate::scenario::{GuestSpec, HostSpec, Scenario};
+use crate::scenario_error::ScenarioError;
 
 /// Under this name runs the scenario in which memory is unlimited.
 pub const UNLIMITED: PolicyName = PolicyName::Custom("unlimited");

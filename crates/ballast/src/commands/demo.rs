@@ -38,7 +38,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let (file, text) = if args.quick { QUICK } else { SCENARIO };
     let scenario = Scenario::parse(text, Path::new(file))?;
-    lab_run::story(&scenario, text, Some(&args.report), args.output).await
+    lab_run::story(&scenario, text, None, Some(&args.report), args.output).await
 }
 
 #[cfg(test)]

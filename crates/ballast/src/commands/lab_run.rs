@@ -9,6 +9,9 @@ use ballast_model::PolicyName;
 use serde::Serialize;
 
 use super::Output;
+use crate::simulate::contestants::Contestants;
+use crate::simulate::scenario_file::ScenarioFile;
+use crate::story::calibration::Calibration;
 use crate::story::compare::Comparison;
 use crate::story::record::{Machine, Record, ScenarioInfo};
 use crate::story::{self, Live, page, raw, table};
@@ -19,9 +22,13 @@ use crate::story::{self, Live, page, raw, table};
 Examples:
   ballast lab run scenarios/lab/demo.toml --report demo.html
   ballast lab run scenarios/lab/demo.toml --policy static --policy global --repetitions 5
+  ballast lab run scenarios/lab/demo.toml --simulated
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
-The first policy is what the others are measured against. Progress goes to standard error.")]
+The first policy is what the others are measured against. Progress goes to standard error.
+With --simulated the same scenario is also played in the simulator, on the machine that the file
+describes and at the speeds that the real runs turned out to have, and every figure stands beside the
+real one.")]
 pub struct Args {
     /// The scenario (TOML); scenarios/lab has examples
     #[arg(value_name = "SCENARIO.toml")]
@@ -41,6 +48,9 @@ pub struct Args {
     /// Record what the guests really touch, page by page (emulated guests; they run about half as fast)
     #[arg(long)]
     truth: bool,
+    /// Simulate the same scenario as well, and show how far that is from the real runs
+    #[arg(long)]
+    simulated: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -54,13 +64,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let path = args.scenario.display();
         format!("cannot read the scenario {path}: scenarios/lab has examples")
     })?;
-    let scenario = args.scenario(&text)?;
-    story(&scenario, &text, args.report.as_deref(), args.output).await
+    let (scenario, changed) = args.scenario(&text)?;
+    let model = match args.simulated {
+        true => Some(ScenarioFile::parse(&changed, &args.scenario)?),
+        false => None,
+    };
+    story(&scenario, &text, model, args.report.as_deref(), args.output).await
 }
 
 impl Args {
-    /// The scenario `text` with what the command line says instead.
-    fn scenario(&self, text: &str) -> anyhow::Result<Scenario> {
+    /// The scenario `text` with what the command line says instead, and its text.
+    fn scenario(&self, text: &str) -> anyhow::Result<(Scenario, String)> {
         let scenario = Scenario::parse(text, &self.scenario)?;
         let mut changes = toml::Table::new();
         if !self.policies.is_empty() {
@@ -75,7 +89,7 @@ impl Args {
             changes.insert("repetitions".to_owned(), i64::from(repetitions).into());
         }
         if changes.is_empty() && !self.truth {
-            return Ok(scenario);
+            return Ok((scenario, text.to_owned()));
         }
         // Read again as a whole, so that nothing impossible gets by.
         let mut table: toml::Table = text.parse().context("cannot read the scenario again")?;
@@ -89,7 +103,7 @@ impl Args {
         }
         let changed = toml::to_string(&table).context("cannot change the scenario")?;
         let name = format!("{}, changed by the options", self.scenario.display());
-        Ok(Scenario::parse(&changed, Path::new(&name))?)
+        Ok((Scenario::parse(&changed, Path::new(&name))?, changed))
     }
 }
 
@@ -106,14 +120,19 @@ struct Told<'a> {
     scenario: &'a ScenarioInfo,
     machine: &'a Machine,
     comparison: &'a Comparison,
+    /// Where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibration: Option<&'a Calibration>,
     /// The page and the raw data, where they were asked for.
     files: &'a [PathBuf],
 }
 
-/// Plays `scenario`, whose file is `text`, writes the page if one is wanted, and prints.
+/// Plays `scenario`, whose file is `text`, and `model`, which is the same for the simulator; writes
+/// the page if one is wanted, and prints.
 pub(super) async fn story(
     scenario: &Scenario,
     text: &str,
+    model: Option<ScenarioFile>,
     report: Option<&Path>,
     output: Output,
 ) -> anyhow::Result<()> {
@@ -123,8 +142,16 @@ pub(super) async fn story(
     }
     let record = story::play(scenario, &description(text), &mut Live::new()).await?;
     let comparison = Comparison::new(&record);
+    let calibration = match model {
+        Some(ScenarioFile { scenario, policies, .. }) => {
+            let policies = Contestants::new(policies);
+            Some(Calibration::new(&record, &comparison, &scenario, &policies)?)
+        }
+        None => None,
+    };
+    let calibration = calibration.as_ref();
     let files = match report {
-        Some(report) => write(&record, &comparison, report)?,
+        Some(report) => write(&record, &comparison, calibration, report)?,
         None => Vec::new(),
     };
     let told = Told {
@@ -132,21 +159,31 @@ pub(super) async fn story(
         scenario: &record.scenario,
         machine: &record.machine,
         comparison: &comparison,
+        calibration,
         files: &files,
     };
     output.print(&told, |_, _| {
         let page = files.first().map(|page| format!("\nThe page with plots: {}\n", page.display()));
-        format!("\n{}{}", table::render(&record, &comparison), page.unwrap_or_default())
+        format!(
+            "\n{}{}",
+            table::render(&record, &comparison, calibration),
+            page.unwrap_or_default()
+        )
     })
 }
 
 /// Writes the page and the raw data beside it; their paths, the page's first.
-fn write(record: &Record, comparison: &Comparison, report: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn write(
+    record: &Record,
+    comparison: &Comparison,
+    calibration: Option<&Calibration>,
+    report: &Path,
+) -> anyhow::Result<Vec<PathBuf>> {
     let raw_paths = raw::paths(report);
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = raw_paths.iter().map(name).collect();
     raw::write(record, report)?;
-    raw::write_file(report, &page::render(record, comparison, &names)?)?;
+    raw::write_file(report, &page::render(record, comparison, calibration, &names)?)?;
     let all = [report.to_owned()].into_iter().chain(raw_paths);
     Ok(all.map(|path| path.canonicalize().unwrap_or(path)).collect())
 }
@@ -174,7 +211,7 @@ mod tests {
 
     fn changed(line: &str) -> anyhow::Result<Scenario> {
         let args = Line::try_parse_from(line.split(' '))?.args;
-        args.scenario(DEMO)
+        args.scenario(DEMO).map(|(scenario, _)| scenario)
     }
 
     #[test]

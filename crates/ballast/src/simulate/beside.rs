@@ -42,7 +42,8 @@ fn of_all(metric: Metric, own: &PolicyReport, under_static: Option<&PolicyReport
         Metric::MajorFaults => Some(own.major_faults as f64),
         Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static?.major_faults),
         Metric::ConvergeS => own.converge.map(|time| time.as_secs_f64()),
-        Metric::AllocationBytes | Metric::SwapBytes => None,
+        Metric::SwapBytes => Some(own.swap_used_max.get() as f64),
+        Metric::AllocationBytes => None,
     }
 }
 
@@ -60,7 +61,8 @@ fn of_guest(
         Metric::MajorFaults => Some(own.major_faults as f64),
         Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static()?.major_faults),
         Metric::AllocationBytes => Some(own.allocation_mean.get() as f64),
-        Metric::ConvergeS | Metric::SwapBytes => None,
+        Metric::SwapBytes => Some(own.swap_used_max.get() as f64),
+        Metric::ConvergeS => None,
     }
 }
 

@@ -45,7 +45,7 @@ pub enum Metric {
     AllocationBytes,
     /// Seconds from the last change of demand until targets stay.
     ConvergeS,
-    /// Swap in use, in bytes.
+    /// Most swap in use, in bytes.
     SwapBytes,
 }
 

@@ -192,6 +192,10 @@ struct GuestTable {
     data: Option<DataTable>,
     #[serde(default, with = "duration::option")]
     touch: Option<Duration>,
+    #[serde(default, with = "duration::option")]
+    fill: Option<Duration>,
+    #[serde(default, with = "duration::option")]
+    give_back: Option<Duration>,
     #[serde(default)]
     kernel: Option<KernelTable>,
     #[serde(default)]
@@ -456,6 +460,8 @@ impl GuestTable {
             swap,
             data,
             touch: self.touch.or(defaults.touch).unwrap_or(GuestSpec::TOUCH_DEFAULT),
+            fill: self.fill.or(defaults.fill).unwrap_or(GuestSpec::FILL_DEFAULT),
+            give_back: self.give_back.or(defaults.give_back).unwrap_or(Duration::ZERO),
             kernel: kernel(self.kernel.or(defaults.kernel)),
             balloon: balloon(self.balloon.or(defaults.balloon)),
             sources: sources(self.sources.or(defaults.sources)),

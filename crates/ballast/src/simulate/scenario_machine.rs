@@ -20,6 +20,10 @@ pub(super) struct Machine {
     pub(super) data: Option<DataTable>,
     #[serde(with = "duration::option")]
     pub(super) touch: Option<Duration>,
+    #[serde(with = "duration::option")]
+    pub(super) fill: Option<Duration>,
+    #[serde(with = "duration::option")]
+    pub(super) give_back: Option<Duration>,
     pub(super) kernel: Option<KernelTable>,
     pub(super) balloon: Option<BalloonTable>,
     pub(super) sources: Option<SourcesTable>,

@@ -29,7 +29,7 @@ pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
     }
 }
 
-fn one_value(figure: Figure, n: f64) -> String {
+pub(super) fn one_value(figure: Figure, n: f64) -> String {
     match figure {
         Figure::Touches | Figure::Iterations | Figure::MajorFaults => count(n),
         Figure::RunTime => format!("{n:.1} s"),

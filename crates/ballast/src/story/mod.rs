@@ -3,6 +3,8 @@
 //! Idea: real guests and a real daemon play the same scenario once per policy, in turns; what comes
 //! of it is a [`record::Record`], from which table, page and raw data are made.
 
+pub mod calibration;
+mod calibration_table;
 pub mod compare;
 pub mod daemon;
 mod describe;

@@ -2,13 +2,19 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use super::calibration::Calibration;
+use super::calibration_table;
 use super::compare::{Comparison, Figure, Row};
 use super::figures;
 use super::record::Record;
 use super::words;
 
-/// The comparison, with what it means in plain sentences.
-pub fn render(record: &Record, comparison: &Comparison) -> String {
+/// The comparison, with what it means in plain sentences, and the simulator beside it.
+pub fn render(
+    record: &Record,
+    comparison: &Comparison,
+    calibration: Option<&Calibration>,
+) -> String {
     let mut out = format!("{}: {}\n\n", record.scenario.name, words::setting(record));
     out.push_str(&table(comparison));
     out.push('\n');
@@ -17,6 +23,9 @@ pub fn render(record: &Record, comparison: &Comparison) -> String {
     }
     for remark in &comparison.remarks {
         out.push_str(&format!("note: {remark}\n"));
+    }
+    if let (Some(calibration), Some(first)) = (calibration, comparison.policies.first()) {
+        out.push_str(&format!("\n{}", calibration_table::render(calibration, first)));
     }
     out
 }
@@ -76,7 +85,7 @@ mod tests {
     #[test]
     fn one_run_of_each() {
         let record = fixture::record(&[("static", &[1_000_000]), ("global", &[2_340_000])]);
-        let text = render(&record, &Comparison::new(&record));
+        let text = render(&record, &Comparison::new(&record), None);
         expect![[r#"
             made-up: 2 guests, 1GiB for all of them, 10 s under each of static, global, once
 

@@ -11,6 +11,8 @@ mod plots;
 use maud::{Markup, html};
 
 use self::plots::plots_of;
+use super::calibration::Calibration;
+use super::calibration_table;
 use super::compare::{Comparison, Figure, Ratio, Row};
 use super::figures::{self, size};
 use super::record::{GuestInfo, Record};
@@ -26,6 +28,7 @@ const SCRIPT: &str = include_str!("page.js");
 pub fn render(
     record: &Record,
     comparison: &Comparison,
+    calibration: Option<&Calibration>,
     raw_data: &[String],
 ) -> anyhow::Result<String> {
     let name = &record.scenario.name;
@@ -59,10 +62,39 @@ pub fn render(
             }
         }
         @for plots in plots { (plots) }
+        @if let Some(calibration) = calibration { (simulated(calibration, comparison)) }
         (how_to_read())
         (what_was_run(record, raw_data))
     };
     Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
+}
+
+/// The simulator beside the real guests.
+fn simulated(calibration: &Calibration, comparison: &Comparison) -> Markup {
+    let first = comparison.policies.first().map_or("", String::as_str);
+    html! {
+        section {
+            h2 { "The same in the simulator" }
+            p.small {
+                "Simulated on the machine that the scenario's file describes, and at the speeds of these \
+                 runs, in which " (calibration_table::speeds(calibration.speeds)) "."
+            }
+            div.wide {
+                table {
+                    thead { tr {
+                        @for (column, head) in calibration_table::COLUMNS.iter().enumerate() {
+                            @if column < 3 { th { (head) } } @else { th.number { (head) } }
+                        }
+                    } }
+                    tbody { @for row in calibration_table::rows(calibration, first) {
+                        tr { @for (column, cell) in row.iter().enumerate() {
+                            @if column < 3 { td { (cell) } } @else { td.number { (cell) } }
+                        } }
+                    } }
+                }
+            }
+        }
+    }
 }
 
 /// The repetition whose gain is nearest to the median.
@@ -305,7 +337,7 @@ mod tests {
     fn page() -> String {
         let record = fixture::record(&[("static", &[100]), ("global", &[250])]);
         let raw_data = ["demo-report.json".to_owned()];
-        render(&record, &Comparison::new(&record), &raw_data).unwrap()
+        render(&record, &Comparison::new(&record), None, &raw_data).unwrap()
     }
 
     #[test]
