@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::bench;
 use crate::commands::{
     control, daemon, demo, explain, imt, journal, lab, mrc, plan, policy, replay, set, simulate,
-    status,
+    status, track,
 };
 use crate::story;
 
@@ -55,6 +55,8 @@ pub enum Command {
     Journal(journal::Args),
     /// Miss-ratio curves and working sets of traces.
     Mrc(mrc::Args),
+    /// The working set of a live guest.
+    Track(track::Args),
     /// How often working sets need tracking, and what resting costs.
     Imt(imt::Args),
     /// Compare policies on a simulated host.

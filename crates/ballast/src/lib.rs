@@ -20,3 +20,4 @@ mod replay;
 pub mod server;
 pub mod simulate;
 pub mod story;
+mod track;

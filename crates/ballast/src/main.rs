@@ -9,7 +9,7 @@ use ballast::bench;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
     control, daemon, demo, explain, harmless, imt, journal, lab, mrc, plan, policy, replay, set,
-    simulate, status,
+    simulate, status, track,
 };
 use ballast::story;
 use clap::Parser;
@@ -54,6 +54,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Journal(args) => journal::run(args),
         Command::Mrc(args) => mrc::run(args),
         Command::Imt(args) => imt::run(&args),
+        Command::Track(args) => track::run(args).await,
         Command::Simulate(args) => simulate::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run(&args),

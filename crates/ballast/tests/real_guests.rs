@@ -354,3 +354,51 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
     (1..=rounds::count()).for_each(|number| rounds.run(number));
     rounds.end();
 }
+
+/// The daemon knows the working set of a guest with the tracker in it, and its curve; afterwards `ballast
+/// track` may have it.
+#[test]
+fn a_tracked_guest_has_a_working_set_and_a_curve() {
+    let spec = GuestSpec { tracked: true, ..swapping("seen", BOOT) };
+    let lab = Lab::boot(vec![spec]);
+    lab.start_constant("seen", Bytes::mib(150));
+    let ground = Ground::new();
+    let policy = "[policy]\nname = \"meb\"\n[host]\nbudget = \"1GiB\"";
+    ground.configure_for(lab.sockets(), FAST, policy);
+    let daemon = ground.start();
+    // As much as the workload, and what a guest keeps free beside.
+    let expected = Bytes::mib(150).get()..Bytes::mib(300).get();
+    wait_for("a demand that is the working set", || {
+        let (_, out, _) = ground.ballast(&["explain", "seen", "--json"]);
+        let reply: serde_json::Value = serde_json::from_str(&out).ok()?;
+        let estimate = &reply["estimate"];
+        let demand = &estimate["demand"];
+        let size = demand["size_bytes"].as_u64()?;
+        let is_it = demand["source"] == "working-set" && expected.contains(&size);
+        (is_it && estimate["curve"]["points"].is_array()).then_some(())
+    });
+    // One client at a time.
+    let (code, _, err) = ground.ballast(&["track", "seen", "--for", "1s"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("another client"), "{err}");
+    assert!(daemon.stop().success());
+
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let track = ["track", "seen", "--for", "3s", "--budget", "2", "--record", folder, "--json"];
+    let (code, out, err) = wait_for("the tracker to be free again", || {
+        Some(ground.ballast(&track)).filter(|(code, ..)| *code == Some(0))
+    });
+    assert_eq!(code, Some(0), "{err}");
+    let rows: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!((2..=4).contains(&rows.len()), "{out}");
+    let last = rows[rows.len() - 1]["working_set_bytes"].as_u64().unwrap();
+    assert!((Bytes::mib(120).get()..Bytes::mib(240).get()).contains(&last), "{out}");
+    // Other commands read what was recorded.
+    let series = format!("{folder}/series.csv");
+    let (code, _, err) = ground.ballast(&["imt", &series]);
+    assert_eq!(code, Some(0), "{err}");
+    let (code, _, err) = ground.ballast(&["mrc", &format!("{folder}/pages.pg")]);
+    assert_eq!(code, Some(0), "{err}");
+}

@@ -79,6 +79,8 @@ pub struct Settings {
     pub deflate_on_oom: bool,
     /// Whether what the guests really touch is recorded, under emulation; no.
     pub truth: bool,
+    /// Whether the guests have the page tracker in them, so that the daemon knows their working sets; no.
+    pub track: bool,
 }
 
 impl Default for Settings {
@@ -91,6 +93,7 @@ impl Default for Settings {
             free_page_reporting: false,
             deflate_on_oom: false,
             truth: false,
+            track: false,
         }
     }
 }
@@ -214,6 +217,7 @@ impl Scenario {
             balloon: Some(balloon),
             with: guest.with.clone(),
             truth: self.settings.truth.then(Truth::default),
+            tracked: self.settings.track,
             ..GuestSpec::new(guest.name.clone(), guest.memory)
         });
         RunOptions {

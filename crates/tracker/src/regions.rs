@@ -35,15 +35,18 @@ pub struct MemoryFile {
     pub is_shared: bool,
 }
 
+/// Whether a mapping is of guest memory.
+pub(crate) fn is_guest_memory(mapping: &Mapping<'_>, paths: &[&str]) -> bool {
+    let path = mapping.path.strip_suffix(" (deleted)").unwrap_or(mapping.path);
+    path == MEMFD || paths.contains(&path)
+}
+
 /// The files of guest memory among mappings, in order of their inodes; `paths` are those of memory
 /// backends in files.
 pub fn memory_files(maps: &str, paths: &[&str]) -> Vec<MemoryFile> {
     let mut files: BTreeMap<((u32, u32), u64), MemoryFile> = BTreeMap::new();
-    for mapping in maps.lines().filter_map(Mapping::parse) {
-        let path = mapping.path.strip_suffix(" (deleted)").unwrap_or(mapping.path);
-        if path != MEMFD && !paths.contains(&path) {
-            continue;
-        }
+    let is_guest = |mapping: &Mapping<'_>| is_guest_memory(mapping, paths);
+    for mapping in maps.lines().filter_map(Mapping::parse).filter(is_guest) {
         let (device, inode) = (mapping.device, mapping.inode);
         let file = files.entry((device, inode)).or_insert(MemoryFile {
             inode,

@@ -74,6 +74,7 @@ Examples:
   ballast lab up --guests 2
   ballast lab up --guests 1 --memory 512MiB --swap 1GiB --swap-speed hdd --with redis-server
   ballast lab up --scenario scenarios/lab/demo.toml
+  ballast lab up --guests 1 --track
 
 Speeds: host (unbounded), nvme (50000 iops, 2 GB/s), ssd (10000, 500 MB/s), hdd (120, 150 MB/s).")]
 struct UpArgs {
@@ -82,7 +83,7 @@ struct UpArgs {
     run: Option<GuestId>,
     /// Take the guests from a scenario file; its workloads do not start
     #[arg(long, value_name = "SCENARIO.toml", conflicts_with_all = ["guests", "memory", "swap",
-        "data", "with", "no_balloon", "free_page_reporting", "deflate_on_oom"])]
+        "data", "with", "no_balloon", "free_page_reporting", "deflate_on_oom", "track"])]
     scenario: Option<PathBuf>,
     /// How many guests, named g1, g2, …
     #[arg(long, default_value_t = 2)]
@@ -120,6 +121,9 @@ struct UpArgs {
     /// Balloons deflate by themselves when a guest runs out of memory
     #[arg(long)]
     deflate_on_oom: bool,
+    /// Guests have the page tracker in them, for `ballast track` and the daemon
+    #[arg(long)]
+    track: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -321,6 +325,7 @@ impl UpArgs {
                 data: disk(self.data, self.data_speed),
                 balloon: (!self.no_balloon).then_some(balloon),
                 with: with.clone(),
+                tracked: self.track,
                 ..GuestSpec::new(format!("g{number}").parse()?, self.memory)
             })
         });
@@ -491,7 +496,8 @@ mod tests {
 
     #[test]
     fn up_makes_guests_of_what_is_said() {
-        let LabCommand::Up(args) = read("lab up --guests 3 --swap 0 --data 64MiB --data-speed hdd")
+        let LabCommand::Up(args) =
+            read("lab up --guests 3 --swap 0 --data 64MiB --data-speed hdd --track")
         else {
             panic!()
         };
@@ -501,6 +507,7 @@ mod tests {
         assert_eq!((options.name.as_str(), names), ("lab", vec!["g1", "g2", "g3"]));
         let data = DiskSpec { size: Bytes::mib(64), speed: Speed::Hdd };
         assert_eq!((options.guests[0].swap, options.guests[0].data), (None, Some(data)));
+        assert!(options.guests.iter().all(|guest| guest.tracked));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod set;
 pub mod simulate;
 mod source;
 pub mod status;
+pub mod track;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

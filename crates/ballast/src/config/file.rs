@@ -10,6 +10,7 @@ use ballast_control::Settings;
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, GuestId, Tax};
 use ballast_policy::{PolicySettings, TaxRule};
+use ballast_working_set::Budget;
 use serde::{Deserialize, Deserializer};
 
 use super::OnExit;
@@ -25,6 +26,7 @@ pub(super) struct File {
     pub(super) qmp: QmpTable,
     pub(super) policy: PolicyTable,
     pub(super) guard: GuardTable,
+    pub(super) tracking: TrackingTable,
     pub(super) journal: JournalTable,
     pub(super) defaults: GuestTable,
     pub(super) guests: BTreeMap<GuestId, GuestTable>,
@@ -132,6 +134,29 @@ impl Default for GuardTable {
             step_up_max: None,
             step_down_max: None,
             dead_band: None,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TrackingTable {
+    pub(super) enabled: bool,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) interval: Duration,
+    pub(super) budget: f64,
+    pub(super) every: bool,
+    pub(super) referenced: bool,
+}
+
+impl Default for TrackingTable {
+    fn default() -> Self {
+        TrackingTable {
+            enabled: true,
+            interval: Duration::from_secs(1),
+            budget: Budget::default().limit(),
+            every: false,
+            referenced: false,
         }
     }
 }

@@ -21,6 +21,7 @@ use ballast_control::Settings;
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_toml_strict::Error;
+use ballast_working_set::Budget;
 
 use self::file::{File, GuestTable};
 use crate::server::nearest;
@@ -56,6 +57,8 @@ pub struct Config {
     pub qmp_folders: Vec<PathBuf>,
     /// Longest wait for a guest's hypervisor to answer.
     pub qmp_timeout: Duration,
+    /// How guests' working sets are tracked; `None`: they are not.
+    pub tracking: Option<TrackingSettings>,
     /// The API's socket; `None`: the default of the user.
     pub socket: Option<PathBuf>,
     /// The group that may read from the API.
@@ -66,6 +69,19 @@ pub struct Config {
     pub journal: Option<JournalSettings>,
     /// Whether the daemon raises its own scheduling priority (Global §4.1).
     pub raise_priority: bool,
+}
+
+/// How working sets are tracked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrackingSettings {
+    /// How long an interval is.
+    pub interval: Duration,
+    /// What tracking a guest may cost, as a share of one core.
+    pub budget: Budget,
+    /// All memory is watched, whatever that costs, instead of a sample as large as the budget allows.
+    pub every: bool,
+    /// Guests without a tracker are followed by the kernel's referenced bits.
+    pub referenced: bool,
 }
 
 /// Where and how long is recorded.
@@ -113,6 +129,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|message| at(&["guard", "stale_after"], message))?;
     in_range(file.guard.stuck_after, file.daemon.tick * 2, Duration::from_secs(3600))
         .map_err(|message| at(&["guard", "stuck_after"], message))?;
+    in_range(file.tracking.interval, Duration::from_millis(100), Duration::from_secs(3600))
+        .map_err(|message| at(&["tracking", "interval"], message))?;
+    let tracking_budget = Budget::new(file.tracking.budget)
+        .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
     if file.qmp.folders.is_empty() {
         return Err(at(&["qmp", "folders"], "names no folder: no guest could be found".to_owned()));
     }
@@ -175,6 +195,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         settings,
         qmp_folders: file.qmp.folders,
         qmp_timeout: file.qmp.timeout,
+        tracking: file.tracking.enabled.then_some(TrackingSettings {
+            interval: file.tracking.interval,
+            budget: tracking_budget,
+            every: file.tracking.every,
+            referenced: file.tracking.referenced,
+        }),
         socket: file.daemon.socket,
         group: file.daemon.group,
         on_exit: file.daemon.on_exit,
@@ -210,6 +236,7 @@ impl Config {
         let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
+            ("[tracking]", self.tracking != new.tracking),
             ("daemon.socket", self.socket != new.socket),
             ("daemon.group", self.group != new.group),
             ("daemon.raise_priority", self.raise_priority != new.raise_priority),

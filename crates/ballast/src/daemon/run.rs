@@ -126,7 +126,7 @@ impl Daemon {
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         Ok(Daemon {
             controller: Controller::new(config.settings.clone(), clock::now()),
-            observer: Observer::new(fleet, deadline),
+            observer: Observer::new(fleet, deadline, config.tracking.as_ref()),
             config,
             recorder,
             started_at: clock::wall(),

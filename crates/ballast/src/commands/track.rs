@@ -1,0 +1,304 @@
+//! `ballast track`: the working set of a live guest.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ballast_host::PROC;
+use ballast_model::Bytes;
+use ballast_tracker::{Trackable, trackable};
+use ballast_working_set::{Budget, PilotSettings};
+use serde::Serialize;
+
+use super::{CANNOT_PRINT, Output, harmless_line};
+use crate::track::record::Recording;
+use crate::track::{FollowSettings, Follower, Row, table};
+
+/// Which granules are a sample, wherever nobody says otherwise: the same ones every time, so that two
+/// looks at a guest can be compared.
+const SEED: u64 = 1;
+
+/// The working set of a live guest, interval by interval.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast track
+  ballast track web-1
+  ballast track web-1 --for 60s --record web-1
+  ballast track web-1 --every --interval 2s
+  ballast track web-1 --json | jq .working_set_bytes
+
+Without a guest it lists those that can be tracked: those whose hypervisor was started with
+libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_SOCKET, and with shared memory
+(QEMU: -object memory-backend-memfd,share=on). A guest has one tracking client at a time; the daemon is one.
+
+  WORKING SET  the least memory in which at most 1 % of the touches seen miss
+  TOUCHED      memory touched in the interval
+  HALF MISS    memory in which half of the touches seen miss
+  WATCHED      which part of the guest's memory is watched, in pieces of how many pages
+  HOT          watched pieces that stay accessible and are not seen
+  TOUCHES      touches seen
+  LOST         touches seen and lost, for want of room
+  COST         processor time of the tracker and lost time of the guest, as a share of one core
+  TRAP         how long one touch that is seen stops the guest
+
+A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast mrc` reads.
+
+JSON: an object a line for every interval. What was not watched has no figures of what was seen.
+  at_s, length_s              when it ended, and how long it was
+  tracked_bytes               memory of the guest that is tracked
+  working_set_bytes, touched_bytes, half_miss_bytes
+  granule_pages, share        pages of a piece, and the share of pieces that were watched
+  hot_granules, touches, lost
+  cost_share                  from 0 to 1, of one core
+  trap_ns, revoked_ns         of one touch, and of revoking at the interval's start
+  miss_step_bytes, misses     misses at 0, 1, 2 … steps of memory")]
+pub struct Args {
+    /// The guest: its name, or the number of its hypervisor's process; all that there are without it
+    #[arg(value_name = "GUEST")]
+    guest: Option<String>,
+    /// How long; until interrupted without it
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    for_: Option<Duration>,
+    /// How long an interval is, 100ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// What it may cost, in per cent of one core; the watched part is made so small
+    #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = budget)]
+    budget: Budget,
+    /// Watch all memory in pieces of 32 pages, or 512 where the working set is large, whatever it costs
+    #[arg(long, conflicts_with = "budget")]
+    every: bool,
+    /// See each touched piece once an interval only, instead of again after it left the hot set
+    #[arg(long)]
+    once: bool,
+    /// Record to this folder
+    #[arg(long, value_name = "FOLDER")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let expected = "expected 100ms to 1h";
+    let time = humantime::parse_duration(text).map_err(|error| format!("{error}: {expected}"))?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    if range.contains(&time) { Ok(time) } else { Err(expected.to_owned()) }
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    let percent = text.trim_end_matches('%').trim().parse::<f64>();
+    let percent = percent.map_err(|error| format!("{error}: expected such as 0.5"))?;
+    Budget::new(percent / 100.0).map_err(|error| error.to_string())
+}
+
+/// Tracks the guest until the time is over, or it is interrupted.
+///
+/// # Errors
+/// There is no such guest, or it cannot be tracked; the output or the recording cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let guests = trackable(Path::new(PROC));
+    let Some(wanted) = &args.guest else { return list(&guests, args.output) };
+    let guest = find(&guests, wanted)?.clone();
+    let recording = args.record.as_deref().map(Recording::begin).transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&stop);
+    let mut following =
+        tokio::task::spawn_blocking(move || follow(&args, &guest, recording, &theirs));
+    let done = tokio::select! {
+        done = &mut following => done,
+        _ = tokio::signal::ctrl_c() => {
+            stop.store(true, Ordering::Relaxed);
+            following.await
+        }
+    };
+    done.context("the thread that tracks")?
+}
+
+/// The guest that is meant.
+fn find<'a>(guests: &'a [Trackable], wanted: &str) -> anyhow::Result<&'a Trackable> {
+    let is_it = |guest: &&Trackable| {
+        guest.name.as_deref() == Some(wanted) || guest.pid.to_string() == wanted
+    };
+    let mut found = guests.iter().filter(is_it);
+    match (found.next(), found.next()) {
+        (Some(guest), None) => Ok(guest),
+        (Some(first), Some(second)) => anyhow::bail!(
+            "more than one guest is called `{wanted}`: name the process, such as {} or {}",
+            first.pid,
+            second.pid
+        ),
+        (None, _) => anyhow::bail!(
+            "no guest `{wanted}` with a tracker in it: `ballast track` lists those there are; it is \
+             started with libballast_track.so in LD_PRELOAD and BALLAST_TRACK_SOCKET"
+        ),
+    }
+}
+
+/// A guest in JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    pid: u32,
+    name: Option<&'a str>,
+    socket: String,
+}
+
+fn list(guests: &[Trackable], output: Output) -> anyhow::Result<()> {
+    let listed: Vec<Listed<'_>> = guests
+        .iter()
+        .map(|guest| Listed {
+            pid: guest.pid,
+            name: guest.name.as_deref(),
+            socket: guest.address.to_string(),
+        })
+        .collect();
+    output.print(&listed, |listed, _| {
+        if listed.is_empty() {
+            return "no guest on this host has a tracker in it\n".to_owned();
+        }
+        let line = |guest: &Listed<'_>| {
+            let name = harmless_line(guest.name.unwrap_or("?"));
+            format!("{:>8}  {name}  {}\n", guest.pid, harmless_line(&guest.socket))
+        };
+        format!("     PID  NAME  SOCKET\n{}", listed.iter().map(line).collect::<String>())
+    })
+}
+
+fn follow(
+    args: &Args,
+    guest: &Trackable,
+    mut recording: Option<Recording>,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let pilot = PilotSettings {
+        sample: (!args.every).then(|| args.budget.clone()),
+        // What is looked at is wanted always; resting is the daemon's.
+        rest: None,
+        hot_set: !args.once,
+        ..PilotSettings::default()
+    };
+    let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };
+    let mut follower = Follower::begin(guest, &settings, None)?;
+    let (memory, private) = (follower.memory(), follower.private_memory());
+    if private > Bytes::ZERO {
+        tracing::warn!("{private} of its memory is private and not tracked: give it share=on");
+    }
+    anyhow::ensure!(
+        memory > Bytes::ZERO,
+        "the guest has no memory that can be tracked: start it with memory-backend-memfd,share=on"
+    );
+    let end = args.for_.map(|time| Instant::now() + time);
+    let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
+    let mut wss = 0;
+    for number in 0.. {
+        if is_over() {
+            break;
+        }
+        let (row, touches) = follower.interval(None, || !is_over())?;
+        wss = row.seen.as_ref().map_or(wss, |seen| seen.working_set.get());
+        show(&row, number, args.output)?;
+        if let Some(recording) = &mut recording {
+            recording.add(&row, wss, &touches)?;
+        }
+    }
+    Ok(())
+}
+
+fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = if output.json {
+        serde_json::to_writer(&mut out, &Told::from(row)).map_err(io::Error::from)
+    } else {
+        let heading = table::heading(number).map(|heading| heading + "\n").unwrap_or_default();
+        write!(out, "{heading}{}", table::line(row))
+    };
+    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).context(CANNOT_PRINT)
+}
+
+/// An interval in JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    at_s: f64,
+    length_s: f64,
+    tracked_bytes: u64,
+    #[serde(flatten)]
+    seen: Option<SeenTold<'a>>,
+}
+
+#[derive(Serialize)]
+struct SeenTold<'a> {
+    working_set_bytes: u64,
+    touched_bytes: u64,
+    half_miss_bytes: u64,
+    granule_pages: u64,
+    share: f64,
+    hot_granules: Option<u64>,
+    touches: u64,
+    lost: u64,
+    cost_share: f64,
+    trap_ns: u64,
+    revoked_ns: u64,
+    miss_step_bytes: Option<u64>,
+    misses: Option<&'a [u64]>,
+}
+
+impl<'a> From<&'a Row> for Told<'a> {
+    fn from(row: &'a Row) -> Self {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let seen = row.seen.as_ref().map(|seen| SeenTold {
+            working_set_bytes: seen.working_set.get(),
+            touched_bytes: seen.touched.get(),
+            half_miss_bytes: seen.half_miss.get(),
+            granule_pages: seen.granule_pages,
+            share: seen.share,
+            hot_granules: seen.hot_granules,
+            touches: seen.touches,
+            lost: seen.lost,
+            cost_share: seen.cost_share(row.length),
+            trap_ns: ns(seen.trap),
+            revoked_ns: ns(seen.revoked_in),
+            miss_step_bytes: seen.curve.as_ref().map(|curve| curve.step().get()),
+            misses: seen.curve.as_ref().map(|curve| curve.points()),
+        });
+        Told {
+            at_s: row.at.as_secs_f64(),
+            length_s: row.length.as_secs_f64(),
+            tracked_bytes: row.tracked.get(),
+            seen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_track_wire::Address;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_is_meant_by_name_or_process() {
+        let guest = |pid, name: &str| Trackable {
+            pid,
+            name: Some(name.to_owned()),
+            address: Address::parse("@x"),
+        };
+        let guests = [guest(7, "a"), guest(8, "b"), guest(9, "b")];
+        assert_eq!(find(&guests, "a").unwrap().pid, 7);
+        assert_eq!(find(&guests, "9").unwrap().pid, 9);
+        let twice = find(&guests, "b").unwrap_err().to_string();
+        assert!(twice.contains("8 or 9"), "{twice}");
+        let none = find(&guests, "c").unwrap_err().to_string();
+        assert!(none.contains("LD_PRELOAD"), "{none}");
+    }
+
+    #[test]
+    fn budgets_and_intervals_as_they_are_typed() {
+        assert_eq!(budget("0.5%").unwrap().limit(), 0.005);
+        assert_eq!(budget("2").unwrap().limit(), 0.02);
+        assert!(budget("0").is_err() && budget("x").is_err() && budget("101").is_err());
+        assert!(interval("99ms").is_err() && interval("2h").is_err() && interval("1s").is_ok());
+    }
+}

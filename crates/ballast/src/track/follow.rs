@@ -1,0 +1,150 @@
+//! One guest, interval after interval.
+//!
+//! Idea: the pilot says how to watch; the tracker watches so; the pilot is told what was seen and what it
+//! cost. Blocking: for a thread of its own.
+//!
+//! Limits: which granules are a sample is picked by a seed and stays, so that a smaller sample is a part
+//! of the larger one.
+
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ballast_model::Bytes;
+use ballast_track_wire::{Granule, HashKind, Mode, Sample};
+use ballast_tracker::{Trackable, TrackerError, Tracking, Watching};
+use ballast_working_set::{Finished, Pilot, PilotSettings, Watch};
+
+use super::row::{Row, Seen};
+
+/// How a guest is followed.
+#[derive(Clone, Debug)]
+pub(crate) struct FollowSettings {
+    /// How long an interval is.
+    pub(crate) interval: Duration,
+    /// What is watched, and when.
+    pub(crate) pilot: PilotSettings,
+    /// Picks the sample.
+    pub(crate) seed: u64,
+}
+
+/// A guest that is followed. Dropped, it is as if it had never been.
+pub(crate) struct Follower {
+    tracking: Tracking,
+    pilot: Pilot,
+    hash: HashKind,
+    interval: Duration,
+    began: Instant,
+}
+
+impl Follower {
+    /// Begins to follow `guest`; `allocation` is what it holds, where that is known.
+    ///
+    /// # Errors
+    /// Its tracker refuses, or is not there.
+    pub(crate) fn begin(
+        guest: &Trackable,
+        settings: &FollowSettings,
+        allocation: Option<Bytes>,
+    ) -> Result<Follower, TrackerError> {
+        let device = device();
+        let device = device.as_ref().map(AsFd::as_fd);
+        let tracking = Tracking::begin(guest.pid, &guest.address, &[], device)?;
+        let allocation = allocation.unwrap_or_else(|| memory_of(&tracking));
+        Ok(Follower {
+            pilot: Pilot::new(settings.pilot.clone(), allocation),
+            tracking,
+            hash: HashKind::multiply_add(settings.seed),
+            interval: settings.interval,
+            began: Instant::now(),
+        })
+    }
+
+    /// Memory that is tracked.
+    pub(crate) fn memory(&self) -> Bytes {
+        memory_of(&self.tracking)
+    }
+
+    /// Memory that cannot be tracked, because it is not shared.
+    pub(crate) fn private_memory(&self) -> Bytes {
+        Bytes::new(self.tracking.private_memory())
+    }
+
+    /// Follows it for an interval; `go_on` is asked ten times a second whether to end it early. With the row
+    /// come the pages touched, in order.
+    ///
+    /// # Errors
+    /// The tracker is gone, or has given up.
+    pub(crate) fn interval(
+        &mut self,
+        allocation: Option<Bytes>,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), TrackerError> {
+        let watch = self.pilot.watch();
+        let began = Instant::now();
+        let (mode, hot_granules) = self.watching(&watch);
+        let watching = watch.is_on.then_some(Watching { mode, hot_granules });
+        self.tracking.begin_interval(watching)?;
+        while go_on() {
+            let left = self.interval.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            self.tracking.pass(left.min(Duration::from_millis(100)))?;
+        }
+        let observed = self.tracking.end_interval()?;
+        let length = began.elapsed();
+        let finished = Finished {
+            touches: observed.as_ref().map(|observed| observed.touches.as_slice()),
+            lost: observed.as_ref().map_or(0, |observed| observed.lost),
+            events: None,
+            cost: observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost),
+            length,
+            allocation: allocation.unwrap_or_else(|| self.memory()),
+        };
+        let (seen, _) = self.pilot.end_interval(finished, |granule| mode.sample.has(granule));
+        let tracked = self.memory();
+        let mut row = Row { at: self.began.elapsed(), length, tracked, seen: None };
+        let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
+        row.seen = Some(Seen {
+            working_set: seen.report.working_set,
+            touched: seen.touched,
+            half_miss: seen.half_miss,
+            curve: seen.report.curve,
+            granule_pages: mode.granule.pages(),
+            share: watch.watched.share,
+            hot_granules: watch.hot,
+            touches: observed.touches.len() as u64,
+            lost: seen.lost,
+            cost: observed.cost,
+            trap: observed.trap,
+            revoked_in: observed.revoked_in,
+        });
+        Ok((row, observed.touches))
+    }
+
+    /// What the tracker is told.
+    fn watching(&self, watch: &Watch) -> (Mode, u32) {
+        let pages = u32::try_from(watch.watched.granule.pages()).unwrap_or(u32::MAX);
+        let granule = Granule::new(pages).unwrap_or(Granule::PAGE);
+        let sample = if watch.watched.share >= 1.0 {
+            Sample::ALL
+        } else {
+            Sample::rate(self.hash, watch.watched.share)
+        };
+        let hot = watch.hot.map_or(0, |granules| u32::try_from(granules).unwrap_or(u32::MAX));
+        (Mode { granule, sample }, hot)
+    }
+}
+
+fn memory_of(tracking: &Tracking) -> Bytes {
+    tracking.regions().iter().map(|region| Bytes::new(region.len)).sum()
+}
+
+/// The device by which a hypervisor without privileges may have a userfaultfd; `None` where this process
+/// may not open it, and then the hypervisor needs the privilege itself.
+fn device() -> Option<OwnedFd> {
+    let options = std::fs::OpenOptions::new().read(true).write(true).clone();
+    options.open(Path::new("/dev/userfaultfd")).ok().map(OwnedFd::from)
+}

@@ -1,0 +1,15 @@
+//! The touches of live guests, and what follows from them.
+//!
+//! Idea: [`Follower`] joins the tracker of one guest (`crates/tracker`) with the machines that say what its
+//! touches mean and how to watch next (`crates/working-set`); interval after interval it yields a [`Row`].
+//! `ballast track` shows them, the daemon lets its policy see them.
+
+mod follow;
+pub(crate) mod record;
+mod row;
+mod service;
+pub(crate) mod table;
+
+pub(crate) use follow::{FollowSettings, Follower};
+pub(crate) use row::Row;
+pub(crate) use service::{Present, Service};

@@ -1,0 +1,325 @@
+//! The guests that a daemon follows, each in a thread of its own.
+//!
+//! Idea: the daemon says each tick which guests there are, in which processes, and what they hold; a guest
+//! with a tracker in it gets a thread, which leaves its latest report where the next tick finds it. The
+//! daemon waits for nobody. Where tracking fails it is tried again, less and less often, and the reason is
+//! told once.
+//!
+//! A guest without a tracker is followed by the kernel's referenced bits where that is wanted: a working set,
+//! no curve, and in intervals so long that it costs no more than allowed.
+//!
+//! Cost: that of the trackers. Limits: [`GUESTS_MAX`] guests.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ballast_host::PROC;
+use ballast_model::{Bytes, GuestId, Measured, TrackerReport};
+use ballast_tracker::{Trackable, TrackerError, clear_referenced, referenced, trackable_at};
+use ballast_working_set::PilotSettings;
+
+use super::follow::{FollowSettings, Follower};
+use crate::config::TrackingSettings;
+
+/// Most guests that are followed.
+const GUESTS_MAX: usize = 256;
+/// Between two attempts, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// How often a waiting thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// Longest interval of the referenced bits: beyond it, all that a guest has is touched.
+const REFERENCED_MAX: Duration = Duration::from_secs(120);
+
+/// How guests are followed.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceSettings {
+    /// Those with a tracker.
+    pub(crate) follow: FollowSettings,
+    /// Whether the others are followed by referenced bits, and for what share of a core at most.
+    pub(crate) referenced: Option<f64>,
+}
+
+/// Picks the sample: any number, the same in every run, so that runs can be compared.
+const SEED: u64 = 1;
+
+impl From<&TrackingSettings> for ServiceSettings {
+    fn from(settings: &TrackingSettings) -> Self {
+        let pilot = PilotSettings {
+            sample: (!settings.every).then(|| settings.budget.clone()),
+            // While it rests, nothing tells a new phase yet.
+            rest: None,
+            ..PilotSettings::default()
+        };
+        ServiceSettings {
+            follow: FollowSettings { interval: settings.interval, pilot, seed: SEED },
+            referenced: settings.referenced.then(|| settings.budget.limit()),
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Service {
+    settings: ServiceSettings,
+    followed: BTreeMap<GuestId, Followed>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Followed {
+    pid: u32,
+    shared: Arc<Shared>,
+    said: Option<String>,
+}
+
+/// What its thread and the daemon share.
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    /// What the guest holds, in bytes; 0 where that is not known.
+    allocation: AtomicU64,
+    /// Whether the guest runs: one that is paused or migrated is left alone.
+    may_track: AtomicBool,
+    latest: Mutex<Latest>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    report: Option<(TrackerReport, Instant)>,
+    trouble: Option<String>,
+}
+
+impl Shared {
+    fn allocation(&self) -> Option<Bytes> {
+        let bytes = self.allocation.load(Ordering::Relaxed);
+        (bytes > 0).then_some(Bytes::new(bytes))
+    }
+
+    fn may_go_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed) && self.may_track.load(Ordering::Relaxed)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Latest)) {
+        change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits so long, or until told to stop; whether it was not.
+    fn wait(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while !self.stop.load(Ordering::Relaxed) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+        false
+    }
+}
+
+/// A guest as the daemon sees it in a tick.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present<'a> {
+    /// Its name.
+    pub(crate) id: &'a GuestId,
+    /// Its hypervisor's process.
+    pub(crate) pid: u32,
+    /// What it holds.
+    pub(crate) allocation: Option<Bytes>,
+    /// Whether it runs.
+    pub(crate) is_running: bool,
+}
+
+impl Service {
+    /// Follows nobody yet.
+    pub(crate) fn new(settings: ServiceSettings) -> Service {
+        Service { settings, followed: BTreeMap::new() }
+    }
+
+    /// No longer follows any but these: the names, with the processes they have.
+    pub(crate) fn keep(&mut self, mut is_there: impl FnMut(&GuestId, u32) -> bool) {
+        self.followed.retain(|id, followed| is_there(id, followed.pid));
+    }
+
+    /// Follows a guest, and says what is known of it and how old that is; and, once, why nothing is.
+    pub(crate) fn look(
+        &mut self,
+        guest: Present<'_>,
+    ) -> (Option<Measured<TrackerReport>>, Option<String>) {
+        if self.followed.get(guest.id).is_none_or(|followed| followed.pid != guest.pid) {
+            self.followed.remove(guest.id);
+            if self.followed.len() >= GUESTS_MAX {
+                return (None, None);
+            }
+            let followed = Followed::start(guest, &self.settings);
+            self.followed.insert(guest.id.clone(), followed);
+        }
+        let Some(followed) = self.followed.get_mut(guest.id) else { return (None, None) };
+        let allocation = guest.allocation.map_or(0, Bytes::get);
+        followed.shared.allocation.store(allocation, Ordering::Relaxed);
+        followed.shared.may_track.store(guest.is_running, Ordering::Relaxed);
+        followed.look()
+    }
+}
+
+impl Followed {
+    fn start(guest: Present<'_>, settings: &ServiceSettings) -> Followed {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            allocation: AtomicU64::new(0),
+            may_track: AtomicBool::new(guest.is_running),
+            latest: Mutex::default(),
+        });
+        let (theirs, settings, pid) = (Arc::clone(&shared), settings.clone(), guest.pid);
+        let name = format!("track {}", guest.id);
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            match trackable_at(Path::new(PROC), pid) {
+                Some(guest) => track(&guest, &settings.follow, &theirs),
+                None => by_bits(pid, &settings, &theirs),
+            }
+        });
+        if let Err(error) = spawned {
+            shared.update(|latest| {
+                latest.trouble = Some(format!("no thread to track it: {error}"));
+            });
+        }
+        Followed { pid: guest.pid, shared, said: None }
+    }
+
+    fn look(&mut self) -> (Option<Measured<TrackerReport>>, Option<String>) {
+        let latest = self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = latest
+            .report
+            .as_ref()
+            .map(|(report, at)| Measured { value: report.clone(), age: at.elapsed() });
+        let news = if latest.trouble == self.said { None } else { latest.trouble.clone() };
+        self.said.clone_from(&latest.trouble);
+        (report, news)
+    }
+}
+
+impl Drop for Followed {
+    /// The thread ends by itself, and what it tracks with it; nobody waits for it.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Follows a guest by its tracker until told to stop.
+fn track(guest: &Trackable, settings: &FollowSettings, shared: &Shared) {
+    let mut retry = RETRY_FIRST;
+    loop {
+        if shared.may_track.load(Ordering::Relaxed) {
+            match follow(guest, settings, shared, &mut retry) {
+                Ok(()) => {}
+                Err(error) => shared.update(|latest| latest.trouble = Some(error.to_string())),
+            }
+        } else {
+            retry = RETRY_FIRST;
+        }
+        if !shared.wait(retry) {
+            return;
+        }
+        retry = (retry * 2).min(RETRY_MAX);
+    }
+}
+
+/// Follows it until it may not any more.
+fn follow(
+    guest: &Trackable,
+    settings: &FollowSettings,
+    shared: &Shared,
+    retry: &mut Duration,
+) -> Result<(), TrackerError> {
+    let mut follower = Follower::begin(guest, settings, shared.allocation())?;
+    while shared.may_go_on() {
+        let go_on = || shared.may_go_on();
+        let (row, _) = follower.interval(shared.allocation(), go_on)?;
+        // One that was cut short has not seen what belongs to it.
+        if let Some(seen) = row.seen.filter(|_| shared.may_go_on()) {
+            *retry = RETRY_FIRST;
+            let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
+            shared.update(|latest| {
+                *latest = Latest { report: Some((report, Instant::now())), trouble: None };
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Follows a guest by referenced bits until told to stop.
+fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared) {
+    let Some(share) = settings.referenced else { return };
+    let mut interval = settings.follow.interval;
+    loop {
+        let began = Instant::now();
+        let cleared = clear_referenced(pid);
+        let clearing = began.elapsed();
+        if !shared.wait(interval) {
+            return;
+        }
+        let began = Instant::now();
+        let read = cleared.and_then(|()| referenced(pid, &[]));
+        let cost = clearing + began.elapsed();
+        interval = interval_within(cost, share).clamp(settings.follow.interval, REFERENCED_MAX);
+        let is_running = shared.may_track.load(Ordering::Relaxed);
+        shared.update(|latest| match read {
+            // Private memory is not among it: nothing is known.
+            Ok(0) => {
+                latest.trouble = Some("no tracker, and no shared memory to look at".to_owned())
+            }
+            Ok(bytes) if is_running => {
+                let report = TrackerReport { working_set: Bytes::new(bytes), curve: None };
+                *latest = Latest { report: Some((report, Instant::now())), trouble: None };
+            }
+            Ok(_) => {}
+            Err(error) => latest.trouble = Some(error.to_string()),
+        });
+    }
+}
+
+/// The interval in which `cost` is that share of it.
+fn interval_within(cost: Duration, share: f64) -> Duration {
+    let seconds = cost.as_secs_f64() / share;
+    Duration::try_from_secs_f64(seconds).unwrap_or(REFERENCED_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twenty_milliseconds_for_half_a_percent_are_every_four_seconds() {
+        assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
+        assert_eq!(interval_within(Duration::from_millis(20), 0.0), REFERENCED_MAX);
+    }
+
+    #[test]
+    fn a_process_that_is_no_guest_is_said_to_be_none_once() {
+        let follow = FollowSettings {
+            interval: Duration::from_millis(1),
+            pilot: PilotSettings::default(),
+            seed: 1,
+        };
+        let mut service = Service::new(ServiceSettings { follow, referenced: Some(1.0) });
+        let id: GuestId = "a".parse().unwrap();
+        let present =
+            Present { id: &id, pid: std::process::id(), allocation: None, is_running: true };
+        let end = Instant::now() + Duration::from_secs(60);
+        let trouble = loop {
+            if let (None, Some(trouble)) = service.look(present) {
+                break trouble;
+            }
+            assert!(Instant::now() < end, "nothing is said");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(trouble.contains("no shared memory"), "{trouble}");
+        assert_eq!(service.look(present).1, None);
+        service.keep(|_, pid| pid != std::process::id());
+        assert!(service.followed.is_empty());
+    }
+}

@@ -1,0 +1,107 @@
+//! Intervals as lines, as they come.
+//!
+//! Idea: columns of fixed width, so that a line is printed when its interval is over and stands under the
+//! ones before; the heading comes again every [`HEADING_EVERY`] lines.
+
+use crate::commands::format;
+
+use super::row::{Row, Seen};
+
+/// A screen.
+const HEADING_EVERY: u64 = 24;
+
+/// The heading above line `number`, if one is due.
+pub(crate) fn heading(number: u64) -> Option<String> {
+    number.is_multiple_of(HEADING_EVERY).then(|| {
+        format!(
+            "{:>8}  {:>11}  {:>9}  {:>9}  {:>14}  {:>7}  {:>8}  {:>6}  {:>6}  {:>7}",
+            "TIME",
+            "WORKING SET",
+            "TOUCHED",
+            "HALF MISS",
+            "WATCHED",
+            "HOT",
+            "TOUCHES",
+            "LOST",
+            "COST",
+            "TRAP"
+        )
+    })
+}
+
+/// An interval.
+pub(crate) fn line(row: &Row) -> String {
+    let at = format!("{:.1}s", row.at.as_secs_f64());
+    let Some(seen) = &row.seen else { return format!("{at:>8}  {:>11}", "rest") };
+    let watched = watched(seen);
+    let hot = seen.hot_granules.map_or("-".to_owned(), |granules| granules.to_string());
+    let cost = format!("{:.2}%", seen.cost_share(row.length) * 100.0);
+    let trap = format!("{:.1}us", seen.trap.as_secs_f64() * 1e6);
+    let size = |bytes: ballast_model::Bytes| format::size(bytes.get());
+    format!(
+        "{at:>8}  {:>11}  {:>9}  {:>9}  {watched:>14}  {hot:>7}  {:>8}  {:>6}  {cost:>6}  {trap:>7}",
+        size(seen.working_set),
+        size(seen.touched),
+        size(seen.half_miss),
+        seen.touches,
+        seen.lost,
+    )
+}
+
+/// `1/64 by 1`: which part of the granules, and how many pages these have.
+fn watched(seen: &Seen) -> String {
+    let part = if seen.share >= 1.0 {
+        "all".to_owned()
+    } else {
+        format!("1/{}", (1.0 / seen.share).round())
+    };
+    format!("{part} by {}", seen.granule_pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_model::Bytes;
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn lines_stand_under_their_heading() {
+        let seen = Seen {
+            working_set: Bytes::mib(203),
+            touched: Bytes::mib(201),
+            half_miss: Bytes::mib(198),
+            curve: None,
+            granule_pages: 1,
+            share: 1.0 / 64.0,
+            hot_granules: Some(16),
+            touches: 811,
+            lost: 0,
+            cost: Duration::from_millis(5),
+            trap: Duration::from_nanos(14_800),
+            revoked_in: Duration::from_millis(2),
+        };
+        let all = Seen { share: 1.0, granule_pages: 32, hot_granules: None, ..seen.clone() };
+        let row = |seen| Row {
+            at: Duration::from_millis(12_340),
+            length: Duration::from_secs(1),
+            tracked: Bytes::mib(512),
+            seen,
+        };
+        let rows = [row(Some(seen)), row(Some(all)), row(None)];
+        let mut text = heading(0).unwrap();
+        for row in &rows {
+            text = format!("{text}\n{}", line(row));
+        }
+        expect![[r#"
+                TIME  WORKING SET    TOUCHED  HALF MISS         WATCHED      HOT   TOUCHES    LOST    COST     TRAP
+               12.3s       203MiB     201MiB     198MiB       1/64 by 1       16       811       0   0.50%   14.8us
+               12.3s       203MiB     201MiB     198MiB       all by 32        -       811       0   0.50%   14.8us
+               12.3s         rest
+        "#]]
+        .assert_eq(&(text + "\n"));
+        assert_eq!((heading(1), heading(24).is_some()), (None, true));
+    }
+}

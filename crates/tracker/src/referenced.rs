@@ -1,0 +1,84 @@
+//! A working set without a tracker: what the kernel's own bits say.
+//!
+//! Idea: clear the referenced bit of every page-table entry of the hypervisor (`clear_refs`), wait, and
+//! read in `smaps` how much of the guest's memory has it again. No help of the hypervisor is needed, and
+//! the guest hardly notices.
+//!
+//! Cost: 1.5 to 9 ms to clear and 8 to 25 ms to read, for guests of some hundred MiB; more for large ones,
+//! and bits are cleared of everybody's use of them, the host's reclaim among these.
+//! Source: proc_pid_clear_refs(5), proc_pid_smaps(5).
+//! Limits: a total, no pages and so no curve. Memory that is mapped in huge pages counts whole as soon
+//! as any of it is touched. Shared memory only, as in [`memory_files`](crate::memory_files).
+
+use std::fs;
+
+use ballast_track_wire::Mapping;
+use rustix::io::Errno;
+
+use crate::TrackerError;
+use crate::regions::is_guest_memory;
+
+/// Clears the referenced bits of a process.
+///
+/// # Errors
+/// It is gone, or of another user.
+pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
+    let cleared = fs::write(format!("/proc/{pid}/clear_refs"), "1");
+    cleared.map_err(system("clear the hypervisor's referenced bits"))
+}
+
+/// Bytes of guest memory that were referenced since; `paths` are those of memory backends in files.
+///
+/// # Errors
+/// The process is gone, or of another user.
+pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
+    Ok(parse(&smaps.map_err(system("read the hypervisor's mappings"))?, paths))
+}
+
+fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
+    move |error| {
+        let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        TrackerError::System { what, source }
+    }
+}
+
+/// The sum over guest memory in the text of `smaps`.
+fn parse(smaps: &str, paths: &[&str]) -> u64 {
+    let mut is_guest = false;
+    let mut sum = 0_u64;
+    for line in smaps.lines() {
+        if let Some(rest) = line.strip_prefix("Referenced:") {
+            let kib = rest.trim().strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok());
+            if is_guest {
+                sum = sum.saturating_add(kib.unwrap_or(0).saturating_mul(1024));
+            }
+        } else if let Some(mapping) = Mapping::parse(line) {
+            is_guest = is_guest_memory(&mapping, paths);
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guest_memory_is_summed_up() {
+        let smaps = "\
+7f00-8f00 rw-s 00000000 00:01 5 /memfd:memory-backend-memfd (deleted)
+Size:                  4 kB
+Referenced:         2048 kB
+Anonymous:             0 kB
+8f00-9f00 rw-p 00000000 00:00 0 [heap]
+Referenced:        99999 kB
+9f00-af00 rw-s 00000000 00:01 6 /dev/shm/ram
+Referenced:            4 kB
+VmFlags: rd wr sh
+";
+        assert_eq!(parse(smaps, &[]), 2 << 20);
+        assert_eq!(parse(smaps, &["/dev/shm/ram"]), (2 << 20) + 4096);
+        assert_eq!(parse("", &[]), 0);
+    }
+}
