@@ -374,7 +374,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
         let estimate = &reply["estimate"];
         let demand = &estimate["demand"];
         let size = demand["size_bytes"].as_u64()?;
-        let is_it = demand["source"] == "working-set" && expected.contains(&size);
+        let is_it = demand["source"]["code"] == "working-set" && expected.contains(&size);
         (is_it && estimate["curve"]["points"].is_array()).then_some(())
     });
     // One client at a time.

@@ -28,7 +28,7 @@ Examples:
   ballast track
   ballast track web-1
   ballast track web-1 --for 60s --record web-1
-  ballast track web-1 --every --interval 2s
+  ballast track web-1 --every --hot-set --interval 5s
   ballast track web-1 --json | jq .working_set_bytes
 
 Without a guest it lists those that can be tracked: those whose hypervisor was started with
@@ -39,7 +39,7 @@ libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_S
   TOUCHED      memory touched in the interval
   HALF MISS    memory in which half of the touches seen miss
   WATCHED      which part of the guest's memory is watched, in pieces of how many pages
-  HOT          watched pieces that stay accessible and are not seen
+  HOT          watched pieces that stay accessible and are not seen, with --hot-set
   TOUCHES      touches seen
   LOST         touches seen and lost, for want of room
   COST         processor time of the tracker and lost time of the guest, as a share of one core
@@ -72,9 +72,10 @@ pub struct Args {
     /// Watch all memory in pieces of 32 pages, or 512 where the working set is large, whatever it costs
     #[arg(long, conflicts_with = "budget")]
     every: bool,
-    /// See each touched piece once an interval only, instead of again after it left the hot set
+    /// See a piece again after enough others were touched (MEB's hot set), not once an interval only: closer
+    /// curves, at many times the cost
     #[arg(long)]
-    once: bool,
+    hot_set: bool,
     /// Record to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
@@ -177,7 +178,7 @@ fn follow(
         sample: (!args.every).then(|| args.budget.clone()),
         // What is looked at is wanted always; resting is the daemon's.
         rest: None,
-        hot_set: !args.once,
+        hot_set: args.hot_set,
         ..PilotSettings::default()
     };
     let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };

@@ -14,7 +14,7 @@ const HEADING_EVERY: u64 = 24;
 pub(crate) fn heading(number: u64) -> Option<String> {
     number.is_multiple_of(HEADING_EVERY).then(|| {
         format!(
-            "{:>8}  {:>11}  {:>9}  {:>9}  {:>14}  {:>7}  {:>8}  {:>6}  {:>6}  {:>7}",
+            "{:<8}  {:>11}  {:>9}  {:>9}  {:>14}  {:>7}  {:>8}  {:>6}  {:>6}  {:>7}",
             "TIME",
             "WORKING SET",
             "TOUCHED",
@@ -32,14 +32,14 @@ pub(crate) fn heading(number: u64) -> Option<String> {
 /// An interval.
 pub(crate) fn line(row: &Row) -> String {
     let at = format!("{:.1}s", row.at.as_secs_f64());
-    let Some(seen) = &row.seen else { return format!("{at:>8}  {:>11}", "rest") };
+    let Some(seen) = &row.seen else { return format!("{at:<8}  {:>11}", "rest") };
     let watched = watched(seen);
     let hot = seen.hot_granules.map_or("-".to_owned(), |granules| granules.to_string());
     let cost = format!("{:.2}%", seen.cost_share(row.length) * 100.0);
     let trap = format!("{:.1}us", seen.trap.as_secs_f64() * 1e6);
     let size = |bytes: ballast_model::Bytes| format::size(bytes.get());
     format!(
-        "{at:>8}  {:>11}  {:>9}  {:>9}  {watched:>14}  {hot:>7}  {:>8}  {:>6}  {cost:>6}  {trap:>7}",
+        "{at:<8}  {:>11}  {:>9}  {:>9}  {watched:>14}  {hot:>7}  {:>8}  {:>6}  {cost:>6}  {trap:>7}",
         size(seen.working_set),
         size(seen.touched),
         size(seen.half_miss),
@@ -96,10 +96,10 @@ mod tests {
             text = format!("{text}\n{}", line(row));
         }
         expect![[r#"
-                TIME  WORKING SET    TOUCHED  HALF MISS         WATCHED      HOT   TOUCHES    LOST    COST     TRAP
-               12.3s       203MiB     201MiB     198MiB       1/64 by 1       16       811       0   0.50%   14.8us
-               12.3s       203MiB     201MiB     198MiB       all by 32        -       811       0   0.50%   14.8us
-               12.3s         rest
+            TIME      WORKING SET    TOUCHED  HALF MISS         WATCHED      HOT   TOUCHES    LOST    COST     TRAP
+            12.3s          203MiB     201MiB     198MiB       1/64 by 1       16       811       0   0.50%   14.8us
+            12.3s          203MiB     201MiB     198MiB       all by 32        -       811       0   0.50%   14.8us
+            12.3s            rest
         "#]]
         .assert_eq(&(text + "\n"));
         assert_eq!((heading(1), heading(24).is_some()), (None, true));
