@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn names_as_they_are_written() {
         for (line, expected) in [
-            ("qemu\0-name\0guest=a,debug-threads=on\0-m\01G\0", Some("a")),
+            ("qemu\0-name\0guest=a,debug-threads=on\0-m\0G\0", Some("a")),
             ("qemu\0-name\0a\0", Some("a")),
             ("qemu\0-name\0a,process=b\0", Some("a")),
             ("qemu\0-name\0process=b\0", None),
