@@ -8,7 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ballast_lab::{AccelChoice, DiskSpec, Guest, GuestSpec, Helper, Run, RunOptions, Speed};
+use ballast_lab::{
+    AccelChoice, Balloon, DiskSpec, Guest, GuestSpec, GuestState, Helper, Run, RunOptions, Speed,
+};
 use ballast_lab_guest::workload::Pattern;
 use ballast_model::Bytes;
 use ballast_track_wire::{Granule, HashKind, Mode, Sample};
@@ -192,4 +194,110 @@ fn disks_serial_lines_and_balloons_go_on_while_every_page_is_revoked() {
     assert!(ballast_tracker::Client::connect(&address, 1024, None).is_ok());
     drop(run);
     assert_eq!(std::fs::read_dir(&base).map_or(0, |entries| entries.count()), 0);
+}
+
+fn execute(guest: &Guest, name: &str, arguments: &str) {
+    let answer = qmp(guest, &format!("{{\"execute\":\"{name}\",\"arguments\":{{{arguments}}}}}"));
+    assert!(answer.contains("\"return\""), "{name} {arguments}: {answer}");
+}
+
+/// Whether memory of a guest's process is registered with a userfaultfd for minor faults.
+fn is_registered(guest: &Guest) -> bool {
+    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", guest.pid())).unwrap();
+    let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+    flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
+}
+
+/// In the sandbox that libvirt puts QEMU into, in which a forbidden system call is death.
+#[test]
+fn memory_is_plugged_and_the_guest_is_migrated_and_ends_while_it_is_tracked() {
+    let (folder, base) = base();
+    let mut spec = guest(Bytes::mib(256));
+    spec.balloon = Some(Balloon { free_page_reporting: true, ..Balloon::default() });
+    let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+    spec.extra_args = ["-sandbox", sandbox, "-m", "slots=4,maxmem=1G"].map(str::to_owned).to_vec();
+    let run = start(&base, spec);
+    let guest = run.guest("a").unwrap();
+    let mut tracking = track(guest);
+    let lens = |tracking: &mut Tracking| {
+        let observed = interval(tracking, every(8), Duration::from_millis(1200));
+        // It reports once a second.
+        assert!(!observed.touches.is_empty());
+        tracking.regions().iter().map(|region| region.len >> 20).collect::<Vec<_>>()
+    };
+    assert_eq!(lens(&mut tracking), [256]);
+
+    // A backend as large as the first, and again after it was taken away.
+    let backend = |id: &str| {
+        format!(
+            "\"qom-type\":\"memory-backend-memfd\",\"id\":\"{id}\",\"size\":268435456,\"share\":true"
+        )
+    };
+    execute(guest, "object-add", &backend("spare"));
+    assert_eq!(lens(&mut tracking), [256, 256]);
+    execute(guest, "object-del", "\"id\":\"spare\"");
+    // QEMU unmaps it a while later.
+    wait_until("the memory to be unmapped", || lens(&mut tracking) == [256]);
+    execute(guest, "object-add", &backend("dimm"));
+    execute(guest, "device_add", "\"driver\":\"pc-dimm\",\"id\":\"d0\",\"memdev\":\"dimm\"");
+    let has_grown =
+        ["/bin/sh", "-c", "[ $(awk '/MemTotal/ {print $2}' /proc/meminfo) -gt 400000 ]"];
+    assert_eq!(lens(&mut tracking), [256, 256]);
+    // What a guest is asked takes longer than a client may be silent.
+    drop(tracking);
+    wait_until("the guest to have the memory", || {
+        guest.exec(&has_grown.map(str::to_owned), PATIENCE).unwrap().end.is_success()
+    });
+    // More than it was booted with.
+    let size = Bytes::mib(260);
+    guest.start_workload("w", &Pattern::Constant { size }.into(), PATIENCE).unwrap();
+    let mut tracking = track(guest);
+    let plugged = tracking.regions()[1].first_page;
+    wait_until("touches in the plugged memory", || {
+        let observed = interval(&mut tracking, every(8), Duration::from_secs(1));
+        observed.touches.iter().filter(|page| **page >= plugged).count() > 1000
+    });
+
+    // Migration reads all memory, while it is revoked.
+    let socket = folder.path().join("m");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let receiving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+    });
+    drop(tracking);
+    guest.stop_workload("w").unwrap();
+    let mut tracking = track(guest);
+    execute(guest, "migrate", &format!("\"uri\":\"unix:{}\"", socket.display()));
+    wait_until("the migration to be over", || {
+        tracking.begin_interval(Some(every(8))).unwrap();
+        tracking.pass(Duration::from_millis(100)).unwrap();
+        tracking.end_interval().unwrap();
+        let status = qmp(guest, "{\"execute\":\"query-migrate\"}");
+        assert!(!status.contains("\"failed\""), "{status}");
+        status.contains("\"completed\"")
+    });
+    assert!(receiving.join().unwrap() > 50 << 20);
+    drop(tracking);
+    execute(guest, "cont", "");
+    assert!(guest.exec(&["/bin/true".to_owned()], PATIENCE).unwrap().end.is_success());
+
+    // A client that hangs: the guest goes on without it.
+    let mut tracking = track(guest);
+    tracking.begin_interval(Some(every(1))).unwrap();
+    assert!(is_registered(guest));
+    wait_until("all permissions are restored", || !is_registered(guest));
+    let refused = tracking.pass(Duration::from_millis(300)).unwrap_err();
+    assert!(refused.to_string().contains("nothing was heard"), "{refused}");
+
+    // The guest ends under the eyes of its tracker.
+    let mut tracking = track(guest);
+    tracking.begin_interval(Some(every(1))).unwrap();
+    qmp(guest, "{\"execute\":\"quit\"}");
+    let end = Instant::now() + PATIENCE;
+    while tracking.pass(Duration::from_millis(50)).is_ok() {
+        assert!(Instant::now() < end, "the end is noticed");
+    }
+    wait_until("it is gone", || !matches!(guest.state(), GuestState::Ready));
+    assert!(!folder.path().join("runs/t/lab/a.track").exists(), "its socket goes with it");
 }
