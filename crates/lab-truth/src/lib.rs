@@ -5,8 +5,8 @@
 //! This is the truth that working sets seen from outside are measured against, as the papers used Pin
 //! inside of a guest (MEB §5.2, IMT §5).
 //!
-//! Loaded with `-plugin libballast_lab_truth.so,rows=...`; what it takes is in [`options`], what
-//! it writes in [`output`].
+//! Loaded with `-plugin libballast_lab_truth.so,rows=...`; what it takes is in `src/options.rs`, what
+//! it writes in `src/output.rs`.
 //!
 //! Cost: a call for each access; guests run about half as fast. 4 bytes for each page of the guest.
 //! Source: QEMU 7.2, `include/qemu/qemu-plugin.h`, API version 1. Limits: only under emulation; not
