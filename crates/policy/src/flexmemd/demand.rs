@@ -100,10 +100,18 @@ fn direction(old: Bytes, part: i128, seen: Statistics, thresholds: Thresholds) -
 
 /// `dpf` over 2^32: `√(2^30 / (9 old + 2^30))`, at most a quarter.
 fn desired_part_free(old: Bytes) -> i128 {
-    let square = (1u128 << 94) / (9 * u128::from(old.get()) + (1 << 30));
-    // More than 2^62 is more than a quarter; 64 bits have a much faster root.
-    let square = square.min(1 << 62) as u64;
-    i128::from(square.isqrt()).min(ONE / 4)
+    let divisor = 9 * u128::from(old.get()) + (1 << 30);
+    // The largest root whose square is no more. Floating point only guesses it; a guess is at most a
+    // few off, as it is below 2^33, and is corrected exactly, in far less time than a whole root takes.
+    let is_at_most = |root: u128| root * root * divisor <= 1 << 94;
+    let mut root = ((1u128 << 94) as f64 / divisor as f64).sqrt() as u128;
+    while !is_at_most(root) {
+        root -= 1;
+    }
+    while is_at_most(root + 1) {
+        root += 1;
+    }
+    (root as i128).min(ONE / 4)
 }
 
 fn change(old: Bytes, free: Bytes, part: i128, direction: Direction) -> Bytes {
@@ -156,6 +164,16 @@ mod tests {
             assert!((desired_part_free(old) - part).abs() <= ONE / 10_000, "{old}");
         }
         assert_eq!(desired_part_free(Bytes::gib(7)), ONE / 8);
+    }
+
+    proptest! {
+        #[test]
+        fn the_part_is_the_whole_root_of_the_whole_quotient(old: u64, down in 0..64u32) {
+            let old = old >> down;
+            let square = (1u128 << 94) / (9 * u128::from(old) + (1 << 30));
+            let expected = (square.isqrt() as i128).min(ONE / 4);
+            prop_assert_eq!(desired_part_free(Bytes::new(old)), expected);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::credits::Ledger;
 use super::demand::Statistics;
 use super::driver::Driver;
 use super::lease::{Lease, Limit, Request, Tenant};
+use super::price::Price;
 use super::settings::{Choice, Settings};
 use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
 
@@ -46,6 +47,7 @@ impl Flexmemd {
         contender: &Contender,
         place: usize,
         lease: &Lease,
+        price_thousandths_per_kib: u64,
         rentable: u64,
     ) -> Desired {
         let above = |pages: u64| contender.floor.saturating_add(Bytes::pages(pages));
@@ -66,7 +68,7 @@ impl Flexmemd {
             Reason::Rent {
                 floor,
                 wanted: above(lease.wanted),
-                price_thousandths_per_kib: lease.price.thousandths_per_kib(),
+                price_thousandths_per_kib,
                 credits: self.ledger().balance(place),
                 limit,
             }
@@ -102,6 +104,8 @@ impl Policy for Flexmemd {
         let rentable = problem.budget().saturating_sub(floors).to_pages();
         let tenants: Vec<Tenant> = contenders.iter().map(Tenant::from).collect();
         let leases = self.driver.decide(problem.now(), rentable, &tenants);
+        // Most pay the same.
+        let (mut price, mut thousandths) = (Price::FREE, 0);
         let wanted = contenders
             .iter()
             .zip(&leases)
@@ -111,7 +115,10 @@ impl Policy for Flexmemd {
                     let floor = contender.floor;
                     Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) }
                 } else {
-                    self.desired(contender, place, lease, rentable)
+                    if lease.price != price {
+                        (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
+                    }
+                    self.desired(contender, place, lease, thousandths, rentable)
                 };
                 Wanted { id: contender.id.clone(), desired }
             })

@@ -11,6 +11,9 @@
 //! sum beyond it is that of an allocation, and a better one to know. All best allocations are within
 //! the limit, so the first guests' smallest sizes that lead to one settle ties as everywhere.
 //!
+//! Sums that matter are at most the one known, which mostly fits 32 bits when gaps are all that is
+//! added up; then everything from there on is of 32 bits, of which a processor adds four at once.
+//!
 //! Cost: O(C + E log E) for C corners of the curves and E edges of their hulls, and what the last few
 //! limits take. Curves of programs and random ones leave one to a few sizes per guest, which
 //! `ballast bench solver` measures. At worst, where all sizes of all guests are equally good and make

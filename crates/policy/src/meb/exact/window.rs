@@ -21,6 +21,8 @@ use crate::meb::cost::Cost;
 const SLOPES: u32 = 9;
 /// See there. The flattest is 2^-16 of the limit per step.
 const SLOPE_FACTOR: i128 = 4;
+/// Up to this limit, which no slope exceeds either, 64 bits are enough for a guest's reach.
+const LIMIT_MAX_64_BITS: u128 = 1 << 36;
 
 /// Steps that the guests from some place on may have, from `first` to `last`; none if
 /// `last < first`.
@@ -117,7 +119,18 @@ fn spans<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
 }
 
 fn reach<C: Cost>(survivors: &Survivors<C>, guest: usize, slope: i128) -> Reach {
-    let base = i128::from(survivors.relaxed.bases[guest]);
+    let base = survivors.relaxed.bases[guest];
+    if survivors.limit.into() <= LIMIT_MAX_64_BITS {
+        let (base, slope) = (i64::from(base), slope as i64);
+        let (mut up, mut down) = (0, 0);
+        for size in survivors.of(guest) {
+            let gap: u128 = size.gap.into();
+            let (worth, gap) = (slope * (i64::from(size.at) - base), gap as i64);
+            (up, down) = (up.max(worth - gap), down.max(-worth - gap));
+        }
+        return Reach { up: up.into(), down: down.into() };
+    }
+    let base = i128::from(base);
     let mut reach = Reach::default();
     for size in survivors.of(guest) {
         let worth = slope * (i128::from(size.at) - base);
