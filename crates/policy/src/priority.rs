@@ -19,7 +19,7 @@
 //! remainder. Among the lowest there is nobody to take from, and they take nothing left over: what
 //! they have is the policy's to say.
 //!
-//! Cost: O(n log n), and O(n) more for each different priority at most.
+//! Cost: O(n), and O(n) more for each different priority at most.
 //! Source: ours; no paper has priorities.
 //! Limits: a policy's own limits of rate do not hold for what priority moves; the guard's do.
 
@@ -75,11 +75,13 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
     let seats = contenders.iter().zip(targets()).map(|(c, target)| Seat::new(c, target, reserve));
     let mut seats: Vec<Seat<'_>> = seats.collect();
 
-    let mut order: Vec<usize> = (0..seats.len()).collect();
-    // Stable, so that ties within a priority stay in the order of names.
-    order.sort_by_key(|&i| contenders[i].priority);
-    let same = |a: &usize, b: &usize| contenders[*a].priority == contenders[*b].priority;
-    let classes: Vec<&[usize]> = order.chunk_by(same).collect();
+    // From the lowest, each in the order of names.
+    let mut by_priority: Vec<Vec<usize>> = vec![Vec::new(); 1 + usize::from(u8::MAX)];
+    for (i, contender) in contenders.iter().enumerate() {
+        by_priority[usize::from(contender.priority)].push(i);
+    }
+    let classes: Vec<&[usize]> =
+        by_priority.iter().map(Vec::as_slice).filter(|class| !class.is_empty()).collect();
     let mut lowest_with_spare = 0;
     for (rank, class) in classes.iter().enumerate().skip(1).rev() {
         let mut lacking: u64 = class.iter().map(|&i| seats[i].lack()).sum();

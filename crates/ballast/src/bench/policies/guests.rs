@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_model::{
-    Bytes, Confidence, Demand, DemandSource, MemoryRequest, RequestKind, Signals, Timestamp,
+    Bytes, Confidence, Demand, DemandSource, GuestId, MemoryRequest, RequestKind, Signals,
+    Timestamp,
 };
 use ballast_policy::{Contender, Problem};
 
@@ -76,14 +77,20 @@ fn ceilings(guests: u64) -> Vec<u64> {
     ceilings
 }
 
-/// The guests of a turn, and what there is for them.
+/// The names of so many guests, sorted; as in the daemon, the same in every turn.
 ///
 /// # Errors
 /// A name made here is none.
-pub(super) fn problem(situation: Situation, guests: u64, turn: u64) -> anyhow::Result<Problem> {
-    let contender = |number| contender(situation, number, turn);
-    let mut contenders: Vec<Contender> =
-        (0..guests).map(contender).collect::<anyhow::Result<_>>()?;
+pub(super) fn names(guests: u64) -> anyhow::Result<Vec<GuestId>> {
+    let name = |number| format!("guest-{number:05}").parse().context("the bench's own guest");
+    (0..guests).map(name).collect()
+}
+
+/// The guests of a turn, and what there is for them.
+pub(super) fn problem(situation: Situation, names: &[GuestId], turn: u64) -> Problem {
+    let guests = names.len() as u64;
+    let contender = |(number, name): (u64, &GuestId)| contender(situation, number, name, turn);
+    let mut contenders: Vec<Contender> = (0..).zip(names).map(contender).collect();
     if situation == Situation::Ceilings {
         for (contender, ceiling) in contenders.iter_mut().zip(ceilings(guests)) {
             bounded(contender, Bytes::pages(ceiling));
@@ -91,7 +98,7 @@ pub(super) fn problem(situation: Situation, guests: u64, turn: u64) -> anyhow::R
     }
     let floors: Bytes = contenders.iter().map(|contender| contender.floor).sum();
     let budget = floors.saturating_add(situation.each().fraction(guests, 1));
-    Ok(Problem::new(budget, contenders).at(Timestamp::from_millis(turn * TURN_MS)))
+    Problem::new(budget, contenders).at(Timestamp::from_millis(turn * TURN_MS))
 }
 
 /// Gives a guest that ceiling, and a wish for more, like everybody's.
@@ -109,10 +116,9 @@ fn bounded(contender: &mut Contender, ceiling: Bytes) {
 }
 
 /// A guest of 0.25 to 8 GiB, at most an eighth of it free, one in two swapping, one in ten asking.
-fn contender(situation: Situation, number: u64, turn: u64) -> anyhow::Result<Contender> {
+fn contender(situation: Situation, number: u64, name: &GuestId, turn: u64) -> Contender {
     let mut fixed = Random::new(number);
     let mut turning = Random::new((turn << 32) | number);
-    let id = format!("guest-{number:05}").parse().context("the bench's own guest")?;
     let floor = Bytes::mib(256 + fixed.below(1792));
     let allocation = floor.saturating_add(Bytes::mib(turning.below(6144)));
     let free = Bytes::pages(turning.below(allocation.to_pages() / 8));
@@ -135,7 +141,7 @@ fn contender(situation: Situation, number: u64, turn: u64) -> anyhow::Result<Con
         request: (turning.below(10) == 0).then_some(request),
     };
     let is_bare = situation == Situation::Bare;
-    Ok(Contender {
+    Contender {
         floor,
         ceiling: Bytes::gib(64),
         shares: 1000 + fixed.below(3) as u32,
@@ -144,6 +150,6 @@ fn contender(situation: Situation, number: u64, turn: u64) -> anyhow::Result<Con
         held: Some(allocation),
         demand: (!is_bare).then_some(demand),
         signals: if is_bare { Signals::default() } else { signals },
-        ..Contender::new(id, used)
-    })
+        ..Contender::new(name.clone(), used)
+    }
 }

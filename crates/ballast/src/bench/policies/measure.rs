@@ -10,7 +10,7 @@ use ballast_policy::fairness::Fairness;
 use ballast_policy::{Division, Policy, PolicySettings, Problem, Wanted, build};
 
 use super::super::timing::{Taken, timed};
-use super::guests::{Situation, problem};
+use super::guests::{self, Situation, problem};
 
 /// Decisions before the one that is timed.
 const TURNS_BEFORE: u64 = 3;
@@ -75,12 +75,12 @@ pub(super) fn measure(
     guests: u64,
     repetitions: usize,
 ) -> anyhow::Result<Vec<Vec<Taken>>> {
-    let mut deciders = Decider::all();
+    let (mut deciders, guests) = (Decider::all(), guests::names(guests)?);
     for turn in 0..TURNS_BEFORE {
-        let problem = problem(situation, guests, turn)?;
+        let problem = problem(situation, &guests, turn);
         deciders.iter_mut().for_each(|decider| drop(decider.decide(&problem)));
     }
-    let problem = problem(situation, guests, TURNS_BEFORE)?;
+    let problem = problem(situation, &guests, TURNS_BEFORE);
     let mut runs = vec![Vec::with_capacity(repetitions); deciders.len()];
     for _ in 0..repetitions {
         for (decider, runs) in deciders.iter().zip(&mut runs) {

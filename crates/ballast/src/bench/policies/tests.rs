@@ -51,8 +51,9 @@ fn the_json_is_as_documented() {
 /// What there is for guests is more than they want, and less, as it says.
 #[test]
 fn situations_are_what_they_are_called() {
+    let names = guests::names(200).unwrap();
     for situation in Situation::ALL {
-        let problem = guests::problem(situation, 200, 3).unwrap();
+        let problem = guests::problem(situation, &names, 3);
         let mut policy = build(PolicyName::Tws, PolicySettings::default());
         let wanted: Bytes = problem.contenders().iter().map(|it| it.used).sum();
         let is_known = problem.contenders().iter().any(|it| it.signals != Signals::default());
