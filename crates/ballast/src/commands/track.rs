@@ -14,8 +14,10 @@ use ballast_working_set::{Budget, PilotSettings};
 use serde::Serialize;
 
 use super::{CANNOT_PRINT, Output, harmless_line};
+use crate::output::command_line::command_line;
+use crate::output::files::Destination;
 use crate::track::record::Recording;
-use crate::track::{FollowSettings, Follower, Row, table};
+use crate::track::{FollowSettings, Follower, Row, page, table};
 
 /// Which granules are a sample, wherever nobody says otherwise: the same ones every time, so that two
 /// looks at a guest can be compared.
@@ -27,7 +29,7 @@ const SEED: u64 = 1;
 Examples:
   ballast track
   ballast track web-1
-  ballast track web-1 --for 60s --record web-1
+  ballast track web-1 --for 60s --record web-1 --page web-1.html
   ballast track web-1 --every --hot-set --interval 5s
   ballast track web-1 --json | jq .working_set_bytes
 
@@ -79,9 +81,15 @@ pub struct Args {
     /// Record to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
+    /// Write a page with everything over time and the last miss curve, at the end
+    #[arg(long, value_name = "FILE.html")]
+    page: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
+
+/// Most intervals that a page is made of: a day of them at one a second.
+const PAGE_ROWS_MAX: usize = 86_400;
 
 fn interval(text: &str) -> Result<Duration, String> {
     let expected = "expected 100ms to 1h";
@@ -193,6 +201,8 @@ fn follow(
     );
     let end = args.for_.map(|time| Instant::now() + time);
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
+    let page = args.page.as_deref().map(Destination::open).transpose()?;
+    let mut rows = Vec::new();
     let mut wss = 0;
     for number in 0.. {
         if is_over() {
@@ -204,8 +214,13 @@ fn follow(
         if let Some(recording) = &mut recording {
             recording.add(&row, wss, &touches)?;
         }
+        if page.is_some() && rows.len() < PAGE_ROWS_MAX {
+            rows.push(row);
+        }
     }
-    Ok(())
+    let Some(page) = page else { return Ok(()) };
+    let name = guest.name.clone().unwrap_or_else(|| guest.pid.to_string());
+    page.write(&page::render(&name, &rows, &command_line())?)
 }
 
 fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {

@@ -5,6 +5,8 @@
 //! `ballast track` shows them, the daemon lets its policy see them.
 
 mod follow;
+pub(crate) mod page;
+mod plot;
 pub(crate) mod record;
 mod row;
 mod service;

@@ -59,3 +59,41 @@ impl Seen {
         (self.touches as f64 / self.share).round() as u64
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// An interval of a second; one that was watched has a working set of 200 MiB.
+    pub(crate) fn row(second: u64, is_watched: bool) -> Row {
+        let step = Bytes::mib(100);
+        let curve = MissCurve::new(step, Duration::from_secs(1), vec![50, 20, 0]);
+        let seen = Seen {
+            working_set: Bytes::mib(200),
+            touched: Bytes::mib(150),
+            half_miss: Bytes::mib(90),
+            curve: curve.ok().map(Arc::new),
+            granule_pages: 1,
+            share: 0.25,
+            hot_granules: None,
+            touches: 50,
+            lost: 0,
+            cost: Duration::from_millis(4),
+            trap: Duration::from_micros(12),
+            revoked_in: Duration::from_millis(1),
+        };
+        Row {
+            at: Duration::from_secs(second),
+            length: Duration::from_secs(1),
+            tracked: Bytes::mib(512),
+            seen: is_watched.then_some(seen),
+        }
+    }
+
+    #[test]
+    fn events_are_those_of_all_granules() {
+        let row = row(1, true);
+        let seen = row.seen.unwrap();
+        assert_eq!((seen.events(), seen.cost_share(row.length)), (200, 0.004));
+    }
+}

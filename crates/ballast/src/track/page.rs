@@ -1,0 +1,145 @@
+//! A guest that was followed, as one page.
+//!
+//! Idea: the figures first, then everything over time, then the last miss curve.
+//! Cost: some 100 KB.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::plot::{self, PANELS, Panel};
+use super::row::{Row, Seen};
+use crate::commands::{format, harmless_line};
+use crate::output::svg::COLOURS;
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page of a guest called `name`, of which `rows` were seen by `command`.
+///
+/// # Errors
+/// When a plot cannot be drawn.
+pub(crate) fn render(name: &str, rows: &[Row], command: &str) -> anyhow::Result<String> {
+    let name = harmless_line(name);
+    let mut plots = Vec::new();
+    for panel in PANELS.iter().filter(|panel| panel.has_any(rows)) {
+        plots.push(figure(panel, rows)?);
+    }
+    let curve = rows.iter().rev().find_map(|row| row.seen.as_ref()?.curve.as_ref());
+    let curve = curve.map(|curve| plot::curve(curve)).transpose()?;
+    let body = html! {
+        header {
+            p.over { "Ballast · working set" }
+            h1 { (name) }
+            (cards(rows))
+        }
+        section.plots {
+            @for plot in plots { (plot) }
+            @if let Some(curve) = curve {
+                figure {
+                    figcaption { "misses in an interval, by memory (the last curve)" }
+                    (PreEscaped(curve))
+                }
+            }
+        }
+        (how_to_read())
+        section.facts {
+            h2 { "What was run" }
+            dl {
+                dt { "command" }
+                dd { code { (harmless_line(command)) } }
+                dt { "Ballast" }
+                dd { (env!("CARGO_PKG_VERSION")) }
+            }
+        }
+    };
+    Ok(crate::page::document(&name, STYLE, "", &body))
+}
+
+fn cards(rows: &[Row]) -> Markup {
+    let seen: Vec<(&Row, &Seen)> =
+        rows.iter().filter_map(|row| Some((row, row.seen.as_ref()?))).collect();
+    let mean = |of: &dyn Fn(&Row, &Seen) -> f64| {
+        seen.iter().map(|(row, seen)| of(row, seen)).sum::<f64>() / seen.len().max(1) as f64
+    };
+    let size = |bytes: f64| format::size(bytes as u64);
+    let cards = [
+        (size(mean(&|_, seen| seen.working_set.get() as f64)), "working set, mean"),
+        (
+            size(seen.iter().map(|(_, seen)| seen.working_set.get()).max().unwrap_or(0) as f64),
+            "working set, largest",
+        ),
+        (
+            size(rows.last().map_or(0.0, |row| row.tracked.get() as f64)),
+            "memory of the guest that is tracked",
+        ),
+        (
+            format!("{:.2} %", mean(&|row, seen| seen.cost_share(row.length)) * 100.0),
+            "of one core: what tracking cost, mean",
+        ),
+        (format!("{} of {}", seen.len(), rows.len()), "intervals were watched"),
+    ];
+    html! {
+        div.cards { @for (figure, what) in cards {
+            div.card { span.figure { (figure) } span.what { (what) } }
+        } }
+    }
+}
+
+fn figure(panel: &Panel, rows: &[Row]) -> anyhow::Result<Markup> {
+    let svg = panel.draw(rows)?;
+    let key = |colour| COLOURS.iter().position(|other| *other == colour).unwrap_or(0);
+    Ok(html! {
+        figure {
+            figcaption {
+                (panel.heading)
+                span.keys {
+                    @for line in panel.lines {
+                        span.entry { span class=(format!("key c{}", key(line.colour))) {} (line.name) }
+                    }
+                    span.entry { span.key.watched {} "watched" }
+                }
+            }
+            (PreEscaped(svg))
+        }
+    })
+}
+
+fn how_to_read() -> Markup {
+    let terms = [
+        (
+            "working set",
+            "the least memory in which at most 1 % of the touches seen miss, and never less than what was \
+             touched in the interval.",
+        ),
+        (
+            "cost",
+            "processor time of the tracker and time that touches which were seen stopped the guest, as a \
+             share of one core. A part of it is in both.",
+        ),
+        (
+            "misses",
+            "touches in an interval that would not have found their page in so much memory, kept in LRU \
+             order. A page is seen once while it stays accessible.",
+        ),
+    ];
+    html! {
+        section.explain {
+            h2 { "How to read this" }
+            dl { @for (term, text) in terms { dt { (term) } dd { (text) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::tests::row;
+    use super::*;
+
+    #[test]
+    fn a_page_has_its_figures_and_forges_nothing() {
+        let rows: Vec<Row> = (1..=5).map(|second| row(second, second != 3)).collect();
+        let page = render("<b>web\n1</b>", &rows, "ballast track web-1 --page a.html").unwrap();
+        assert!(page.contains("4 of 5") && page.contains("200MiB"), "{page}");
+        assert!(page.contains("&lt;b&gt;web") && !page.contains("<b>web"), "{page}");
+        assert!(page.contains("the last curve") && !page.contains("hot set, in"), "{page}");
+        assert!(render("a", &[], "").is_ok());
+    }
+}
