@@ -297,3 +297,100 @@ fn granule_extent(inside: &Inside<'_>, first: u64, mode: Mode) -> Extent {
     let len = (mode.granule.pages() * PAGE_SIZE).min(whole.end() - start);
     Extent::new(start, len)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::sync::Mutex;
+
+    use ballast_track_wire::{CAPACITY_MIN, Consumer, Granule, Sample, begin};
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::slots::Tracked;
+
+    /// A kernel with one fault to tell, of which restoring and reading do what the test wants.
+    struct Faulty {
+        waiting: OwnedFd,
+        restore: fn() -> Result<u64, Errno>,
+        read: fn() -> Result<usize, Errno>,
+        address: u64,
+        unwatched: Mutex<Vec<Extent>>,
+    }
+
+    impl Kernel for Faulty {
+        fn watch(&self, _: Extent) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn unwatch(&self, range: Extent) -> Result<(), Errno> {
+            self.unwatched.lock().unwrap().push(range);
+            Ok(())
+        }
+
+        fn revoke(&self, _: &[Extent]) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn restore(&self, _: Extent) -> Result<u64, Errno> {
+            (self.restore)()
+        }
+
+        fn wake(&self, _: Extent) {}
+
+        fn read(&self, faults: &mut [Fault; FAULTS_MAX]) -> Result<usize, Errno> {
+            faults[0] = Fault { address: self.address, is_write: true };
+            (self.read)()
+        }
+
+        fn faults(&self) -> BorrowedFd<'_> {
+            self.waiting.as_fd()
+        }
+    }
+
+    /// Runs a handler whose kernel is like that until it ends by itself; says why it did.
+    fn ends_by(restore: fn() -> Result<u64, Errno>, read: fn() -> Result<usize, Errno>) -> u32 {
+        let extent = Extent::new(1 << 40, 64 * PAGE_SIZE);
+        let slot = SLOTS.claim(Tracked { extent, first_page: 1024 }).unwrap();
+        assert!(SLOTS.open(slot));
+        let kernel = Arc::new(Faulty {
+            // Always readable.
+            waiting: eventfd(1, EventfdFlags::CLOEXEC).unwrap(),
+            restore,
+            read,
+            address: extent.start + 5 * PAGE_SIZE,
+            unwatched: Mutex::default(),
+        });
+        let mode = Mode { granule: Granule::PAGE, sample: Sample::ALL };
+        let shared = Arc::new(Shared::new(mode));
+        let probe = Extent::new(1 << 41, PAGE_SIZE);
+        let ring = Arc::new(RingMemory::of_test(|words| begin(words, CAPACITY_MIN).unwrap()));
+        let handler = Handler {
+            kernel: Arc::<Faulty>::clone(&kernel),
+            shared: Arc::clone(&shared),
+            ring: Arc::clone(&ring),
+            wake: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+            probe,
+        };
+        // A panic ends the thread, and is no matter of this one's.
+        let _ = std::thread::spawn(move || handler.run()).join();
+        SLOTS.free(slot);
+        let unwatched = kernel.unwatched.lock().unwrap();
+        assert!(unwatched.contains(&extent) && unwatched.contains(&probe), "{unwatched:?}");
+        assert!(Consumer::new(ring.words()).is_ok());
+        shared.failure().expect("it says that it has ended")
+    }
+
+    #[test]
+    fn however_it_ends_everything_is_restored() {
+        let errno = |error: Errno| crate::minor::errno(error);
+        let one = || Ok(1);
+        assert_eq!(ends_by(|| Err(Errno::IO), one), errno(Errno::IO), "a page cannot be had");
+        assert_eq!(ends_by(|| Err(Errno::AGAIN), one), errno(Errno::AGAIN), "again and again");
+        assert_eq!(ends_by(|| Ok(PAGE_SIZE), || Err(Errno::BADF)), errno(Errno::BADF));
+        let panics = || -> Result<usize, Errno> { panic!("on purpose") };
+        assert_eq!(ends_by(|| Ok(PAGE_SIZE), panics), errno(Errno::CANCELED));
+        // Nobody shows itself: this test is no control thread.
+        assert_eq!(ends_by(|| Ok(PAGE_SIZE), || Ok(0)), errno(Errno::TIMEDOUT));
+    }
+}

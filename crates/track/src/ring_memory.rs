@@ -56,6 +56,21 @@ impl RingMemory {
         Ok(memory)
     }
 
+    /// A ring of this process's own, that `begin` has begun.
+    #[cfg(test)]
+    pub(crate) fn of_test(begin: impl FnOnce(&[AtomicU64])) -> RingMemory {
+        let len = ring_bytes(CAPACITY_MIN) as usize;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags).unwrap()
+        };
+        let start = NonNull::new(start.cast()).unwrap();
+        let memory = RingMemory { start, len, file: ((0, 0), 0) };
+        begin(memory.words());
+        memory
+    }
+
     /// The words of it.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: mapped as long as `self` lives, aligned to a page, and of a length that the seals keep

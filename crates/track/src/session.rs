@@ -161,11 +161,15 @@ impl Session {
         if !self.is_active {
             self.kernel.unwatch(extent).map_err(register)?;
         }
-        if SLOTS.open(slot) {
-            return self.check_failure();
+        let opened = match SLOTS.open(slot) {
+            true => self.check_failure(),
+            false => Err(plain(Refusal::RegionGone)),
+        };
+        if opened.is_err() {
+            // It is not among the regions yet, that are unregistered with the session.
+            let _ = self.kernel.unwatch(extent);
         }
-        let _ = self.kernel.unwatch(extent);
-        Err(plain(Refusal::RegionGone))
+        opened
     }
 
     /// No longer tracks a region.

@@ -4,15 +4,19 @@
 
 mod common;
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ballast_track_wire::{Address, CAPACITY_MIN, Entry, Granule, HashKind, Mode, Refusal, Sample};
+use ballast_track_wire::{
+    Address, CAPACITY_MIN, Entry, Frame, Granule, HashKind, MESSAGE_MAX, Mode, Refusal, Refused,
+    Reply, Request, Sample, VERSION,
+};
 use ballast_tracker::{Client, TrackerError};
 use common::*;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+    socket_with,
 };
 
 const FIRST: u64 = 1 << 20;
@@ -389,16 +393,37 @@ fn what_cannot_be_tracked_is_refused_by_name() {
 }
 
 #[test]
+fn a_client_of_another_version_is_told_so() {
+    let _turn = turn();
+    let (_tracker, address) = tracker();
+    let socket = connected(&address);
+    let (mut hello, len) = Frame { number: 1, message: Request::Hello }.encode();
+    hello[..2].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    rustix::net::send(&socket, &hello[..len], SendFlags::NOSIGNAL).unwrap();
+    let mut reply = [0; MESSAGE_MAX];
+    let (len, _) = rustix::net::recv(&socket, &mut reply, RecvFlags::empty()).unwrap();
+    let reply = Frame::<Reply>::decode(&reply[..len]).unwrap();
+    let version = Reply::Refused(Refused { refusal: Refusal::Version, errno: 0 });
+    assert_eq!(reply, Frame { number: 0, message: version });
+}
+
+/// A client that says what the test wants.
+fn connected(address: &Address) -> OwnedFd {
+    let Address::Abstract(name) = address else { panic!("{address}") };
+    let kind = SocketType::SEQPACKET;
+    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    socket
+}
+
+#[test]
 fn rubbish_ends_a_session_and_harms_nobody() {
     let _turn = turn();
     let memory = Memory::new(64);
     let (_tracker, address) = tracker();
-    let Address::Abstract(name) = &address else { panic!("{address}") };
     let mut state = 1_u64;
     for round in 0..200 {
-        let kind = SocketType::SEQPACKET;
-        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        let socket = connected(&address);
         let packet: Vec<u8> = (0..round * 2)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
