@@ -116,6 +116,8 @@ struct SettingsTable {
     _deflate_on_oom: IgnoredAny,
     #[serde(rename = "truth")]
     _truth: IgnoredAny,
+    #[serde(rename = "track")]
+    _track: IgnoredAny,
 }
 
 impl Default for SettingsTable {
@@ -129,6 +131,7 @@ impl Default for SettingsTable {
             _free_page_reporting: IgnoredAny,
             _deflate_on_oom: IgnoredAny,
             _truth: IgnoredAny,
+            _track: IgnoredAny,
         }
     }
 }
