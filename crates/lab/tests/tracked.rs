@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ballast_lab::{
     AccelChoice, Balloon, DiskSpec, Guest, GuestSpec, GuestState, Helper, Run, RunOptions, Speed,
+    Truth,
 };
 use ballast_lab_guest::workload::Pattern;
 use ballast_model::Bytes;
@@ -300,4 +301,52 @@ fn memory_is_plugged_and_the_guest_is_migrated_and_ends_while_it_is_tracked() {
     }
     wait_until("it is gone", || !matches!(guest.state(), GuestState::Ready));
     assert!(!folder.path().join("runs/t/lab/a.track").exists(), "its socket goes with it");
+}
+
+/// Against the emulator's own record of every load and store, second for second.
+#[test]
+fn what_is_seen_is_the_truth() {
+    let (_folder, base) = base();
+    let run = start(&base, GuestSpec { truth: Some(Truth::default()), ..guest(Bytes::mib(384)) });
+    let guest = run.guest("a").unwrap();
+    let sampled = Sample::rate(HashKind::multiply_add(7), 1.0 / 16.0);
+    // The tracker sees what devices and instruction fetches touch too.
+    let beside = Bytes::mib(4);
+    for (name, least, pattern) in [
+        ("constant", Bytes::mib(64), Pattern::Constant { size: Bytes::mib(64) }),
+        (
+            "flux",
+            Bytes::mib(32),
+            Pattern::Flux { low: Bytes::mib(32), high: Bytes::mib(96), period_s: 6.0 },
+        ),
+    ] {
+        guest.start_workload(name, &pattern.into(), PATIENCE).unwrap();
+        wait_until("the workload to have its memory", || {
+            std::thread::sleep(Duration::from_millis(100));
+            guest.truth().unwrap().last().is_some_and(|row| row.wss >= least)
+        });
+        let mut tracking = track(guest);
+        for sample in [Sample::ALL, sampled] {
+            let mode = Mode { granule: Granule::PAGE, sample };
+            let watching = Watching { mode, hot_granules: 0 };
+            let before = guest.truth().unwrap().len();
+            // Whole periods of what changes, so that both see the same on average.
+            let seen: Vec<Bytes> = (0..12)
+                .map(|_| {
+                    let observed = interval(&mut tracking, watching, Duration::from_secs(1));
+                    touched(&observed, mode)
+                })
+                .collect();
+            let rows = guest.truth().unwrap();
+            let truth: Vec<Bytes> = rows[before..].iter().map(|row| row.wss).collect();
+            let mean =
+                |all: &[Bytes]| all.iter().map(|it| it.get()).sum::<u64>() / all.len() as u64;
+            let (seen, truth) = (Bytes::new(mean(&seen)), Bytes::new(mean(&truth)));
+            eprintln!("{name}, {:.4} of the pages: seen {seen}, truth {truth}", sample.share());
+            let apart = seen.get().abs_diff(truth.get());
+            assert!(apart <= truth.get() / 20 + beside.get(), "{name}: {seen} {truth}");
+        }
+        drop(tracking);
+        guest.stop_workload(name).unwrap();
+    }
 }
