@@ -190,7 +190,7 @@ fn follow(
         ..PilotSettings::default()
     };
     let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };
-    let mut follower = Follower::begin(guest, &settings, None)?;
+    let mut follower = Follower::begin(guest, &settings, None, None)?;
     let (memory, private) = (follower.memory(), follower.private_memory());
     if private > Bytes::ZERO {
         tracing::warn!("{private} of its memory is private and not tracked: give it share=on");

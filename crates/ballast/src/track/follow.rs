@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_model::Bytes;
-use ballast_track_wire::{Granule, HashKind, Mode, Sample};
+use ballast_track_wire::{Granule, HashKind, Mode, RegionSpec, Sample};
 use ballast_tracker::{Trackable, TrackerError, Tracking, Watching};
 use ballast_working_set::{Finished, Pilot, PilotSettings, Watch};
 
@@ -29,6 +29,12 @@ pub(crate) struct FollowSettings {
     pub(crate) seed: u64,
 }
 
+/// What is known of a guest while it is not followed: worth keeping as long as its pages keep their numbers.
+pub(crate) struct Remembered {
+    pilot: Pilot,
+    regions: Vec<RegionSpec>,
+}
+
 /// A guest that is followed. Dropped, it is as if it had never been.
 pub(crate) struct Follower {
     tracking: Tracking,
@@ -39,7 +45,8 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Begins to follow `guest`; `allocation` is what it holds, where that is known.
+    /// Begins to follow `guest`; `allocation` is what it holds, where that is known, and `remembered`
+    /// what an earlier follower of it came to.
     ///
     /// # Errors
     /// Its tracker refuses, or is not there.
@@ -47,18 +54,26 @@ impl Follower {
         guest: &Trackable,
         settings: &FollowSettings,
         allocation: Option<Bytes>,
+        remembered: Option<Remembered>,
     ) -> Result<Follower, TrackerError> {
         let device = device();
         let device = device.as_ref().map(AsFd::as_fd);
         let tracking = Tracking::begin(guest.pid, &guest.address, &[], device)?;
         let allocation = allocation.unwrap_or_else(|| memory_of(&tracking));
+        let same = remembered.filter(|it| it.regions == tracking.regions());
+        let pilot = same.map(|remembered| remembered.pilot);
         Ok(Follower {
-            pilot: Pilot::new(settings.pilot.clone(), allocation),
+            pilot: pilot.unwrap_or_else(|| Pilot::new(settings.pilot.clone(), allocation)),
             tracking,
             hash: HashKind::multiply_add(settings.seed),
             interval: settings.interval,
             began: Instant::now(),
         })
+    }
+
+    /// Ends it; what was learned of the guest stays.
+    pub(crate) fn end(self) -> Remembered {
+        Remembered { regions: self.tracking.regions().to_vec(), pilot: self.pilot }
     }
 
     /// Memory that is tracked.

@@ -26,8 +26,9 @@ use crate::config::TrackingSettings;
 
 /// Most guests that are followed.
 const GUESTS_MAX: usize = 256;
-/// Between two attempts, at first and at most.
-const RETRY_FIRST: Duration = Duration::from_secs(2);
+/// Between two attempts, at first and at most. The first comes soon, because a host that is too busy may
+/// have kept the daemon from being heard of for the second that a tracker waits.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// How often a waiting thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -212,11 +213,17 @@ impl Drop for Followed {
 /// Follows a guest by its tracker until told to stop.
 fn track(guest: &Trackable, settings: &FollowSettings, shared: &Shared) {
     let mut retry = RETRY_FIRST;
+    let mut remembered = None;
     loop {
         if shared.may_track.load(Ordering::Relaxed) {
-            match follow(guest, settings, shared, &mut retry) {
-                Ok(()) => {}
-                Err(error) => shared.update(|latest| latest.trouble = Some(error.to_string())),
+            let followed = Follower::begin(guest, settings, shared.allocation(), remembered.take());
+            let ended = followed.and_then(|mut follower| {
+                let ended = follow(&mut follower, shared, &mut retry);
+                remembered = Some(follower.end());
+                ended
+            });
+            if let Err(error) = ended {
+                shared.update(|latest| latest.trouble = Some(error.to_string()));
             }
         } else {
             retry = RETRY_FIRST;
@@ -230,12 +237,10 @@ fn track(guest: &Trackable, settings: &FollowSettings, shared: &Shared) {
 
 /// Follows it until it may not any more.
 fn follow(
-    guest: &Trackable,
-    settings: &FollowSettings,
+    follower: &mut Follower,
     shared: &Shared,
     retry: &mut Duration,
 ) -> Result<(), TrackerError> {
-    let mut follower = Follower::begin(guest, settings, shared.allocation())?;
     while shared.may_go_on() {
         let go_on = || shared.may_go_on();
         let (row, _) = follower.interval(shared.allocation(), go_on)?;
