@@ -47,7 +47,8 @@ libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_S
   COST         processor time of the tracker and lost time of the guest, as a share of one core
   TRAP         how long one touch that is seen stops the guest
 
-A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast mrc` reads.
+A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast mrc` reads: the
+pages touched, in order, of the watched part; of a piece of several pages its first (`ballast mrc --granularity`).
 
 JSON: an object a line for every interval. What was not watched has no figures of what was seen.
   at_s, length_s              when it ended, and how long it was

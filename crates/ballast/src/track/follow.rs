@@ -108,7 +108,11 @@ impl Follower {
             }
             self.tracking.pass(left.min(Duration::from_millis(100)))?;
         }
-        let observed = self.tracking.end_interval()?;
+        let mut observed = self.tracking.end_interval()?;
+        for page in observed.iter_mut().flat_map(|observed| &mut observed.touches) {
+            // Which page of a granule came first is chance: all are told as the granule's first.
+            *page = mode.granule.first_page(mode.granule.of(*page));
+        }
         let length = began.elapsed();
         let finished = Finished {
             touches: observed.as_ref().map(|observed| observed.touches.as_slice()),

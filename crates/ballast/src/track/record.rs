@@ -1,7 +1,8 @@
 //! Intervals and touches as files that other commands read.
 //!
 //! Idea: `series.csv` has a row for every interval, with the columns that `ballast imt` wants and all
-//! others that there are; `pages.pg` has the pages touched in order, as 64-bit numbers, for `ballast mrc`.
+//! others that there are; `pages.pg` has the pages touched in order, as 64-bit numbers, for `ballast mrc`:
+//! of a granule its first.
 //! Written as they come, so that what was recorded until an interruption is there.
 //!
 //! Limits: a page is touched at most once while it stays accessible, and of a sample only its pages are
