@@ -67,4 +67,5 @@ pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
 pub use scenario::{Host, Scenario, ScenarioGuest, ScenarioWorkload, Settings};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
+pub use tracker::TRACK_LIBRARY;
 pub use truth::{Truth, TruthRow};

@@ -12,7 +12,7 @@ use crate::LabError;
 use crate::artifact::{Artifact, Missing};
 
 /// The library.
-const LIBRARY: Artifact =
+pub const TRACK_LIBRARY: Artifact =
     Artifact { variable: "BALLAST_TRACK_LIBRARY", built: "release/libballast_track.so" };
 
 /// Has QEMU load the library, which is to listen at `socket`.
@@ -20,8 +20,9 @@ const LIBRARY: Artifact =
 /// # Errors
 /// The library is not built.
 pub(crate) fn preload(command: &mut Command, socket: &Path) -> Result<(), LabError> {
-    let library =
-        LIBRARY.find().map_err(|Missing { looked_for }| LabError::TrackerMissing { looked_for })?;
+    let library = TRACK_LIBRARY
+        .find()
+        .map_err(|Missing { looked_for }| LabError::TrackerMissing { looked_for })?;
     command.env("LD_PRELOAD", library).env(SOCKET_VARIABLE, socket);
     Ok(())
 }

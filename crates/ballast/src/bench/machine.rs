@@ -46,6 +46,12 @@ impl Machine {
             compiled_for: compiled_for(),
         })
     }
+
+    /// The first line of a report for people.
+    pub(super) fn line(&self) -> String {
+        let processor = self.processor.as_deref().unwrap_or("unknown");
+        format!("processor  {processor}, core {}\n", self.core)
+    }
 }
 
 fn processor() -> Option<String> {

@@ -10,24 +10,15 @@ use crate::commands::format;
 
 /// The whole report, tables wrapped to `width` columns if given.
 pub(super) fn render(report: &Report, width: Option<u16>) -> String {
-    let machine = &report.machine;
-    let mut out = format!(
-        "processor  {}, core {}\n",
-        machine.processor.as_deref().unwrap_or("unknown"),
-        machine.core
-    );
+    let mut out = report.machine.line();
     let _ = writeln!(
         out,
         "figures    ballast {}, milliseconds a decision for {} guests; {} decisions of each, in turn",
         report.version, report.guests, report.repetitions
     );
-    let mut figures = &report.figures[..];
-    while let Some(first) = figures.first() {
-        let count = figures.iter().take_while(|it| it.situation == first.situation).count();
-        let (situation, others) = figures.split_at(count);
-        let _ = writeln!(out, "\n{}", first.situation);
+    for situation in report.figures.chunk_by(|a, b| a.situation == b.situation) {
+        let _ = writeln!(out, "\n{}", situation[0].situation);
         out.push_str(&table(situation, width));
-        figures = others;
     }
     if report.is_quick {
         out.push_str("\nfew guests are too few for figures to be held against goals\n");

@@ -10,25 +10,16 @@ use crate::commands::format;
 
 /// The whole report, tables wrapped to `width` columns if given.
 pub(super) fn render(report: &Report, width: Option<u16>) -> String {
-    let machine = &report.machine;
-    let mut out = format!(
-        "processor  {}, core {}\n",
-        machine.processor.as_deref().unwrap_or("unknown"),
-        machine.core
-    );
+    let mut out = report.machine.line();
     let _ = writeln!(
         out,
         "figures    ballast {}, multiples of real time at ticks of 1 s, policies in turn",
         report.version
     );
-    let mut figures = &report.figures[..];
-    while let Some(first) = figures.first() {
-        let count = figures.iter().take_while(|other| other.setup == first.setup).count();
-        let (setup, others) = figures.split_at(count);
-        let Figures { setup: name, virtual_s, runs, .. } = first;
+    for setup in report.figures.chunk_by(|a, b| a.setup == b.setup) {
+        let Figures { setup: name, virtual_s, runs, .. } = &setup[0];
         let _ = writeln!(out, "\n{name}, {virtual_s} virtual seconds; runs of each policy: {runs}");
         out.push_str(&table(setup, width));
-        figures = others;
     }
     if report.is_quick {
         out.push_str("\nquick hosts are too small for figures to be held against goals\n");

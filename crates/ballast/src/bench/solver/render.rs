@@ -10,24 +10,15 @@ use crate::commands::format;
 
 /// The whole report, tables wrapped to `width` columns if given.
 pub(super) fn render(report: &Report, width: Option<u16>) -> String {
-    let machine = &report.machine;
-    let mut out = format!(
-        "processor  {}, core {}\n",
-        machine.processor.as_deref().unwrap_or("unknown"),
-        machine.core
-    );
+    let mut out = report.machine.line();
     let _ = writeln!(
         out,
         "figures    ballast {}, milliseconds; {} instances of each kind, {} runs of exact on each, one of\n           the program; both give the same allocation for all of them",
         report.version, report.instances, report.repetitions
     );
-    let mut figures = &report.figures[..];
-    while let Some(first) = figures.first() {
-        let (setup, others) =
-            figures.split_at(figures.iter().take_while(|other| other.setup == first.setup).count());
-        let _ = writeln!(out, "\n{}", first.setup);
+    for setup in report.figures.chunk_by(|a, b| a.setup == b.setup) {
+        let _ = writeln!(out, "\n{}", setup[0].setup);
         out.push_str(&table(setup, width));
-        figures = others;
     }
     if report.is_quick {
         out.push_str("\nquick instances are too small for figures to be held against goals\n");

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast_lab::Artifact;
+use ballast_lab::{Artifact, TRACK_LIBRARY};
 use ballast_track_wire::{Address, CAPACITY_DEFAULT, RegionName, RegionSpec, SOCKET_VARIABLE};
 use ballast_tracker::{Client, TrackerError};
 use clap::ValueEnum;
@@ -19,9 +19,6 @@ use tempfile::NamedTempFile;
 /// The program that touches memory.
 const PROGRAM: Artifact =
     Artifact { variable: "BALLAST_TRACK_SUBJECT", built: "release/track-subject" };
-/// What is loaded into it.
-const LIBRARY: Artifact =
-    Artifact { variable: "BALLAST_TRACK_LIBRARY", built: "release/libballast_track.so" };
 /// How long the tracker's socket is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -98,7 +95,7 @@ impl Running {
     /// Starts `subject` on `core`.
     pub(super) fn start(subject: Subject, core: usize) -> anyhow::Result<Running> {
         let program = PROGRAM.find().context("the program that touches memory")?;
-        let library = LIBRARY.find().context("the tracker's library")?;
+        let library = TRACK_LIBRARY.find().context("the tracker's library")?;
         let name = format!("ballast-bench-{}-{}", std::process::id(), subject.name());
         let address = Address::Abstract(name);
         let trace = subject.trace().map(unpacked).transpose()?;
