@@ -5,8 +5,9 @@
 //! there are. That of a `memory-backend-file` is told by its path, which the caller may know from QEMU.
 //! Where in the process they are mapped is no matter here: the tracker looks that up itself.
 //!
-//! Pages are numbered in order of the files' inodes, which is the order in which QEMU made them: a
-//! region keeps its numbers as long as it lives, and what is plugged in later comes behind.
+//! Pages are numbered in order of the files' inodes, which is any order: the kernel hands each processor
+//! a batch of numbers, so what QEMU made later may have a lower one. While somebody is attached, a region
+//! keeps its pages' numbers as long as it lives, and what is plugged in later comes behind.
 //!
 //! Cost: reading the mappings of a QEMU, about 0.3 ms.
 //! Limits: the memory must be shared (`share=on`); what is private is told as such.
