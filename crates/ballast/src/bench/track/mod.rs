@@ -1,119 +1,97 @@
-//! `ballast bench track`: what tracking costs a program, in every way there is.
+//! `ballast bench track`: what tracking pages costs, and how right it is; a table for each question.
 //!
-//! Idea: the tracker's library is loaded into a program that does nothing but touch memory at the
-//! machine's own speed. Windows without tracking and with it take turns, so that a disturbance hits
-//! both alike; the ways of the paper are measured beside ours in the same run. The form is that of MEB
-//! Table I.
+//! Idea: the tables have nothing in common but their name on the command line and the form of their
+//! goals, so each is a folder of its own that measures, reports and renders. Each has a thread of its
+//! own, as some stay on a core.
 //!
-//! Cost: half an hour; `--quick` takes two minutes.
-//! Limits: program and tracker on the first core, the daemon's side on the last; with one core alone they
-//! share it. Such a program has a trap for nearly each access to a page that is not hot, where others
-//! compute in between: what it loses is an upper bound. The event by which phases are told is its own
-//! count of touches here.
+//! Cost: that of the tables, told in their headers.
 
-mod render;
-mod report;
-mod steer;
-mod subject;
-mod way;
+mod cost;
 
-use std::io::{self, Write};
+use std::io;
 
-use anyhow::Context;
-use rustix::thread::CpuSet;
+use clap::ValueEnum;
+use serde::Serialize;
 
-use self::report::{Figures, Report};
-use self::steer::Steer;
-use self::subject::{Running, Subject};
-use self::way::Way;
-use super::machine::Machine;
 use crate::commands::Output;
 
-/// Measure what tracking costs a program at the machine's own speed.
+/// Measure what tracking costs, and how right it is.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast bench track
   ballast bench track --quick
+  ballast bench track --table cost
   ballast bench track --way sampled --program zipf --program scan --rounds 9 --json > track.json
 
-Each round has a window without tracking and one with it. Needs the privilege to use userfaultfd.")]
+Tables:
+  cost  what tracking costs a program at the machine's own speed, in every way there is; half an hour. Each
+        round has a window without tracking and one with it. Needs the privilege to use userfaultfd.
+
+--way and --program are of the table `cost` and, without --table, select it.")]
 pub struct Args {
-    /// A way to track, as often as wanted [default: all]
-    #[arg(long = "way", value_name = "NAME", value_enum)]
-    ways: Vec<Way>,
-    /// A program, as often as wanted [default: all]
-    #[arg(long = "program", value_name = "NAME", value_enum)]
-    programs: Vec<Subject>,
-    /// Pairs of windows for each way and program
-    #[arg(long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// One pair of windows
+    /// A table, as often as wanted [default: all]
+    #[arg(long = "table", value_name = "NAME", value_enum)]
+    tables: Vec<Table>,
+    #[command(flatten)]
+    cost: cost::Choice,
+    /// As short as can be: too little to mean anything
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
     #[command(flatten)]
     output: Output,
 }
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// What tracking costs a program, in every way there is
+    Cost,
+}
+
+/// Everything measured in one run; of tables that were not asked for nothing.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<cost::Report>,
+}
+
 /// Measures and prints; what runs is told on standard error.
 ///
 /// # Errors
-/// The tracker or the program is not built or not allowed, or standard output cannot be written.
+/// Something that a table needs is not built or not allowed, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
-}
-
-fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
-    let core = first_core()?;
-    let machine = Machine::pinned()?;
-    let ways = match args.ways.is_empty() {
-        true => Way::ALL.to_vec(),
-        false => all_of(&args.ways, &Way::ALL),
-    };
-    let programs = match args.programs.is_empty() {
-        true => Subject::ALL.to_vec(),
-        false => all_of(&args.programs, &Subject::ALL),
-    };
-    let rounds = if args.quick { 1 } else { usize::from(args.rounds) };
-    let mut figures = Vec::new();
-    for program in programs {
-        let mut running = Running::start(program, core)?;
-        for &way in &ways {
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{}: {}", program.name(), way.name());
-            let found = pairs(&mut running, way, rounds)
-                .with_context(|| format!("cannot track {} by {}", program.name(), way.name()))?;
-            figures.push(found);
+    let mut report = Report { version: env!("CARGO_PKG_VERSION"), cost: None };
+    for table in tables(args) {
+        match table {
+            Table::Cost => {
+                let measure = || cost::measure(&args.cost, args.quick, &mut io::stderr());
+                report.cost = Some(on_a_thread(measure)?);
+            }
         }
     }
-    Ok(Report::new(machine, args.quick, rounds, figures))
+    args.output.print(&report, render)
 }
 
-/// The first core that this thread may run on: the daemon's side takes the last.
-fn first_core() -> anyhow::Result<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .context("cannot tell which cores this thread may run on")?;
-    Ok((0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap_or(0))
+/// The tables that were asked for, in their order.
+fn tables(args: &Args) -> Vec<Table> {
+    let is_wanted = |table: &Table| match args.tables.is_empty() {
+        true => !args.cost.is_narrowed() || *table == Table::Cost,
+        false => args.tables.contains(table),
+    };
+    Table::value_variants().iter().copied().filter(is_wanted).collect()
 }
 
-/// Those of `every` that were chosen, in its order.
-fn all_of<T: Copy + PartialEq>(chosen: &[T], every: &[T]) -> Vec<T> {
-    every.iter().copied().filter(|it| chosen.contains(it)).collect()
+/// On a thread of its own: where it stays, and what it starts stays too, nothing else does.
+fn on_a_thread<T: Send>(measure: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(measure).join();
+        measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
-/// Pairs of windows.
-fn pairs(running: &mut Running, way: Way, rounds: usize) -> anyhow::Result<Figures> {
-    let mut steer = Steer::new(running, way)?;
-    // What is seen for the first time costs more than the rest.
-    steer.window(running, way.warm_up())?;
-    let mut windows = Vec::new();
-    for _ in 0..rounds {
-        let off = steer.rest(running, way.rest())?;
-        // Whether phases are stable is found out outside of the window.
-        steer.window(running, way.settle())?;
-        let on = steer.window(running, way.intervals())?;
-        windows.push((off, on));
-    }
-    Ok(Figures::new(running.subject(), way, &windows, running.bytes()))
+fn render(report: &Report, width: Option<u16>) -> String {
+    let tables = [report.cost.as_ref().map(|it| cost::render(it, width))];
+    tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }

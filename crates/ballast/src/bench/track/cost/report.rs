@@ -2,17 +2,16 @@
 
 use serde::Serialize;
 
-use super::super::goal::{Goal, Wanted::AtMost};
-use super::super::machine::Machine;
-use super::super::timing::median;
+use super::super::super::goal::{Goal, Wanted::AtMost};
+use super::super::super::machine::Machine;
+use super::super::super::timing::median;
 use super::steer::Window;
 use super::subject::Subject;
 use super::way::Way;
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) version: &'static str,
+pub(in super::super) struct Report {
     pub(super) machine: Machine,
     /// Whether there was one pair of windows only, too few to mean anything.
     pub(super) is_quick: bool,
@@ -21,7 +20,7 @@ pub(super) struct Report {
     pub(super) figures: Vec<Figures>,
     /// The mean over all programs, for each way.
     pub(super) means: Vec<Mean>,
-    pub(super) goals: Vec<Goal>,
+    pub(in super::super) goals: Vec<Goal>,
 }
 
 /// One way with one program.
@@ -117,8 +116,7 @@ impl Report {
             true => Vec::new(),
             false => means.iter().flat_map(goals).collect(),
         };
-        let version = env!("CARGO_PKG_VERSION");
-        Report { version, machine, is_quick, rounds, figures, means, goals }
+        Report { machine, is_quick, rounds, figures, means, goals }
     }
 }
 

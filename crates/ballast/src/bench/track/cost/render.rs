@@ -2,13 +2,13 @@
 
 use comfy_table::CellAlignment::{Left, Right};
 
-use super::super::goal;
+use super::super::super::goal;
 use super::report::{Figures, Mean, Report};
 use crate::commands::format;
 use crate::figures;
 
 /// Two tables, and the goals.
-pub(super) fn render(report: &Report, width: Option<u16>) -> String {
+pub(in super::super) fn render(report: &Report, width: Option<u16>) -> String {
     let mut out = format!(
         "What tracking costs a program on {}; median of {} pairs of windows\n\n",
         report.machine.processor.as_deref().unwrap_or("an unknown processor"),

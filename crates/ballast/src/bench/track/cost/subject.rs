@@ -72,9 +72,9 @@ impl Subject {
     const fn trace(self) -> Option<&'static [u8]> {
         Some(match self {
             Subject::Chase | Subject::Zipf | Subject::Scan => return None,
-            Subject::Perl => include_bytes!("../../../../mrc/tests/traces/perl.pg.zst"),
-            Subject::Python => include_bytes!("../../../../mrc/tests/traces/python.pg.zst"),
-            Subject::Sort => include_bytes!("../../../../mrc/tests/traces/sort.pg.zst"),
+            Subject::Perl => include_bytes!("../../../../../mrc/tests/traces/perl.pg.zst"),
+            Subject::Python => include_bytes!("../../../../../mrc/tests/traces/python.pg.zst"),
+            Subject::Sort => include_bytes!("../../../../../mrc/tests/traces/sort.pg.zst"),
         })
     }
 }
