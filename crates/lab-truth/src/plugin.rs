@@ -1,21 +1,23 @@
 //! The plugin as QEMU sees it.
 //!
-//! Idea: at the translation of each block a call is placed at every load and store; the calls go to one
-//! recorder under a lock, which with the one processor of a lab guest nobody else wants. A thread tells
-//! the time by counting intervals, so that no access asks a clock.
+//! Idea: at the translation of each block a call is placed at every load and store. It looks whether the
+//! page was recorded in this interval already, in a table of its processor's own; if not, the page goes to
+//! one recorder under a lock. A call at each instruction that changes what is mapped empties the table. A
+//! thread tells the time by counting intervals, so that no access asks a clock.
 //!
 //! Source: QEMU 7.2, `include/qemu/qemu-plugin.h`; Debian ships no header, so it is declared here.
 //! Limits: an interval's end is as sharp as a sleeping thread wakes, a few milliseconds.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::known::{Known, VCPUS, flushes};
 use crate::options::Options;
 use crate::output::{self, Grid, Queue};
 use crate::recorder::Recorder;
@@ -54,6 +56,7 @@ struct HardwareAddress {
 type TranslationCallback = unsafe extern "C" fn(id: u64, block: *mut Block);
 type MemoryCallback =
     unsafe extern "C" fn(vcpu: c_uint, info: u32, address: u64, data: *mut c_void);
+type ExecutionCallback = unsafe extern "C" fn(vcpu: c_uint, data: *mut c_void);
 type UserCallback = unsafe extern "C" fn(id: u64, data: *mut c_void);
 
 unsafe extern "C" {
@@ -65,6 +68,14 @@ unsafe extern "C" {
         callback: MemoryCallback,
         flags: c_int,
         rw: c_int,
+        data: *mut c_void,
+    );
+    fn qemu_plugin_insn_data(instruction: *const Instruction) -> *const u8;
+    fn qemu_plugin_insn_size(instruction: *const Instruction) -> usize;
+    fn qemu_plugin_register_vcpu_insn_exec_cb(
+        instruction: *mut Instruction,
+        callback: ExecutionCallback,
+        flags: c_int,
         data: *mut c_void,
     );
     fn qemu_plugin_get_hwaddr(info: u32, address: u64) -> *mut HardwareAddress;
@@ -82,6 +93,12 @@ struct Running {
 static RUNNING: OnceLock<Mutex<Option<Running>>> = OnceLock::new();
 /// Number of the current interval.
 static INTERVAL: AtomicU32 = AtomicU32::new(0);
+/// What each processor has touched in it.
+static KNOWN: [Known; VCPUS] = [const { Known::new() }; VCPUS];
+/// Whether pages are wanted in order.
+static IS_TRACED: AtomicBool = AtomicBool::new(false);
+/// Of a trace, the processor of the latest access: what another did in between is no repetition.
+static LATEST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// QEMU's first call.
 ///
@@ -120,6 +137,7 @@ fn start(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let grid = Grid { origin_ns, interval_ns: options.interval_ms * 1_000_000 };
     let (queue, writer) = output::start(&options, grid)?;
     let recorder = Recorder::new(queue, options.trace.is_some());
+    IS_TRACED.store(options.trace.is_some(), Ordering::Relaxed);
     let running = Mutex::new(Some(Running { recorder, writer }));
     RUNNING.set(running).map_err(|_| "loaded twice into one guest")?;
     std::thread::Builder::new().name("truth-clock".to_owned()).spawn(move || tick(grid))?;
@@ -139,20 +157,39 @@ fn tick(grid: Grid) {
     }
 }
 
-/// Places a call at every instruction of a block that QEMU has just translated.
+/// Places calls at the instructions of a block that QEMU has just translated.
 unsafe extern "C" fn translated(_id: u64, block: *mut Block) {
-    // SAFETY: QEMU's block is valid during this call, and indices are below its own count.
+    let none = std::ptr::null_mut();
+    // SAFETY: QEMU's block is valid during this call, indices are below its own count, and an
+    // instruction's bytes are as many as it says.
     unsafe {
         for index in 0..qemu_plugin_tb_n_insns(block) {
             let instruction = qemu_plugin_tb_get_insn(block, index);
-            let none = std::ptr::null_mut();
+            let size = qemu_plugin_insn_size(instruction);
+            if flushes(std::slice::from_raw_parts(qemu_plugin_insn_data(instruction), size)) {
+                qemu_plugin_register_vcpu_insn_exec_cb(instruction, flushing, CB_NO_REGS, none);
+            }
             qemu_plugin_register_vcpu_mem_cb(instruction, accessed, CB_NO_REGS, MEM_RW, none);
         }
     }
 }
 
+/// What is mapped where is about to change.
+unsafe extern "C" fn flushing(vcpu: c_uint, _data: *mut c_void) {
+    if let Some(known) = KNOWN.get(vcpu as usize) {
+        known.flush();
+    }
+}
+
 /// A load or store.
-unsafe extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
+unsafe extern "C" fn accessed(vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
+    let (page, interval) = (address >> PAGE_SHIFT, INTERVAL.load(Ordering::Relaxed));
+    let is_traced = IS_TRACED.load(Ordering::Relaxed);
+    let known = KNOWN.get(vcpu as usize);
+    let is_alone = !is_traced || LATEST.load(Ordering::Relaxed) == vcpu;
+    if is_alone && known.is_some_and(|known| known.has(page, interval, !is_traced)) {
+        return;
+    }
     // SAFETY: both arguments are QEMU's own for this access; a null is checked before it is asked.
     let physical = unsafe {
         let hardware = qemu_plugin_get_hwaddr(info, address);
@@ -163,8 +200,14 @@ unsafe extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, _data: *mu
     };
     let Some(running) = RUNNING.get() else { return };
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(running) = running.as_mut() {
-        running.recorder.access(physical >> PAGE_SHIFT, INTERVAL.load(Ordering::Relaxed));
+    let Some(running) = running.as_mut() else { return };
+    running.recorder.count(known.map_or(0, Known::take_accesses));
+    running.recorder.access(physical >> PAGE_SHIFT, interval);
+    if is_traced {
+        LATEST.store(vcpu, Ordering::Relaxed);
+    }
+    if let Some(known) = known {
+        known.add(page, interval);
     }
 }
 
@@ -173,6 +216,7 @@ unsafe extern "C" fn exiting(_id: u64, _data: *mut c_void) {
     let Some(running) = RUNNING.get() else { return };
     let ended = running.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Running { mut recorder, writer }) = ended else { return };
+    KNOWN.iter().for_each(|known| recorder.count(known.take_accesses()));
     recorder.advance(INTERVAL.load(Ordering::Relaxed));
     drop(recorder);
     match writer.join() {

@@ -78,6 +78,11 @@ impl<S: Sink> Recorder<S> {
         }
     }
 
+    /// Counts accesses of the interval that is recorded, to pages that were recorded in it.
+    pub(crate) fn count(&mut self, accesses: u64) {
+        self.row.accesses += accesses;
+    }
+
     /// Ends every interval before `interval`.
     pub(crate) fn advance(&mut self, interval: u32) {
         // References of ended intervals are on their way before the row that counts them.
