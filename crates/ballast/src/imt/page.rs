@@ -35,15 +35,7 @@ pub(crate) fn render(trace: Trace<'_>, runs: &[Run], command: &str) -> anyhow::R
         section { (table(runs)) }
         section.plots { @for plot in plots { (plot) } }
         (how_to_read())
-        section.facts {
-            h2 { "What was run" }
-            dl {
-                dt { "command" }
-                dd { code { (harmless_line(command)) } }
-                dt { "Ballast" }
-                dd { (env!("CARGO_PKG_VERSION")) }
-            }
-        }
+        (crate::page::what_was_run(command))
     };
     Ok(crate::page::document(&name, STYLE, "", &body))
 }
@@ -101,12 +93,7 @@ fn how_to_read() -> Markup {
              goes on. An adaptive one is moved until events say of stability what working sets say.",
         ),
     ];
-    html! {
-        section.explain {
-            h2 { "How to read this" }
-            dl { @for (term, text) in terms { dt { (term) } dd { (text) } } }
-        }
-    }
+    crate::page::how_to_read(&terms)
 }
 
 #[cfg(test)]

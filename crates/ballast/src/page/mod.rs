@@ -5,6 +5,8 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::commands::harmless_line;
+
 const BASE: &str = include_str!("base.css");
 
 /// A whole page: `body` under the common style and `style`, with `script` at its end.
@@ -23,4 +25,29 @@ pub(crate) fn document(title: &str, style: &str, script: &str, body: &Markup) ->
         }
     };
     page.into_string()
+}
+
+/// The section that says what the words of a page mean.
+pub(crate) fn how_to_read(terms: &[(&str, &str)]) -> Markup {
+    html! {
+        section.explain {
+            h2 { "How to read this" }
+            dl { @for (term, text) in terms { dt { (term) } dd { (text) } } }
+        }
+    }
+}
+
+/// The section that says by which command a page came about.
+pub(crate) fn what_was_run(command: &str) -> Markup {
+    html! {
+        section.facts {
+            h2 { "What was run" }
+            dl {
+                dt { "command" }
+                dd { code { (harmless_line(command)) } }
+                dt { "Ballast" }
+                dd { (env!("CARGO_PKG_VERSION")) }
+            }
+        }
+    }
 }

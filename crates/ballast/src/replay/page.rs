@@ -57,10 +57,7 @@ pub(crate) fn render(
             (legend(reports))
             @for plot in plots { (plot) }
         }
-        section.facts {
-            h2 { "What was run" }
-            p { code { (harmless_line(command)) } }
-        }
+        (crate::page::what_was_run(command))
     };
     Ok(document(&format!("{name} (replayed)"), STYLE, "", &body))
 }

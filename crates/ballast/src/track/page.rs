@@ -40,15 +40,7 @@ pub(crate) fn render(name: &str, rows: &[Row], command: &str) -> anyhow::Result<
             }
         }
         (how_to_read())
-        section.facts {
-            h2 { "What was run" }
-            dl {
-                dt { "command" }
-                dd { code { (harmless_line(command)) } }
-                dt { "Ballast" }
-                dd { (env!("CARGO_PKG_VERSION")) }
-            }
-        }
+        (crate::page::what_was_run(command))
     };
     Ok(crate::page::document(&name, STYLE, "", &body))
 }
@@ -120,12 +112,7 @@ fn how_to_read() -> Markup {
              order. A page is seen once while it stays accessible.",
         ),
     ];
-    html! {
-        section.explain {
-            h2 { "How to read this" }
-            dl { @for (term, text) in terms { dt { (term) } dd { (text) } } }
-        }
-    }
+    crate::page::how_to_read(&terms)
 }
 
 #[cfg(test)]

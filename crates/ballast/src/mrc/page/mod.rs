@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use self::curves::curves;
 use super::outcome::Outcome;
 use super::{summary, words};
-use crate::commands::{format, harmless_line};
+use crate::commands::format;
 use crate::figures::{self, NONE};
 use crate::output::axis::{percent, percent_exactly};
 
@@ -48,15 +48,7 @@ pub(crate) fn render(outcomes: &[Outcome], command: &str, epsilon: f64) -> anyho
         }
         (by_size(outcomes, &names))
         (how_to_read(outcomes, epsilon))
-        section.facts {
-            h2 { "What was run" }
-            dl {
-                dt { "command" }
-                dd { code { (harmless_line(command)) } }
-                dt { "Ballast" }
-                dd { (env!("CARGO_PKG_VERSION")) }
-            }
-        }
+        (crate::page::what_was_run(command))
     };
     Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
 }
