@@ -1,7 +1,8 @@
 //! What is built beside the program for the lab to use.
 //!
-//! Idea: an environment variable names it; else it lies beside the running program (installed) or in
-//! the target folder that the running program is in (built).
+//! Idea: an environment variable names it; else it lies in the target folder that the running program is in
+//! (built), or beside the program (installed). In that order, as cargo leaves libraries of another profile,
+//! and perhaps of yesterday, beside a test.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,7 @@ impl Artifact {
         let beside = program.with_file_name(name);
         let built = program.ancestors().skip(1).map(|folder| folder.join(self.built));
         let mut looked_for = self.built.to_owned();
-        for path in std::iter::once(beside).chain(built) {
+        for path in built.chain(std::iter::once(beside)) {
             if path.is_file() {
                 return Ok(path);
             }
@@ -70,12 +71,12 @@ mod tests {
         let program = target.join("debug/deps/some-test");
         let built = target.join(thing.built);
         assert_eq!(thing.near(&program).unwrap_err().looked_for, built.display().to_string());
-        fs::create_dir_all(built.parent().unwrap()).unwrap();
-        fs::write(&built, "x").unwrap();
-        assert_eq!(thing.near(&program).unwrap(), built);
         let beside = program.with_file_name("thing");
         fs::create_dir_all(beside.parent().unwrap()).unwrap();
         fs::write(&beside, "x").unwrap();
         assert_eq!(thing.near(&program).unwrap(), beside);
+        fs::create_dir_all(built.parent().unwrap()).unwrap();
+        fs::write(&built, "x").unwrap();
+        assert_eq!(thing.near(&program).unwrap(), built);
     }
 }

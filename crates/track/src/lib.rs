@@ -18,6 +18,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod after_fork;
 mod handler;
 mod hot_set;
 mod kernel;

@@ -4,12 +4,19 @@
 //! where, a tracker listens there from then on; otherwise nothing happens at all. Both variables are
 //! taken out of the environment, as what the hypervisor starts itself is no hypervisor.
 //!
-//! Limits: a hypervisor that forks into the background after that (QEMU's `-daemonize`) leaves the
-//! tracker's thread behind: start it in the foreground, as libvirt does.
+//! A hypervisor that goes into the background (QEMU's `-daemonize`) forks twice before it is one, and threads
+//! stay behind. So whichever process maps memory that is shared and can be written to, as guest memory is, is
+//! the hypervisor: if that is a child of the one that was set up, it takes the socket over. Afterwards none of
+//! its children does.
+//!
+//! Limits: a hypervisor in the background without shared memory has no tracker at all, rather than one that
+//! says so.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ballast_track_wire::Address;
 
@@ -21,9 +28,12 @@ const PRELOAD_NAME: &CStr = c"LD_PRELOAD";
 /// What this library's file is called, whatever its folder.
 const LIBRARY: &[u8] = b"libballast_track";
 
-/// The tracker of this process, and the process it was started in: what is forked later must not take
-/// the socket's file along when it ends.
+/// The tracker of this process, and the process in which its thread is: what is forked later must not
+/// take the socket's file along when it ends.
 static TRACKER: Mutex<Option<(u32, Tracker)>> = Mutex::new(None);
+
+/// Whether there is a tracker, and guest memory is yet to come.
+static IS_EARLY: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -46,6 +56,7 @@ extern "C" fn set_up() {
         Ok(tracker) => {
             if let Ok(mut place) = TRACKER.lock() {
                 *place = Some((std::process::id(), tracker));
+                IS_EARLY.store(true, SeqCst);
             }
         }
         Err(error) => complain(&format_args!("cannot listen at {address}: {error}")),
@@ -55,9 +66,35 @@ extern "C" fn set_up() {
 extern "C" fn tear_down() {
     let Ok(mut place) = TRACKER.try_lock() else { return };
     match place.take() {
-        Some((process, tracker)) if process != std::process::id() => std::mem::forget(tracker),
+        // Another's, by now or all along.
+        Some((process, tracker)) if process != std::process::id() || tracker.is_stopped() => {
+            std::mem::forget(tracker);
+        }
         tracker => drop(tracker),
     }
+}
+
+/// Memory that may be a guest's is about to be mapped: this process is the hypervisor, which its tracker
+/// belongs in.
+pub(crate) fn about_to_share() {
+    if IS_EARLY.load(Relaxed) && IS_EARLY.swap(false, SeqCst) {
+        move_here();
+    }
+}
+
+#[cold]
+fn move_here() {
+    let Ok(mut place) = TRACKER.try_lock() else { return };
+    *place = match place.take() {
+        Some((process, tracker)) if process != std::process::id() => match tracker.take_over() {
+            Ok(tracker) => Some((std::process::id(), tracker)),
+            Err(error) => {
+                complain(&format_args!("it went into the background: {error}"));
+                None
+            }
+        },
+        here => here,
+    };
 }
 
 /// The guest goes on untracked, which is no reason not to start it.

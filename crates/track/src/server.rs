@@ -4,19 +4,22 @@
 //! disconnects, dies, falls silent for [`SILENCE_MAX`], does not take its replies, or says what cannot
 //! be understood, its session ends, and with it everything that was revoked. The next may connect.
 //!
+//! A child of this process has the socket and no thread; what lets one of them go on in the parent's place
+//! is [`Tracker::take_over`].
+//!
 //! Cost: a wake-up ten times a second while a client is connected, none otherwise.
 //! Limits: nothing is decided here.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ballast_track_wire::{Address, Frame, Refusal, Refused, Reply, Request, WireError};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::after_fork;
 use crate::session::Session;
 use crate::socket::{Connection, FILES_MAX, Listener, Packet, Received};
 use crate::threads;
@@ -30,17 +33,23 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A tracker that listens for a client. Dropped, it restores everything and is gone.
 pub struct Tracker {
     stop: Arc<Stop>,
+    listener: Arc<Listener>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Stop {
-    flag: AtomicBool,
-    wake: OwnedFd,
-}
+/// Readable from when the thread is to end. It is a file, so that a child can tell its parent's thread.
+struct Stop(OwnedFd);
 
 impl Stop {
+    fn set(&self) {
+        // Its counter has room for 2^64 - 2 of them.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
     fn is_set(&self) -> bool {
-        self.flag.load(Ordering::SeqCst)
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -50,19 +59,39 @@ impl Tracker {
     /// # Errors
     /// When it cannot listen there, or have a thread.
     pub fn start(address: Address) -> io::Result<Tracker> {
-        let listener = Listener::bind(address)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let stop = Arc::new(Stop { flag: AtomicBool::new(false), wake });
-        let theirs = Arc::clone(&stop);
-        let thread = threads::spawn("ballast-track", move || serve(&listener, &theirs))?;
-        Ok(Tracker { stop, thread: Some(thread) })
+        after_fork::prepare();
+        Tracker::at(Listener::bind(address)?)
+    }
+
+    fn at(listener: Listener) -> io::Result<Tracker> {
+        let listener = Arc::new(listener);
+        let stop = Arc::new(Stop(eventfd(0, EventfdFlags::CLOEXEC)?));
+        let theirs = (Arc::clone(&listener), Arc::clone(&stop));
+        let thread = threads::spawn("ballast-track", move || serve(&theirs.0, &theirs.1))?;
+        Ok(Tracker { stop, listener, thread: Some(thread) })
+    }
+
+    /// In a child of the process that started it: it listens here from now on, and there no longer.
+    ///
+    /// # Errors
+    /// When there is no thread to be had; then it listens nowhere.
+    pub(crate) fn take_over(self) -> io::Result<Tracker> {
+        self.stop.set();
+        let listener = self.listener.another();
+        // What it has of threads is the parent's, and so is one of the counted uses of the listener.
+        std::mem::forget(self);
+        Tracker::at(listener?)
+    }
+
+    /// Whether it was told to stop, as by a child that took it over.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_set()
     }
 }
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        self.stop.flag.store(true, Ordering::SeqCst);
-        let _ = rustix::io::write(&self.stop.wake, &1_u64.to_ne_bytes());
+        self.stop.set();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -71,7 +100,10 @@ impl Drop for Tracker {
 
 fn serve(listener: &Listener, stop: &Stop) {
     while !stop.is_set() {
-        listener.wait(&stop.wake);
+        listener.wait(&stop.0);
+        if stop.is_set() {
+            return;
+        }
         if let Some(connection) = listener.accept() {
             if connection.is_permitted() {
                 Client { connection, listener, stop, session: None, heard: Instant::now() }.serve();

@@ -125,6 +125,15 @@ impl Slots {
         }
     }
 
+    /// In a child, of which nothing is tracked and nobody is inside.
+    pub(crate) fn forget_all(&self) {
+        for slot in &self.slots {
+            slot.state.store(FREE, SeqCst);
+            slot.inside.store(0, SeqCst);
+        }
+        self.taken.store(0, SeqCst);
+    }
+
     /// Gets inside a slot; `None` if its memory may not be revoked.
     pub(crate) fn enter(&self, index: usize) -> Option<Inside<'_>> {
         let slot = self.slots.get(index)?;
@@ -182,6 +191,20 @@ mod tests {
 
     fn tracked(start: u64, len: u64) -> Tracked {
         Tracked { extent: Extent::new(start, len), first_page: 1024 }
+    }
+
+    #[test]
+    fn a_child_waits_for_nobody() {
+        let slots = Slots::new();
+        let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
+        assert!(slots.open(index));
+        // Whoever is inside is a thread of the parent.
+        std::mem::forget(slots.enter(index));
+        slots.forget_all();
+        slots.about_to_unmap(Extent::new(0x1000, 0x1000));
+        slots.free(index);
+        assert_eq!((slots.taken.load(SeqCst), slots.open_extents().count()), (0, 0));
+        assert_eq!(slots.claim(tracked(0x1000, 0x3000)), Some(0));
     }
 
     #[test]

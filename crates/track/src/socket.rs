@@ -46,6 +46,11 @@ fn seqpacket() -> Result<OwnedFd, Errno> {
 impl Listener {
     /// Listens at `address`, of which the remains of an earlier process are removed.
     pub(crate) fn bind(address: Address) -> io::Result<Listener> {
+        let address = match address {
+            // The process may change its folder before it removes the file.
+            Address::Path(path) => Address::Path(std::path::absolute(path)?),
+            address => address,
+        };
         let socket = seqpacket()?;
         let name = to_socket(&address)?;
         // Before it is bound: it becomes the mode of the file.
@@ -62,6 +67,11 @@ impl Listener {
         }
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Listener { socket, address })
+    }
+
+    /// The same for another process that has it too.
+    pub(crate) fn another(&self) -> io::Result<Listener> {
+        Ok(Listener { socket: self.socket.try_clone()?, address: self.address.clone() })
     }
 
     /// Waits for a client, or until `stop` is readable.

@@ -7,11 +7,15 @@
 //! userfaultfd has events for this (`UFFD_FEATURE_EVENT_UNMAP`), but they come after the fact, when the
 //! address may be somebody else's, and make the hypervisor wait for whoever reads them.
 //!
+//! A mapping of guest memory is also what tells the hypervisor from a process on the way to it (see
+//! [`crate::preload`]).
+//!
 //! Cost: one load where nothing is tracked.
 
 use std::ffi::{c_int, c_long, c_void};
 
 use crate::kernel::Extent;
+use crate::preload;
 use crate::slots::SLOTS;
 
 fn about_to_unmap(address: *mut c_void, len: usize) {
@@ -48,6 +52,9 @@ pub(crate) unsafe extern "C" fn mmap(
 ) -> *mut c_void {
     if flags & libc::MAP_FIXED != 0 {
         about_to_unmap(address, len);
+    }
+    if flags & libc::MAP_SHARED != 0 && protection & libc::PROT_WRITE != 0 && fd >= 0 {
+        preload::about_to_share();
     }
     // SAFETY: the caller's.
     let result =

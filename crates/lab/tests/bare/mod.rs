@@ -1,0 +1,262 @@
+//! A QEMU with the page tracker in it, and a guest of ninety bytes.
+//!
+//! Idea: what is to be seen of the tracker inside a real hypervisor needs no operating system. The firmware
+//! of this guest goes through its memory for ever, page after page, and adds one to the first word of each:
+//! so it is there within a blink, touches what is known, and how far it has come can be read from the
+//! file that its memory is in, without touching a mapping of it.
+//!
+//! Limits: one virtual processor, emulated; no devices, no system calls into guest memory.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ballast_lab::TRACK_LIBRARY;
+use ballast_track_wire::{Address, Granule, Mode, SOCKET_VARIABLE, Sample};
+use ballast_tracker::{Observed, TrackerError, Tracking, Watching};
+
+/// Far beyond what anything here takes, so that only a hang fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// The guest's memory.
+pub(crate) const MEMORY: u64 = 64 << 20;
+/// Pages that it touches, from this address on.
+pub(crate) const TOUCHED: u64 = 4096;
+const FIRST: u64 = 1 << 20;
+
+/// The firmware: from real mode to 32 bits, and then touching.
+const FIRMWARE: [u8; 86] = [
+    0xfa, // cli
+    0x2e, 0x66, 0x0f, 0x01, 0x16, 0x50, 0x00, // lgdt cs:[0x50]
+    0x0f, 0x20, 0xc0, // mov eax, cr0
+    0x0c, 0x01, // or al, 1
+    0x0f, 0x22, 0xc0, // mov cr0, eax
+    0x66, 0xea, 0x18, 0x00, 0x0f, 0x00, 0x08, 0x00, // jmp 8:0xf0018
+    0x66, 0xb8, 0x10, 0x00, // mov ax, 16
+    0x8e, 0xd8, // mov ds, ax
+    0xbf, 0x00, 0x00, 0x10, 0x00, // again: mov edi, 0x100000
+    0xb9, 0x00, 0x10, 0x00, 0x00, // mov ecx, 4096
+    0xff, 0x07, // next: inc dword [edi]
+    0x81, 0xc7, 0x00, 0x10, 0x00, 0x00, // add edi, 4096
+    0x49, // dec ecx
+    0x75, 0xf5, // jnz next
+    0xeb, 0xe9, // jmp again
+    0, 0, 0, // to a multiple of 8
+    0, 0, 0, 0, 0, 0, 0, 0, // 0x38, the table: nothing,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x9b, 0xcf, 0x00, // code, all of memory,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x93, 0xcf, 0x00, // and data
+    0x17, 0x00, 0x38, 0x00, 0x0f, 0x00, // 0x50: 24 bytes at 0xf0038
+];
+const FIRMWARE_LEN: usize = 1 << 16;
+/// Where the processor begins, and a jump to the first byte.
+const RESET: usize = 0xfff0;
+const JUMP: [u8; 3] = [0xe9, 0x0d, 0x00];
+
+/// How it is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    /// The memory backend, without its identifier and size.
+    pub(crate) backend: String,
+    pub(crate) is_daemonized: bool,
+    /// Whether the tracker is in it.
+    pub(crate) has_tracker: bool,
+    /// The user it runs as.
+    pub(crate) user: Option<u32>,
+    pub(crate) more: Vec<String>,
+}
+
+impl Default for Spec {
+    fn default() -> Spec {
+        Spec {
+            backend: "memory-backend-memfd,share=on".to_owned(),
+            is_daemonized: false,
+            has_tracker: true,
+            user: None,
+            more: Vec::new(),
+        }
+    }
+}
+
+/// It.
+pub(crate) struct Bare {
+    folder: tempfile::TempDir,
+    pub(crate) pid: u32,
+    child: Option<Child>,
+}
+
+impl Bare {
+    pub(crate) fn start(spec: &Spec) -> Bare {
+        // A path short enough for sockets, that any user may enter.
+        let folder = tempfile::Builder::new().prefix("bare").tempdir_in("/tmp").unwrap();
+        if let Some(user) = spec.user {
+            std::os::unix::fs::chown(folder.path(), Some(user), Some(user)).unwrap();
+        }
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(at("firmware"), firmware()).unwrap();
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg"])
+            .args(["-object", &format!("{},id=ram,size={MEMORY}", spec.backend)])
+            .args(["-machine", "q35,memory-backend=ram"])
+            .args(["-m", &format!("{}M", MEMORY >> 20), "-bios", &at("firmware")])
+            .args(["-qmp", &format!("unix:{},server=on,wait=off", at("qmp"))])
+            .args(["-pidfile", &at("pid")])
+            .args(&spec.more)
+            .stdin(Stdio::null());
+        if spec.has_tracker {
+            let library = TRACK_LIBRARY.find().expect("scripts/build guest");
+            command.env("LD_PRELOAD", library).env(SOCKET_VARIABLE, at("track"));
+        }
+        if let Some(user) = spec.user {
+            // Groups go with it.
+            command.uid(user).gid(user);
+        }
+        let child = if spec.is_daemonized {
+            let ended = command.arg("-daemonize").status().unwrap();
+            assert!(ended.success(), "{ended}");
+            None
+        } else {
+            Some(command.spawn().unwrap())
+        };
+        let mut bare = Bare { folder, pid: 0, child };
+        wait_until("the hypervisor's process", || {
+            let ended = bare.child.as_mut().map(|child| child.try_wait().unwrap());
+            assert!(!matches!(ended, Some(Some(_))), "it has ended: {ended:?}");
+            let pid = fs::read_to_string(bare.at("pid")).unwrap_or_default();
+            bare.pid = pid.trim().parse().unwrap_or(0);
+            bare.pid != 0 && bare.at("qmp").exists()
+        });
+        // It answers when everything is set up.
+        let status = bare.execute("query-status", "");
+        assert!(status.contains("running"), "{status}");
+        bare
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn tracker(&self) -> Address {
+        Address::Path(self.at("track"))
+    }
+
+    /// Tracks it as root may, without help for the hypervisor.
+    pub(crate) fn track(&self) -> Result<Tracking, TrackerError> {
+        Tracking::begin(self.pid, &self.tracker(), &[], None)
+    }
+
+    /// Its memory, where that is of one memfd.
+    pub(crate) fn memory(&self) -> File {
+        let files = fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().flatten();
+        let is_memory = |path: &PathBuf| {
+            let target = fs::read_link(path).unwrap_or_default();
+            target.to_string_lossy().starts_with("/memfd:memory-backend-memfd")
+        };
+        let path = files.map(|file| file.path()).find(is_memory).expect("the file of its memory");
+        File::open(path).unwrap()
+    }
+
+    /// Asks QEMU something.
+    pub(crate) fn qmp(&self, command: &str) -> String {
+        let socket = UnixStream::connect(self.at("qmp")).unwrap();
+        let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        let mut answer = || {
+            let mut lines = lines.by_ref().map(Result::unwrap);
+            lines.find(|line| !line.contains("\"event\"")).unwrap()
+        };
+        answer();
+        (&socket).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
+        answer();
+        (&socket).write_all(format!("{command}\n").as_bytes()).unwrap();
+        answer()
+    }
+
+    pub(crate) fn execute(&self, name: &str, arguments: &str) -> String {
+        self.qmp(&format!("{{\"execute\":\"{name}\",\"arguments\":{{{arguments}}}}}"))
+    }
+
+    /// Whether memory of it is registered with a userfaultfd for minor faults.
+    pub(crate) fn is_registered(&self) -> bool {
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).unwrap();
+        let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+        flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
+    }
+
+    /// Waits until it has gone through its memory some more times.
+    pub(crate) fn goes_on(&self, memory: &File) {
+        let before = passes(memory);
+        wait_until("the guest to go on", || passes(memory).wrapping_sub(before) >= 3);
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        } else if let Ok(pid) = i32::try_from(self.pid)
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+            && is_of(self.pid, self.folder.path())
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Whether a process was started with that folder on its command line: its number may be another's by now.
+fn is_of(pid: u32, folder: &Path) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).contains(&folder.display().to_string())
+}
+
+fn firmware() -> Vec<u8> {
+    let mut bytes = vec![0; FIRMWARE_LEN];
+    bytes[..FIRMWARE.len()].copy_from_slice(&FIRMWARE);
+    bytes[RESET..RESET + JUMP.len()].copy_from_slice(&JUMP);
+    bytes
+}
+
+/// How often the guest has begun to go through its memory.
+pub(crate) fn passes(memory: &File) -> u32 {
+    let mut word = [0; 4];
+    memory.read_exact_at(&mut word, FIRST).unwrap();
+    u32::from_le_bytes(word)
+}
+
+pub(crate) fn every(granule: u32) -> Watching {
+    let mode = Mode { granule: Granule::new(granule).unwrap(), sample: Sample::ALL };
+    Watching { mode, hot_granules: 0 }
+}
+
+pub(crate) fn interval(
+    tracking: &mut Tracking,
+    watching: Watching,
+    length: Duration,
+) -> Result<Observed, TrackerError> {
+    tracking.begin_interval(Some(watching))?;
+    tracking.pass(length)?;
+    Ok(tracking.end_interval()?.expect("it was watched"))
+}
+
+/// Waits until an interval has seen every page that the guest goes through, and hardly another.
+pub(crate) fn sees_all(tracking: &mut Tracking) {
+    wait_until("every page to be seen", || {
+        let observed = interval(tracking, every(1), Duration::from_millis(300)).unwrap();
+        let first = tracking.regions()[0].first_page + FIRST / 4096;
+        let seen: std::collections::BTreeSet<u64> = observed.touches.iter().copied().collect();
+        assert!(observed.lost == 0 && seen.len() as u64 <= TOUCHED + 64, "{}", seen.len());
+        (first..first + TOUCHED).all(|page| seen.contains(&page))
+    });
+}
+
+pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < end, "did not come about: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,149 @@
+//! Whoever tracks a guest is killed, or stops, at any moment: the guest stalls hardly longer than one beside
+//! it that nobody tracks.
+//!
+//! A program without the test harness, as it is its own client: started again with a guest's process and
+//! socket, it tracks as fast as it can until it is killed. Both guests go through their memory all the
+//! time; that of the tracked one is revoked page by page. The longest gap in the progress of each is taken
+//! every round, and what the one may be longer than the other is a second, and the longest time that the
+//! observer was not there itself.
+//!
+//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the moments.
+
+// Shared with the other tests, which use all of it.
+#[allow(dead_code)]
+mod bare;
+
+use std::fs::File;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ballast_track_wire::Address;
+use ballast_tracker::{Tracking, Watching};
+use bare::*;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The longest that a guest may stall because it is tracked.
+const STALL_MAX: Duration = Duration::from_secs(1);
+/// Latest moment of a kill.
+const KILL_WITHIN_MS: u64 = 700;
+/// Of so many rounds one stops the client before it kills it: a client that hangs.
+const HANG_EVERY: u64 = 4;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).map(String::as_str) == Some("client") {
+        track(&arguments[2..]);
+    }
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let rounds = number("BALLAST_SOAK_ROUNDS").unwrap_or(10);
+    let seed = number("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    println!("killing {rounds} clients of a guest, seed {seed}");
+    kill_clients(rounds, seed);
+    println!("test result: ok. 1 passed; 0 failed; no guest stalled");
+}
+
+/// The client: it never ends by itself.
+fn track(arguments: &[String]) -> ! {
+    let pid = arguments[0].parse().unwrap();
+    let mut tracking = Tracking::begin(pid, &Address::parse(&arguments[1]), &[], None).unwrap();
+    println!("tracking");
+    for round in 0_u32.. {
+        let granule = [1, 1, 8, 32][round as usize % 4];
+        let watching = Watching { hot_granules: round % 3 * 500, ..every(granule) };
+        let length = Duration::from_millis(u64::from(round * 7 % 50));
+        interval(&mut tracking, watching, length).unwrap();
+    }
+    unreachable!("it is killed first");
+}
+
+/// The longest gaps of a round.
+#[derive(Debug, Default)]
+struct Gaps {
+    tracked: Duration,
+    beside: Duration,
+    /// Between two looks.
+    observer: Duration,
+}
+
+/// Watches both guests until it is over.
+fn watch(tracked: &File, beside: &File, is_over: &AtomicBool) -> Gaps {
+    let began = Instant::now();
+    let mut gaps = Gaps::default();
+    let mut last = [(passes(tracked), began), (passes(beside), began)];
+    let mut looked = began;
+    loop {
+        let now = Instant::now();
+        gaps.observer = gaps.observer.max(now.duration_since(looked));
+        looked = now;
+        // The last look counts what has not moved since, too.
+        let is_last = is_over.load(Ordering::SeqCst);
+        let all = [(tracked, &mut gaps.tracked), (beside, &mut gaps.beside)];
+        for ((memory, longest), (count, at)) in all.into_iter().zip(&mut last) {
+            *longest = (*longest).max(now.duration_since(*at));
+            let passes = passes(memory);
+            if passes != *count {
+                (*count, *at) = (passes, now);
+            }
+        }
+        if is_last {
+            return gaps;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn kill_clients(rounds: u64, seed: u64) {
+    let tracked = Bare::start(&Spec::default());
+    let beside = Bare::start(&Spec { has_tracker: false, ..Spec::default() });
+    let memories = (tracked.memory(), beside.memory());
+    tracked.goes_on(&memories.0);
+    beside.goes_on(&memories.1);
+    let mut state = seed;
+    let mut worst = Duration::ZERO;
+    for round in 0..rounds {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let after = Duration::from_millis((state >> 33) % KILL_WITHIN_MS);
+        let hangs = round % HANG_EVERY == HANG_EVERY - 1;
+        let is_over = AtomicBool::new(false);
+        let gaps = std::thread::scope(|scope| {
+            let watching = scope.spawn(|| watch(&memories.0, &memories.1, &is_over));
+            end_one(&tracked, after, hangs);
+            is_over.store(true, Ordering::SeqCst);
+            watching.join().unwrap()
+        });
+        let longer = gaps.tracked.saturating_sub(gaps.beside);
+        println!("round {round}, after {after:?}, hangs: {hangs}: {gaps:?}, longer by {longer:?}");
+        assert!(longer <= STALL_MAX + gaps.observer, "round {round}: {gaps:?}");
+        tracked.goes_on(&memories.0);
+        worst = worst.max(longer);
+    }
+    println!("at most {worst:?} longer than the guest beside it");
+}
+
+/// Has a client track the guest, ends it after a while, and waits until nothing of it is left.
+fn end_one(guest: &Bare, after: Duration, hangs: bool) {
+    let mut client = Command::new(std::env::current_exe().unwrap())
+        .args(["client", &guest.pid.to_string(), &guest.tracker().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 8];
+    client.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    wait_until("memory to be revoked", || guest.is_registered());
+    std::thread::sleep(after);
+    assert!(client.try_wait().unwrap().is_none(), "it tracks when it is killed");
+    if hangs {
+        stop(&client);
+        wait_until("permissions to be restored without the client", || !guest.is_registered());
+    }
+    client.kill().unwrap();
+    client.wait().unwrap();
+    wait_until("permissions to be restored", || !guest.is_registered());
+}
+
+fn stop(client: &Child) {
+    let pid = Pid::from_raw(client.id() as i32).expect("the number of a process");
+    kill_process(pid, Signal::STOP).unwrap();
+}
