@@ -1,19 +1,22 @@
 //! The program as scripts see it: exit statuses, and which stream says what.
 
+mod program;
+
 use std::process::{Command, Output, Stdio};
+
+use program::Done;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ballast.example.toml");
 
 fn ballast(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    command.args(arguments).env("BALLAST_SOCKET", "/nonexistent/ballast.sock");
+    let mut command = program::ballast(arguments);
+    command.env("BALLAST_SOCKET", "/nonexistent/ballast.sock");
     command
 }
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = ballast(arguments).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
+    let Done { status, out, err } = program::run(&mut ballast(arguments));
+    (status, out, err)
 }
 
 #[test]

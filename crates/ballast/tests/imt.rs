@@ -1,46 +1,23 @@
 //! `ballast imt` as scripts see it, on a series with phases that is made here and committed beside.
 
+mod program;
+
 use std::fs;
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
+use program::{Done, ballast};
+
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/phases.csv");
 
-struct Done {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
-fn done(output: Output) -> Done {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Done { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-}
-
 fn run(arguments: &[&str]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
     let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
-    done(
-        command
-            .arg("imt")
-            .args(arguments)
-            .current_dir(tests)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap(),
-    )
+    program::run(ballast(&["imt"]).args(arguments).current_dir(tests))
 }
 
 fn piped(input: &str) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    command.args(["imt", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // A program that failed before has closed its end.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    done(child.wait_with_output().unwrap())
+    program::feed(&mut ballast(&["imt", "-"]), input.as_bytes())
 }
 
 /// A phase: its working set in KiB, its events, how far either strays in thousandths, and its intervals.

@@ -1,44 +1,28 @@
 //! `ballast mrc` as scripts see it: every format and engine by the real program, against figures
 //! computed by hand.
 
+mod program;
+
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use program::{Done, ballast};
 
 /// Pages in order; with four of them cold, and distances 3, 1, 2, 3, 1 and 4.
 const PAGES: [u64; 10] = [1, 2, 3, 1, 1, 3, 2, 2, 4, 1];
 /// Recorded page numbers of a real program.
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../mrc/tests/traces/perl.pg.zst");
 
-struct Done {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
-fn done(output: Output) -> Done {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Done { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-}
-
 fn run(arguments: &[&str]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    done(command.arg("mrc").args(arguments).stdin(Stdio::null()).output().unwrap())
+    program::run(ballast(&["mrc"]).args(arguments))
 }
 
 fn piped(arguments: &[&str], input: &[u8]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    command.arg("mrc").args(arguments);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // A program that failed before has closed its end.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    done(child.wait_with_output().unwrap())
+    program::feed(ballast(&["mrc"]).args(arguments), input)
 }
 
 /// What a run that must succeed prints as JSON.

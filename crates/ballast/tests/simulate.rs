@@ -1,12 +1,15 @@
 //! `ballast simulate` and `ballast replay` as scripts see them: the forms of their output, that the
 //! same input gives the same bytes, and the recorded outputs under `scenarios/golden`.
 
+mod program;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use program::{Done, ballast};
 
 /// What the golden outputs are made of: scenario, policies where not the scenario's, and how much of
 /// it where all of it takes long.
@@ -35,12 +38,6 @@ const GOLDEN: [(&str, Option<&str>, Option<&str>); 22] = [
     ("tws-2", None, None),
 ];
 
-struct Done {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -50,14 +47,7 @@ fn scenario(name: &str) -> String {
 }
 
 fn run(folder: &TempDir, arguments: &[&str]) -> Done {
-    let output = Command::new(env!("CARGO_BIN_EXE_ballast"))
-        .args(arguments)
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Done { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    program::run(ballast(arguments).current_dir(folder.path()))
 }
 
 fn succeed(folder: &TempDir, arguments: &[&str]) -> String {

@@ -1,0 +1,39 @@
+//! The program as scripts see it: what it is given, what it prints on which stream, and its exit status.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// A run that is over.
+pub struct Done {
+    pub status: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// The program, about to be run with `arguments`.
+pub fn ballast<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    command.args(arguments);
+    command
+}
+
+/// Runs it with nothing to read.
+pub fn run(command: &mut Command) -> Done {
+    done(command.stdin(Stdio::null()).output().unwrap())
+}
+
+/// Runs it with `input` to read.
+pub fn feed(command: &mut Command, input: &[u8]) -> Done {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A program that failed before has closed its end.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    done(child.wait_with_output().unwrap())
+}
+
+fn done(output: Output) -> Done {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Done { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
