@@ -4,6 +4,7 @@
 mod program;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
