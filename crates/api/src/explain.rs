@@ -6,7 +6,7 @@ use ballast_model::{Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measu
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
-use crate::{BudgetView, ChangeView, Coded, ComplianceView, EstimateView};
+use crate::{BudgetView, ChangeView, Coded, ComplianceView, EstimateView, TrackingView};
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,7 @@ impl ExplainReply {
                 resident_bytes: bytes_of(sample.resident),
                 resident_age_ms: age_of(sample.resident),
                 stats: sample.stats.as_ref().map(StatsView::from),
+                tracking: TrackingView::of(sample),
                 capabilities: CapabilitiesView::from(&sample.capabilities),
             },
             limits: LimitsView::new(tick.limits.get(id), bounds),
@@ -109,6 +110,8 @@ pub struct InputsView {
     pub resident_age_ms: Option<u64>,
     /// Its own statistics.
     pub stats: Option<StatsView>,
+    /// How its page touches are watched; `None`: they are not to be.
+    pub tracking: Option<TrackingView>,
     /// What can be done with it.
     pub capabilities: CapabilitiesView,
 }

@@ -19,6 +19,7 @@ mod explain;
 mod plan;
 mod status;
 mod tick;
+mod tracking;
 
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
@@ -32,6 +33,7 @@ pub use explain::{
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use status::{BudgetView, GuestView, GuestsReply, HostView, StatusReply};
 pub use tick::{DaemonView, FairnessView, Source, Tick, TickView};
+pub use tracking::TrackingView;
 
 /// Version of the wire format; part of every path and every reply.
 pub const API_VERSION: u32 = 1;

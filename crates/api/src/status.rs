@@ -4,7 +4,7 @@ use ballast_model::{Bytes, Estimate, GuestSample, Provenance};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{DaemonView, Tick, TickView, millis, version};
-use crate::{ChangeView, Coded, ComplianceView};
+use crate::{ChangeView, Coded, ComplianceView, TrackingView};
 
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +144,8 @@ pub struct GuestView {
     pub managed: Option<bool>,
     /// Age of its statistics.
     pub stats_age_ms: Option<u64>,
+    /// How its page touches are watched; `None`: they are not to be.
+    pub tracking: Option<TrackingView>,
     /// Whether it gives what it was asked for.
     pub compliance: Option<ComplianceView>,
     /// What the plan does about it.
@@ -172,6 +174,7 @@ impl GuestView {
             priority: limits.map(|limits| limits.priority),
             managed: limits.map(|limits| limits.managed),
             stats_age_ms: stats_age_ms(sample, estimate),
+            tracking: TrackingView::of(sample),
             compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
         }

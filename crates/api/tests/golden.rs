@@ -12,8 +12,8 @@ use ballast_model::{
     Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample,
     GuestStats, Held, HostSample, LinkDown, LinkState, Measured, MissCurve, Note, Outcome,
-    OutcomeKind, PassedOver, Plan, PolicyName, Pressure, Provenance, Reason, RunState, Snapshot,
-    Timestamp, WhyPassedOver,
+    OutcomeKind, PassedOver, Plan, PolicyName, Pressure, Provenance, Reason, RunState, Share,
+    Snapshot, Timestamp, TrackerReport, Tracking, TrackingState, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -72,6 +72,16 @@ fn seen() -> Seen {
                 ..GuestStats::default()
             },
             age,
+        }),
+        tracker: Some(Measured {
+            value: TrackerReport { working_set: Bytes::mib(460), curve: None },
+            age: Duration::from_secs(3),
+        }),
+        tracking: Some(Tracking {
+            state: TrackingState::Failing,
+            watched: Some(Share::from_millionths(3_906)),
+            cost: Some(Share::from_millionths(5_500)),
+            trouble: Some("tracked by another client: stop that one first".to_owned()),
         }),
         capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
         ..GuestSample::unknown(id("a"), LinkState::Up)
@@ -250,6 +260,17 @@ fn status() {
                   "priority": 0,
                   "managed": true,
                   "stats_age_ms": 800,
+                  "tracking": {
+                    "state": {
+                      "code": "failing",
+                      "text": "does not work"
+                    },
+                    "working_set_bytes": 482344960,
+                    "age_ms": 3000,
+                    "watched_millionths": 3906,
+                    "cost_millionths": 5500,
+                    "trouble": "tracked by another client: stop that one first"
+                  },
                   "compliance": {
                     "code": "releasing",
                     "text": "releasing, 3MiB left",
@@ -282,6 +303,7 @@ fn status() {
                   "priority": null,
                   "managed": null,
                   "stats_age_ms": null,
+                  "tracking": null,
                   "compliance": {
                     "code": "compliant",
                     "text": "compliant",
@@ -350,6 +372,17 @@ fn explain_of_a_known_guest() {
                   "swap_out_bytes": null,
                   "major_faults": 7,
                   "minor_faults": null
+                },
+                "tracking": {
+                  "state": {
+                    "code": "failing",
+                    "text": "does not work"
+                  },
+                  "working_set_bytes": 482344960,
+                  "age_ms": 3000,
+                  "watched_millionths": 3906,
+                  "cost_millionths": 5500,
+                  "trouble": "tracked by another client: stop that one first"
                 },
                 "capabilities": {
                   "balloon": true,
@@ -515,6 +548,7 @@ fn explain_of_an_unknown_guest() {
                 "resident_bytes": null,
                 "resident_age_ms": null,
                 "stats": null,
+                "tracking": null,
                 "capabilities": {
                   "balloon": null,
                   "statistics": null,

@@ -26,6 +26,7 @@ mod reason;
 mod report;
 mod sample;
 mod time;
+mod tracking;
 
 pub use apportion::largest_remainder;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
@@ -50,3 +51,4 @@ pub use sample::{
     RunState, Snapshot,
 };
 pub use time::Timestamp;
+pub use tracking::{Share, Tracking, TrackingState};

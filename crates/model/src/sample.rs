@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{AgentReport, Bytes, GuestId, Timestamp, TrackerReport};
+use crate::{AgentReport, Bytes, GuestId, Timestamp, TrackerReport, Tracking};
 
 /// A value and how old it was when the snapshot was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,8 @@ pub struct GuestSample {
     pub agent: Option<Measured<AgentReport>>,
     /// What the tracker of its page touches found.
     pub tracker: Option<Measured<TrackerReport>>,
+    /// How that was done, or why not; `None`: nobody was to.
+    pub tracking: Option<Tracking>,
     /// What can be done with it.
     pub capabilities: Capabilities,
 }
@@ -118,6 +120,7 @@ impl GuestSample {
             stats: None,
             agent: None,
             tracker: None,
+            tracking: None,
             capabilities: Capabilities::default(),
         }
     }

@@ -3,9 +3,9 @@
 use anyhow::anyhow;
 use ballast_api::{
     Client, ComplianceView, CurveView, EstimateView, ExplainReply, InputsView, LimitsView,
-    OutcomeView, StatsView, Tick,
+    OutcomeView, StatsView, Tick, TrackingView,
 };
-use ballast_model::GuestId;
+use ballast_model::{GuestId, Share};
 
 use crate::server::nearest;
 
@@ -69,6 +69,9 @@ pub fn render(reply: &ExplainReply) -> String {
     step("state", state(&reply.inputs));
     step("memory", memory(&reply.inputs));
     step("statistics", reply.inputs.stats.as_ref().map_or_else(|| "none".to_owned(), statistics));
+    for (name, text) in reply.inputs.tracking.iter().flat_map(tracking) {
+        step(name, text);
+    }
     step("bounds", bounds(&reply.limits));
     step("budget", format::budget(&reply.budget));
     step(
@@ -124,7 +127,7 @@ fn need(estimate: &EstimateView) -> Vec<(&'static str, String)> {
         ("", format!("not {} ({bytes}, {age} old): {}", other.source.text, other.why.text))
     }));
     match &estimate.curve {
-        None => lines.push(("misses", "not known by size: nothing tracks its memory".to_owned())),
+        None => lines.push(("misses", "not known by size".to_owned())),
         Some(curve) if curve.points.is_empty() => {
             lines.push(("misses", "known by size, but not what it holds".to_owned()));
         }
@@ -195,6 +198,23 @@ fn statistics(stats: &StatsView) -> String {
         out.push_str(&format!("{separator} {name} {figure}"));
     }
     out
+}
+
+/// What watching its pages shows and costs, and what is in the way.
+fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
+    let mut told = view.state.text.clone();
+    let share = |millionths: u32| Share::from_millionths(millionths);
+    if let Some(watched) = view.watched_millionths {
+        told.push_str(&format!(", {} of its pages", share(watched)));
+    }
+    if let Some(cost) = view.cost_millionths {
+        told.push_str(&format!(", for {} of a core", share(cost)));
+    }
+    if let Some((bytes, age)) = view.working_set_bytes.zip(view.age_ms) {
+        told.push_str(&format!("; working set {}, {} old", size(bytes), span(age)));
+    }
+    let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
+    std::iter::once(("tracking", told)).chain(trouble).collect()
 }
 
 fn bounds(limits: &LimitsView) -> String {

@@ -1,6 +1,7 @@
 //! `ballast status`: host and guests at a glance.
 
-use ballast_api::{Client, DaemonView, GuestView, HostView, StatusReply};
+use ballast_api::{Client, DaemonView, GuestView, HostView, StatusReply, TrackingView};
+use ballast_model::Share;
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::Output;
@@ -48,7 +49,7 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         out.push_str("\nno guest was found: is the folder of their sockets configured?\n");
         return out;
     }
-    let columns = [
+    let mut columns = vec![
         ("GUEST", Left),
         ("STATE", Left),
         ("ALLOCATION", Right),
@@ -61,8 +62,20 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         ("STATS AGE", Right),
         ("DOING", Left),
     ];
+    // Where no hypervisor has a tracker in it, there is nothing to tell.
+    let is_followed = |view: &TrackingView| view.state.code != "absent";
+    let any_followed =
+        reply.guests.iter().filter_map(|guest| guest.tracking.as_ref()).any(is_followed);
+    let mut rows: Vec<Vec<String>> = reply.guests.iter().map(row).collect();
+    if any_followed {
+        let place = columns.len() - 1;
+        columns.insert(place, ("TRACKED", Left));
+        for (row, guest) in rows.iter_mut().zip(&reply.guests) {
+            row.insert(place, tracked(guest.tracking.as_ref()));
+        }
+    }
     out.push('\n');
-    out.push_str(&format::table(&columns, reply.guests.iter().map(row), width));
+    out.push_str(&format::table(&columns, rows, width));
     out
 }
 
@@ -150,6 +163,25 @@ fn row(guest: &GuestView) -> Vec<String> {
         guest.stats_age_ms.map_or_else(|| "none".to_owned(), span),
         doing(guest),
     ]
+}
+
+/// The working set and what it costs to know it.
+fn tracked(tracking: Option<&TrackingView>) -> String {
+    let Some(tracking) = tracking else { return "no".to_owned() };
+    let share = |millionths: u32| Share::from_millionths(millionths);
+    let mut parts: Vec<String> = tracking.working_set_bytes.map(size).into_iter().collect();
+    match tracking.state.code.as_str() {
+        "absent" => parts.push("no".to_owned()),
+        "watching" => {}
+        code => parts.push(code.to_owned()),
+    }
+    if let Some(watched) = tracking.watched_millionths {
+        parts.push(format!("{} of pages", share(watched)));
+    }
+    if let Some(cost) = tracking.cost_millionths {
+        parts.push(format!("{} of a core", share(cost)));
+    }
+    parts.join(", ")
 }
 
 fn doing(guest: &GuestView) -> String {

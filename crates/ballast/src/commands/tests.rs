@@ -43,12 +43,12 @@ fn status_shows_every_plight_at_a_glance() {
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  DOING
-        grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  grow by 64MiB
-        mute   unknown           ?    none       ?       ?  ?                1000         0       none  hold: its allocation is not known yet
-        old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
-        taken  taken             ?    none       ?       ?  ?                1000         0       none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+        GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  DOING
+        grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  grow by 64MiB
+        mute   unknown           ?    none       ?       ?  ?                1000         0       none  no                                       hold: its allocation is not known yet
+        old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
+        taken  taken             ?    none       ?       ?  ?                1000         0       none  no                                       hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 
@@ -104,11 +104,12 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
             state      running
             memory     booted with 1GiB, holds 512MiB (0.1s old), occupies 542MiB (0.0s old) of the host
             statistics 0.8s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+            tracking   watching page touches, 0.39% of its pages, for 0.55% of a core; working set 600MiB, 0.4s old
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
             demand     452MiB, from used memory 0.8s old, confidence 60%
-            misses     not known by size: nothing tracks its memory
+            misses     not known by size
             policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      growth limited to 128MiB a decision
             guard      64MiB more when other guests have released it
@@ -178,11 +179,13 @@ fn explain_tells_a_stuck_guest() {
             state      running
             memory     booted with 1GiB, holds 600MiB (0.1s old), occupies 630MiB (0.0s old) of the host
             statistics 0.4s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+            tracking   does not work; working set 80MiB, 0.4s old
+                       the guest is tracked by another client: stop that one first
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
             demand     90MiB, from used memory 0.4s old, confidence 60%
-            misses     not known by size: nothing tracks its memory
+            misses     not known by size
             policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      changes nothing about that
             compliance stuck, has given nothing for 42s
@@ -206,6 +209,7 @@ fn explain_tells_stale_statistics() {
             state      running
             memory     booted with 1GiB, holds 300MiB (0.1s old), occupies 330MiB (0.0s old) of the host
             statistics 12.0s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
+            tracking   resting until a new phase begins; working set 210MiB, 0.4s old
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   none: there is nothing to estimate from

@@ -75,14 +75,15 @@ impl Observer {
         let pid = reading.pid;
         let mut sample = self.with_process(reading);
         if let Some((trackers, pid)) = self.trackers.as_mut().zip(pid) {
-            let (report, trouble) = trackers.look(Present {
+            let told = trackers.look(Present {
                 id: &sample.id,
                 pid,
                 allocation: sample.allocation.map(|allocation| allocation.value),
                 is_running: sample.run_state == Some(RunState::Running),
             });
-            sample.tracker = report;
-            if let Some(trouble) = trouble {
+            sample.tracker = told.report;
+            sample.tracking = told.tracking;
+            if let Some(trouble) = told.news {
                 info!("{}: not tracked: {trouble}", sample.id);
             }
         }

@@ -8,7 +8,8 @@ use ballast_model::{
     Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
     Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held, HostSample,
     LinkDown, LinkState, Measured, Note, Outcome, OutcomeKind, Plan, PolicyName, Pressure,
-    Provenance, Reason, RunState, Snapshot, Tax, Timestamp,
+    Provenance, Reason, RunState, Share, Snapshot, Tax, Timestamp, TrackerReport, Tracking,
+    TrackingState,
 };
 
 use crate::daemon::view::View;
@@ -62,6 +63,17 @@ fn running(name: &str, allocation: u64, stats_age_ms: u64) -> GuestSample {
     }
 }
 
+/// Its page touches are followed.
+fn tracked(guest: GuestSample, working_set: u64, tracking: Tracking) -> GuestSample {
+    let report = TrackerReport { working_set: Bytes::mib(working_set), curve: None };
+    let age = Duration::from_millis(400);
+    GuestSample {
+        tracker: Some(Measured { value: report, age }),
+        tracking: Some(tracking),
+        ..guest
+    }
+}
+
 fn planned(name: &str, change: Change) -> GuestPlan {
     GuestPlan {
         id: id(name),
@@ -77,7 +89,7 @@ fn planned(name: &str, change: Change) -> GuestPlan {
 }
 
 /// `grow` grows and is clamped, `mute` was never heard of, `old` has stale statistics, `stuck`
-/// gives nothing, `taken` is held by another client.
+/// gives nothing and is not tracked any more, `taken` is held by another client.
 fn guests() -> Vec<(GuestSample, GuestPlan)> {
     let bounds = Some((Bytes::mib(128), Bytes::gib(1)));
     let tax = Tax::from_fraction(3 << 30);
@@ -118,14 +130,23 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
     };
     let down = LinkDown::Taken;
     let unreachable = Held::Unreachable { why: down.to_string() };
+    let watching = Tracking {
+        watched: Some(Share::from_millionths(3_906)),
+        cost: Some(Share::from_millionths(5_500)),
+        ..Tracking::new(TrackingState::Watching)
+    };
+    let failing = Tracking {
+        trouble: Some("the guest is tracked by another client: stop that one first".to_owned()),
+        ..Tracking::new(TrackingState::Failing)
+    };
     vec![
-        (running("grow", 512, 800), grow),
+        (tracked(running("grow", 512, 800), 600, watching), grow),
         (
             GuestSample::unknown(id("mute"), LinkState::Up),
             planned("mute", Change::Hold(Held::NoAllocation)),
         ),
-        (running("old", 300, 12_000), old),
-        (running("stuck", 600, 400), stuck),
+        (tracked(running("old", 300, 12_000), 210, Tracking::new(TrackingState::Resting)), old),
+        (tracked(running("stuck", 600, 400), 80, failing), stuck),
         (
             GuestSample::unknown(id("taken"), LinkState::Down(down)),
             planned("taken", Change::Hold(unreachable)),

@@ -8,7 +8,9 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
-use ballast_model::{Bytes, Change, Compliance, GuestPlan, GuestSample, Held};
+use ballast_model::{
+    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Share, Tracking, TrackingState,
+};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -46,6 +48,7 @@ pub(super) fn encode(view: &View, now: SystemTime) -> Result<String, fmt::Error>
     guest_sizes(&mut registry, view);
     guest_counters(&mut registry, view);
     guest_states(&mut registry, view);
+    guest_tracking(&mut registry, view);
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
@@ -145,7 +148,7 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 8] = [
+    let sizes: [(&str, &str, Size); 9] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
         }),
@@ -156,6 +159,9 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         }),
         ("guest_resident", "Host memory the guest's process occupies", |(sample, _)| {
             sample.resident.map(|measured| measured.value)
+        }),
+        ("guest_tracked_working_set", "Working set that page tracking found", |(sample, _)| {
+            sample.tracker.as_ref().map(|measured| measured.value.working_set)
         }),
         ("guest_boot", "Memory the guest was booted with", |(sample, _)| sample.boot_memory),
         ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.0)),
@@ -227,6 +233,39 @@ fn guest_states(registry: &mut Registry, view: &View) {
     registry.register("guest_priority", help, priorities);
     registry.register("guest_stuck", "Whether the guest gives nothing it was asked for", stuck);
     registry.register("guest_held", "Why the guest's memory is left alone", held);
+}
+
+/// How page touches are watched; a guest that nobody is to watch has no sample.
+fn guest_tracking(registry: &mut Registry, view: &View) {
+    type Part = fn(&Tracking) -> Option<Share>;
+    let shares: [(&str, &str, Part); 2] = [
+        ("guest_tracker_cost", "Share of a core that page tracking takes", |it| it.cost),
+        ("guest_tracker_watched", "Share of the guest's pages that is watched", |it| it.watched),
+    ];
+    let tracked = || {
+        let guests = view.snapshot.guests().iter();
+        guests.filter_map(|sample| Some((sample, sample.tracking.as_ref()?)))
+    };
+    for (name, help, share) in shares {
+        let family = Family::<Guest, Real>::default();
+        for (sample, tracking) in tracked() {
+            if let Some(share) = share(tracking) {
+                family.get_or_create(&label(sample)).set(share.ratio());
+            }
+        }
+        registry.register_with_unit(name, help, Unit::Other("ratio".to_owned()), family);
+    }
+    for (name, help, state) in [
+        ("guest_tracker_watching", "Whether the tracker watches", TrackingState::Watching),
+        ("guest_tracker_resting", "Whether the tracker rests", TrackingState::Resting),
+        ("guest_tracker_failing", "Whether page tracking does not work", TrackingState::Failing),
+    ] {
+        let family = Family::<Guest, Whole>::default();
+        for (sample, tracking) in tracked() {
+            family.get_or_create(&label(sample)).set((tracking.state == state).into());
+        }
+        registry.register(name, help, family);
+    }
 }
 
 fn held_by(change: &Change) -> Option<&Held> {

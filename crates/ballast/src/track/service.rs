@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
-use ballast_model::{Bytes, GuestId, Measured, TrackerReport};
+use ballast_model::{Bytes, GuestId, Measured, Share, TrackerReport, Tracking, TrackingState};
 use ballast_tracker::{Trackable, TrackerError, clear_referenced, referenced, trackable_at};
 use ballast_working_set::PilotSettings;
 
 use super::follow::{FollowSettings, Follower};
+use super::row::Row;
 use crate::config::TrackingSettings;
 
 /// Most guests that are followed.
@@ -88,10 +89,29 @@ struct Shared {
     latest: Mutex<Latest>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Latest {
     report: Option<(TrackerReport, Instant)>,
-    trouble: Option<String>,
+    tracking: Tracking,
+}
+
+impl Latest {
+    /// Takes in that it does not work.
+    fn fail(&mut self, trouble: String) {
+        let failing = Tracking::new(TrackingState::Failing);
+        self.tracking = Tracking { trouble: Some(trouble), ..failing };
+    }
+}
+
+/// What is known of a guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    /// What its pages told, and how old that is.
+    pub(crate) report: Option<Measured<TrackerReport>>,
+    /// How it is followed.
+    pub(crate) tracking: Option<Tracking>,
+    /// Why nothing is known, once.
+    pub(crate) news: Option<String>,
 }
 
 impl Shared {
@@ -146,20 +166,19 @@ impl Service {
         self.followed.retain(|id, followed| is_there(id, followed.pid));
     }
 
-    /// Follows a guest, and says what is known of it and how old that is; and, once, why nothing is.
-    pub(crate) fn look(
-        &mut self,
-        guest: Present<'_>,
-    ) -> (Option<Measured<TrackerReport>>, Option<String>) {
+    /// Follows a guest, and says what is known of it.
+    pub(crate) fn look(&mut self, guest: Present<'_>) -> Told {
         if self.followed.get(guest.id).is_none_or(|followed| followed.pid != guest.pid) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
-                return (None, None);
+                return Told { report: None, tracking: None, news: None };
             }
             let followed = Followed::start(guest, &self.settings);
             self.followed.insert(guest.id.clone(), followed);
         }
-        let Some(followed) = self.followed.get_mut(guest.id) else { return (None, None) };
+        let Some(followed) = self.followed.get_mut(guest.id) else {
+            return Told { report: None, tracking: None, news: None };
+        };
         let allocation = guest.allocation.map_or(0, Bytes::get);
         followed.shared.allocation.store(allocation, Ordering::Relaxed);
         followed.shared.may_track.store(guest.is_running, Ordering::Relaxed);
@@ -173,7 +192,10 @@ impl Followed {
             stop: AtomicBool::new(false),
             allocation: AtomicU64::new(0),
             may_track: AtomicBool::new(guest.is_running),
-            latest: Mutex::default(),
+            latest: Mutex::new(Latest {
+                report: None,
+                tracking: Tracking::new(TrackingState::Waiting),
+            }),
         });
         let (theirs, settings, pid) = (Arc::clone(&shared), settings.clone(), guest.pid);
         let name = format!("track {}", guest.id);
@@ -184,22 +206,21 @@ impl Followed {
             }
         });
         if let Err(error) = spawned {
-            shared.update(|latest| {
-                latest.trouble = Some(format!("no thread to track it: {error}"));
-            });
+            shared.update(|latest| latest.fail(format!("no thread to track it: {error}")));
         }
         Followed { pid: guest.pid, shared, said: None }
     }
 
-    fn look(&mut self) -> (Option<Measured<TrackerReport>>, Option<String>) {
+    fn look(&mut self) -> Told {
         let latest = self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let report = latest
             .report
             .as_ref()
             .map(|(report, at)| Measured { value: report.clone(), age: at.elapsed() });
-        let news = if latest.trouble == self.said { None } else { latest.trouble.clone() };
-        self.said.clone_from(&latest.trouble);
-        (report, news)
+        let trouble = &latest.tracking.trouble;
+        let news = if *trouble == self.said { None } else { trouble.clone() };
+        self.said.clone_from(trouble);
+        Told { report, tracking: Some(latest.tracking.clone()), news }
     }
 }
 
@@ -223,9 +244,10 @@ fn track(guest: &Trackable, settings: &FollowSettings, shared: &Shared) {
                 ended
             });
             if let Err(error) = ended {
-                shared.update(|latest| latest.trouble = Some(error.to_string()));
+                shared.update(|latest| latest.fail(error.to_string()));
             }
         } else {
+            shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Waiting));
             retry = RETRY_FIRST;
         }
         if !shared.wait(retry) {
@@ -245,22 +267,46 @@ fn follow(
         let go_on = || shared.may_go_on();
         let (row, _) = follower.interval(shared.allocation(), go_on)?;
         // One that was cut short has not seen what belongs to it.
-        if let Some(seen) = row.seen.filter(|_| shared.may_go_on()) {
-            *retry = RETRY_FIRST;
-            let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
-            shared.update(|latest| {
-                *latest = Latest { report: Some((report, Instant::now())), trouble: None };
-            });
+        if !shared.may_go_on() {
+            break;
         }
+        *retry = RETRY_FIRST;
+        let tracking = tracking_of(&row);
+        let report = row.seen.map(|seen| {
+            let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
+            (report, Instant::now())
+        });
+        shared.update(|latest| {
+            latest.tracking = tracking;
+            if report.is_some() {
+                latest.report = report;
+            }
+        });
     }
     Ok(())
 }
 
+/// How the interval was watched.
+fn tracking_of(row: &Row) -> Tracking {
+    match &row.seen {
+        None => Tracking::new(TrackingState::Resting),
+        Some(seen) => Tracking {
+            watched: Some(Share::from_ratio(seen.share)),
+            cost: Some(Share::from_ratio(seen.cost_share(row.length))),
+            ..Tracking::new(TrackingState::Watching)
+        },
+    }
+}
+
 /// Follows a guest by referenced bits until told to stop.
 fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared) {
-    let Some(share) = settings.referenced else { return };
+    let Some(share) = settings.referenced else {
+        shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Absent));
+        return;
+    };
     let mut interval = settings.follow.interval;
     loop {
+        let asked = interval;
         let began = Instant::now();
         let cleared = clear_referenced(pid);
         let clearing = began.elapsed();
@@ -274,15 +320,19 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared) {
         let is_running = shared.may_track.load(Ordering::Relaxed);
         shared.update(|latest| match read {
             // Private memory is not among it: nothing is known.
-            Ok(0) => {
-                latest.trouble = Some("no tracker, and no shared memory to look at".to_owned())
-            }
+            Ok(0) => latest.fail("no tracker, and no shared memory to look at".to_owned()),
             Ok(bytes) if is_running => {
                 let report = TrackerReport { working_set: Bytes::new(bytes), curve: None };
-                *latest = Latest { report: Some((report, Instant::now())), trouble: None };
+                let cost = cost.as_secs_f64() / asked.as_secs_f64().max(f64::MIN_POSITIVE);
+                let tracking = Tracking {
+                    watched: Some(Share::WHOLE),
+                    cost: Some(Share::from_ratio(cost)),
+                    ..Tracking::new(TrackingState::Referenced)
+                };
+                *latest = Latest { report: Some((report, Instant::now())), tracking };
             }
-            Ok(_) => {}
-            Err(error) => latest.trouble = Some(error.to_string()),
+            Ok(_) => latest.tracking = Tracking::new(TrackingState::Waiting),
+            Err(error) => latest.fail(error.to_string()),
         });
     }
 }
@@ -316,14 +366,17 @@ mod tests {
             Present { id: &id, pid: std::process::id(), allocation: None, is_running: true };
         let end = Instant::now() + Duration::from_secs(60);
         let trouble = loop {
-            if let (None, Some(trouble)) = service.look(present) {
+            if let Told { report: None, tracking: Some(tracking), news: Some(trouble) } =
+                service.look(present)
+            {
+                assert_eq!(tracking.state, TrackingState::Failing);
                 break trouble;
             }
             assert!(Instant::now() < end, "nothing is said");
             std::thread::sleep(Duration::from_millis(1));
         };
         assert!(trouble.contains("no shared memory"), "{trouble}");
-        assert_eq!(service.look(present).1, None);
+        assert_eq!(service.look(present).news, None);
         service.keep(|_, pid| pid != std::process::id());
         assert!(service.followed.is_empty());
     }

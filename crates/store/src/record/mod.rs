@@ -30,7 +30,10 @@ pub use plan::{
     NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord,
 };
 pub use reason::{ChangeRecord, ClampedRecord, InputRecord, OthersRecord, ReasonRecord};
-pub use report::{AgentRecord, CurveRecord, RequestKindRecord, RequestRecord, TrackerRecord};
+pub use report::{
+    AgentRecord, CurveRecord, RequestKindRecord, RequestRecord, TrackerRecord, TrackingRecord,
+    TrackingStateRecord,
+};
 pub use sample::{
     CapabilitiesRecord, GuestSampleRecord, HostRecord, LinkRecord, MeasuredRecord, PressureRecord,
     RunStateRecord, SampleRecord, StatsRecord,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    AgentReport, Bytes, Measured, MemoryRequest, MissCurve, RequestKind, TrackerReport,
+    AgentReport, Bytes, Measured, MemoryRequest, MissCurve, RequestKind, Share, TrackerReport,
+    Tracking, TrackingState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,32 @@ pub struct TrackerRecord {
     pub working_set_bytes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveRecord>,
+}
+
+/// A [`Tracking`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are those of the model type, which documents them")]
+pub struct TrackingRecord {
+    pub state: TrackingStateRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched_millionths: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_millionths: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// A [`TrackingState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the variants are those of the model type, which documents them")]
+pub enum TrackingStateRecord {
+    Waiting,
+    Watching,
+    Resting,
+    Referenced,
+    Absent,
+    Failing,
 }
 
 /// A [`MissCurve`], or in a journal from format 2 on, which one.
@@ -200,6 +227,54 @@ impl TryFrom<TrackerRecord> for Measured<TrackerReport> {
             curve: record.curve.map(MissCurve::try_from).transpose()?.map(Arc::new),
         };
         Ok(Measured { value, age: Duration::from_nanos(record.age_ns) })
+    }
+}
+
+impl From<&Tracking> for TrackingRecord {
+    fn from(Tracking { state, watched, cost, trouble }: &Tracking) -> Self {
+        TrackingRecord {
+            state: (*state).into(),
+            watched_millionths: watched.map(Share::millionths),
+            cost_millionths: cost.map(Share::millionths),
+            trouble: trouble.clone(),
+        }
+    }
+}
+
+impl From<TrackingRecord> for Tracking {
+    fn from(record: TrackingRecord) -> Self {
+        Tracking {
+            state: record.state.into(),
+            watched: record.watched_millionths.map(Share::from_millionths),
+            cost: record.cost_millionths.map(Share::from_millionths),
+            trouble: record.trouble,
+        }
+    }
+}
+
+impl From<TrackingState> for TrackingStateRecord {
+    fn from(state: TrackingState) -> Self {
+        match state {
+            TrackingState::Waiting => TrackingStateRecord::Waiting,
+            TrackingState::Watching => TrackingStateRecord::Watching,
+            TrackingState::Resting => TrackingStateRecord::Resting,
+            TrackingState::Referenced => TrackingStateRecord::Referenced,
+            TrackingState::Absent => TrackingStateRecord::Absent,
+            TrackingState::Failing => TrackingStateRecord::Failing,
+        }
+    }
+}
+
+impl From<TrackingStateRecord> for TrackingState {
+    fn from(record: TrackingStateRecord) -> Self {
+        match record {
+            TrackingStateRecord::Waiting => TrackingState::Waiting,
+            TrackingStateRecord::Watching => TrackingState::Watching,
+            TrackingStateRecord::Resting => TrackingState::Resting,
+            TrackingStateRecord::Referenced => TrackingState::Referenced,
+            TrackingStateRecord::Absent => TrackingState::Absent,
+            TrackingStateRecord::Failing => TrackingState::Failing,
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use ballast_model::{
     Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample, LinkDown, LinkState,
-    Measured, Pressure, RunState, Snapshot, Timestamp,
+    Measured, Pressure, RunState, Snapshot, Timestamp, Tracking,
 };
 use serde::{Deserialize, Serialize};
 
-use super::report::{AgentRecord, TrackerRecord};
+use super::report::{AgentRecord, TrackerRecord, TrackingRecord};
 use super::{RecordError, ns, some_bytes};
 
 /// A [`Snapshot`].
@@ -64,6 +64,8 @@ pub struct GuestSampleRecord {
     pub agent: Option<AgentRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracker: Option<TrackerRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracking: Option<TrackingRecord>,
     pub capabilities: CapabilitiesRecord,
 }
 
@@ -208,6 +210,7 @@ impl From<&GuestSample> for GuestSampleRecord {
             stats,
             agent,
             tracker,
+            tracking,
             capabilities,
         } = guest;
         GuestSampleRecord {
@@ -220,6 +223,7 @@ impl From<&GuestSample> for GuestSampleRecord {
             stats: stats.map(StatsRecord::from),
             agent: agent.map(AgentRecord::from),
             tracker: tracker.as_ref().map(TrackerRecord::from),
+            tracking: tracking.as_ref().map(TrackingRecord::from),
             capabilities: (*capabilities).into(),
         }
     }
@@ -239,6 +243,7 @@ impl TryFrom<GuestSampleRecord> for GuestSample {
             stats: record.stats.map(Measured::from),
             agent: record.agent.map(Measured::from),
             tracker: record.tracker.map(Measured::try_from).transpose()?,
+            tracking: record.tracking.map(Tracking::from),
             capabilities: record.capabilities.into(),
         })
     }

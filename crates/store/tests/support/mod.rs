@@ -290,7 +290,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
         option::of(bytes()),
         option::of(measured()),
         option::of(stats()),
-        (option::of(agent()), option::of(tracker())),
+        (option::of(agent()), option::of(tracker()), option::of(tracking())),
         capabilities(),
     )
         .prop_map(
@@ -315,6 +315,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     stats,
                     agent: reports.0,
                     tracker: reports.1,
+                    tracking: reports.2,
                     capabilities,
                 }
             },
@@ -546,6 +547,21 @@ fn tracker() -> impl Strategy<Value = Measured<TrackerReport>> {
         value: TrackerReport { working_set, curve },
         age,
     })
+}
+
+fn tracking() -> impl Strategy<Value = Tracking> {
+    let states = [
+        TrackingState::Waiting,
+        TrackingState::Watching,
+        TrackingState::Resting,
+        TrackingState::Referenced,
+        TrackingState::Absent,
+        TrackingState::Failing,
+    ];
+    let share = || option::of(any::<u32>().prop_map(Share::from_millionths));
+    let state = prop::sample::select(states.to_vec());
+    (state, share(), share(), option::of(any::<String>()))
+        .prop_map(|(state, watched, cost, trouble)| Tracking { state, watched, cost, trouble })
 }
 
 fn guest_plan() -> impl Strategy<Value = GuestPlan> {

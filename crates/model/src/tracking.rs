@@ -1,0 +1,133 @@
+//! How a guest's page touches are watched: what it costs, and what keeps it from being done.
+//!
+//! Idea: beside what a tracker found ([`TrackerReport`](crate::TrackerReport)) an operator wants to know
+//! whether it works at all. Shares are whole parts of a million, so that they compare and keep.
+//! Limits: figures are those of the last interval that was watched; nothing is decided by them.
+
+use std::fmt;
+
+/// A share in parts of a million; of processor time it may exceed a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share(u32);
+
+impl Share {
+    /// All of it.
+    pub const WHOLE: Share = Share(1_000_000);
+
+    /// So many millionths.
+    pub const fn from_millionths(millionths: u32) -> Share {
+        Share(millionths)
+    }
+
+    /// The nearest to `ratio`; what is no number or below zero is none of it. Saturates.
+    pub fn from_ratio(ratio: f64) -> Share {
+        // Saturating at both ends, and zero of what is no number.
+        Share((ratio * 1e6).round() as u32)
+    }
+
+    /// In millionths.
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// As a ratio.
+    pub fn ratio(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = f64::from(self.0) / 1e4;
+        let digits = if percent >= 10.0 || self.0 == 0 { 0 } else { 2 };
+        write!(f, "{percent:.digits$}%")
+    }
+}
+
+/// How a guest's page touches are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracking {
+    /// Whether and by what.
+    pub state: TrackingState,
+    /// Which share of its memory was watched.
+    pub watched: Option<Share>,
+    /// Processor time that took, of the tracker and of the guest, as a share of one core.
+    pub cost: Option<Share>,
+    /// Why nothing is seen, and what to do about it.
+    pub trouble: Option<String>,
+}
+
+impl Tracking {
+    /// In `state`, and no more known.
+    pub const fn new(state: TrackingState) -> Tracking {
+        Tracking { state, watched: None, cost: None, trouble: None }
+    }
+}
+
+/// Whether a guest's page touches are watched, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackingState {
+    /// No interval has been watched yet, or the guest does not run.
+    Waiting,
+    /// The tracker in its hypervisor watches.
+    Watching,
+    /// It rests until a new phase begins.
+    Resting,
+    /// The kernel's referenced bits are read: there is no tracker.
+    Referenced,
+    /// Neither: there is no tracker, and referenced bits are not wanted.
+    Absent,
+    /// It does not work; see [`Tracking::trouble`].
+    Failing,
+}
+
+impl TrackingState {
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            TrackingState::Waiting => "waiting",
+            TrackingState::Watching => "watching",
+            TrackingState::Resting => "resting",
+            TrackingState::Referenced => "referenced",
+            TrackingState::Absent => "absent",
+            TrackingState::Failing => "failing",
+        }
+    }
+}
+
+impl fmt::Display for TrackingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TrackingState::Waiting => "nothing watched yet",
+            TrackingState::Watching => "watching page touches",
+            TrackingState::Resting => "resting until a new phase begins",
+            TrackingState::Referenced => "reading referenced bits",
+            TrackingState::Absent => "its hypervisor runs without libballast_track.so",
+            TrackingState::Failing => "does not work",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded_and_told_in_per_cent() {
+        for (ratio, millionths, told) in [
+            (0.0, 0, "0%"),
+            (0.005, 5_000, "0.50%"),
+            (1.0 / 256.0, 3_906, "0.39%"),
+            (0.12, 120_000, "12%"),
+            (1.0, 1_000_000, "100%"),
+            (1.5, 1_500_000, "150%"),
+            (-1.0, 0, "0%"),
+            (f64::NAN, 0, "0%"),
+        ] {
+            let share = Share::from_ratio(ratio);
+            assert_eq!((share.millionths(), share.to_string().as_str()), (millionths, told));
+        }
+        assert_eq!(Share::from_ratio(f64::INFINITY).millionths(), u32::MAX);
+        assert_eq!(Share::WHOLE.ratio(), 1.0);
+    }
+}
