@@ -40,6 +40,8 @@ const MODEL: &[&str] = &["ballast-model"];
 
 const RULES: &[Rule] = &[
     pure("ballast-model", &[]),
+    pure("ballast-agent-wire", &[]),
+    pure("ballast-agent-host", &["ballast-model", "ballast-agent-wire"]),
     pure("ballast-mrc", &[]),
     pure("ballast-toml-strict", &[]),
     pure("ballast-track-wire", &[]),
@@ -67,6 +69,11 @@ const RULES: &[Rule] = &[
     mechanism("ballast-host", MODEL),
     mechanism("ballast-qmp", MODEL),
     mechanism("ballast-trace", &[]),
+    // Inside a guest: no policy, and nothing of the host.
+    mechanism(
+        "ballast-agent",
+        &["ballast-model", "ballast-agent-wire", "ballast-request", "ballast-toml-strict"],
+    ),
     // Inside the hypervisor: as little as can be.
     mechanism("ballast-track", &["ballast-track-wire"]),
     // Not on `track`, which would come along into the daemon with its own `munmap`.
@@ -76,7 +83,13 @@ const RULES: &[Rule] = &[
     mechanism("ballast-track-subject", &[]),
     mechanism(
         "ballast-lab",
-        &["ballast-model", "ballast-lab-guest", "ballast-toml-strict", "ballast-track-wire"],
+        &[
+            "ballast-model",
+            "ballast-agent-wire",
+            "ballast-lab-guest",
+            "ballast-toml-strict",
+            "ballast-track-wire",
+        ],
     ),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),

@@ -1,0 +1,353 @@
+//! Sessions in virtual time, against agents of every kind.
+
+use std::time::Duration;
+
+use ballast_agent_host::{Event, Implausible, Known, Link, Session, Settings};
+use ballast_agent_wire::message::{decode, encode};
+use ballast_agent_wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Outcome, Rule, Statistics,
+    Why,
+};
+use ballast_model::{Bytes, RequestKind, Timestamp};
+use proptest::prelude::*;
+
+const SETTINGS: Settings = Settings {
+    statistics_period: Duration::from_secs(1),
+    emergency_period: Duration::from_secs(5),
+    known: Known { memory_max: Some(Bytes::gib(1)) },
+};
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+/// The other side, as its own implementation would be.
+struct FakeAgent {
+    instance: u64,
+    seq: u64,
+}
+
+impl FakeAgent {
+    fn new(instance: u64) -> FakeAgent {
+        FakeAgent { instance, seq: 0 }
+    }
+
+    fn frame(&mut self, uptime_ms: u64, message: GuestMessage) -> Vec<u8> {
+        self.seq += 1;
+        encode(&GuestFrame { seq: self.seq, uptime_ms, message }).unwrap()
+    }
+
+    fn hello(&mut self, uptime_ms: u64, session: u64) -> Vec<u8> {
+        let message = GuestMessage::Hello {
+            version: 1,
+            oldest: 1,
+            session,
+            instance: self.instance,
+            agent: "fake 1".to_owned(),
+            system: "none".to_owned(),
+            page_bytes: 4096,
+            capabilities: vec![],
+            shrinkers: vec![],
+        };
+        self.frame(uptime_ms, message)
+    }
+
+    fn statistics(&mut self, uptime_ms: u64, free: Bytes, major_faults: u64) -> Vec<u8> {
+        let mut said = Statistics::default();
+        said.memory.free_bytes = Some(free.get());
+        said.counters.major_faults = Some(major_faults);
+        self.frame(uptime_ms, GuestMessage::Statistics(Box::new(said)))
+    }
+
+    fn request(&mut self, uptime_ms: u64, number: u64, kind: Kind, bytes: Bytes) -> Vec<u8> {
+        let why = Why { rule: Rule::FreeFalling, text: "test".to_owned() };
+        self.frame(uptime_ms, GuestMessage::Request { number, kind, bytes: bytes.get(), why })
+    }
+}
+
+fn events(session: &mut Session) -> Vec<Event> {
+    std::iter::from_fn(|| session.poll_event()).collect()
+}
+
+fn sent(session: &mut Session) -> Vec<HostMessage> {
+    let mut reader = FrameReader::new();
+    std::iter::from_fn(|| session.poll_transmit()).for_each(|bytes| reader.push(&bytes));
+    std::iter::from_fn(|| reader.next_frame())
+        .map(|payload| decode::<HostFrame>(&payload.unwrap()).unwrap().message)
+        .collect()
+}
+
+/// A session that is up at 0 ms, and its agent, whose guest booted 1 s before.
+fn up() -> (Session, FakeAgent) {
+    let mut session = Session::new(SETTINGS, at(0));
+    session.connected(7, at(0));
+    let mut agent = FakeAgent::new(1);
+    session.handle_bytes(&agent.hello(1_000, 7), at(0));
+    assert!(matches!(events(&mut session)[..], [Event::Up { restarted: false, .. }]));
+    (session, agent)
+}
+
+#[test]
+fn hello_is_repeated_until_it_is_answered() {
+    let mut session = Session::new(SETTINGS, at(0));
+    assert_eq!(session.poll_timeout(), None);
+    session.connected(7, at(0));
+    for ms in [0, 500, 1_000] {
+        session.handle_timeout(at(ms));
+        let expected = HostMessage::Hello {
+            version: 1,
+            oldest: 1,
+            session: 7,
+            statistics_ms: 1_000,
+            emergency_ms: 5_000,
+        };
+        assert_eq!(sent(&mut session), [expected], "{ms}");
+        assert_eq!(session.poll_timeout(), Some(at(ms + 500)));
+    }
+    // What an older conversation left is not heard, nor an answer to another hello.
+    let mut agent = FakeAgent::new(1);
+    session.handle_bytes(b"half a fra", at(1_001));
+    session.handle_bytes(&agent.statistics(1_000, Bytes::mib(1), 0), at(1_001));
+    session.handle_bytes(&agent.hello(1_000, 6), at(1_001));
+    assert_eq!((events(&mut session), session.link()), (vec![], Link::Greeting));
+    session.handle_bytes(&agent.hello(1_000, 7), at(1_002));
+    assert_eq!((events(&mut session).len(), session.link()), (1, Link::Up));
+    // The answer to a repetition changes nothing.
+    session.handle_bytes(&agent.hello(1_001, 7), at(1_003));
+    assert_eq!((events(&mut session), session.link()), (vec![], Link::Up));
+}
+
+#[test]
+fn silence_is_told_once_and_ends_with_an_answer() {
+    let (mut session, mut agent) = up();
+    sent(&mut session);
+    session.handle_timeout(at(5_000));
+    assert_eq!(sent(&mut session), [HostMessage::Heartbeat {}]);
+    session.handle_timeout(at(9_999));
+    assert_eq!(events(&mut session), []);
+    session.handle_timeout(at(10_000));
+    session.handle_timeout(at(10_500));
+    assert_eq!(events(&mut session), [Event::Silent]);
+    assert_eq!(session.link(), Link::Silent);
+    assert!(matches!(sent(&mut session)[..], [.., HostMessage::Hello { .. }]));
+    session.handle_bytes(&agent.hello(12_000, 7), at(11_000));
+    assert!(matches!(events(&mut session)[..], [Event::Up { restarted: false, .. }]));
+}
+
+#[test]
+fn a_new_agent_is_greeted_at_once_and_told() {
+    let (mut session, mut old) = up();
+    session.handle_bytes(&old.statistics(2_000, Bytes::mib(9), 5), at(1_000));
+    sent(&mut session);
+    let mut new = FakeAgent::new(2);
+    session.handle_bytes(&new.hello(3_000, 0), at(2_000));
+    assert!(matches!(sent(&mut session)[..], [HostMessage::Hello { .. }]));
+    session.handle_bytes(&new.hello(3_000, 7), at(2_000));
+    let told = events(&mut session);
+    assert!(matches!(told[..], [_, Event::Up { restarted: true, .. }]), "{told:?}");
+}
+
+#[test]
+fn a_guest_turned_back_to_a_snapshot_is_heard_again() {
+    let (mut session, mut agent) = up();
+    for second in 2..9 {
+        let said = agent.statistics(second * 1_000, Bytes::mib(9), second);
+        session.handle_bytes(&said, at(second * 1_000));
+    }
+    session.disconnected();
+    events(&mut session);
+    session.connected(8, at(9_000));
+    let mut snapshot = FakeAgent { instance: 1, seq: 2 };
+    session.handle_bytes(&snapshot.hello(3_000, 8), at(9_000));
+    session.handle_bytes(&snapshot.statistics(4_000, Bytes::mib(9), 3), at(10_000));
+    let told = events(&mut session);
+    assert!(
+        matches!(told[..], [Event::Up { restarted: true, .. }, Event::Statistics { .. }]),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn an_agent_of_another_time_is_told_and_left_alone() {
+    let mut session = Session::new(SETTINGS, at(0));
+    session.connected(7, at(0));
+    let mut agent = FakeAgent::new(1);
+    let GuestMessage::Hello { instance, agent: name, system, .. } =
+        decode::<GuestFrame>(&payload(&agent.hello(1, 7))).unwrap().message
+    else {
+        panic!()
+    };
+    let hello = GuestMessage::Hello {
+        version: 9,
+        oldest: 5,
+        session: 7,
+        instance,
+        agent: name,
+        system,
+        page_bytes: 4096,
+        capabilities: vec![],
+        shrinkers: vec![],
+    };
+    session.handle_bytes(&agent.frame(2, hello), at(0));
+    assert_eq!(events(&mut session), [Event::Foreign { version: 9, oldest: 5 }]);
+    assert_eq!(session.poll_timeout(), None);
+}
+
+fn payload(frame: &[u8]) -> String {
+    let mut reader = FrameReader::new();
+    reader.push(frame);
+    reader.next_frame().unwrap().unwrap()
+}
+
+#[test]
+fn what_is_missing_repeated_or_impossible_is_told() {
+    let (mut session, mut agent) = up();
+    agent.seq += 3;
+    let good = agent.statistics(2_000, Bytes::mib(9), 5);
+    session.handle_bytes(&good, at(1_000));
+    let told = events(&mut session);
+    assert!(matches!(told[..], [Event::Missing(3), Event::Statistics { .. }]), "{told:?}");
+    session.handle_bytes(&good, at(1_100));
+    session.handle_bytes(&agent.statistics(3_000, Bytes::gib(2), 5), at(2_000));
+    session.handle_bytes(&agent.statistics(4_000, Bytes::mib(9), 4), at(3_000));
+    session.handle_bytes(&agent.statistics(3_999, Bytes::mib(9), 9), at(4_000));
+    let told = events(&mut session);
+    assert!(
+        matches!(
+            told[..],
+            [
+                Event::Implausible(Implausible::Repeated { .. }),
+                Event::Implausible(Implausible::TooLarge { .. }),
+                Event::Implausible(Implausible::CounterBackwards { .. }),
+                Event::Implausible(Implausible::ClockBackwards { .. }),
+            ]
+        ),
+        "{told:?}"
+    );
+    session.handle_bytes(b"\xF5BAL\x01\x00\x02\x00abcd{}", at(4_000));
+    assert!(matches!(events(&mut session)[..], [Event::Unreadable(_)]));
+}
+
+#[test]
+fn requests_are_capped_and_emergencies_rationed() {
+    let (mut session, mut agent) = up();
+    let mut say = |ms: u64, number, kind, amount| {
+        session.handle_bytes(&agent.request(1_000 + ms, number, kind, amount), at(ms));
+        events(&mut session).pop().unwrap()
+    };
+    let Event::Request { request, .. } = say(100, 1, Kind::More, Bytes::gib(900)) else { panic!() };
+    assert_eq!((request.kind, request.amount), (RequestKind::More, Bytes::gib(1)));
+    let again = say(200, 1, Kind::More, Bytes::mib(1));
+    assert_eq!(again, Event::Implausible(Implausible::RequestTooSoon { number: 1, last: 1 }));
+    assert!(matches!(say(300, 2, Kind::Emergency, Bytes::ZERO), Event::Request { .. }));
+    assert!(matches!(say(5_299, 3, Kind::Emergency, Bytes::ZERO), Event::Implausible(_)));
+    assert!(matches!(say(5_300, 4, Kind::Emergency, Bytes::ZERO), Event::Request { .. }));
+    sent(&mut session);
+    session.answer(Outcome::Partly, Bytes::mib(3), Some("budget".to_owned()), at(6_000));
+    let why = Some("budget".to_owned());
+    let bytes = Bytes::mib(3).get();
+    let expected = HostMessage::Answer { request: 4, outcome: Outcome::Partly, bytes, why };
+    assert_eq!(sent(&mut session), [expected]);
+}
+
+#[test]
+fn a_flood_is_dropped_and_told_once_a_second() {
+    let (mut session, mut agent) = up();
+    let flood = agent.statistics(1_500, Bytes::mib(1), 0).repeat(2_000);
+    for chunk in flood.chunks(4096) {
+        session.handle_bytes(chunk, at(500));
+    }
+    let floods = events(&mut session)
+        .into_iter()
+        .filter(|event| matches!(event, Event::Implausible(Implausible::Flood { .. })));
+    assert!(floods.count() <= 1);
+    // The next second it is heard again.
+    session.handle_bytes(&agent.statistics(2_500, Bytes::mib(1), 0), at(1_500));
+    let told = events(&mut session);
+    assert!(told.iter().any(|event| matches!(event, Event::Statistics { .. })), "{told:?}");
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Bytes(Vec<u8>),
+    Said { seq: u64, uptime_ms: u64, what: u8, figure: u64 },
+    Down,
+    Up(u64),
+    Answer,
+    Shrink,
+}
+
+fn moves() -> impl Strategy<Value = Vec<(u64, Move)>> {
+    let said = (0..30u64, 0..90_000u64, 0..6u8, prop_oneof![0..1u64 << 31, 0..1u64 << 53]);
+    let one = prop_oneof![
+        3 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Move::Bytes),
+        9 => said.prop_map(|(seq, uptime_ms, what, figure)| Move::Said { seq, uptime_ms, what, figure }),
+        1 => Just(Move::Down),
+        2 => (0..4u64).prop_map(Move::Up),
+        1 => Just(Move::Answer),
+        1 => Just(Move::Shrink),
+    ];
+    prop::collection::vec((0..4_000u64, one), 0..80)
+}
+
+fn said(seq: u64, uptime_ms: u64, what: u8, figure: u64) -> Vec<u8> {
+    let mut agent = FakeAgent { instance: figure % 2, seq };
+    match what {
+        0 => agent.hello(uptime_ms, figure % 4),
+        1 => agent.request(uptime_ms, figure % 9, Kind::More, Bytes::new(figure)),
+        2 => agent.request(uptime_ms, figure % 9, Kind::Emergency, Bytes::new(figure)),
+        3 => {
+            let shrunk = GuestMessage::Shrunk { number: 1, gave_bytes: figure, given: vec![] };
+            agent.frame(uptime_ms, shrunk)
+        }
+        _ => agent.statistics(uptime_ms, Bytes::new(figure), figure % 100),
+    }
+}
+
+proptest! {
+    /// Whatever an agent does, nothing it says exceeds what the host knows, queues stay bounded, and
+    /// the session asks to be called at a time that is not long past.
+    #[test]
+    fn no_agent_gets_past_the_gate(moves in moves()) {
+        let mut session = Session::new(SETTINGS, at(0));
+        session.connected(1, at(0));
+        let (mut now, mut emergency_at) = (0, None);
+        for (step, it) in moves {
+            now += step;
+            session.handle_timeout(at(now));
+            match it {
+                Move::Bytes(bytes) => session.handle_bytes(&bytes, at(now)),
+                Move::Said { seq, uptime_ms, what, figure } => {
+                    session.handle_bytes(&said(seq, uptime_ms, what, figure), at(now));
+                }
+                Move::Down => session.disconnected(),
+                Move::Up(number) => session.connected(number, at(now)),
+                Move::Answer => session.answer(Outcome::Granted, Bytes::MAX, None, at(now)),
+                Move::Shrink => { session.shrink(Bytes::mib(1), Duration::MAX, at(now)); }
+            }
+            if let Some(next) = session.poll_timeout() {
+                prop_assert!(next.as_millis() + 10_000 > now);
+            }
+            prop_assert!(sent(&mut session).len() <= 33);
+            for event in events(&mut session) {
+                match event {
+                    Event::Up { restarted: true, .. } => emergency_at = None,
+                    Event::Request { request, .. } => {
+                        prop_assert!(request.amount <= Bytes::gib(1));
+                        if request.kind == RequestKind::Emergency {
+                            let since = emergency_at.map_or(u64::MAX, |at: u64| now - at);
+                            prop_assert!(since >= 5_000, "{since}");
+                            emergency_at = Some(now);
+                        }
+                    }
+                    Event::Shrunk { gave, .. } => prop_assert!(gave <= Bytes::gib(1)),
+                    Event::Statistics { statistics, .. } => {
+                        let free = statistics.memory.free_bytes.unwrap();
+                        prop_assert!(free <= Bytes::gib(1).get());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

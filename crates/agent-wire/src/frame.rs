@@ -1,0 +1,341 @@
+//! A stream that loses bytes, cut into payloads.
+//!
+//! ```text
+//! F5 42 41 4C · version u8 = 1 · zero u8 · length u16 · crc u32 · payload
+//! ```
+//!
+//! Idea: what a virtio-serial port is sent before the other side has opened it is lost, wherever in a
+//! frame that falls. The first byte of a frame, F5, never occurs in UTF-8, so never in a payload: a
+//! payload with one in it was torn, which shows as soon as the next frame begins, and that frame is
+//! read; one torn within its header has the next one's first four bytes there (as its checksum, one
+//! frame in four billion has them too, and is lost). Two torn frames that fit together differ in their checksum (CRC-32 as in zlib, over version,
+//! zero, length and payload). Numbers are little-endian.
+//!
+//! Cost: each byte is looked at twice, and once more for every error before it.
+//! Limits: payloads of 1 to [`PAYLOAD_BYTES_MAX`] bytes; a reader holds one frame and what was pushed
+//! last, if the caller takes all frames before it pushes more.
+
+use thiserror::Error;
+
+/// What each frame begins with.
+pub const MAGIC: [u8; 4] = [0xF5, b'B', b'A', b'L'];
+/// Version of this form of frame; messages have a version of their own.
+pub const FRAME_VERSION: u8 = 1;
+/// Bytes before the payload.
+pub const HEADER_LEN: usize = 12;
+/// Longest payload, in bytes: ten times what statistics take.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 10;
+
+/// Why some bytes are no frame. The stream stays usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// A frame in a form that this side does not know, or none at all.
+    #[error("frame version {0}: expected {FRAME_VERSION}")]
+    Version(u8),
+    /// A length that no payload has.
+    #[error("frame with a payload of {0} bytes: expected 1 to {PAYLOAD_BYTES_MAX}")]
+    Length(usize),
+    /// The next frame begins before this one ends.
+    #[error("frame torn after {0} bytes of its payload")]
+    Torn(usize),
+    /// Header and payload do not belong together.
+    #[error("frame checksum {found:08x}: expected {expected:08x}")]
+    Checksum {
+        /// What the frame says.
+        found: u32,
+        /// What its bytes give.
+        expected: u32,
+    },
+    /// A whole frame whose payload is not UTF-8.
+    #[error("frame whose payload is not UTF-8")]
+    NotText,
+}
+
+/// `payload` in a frame.
+///
+/// # Errors
+/// [`FrameError::Length`] where it is empty or too long.
+pub fn encode(payload: &str) -> Result<Vec<u8>, FrameError> {
+    let len = payload.len();
+    let fits = (1..=PAYLOAD_BYTES_MAX).contains(&len);
+    let len = u16::try_from(len).ok().filter(|_| fits).ok_or(FrameError::Length(len))?;
+    let [low, high] = len.to_le_bytes();
+    let described = [FRAME_VERSION, 0, low, high];
+    let mut frame = Vec::with_capacity(HEADER_LEN + payload.len());
+    frame.extend_from_slice(&MAGIC);
+    frame.extend_from_slice(&described);
+    frame.extend_from_slice(&checksum(&described, payload.as_bytes()).to_le_bytes());
+    frame.extend_from_slice(payload.as_bytes());
+    Ok(frame)
+}
+
+fn checksum(described: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(described);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// What the front of the buffer is.
+enum Front {
+    /// Not to be told yet.
+    Unfinished,
+    /// No frame.
+    Wrong(FrameError),
+    /// A frame of so many bytes.
+    Whole(usize),
+}
+
+/// Cuts a stream into payloads.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    buffer: Vec<u8>,
+    /// Where in `buffer` the bytes begin that are not done with.
+    start: usize,
+    /// Bytes of the payload at the front known not to hold [`MAGIC`]'s first byte.
+    scanned: usize,
+    skipped: u64,
+}
+
+impl FrameReader {
+    /// A reader at the beginning of a stream.
+    pub fn new() -> FrameReader {
+        FrameReader::default()
+    }
+
+    /// Adds bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes so far that were part of no frame.
+    pub const fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Bytes held.
+    pub fn held(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// The next payload, or why some bytes are none; `None` until more is pushed.
+    pub fn next_frame(&mut self) -> Option<Result<String, FrameError>> {
+        self.seek();
+        match self.front() {
+            Front::Unfinished => None,
+            Front::Wrong(error) => {
+                // Only the first byte: the next frame may begin within what looked like a header.
+                self.skip(1);
+                Some(Err(error))
+            }
+            Front::Whole(len) => {
+                let payload = self.rest().get(HEADER_LEN..len).unwrap_or_default().to_vec();
+                self.start += len;
+                self.scanned = 0;
+                Some(String::from_utf8(payload).map_err(|_| FrameError::NotText))
+            }
+        }
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.start += bytes;
+        self.skipped += bytes as u64;
+        self.scanned = 0;
+    }
+
+    /// Goes on to where a frame may begin.
+    fn seek(&mut self) {
+        loop {
+            let rest = self.rest();
+            let Some(at) = rest.iter().position(|byte| *byte == MAGIC[0]) else {
+                return self.skip(rest.len());
+            };
+            if at > 0 {
+                self.skip(at);
+            }
+            if self.rest().iter().zip(MAGIC).all(|(byte, expected)| *byte == expected) {
+                return;
+            }
+            self.skip(1);
+        }
+    }
+
+    fn front(&mut self) -> Front {
+        let rest = self.buffer.get(self.start..).unwrap_or_default();
+        let &[_, _, _, _, version, zero, low, high, c0, c1, c2, c3, ref payload @ ..] = rest else {
+            return Front::Unfinished;
+        };
+        let torn_header = rest.windows(MAGIC.len()).skip(1).take(HEADER_LEN - 1);
+        if torn_header.into_iter().any(|bytes| bytes == MAGIC) {
+            return Front::Wrong(FrameError::Torn(0));
+        }
+        if version != FRAME_VERSION || zero != 0 {
+            return Front::Wrong(FrameError::Version(version));
+        }
+        let len = usize::from(u16::from_le_bytes([low, high]));
+        if !(1..=PAYLOAD_BYTES_MAX).contains(&len) {
+            return Front::Wrong(FrameError::Length(len));
+        }
+        let there = payload.get(..len.min(payload.len())).unwrap_or_default();
+        let unseen = there.get(self.scanned..).unwrap_or_default();
+        if let Some(at) = unseen.iter().position(|byte| *byte == MAGIC[0]) {
+            return Front::Wrong(FrameError::Torn(self.scanned + at));
+        }
+        self.scanned = there.len();
+        if there.len() < len {
+            return Front::Unfinished;
+        }
+        let found = u32::from_le_bytes([c0, c1, c2, c3]);
+        let expected = checksum(&[version, zero, low, high], there);
+        if found != expected {
+            return Front::Wrong(FrameError::Checksum { found, expected });
+        }
+        Front::Whole(HEADER_LEN + len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read_all(pieces: &[&[u8]]) -> (Vec<String>, Vec<FrameError>, FrameReader) {
+        let (mut payloads, mut errors) = (Vec::new(), Vec::new());
+        let mut reader = FrameReader::new();
+        for piece in pieces {
+            reader.push(piece);
+            while let Some(frame) = reader.next_frame() {
+                match frame {
+                    Ok(payload) => payloads.push(payload),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        (payloads, errors, reader)
+    }
+
+    #[test]
+    fn by_hand() {
+        // crc32(01 00 02 00 7B 7D) by zlib.
+        let expected = [0xF5, 0x42, 0x41, 0x4C, 1, 0, 2, 0, 0x31, 0x17, 0xE8, 0x32, 0x7B, 0x7D];
+        assert_eq!(encode("{}").unwrap(), expected);
+        assert_eq!(encode(""), Err(FrameError::Length(0)));
+        let long = "x".repeat(PAYLOAD_BYTES_MAX + 1);
+        assert_eq!(encode(&long), Err(FrameError::Length(long.len())));
+        let longest = "x".repeat(PAYLOAD_BYTES_MAX);
+        let (payloads, errors, reader) = read_all(&[&encode(&longest).unwrap()]);
+        assert_eq!((payloads, errors, reader.skipped()), (vec![longest], vec![], 0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_and_the_next_frame_is_read() {
+        let good = encode("{\"a\":1}").unwrap();
+        let spoilt = |at: usize, byte: u8| {
+            let mut frame = good.clone();
+            frame[at] = byte;
+            frame
+        };
+        for (bad, expected) in [
+            (spoilt(4, 2), Some(FrameError::Version(2))),
+            (spoilt(5, 9), Some(FrameError::Version(1))),
+            (spoilt(7, 0xFF), Some(FrameError::Length(0xFF07))),
+            (spoilt(6, 0), Some(FrameError::Length(0))),
+            (spoilt(6, 200), Some(FrameError::Torn(7))),
+            (good[..15].to_vec(), Some(FrameError::Torn(3))),
+            (good[..10].to_vec(), Some(FrameError::Torn(0))),
+            (spoilt(0, b'x'), None),
+            (b"rubbish \xF5\xF5BA".to_vec(), None),
+        ] {
+            let (payloads, errors, reader) = read_all(&[&bad, &good]);
+            assert_eq!(payloads, ["{\"a\":1}"], "{bad:?}");
+            assert_eq!(errors.first().copied(), expected, "{bad:?}");
+            assert_eq!(reader.skipped(), bad.len() as u64, "{bad:?}");
+        }
+        let (_, errors, _) = read_all(&[&spoilt(14, b'b')]);
+        assert!(matches!(errors[..], [FrameError::Checksum { .. }]), "{errors:?}");
+    }
+
+    /// The start of one frame and the end of another of the same length look like one.
+    #[test]
+    fn two_torn_frames_that_fit_together_are_none() {
+        let (one, other) = (encode("{\"a\":1}").unwrap(), encode("{\"b\":2}").unwrap());
+        let (payloads, errors, _) = read_all(&[&one[..15], &other[15..]]);
+        assert!(payloads.is_empty());
+        assert!(matches!(errors[..], [FrameError::Checksum { .. }]), "{errors:?}");
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        "[ -~\u{e9}\u{20ac}\u{1f600}]{1,60}"
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same(payloads in prop::collection::vec(text(), 1..6), cuts in prop::collection::vec(1..40usize, 1..60)) {
+            let stream: Vec<u8> = payloads.iter().flat_map(|it| encode(it).unwrap()).collect();
+            let (mut pieces, mut rest) = (Vec::new(), stream.as_slice());
+            for cut in cuts {
+                let (piece, after) = rest.split_at(cut.min(rest.len()));
+                pieces.push(piece);
+                rest = after;
+            }
+            pieces.push(rest);
+            let (read, errors, reader) = read_all(&pieces);
+            prop_assert_eq!(read, payloads);
+            prop_assert_eq!(errors, vec![]);
+            prop_assert_eq!((reader.skipped(), reader.held()), (0, 0));
+        }
+
+        /// Whatever is lost or comes between, each frame that is whole and after it is read; what is
+        /// read was sent.
+        #[test]
+        fn it_finds_its_place_again(
+            payloads in prop::collection::vec(text(), 2..6),
+            noise in prop::collection::vec(any::<u8>(), 0..80),
+            lost in 0..70usize,
+            at in 0..200usize,
+        ) {
+            let frames: Vec<Vec<u8>> = payloads.iter().map(|it| encode(it).unwrap()).collect();
+            let stream = frames.concat();
+            let at = at.min(stream.len());
+            let end = (at + lost).min(stream.len());
+            let damaged = [&stream[..at], &noise, &stream[end..]].concat();
+            // A frame in full before the loss, or after it, with nothing of noise left waiting: noise may
+            // look like a header, and then takes what follows up to the next frame's beginning.
+            let (mut before, mut after, mut offset) = (Vec::new(), Vec::new(), 0);
+            for (frame, payload) in frames.iter().zip(&payloads) {
+                if offset + frame.len() <= at {
+                    before.push(payload.clone());
+                } else if offset >= end {
+                    after.push(payload.clone());
+                }
+                offset += frame.len();
+            }
+            let (read, _, reader) = read_all(&[&damaged]);
+            prop_assert!(read.starts_with(&before), "{read:?}");
+            prop_assert!(read.len() >= before.len() + after.len().saturating_sub(1));
+            prop_assert!(reader.held() <= HEADER_LEN + PAYLOAD_BYTES_MAX);
+            let noise_has_frame = noise.windows(4).any(|it| it == MAGIC);
+            if !noise_has_frame && !noise.contains(&MAGIC[0]) {
+                prop_assert!(read.ends_with(&after), "{read:?}");
+                prop_assert!(read.iter().all(|it| payloads.contains(it)));
+            }
+        }
+
+        #[test]
+        fn rubbish_neither_breaks_nor_fills_it(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20)) {
+            let mut reader = FrameReader::new();
+            for piece in &pieces {
+                reader.push(piece);
+                while reader.next_frame().is_some() {}
+                prop_assert!(reader.held() <= HEADER_LEN + PAYLOAD_BYTES_MAX);
+            }
+        }
+    }
+}
