@@ -8,6 +8,7 @@
 
 use std::sync::Once;
 
+use crate::give_way;
 use crate::slots::SLOTS;
 
 /// Has every child from now on forget.
@@ -22,4 +23,5 @@ pub(crate) fn prepare() {
 
 unsafe extern "C" fn forget() {
     SLOTS.forget_all();
+    give_way::forget();
 }

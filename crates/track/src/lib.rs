@@ -12,13 +12,15 @@
 //! What must never happen is that a guest hangs because it is tracked. So:
 //! - whoever steers is watched: when it is gone or silent for a second, all is restored (`server`);
 //! - a fault that cannot be answered, or a thread that ends, restores all at once (`handler`);
-//! - only memory that is shared, and certainly still a guest's, is ever revoked (`maps`, `slots`, `unmap`).
+//! - only memory that is shared, and certainly still a guest's, is ever revoked (`maps`, `slots`, `unmap`);
+//! - where the hypervisor itself wants what the tracker has, it gets it (`give_way`).
 //!
 //! Limits: x86-64 and other 64-bit Linux, small pages; see `docs/tracking.md`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod after_fork;
+mod give_way;
 mod handler;
 mod hot_set;
 mod kernel;

@@ -148,6 +148,13 @@ unsafe fn update<const REQUEST: Opcode, T>(fd: BorrowedFd<'_>, value: &mut T) ->
     unsafe { ioctl(fd, Updater::<REQUEST, T>::new(value)) }
 }
 
+/// Touches of a range are no longer faults of that userfaultfd, and whoever waits there goes on.
+pub(crate) fn unregister(uffd: BorrowedFd<'_>, range: Extent) -> Result<(), Errno> {
+    let mut range = uffdio_range { start: range.start, len: range.len };
+    // SAFETY: `uffdio_range` is what UFFDIO_UNREGISTER takes.
+    unsafe { update::<{ UFFDIO_UNREGISTER as Opcode }, _>(uffd, &mut range) }
+}
+
 /// Drops page-table entries of ranges with one call; says of how many bytes.
 fn revoke_batch(process: BorrowedFd<'_>, ranges: &[Extent]) -> Result<u64, Errno> {
     const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -177,9 +184,7 @@ impl Kernel for Minor {
     }
 
     fn unwatch(&self, range: Extent) -> Result<(), Errno> {
-        let mut range = uffdio_range { start: range.start, len: range.len };
-        // SAFETY: `uffdio_range` is what UFFDIO_UNREGISTER takes.
-        unsafe { update::<{ UFFDIO_UNREGISTER as Opcode }, _>(self.uffd.as_fd(), &mut range) }
+        unregister(self.uffd.as_fd(), range)
     }
 
     fn revoke(&self, ranges: &[Extent]) -> Result<(), Errno> {

@@ -19,6 +19,7 @@ use ballast_track_wire::{
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::give_way::Way;
 use crate::handler::Handler;
 use crate::kernel::{Extent, Kernel};
 use crate::maps;
@@ -39,6 +40,8 @@ struct Region {
 
 /// Tracking for one client.
 pub(crate) struct Session {
+    /// Goes before the kernel does.
+    way: Option<Way>,
     kernel: Arc<Minor>,
     shared: Arc<Shared>,
     /// Its file, which no region may be of.
@@ -83,6 +86,7 @@ impl Session {
         };
         let thread = threads::spawn("ballast-faults", move || handler.run());
         let session = Session {
+            way: Some(Way::new(kernel.faults())),
             kernel,
             shared,
             ring_file,
@@ -149,6 +153,8 @@ impl Session {
 
     /// Opens a claimed slot, once it is certain that the region is still where it was.
     fn open_slot(&self, spec: &RegionSpec, slot: usize, extent: Extent) -> Result<(), Refused> {
+        // Who wants the slot closed waits until it is known whether it is registered.
+        let inside = SLOTS.hold(slot);
         // What was unmapped before the slot was claimed shows here, and what is unmapped later closes
         // the slot.
         if find(spec)? != extent {
@@ -158,16 +164,19 @@ impl Session {
         if !self.kernel.watch_small(extent).map_err(register)? {
             return Err(plain(Refusal::HugePages));
         }
-        if !self.is_active {
+        if self.is_active {
+            SLOTS.set_watched(slot);
+        } else {
             self.kernel.unwatch(extent).map_err(register)?;
         }
+        drop(inside);
         let opened = match SLOTS.open(slot) {
             true => self.check_failure(),
             false => Err(plain(Refusal::RegionGone)),
         };
         if opened.is_err() {
             // It is not among the regions yet, that are unregistered with the session.
-            let _ = self.kernel.unwatch(extent);
+            self.unwatch(slot);
         }
         opened
     }
@@ -182,9 +191,16 @@ impl Session {
     }
 
     fn let_go(&self, region: &Region) {
-        // It fails where the memory is gone, and then nothing is left to unregister.
-        let _ = self.kernel.unwatch(SLOTS.extent(region.slot));
+        self.unwatch(region.slot);
         SLOTS.free(region.slot);
+    }
+
+    /// Restores all permissions of a slot's memory, if it is registered.
+    fn unwatch(&self, slot: usize) {
+        if let Some(extent) = SLOTS.take_watched(slot) {
+            // It fails where the memory is gone, and then nothing is left to unregister.
+            let _ = self.kernel.unwatch(extent);
+        }
     }
 
     /// The numbers of regions that the hypervisor has unmapped since the last call.
@@ -261,6 +277,8 @@ impl Session {
                 self.rest();
                 return Err(register(error));
             }
+            // Still inside, so that nobody looks for it before.
+            SLOTS.set_watched(region.slot);
         }
         self.check_failure()
     }
@@ -279,10 +297,10 @@ impl Session {
     }
 
     fn unwatch_all(&self) {
-        // Errors are of memory that is unmapped or not registered.
         for region in &self.regions {
-            let _ = self.kernel.unwatch(SLOTS.extent(region.slot));
+            self.unwatch(region.slot);
         }
+        // The probe's memory is the tracker's alone.
         let _ = self.kernel.unwatch(self.probe.extent());
     }
 
@@ -318,6 +336,7 @@ fn find(spec: &RegionSpec) -> Result<Extent, Refused> {
 impl Drop for Session {
     fn drop(&mut self) {
         self.rest();
+        drop(self.way.take());
         self.shared.stop();
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         if let Some(handler) = self.handler.take() {

@@ -7,12 +7,16 @@
 //! takes a bounded time, one batch, and getting inside never waits: the thread that answers faults
 //! may go there.
 //!
+//! Each slot also says whether its memory is registered by the tracker. Before Linux 6.17 unregistering takes away
+//! what *any* userfaultfd of the process has registered, and the hypervisor has its own for snapshots and
+//! post-copy migration: so only what is said to be registered here is ever unregistered, and by one thread.
+//!
 //! Cost: two atomic additions a batch.
 //! Limits: system calls that the hypervisor makes past the C library are not seen; QEMU makes none of
 //! these.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use ballast_track_wire::REGIONS_MAX;
 
@@ -39,6 +43,7 @@ pub(crate) struct Slots {
 
 struct Slot {
     state: AtomicU32,
+    is_watched: AtomicBool,
     inside: AtomicU32,
     start: AtomicU64,
     len: AtomicU64,
@@ -69,6 +74,7 @@ impl Slot {
     const fn new() -> Slot {
         Slot {
             state: AtomicU32::new(FREE),
+            is_watched: AtomicBool::new(false),
             inside: AtomicU32::new(0),
             start: AtomicU64::new(0),
             len: AtomicU64::new(0),
@@ -105,6 +111,7 @@ impl Slots {
         slot.start.store(tracked.extent.start, Release);
         slot.len.store(tracked.extent.len, Release);
         slot.first_page.store(tracked.first_page, Release);
+        slot.is_watched.store(false, SeqCst);
         self.taken.fetch_add(1, SeqCst);
         slot.state.store(CLAIMED, SeqCst);
         Some(index)
@@ -129,19 +136,25 @@ impl Slots {
     pub(crate) fn forget_all(&self) {
         for slot in &self.slots {
             slot.state.store(FREE, SeqCst);
+            slot.is_watched.store(false, SeqCst);
             slot.inside.store(0, SeqCst);
         }
         self.taken.store(0, SeqCst);
     }
 
-    /// Gets inside a slot; `None` if its memory may not be revoked.
-    pub(crate) fn enter(&self, index: usize) -> Option<Inside<'_>> {
-        let slot = self.slots.get(index)?;
+    /// Gets inside a slot that is not open yet: whoever closes it waits.
+    pub(crate) fn hold(&self, index: usize) -> Inside<'_> {
+        let slot = &self.slots[index];
         slot.inside.fetch_add(1, SeqCst);
         let first_page = slot.first_page.load(Acquire);
-        let inside = Inside { slot, tracked: Tracked { extent: slot.extent(), first_page } };
+        Inside { slot, tracked: Tracked { extent: slot.extent(), first_page } }
+    }
+
+    /// Gets inside a slot; `None` if its memory may not be revoked.
+    pub(crate) fn enter(&self, index: usize) -> Option<Inside<'_>> {
+        let inside = (index < REGIONS_MAX).then(|| self.hold(index))?;
         // After having been counted, so that whoever closes it waits, or this sees it closed.
-        (slot.state.load(SeqCst) == OPEN).then_some(inside)
+        (inside.slot.state.load(SeqCst) == OPEN).then_some(inside)
     }
 
     /// Gets inside the slot that has `address`.
@@ -163,22 +176,49 @@ impl Slots {
         self.slots.get(index).map_or(Extent::default(), Slot::extent)
     }
 
-    /// Every extent that may be revoked.
-    pub(crate) fn open_extents(&self) -> impl Iterator<Item = Extent> {
-        self.slots.iter().filter(|slot| slot.state.load(SeqCst) == OPEN).map(Slot::extent)
+    /// A slot's memory was registered.
+    pub(crate) fn set_watched(&self, index: usize) {
+        self.slots[index].is_watched.store(true, SeqCst);
+    }
+
+    /// The memory of a slot, if it is registered: whoever gets it unregisters it, and nobody else does.
+    pub(crate) fn take_watched(&self, index: usize) -> Option<Extent> {
+        let slot = self.slots.get(index)?;
+        slot.is_watched.swap(false, SeqCst).then(|| slot.extent())
+    }
+
+    /// That of all that may be revoked.
+    pub(crate) fn take_all_watched(&self) -> impl Iterator<Item = Extent> {
+        let is_open = |index: &usize| self.slots[*index].state.load(SeqCst) == OPEN;
+        (0..REGIONS_MAX).filter(is_open).filter_map(|index| self.take_watched(index))
     }
 
     /// `range` is about to be unmapped or mapped over: closes the slots it touches, and waits for those
     /// inside.
     pub(crate) fn about_to_unmap(&self, range: Extent) {
-        if self.taken.load(SeqCst) == 0 {
-            return;
+        for index in self.touched_by(range) {
+            self.slots[index].close_and_wait();
         }
-        for slot in &self.slots {
-            if slot.state.load(SeqCst) != FREE && slot.extent().overlaps(range) {
-                slot.close_and_wait();
+    }
+
+    /// Closes the slots that `range` touches, waits for those inside, and has what is registered of them
+    /// unregistered.
+    pub(crate) fn close(&self, range: Extent, unregister: impl Fn(Extent)) {
+        for index in self.touched_by(range) {
+            self.slots[index].close_and_wait();
+            if let Some(extent) = self.take_watched(index) {
+                unregister(extent);
             }
         }
+    }
+
+    fn touched_by(&self, range: Extent) -> impl Iterator<Item = usize> {
+        let is_touched = move |index: &usize| {
+            let slot = &self.slots[*index];
+            slot.state.load(SeqCst) != FREE && slot.extent().overlaps(range)
+        };
+        let some = if self.taken.load(SeqCst) == 0 { 0 } else { REGIONS_MAX };
+        (0..some).filter(is_touched)
     }
 }
 
@@ -200,10 +240,11 @@ mod tests {
         assert!(slots.open(index));
         // Whoever is inside is a thread of the parent.
         std::mem::forget(slots.enter(index));
+        slots.set_watched(index);
         slots.forget_all();
         slots.about_to_unmap(Extent::new(0x1000, 0x1000));
         slots.free(index);
-        assert_eq!((slots.taken.load(SeqCst), slots.open_extents().count()), (0, 0));
+        assert_eq!((slots.taken.load(SeqCst), slots.take_watched(index)), (0, None));
         assert_eq!(slots.claim(tracked(0x1000, 0x3000)), Some(0));
     }
 
@@ -216,7 +257,10 @@ mod tests {
         assert_eq!(slots.enter(index).unwrap().tracked, tracked(0x1000, 0x3000));
         assert_eq!(slots.enter_at(0x3fff).unwrap().0, index);
         assert!(slots.enter_at(0x4000).is_none());
-        assert_eq!(slots.open_extents().count(), 1);
+        assert_eq!(slots.take_all_watched().count(), 0, "nothing is registered");
+        slots.set_watched(index);
+        assert_eq!(slots.take_all_watched().collect::<Vec<_>>(), [Extent::new(0x1000, 0x3000)]);
+        assert_eq!(slots.take_watched(index), None, "once");
         slots.free(index);
         assert!(slots.enter(index).is_none() && !slots.is_closed(index));
         slots.free(index);

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ballast_lab::TRACK_LIBRARY;
-use ballast_track_wire::{Address, Granule, Mode, SOCKET_VARIABLE, Sample};
+use ballast_track_wire::{Address, Granule, Mode, Refusal, Refused, SOCKET_VARIABLE, Sample};
 use ballast_tracker::{Observed, TrackerError, Tracking, Watching};
 
 /// Far beyond what anything here takes, so that only a hang fails.
@@ -132,7 +132,7 @@ impl Bare {
         });
         // It answers when everything is set up.
         let status = bare.execute("query-status", "");
-        assert!(status.contains("running"), "{status}");
+        assert!(status.contains("return"), "{status}");
         bare
     }
 
@@ -144,9 +144,19 @@ impl Bare {
         Address::Path(self.at("track"))
     }
 
-    /// Tracks it as root may, without help for the hypervisor.
+    /// Tracks it as root may, without help for the hypervisor, once whoever did before is forgotten.
     pub(crate) fn track(&self) -> Result<Tracking, TrackerError> {
-        Tracking::begin(self.pid, &self.tracker(), &[], None)
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match Tracking::begin(self.pid, &self.tracker(), &[], None) {
+                // On a busy machine the test itself may not be heard of for a second.
+                Err(TrackerError::Refused(Refused {
+                    refusal: Refusal::Busy | Refusal::Silent,
+                    ..
+                })) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+                tracking => return tracking,
+            }
+        }
     }
 
     /// Its memory, where that is of one memfd.
@@ -162,7 +172,13 @@ impl Bare {
 
     /// Asks QEMU something.
     pub(crate) fn qmp(&self, command: &str) -> String {
-        let socket = UnixStream::connect(self.at("qmp")).unwrap();
+        let mut socket = Err(std::io::ErrorKind::NotConnected.into());
+        // There is a moment in which it is there, and nobody listens.
+        wait_until("QEMU to listen", || {
+            socket = UnixStream::connect(self.at("qmp"));
+            socket.is_ok()
+        });
+        let socket = socket.unwrap();
         let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
         let mut answer = || {
             let mut lines = lines.by_ref().map(Result::unwrap);
@@ -184,6 +200,12 @@ impl Bare {
         let smaps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).unwrap();
         let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
         flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
+    }
+
+    /// Waits until all that it touches has been seen, and nothing is left of looking.
+    pub(crate) fn sees_all(&self) {
+        wait_until("every page to be seen", || sees(&mut self.track().unwrap()));
+        wait_until("permissions to be restored", || !self.is_registered());
     }
 
     /// Waits until it has gone through its memory some more times.
@@ -242,15 +264,15 @@ pub(crate) fn interval(
     Ok(tracking.end_interval()?.expect("it was watched"))
 }
 
-/// Waits until an interval has seen every page that the guest goes through, and hardly another.
-pub(crate) fn sees_all(tracking: &mut Tracking) {
-    wait_until("every page to be seen", || {
-        let observed = interval(tracking, every(1), Duration::from_millis(300)).unwrap();
+/// Whether an interval has seen every page that the guest goes through, and hardly another.
+pub(crate) fn sees(tracking: &mut Tracking) -> bool {
+    // On a busy machine the test itself may not be heard of for a second.
+    interval(tracking, every(1), Duration::from_millis(300)).is_ok_and(|observed| {
         let first = tracking.regions()[0].first_page + FIRST / 4096;
         let seen: std::collections::BTreeSet<u64> = observed.touches.iter().copied().collect();
         assert!(observed.lost == 0 && seen.len() as u64 <= TOUCHED + 64, "{}", seen.len());
         (first..first + TOUCHED).all(|page| seen.contains(&page))
-    });
+    })
 }
 
 pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
