@@ -197,9 +197,14 @@ impl Bare {
 
     /// Whether memory of it is registered with a userfaultfd for minor faults.
     pub(crate) fn is_registered(&self) -> bool {
+        self.has_flag("ui")
+    }
+
+    /// Whether a mapping of it has that flag.
+    pub(crate) fn has_flag(&self, wanted: &str) -> bool {
         let smaps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).unwrap();
         let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
-        flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
+        flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == wanted))
     }
 
     /// Waits until all that it touches has been seen, and nothing is left of looking.
