@@ -71,7 +71,7 @@ def agent(path, rounds):
     link, reader, seq, born = socket.socket(socket.AF_UNIX), Reader(), 0, time.monotonic()
     link.connect(path)
 
-    def say(kind, **fields):
+    def say(kind, /, **fields):
         nonlocal seq
         seq += 1
         uptime = int((time.monotonic() - born) * 1000)

@@ -1,0 +1,7 @@
+//! The program `ballast-agent`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ballast_agent::cli::main()
+}

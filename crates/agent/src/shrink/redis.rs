@@ -1,0 +1,267 @@
+//! A redis that is a cache.
+//!
+//! Idea: `CONFIG SET maxmemory` below what it uses makes it evict, `MEMORY PURGE` gives the pages back.
+//! Only where its policy is one of `allkeys-*`: with any other it answers writes with an error once it
+//! has nothing to evict, which is a service taken down.
+//!
+//! Cost: three short commands, and one every [`PAUSE`] while it evicts.
+//! Source: redis's documentation of `INFO`, `CONFIG SET`, `MEMORY PURGE`, and "key eviction". By hand, as
+//! four commands do not need a client library of 30,000 lines.
+//! Limits: one server; what it keeps is at least half of what it has, unless told.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::client::Client;
+use super::{Ledger, Shrinker};
+use crate::config;
+
+/// Time between two looks at how far it is.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time its own figure of resident memory needs to follow: it is taken ten times a second.
+const RESIDENT_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest text answered to `INFO memory`; it has 2 KiB.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// The shrinker.
+pub struct Redis {
+    settings: config::Redis,
+    ledger: Ledger,
+}
+
+/// What it says of its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Info {
+    used: u64,
+    resident: u64,
+    limit: u64,
+    policy: String,
+}
+
+impl Redis {
+    /// The server of `settings`, with its note in `ledger`.
+    pub fn new(settings: config::Redis, ledger: Ledger) -> Redis {
+        Redis { settings, ledger }
+    }
+
+    fn connect(&self) -> Result<Connection, String> {
+        let mut connection = Connection(Client::connect(&self.settings.address)?);
+        if let Some(file) = &self.settings.password_file {
+            let text =
+                fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+            connection.ask(&["AUTH", text.lines().next().unwrap_or_default()])?;
+        }
+        Ok(connection)
+    }
+
+    fn spare(&self, info: &Info) -> Result<u64, String> {
+        if !info.policy.starts_with("allkeys-") {
+            return Err(format!(
+                "maxmemory-policy {}: it would refuse writes; expected allkeys-*",
+                info.policy
+            ));
+        }
+        let keep = self.settings.keep.map_or(info.used / 2, ballast_model::Bytes::get);
+        Ok(info.used.saturating_sub(keep))
+    }
+}
+
+impl Shrinker for Redis {
+    fn name(&self) -> &str {
+        "redis"
+    }
+
+    fn can_give(&mut self) -> Result<u64, String> {
+        let info = self.connect()?.info()?;
+        self.spare(&info)
+    }
+
+    fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
+        let mut connection = self.connect()?;
+        let before = connection.info()?;
+        let limit = before.used - bytes.min(self.spare(&before)?);
+        // A limit of 0 is none.
+        let limit = limit.max(1);
+        self.ledger.lower(before.limit, limit);
+        connection.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
+        let mut info = connection.info()?;
+        while info.used > limit && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+            info = connection.info()?;
+        }
+        connection.ask(&["MEMORY", "PURGE"])?;
+        let patience = deadline.min(Instant::now() + RESIDENT_PATIENCE);
+        let expected = before.resident.saturating_sub(bytes / 2);
+        while info.resident > expected && Instant::now() < patience {
+            std::thread::sleep(PAUSE);
+            info = connection.info()?;
+        }
+        Ok(before.resident.saturating_sub(info.resident))
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        if !self.ledger.is_lowered() {
+            return Ok(());
+        }
+        let mut connection = self.connect()?;
+        let info = connection.info()?;
+        if let Some(limit) = self.ledger.raise(info.limit) {
+            connection.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
+        }
+        self.ledger.settle();
+        Ok(())
+    }
+}
+
+struct Connection(Client);
+
+impl Connection {
+    fn info(&mut self) -> Result<Info, String> {
+        let text = self.ask(&["INFO", "memory"])?;
+        parse_info(&text).ok_or_else(|| "INFO memory without the figures expected".to_owned())
+    }
+
+    /// The text of the answer; the error it answered with.
+    fn ask(&mut self, words: &[&str]) -> Result<String, String> {
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.send(command.as_bytes())?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<String, String> {
+        let line = self.0.line()?;
+        let (kind, rest) = line.split_at_checked(1).ok_or("an empty answer")?;
+        let count = || rest.parse::<usize>().map_err(|_| format!("answered `{line}`"));
+        match kind {
+            "+" | ":" => Ok(rest.to_owned()),
+            "-" => Err(rest.to_owned()),
+            "$" if rest == "-1" => Ok(String::new()),
+            "$" if count()? <= TEXT_BYTES_MAX => {
+                let text = self.0.exactly(count()? + 2)?;
+                Ok(String::from_utf8_lossy(&text).trim_end().to_owned())
+            }
+            _ => Err(format!("answered `{line}`")),
+        }
+    }
+}
+
+fn parse_info(text: &str) -> Option<Info> {
+    let field = |name: &str| {
+        text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
+    };
+    Some(Info {
+        used: field("used_memory")?.parse().ok()?,
+        resident: field("used_memory_rss")?.parse().ok()?,
+        limit: field("maxmemory")?.parse().ok()?,
+        policy: field("maxmemory_policy")?.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::PathBuf;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A server that uses 1,000 bytes, or its limit if that is less.
+    fn server(policy: &'static str) -> (tempfile::TempDir, PathBuf, Arc<Mutex<u64>>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("redis.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let limit = Arc::new(Mutex::new(2_000));
+        let shared = Arc::clone(&limit);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                serve(stream, policy, &shared);
+            }
+        });
+        (folder, path, limit)
+    }
+
+    fn serve(stream: UnixStream, policy: &str, limit: &Mutex<u64>) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        let mut line = String::new();
+        while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
+            let count: usize = line.trim()[1..].parse().unwrap();
+            let mut words = Vec::new();
+            for _ in 0..count {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+                let len: usize = line.trim()[1..].parse().unwrap();
+                let mut word = vec![0; len + 2];
+                reader.read_exact(&mut word).unwrap();
+                words.push(String::from_utf8(word[..len].to_vec()).unwrap());
+            }
+            line.clear();
+            let used = (*limit.lock().unwrap()).min(1_000);
+            let answer = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                ["INFO", "memory"] => {
+                    let text = format!(
+                        "# Memory\r\nused_memory:{used}\r\nused_memory_rss:{}\r\nmaxmemory:{}\r\n\
+                         maxmemory_policy:{policy}\r\n",
+                        used + 100,
+                        limit.lock().unwrap()
+                    );
+                    format!("${}\r\n{text}\r\n", text.len())
+                }
+                ["CONFIG", "SET", "maxmemory", bytes] => {
+                    *limit.lock().unwrap() = bytes.parse().unwrap();
+                    "+OK\r\n".to_owned()
+                }
+                ["MEMORY", "PURGE"] => "+OK\r\n".to_owned(),
+                _ => "-ERR unknown command\r\n".to_owned(),
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    }
+
+    fn redis(path: &std::path::Path, ledger: PathBuf) -> Redis {
+        let settings =
+            config::Redis { address: path.display().to_string(), password_file: None, keep: None };
+        Redis::new(settings, Ledger::new(ledger))
+    }
+
+    #[test]
+    fn a_cache_gives_and_gets_its_limit_back() {
+        let (folder, path, limit) = server("allkeys-lru");
+        let note = folder.path().join("note");
+        let mut it = redis(&path, note.clone());
+        assert_eq!(it.can_give(), Ok(500));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        assert_eq!(it.give(300, deadline), Ok(300));
+        assert_eq!(*limit.lock().unwrap(), 700);
+        // Killed meanwhile: the next agent raises it again.
+        redis(&path, note).release().unwrap();
+        assert_eq!(*limit.lock().unwrap(), 2_000);
+        assert_eq!(it.give(10_000, deadline), Ok(500), "no more than it can spare");
+    }
+
+    #[test]
+    fn one_that_would_refuse_writes_is_left_alone() {
+        for policy in ["noeviction", "volatile-lru"] {
+            let (folder, path, limit) = server(policy);
+            let mut it = redis(&path, folder.path().join("note"));
+            assert!(it.can_give().unwrap_err().contains(policy));
+            assert!(it.give(1, Instant::now()).is_err());
+            assert_eq!(*limit.lock().unwrap(), 2_000);
+        }
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_told() {
+        let mut it = redis(std::path::Path::new("/nonexistent.sock"), "/nonexistent/note".into());
+        assert!(it.can_give().unwrap_err().contains("/nonexistent.sock"));
+        assert_eq!(it.release(), Ok(()));
+        let settings =
+            config::Redis { address: "localhost".into(), password_file: None, keep: None };
+        let error = Redis::new(settings, Ledger::new("/n".into())).can_give().unwrap_err();
+        assert!(error.contains("expected an IP address"), "{error}");
+    }
+}
