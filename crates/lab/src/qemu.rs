@@ -174,7 +174,7 @@ impl CommandLine<'_> {
         let mib = self.spec.memory.get() >> 20;
         let mut args = Arguments::default();
         args.words("-nodefaults -no-user-config -display none -no-reboot -cpu max -smp 1");
-        args.pair("-name", format!("guest={}", self.spec.id));
+        args.pair("-name", format!("guest={},debug-threads=on", self.spec.id));
         args.pair("-accel", self.accel.argument());
         args.pair("-m", format!("{mib}M"));
         args.pair("-object", format!("memory-backend-memfd,id=ram,size={mib}M,share=on"));
@@ -309,7 +309,7 @@ mod tests {
             -no-reboot
             -cpu max
             -smp 1
-            -name guest=a
+            -name guest=a,debug-threads=on
             -accel tcg,tb-size=32
             -m 1024M
             -object memory-backend-memfd,id=ram,size=1024M,share=on
@@ -348,7 +348,7 @@ mod tests {
                 -no-reboot
                 -cpu max
                 -smp 1
-                -name guest=b
+                -name guest=b,debug-threads=on
                 -accel kvm
                 -m 256M
                 -object memory-backend-memfd,id=ram,size=256M,share=on
@@ -386,7 +386,7 @@ mod tests {
             -no-reboot
             -cpu max
             -smp 1
-            -name guest=a
+            -name guest=a,debug-threads=on
             -accel tcg,tb-size=32
             -m 256M
             -object memory-backend-memfd,id=ram,size=256M,share=on

@@ -15,6 +15,7 @@ use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 
 use crate::accel::AccelChoice;
+use crate::intermittent::Intermittent;
 use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
 /// Longest scenario.
@@ -60,7 +61,7 @@ pub struct Host {
 }
 
 /// How a run is set up.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Time between two decisions; 1 s.
@@ -81,6 +82,8 @@ pub struct Settings {
     pub truth: bool,
     /// Whether the guests have the page tracker in them, so that the daemon knows their working sets; no.
     pub track: bool,
+    /// When tracking rests; `adaptive`.
+    pub intermittent: Intermittent,
 }
 
 impl Default for Settings {
@@ -94,6 +97,7 @@ impl Default for Settings {
             deflate_on_oom: false,
             truth: false,
             track: false,
+            intermittent: Intermittent::Adaptive,
         }
     }
 }
@@ -430,6 +434,11 @@ start = "512MiB"
             ("start = \"512MiB\"", "floor = \"2GiB\"", "floor: 2GiB is more than memory"),
             ("start = \"512MiB\"", "shares = 0", "shares 0 is out of range"),
             ("memory = \"1GiB\"", "memory = \"1MiB\"", "memory 1MiB must be whole MiB"),
+            (
+                "[host]",
+                "settings.intermittent = 0.5\n[host]",
+                "expected \"adaptive\", \"off\" or a number from 0.05 to 0.3",
+            ),
             ("speed = \"ssd\"", "speed = \"sdd\"", "`sdd` is not a speed"),
             ("size = \"1GiB\", ", "size = \"4KiB\", ", "swap: a disk of 4KiB is too small"),
             ("at = \"5s\"", "at = \"60s\"", "workloads[0].at: is not before the end"),

@@ -2,7 +2,8 @@
 //!
 //! Idea: a [`Client`] steers the library inside ([`ballast_track_wire`] is what they say to each other),
 //! and reads what was touched. [`Tracking`] finds the guest's memory, and makes intervals of it. Where there
-//! is no library, [`referenced()`] tells a total.
+//! is no library, [`referenced()`] tells a total. [`DataTlb`] and [`ActivityReader`] read what tells phases while
+//! nobody tracks.
 //!
 //! Limits: blocks for as long as a request takes; each tracked guest wants a thread of its own, and to be
 //! heard of several times a second ([`HEARTBEAT_EVERY`]).
@@ -13,6 +14,7 @@ mod find;
 mod referenced;
 mod regions;
 mod ring_file;
+mod signals;
 mod tracking;
 
 pub use client::{Client, HEARTBEAT_EVERY, Revoked};
@@ -20,4 +22,5 @@ pub use error::TrackerError;
 pub use find::{Trackable, trackable, trackable_at};
 pub use referenced::{clear_referenced, referenced};
 pub use regions::{MemoryFile, memory_files, memory_files_of};
+pub use signals::{Activity, ActivityReader, DataTlb, parse_stat, parse_status};
 pub use tracking::{Observed, TOUCHES_MAX, Tracking, Watching};

@@ -14,7 +14,7 @@ use super::Output;
 use crate::imt::json::Figures;
 use crate::imt::runs::runs;
 use crate::imt::summary::Trace;
-use crate::imt::{BYTES_MAX, page, parse, plot, summary};
+use crate::imt::{BYTES_MAX, EVENTS, page, parse_with, plot, summary};
 use crate::output::command_line::command_line;
 use crate::output::files::{self, Destination, Picture};
 
@@ -29,6 +29,7 @@ Examples:
   ballast imt day.csv
   ballast imt day.csv --interval 3s --plot day.svg --plot day.html
   ballast imt day.csv --json | jq 'min_by(.mre)'
+  ballast imt web-1/series.csv --events guest_minor_faults
 
 Working sets hardly change within a phase of a program, so tracking them, which costs time, may rest until
 events that cost nothing to count say that a new phase has begun. The series is one recorded with tracking
@@ -39,7 +40,7 @@ always on, as CSV with a header and a row for every interval:
   104861696,50877
 
   wss_bytes  the working set
-  events     how often the event happened, such as misses of the data TLB
+  events     how often the event happened, such as misses of the data TLB; with --events another column
 
 Other columns are left alone. The table has for every threshold of the events
 
@@ -60,6 +61,9 @@ pub struct Args {
     /// The series; - is standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
+    /// The column that has the events; what `ballast track --record` writes has several
+    #[arg(long, value_name = "COLUMN", default_value = EVENTS)]
+    events: String,
     /// How many samples are averaged before they are judged (k of MEB §3.5)
     #[arg(long, value_name = "SAMPLES", default_value = "3", value_parser = samples)]
     filter: Samples,
@@ -83,7 +87,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let outputs: Vec<&Path> = args.plots.iter().map(|picture| picture.path.as_path()).collect();
     files::ensure_apart(&outputs, std::slice::from_ref(&args.trace))?;
-    let (name, series) = read(&args.trace)?;
+    let (name, series) = read(&args.trace, &args.events)?;
     let trace = Trace { name: &name, series: &series, interval: args.interval };
     let runs = runs(&series, args.filter, args.unit);
     for picture in &args.plots {
@@ -96,8 +100,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     args.output.print(&figures, |_, width| summary::render(trace, &runs, width))
 }
 
-/// The series at `path`, and what it is called.
-fn read(path: &Path) -> anyhow::Result<(String, Vec<Recorded>)> {
+/// The series at `path` with the events of that column, and what it is called.
+fn read(path: &Path, events: &str) -> anyhow::Result<(String, Vec<Recorded>)> {
     let (name, read) = if path == Path::new(STDIN) {
         ("standard input".to_owned(), read_all(io::stdin().lock()))
     } else {
@@ -106,7 +110,7 @@ fn read(path: &Path) -> anyhow::Result<(String, Vec<Recorded>)> {
     let bytes = read.with_context(|| format!("cannot read {name}"))?;
     let limit = Bytes::new(BYTES_MAX);
     anyhow::ensure!(bytes.len() as u64 <= BYTES_MAX, "{name}: more than {limit}");
-    let series = parse(&bytes).map_err(|fault| anyhow::anyhow!("{name}:{fault}"))?;
+    let series = parse_with(&bytes, events).map_err(|fault| anyhow::anyhow!("{name}:{fault}"))?;
     Ok((name, series))
 }
 

@@ -4,20 +4,22 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use ballast_host::PROC;
-use ballast_model::Bytes;
+use ballast_model::{Bytes, Timestamp};
+use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_tracker::{Trackable, trackable};
 use ballast_working_set::{Budget, PilotSettings};
 use serde::Serialize;
 
 use super::{CANNOT_PRINT, Output, harmless_line};
+use crate::config::Intermittent;
 use crate::output::command_line::command_line;
 use crate::output::files::Destination;
 use crate::track::record::Recording;
-use crate::track::{FollowSettings, Follower, Row, page, table};
+use crate::track::{FollowSettings, Follower, GuestCounts, Row, SignalReader, page, table};
 
 /// Which granules are a sample, wherever nobody says otherwise: the same ones every time, so that two
 /// looks at a guest can be compared.
@@ -32,6 +34,8 @@ Examples:
   ballast track web-1 --for 60s --record web-1 --page web-1.html
   ballast track web-1 --every --hot-set --interval 5s
   ballast track web-1 --json | jq .working_set_bytes
+  ballast track web-1 --rest
+  ballast track web-1 --for 4m --interval 500ms --record web-1 --qmp /run/ballast/qmp --referenced
 
 Without a guest it lists those that can be tracked: those whose hypervisor was started with
 libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_SOCKET, and with shared memory
@@ -40,19 +44,28 @@ libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_S
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
   HALF MISS    memory in which half of the touches seen miss
-  WATCHED      which part of the guest's memory is watched, in pieces of how many pages
+  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest
   HOT          watched pieces that stay accessible and are not seen, with --hot-set
   TOUCHES      touches seen
   LOST         touches seen and lost, for want of room
   COST         processor time of the tracker and lost time of the guest, as a share of one core
   TRAP         how long one touch that is seen stops the guest
+  UP           share of the intervals that were watched (up ratio)
+
+With --rest tracking rests while the working set is stable, until misses of the data TLB, or where the machine does
+not count them the touches of some hundred pages, tell a new phase; see `ballast imt`.
 
 A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast mrc` reads: the
-pages touched, in order, of the watched part; of a piece of several pages its first (`ballast mrc --granularity`).
+pages touched, in order, of the watched part; of a piece of several pages its first (`ballast mrc --granularity`). Every signal that might tell phases is a column
+of series.csv, for `ballast imt --events`; --qmp and --referenced add those that are not for free.
 
 JSON: an object a line for every interval. What was not watched has no figures of what was seen.
   at_s, length_s              when it ended, and how long it was
   tracked_bytes               memory of the guest that is tracked
+  is_on, up_ratio             whether it was watched, and the share of intervals so far that were
+  events                      what tells a new phase, scaled to all memory; null if not seen
+  known_bytes                 the working set as last seen; null before
+  next                        what follows for the next interval, with --rest
   working_set_bytes, touched_bytes, half_miss_bytes
   granule_pages, share        pages of a piece, and the share of pieces that were watched
   hot_granules, touches, lost
@@ -79,9 +92,20 @@ pub struct Args {
     /// curves, at many times the cost
     #[arg(long)]
     hot_set: bool,
+    /// Let tracking rest within a phase: adaptive, or by a threshold from 0.05 to 0.30
+    #[arg(long, value_name = "HOW", num_args = 0..=1, default_value = "off",
+        default_missing_value = "adaptive", require_equals = true)]
+    rest: Intermittent,
     /// Record to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
+    /// Record too what the guest counts itself; of the guest with this name whose QMP socket is in this folder,
+    /// and which no daemon is connected to
+    #[arg(long, value_name = "FOLDER", requires = "record")]
+    qmp: Option<PathBuf>,
+    /// Record too how much memory the kernel saw referenced, at 10 to 35 ms of a processor for each interval
+    #[arg(long, requires = "record")]
+    referenced: bool,
     /// Write a page with everything over time and the last miss curve, at the end
     #[arg(long, value_name = "FILE.html")]
     page: Option<PathBuf>,
@@ -89,6 +113,10 @@ pub struct Args {
     output: Output,
 }
 
+/// Between two looks at a guest's statistics, which come once a second.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How long they may be lacking at first.
+const ASK_PATIENCE: Duration = Duration::from_secs(10);
 /// Most intervals that a page is made of: a day of them at one a second.
 const PAGE_ROWS_MAX: usize = 86_400;
 
@@ -116,16 +144,62 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let recording = args.record.as_deref().map(Recording::begin).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&stop);
+    let counts = Arc::new(GuestCounts::default());
+    let asking = ask(args.qmp.clone(), guest.name.clone(), Arc::clone(&counts));
     let mut following =
-        tokio::task::spawn_blocking(move || follow(&args, &guest, recording, &theirs));
+        tokio::task::spawn_blocking(move || follow(&args, &guest, recording, &counts, &theirs));
     let done = tokio::select! {
         done = &mut following => done,
+        failed = asking => {
+            stop.store(true, Ordering::Relaxed);
+            following.await.and(Ok(failed))
+        }
         _ = tokio::signal::ctrl_c() => {
             stop.store(true, Ordering::Relaxed);
             following.await
         }
     };
     done.context("the thread that tracks")?
+}
+
+/// Asks the guest called `name` for its statistics, of those with a socket in `folder`, for ever.
+///
+/// # Errors
+/// It is not there.
+async fn ask(
+    folder: Option<PathBuf>,
+    name: Option<String>,
+    counts: Arc<GuestCounts>,
+) -> anyhow::Result<()> {
+    let Some(folder) = folder else { return std::future::pending().await };
+    let mut fleet = Fleet::new(FleetConfig::new(vec![folder.clone()]));
+    let began = Instant::now();
+    let mut before: Option<(Duration, [u64; 3])> = None;
+    loop {
+        let now = Timestamp::ZERO + began.elapsed();
+        let readings = fleet.sample(now, SystemTime::now(), ASK_EVERY / 2).await;
+        let reading = readings.iter().find(|it| Some(it.sample.id.as_str()) == name.as_deref());
+        let stats = reading.and_then(|reading| reading.sample.stats);
+        anyhow::ensure!(
+            stats.is_some() || began.elapsed() < ASK_PATIENCE,
+            "no statistics of guest `{}` by a socket in {}: is a daemon connected to it?",
+            name.as_deref().unwrap_or("?"),
+            folder.display(),
+        );
+        let dated = stats.and_then(|stats| {
+            Some((began.elapsed().saturating_sub(stats.age), GuestCounts::of(&stats.value)?))
+        });
+        match (before, dated) {
+            // The same reading, looked at again.
+            (Some((then, _)), Some((at, _))) if at < then + ASK_EVERY => {}
+            (Some((_, then)), Some((_, now))) => {
+                counts.set(then, now);
+                before = dated;
+            }
+            _ => before = dated.or(before),
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
 }
 
 /// The guest that is meant.
@@ -181,12 +255,12 @@ fn follow(
     args: &Args,
     guest: &Trackable,
     mut recording: Option<Recording>,
+    counts: &GuestCounts,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let pilot = PilotSettings {
         sample: (!args.every).then(|| args.budget.clone()),
-        // What is looked at is wanted always; resting is the daemon's.
-        rest: None,
+        rest: args.rest.0,
         hot_set: args.hot_set,
         ..PilotSettings::default()
     };
@@ -204,16 +278,20 @@ fn follow(
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
     let page = args.page.as_deref().map(Destination::open).transpose()?;
     let mut rows = Vec::new();
-    let mut wss = 0;
+    let mut signals =
+        recording.is_some().then(|| SignalReader::new(guest.pid, SEED, args.referenced));
     for number in 0.. {
         if is_over() {
             break;
         }
+        if let Some(signals) = &mut signals {
+            signals.begin();
+        }
         let (row, touches) = follower.interval(None, || !is_over())?;
-        wss = row.seen.as_ref().map_or(wss, |seen| seen.working_set.get());
         show(&row, number, args.output)?;
-        if let Some(recording) = &mut recording {
-            recording.add(&row, wss, &touches)?;
+        if let Some((recording, signals)) = recording.as_mut().zip(signals.as_mut()) {
+            let counts = args.qmp.as_ref().map(|_| counts);
+            recording.add(&row, &signals.end(&row, &touches, counts), &touches)?;
         }
         if page.is_some() && rows.len() < PAGE_ROWS_MAX {
             rows.push(row);
@@ -241,6 +319,12 @@ struct Told<'a> {
     at_s: f64,
     length_s: f64,
     tracked_bytes: u64,
+    is_on: bool,
+    up_ratio: f64,
+    events: Option<u64>,
+    known_bytes: Option<u64>,
+    next: Option<String>,
+    cost_share: f64,
     #[serde(flatten)]
     seen: Option<SeenTold<'a>>,
 }
@@ -255,7 +339,6 @@ struct SeenTold<'a> {
     hot_granules: Option<u64>,
     touches: u64,
     lost: u64,
-    cost_share: f64,
     trap_ns: u64,
     revoked_ns: u64,
     miss_step_bytes: Option<u64>,
@@ -274,7 +357,6 @@ impl<'a> From<&'a Row> for Told<'a> {
             hot_granules: seen.hot_granules,
             touches: seen.touches,
             lost: seen.lost,
-            cost_share: seen.cost_share(row.length),
             trap_ns: ns(seen.trap),
             revoked_ns: ns(seen.revoked_in),
             miss_step_bytes: seen.curve.as_ref().map(|curve| curve.step().get()),
@@ -284,6 +366,12 @@ impl<'a> From<&'a Row> for Told<'a> {
             at_s: row.at.as_secs_f64(),
             length_s: row.length.as_secs_f64(),
             tracked_bytes: row.tracked.get(),
+            is_on: row.seen.is_some(),
+            up_ratio: row.up_ratio,
+            events: row.events,
+            known_bytes: row.known.map(Bytes::get),
+            next: row.step.map(|step| step.next.to_string()),
+            cost_share: row.cost_share(),
             seen,
         }
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::OnExit;
 use super::flexmemd::FlexmemdTable;
+use super::intermittent::Intermittent;
 use super::meb::MebTable;
 use super::tws::TwsTable;
 
@@ -145,6 +146,7 @@ pub(super) struct TrackingTable {
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) interval: Duration,
     pub(super) budget: f64,
+    pub(super) intermittent: Intermittent,
     pub(super) every: bool,
     pub(super) referenced: bool,
 }
@@ -155,6 +157,7 @@ impl Default for TrackingTable {
             enabled: true,
             interval: Duration::from_secs(1),
             budget: Budget::default().limit(),
+            intermittent: Intermittent::default(),
             every: false,
             referenced: false,
         }

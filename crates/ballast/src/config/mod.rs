@@ -8,6 +8,7 @@
 
 mod file;
 mod flexmemd;
+mod intermittent;
 mod knobs;
 mod meb;
 mod tws;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_control::Settings;
+use ballast_estimate::phase::IntermittentSettings;
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_toml_strict::Error;
@@ -28,6 +30,7 @@ use crate::server::nearest;
 
 pub(crate) use self::file::Tau;
 pub(crate) use self::flexmemd::FlexmemdTable;
+pub(crate) use self::intermittent::Intermittent;
 pub(crate) use self::knobs::Knobs;
 pub(crate) use self::meb::MebTable;
 pub(crate) use self::tws::TwsTable;
@@ -78,6 +81,8 @@ pub struct TrackingSettings {
     pub interval: Duration,
     /// What tracking a guest may cost, as a share of one core.
     pub budget: Budget,
+    /// When tracking rests; `None`: never.
+    pub intermittent: Option<IntermittentSettings>,
     /// All memory is watched, whatever that costs, instead of a sample as large as the budget allows.
     pub every: bool,
     /// Guests without a tracker are followed by the kernel's referenced bits.
@@ -198,6 +203,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         tracking: file.tracking.enabled.then_some(TrackingSettings {
             interval: file.tracking.interval,
             budget: tracking_budget,
+            intermittent: file.tracking.intermittent.0,
             every: file.tracking.every,
             referenced: file.tracking.referenced,
         }),

@@ -26,6 +26,7 @@ fn the_example_is_the_defaults_and_two_guests() {
     defaults.settings.limits = example.settings.limits.clone();
     assert_eq!(example.settings, defaults.settings);
     assert_eq!(example.journal, defaults.journal);
+    assert_eq!(example.tracking, defaults.tracking);
     assert_eq!(example.qmp_folders, defaults.qmp_folders);
     assert_eq!(example.qmp_timeout, defaults.qmp_timeout);
     assert_eq!(example.on_exit, defaults.on_exit);
@@ -46,6 +47,24 @@ fn every_key_that_the_example_leaves_out_can_be_uncommented() {
     assert_eq!(config.settings.guard.step_down_max, Some(Bytes::mib(128)));
     assert_eq!(config.group.as_deref(), Some("ballast"));
     assert_eq!(config.settings.limits_default.floor, Some(Bytes::mib(256)));
+}
+
+#[test]
+fn tracking_rests_as_it_is_told() {
+    use ballast_estimate::phase::{IntermittentSettings, Mode, Threshold};
+    let rest = |text: &str| {
+        let config = read(&format!("[tracking]\nintermittent = {text}")).unwrap();
+        config.tracking.unwrap().intermittent.map(|settings| settings.mode)
+    };
+    assert_eq!(rest("\"adaptive\""), Some(IntermittentSettings::default().mode));
+    assert_eq!(rest("0.2"), Some(Mode::Fixed(Threshold::new(0.2).unwrap())));
+    assert_eq!(rest("\"off\""), None);
+    for (text, told) in
+        [("\"on\"", "\"adaptive\", \"off\""), ("1", "0.05 to 0.3"), ("true", "adaptive")]
+    {
+        let error = read(&format!("[tracking]\nintermittent = {text}")).unwrap_err().to_string();
+        assert!(error.contains(told) && error.contains("tracking.intermittent"), "{error}");
+    }
 }
 
 #[test]

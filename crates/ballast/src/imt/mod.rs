@@ -11,5 +11,5 @@ pub(crate) mod runs;
 mod series;
 pub(crate) mod summary;
 
-pub(crate) use series::BYTES_MAX;
-pub use series::{Fault, parse};
+pub(crate) use series::{BYTES_MAX, EVENTS};
+pub use series::{Fault, parse, parse_with};

@@ -1,6 +1,6 @@
 //! Recorded series as CSV.
 //!
-//! Idea: a header with the columns `wss_bytes` and `events`, in any order, and a row for every interval.
+//! Idea: a header with the columns `wss_bytes` and `events`, or another that has the events, in any order, and a row for every interval.
 //! What is wrong is told with line, column, what was found and what was expected; nothing is left out.
 //! Cost: one pass. Source: RFC 4180, as `csv-core` reads it.
 //! Limits: [`ROWS_MAX`] rows, fields of [`FIELD_BYTES_MAX`] bytes; other columns are not looked at. Lines
@@ -24,7 +24,8 @@ pub(crate) const BYTES_MAX: u64 = 64 << 20;
 const SHOWN_CHARS_MAX: usize = 40;
 
 const WSS: &str = "wss_bytes";
-const EVENTS: &str = "events";
+/// The column with the events, unless said.
+pub(crate) const EVENTS: &str = "events";
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// What is wrong with a series, and where.
@@ -43,14 +44,19 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// There is no header.
-    #[error("nothing: expected a header with the columns {WSS} and {EVENTS}")]
-    Empty,
+    #[error("nothing: expected a header with the columns {WSS} and {0}")]
+    Empty(String),
     /// The header lacks a column.
-    #[error("no column {0} in the header: expected the columns {WSS} and {EVENTS}")]
-    NoColumn(&'static str),
+    #[error("no column {lacks} in the header: expected the columns {WSS} and {events}")]
+    NoColumn {
+        /// The one that it lacks.
+        lacks: String,
+        /// The one that has the events.
+        events: String,
+    },
     /// The header has a column twice.
     #[error("a second column {0}: expected one")]
-    SecondColumn(&'static str),
+    SecondColumn(String),
     /// The header has too many columns.
     #[error("more than {COLUMNS_MAX} columns")]
     TooManyColumns,
@@ -77,7 +83,7 @@ pub enum Problem {
         /// As a message may have it.
         found: Shown,
         /// Of the column.
-        name: &'static str,
+        name: String,
     },
 }
 
@@ -101,13 +107,21 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Reads a series.
+/// Reads a series whose events are in the column `events`.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Recorded>, Fault> {
+    parse_with(bytes, EVENTS)
+}
+
+/// Reads a series whose events are in the column of that name.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn parse_with(bytes: &[u8], events: &str) -> Result<Vec<Recorded>, Fault> {
     let mut fields = Fields::new(bytes.strip_prefix(MARK).unwrap_or(bytes));
-    let header = Header::read(&mut fields)?;
+    let header = Header::read(&mut fields, events)?;
     let mut rows = Vec::new();
     while let Some(row) = header.row(&mut fields)? {
         if rows.len() == ROWS_MAX {
@@ -119,21 +133,24 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Recorded>, Fault> {
 }
 
 /// Which columns are which.
-struct Header {
+struct Header<'a> {
     wss: usize,
     events: usize,
+    events_name: &'a str,
     columns: usize,
 }
 
-impl Header {
-    fn read(fields: &mut Fields<'_>) -> Result<Header, Fault> {
+impl<'a> Header<'a> {
+    fn read(fields: &mut Fields<'_>, events_name: &'a str) -> Result<Header<'a>, Fault> {
         let (mut wss, mut events, mut columns) = (None, None, 0);
         loop {
-            let Some(field) = fields.field()? else { return Err(fields.fault(Problem::Empty)) };
-            for (place, name) in [(&mut wss, WSS), (&mut events, EVENTS)] {
+            let Some(field) = fields.field()? else {
+                return Err(fields.fault(Problem::Empty(events_name.to_owned())));
+            };
+            for (place, name) in [(&mut wss, WSS), (&mut events, events_name)] {
                 if field.text().trim_ascii() == name.as_bytes() && place.replace(columns).is_some()
                 {
-                    return Err(fields.fault(Problem::SecondColumn(name)));
+                    return Err(fields.fault(Problem::SecondColumn(name.to_owned())));
                 }
             }
             columns += 1;
@@ -144,11 +161,14 @@ impl Header {
                 break;
             }
         }
-        let lacking =
-            |name| Fault { line: fields.line, column: 1, problem: Problem::NoColumn(name) };
+        let lacking = |lacks: &str| {
+            let (lacks, events) = (lacks.to_owned(), events_name.to_owned());
+            Fault { line: fields.line, column: 1, problem: Problem::NoColumn { lacks, events } }
+        };
         Ok(Header {
             wss: wss.ok_or_else(|| lacking(WSS))?,
-            events: events.ok_or_else(|| lacking(EVENTS))?,
+            events: events.ok_or_else(|| lacking(events_name))?,
+            events_name,
             columns,
         })
     }
@@ -160,8 +180,9 @@ impl Header {
             let Some(field) = fields.field()? else { return Ok(None) };
             if index == self.wss {
                 wss = fields.number(&field, WSS)?;
-            } else if index == self.events {
-                events = fields.number(&field, EVENTS)?;
+            }
+            if index == self.events {
+                events = fields.number(&field, self.events_name)?;
             }
             let found = index + 1;
             if field.is_last != (found == self.columns) {
@@ -269,11 +290,13 @@ impl<'a> Fields<'a> {
         self.rest = rest;
     }
 
-    fn number(&self, field: &Field, name: &'static str) -> Result<u64, Fault> {
+    fn number(&self, field: &Field, name: &str) -> Result<u64, Fault> {
         let text = field.text().trim_ascii();
         let digits = text.iter().all(u8::is_ascii_digit).then_some(text);
         let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-        number.ok_or_else(|| self.fault(Problem::NotANumber { found: Shown::new(text), name }))
+        number.ok_or_else(|| {
+            self.fault(Problem::NotANumber { found: Shown::new(text), name: name.to_owned() })
+        })
     }
 
     fn fault(&self, problem: Problem) -> Fault {
@@ -304,6 +327,18 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).as_ref(), Ok(&two), "{text:?}");
         }
+    }
+
+    #[test]
+    fn events_may_be_in_another_column() {
+        let text = b"wss_bytes,events,faults\n4096,,9\n";
+        assert_eq!(parse_with(text, "faults"), Ok(vec![recorded(4096, 9)]));
+        let told = parse_with(text, "swaps").unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "1:1: no column swaps in the header: expected the columns wss_bytes and swaps"
+        );
+        assert!(parse(text).is_err());
     }
 
     #[test]

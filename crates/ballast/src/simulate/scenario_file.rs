@@ -118,6 +118,8 @@ struct SettingsTable {
     _truth: IgnoredAny,
     #[serde(rename = "track")]
     _track: IgnoredAny,
+    #[serde(rename = "intermittent")]
+    _intermittent: IgnoredAny,
 }
 
 impl Default for SettingsTable {
@@ -132,6 +134,7 @@ impl Default for SettingsTable {
             _deflate_on_oom: IgnoredAny,
             _truth: IgnoredAny,
             _track: IgnoredAny,
+            _intermittent: IgnoredAny,
         }
     }
 }

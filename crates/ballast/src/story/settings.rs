@@ -74,6 +74,7 @@ pub(super) fn daemon_toml(
         },
         "host": host,
         "qmp": { "folders": [text(&places.qmp)?] },
+        "tracking": { "intermittent": scenario.settings.intermittent },
         "policy": { "name": policy.as_str() },
         "journal": { "path": text(&places.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
         "guests": guests,

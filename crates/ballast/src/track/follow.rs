@@ -3,6 +3,9 @@
 //! Idea: the pilot says how to watch; the tracker watches so; the pilot is told what was seen and what it
 //! cost. Blocking: for a thread of its own.
 //!
+//! While tracking rests, what tells a new phase is still seen: misses of the data TLB where the machine counts
+//! them, else the touches of a [`tiny`](super::tiny) sample.
+//!
 //! Limits: which granules are a sample is picked by a seed and stays, so that a smaller sample is a part
 //! of the larger one.
 
@@ -11,12 +14,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ballast_host::PROC;
 use ballast_model::Bytes;
 use ballast_track_wire::{Granule, HashKind, Mode, RegionSpec, Sample};
-use ballast_tracker::{Trackable, TrackerError, Tracking, Watching};
+use ballast_tracker::{DataTlb, Observed, Trackable, TrackerError, Tracking, Watching};
 use ballast_working_set::{Finished, Pilot, PilotSettings, Watch};
 
 use super::row::{Row, Seen};
+use super::tiny::{self, Tiny};
 
 /// How a guest is followed.
 #[derive(Clone, Debug)]
@@ -39,9 +44,27 @@ pub(crate) struct Remembered {
 pub(crate) struct Follower {
     tracking: Tracking,
     pilot: Pilot,
+    signal: Signal,
     hash: HashKind,
     interval: Duration,
     began: Instant,
+    intervals: Intervals,
+    known: Option<Bytes>,
+}
+
+/// What tells a new phase.
+enum Signal {
+    /// Misses of the data TLB, and their number at the end of the last interval.
+    DataTlb(DataTlb, Option<u64>),
+    /// Touches of a tiny sample.
+    Sample(Tiny),
+}
+
+/// How many there were.
+#[derive(Default)]
+struct Intervals {
+    watched: u64,
+    all: u64,
 }
 
 impl Follower {
@@ -64,10 +87,13 @@ impl Follower {
         let pilot = same.map(|remembered| remembered.pilot);
         Ok(Follower {
             pilot: pilot.unwrap_or_else(|| Pilot::new(settings.pilot.clone(), allocation)),
+            signal: Signal::of(guest.pid),
             tracking,
             hash: HashKind::multiply_add(settings.seed),
             interval: settings.interval,
             began: Instant::now(),
+            intervals: Intervals::default(),
+            known: None,
         })
     }
 
@@ -98,8 +124,15 @@ impl Follower {
     ) -> Result<(Row, Vec<u64>), TrackerError> {
         let watch = self.pilot.watch();
         let began = Instant::now();
+        let holds = allocation.unwrap_or_else(|| self.memory());
         let (mode, hot_granules) = self.watching(&watch);
-        let watching = watch.is_on.then_some(Watching { mode, hot_granules });
+        let granules = holds.to_pages() / mode.granule.pages();
+        let tiny = self.signal.sample(self.hash, granules, mode.sample);
+        let watching = if watch.is_on {
+            Some(Watching { mode, hot_granules })
+        } else {
+            tiny.map(|sample| Watching { mode: Mode { sample, ..mode }, hot_granules: 0 })
+        };
         self.tracking.begin_interval(watching)?;
         while go_on() {
             let left = self.interval.saturating_sub(began.elapsed());
@@ -114,17 +147,33 @@ impl Follower {
             *page = mode.granule.first_page(mode.granule.of(*page));
         }
         let length = began.elapsed();
+        let cost = observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost);
+        let events = self.signal.events(observed.as_ref(), mode, tiny);
+        // What is touched of the tiny sample says when to look on, not what the working set is.
+        let observed = observed.filter(|_| watch.is_on);
         let finished = Finished {
             touches: observed.as_ref().map(|observed| observed.touches.as_slice()),
             lost: observed.as_ref().map_or(0, |observed| observed.lost),
-            events: None,
-            cost: observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost),
+            events,
+            cost,
             length,
-            allocation: allocation.unwrap_or_else(|| self.memory()),
+            allocation: holds,
         };
-        let (seen, _) = self.pilot.end_interval(finished, |granule| mode.sample.has(granule));
-        let tracked = self.memory();
-        let mut row = Row { at: self.began.elapsed(), length, tracked, seen: None };
+        let (seen, step) = self.pilot.end_interval(finished, |granule| mode.sample.has(granule));
+        self.known = seen.as_ref().map(|seen| seen.report.working_set).or(self.known);
+        self.intervals.watched += u64::from(watch.is_on);
+        self.intervals.all += 1;
+        let mut row = Row {
+            at: self.began.elapsed(),
+            length,
+            tracked: self.memory(),
+            known: self.known,
+            events,
+            step,
+            up_ratio: self.intervals.watched as f64 / self.intervals.all as f64,
+            cost,
+            seen: None,
+        };
         let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
         row.seen = Some(Seen {
             working_set: seen.report.working_set,
@@ -136,7 +185,6 @@ impl Follower {
             hot_granules: watch.hot,
             touches: observed.touches.len() as u64,
             lost: seen.lost,
-            cost: observed.cost,
             trap: observed.trap,
             revoked_in: observed.revoked_in,
         });
@@ -154,6 +202,48 @@ impl Follower {
         };
         let hot = watch.hot.map_or(0, |granules| u32::try_from(granules).unwrap_or(u32::MAX));
         (Mode { granule, sample }, hot)
+    }
+}
+
+impl Signal {
+    /// The best that there is for the guest of process `pid`.
+    fn of(pid: u32) -> Signal {
+        match DataTlb::open(Path::new(PROC), pid) {
+            Some(mut misses) => {
+                let before = misses.read();
+                Signal::DataTlb(misses, before)
+            }
+            None => Signal::Sample(Tiny::new(tiny::GRANULES)),
+        }
+    }
+
+    /// What is watched in rest, of so many granules.
+    fn sample(&mut self, hash: HashKind, granules: u64, larger: Sample) -> Option<Sample> {
+        match self {
+            Signal::DataTlb(..) => None,
+            Signal::Sample(tiny) => Some(tiny.sample(hash, granules, larger)),
+        }
+    }
+
+    /// How often the event happened in the interval that is over.
+    fn events(
+        &mut self,
+        observed: Option<&Observed>,
+        mode: Mode,
+        tiny: Option<Sample>,
+    ) -> Option<u64> {
+        match self {
+            Signal::DataTlb(misses, before) => {
+                let now = misses.read();
+                let before = std::mem::replace(before, now);
+                now?.checked_sub(before?)
+            }
+            Signal::Sample(_) => {
+                // Of touches that were lost nobody knows whose they were.
+                let observed = observed.filter(|observed| observed.lost == 0)?;
+                Some(tiny::events(&observed.touches, mode, tiny?))
+            }
+        }
     }
 }
 

@@ -10,8 +10,11 @@ mod plot;
 pub(crate) mod record;
 mod row;
 mod service;
+mod signals;
 pub(crate) mod table;
+mod tiny;
 
 pub(crate) use follow::{FollowSettings, Follower};
 pub(crate) use row::Row;
 pub(crate) use service::{Present, Service};
+pub(crate) use signals::{GuestCounts, SignalReader};

@@ -6,7 +6,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::plot::{self, PANELS, Panel};
-use super::row::{Row, Seen};
+use super::row::Row;
 use crate::commands::{format, harmless_line};
 use crate::output::svg::COLOURS;
 
@@ -46,27 +46,25 @@ pub(crate) fn render(name: &str, rows: &[Row], command: &str) -> anyhow::Result<
 }
 
 fn cards(rows: &[Row]) -> Markup {
-    let seen: Vec<(&Row, &Seen)> =
-        rows.iter().filter_map(|row| Some((row, row.seen.as_ref()?))).collect();
-    let mean = |of: &dyn Fn(&Row, &Seen) -> f64| {
-        seen.iter().map(|(row, seen)| of(row, seen)).sum::<f64>() / seen.len().max(1) as f64
-    };
+    let seen: Vec<u64> =
+        rows.iter().filter_map(|row| Some(row.seen.as_ref()?.working_set.get())).collect();
+    let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
     let size = |bytes: f64| format::size(bytes as u64);
+    let cost = rows.iter().map(Row::cost_share).sum::<f64>();
+    let up = rows.last().map_or(0.0, |row| row.up_ratio);
     let cards = [
-        (size(mean(&|_, seen| seen.working_set.get() as f64)), "working set, mean"),
-        (
-            size(seen.iter().map(|(_, seen)| seen.working_set.get()).max().unwrap_or(0) as f64),
-            "working set, largest",
-        ),
+        (size(mean(seen.iter().sum::<u64>() as f64, seen.len())), "working set, mean"),
+        (size(seen.iter().copied().max().unwrap_or(0) as f64), "working set, largest"),
         (
             size(rows.last().map_or(0.0, |row| row.tracked.get() as f64)),
             "memory of the guest that is tracked",
         ),
         (
-            format!("{:.2} %", mean(&|row, seen| seen.cost_share(row.length)) * 100.0),
+            format!("{:.2} %", mean(cost, rows.len()) * 100.0),
             "of one core: what tracking cost, mean",
         ),
         (format!("{} of {}", seen.len(), rows.len()), "intervals were watched"),
+        (format!("{:.1} %", up * 100.0), "up ratio"),
     ];
     html! {
         div.cards { @for (figure, what) in cards {
@@ -99,8 +97,14 @@ fn how_to_read() -> Markup {
         (
             "working set",
             "the least memory in which at most 1 % of the touches seen miss, and never less than what was \
-             touched in the interval.",
+             touched in the interval. While tracking rests (ground not shaded) it is what it was before.",
         ),
+        (
+            "events",
+            "what tells a new phase while tracking rests: misses of the data TLB where the machine counts \
+             them, else touches of some hundred pages, scaled to all. When they move, tracking goes on.",
+        ),
+        ("up ratio", "the share of intervals that were watched."),
         (
             "cost",
             "processor time of the tracker and time that touches which were seen stopped the guest, as a \

@@ -24,11 +24,11 @@ const LEFT: u32 = 72;
 const RIGHT: u32 = 36;
 const BOTTOM: u32 = 24;
 
-/// A line: what it is called, its colour, and what it is in an interval that was watched.
+/// A line: what it is called, its colour, and what it is in an interval.
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) colour: RGBColor,
-    of: fn(&Seen, &Row) -> Option<f64>,
+    of: fn(&Row) -> Option<f64>,
 }
 
 /// A plot over time.
@@ -39,24 +39,24 @@ pub(super) struct Panel {
 }
 
 /// Every plot over time, in order.
-pub(super) const PANELS: [Panel; 4] = [
+pub(super) const PANELS: [Panel; 5] = [
     Panel {
         heading: "memory",
         lines: &[
             Line {
                 name: "working set",
                 colour: COLOURS[0],
-                of: |seen, _| Some(seen.working_set.get() as f64),
+                of: |row| Some(row.known?.get() as f64),
             },
             Line {
                 name: "touched in the interval",
                 colour: COLOURS[1],
-                of: |seen, _| Some(seen.touched.get() as f64),
+                of: |row| Some(seen(row)?.touched.get() as f64),
             },
             Line {
                 name: "half of the touches fit",
                 colour: COLOURS[5],
-                of: |seen, _| Some(seen.half_miss.get() as f64),
+                of: |row| Some(seen(row)?.half_miss.get() as f64),
             },
         ],
         is_memory: true,
@@ -66,7 +66,7 @@ pub(super) const PANELS: [Panel; 4] = [
         lines: &[Line {
             name: "cost",
             colour: COLOURS[3],
-            of: |seen, row| Some(seen.cost_share(row.length) * 100.0),
+            of: |row| Some(row.cost_share() * 100.0),
         }],
         is_memory: false,
     },
@@ -75,7 +75,16 @@ pub(super) const PANELS: [Panel; 4] = [
         lines: &[Line {
             name: "touches",
             colour: COLOURS[4],
-            of: |seen, _| Some(seen.touches as f64),
+            of: |row| Some(seen(row)?.touches as f64),
+        }],
+        is_memory: false,
+    },
+    Panel {
+        heading: "events that tell a new phase",
+        lines: &[Line {
+            name: "events",
+            colour: COLOURS[2],
+            of: |row| row.events.map(|events| events as f64),
         }],
         is_memory: false,
     },
@@ -84,22 +93,20 @@ pub(super) const PANELS: [Panel; 4] = [
         lines: &[Line {
             name: "hot set",
             colour: COLOURS[6],
-            of: |seen, _| seen.hot_granules.map(|granules| granules as f64),
+            of: |row| Some(seen(row)?.hot_granules? as f64),
         }],
         is_memory: false,
     },
 ];
 
-impl Line {
-    fn value(&self, row: &Row) -> Option<f64> {
-        row.seen.as_ref().and_then(|seen| (self.of)(seen, row))
-    }
+fn seen(row: &Row) -> Option<&Seen> {
+    row.seen.as_ref()
 }
 
 impl Panel {
     /// Whether there is anything to draw.
     pub(super) fn has_any(&self, rows: &[Row]) -> bool {
-        self.lines.iter().any(|line| rows.iter().any(|row| line.value(row).is_some()))
+        self.lines.iter().any(|line| rows.iter().any(|row| (line.of)(row).is_some()))
     }
 
     /// The plot, for a page.
@@ -115,7 +122,7 @@ impl Panel {
         let thinned: Vec<&Row> =
             rows.iter().step_by(rows.len().div_ceil(COLUMNS_MAX).max(1)).collect();
         let values = |line: &Line| {
-            thinned.iter().map(|row| (time.at(row), line.value(row))).collect::<Vec<_>>()
+            thinned.iter().map(|row| (time.at(row), (line.of)(row))).collect::<Vec<_>>()
         };
         let all = self.lines.iter().flat_map(values).filter_map(|(_, value)| value);
         let greatest = all.fold(1.0, f64::max).ceil() as u64;
@@ -144,7 +151,7 @@ impl Panel {
         chart.draw_series(shades)?;
         for line in self.lines {
             let points = values(line);
-            // A line ends where the guest was not watched.
+            // A line ends where the figure was not seen.
             for part in points.split(|(_, value)| value.is_none()) {
                 let places =
                     part.iter().filter_map(|(at, value)| Some((*at, axis.place((*value)?))));
@@ -239,16 +246,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_ends_where_nothing_was_seen_and_the_ground_is_shaded_where_something_was() {
+    fn a_line_ends_where_there_is_nothing_and_the_ground_is_shaded_where_something_was() {
         let rows: Vec<Row> =
             (1..=6).map(|second| row(second, !(3..=4).contains(&second))).collect();
         let references: Vec<&Row> = rows.iter().collect();
         assert_eq!(watched(&references, &Time::of(&rows)), [(0.0, 2.0), (4.0, 6.0)]);
         let svg = PANELS[0].draw(&rows).unwrap();
         let lines = |colour: &str| svg.matches(&format!("stroke=\"{colour}\"")).count();
-        assert_eq!((lines("#1F4E8C"), lines("#E07B1A")), (2, 2));
+        assert_eq!((lines("#1F4E8C"), lines("#E07B1A")), (1, 2));
         assert!(svg.contains("MiB"), "{svg}");
-        assert!(PANELS[0].has_any(&rows) && !PANELS[3].has_any(&rows));
+        assert!(PANELS[0].has_any(&rows) && !PANELS[4].has_any(&rows));
     }
 
     #[test]

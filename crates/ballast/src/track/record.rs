@@ -1,7 +1,7 @@
 //! Intervals and touches as files that other commands read.
 //!
 //! Idea: `series.csv` has a row for every interval, with the columns that `ballast imt` wants and all
-//! others that there are; `pages.pg` has the pages touched in order, as 64-bit numbers, for `ballast mrc`:
+//! others that there are, among them every signal of phases ([`Signals`]); `pages.pg` has the pages touched in order, as 64-bit numbers, for `ballast mrc`:
 //! of a granule its first.
 //! Written as they come, so that what was recorded until an interruption is there.
 //!
@@ -14,8 +14,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use ballast_model::Bytes;
 
 use super::row::Row;
+use super::signals::Signals;
 
 /// A recording that goes on.
 #[derive(Debug)]
@@ -41,27 +43,35 @@ impl Recording {
             file.map(BufWriter::new).with_context(|| format!("cannot write {}", path.display()))
         };
         let mut recording = Recording { series: create("series.csv")?, pages: create("pages.pg")? };
-        writeln!(recording.series, "{HEADER}").context("cannot write the recording")?;
+        writeln!(recording.series, "{HEADER},{}", Signals::HEADER)
+            .context("cannot write the recording")?;
         Ok(recording)
     }
 
-    /// Adds an interval. One of rest repeats what was last known, as `wss` says.
+    /// Adds an interval. One of rest repeats what was last known of the working set.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn add(&mut self, row: &Row, wss: u64, touches: &[u64]) -> anyhow::Result<()> {
-        self.write(row, wss, touches).context("cannot write the recording")
+    pub(crate) fn add(
+        &mut self,
+        row: &Row,
+        signals: &Signals,
+        touches: &[u64],
+    ) -> anyhow::Result<()> {
+        self.write(row, signals, touches).context("cannot write the recording")
     }
 
-    fn write(&mut self, row: &Row, wss: u64, touches: &[u64]) -> std::io::Result<()> {
+    fn write(&mut self, row: &Row, signals: &Signals, touches: &[u64]) -> std::io::Result<()> {
         let (at, length) = (row.at.as_secs_f64(), row.length.as_secs_f64());
-        let tracked = row.tracked.get();
+        let (tracked, cost) = (row.tracked.get(), row.cost.as_secs_f64());
+        let wss = row.known.map_or(0, Bytes::get);
+        let events = row.events.map_or(String::new(), |events| events.to_string());
+        write!(self.series, "{at:.3},{length:.3},{wss},{events},")?;
         match &row.seen {
-            None => writeln!(self.series, "{at:.3},{length:.3},{wss},0,,,{tracked},0,,,,,,,,")?,
-            Some(seen) => writeln!(
+            None => write!(self.series, ",,{tracked},0,,,,,,{cost:.6},,")?,
+            Some(seen) => write!(
                 self.series,
-                "{at:.3},{length:.3},{wss},{},{},{},{tracked},1,{},{},{},{},{},{:.6},{},{}",
-                seen.events(),
+                "{},{},{tracked},1,{},{},{},{},{},{cost:.6},{},{}",
                 seen.touched.get(),
                 seen.half_miss.get(),
                 seen.granule_pages,
@@ -69,11 +79,11 @@ impl Recording {
                 seen.hot_granules.map_or(String::new(), |granules| granules.to_string()),
                 seen.touches,
                 seen.lost,
-                seen.cost.as_secs_f64(),
                 seen.trap.as_nanos(),
                 seen.revoked_in.as_nanos(),
             )?,
         }
+        writeln!(self.series, ",{}", signals.columns())?;
         for page in touches {
             self.pages.write_all(&page.to_le_bytes())?;
         }
@@ -84,11 +94,7 @@ impl Recording {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use ballast_model::Bytes;
-
-    use super::super::row::Seen;
+    use super::super::row::tests::row;
     use super::*;
 
     #[test]
@@ -96,36 +102,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("a/b");
         let mut recording = Recording::begin(&folder).unwrap();
-        let seen = Seen {
-            working_set: Bytes::mib(200),
-            touched: Bytes::mib(100),
-            half_miss: Bytes::mib(50),
-            curve: None,
-            granule_pages: 1,
-            share: 0.25,
-            hot_granules: Some(7),
-            touches: 3,
-            lost: 1,
-            cost: Duration::from_millis(2),
-            trap: Duration::from_micros(9),
-            revoked_in: Duration::from_micros(5),
-        };
-        let row = |seen| Row {
-            at: Duration::from_secs(3),
-            length: Duration::from_secs(1),
-            tracked: Bytes::mib(512),
-            seen,
-        };
-        let wss = Bytes::mib(200).get();
-        recording.add(&row(Some(seen)), wss, &[7, 300, 7]).unwrap();
-        recording.add(&row(None), wss, &[]).unwrap();
+        let signals = Signals::default();
+        recording.add(&row(1, true), &signals, &[7, 300, 7]).unwrap();
+        recording.add(&Row { events: Some(9), ..row(2, false) }, &signals, &[]).unwrap();
         let series = fs::read(folder.join("series.csv")).unwrap();
         let rows = crate::imt::parse(&series).unwrap();
-        assert_eq!(rows.iter().map(|row| row.wss.get()).collect::<Vec<_>>(), [wss; 2]);
-        assert_eq!(rows.iter().map(|row| row.events).collect::<Vec<_>>(), [12, 0]);
+        let wss: Vec<u64> = rows.iter().map(|row| row.wss.get()).collect();
+        assert_eq!(wss, [Bytes::mib(200).get(); 2]);
+        assert_eq!(rows.iter().map(|row| row.events).collect::<Vec<_>>(), [200, 9]);
         let columns = |line: &str| line.split(',').count();
         let text = String::from_utf8(series).unwrap();
-        assert!(text.lines().all(|line| columns(line) == columns(HEADER)), "{text}");
+        let header = text.lines().next().unwrap();
+        assert!(text.lines().all(|line| columns(line) == columns(header)), "{text}");
         let pages = fs::read(folder.join("pages.pg")).unwrap();
         assert_eq!(pages, [7_u64, 300, 7].map(u64::to_le_bytes).concat());
         let path = folder.join("pages.pg");

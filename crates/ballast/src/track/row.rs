@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_estimate::phase::Step;
 use ballast_model::{Bytes, MissCurve};
 
 /// An interval; one of rest has no figures of what was seen.
@@ -14,8 +15,25 @@ pub(crate) struct Row {
     pub(crate) length: Duration,
     /// What the guest's memory came to that is tracked.
     pub(crate) tracked: Bytes,
+    /// The working set as last seen: what it is held to be in rest.
+    pub(crate) known: Option<Bytes>,
+    /// How often the event happened by which phases are told, of all memory; `None` where that was not seen.
+    pub(crate) events: Option<u64>,
+    /// What followed for the next interval, where tracking may rest.
+    pub(crate) step: Option<Step>,
+    /// Share of the intervals so far that were watched, from 0 to 1.
+    pub(crate) up_ratio: f64,
+    /// Processor time of the tracker and lost time of the guest, in rest too.
+    pub(crate) cost: Duration,
     /// Whether it was watched, and what was seen.
     pub(crate) seen: Option<Seen>,
+}
+
+impl Row {
+    /// Cost as a share of one core.
+    pub(crate) fn cost_share(&self) -> f64 {
+        self.cost.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
 }
 
 /// What was seen.
@@ -39,25 +57,10 @@ pub(crate) struct Seen {
     pub(crate) touches: u64,
     /// Touches that were lost.
     pub(crate) lost: u64,
-    /// Processor time of the tracker and lost time of the guest.
-    pub(crate) cost: Duration,
     /// How long a trap stops the guest.
     pub(crate) trap: Duration,
     /// How long revoking took.
     pub(crate) revoked_in: Duration,
-}
-
-impl Seen {
-    /// Cost as a share of one core.
-    pub(crate) fn cost_share(&self, length: Duration) -> f64 {
-        self.cost.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE)
-    }
-
-    /// Touches that all granules would have had: what tells phases.
-    pub(crate) fn events(&self) -> u64 {
-        // Saturating at both ends.
-        (self.touches as f64 / self.share).round() as u64
-    }
 }
 
 #[cfg(test)]
@@ -78,7 +81,6 @@ pub(super) mod tests {
             hot_granules: None,
             touches: 50,
             lost: 0,
-            cost: Duration::from_millis(4),
             trap: Duration::from_micros(12),
             revoked_in: Duration::from_millis(1),
         };
@@ -86,14 +88,18 @@ pub(super) mod tests {
             at: Duration::from_secs(second),
             length: Duration::from_secs(1),
             tracked: Bytes::mib(512),
+            known: Some(Bytes::mib(200)),
+            events: Some(200),
+            step: None,
+            up_ratio: 0.75,
+            cost: Duration::from_millis(4),
             seen: is_watched.then_some(seen),
         }
     }
 
     #[test]
-    fn events_are_those_of_all_granules() {
-        let row = row(1, true);
-        let seen = row.seen.unwrap();
-        assert_eq!((seen.events(), seen.cost_share(row.length)), (200, 0.004));
+    fn four_milliseconds_of_a_second() {
+        assert_eq!(row(1, false).cost_share(), 0.004);
+        assert!(Row { length: Duration::ZERO, ..row(1, true) }.cost_share().is_finite());
     }
 }

@@ -52,8 +52,7 @@ impl From<&TrackingSettings> for ServiceSettings {
     fn from(settings: &TrackingSettings) -> Self {
         let pilot = PilotSettings {
             sample: (!settings.every).then(|| settings.budget.clone()),
-            // While it rests, nothing tells a new phase yet.
-            rest: None,
+            rest: settings.intermittent,
             ..PilotSettings::default()
         };
         ServiceSettings {
@@ -96,6 +95,13 @@ struct Latest {
 }
 
 impl Latest {
+    /// In rest nothing is seen anew, but what tells a new phase told none: what was seen still holds.
+    fn confirm(&mut self) {
+        if let Some((_, at)) = &mut self.report {
+            *at = Instant::now();
+        }
+    }
+
     /// Takes in that it does not work.
     fn fail(&mut self, trouble: String) {
         let failing = Tracking::new(TrackingState::Failing);
@@ -272,6 +278,7 @@ fn follow(
         }
         *retry = RETRY_FIRST;
         let tracking = tracking_of(&row);
+        let is_same_phase = row.step.is_some_and(|step| step.next.is_same_phase());
         let report = row.seen.map(|seen| {
             let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
             (report, Instant::now())
@@ -280,6 +287,8 @@ fn follow(
             latest.tracking = tracking;
             if report.is_some() {
                 latest.report = report;
+            } else if is_same_phase {
+                latest.confirm();
             }
         });
     }
@@ -288,13 +297,11 @@ fn follow(
 
 /// How the interval was watched.
 fn tracking_of(row: &Row) -> Tracking {
-    match &row.seen {
-        None => Tracking::new(TrackingState::Resting),
-        Some(seen) => Tracking {
-            watched: Some(Share::from_ratio(seen.share)),
-            cost: Some(Share::from_ratio(seen.cost_share(row.length))),
-            ..Tracking::new(TrackingState::Watching)
-        },
+    let state = if row.seen.is_some() { TrackingState::Watching } else { TrackingState::Resting };
+    Tracking {
+        watched: row.seen.as_ref().map(|seen| Share::from_ratio(seen.share)),
+        cost: Some(Share::from_ratio(row.cost_share())),
+        ..Tracking::new(state)
     }
 }
 
@@ -351,6 +358,20 @@ mod tests {
     fn twenty_milliseconds_for_half_a_percent_are_every_four_seconds() {
         assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
         assert_eq!(interval_within(Duration::from_millis(20), 0.0), REFERENCED_MAX);
+    }
+
+    #[test]
+    fn what_still_holds_is_not_old_and_what_was_never_seen_is_not_confirmed() {
+        let tracking = Tracking::new(TrackingState::Waiting);
+        let mut latest = Latest { report: None, tracking };
+        latest.confirm();
+        assert!(latest.report.is_none());
+        let seen = Instant::now() - Duration::from_secs(60);
+        let report = TrackerReport { working_set: Bytes::mib(7), curve: None };
+        latest.report = Some((report.clone(), seen));
+        latest.confirm();
+        let (kept, at) = latest.report.unwrap();
+        assert!(kept == report && at > seen);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Idea: columns of fixed width, so that a line is printed when its interval is over and stands under the
 //! ones before; the heading comes again every [`HEADING_EVERY`] lines.
 
+use ballast_model::Bytes;
+
 use crate::commands::format;
 
 use super::row::{Row, Seen};
@@ -14,7 +16,7 @@ const HEADING_EVERY: u64 = 24;
 pub(crate) fn heading(number: u64) -> Option<String> {
     number.is_multiple_of(HEADING_EVERY).then(|| {
         format!(
-            "{:<8}  {:>11}  {:>9}  {:>9}  {:>14}  {:>7}  {:>8}  {:>6}  {:>6}  {:>7}",
+            "{:<8}  {:>11}  {:>9}  {:>9}  {:>14}  {:>7}  {:>8}  {:>6}  {:>6}  {:>7}  {:>4}",
             "TIME",
             "WORKING SET",
             "TOUCHED",
@@ -24,27 +26,31 @@ pub(crate) fn heading(number: u64) -> Option<String> {
             "TOUCHES",
             "LOST",
             "COST",
-            "TRAP"
+            "TRAP",
+            "UP"
         )
     })
 }
 
-/// An interval.
+/// An interval; in rest the working set is what it was.
 pub(crate) fn line(row: &Row) -> String {
+    const NONE: &str = "-";
     let at = format!("{:.1}s", row.at.as_secs_f64());
-    let Some(seen) = &row.seen else { return format!("{at:<8}  {:>11}", "rest") };
-    let watched = watched(seen);
-    let hot = seen.hot_granules.map_or("-".to_owned(), |granules| granules.to_string());
-    let cost = format!("{:.2}%", seen.cost_share(row.length) * 100.0);
-    let trap = format!("{:.1}us", seen.trap.as_secs_f64() * 1e6);
-    let size = |bytes: ballast_model::Bytes| format::size(bytes.get());
+    let size = |bytes: Bytes| format::size(bytes.get());
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
+    let seen = row.seen.as_ref();
+    let watched = seen.map_or("rest".to_owned(), watched);
+    let cost = format!("{:.2}%", row.cost_share() * 100.0);
+    let up = format!("{:.0}%", row.up_ratio * 100.0);
     format!(
-        "{at:<8}  {:>11}  {:>9}  {:>9}  {watched:>14}  {hot:>7}  {:>8}  {:>6}  {cost:>6}  {trap:>7}",
-        size(seen.working_set),
-        size(seen.touched),
-        size(seen.half_miss),
-        seen.touches,
-        seen.lost,
+        "{at:<8}  {:>11}  {:>9}  {:>9}  {watched:>14}  {:>7}  {:>8}  {:>6}  {cost:>6}  {:>7}  {up:>4}",
+        or_none(row.known.map(size)),
+        or_none(seen.map(|seen| size(seen.touched))),
+        or_none(seen.map(|seen| size(seen.half_miss))),
+        or_none(seen.and_then(|seen| seen.hot_granules).map(|granules| granules.to_string())),
+        or_none(seen.map(|seen| seen.touches.to_string())),
+        or_none(seen.map(|seen| seen.lost.to_string())),
+        or_none(seen.map(|seen| format!("{:.1}us", seen.trap.as_secs_f64() * 1e6))),
     )
 }
 
@@ -62,7 +68,6 @@ fn watched(seen: &Seen) -> String {
 mod tests {
     use std::time::Duration;
 
-    use ballast_model::Bytes;
     use expect_test::expect;
 
     use super::*;
@@ -79,15 +84,19 @@ mod tests {
             hot_granules: Some(16),
             touches: 811,
             lost: 0,
-            cost: Duration::from_millis(5),
             trap: Duration::from_nanos(14_800),
             revoked_in: Duration::from_millis(2),
         };
         let all = Seen { share: 1.0, granule_pages: 32, hot_granules: None, ..seen.clone() };
-        let row = |seen| Row {
+        let row = |seen: Option<Seen>| Row {
             at: Duration::from_millis(12_340),
             length: Duration::from_secs(1),
             tracked: Bytes::mib(512),
+            known: Some(Bytes::mib(203)),
+            events: None,
+            step: None,
+            up_ratio: 2.0 / 3.0,
+            cost: Duration::from_millis(if seen.is_some() { 5 } else { 1 }),
             seen,
         };
         let rows = [row(Some(seen)), row(Some(all)), row(None)];
@@ -96,10 +105,10 @@ mod tests {
             text = format!("{text}\n{}", line(row));
         }
         expect![[r#"
-            TIME      WORKING SET    TOUCHED  HALF MISS         WATCHED      HOT   TOUCHES    LOST    COST     TRAP
-            12.3s          203MiB     201MiB     198MiB       1/64 by 1       16       811       0   0.50%   14.8us
-            12.3s          203MiB     201MiB     198MiB       all by 32        -       811       0   0.50%   14.8us
-            12.3s            rest
+            TIME      WORKING SET    TOUCHED  HALF MISS         WATCHED      HOT   TOUCHES    LOST    COST     TRAP    UP
+            12.3s          203MiB     201MiB     198MiB       1/64 by 1       16       811       0   0.50%   14.8us   67%
+            12.3s          203MiB     201MiB     198MiB       all by 32        -       811       0   0.50%   14.8us   67%
+            12.3s          203MiB          -          -            rest        -         -       -   0.10%        -   67%
         "#]]
         .assert_eq(&(text + "\n"));
         assert_eq!((heading(1), heading(24).is_some()), (None, true));

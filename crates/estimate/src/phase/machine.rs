@@ -76,6 +76,17 @@ pub enum Next {
     Rest(RestWhy),
 }
 
+impl Next {
+    /// Whether events said, in an interval of rest, that the phase goes on; what was last known of the working
+    /// set then still holds.
+    pub fn is_same_phase(self) -> bool {
+        matches!(
+            self,
+            Next::Rest(RestWhy::SamePhase { .. }) | Next::Track(TrackWhy::Checkpoint { .. })
+        )
+    }
+}
+
 /// Why tracking goes on, or goes on again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TrackWhy {
@@ -358,6 +369,7 @@ mod tests {
         for _ in 0..1000 {
             let step = seen(machine, 100, 1000);
             if let Next::Track(TrackWhy::Checkpoint { rested }) = step.next {
+                assert!(step.next.is_same_phase());
                 rests.push(rested);
             }
             if rests.len() == checkpoints {
@@ -379,6 +391,7 @@ mod tests {
         for rested in 1..100 {
             let step = seen(&mut machine, 100, 1000);
             assert_eq!(step.next, Next::Rest(RestWhy::SamePhase { rested }));
+            assert!(step.next.is_same_phase());
         }
     }
 
@@ -389,6 +402,7 @@ mod tests {
         let mut machine = at_rest(fixed(0.15));
         let step = seen(&mut machine, 100, 1900);
         let Next::Track(TrackWhy::NewPhase { deviation }) = step.next else { panic!("{step:?}") };
+        assert!(!step.next.is_same_phase());
         assert!((deviation - 2.0 / 11.0).abs() < 1e-12, "{deviation}");
         // The filter of working sets was kept, that of events is filled from nothing.
         for lacking in (1..5).rev() {

@@ -1,0 +1,199 @@
+//! Everything that might tell a new phase, beside the working set it would be a phase of.
+//!
+//! Idea: to find out which signal tells phases best, all of them are read in the same intervals in which the
+//! working set is, and written beside it; `ballast imt --events` replays each.
+//! Cost: two small files of `/proc` a virtual processor and interval; 10 to 35 ms with the referenced bits.
+//! Limits: recorded with tracking on, and what tracking does is in some of them: every trap is a fault of the
+//! virtual processor's thread. Statistics come once a second, and in shorter intervals stay as they were.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ballast_host::PROC;
+use ballast_model::GuestStats;
+use ballast_track_wire::{Granule, HashKind, Mode, Sample};
+use ballast_tracker::{Activity, ActivityReader, DataTlb, clear_referenced, referenced};
+
+use super::row::Row;
+use super::tiny::{self, Tiny};
+
+/// Sizes of the tiny sample that are compared.
+const SIZES: [u64; 3] = [32, 64, 128];
+
+/// What each signal read in an interval; `None` where it reads nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signals {
+    samples: [Option<u64>; SIZES.len()],
+    activity: Option<Activity>,
+    data_tlb: Option<u64>,
+    guest: Option<[u64; 3]>,
+    referenced: Option<u64>,
+}
+
+impl Signals {
+    /// Names of the columns.
+    pub(crate) const HEADER: &str = "sample_32,sample_64,sample_128,thread_minor_faults,\
+        thread_major_faults,thread_switches,data_tlb_misses,guest_minor_faults,guest_major_faults,\
+        guest_swap_bytes,referenced_bytes";
+
+    /// The columns.
+    pub(crate) fn columns(&self) -> String {
+        let activity = self.activity.map(|activity| {
+            [activity.minor_faults, activity.major_faults, activity.context_switches]
+        });
+        let three = |values: Option<[u64; 3]>| values.map_or([None; 3], |values| values.map(Some));
+        let cells = [self.samples, three(activity)].concat().into_iter();
+        let cells = cells.chain([self.data_tlb]).chain(three(self.guest)).chain([self.referenced]);
+        let text = |cell: Option<u64>| cell.map_or(String::new(), |value| value.to_string());
+        cells.map(text).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// What a guest's statistics counted in their last second: minor faults, major faults, bytes swapped.
+/// Written by whoever asks for them, read by whoever records.
+#[derive(Debug, Default)]
+pub(crate) struct GuestCounts {
+    /// Two readings were taken.
+    is_known: AtomicU64,
+    rates: [AtomicU64; 3],
+}
+
+impl GuestCounts {
+    /// Counters since boot, as one list; `None` where the guest does not tell all of them.
+    pub(crate) fn of(stats: &GuestStats) -> Option<[u64; 3]> {
+        let swapped = stats.swap_in?.get().saturating_add(stats.swap_out?.get());
+        Some([stats.minor_faults?, stats.major_faults?, swapped])
+    }
+
+    /// Takes in two readings that follow one another.
+    pub(crate) fn set(&self, before: [u64; 3], now: [u64; 3]) {
+        for ((rate, now), before) in self.rates.iter().zip(now).zip(before) {
+            rate.store(now.saturating_sub(before), Ordering::Relaxed);
+        }
+        self.is_known.store(1, Ordering::Release);
+    }
+
+    fn get(&self) -> Option<[u64; 3]> {
+        let is_known = self.is_known.load(Ordering::Acquire) == 1;
+        is_known.then(|| self.rates.each_ref().map(|rate| rate.load(Ordering::Relaxed)))
+    }
+}
+
+/// Reads them all.
+pub(crate) struct SignalReader {
+    pid: u32,
+    hash: HashKind,
+    samples: [Tiny; SIZES.len()],
+    activity: Option<ActivityReader>,
+    before: Option<Activity>,
+    data_tlb: Option<DataTlb>,
+    misses: Option<u64>,
+    is_referenced_read: bool,
+}
+
+impl SignalReader {
+    /// Of the guest of process `pid`, of whose pages `seed` picks the samples.
+    pub(crate) fn new(pid: u32, seed: u64, is_referenced_read: bool) -> SignalReader {
+        SignalReader {
+            pid,
+            hash: HashKind::multiply_add(seed),
+            samples: SIZES.map(Tiny::new),
+            activity: ActivityReader::open(Path::new(PROC), pid),
+            before: None,
+            data_tlb: DataTlb::open(Path::new(PROC), pid),
+            misses: None,
+            is_referenced_read,
+        }
+    }
+
+    /// An interval begins.
+    pub(crate) fn begin(&mut self) {
+        if self.is_referenced_read {
+            // What cannot be cleared reads as nothing when the interval is over.
+            self.is_referenced_read = clear_referenced(self.pid).is_ok();
+        }
+        self.before = self.activity.as_ref().and_then(ActivityReader::read);
+        self.misses = self.data_tlb.as_mut().and_then(DataTlb::read);
+    }
+
+    /// It is over, with these pages touched; `guest` is what the guest itself counted.
+    pub(crate) fn end(
+        &mut self,
+        row: &Row,
+        touches: &[u64],
+        guest: Option<&GuestCounts>,
+    ) -> Signals {
+        let now = self.activity.as_ref().and_then(ActivityReader::read);
+        let misses = self.data_tlb.as_mut().and_then(DataTlb::read);
+        Signals {
+            samples: self.samples(row, touches).unwrap_or_default(),
+            activity: now.zip(self.before).map(|(now, before)| now.since(before)),
+            data_tlb: misses.zip(self.misses).and_then(|(now, before)| now.checked_sub(before)),
+            guest: guest.and_then(GuestCounts::get),
+            referenced: self.is_referenced_read.then(|| referenced(self.pid, &[]).ok()).flatten(),
+        }
+    }
+
+    fn samples(&mut self, row: &Row, touches: &[u64]) -> Option<[Option<u64>; SIZES.len()]> {
+        let seen = row.seen.as_ref().filter(|seen| seen.lost == 0)?;
+        let granule = Granule::new(u32::try_from(seen.granule_pages).ok()?).ok()?;
+        let mode = Mode { granule, sample: Sample::rate(self.hash, seen.share) };
+        let granules = row.tracked.to_pages() / seen.granule_pages.max(1);
+        let hash = self.hash;
+        Some(self.samples.each_mut().map(|tiny| {
+            let sample = tiny.sample(hash, granules, mode.sample);
+            Some(tiny::events(touches, mode, sample))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::Bytes;
+
+    use super::super::row::tests::row;
+    use super::*;
+
+    #[test]
+    fn what_there_is_not_is_an_empty_column() {
+        let columns = |text: &str| text.split(',').count();
+        assert_eq!(Signals::default().columns(), ",".repeat(10));
+        let activity = Activity { minor_faults: 4, major_faults: 5, context_switches: 6 };
+        let all = Signals {
+            samples: [Some(1), Some(2), Some(3)],
+            activity: Some(activity),
+            data_tlb: Some(7),
+            guest: Some([8, 9, 10]),
+            referenced: Some(11),
+        };
+        assert_eq!(all.columns(), "1,2,3,4,5,6,7,8,9,10,11");
+        assert_eq!(columns(&all.columns()), columns(Signals::HEADER));
+    }
+
+    #[test]
+    fn a_guests_counters_are_told_from_the_second_reading_on() {
+        let stats = GuestStats {
+            minor_faults: Some(700),
+            major_faults: Some(3),
+            swap_in: Some(Bytes::pages(2)),
+            swap_out: Some(Bytes::pages(1)),
+            ..GuestStats::default()
+        };
+        assert_eq!(GuestCounts::of(&stats), Some([700, 3, 12_288]));
+        assert_eq!(GuestCounts::of(&GuestStats { swap_in: None, ..stats }), None);
+        let counts = GuestCounts::default();
+        assert_eq!(counts.get(), None);
+        counts.set([600, 3, 0], [700, 3, 12_288]);
+        assert_eq!(counts.get(), Some([100, 0, 12_288]));
+    }
+
+    #[test]
+    fn this_very_process_is_read_like_a_guest() {
+        let mut reader = SignalReader::new(std::process::id(), 1, false);
+        reader.begin();
+        let signals = reader.end(&row(1, true), &[], None);
+        assert_eq!((signals.samples, signals.referenced), ([Some(0); 3], None));
+        assert!(signals.activity.is_some() && signals.guest.is_none());
+        assert_eq!(reader.end(&row(1, false), &[], None).samples, [None; 3]);
+    }
+}

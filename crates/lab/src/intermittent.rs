@@ -1,0 +1,73 @@
+//! When the daemon of a scenario lets tracking rest.
+//!
+//! Idea: as the daemon's own configuration has it, so that a scenario can be played with and without.
+//! Limits: what the words mean is the daemon's.
+
+use std::fmt;
+
+use serde::de::Unexpected;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// `"adaptive"`, `"off"`, or a number from 0.05 to 0.3.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Intermittent {
+    /// By a threshold that adapts.
+    #[default]
+    Adaptive,
+    /// Never.
+    Off,
+    /// By this threshold.
+    Fixed(f64),
+}
+
+impl Serialize for Intermittent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Intermittent::Adaptive => serializer.serialize_str("adaptive"),
+            Intermittent::Off => serializer.serialize_str("off"),
+            Intermittent::Fixed(threshold) => serializer.serialize_f64(*threshold),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Intermittent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Intermittent, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Intermittent;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"adaptive\", \"off\" or a number from 0.05 to 0.3")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Intermittent, E> {
+                match text {
+                    "adaptive" => Ok(Intermittent::Adaptive),
+                    "off" => Ok(Intermittent::Off),
+                    _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_f64<E: serde::de::Error>(self, threshold: f64) -> Result<Intermittent, E> {
+                if (0.05..=0.3).contains(&threshold) {
+                    return Ok(Intermittent::Fixed(threshold));
+                }
+                Err(E::invalid_value(Unexpected::Float(threshold), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_was_written() {
+        for text in ["\"adaptive\"", "\"off\"", "0.2"] {
+            let read: Intermittent = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        }
+        for text in ["\"on\"", "0.04", "0.31", "true", "1"] {
+            assert!(serde_json::from_str::<Intermittent>(text).is_err(), "{text}");
+        }
+    }
+}
