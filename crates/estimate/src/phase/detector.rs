@@ -64,14 +64,14 @@ pub struct Threshold(f64);
 /// A threshold that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("a threshold of {0} is out of range: expected {min} to {max}",
-    min = Threshold::MIN.0, max = Threshold::FIXED_MAX.0)]
+    min = Threshold::MIN.0, max = Threshold::MAX.0)]
 pub struct ThresholdError(pub f64);
 
 impl Threshold {
     /// The tightest, and that of working sets (MEB §3.5.3).
     pub const MIN: Threshold = Threshold(0.05);
-    /// The loosest that is fixed (MEB §5.2.3); an adaptive one may be relaxed further.
-    pub const FIXED_MAX: Threshold = Threshold(0.30);
+    /// The loosest (MEB §5.2.3), for an adaptive one too (see [`super`]).
+    pub const MAX: Threshold = Threshold(0.30);
     /// Where an adaptive one begins.
     pub const ADAPTIVE_FIRST: Threshold = Threshold(0.2);
 
@@ -80,16 +80,16 @@ impl Threshold {
     /// # Errors
     /// It is no number from 0.05 to 0.30.
     pub fn new(threshold: f64) -> Result<Threshold, ThresholdError> {
-        let is_in_range = (Threshold::MIN.0..=Threshold::FIXED_MAX.0).contains(&threshold);
+        let is_in_range = (Threshold::MIN.0..=Threshold::MAX.0).contains(&threshold);
         if is_in_range { Ok(Threshold(threshold)) } else { Err(ThresholdError(threshold)) }
     }
 
     /// The threshold that `deviation` just keeps to, as far as there is one.
     pub(super) fn just_over(deviation: f64) -> Threshold {
-        Threshold(deviation.max(Threshold::MIN.0))
+        Threshold(deviation.clamp(Threshold::MIN.0, Threshold::MAX.0))
     }
 
-    /// From 0.05; at most one less than the samples of the filter, which no deviation exceeds.
+    /// From 0.05 to 0.30.
     pub fn get(self) -> f64 {
         self.0
     }

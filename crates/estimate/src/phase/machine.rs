@@ -430,6 +430,23 @@ mod tests {
         assert!(matches!(step.next, Next::Track(TrackWhy::NewPhase { .. })), "{step:?}");
     }
 
+    /// f = 1000, 1000, 3000: a deviation of 0.8, with which nothing that falls would be seen.
+    #[test]
+    fn relaxing_stops_where_a_fall_would_not_be_seen() {
+        let mut machine = machine(Mode::Adaptive);
+        for events in [1000, 1000, 1000, 1000] {
+            seen(&mut machine, 100, events);
+        }
+        let step = seen(&mut machine, 100, 7000);
+        assert_eq!(step.adjusted, Some(Adjusted::Relaxed(Threshold::MAX)));
+        // Even at that, a fall to a tenth is seen: f = 1000, 1000, 700; then 1000, 700, 400.
+        let mut machine = at_rest(self::machine(Mode::Adaptive));
+        machine.threshold = Threshold::MAX;
+        seen(&mut machine, 100, 100);
+        let step = seen(&mut machine, 100, 100);
+        assert!(matches!(step.next, Next::Track(TrackWhy::NewPhase { .. })), "{step:?}");
+    }
+
     /// Misprint: printed is `T := err_r`; here that is 1.0, and nothing would be unstable again.
     #[test]
     fn frozen_tightening_takes_the_deviation_but_not_below_the_least() {

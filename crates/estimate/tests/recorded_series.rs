@@ -1,0 +1,157 @@
+//! Intermittent tracking of series that were recorded on guests of the lab, by every signal that was recorded
+//! beside the working sets.
+//!
+//! Idea: the adaptive machine replays each series with each signal in turn. What comes of it is the table of
+//! `docs/benchmarks/2026-11-22-tracking.md`, pinned in `data/series/table.txt`; asserted is also on which series the
+//! default signal reaches what the papers have.
+//! Limits: recorded with tracking always on; what tracking itself does to a signal is in it.
+
+use std::collections::BTreeMap;
+
+use ballast_estimate::phase::{IntermittentSettings, Recorded, Replay, replay};
+use ballast_model::Bytes;
+
+/// A series: its name, and its text.
+macro_rules! series {
+    ($($name:literal),* $(,)?) => {
+        [$(Series { name: $name, text: include_str!(concat!("data/series/", $name, ".csv")) }),*]
+    };
+}
+
+/// What is gone by where no misses of the data TLB are counted.
+const DEFAULT: &str = "sample_128";
+/// The signals that were recorded, as the columns are called.
+const SIGNALS: [&str; 8] = [
+    DEFAULT,
+    "sample_64",
+    "sample_32",
+    "thread_minor_faults",
+    "thread_switches",
+    "guest_minor_faults",
+    "guest_major_faults",
+    "referenced_bytes",
+];
+/// MEB §5.2.3 has an up ratio of 14.3 % at an error of 4.2 %.
+const UP_RATIO_MAX: f64 = 0.15;
+const MRE_MAX: f64 = 0.042;
+/// Places from which a series is replayed.
+const STARTS: usize = 20;
+
+/// Intervals on either side of a change of phases, by which it is known.
+const BESIDE: usize = 10;
+/// How far apart the medians of the two sides are, as a share of the larger.
+const APART: f64 = 0.2;
+/// A change is found when tracking is on within so many intervals.
+const FOUND_WITHIN: usize = 5;
+
+struct Series {
+    name: &'static str,
+    text: &'static str,
+}
+
+const ALL: [Series; 8] =
+    series!["flux", "mixed", "mono", "random-array", "redis", "sqlite3", "stress-ng", "zipf",];
+
+impl Series {
+    /// With the events of a column; `None` where it was not recorded.
+    fn with(&self, column: &str) -> Option<Vec<Recorded>> {
+        let mut lines = self.text.lines();
+        let header: Vec<&str> = lines.next()?.split(',').collect();
+        let place = |name: &str| header.iter().position(|it| *it == name);
+        let (wss, events) = (place("wss_bytes")?, place(column)?);
+        let number = |fields: &[&str], at: usize| fields.get(at)?.parse::<u64>().ok();
+        let recorded = |line: &str| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let wss = Bytes::new(number(&fields, wss)?);
+            Some(Recorded { wss, events: number(&fields, events)? })
+        };
+        lines.map(recorded).collect()
+    }
+}
+
+/// Where the working set of a series changes for good.
+fn changes(series: &[Recorded]) -> Vec<usize> {
+    let median = |part: &[Recorded]| {
+        let mut wss: Vec<u64> = part.iter().map(|it| it.wss.get()).collect();
+        wss.sort_unstable();
+        wss[wss.len() / 2] as f64
+    };
+    let apart = |at: usize| {
+        let (before, after) = (median(&series[at - BESIDE..at]), median(&series[at..at + BESIDE]));
+        (before - after).abs() / before.max(after).max(1.0)
+    };
+    // From where to where the two sides are apart; a change is in the middle.
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    for at in BESIDE..series.len().saturating_sub(BESIDE) {
+        match found.last_mut() {
+            _ if apart(at) < APART => {}
+            Some((_, last)) if at - *last <= BESIDE => *last = at,
+            _ => found.push((at, at)),
+        }
+    }
+    found.into_iter().map(|(first, last)| (first + last).div_ceil(2)).collect()
+}
+
+/// How many of the changes tracking was on for in time.
+fn found(changes: &[usize], done: &Replay) -> usize {
+    let is_found = |at: &&usize| {
+        done.intervals[**at..].iter().take(FOUND_WITHIN).any(|interval| interval.is_tracked)
+    };
+    changes.iter().filter(is_found).count()
+}
+
+#[test]
+fn a_step_is_one_change() {
+    let recorded = |mib| Recorded { wss: Bytes::mib(mib), events: 1 };
+    let series: Vec<Recorded> =
+        [100, 200, 205].iter().flat_map(|&mib| vec![recorded(mib); 35]).collect();
+    assert_eq!(changes(&series), [35]);
+    let done = replay(&series, IntermittentSettings::default());
+    assert_eq!(found(&[0, 35], &done), 1, "flat events tell nothing before a checkpoint");
+    assert_eq!(changes(&series[..5]), []);
+}
+
+#[test]
+fn the_default_signal_tells_the_phases_of_recorded_guests() {
+    let mut sums: BTreeMap<&str, (f64, f64, usize, usize, usize)> = BTreeMap::new();
+    let (mut reached, mut table) = (Vec::new(), String::new());
+    for series in ALL {
+        for signal in SIGNALS {
+            let Some(recorded) = series.with(signal) else { continue };
+            let done = replay(&recorded, IntermittentSettings::default());
+            let changes = changes(&recorded);
+            let (up, mre) = (done.up_ratio.unwrap(), done.mre.unwrap());
+            let found = found(&changes, &done);
+            table += &format!(
+                "{:<14} {signal:<20} {:5.1} % up  {:5.1} % off  {found} of {} changes  T {}\n",
+                series.name,
+                up * 100.0,
+                mre * 100.0,
+                changes.len(),
+                done.threshold,
+            );
+            let sum = sums.entry(signal).or_default();
+            *sum = (sum.0 + up, sum.1 + mre, sum.2 + found, sum.3 + changes.len(), sum.4 + 1);
+            // Wherever the series begins: filters and checkpoints then fall elsewhere.
+            let reaches = |skipped: usize| {
+                let done = replay(&recorded[skipped..], IntermittentSettings::default());
+                done.up_ratio.unwrap() <= UP_RATIO_MAX && done.mre.unwrap() <= MRE_MAX
+            };
+            if signal == DEFAULT && (0..STARTS).all(reaches) {
+                reached.push(series.name);
+            }
+        }
+    }
+    for (signal, (up, mre, found, changes, count)) in &sums {
+        let mean = |sum: &f64| sum / *count as f64 * 100.0;
+        table += &format!(
+            "{signal:<20} {:5.1} % up  {:5.1} % off  {found} of {changes} changes, mean of {count}\n",
+            mean(up),
+            mean(mre),
+        );
+    }
+    assert_eq!(table, include_str!("data/series/table.txt"));
+    // Half of `mono` is a steady slope, which is no phase. What the real programs touch in half a second strays, and
+    // their working sets with it, so that they do not get there although the commands last for 128 intervals.
+    assert_eq!(reached, ["flux", "mixed", "random-array", "zipf"]);
+}
