@@ -402,3 +402,43 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     let (code, _, err) = ground.ballast(&["mrc", &format!("{folder}/pages.pg")]);
     assert_eq!(code, Some(0), "{err}");
 }
+
+/// Within a phase tracking rests, and what was last seen is relied on as if it were new; a guest that needs more
+/// is looked at again, and gets it.
+#[test]
+fn tracking_of_a_steady_guest_rests_until_its_working_set_moves() {
+    let spec = GuestSpec { tracked: true, ..swapping("steady", BOOT) };
+    let lab = Lab::boot(vec![spec]);
+    lab.start_constant("steady", Bytes::mib(100));
+    let ground = Ground::new();
+    let policy =
+        "[policy]\nname = \"meb\"\n[host]\nbudget = \"1GiB\"\n[tracking]\ninterval = \"500ms\"";
+    ground.configure_for(lab.sockets(), FAST, policy);
+    let daemon = ground.start();
+    let tracking = || {
+        let tracking = guest(&daemon.status()?, "steady")?.tracking.clone()?;
+        Some((tracking.state.code, Bytes::new(tracking.working_set_bytes?), tracking.age_ms?))
+    };
+    // Filling takes five intervals, and a machine that is busy with others makes working sets stray.
+    let rests_at = |least: Bytes, most: Bytes| {
+        wait_for("rest", || {
+            let (state, wss, _) = tracking()?;
+            (state == "resting" && (least..most).contains(&wss)).then_some(())
+        });
+    };
+    rests_at(Bytes::mib(90), Bytes::mib(140));
+    // What is told in rest is confirmed all the time, until a checkpoint looks on, and rest goes on.
+    wait_for("a checkpoint", || {
+        let (state, _, age_ms) = tracking()?;
+        assert!(age_ms < 30_000, "{age_ms} ms");
+        (state == "watching").then_some(())
+    });
+    rests_at(Bytes::mib(90), Bytes::mib(140));
+    lab.stop_workload("steady");
+    lab.start_constant("steady", Bytes::mib(250));
+    wait_for("a phase that is noticed", || {
+        tracking().filter(|(state, wss, _)| state == "watching" && *wss > Bytes::mib(200))
+    });
+    rests_at(Bytes::mib(225), Bytes::mib(320));
+    assert!(daemon.stop().success());
+}
