@@ -14,10 +14,12 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use anyhow::Context;
 use clap::Parser;
 
+use ballast_track_subject::{Kind, Order, PAGE, Settings};
 use memory::Memory;
-use walk::{Kind, Walk};
+use walk::Walk;
 
 /// Touches between two updates of the count.
 const BATCH: u64 = 256;
@@ -27,13 +29,20 @@ const BATCH: u64 = 256;
 #[command(after_help = "\
 Examples:
   track-subject chase --mib 200
-  track-subject trace --mib 64 --trace perl.u64")]
+  track-subject random --mib 400 --size-mib 40 --size-mib 350 --part-touches 500000000
+  track-subject trace --mib 128 --trace perl.u64")]
 struct Args {
     /// The order in which memory is touched
     kind: Kind,
     /// How much memory there is, in MiB
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     mib: u64,
+    /// For `random`: how much of it is touched, in MiB, part after part [default: all]
+    #[arg(long = "size-mib", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    sizes_mib: Vec<u64>,
+    /// For `random`: touches of a part, at least
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    part_touches: u64,
     /// For `trace`: page numbers, 64 bits each, little endian
     #[arg(long, value_name = "FILE", required_if_eq("kind", "trace"))]
     trace: Option<PathBuf>,
@@ -45,7 +54,8 @@ struct Args {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let memory = Memory::new(args.mib << 20)?;
-    let mut walk = Walk::new(args.kind, &memory, args.trace.as_deref(), args.seed)?;
+    let order = Order::new(&settings(&args)?)?;
+    let mut walk = Walk::new(args.kind, order, &memory, args.seed);
     let (touches, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -68,6 +78,25 @@ fn main() -> anyhow::Result<()> {
         });
         over.store(true, Ordering::Relaxed);
         served
+    })
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    let pages = |mib: u64| u32::try_from((mib << 20) / PAGE).context("too much memory");
+    let trace = match &args.trace {
+        Some(path) => {
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+        }
+        None => Vec::new(),
+    };
+    let (words, _) = trace.as_chunks::<8>();
+    Ok(Settings {
+        kind: args.kind,
+        pages: pages(args.mib)?,
+        seed: args.seed,
+        sizes: args.sizes_mib.iter().map(|&mib| pages(mib)).collect::<anyhow::Result<_>>()?,
+        part_touches: args.part_touches,
+        trace: words.iter().map(|word| u64::from_le_bytes(*word)).collect(),
     })
 }
 

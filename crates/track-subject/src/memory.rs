@@ -3,11 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::Context;
+use ballast_track_subject::PAGE;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, major, memfd_create, minor};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
 
 /// The memory, of whole pages, every one of which is stored.
 pub(crate) struct Memory {
