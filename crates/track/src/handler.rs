@@ -29,6 +29,9 @@ use crate::slots::{Inside, SLOTS};
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How long the control thread may not show itself. It does every 100 ms, and between batches.
 const CONTROL_SILENCE_MAX_MS: u64 = 1000;
+/// Where it has not, it is looked after once more so soon: a machine that stood still has stopped it too.
+const SECOND_LOOK_MS: u64 = 50;
+const SECOND_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Granules that leave the hot set at once.
 const EVICTED_MAX: usize = 128;
 /// Turns of that between two looks for faults: the hot set may have shrunk by much.
@@ -61,6 +64,8 @@ struct Turn<'a> {
     last: Option<u64>,
     retries: u32,
     time_ms: u64,
+    /// For how long the control thread had not shown itself when it was missed first.
+    missed_at_ms: Option<u64>,
 }
 
 /// Restores everything when the thread ends.
@@ -103,6 +108,7 @@ impl Handler {
             last: None,
             retries: 0,
             time_ms: 0,
+            missed_at_ms: None,
         };
         while !self.shared.is_stopped() {
             if let Err(error) = turn.take() {
@@ -121,13 +127,12 @@ impl Turn<'_> {
             PollFd::from_borrowed_fd(kernel.faults(), PollFlags::IN),
             PollFd::new(wake, PollFlags::IN),
         ];
-        match poll(&mut fds, Some(&WAIT)) {
+        let wait = if self.missed_at_ms.is_some() { &SECOND_LOOK } else { &WAIT };
+        match poll(&mut fds, Some(wait)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
-        if shared.control_silence_ms() > CONTROL_SILENCE_MAX_MS {
-            return Err(Errno::TIMEDOUT);
-        }
+        self.look_after_control()?;
         let mut faults = [Fault::default(); FAULTS_MAX];
         let count = kernel.read(&mut faults)?;
         self.reload();
@@ -139,6 +144,21 @@ impl Turn<'_> {
         counts.hot_granules.store(self.hot.len() as u64, Relaxed);
         counts.dropped.store(self.producer.dropped(), Relaxed);
         Ok(())
+    }
+
+    /// Whether the control thread is still there.
+    fn look_after_control(&mut self) -> Result<(), Errno> {
+        let silence_ms = self.handler.shared.control_silence_ms();
+        if silence_ms <= CONTROL_SILENCE_MAX_MS {
+            self.missed_at_ms = None;
+            return Ok(());
+        }
+        let missed_at_ms = *self.missed_at_ms.get_or_insert(silence_ms);
+        if silence_ms.saturating_sub(missed_at_ms) < SECOND_LOOK_MS {
+            Ok(())
+        } else {
+            Err(Errno::TIMEDOUT)
+        }
     }
 
     /// What the control thread wants by now.

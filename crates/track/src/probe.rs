@@ -1,12 +1,14 @@
 //! How long a trap stops whoever makes it.
 //!
-//! Idea: the tracker traps itself: it revokes some pages of its own, touches them, and takes the median
-//! of the times. It is what a virtual processor waits, with the same thread answering on the same
-//! machine under the same load.
+//! Idea: the tracker traps itself: it revokes some pages of its own, touches them, and takes the lower
+//! quartile of the times of the last few measurements. The slower ones are those in which somebody else
+//! had the processor of either thread (a median of eight was seen to say 8 to 170 µs within a minute),
+//! which stops a virtual processor too, but not because it is tracked.
 //!
-//! Cost: eight traps a measurement.
-//! Limits: measured from the control thread's processor; a virtual processor beside which the handler
-//! is placed waits less.
+//! Cost: four traps a measurement; on a starved machine each may take a tenth of a second.
+//! Limits: it is what a trap takes of a thread on *another* processor than the handler's. A virtual processor
+//! beside which the handler is placed waits for a fraction of that, and whoever placed it there reckons by
+//! the handler's processor time instead (`Counters::trap_ns_since` of `track-wire`).
 
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -17,12 +19,34 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::kernel::{Extent, Kernel};
 
-const PAGES: usize = 8;
+const PAGES: usize = 4;
 const LEN: usize = PAGES * 4096;
+/// Measurements that are remembered.
+const ROUNDS: usize = 8;
 
 /// Memory to be trapped on.
 pub(crate) struct Probe {
     start: NonNull<u8>,
+    times: Times,
+}
+
+/// The times of the last measurements.
+#[derive(Default)]
+struct Times {
+    ns: [[u64; PAGES]; ROUNDS],
+    measured: usize,
+}
+
+impl Times {
+    /// Takes in those of a measurement; the lower quartile of all that are remembered.
+    fn enter(&mut self, ns: [u64; PAGES]) -> u64 {
+        self.ns[self.measured % ROUNDS] = ns;
+        self.measured += 1;
+        let mut all = self.ns;
+        let known = &mut all.as_flattened_mut()[..self.measured.min(ROUNDS) * PAGES];
+        known.sort_unstable();
+        known[known.len() / 4]
+    }
 }
 
 // SAFETY: memory that only the methods below touch, one byte at a time.
@@ -36,7 +60,8 @@ impl Probe {
         // SAFETY: a new mapping, at an address of the kernel's choice.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), LEN, protection, flags, &file, 0)? };
-        let probe = Probe { start: NonNull::new(start.cast()).ok_or(Errno::FAULT)? };
+        let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        let probe = Probe { start, times: Times::default() };
         for page in 0..PAGES {
             // A page that the file does not have is no minor fault.
             // SAFETY: within the mapping, that nobody else has.
@@ -49,8 +74,8 @@ impl Probe {
         Extent::new(self.start.as_ptr() as u64, LEN as u64)
     }
 
-    /// The median time of a trap, in nanoseconds; the handler must be answering.
-    pub(crate) fn measure(&self, kernel: &dyn Kernel) -> Result<u64, Errno> {
+    /// The time of a trap, in nanoseconds; the handler must be answering.
+    pub(crate) fn measure(&mut self, kernel: &dyn Kernel) -> Result<u64, Errno> {
         kernel.revoke(&[self.extent()])?;
         let mut times = [0; PAGES];
         for (page, time) in times.iter_mut().enumerate() {
@@ -59,8 +84,7 @@ impl Probe {
             unsafe { self.start.add(page * 4096).read_volatile() };
             *time = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
         }
-        times.sort_unstable();
-        Ok(times[PAGES / 2])
+        Ok(self.times.enter(times))
     }
 }
 
@@ -68,5 +92,22 @@ impl Drop for Probe {
     fn drop(&mut self) {
         // SAFETY: the mapping made above, that nothing refers to any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), LEN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lower_quartile_of_the_last_measurements() {
+        let mut times = Times::default();
+        assert_eq!(times.enter([4, 3, 2, 1]), 2);
+        // Eight: the four and a thousand four times.
+        assert_eq!(times.enter([1000; PAGES]), 3);
+        for _ in 0..ROUNDS {
+            times.enter([50; PAGES]);
+        }
+        assert_eq!(times.enter([1; PAGES]), 50, "what was long ago is forgotten");
     }
 }

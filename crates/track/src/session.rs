@@ -255,6 +255,7 @@ impl Session {
             }
             granules += region.watched.granules;
         }
+        self.shared.show();
         let measured = self.probe.measure(&*self.kernel);
         self.trap_ns = measured.map_err(|error| refused(Refusal::Revoke, error))?;
         add(&self.shared.counts.granules_revoked, granules);

@@ -105,9 +105,14 @@ impl Client {
         self.capabilities
     }
 
-    /// Lets the thread that answers faults run on `cpus` only. A trap takes 3 µs where that thread shares
-    /// a processor with the virtual one that trapped, and several times as long where it has to be woken
-    /// on another.
+    /// The number of the thread that answers faults.
+    pub fn handler_tid(&self) -> u32 {
+        self.handler_tid
+    }
+
+    /// Lets the thread that answers faults run on `cpus` only. A trap takes 3 to 7 µs where that thread shares
+    /// a processor with the virtual one that trapped, and ten times as long where it has to be woken
+    /// on another. [`Tracking`](crate::Tracking) places it by itself.
     ///
     /// Done from outside, as a hypervisor in a sandbox may not do it itself.
     ///

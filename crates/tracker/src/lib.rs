@@ -11,6 +11,7 @@
 mod client;
 mod error;
 mod find;
+mod place;
 mod referenced;
 mod regions;
 mod ring_file;

@@ -5,8 +5,8 @@
 //! somebody is there; at its end there are the pages touched, in order, and what it cost. How to watch
 //! the next is for others to say.
 //!
-//! What an interval cost is processor time of the tracker's threads, and the time its traps stopped the
-//! guest: `traps × trap time`, of which a part is the former, so it is rather told too high.
+//! What an interval cost is the time that its traps stopped the guest for, and processor time of the thread
+//! that revokes ([`Counters::cost_since`]).
 //!
 //! Cost: a wake-up ten times a second; 8 bytes a touch.
 //! Limits: [`TOUCHES_MAX`] touches an interval are kept, more are counted as lost.
@@ -18,6 +18,7 @@ use ballast_track_wire::{Address, CAPACITY_DEFAULT, Counters, Entry, Mode, Regio
 
 use crate::TrackerError;
 use crate::client::{Client, HEARTBEAT_EVERY};
+use crate::place::Place;
 use crate::regions::{MemoryFile, Regions, memory_files_of};
 
 /// Most touches of an interval that are kept: 32 MiB of them.
@@ -68,6 +69,7 @@ pub struct Tracking {
     now: Option<Now>,
     before: Counters,
     heard: Instant,
+    place: Place,
 }
 
 /// The interval that is under way.
@@ -94,6 +96,7 @@ impl Tracking {
     ) -> Result<Tracking, TrackerError> {
         let client = Client::connect(address, CAPACITY_DEFAULT, device)?;
         let mut tracking = Tracking {
+            place: Place::new(pid, client.handler_tid()),
             client,
             pid,
             paths: paths.iter().map(|path| (*path).to_owned()).collect(),
@@ -148,6 +151,7 @@ impl Tracking {
                 self.hot_granules = watching.hot_granules;
             }
             self.number = self.number.wrapping_add(1);
+            self.place.update();
             // Counts of before the revocation, which is part of what the interval costs.
             self.before = self.client.heartbeat()?;
             let revoked = self.client.revoke(self.number)?;
@@ -192,17 +196,12 @@ impl Tracking {
         self.drain()?;
         let Some(now) = self.now.take().filter(|now| now.is_on) else { return Ok(None) };
         let Now { began, mut observed, .. } = now;
-        let since = |of: fn(&Counters) -> u64| of(&counters).saturating_sub(of(&self.before));
-        let traps = since(|it| it.traps).saturating_add(since(|it| it.strays));
-        let stopped_ns = traps.saturating_mul(counters.trap_ns);
-        let cost_ns = since(|it| it.handler_ns)
-            .saturating_add(since(|it| it.control_ns))
-            .saturating_add(stopped_ns);
-        observed.cost = Duration::from_nanos(cost_ns);
-        observed.trap = Duration::from_nanos(counters.trap_ns);
+        let is_beside = self.place.is_beside();
+        observed.cost = counters.cost_since(&self.before, is_beside);
+        observed.trap = Duration::from_nanos(counters.trap_ns_since(&self.before, is_beside));
         observed.length = began.elapsed();
         // The gap in the ring shows when there is room again, which may be in the next interval.
-        observed.lost = observed.lost.max(since(|it| it.dropped));
+        observed.lost = observed.lost.max(counters.dropped.saturating_sub(self.before.dropped));
         Ok(Some(observed))
     }
 

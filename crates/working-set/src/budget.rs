@@ -4,8 +4,12 @@
 //! the share is halved as often as the excess asks for, at once; it is doubled again when the cost has
 //! been below a quarter of the limit for two intervals, after which it is below half: a guest whose
 //! accesses do not change ends at one share.
-//! Cost: O(1). Source: ours. Limits: shares are powers of two, and few granules are watched whatever it
-//! costs ([`GRANULES_MIN`]): fewer would tell nothing.
+//!
+//! Few granules ([`GRANULES_MIN`]) are watched whatever it costs, as fewer would tell nothing. Where these
+//! alone cost more than [`DEAR`] times the limit, intervals are left out, so that it is no more in the mean:
+//! what is told is then as right as ever, but later.
+//!
+//! Cost: O(1). Source: ours. Limits: shares are powers of two; at most [`PAUSE_MAX`] intervals are left out.
 
 use std::time::Duration;
 
@@ -17,6 +21,10 @@ const SHIFT_MAX: u32 = 20;
 const GRANULES_MIN: u64 = 512;
 /// Below this part of the limit there is room for twice the share.
 const ROOM: f64 = 0.25;
+/// Times the limit that the fewest granules may cost.
+const DEAR: f64 = 2.0;
+/// Intervals left out in a row at most: what is older than that many seconds is no news of a guest.
+const PAUSE_MAX: u32 = 3;
 /// Intervals of room before it is taken.
 const CALM: u32 = 2;
 
@@ -38,12 +46,13 @@ pub struct Budget {
     limit: f64,
     shift: u32,
     calm: u32,
+    pause: u32,
 }
 
 impl Default for Budget {
     /// 0.5 % of a core.
     fn default() -> Budget {
-        Budget { limit: 0.005, shift: SHIFT_FIRST, calm: 0 }
+        Budget { limit: 0.005, shift: SHIFT_FIRST, calm: 0, pause: 0 }
     }
 }
 
@@ -69,6 +78,11 @@ impl Budget {
         0.5_f64.powi(self.shift_of(granules) as i32)
     }
 
+    /// How many intervals are left out after the last that was taken in.
+    pub fn pause(&self) -> u32 {
+        self.pause
+    }
+
     /// Takes in what an interval of `length` cost with the share that was told for `granules`.
     pub fn update(&mut self, cost: Duration, length: Duration, granules: u64) {
         if length.is_zero() {
@@ -76,6 +90,10 @@ impl Budget {
         }
         self.shift = self.shift_of(granules);
         let used = cost.as_secs_f64() / length.as_secs_f64() / self.limit;
+        let is_least = self.shift == Budget::shift_most(granules);
+        let times = if is_least { (used / DEAR).ceil() } else { 1.0 };
+        // Saturating, and no number is 0.
+        self.pause = (times as u32).saturating_sub(1).min(PAUSE_MAX);
         if used > 1.0 {
             let halvings = used.log2().ceil().max(1.0) as u32;
             self.shift = (self.shift + halvings).min(SHIFT_MAX);
@@ -93,8 +111,12 @@ impl Budget {
 
     /// The power of a half, with which enough granules are watched.
     fn shift_of(&self, granules: u64) -> u32 {
-        let most = (granules / GRANULES_MIN).max(1).ilog2();
-        self.shift.min(most)
+        self.shift.min(Budget::shift_most(granules))
+    }
+
+    /// The greatest of those.
+    fn shift_most(granules: u64) -> u32 {
+        (granules / GRANULES_MIN).max(1).ilog2().min(SHIFT_MAX)
     }
 }
 
@@ -137,6 +159,19 @@ mod tests {
         budget.update(SECOND, SECOND, MANY);
         assert_eq!(budget.share(4096), 1.0 / 8.0);
         assert_eq!((budget.share(1023), budget.share(0)), (1.0, 1.0));
+    }
+
+    /// Of a limit of 1 %: the fewest granules may cost 2 %; at 5 % two of three intervals are left out, and never
+    /// more than three of four.
+    #[test]
+    fn where_the_fewest_granules_are_too_dear_intervals_are_left_out() {
+        let mut budget = Budget::new(0.01).unwrap();
+        let mut pause = |ms, granules| {
+            budget.update(Duration::from_millis(ms), SECOND, granules);
+            budget.pause()
+        };
+        assert_eq!([20, 21, 50, 1000, 3].map(|ms| pause(ms, 1024)), [0, 1, 2, 3, 0]);
+        assert_eq!(pause(1000, MANY), 0, "fewer would do");
     }
 
     proptest! {

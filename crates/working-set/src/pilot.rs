@@ -8,7 +8,8 @@
 //!
 //! Cost: that of [`Analysis`]. Source: MEB §3.1.2, §3.4, §3.5; the sample and its budget are ours.
 //! Limits: in rest nothing is learned, so the estimate stays; the budget does not bound watching every
-//! granule, it only tells what it costs.
+//! granule, it only tells what it costs. Intervals that the budget leaves out are as those of rest, and the
+//! phase detector is told nothing of them but the event.
 
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub struct Pilot {
     hot: HotSet,
     phase: Option<Intermittent>,
     is_on: bool,
+    /// Intervals that are left out yet.
+    pause: u32,
     allocation: Bytes,
 }
 
@@ -98,6 +101,7 @@ impl Pilot {
             hot: HotSet::default(),
             phase: settings.rest.map(Intermittent::new),
             is_on: true,
+            pause: 0,
             allocation,
             settings,
         }
@@ -128,12 +132,14 @@ impl Pilot {
             self.analysis.end_interval(Interval { watched, touches, lost, length }, has)
         });
         self.allocation = allocation;
+        self.pause = self.pause.saturating_sub(1);
         if let Some(seen) = &seen {
             let wss = seen.report.working_set;
             let _ = self.granularity.update(wss);
             self.hot.update(HotSetInput { wss, half_miss: seen.half_miss, allocation });
             if let Some(budget) = &mut self.settings.sample {
                 budget.update(cost, length, allocation.to_pages());
+                self.pause = budget.pause();
             }
         }
         let wss = seen.as_ref().map(|seen| seen.report.working_set);
@@ -141,7 +147,8 @@ impl Pilot {
             .phase
             .as_mut()
             .map(|phase| phase.observe(ballast_estimate::phase::Interval { wss, events }));
-        self.is_on = step.is_none_or(|step| matches!(step.next, Next::Track(_)));
+        let is_moving = step.is_none_or(|step| matches!(step.next, Next::Track(_)));
+        self.is_on = is_moving && self.pause == 0;
         (seen, step)
     }
 
@@ -209,6 +216,26 @@ mod tests {
         let dear = Finished { cost: Duration::from_millis(50), ..finished(Some(&[1])) };
         pilot.end_interval(dear, |_| true);
         assert!(pilot.watch().watched.share < before);
+    }
+
+    #[test]
+    fn a_guest_whose_traps_are_dear_is_watched_less_often() {
+        let settings = PilotSettings { rest: None, ..PilotSettings::default() };
+        let mut pilot = Pilot::new(settings, Bytes::mib(2));
+        // 512 pages in all, at 3 % of a core, where 1 % is allowed for at most.
+        let dear = Finished {
+            cost: Duration::from_millis(30),
+            allocation: Bytes::mib(2),
+            ..finished(Some(&[1, 2, 3]))
+        };
+        let mut is_on = Vec::new();
+        for _ in 0..6 {
+            let now = pilot.watch().is_on;
+            is_on.push(now);
+            pilot
+                .end_interval(Finished { touches: dear.touches.filter(|_| now), ..dear }, |_| true);
+        }
+        assert_eq!(is_on, [true, false, false, true, false, false]);
     }
 
     #[test]

@@ -111,6 +111,7 @@ const RULES: &[Rule] = &[
             "ballast-store",
             "ballast-toml-strict",
             "ballast-trace",
+            "ballast-track-subject",
             "ballast-track-wire",
             "ballast-tracker",
             "ballast-working-set",

@@ -7,6 +7,9 @@
 //! Cost: that of the tables, told in their headers.
 
 mod cost;
+mod curve;
+mod granularity;
+mod native;
 
 use std::io;
 
@@ -21,14 +24,16 @@ use crate::commands::Output;
 Examples:
   ballast bench track
   ballast bench track --quick
-  ballast bench track --table cost
+  ballast bench track --table granularity --table curve
   ballast bench track --way sampled --program zipf --program scan --rounds 9 --json > track.json
 
 Tables:
-  cost  what tracking costs a program at the machine's own speed, in every way there is; half an hour. Each
-        round has a window without tracking and one with it. Needs the privilege to use userfaultfd.
+  cost         what tracking costs a program at the machine's own speed, and how right it is, in every way
+               there is; a quarter of an hour. Each round has a window without tracking and one with it.
+  granularity  cost and error by the pages that are tracked as one; ten minutes, 3 GiB
+  curve        the miss curve of a sample against the exact one; five minutes
 
---way and --program are of the table `cost` and, without --table, select it.")]
+These need the privilege to use userfaultfd. --way, --program, --handler and --rounds are of the table `cost` and, without --table, select it.")]
 pub struct Args {
     /// A table, as often as wanted [default: all]
     #[arg(long = "table", value_name = "NAME", value_enum)]
@@ -47,6 +52,10 @@ pub struct Args {
 enum Table {
     /// What tracking costs a program, in every way there is
     Cost,
+    /// Cost and error by the pages that are tracked as one
+    Granularity,
+    /// The miss curve of a sample against the exact one
+    Curve,
 }
 
 /// Everything measured in one run; of tables that were not asked for nothing.
@@ -55,6 +64,10 @@ struct Report {
     version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<cost::Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granularity: Option<granularity::Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    curve: Option<curve::Report>,
 }
 
 /// Measures and prints; what runs is told on standard error.
@@ -62,12 +75,21 @@ struct Report {
 /// # Errors
 /// Something that a table needs is not built or not allowed, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let mut report = Report { version: env!("CARGO_PKG_VERSION"), cost: None };
+    let version = env!("CARGO_PKG_VERSION");
+    let mut report = Report { version, cost: None, granularity: None, curve: None };
     for table in tables(args) {
         match table {
             Table::Cost => {
                 let measure = || cost::measure(&args.cost, args.quick, &mut io::stderr());
                 report.cost = Some(on_a_thread(measure)?);
+            }
+            Table::Granularity => {
+                let measure = || granularity::measure(args.quick, &mut io::stderr());
+                report.granularity = Some(on_a_thread(measure)?);
+            }
+            Table::Curve => {
+                let measure = || curve::measure(args.quick, &mut io::stderr());
+                report.curve = Some(on_a_thread(measure)?);
             }
         }
     }
@@ -92,6 +114,10 @@ fn on_a_thread<T: Send>(measure: impl FnOnce() -> anyhow::Result<T> + Send) -> a
 }
 
 fn render(report: &Report, width: Option<u16>) -> String {
-    let tables = [report.cost.as_ref().map(|it| cost::render(it, width))];
+    let tables = [
+        report.cost.as_ref().map(|it| cost::render(it, width)),
+        report.granularity.as_ref().map(|it| granularity::render(it, width)),
+        report.curve.as_ref().map(|it| curve::render(it, width)),
+    ];
     tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }

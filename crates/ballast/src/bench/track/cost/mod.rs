@@ -5,28 +5,33 @@
 //! both alike; the ways of the paper are measured beside ours in the same run. The form is that of MEB
 //! Table I.
 //!
-//! Cost: half an hour; `--quick` takes two minutes.
-//! Limits: program and tracker on the first core, the daemon's side on the last; with one core alone they
-//! share it. Such a program has a trap for nearly each access to a page that is not hot, where others
-//! compute in between: what it loses is an upper bound. The event by which phases are told is its own
-//! count of touches here.
+//! Beside what it costs stands how right it was: the program's touches are known by their number, so the
+//! working set of each interval is exact.
+//!
+//! A window with tracking is held against the two without beside it, by the program's touches in the time
+//! that others on the machine left to it (see [`native::clock`](super::native::clock)); where these two
+//! differ by a tenth the program or the machine went over to something else, and the pair is left out.
+//!
+//! Cost: a quarter of an hour; `--quick` takes three minutes.
+//! Limits: those of [`native`](super::native). Such a program has a trap for nearly each access to a page
+//! that is not hot, where others compute in between: what it loses is an upper bound.
 
 mod render;
 mod report;
-mod steer;
-mod subject;
-mod way;
 
 use std::io::Write;
 
 use anyhow::Context;
-use rustix::thread::CpuSet;
+use ballast_model::Bytes;
 
 use self::report::Figures;
-use self::steer::Steer;
-use self::subject::{Running, Subject};
-use self::way::Way;
 use super::super::machine::Machine;
+use super::native::Cores;
+use super::native::brain::Brain;
+use super::native::program::{Subject, Truth};
+use super::native::running::{Place, Running};
+use super::native::steer::Steer;
+use super::native::way::Way;
 
 pub(super) use self::render::render;
 pub(super) use self::report::Report;
@@ -40,8 +45,11 @@ pub(super) struct Choice {
     /// A program, as often as wanted [default: all]; of the table `cost`
     #[arg(long = "program", value_name = "NAME", value_enum)]
     programs: Vec<Subject>,
-    /// Pairs of windows for each way and program; of the table `cost`
-    #[arg(long, value_name = "N", default_value_t = 5,
+    /// Where the tracker's thread runs that answers faults; of the table `cost`
+    #[arg(long = "handler", value_name = "PLACE", value_enum, default_value_t)]
+    place: Place,
+    /// Pairs of windows for each way and program, twice as many of ways that rest; of the table `cost`
+    #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 }
@@ -49,7 +57,7 @@ pub(super) struct Choice {
 impl Choice {
     /// Whether less than everything was asked for.
     pub(super) fn is_narrowed(&self) -> bool {
-        !self.ways.is_empty() || !self.programs.is_empty()
+        !self.ways.is_empty() || !self.programs.is_empty() || self.place != Place::default()
     }
 }
 
@@ -62,7 +70,7 @@ pub(super) fn measure(
     is_quick: bool,
     progress: &mut impl Write,
 ) -> anyhow::Result<Report> {
-    let core = first_core()?;
+    let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let ways = match choice.ways.is_empty() {
         true => Way::ALL.to_vec(),
@@ -74,24 +82,19 @@ pub(super) fn measure(
     };
     let rounds = if is_quick { 1 } else { usize::from(choice.rounds) };
     let mut figures = Vec::new();
-    for program in programs {
-        let mut running = Running::start(program, core)?;
+    for subject in programs {
+        let program = subject.program()?;
+        let truth = program.truth()?;
+        let mut running = Running::start(&program, cores.clone())?;
         for &way in &ways {
             // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{}: {}", program.name(), way.name());
-            let found = pairs(&mut running, way, rounds)
-                .with_context(|| format!("cannot track {} by {}", program.name(), way.name()))?;
+            let _ = writeln!(progress, "{}: {}", subject.name(), way.name());
+            let found = pairs(&mut running, (subject, &truth), way, choice.place, rounds)
+                .with_context(|| format!("cannot track {} by {}", subject.name(), way.name()))?;
             figures.push(found);
         }
     }
-    Ok(Report::new(machine, is_quick, rounds, figures))
-}
-
-/// The first core that this thread may run on: the daemon's side takes the last.
-fn first_core() -> anyhow::Result<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .context("cannot tell which cores this thread may run on")?;
-    Ok((0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap_or(0))
+    Ok(Report::new(machine, is_quick, (rounds, choice.place), figures))
 }
 
 /// Those of `every` that were chosen, in its order.
@@ -99,18 +102,27 @@ fn all_of<T: Copy + PartialEq>(chosen: &[T], every: &[T]) -> Vec<T> {
     every.iter().copied().filter(|it| chosen.contains(it)).collect()
 }
 
-/// Pairs of windows.
-fn pairs(running: &mut Running, way: Way, rounds: usize) -> anyhow::Result<Figures> {
-    let mut steer = Steer::new(running, way)?;
+/// Windows with tracking, between windows without.
+fn pairs(
+    running: &mut Running,
+    (subject, truth): (Subject, &Truth),
+    way: Way,
+    place: Place,
+    rounds: usize,
+) -> anyhow::Result<Figures> {
+    let brain = Brain::of(way, Bytes::new(running.bytes()));
+    let mut steer = Steer::new(running, brain, way.interval(), place)?;
     // What is seen for the first time costs more than the rest.
     steer.window(running, way.warm_up())?;
-    let mut windows = Vec::new();
-    for _ in 0..rounds {
-        let off = steer.rest(running, way.rest())?;
-        // Whether phases are stable is found out outside of the window.
-        steer.window(running, way.settle())?;
-        let on = steer.window(running, way.intervals())?;
-        windows.push((off, on));
+    let mut off = vec![steer.rest(running, way.rest())?];
+    let mut on = Vec::new();
+    for _ in 0..rounds * way.pairs() {
+        if way.settle() > 0 {
+            steer.window(running, way.settle())?;
+        }
+        on.push(steer.window(running, way.intervals())?);
+        off.push(steer.rest(running, way.rest())?);
     }
-    Ok(Figures::new(running.subject(), way, &windows, running.bytes()))
+    let memory = (running.bytes(), steer.share());
+    Ok(Figures::new(subject, way, &off, &on, memory, |touches| truth.touched(touches)))
 }

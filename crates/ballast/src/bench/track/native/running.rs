@@ -1,4 +1,4 @@
-//! Programs that are tracked.
+//! A program that runs, with the tracker's library in it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,95 +16,53 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use super::Cores;
+use super::clock::Clock;
+use super::program::Program;
+
 /// The program that touches memory.
 const PROGRAM: Artifact =
     Artifact { variable: "BALLAST_TRACK_SUBJECT", built: "release/track-subject" };
 /// How long the tracker's socket is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A program: what it touches in which order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+/// Where the tracker's thread runs that answers faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Subject {
-    /// A pointer chase through 200 MiB
-    Chase,
-    /// Pages of unequal popularity in 200 MiB
-    Zipf,
-    /// 200 MiB in the order of addresses
-    Scan,
-    /// The recorded pages of a perl program
-    Perl,
-    /// The recorded pages of a python program
-    Python,
-    /// The recorded pages of sort(1)
-    Sort,
-}
-
-impl Subject {
-    pub(super) const ALL: [Subject; 6] = [
-        Subject::Chase,
-        Subject::Zipf,
-        Subject::Scan,
-        Subject::Perl,
-        Subject::Python,
-        Subject::Sort,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Subject::Chase => "chase",
-            Subject::Zipf => "zipf",
-            Subject::Scan => "scan",
-            Subject::Perl => "perl",
-            Subject::Python => "python",
-            Subject::Sort => "sort",
-        }
-    }
-
-    const fn kind(self) -> &'static str {
-        match self {
-            Subject::Chase | Subject::Zipf | Subject::Scan => self.name(),
-            Subject::Perl | Subject::Python | Subject::Sort => "trace",
-        }
-    }
-
-    /// The pages of a recorded program, compressed.
-    const fn trace(self) -> Option<&'static [u8]> {
-        Some(match self {
-            Subject::Chase | Subject::Zipf | Subject::Scan => return None,
-            Subject::Perl => include_bytes!("../../../../../mrc/tests/traces/perl.pg.zst"),
-            Subject::Python => include_bytes!("../../../../../mrc/tests/traces/python.pg.zst"),
-            Subject::Sort => include_bytes!("../../../../../mrc/tests/traces/sort.pg.zst"),
-        })
-    }
+pub(in super::super) enum Place {
+    /// On the program's core
+    #[default]
+    Beside,
+    /// On another, where this side is
+    Apart,
+    /// Where the kernel likes
+    Free,
 }
 
 /// A program that runs, with the tracker's library in it.
-pub(super) struct Running {
-    subject: Subject,
+pub(in super::super) struct Running {
     child: Child,
     asked: ChildStdin,
     answers: BufReader<ChildStdout>,
     region: RegionSpec,
     address: Address,
-    core: usize,
-    _trace: Option<NamedTempFile>,
+    cores: Cores,
+    tid: i32,
+    _file: Option<NamedTempFile>,
 }
 
 impl Running {
-    /// Starts `subject` on `core`.
-    pub(super) fn start(subject: Subject, core: usize) -> anyhow::Result<Running> {
+    /// Starts `program` on the first of `cores`.
+    pub(in super::super) fn start(program: &Program, cores: Cores) -> anyhow::Result<Running> {
+        let (arguments, file) = program.arguments()?;
         let program = PROGRAM.find().context("the program that touches memory")?;
         let library = TRACK_LIBRARY.find().context("the tracker's library")?;
-        let name = format!("ballast-bench-{}-{}", std::process::id(), subject.name());
-        let address = Address::Abstract(name);
-        let trace = subject.trace().map(unpacked).transpose()?;
+        let address = Address::Abstract(format!("ballast-bench-{}", std::process::id()));
         let mut command = Command::new(&program);
-        command.arg(subject.kind()).arg("--mib").arg(if trace.is_some() { "64" } else { "200" });
-        if let Some(trace) = &trace {
-            command.arg("--trace").arg(trace.path());
-        }
-        command.env("LD_PRELOAD", &library).env(SOCKET_VARIABLE, address.to_string());
+        command
+            .args(arguments)
+            .env("LD_PRELOAD", &library)
+            .env(SOCKET_VARIABLE, address.to_string());
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -119,20 +77,16 @@ impl Running {
         let (region, tid) = ready(&line).with_context(|| {
             format!("{} says {line:?}: is it of this version?", program.display())
         })?;
-        stay_on(tid, core)?;
-        Ok(Running { subject, child, asked, answers, region, address, core, _trace: trace })
+        stay_on(tid, cores.first)?;
+        Ok(Running { child, asked, answers, region, address, cores, tid, _file: file })
     }
 
-    pub(super) const fn subject(&self) -> Subject {
-        self.subject
-    }
-
-    pub(super) const fn bytes(&self) -> u64 {
+    pub(in super::super) const fn bytes(&self) -> u64 {
         self.region.len
     }
 
     /// How often it has touched memory so far, and when that was.
-    pub(super) fn touches(&mut self) -> anyhow::Result<(u64, Instant)> {
+    pub(in super::super) fn touches(&mut self) -> anyhow::Result<(u64, Instant)> {
         self.asked.write_all(b"\n").context("the program has ended")?;
         let mut line = String::new();
         self.answers.read_line(&mut line).context("the program has ended")?;
@@ -140,8 +94,13 @@ impl Running {
         Ok((count, Instant::now()))
     }
 
-    /// A client of its tracker, whose thread that answers faults runs on the program's core.
-    pub(super) fn track(&self) -> anyhow::Result<Client> {
+    /// Where its time went so far.
+    pub(super) fn clock(&self) -> anyhow::Result<Clock> {
+        Clock::look(self.child.id(), self.tid)
+    }
+
+    /// A client of its tracker, whose thread that answers faults has that place.
+    pub(super) fn track(&self, place: Place) -> anyhow::Result<Client> {
         let end = Instant::now() + PATIENCE;
         let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let device = device.as_ref().map(AsFd::as_fd);
@@ -156,7 +115,13 @@ impl Running {
                 connected => break connected?,
             }
         };
-        client.pin(&[self.core])?;
+        let is_wanted = |core: &usize| match place {
+            Place::Beside => *core == self.cores.first,
+            Place::Apart => *core != self.cores.first,
+            Place::Free => true,
+        };
+        let cores: Vec<usize> = self.cores.all.iter().copied().filter(is_wanted).collect();
+        client.pin(&cores)?;
         client.add_region(self.region)?;
         Ok(client)
     }
@@ -184,13 +149,6 @@ fn stay_on(tid: i32, core: usize) -> anyhow::Result<()> {
     let mut one = CpuSet::new();
     one.set(core);
     sched_setaffinity(Pid::from_raw(tid), &one).context("cannot place the program's thread")
-}
-
-fn unpacked(trace: &[u8]) -> anyhow::Result<NamedTempFile> {
-    let mut file = NamedTempFile::new().context("cannot make a file for a trace")?;
-    let bytes = zstd::decode_all(trace).context("cannot unpack a trace")?;
-    file.write_all(&bytes).context("cannot write a trace")?;
-    Ok(file)
 }
 
 #[cfg(test)]

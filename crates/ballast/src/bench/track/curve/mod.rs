@@ -1,0 +1,91 @@
+//! How right the miss curve of a sample is.
+//!
+//! Idea: a program's touches are known by their number. So the exact trace of each interval can be passed
+//! through the hot set and the revocations that the tracker had, and through the exact engine; what is left
+//! between that curve and the tracker's is the sample's own error. In the daemon's way, each page seen once
+//! an interval, and with the hot set of MEB.
+//!
+//! Cost: some five minutes, most of it the exact curves; `--quick` takes one.
+//! Limits: those of [`native`](super::native). Curves are compared where neither has a hot set, each in units of
+//! its own misses there; how many there are at all the sample tells too, but not this table.
+
+mod model;
+mod render;
+mod report;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_model::Bytes;
+use ballast_working_set::PilotSettings;
+
+use self::model::{Model, distance};
+use self::report::Figures;
+use super::super::machine::Machine;
+use super::native::Cores;
+use super::native::brain::Brain;
+use super::native::program::{Subject, Truth};
+use super::native::running::{Place, Running};
+use super::native::steer::{Interval, Steer};
+
+pub(super) use self::render::render;
+pub(super) use self::report::Report;
+
+/// Length of an interval.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Intervals until the sample has its size.
+const WARM_UP: u32 = 10;
+/// Intervals that are compared.
+const COMPARED: u32 = 8;
+
+/// Measures; what runs is told to `progress`. This thread stays on the last core afterwards.
+///
+/// # Errors
+/// The tracker or the program is not built or not allowed.
+pub(super) fn measure(is_quick: bool, progress: &mut impl Write) -> anyhow::Result<Report> {
+    let cores = Cores::allowed()?;
+    let machine = Machine::pinned()?;
+    let compared = if is_quick { 1 } else { COMPARED };
+    let mut figures = Vec::new();
+    for subject in Subject::ALL {
+        let program = subject.program()?;
+        let truth = program.truth()?;
+        let mut running = Running::start(&program, cores.clone())?;
+        for has_hot_set in [false, true] {
+            let what = if has_hot_set { "with a hot set" } else { "once an interval" };
+            // Nobody reads it, or somebody does: the figures are the same.
+            let _ = writeln!(progress, "{}: {what}", subject.name());
+            let settings =
+                PilotSettings { rest: None, hot_set: has_hot_set, ..PilotSettings::default() };
+            let brain = Brain::piloted(settings, Bytes::new(running.bytes()));
+            let window = Steer::new(&mut running, brain, INTERVAL, Place::Beside)
+                .and_then(|mut steer| steer.window(&mut running, WARM_UP + compared))
+                .with_context(|| format!("cannot track {} {what}", subject.name()))?;
+            figures.push(compare(subject, &truth, &window.intervals, compared as usize));
+        }
+    }
+    Ok(Report::new(machine, is_quick, compared, figures))
+}
+
+/// Holds the last `compared` of the intervals against what is exact.
+fn compare(subject: Subject, truth: &Truth, intervals: &[Interval], compared: usize) -> Figures {
+    let mut model = Model::new();
+    let mut figures = Figures::new(subject);
+    let first = intervals.len().saturating_sub(compared);
+    for (number, interval) in intervals.iter().enumerate() {
+        let share = interval.watch.watched.share;
+        let hot_pages = interval.watch.hot.map(|hot| (hot as f64 / share).round() as u64);
+        let exact = model.interval(truth, interval.touches.clone(), hot_pages);
+        let Some(told) = interval.told.as_ref().filter(|_| number >= first) else { continue };
+        let from = Bytes::pages(hot_pages.unwrap_or(0));
+        let apart = told
+            .curve
+            .as_ref()
+            .zip(exact.curve.as_ref())
+            .and_then(|(sampled, exact)| distance(sampled, exact, from));
+        let all = interval.touches.end - interval.touches.start;
+        figures.enter(apart, (interval.traps, exact.seen, all), (share, from.get()));
+    }
+    figures
+}

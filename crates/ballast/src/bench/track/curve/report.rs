@@ -1,0 +1,136 @@
+//! What was measured, and whether the goals are met.
+
+use serde::Serialize;
+
+use super::super::super::goal::{Goal, Wanted::AtMost};
+use super::super::super::machine::Machine;
+use super::super::native::program::Subject;
+
+/// Mean absolute error of normalised misses.
+const ERROR_MAX: f64 = 0.03;
+
+/// Everything measured in one run.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Report {
+    pub(super) machine: Machine,
+    /// Whether there was one interval only, too few to mean anything.
+    pub(super) is_quick: bool,
+    /// Intervals compared.
+    pub(super) intervals: u32,
+    pub(super) figures: Vec<Figures>,
+    pub(in super::super) goals: Vec<Goal>,
+}
+
+/// One program, in one way.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) program: Subject,
+    /// Intervals that both had a curve of.
+    pub(super) intervals: u32,
+    /// The mean absolute error of normalised misses; `None` where nothing could be compared.
+    pub(super) error: Option<f64>,
+    /// That of the worst interval.
+    pub(super) error_most: f64,
+    /// Touches of an interval: seen by the tracker, by one of every page, and all.
+    pub(super) seen: f64,
+    pub(super) seen_of_all_pages: f64,
+    pub(super) touches: f64,
+    /// Share of pages watched at the end.
+    pub(super) share: f64,
+    /// The hot set, in bytes, from which on curves are compared; 0 is none.
+    pub(super) hot_bytes: u64,
+    #[serde(skip)]
+    sum: f64,
+    #[serde(skip)]
+    entered: u32,
+}
+
+impl Figures {
+    pub(super) fn new(program: Subject) -> Figures {
+        Figures {
+            program,
+            intervals: 0,
+            error: None,
+            error_most: 0.0,
+            seen: 0.0,
+            seen_of_all_pages: 0.0,
+            touches: 0.0,
+            share: 0.0,
+            hot_bytes: 0,
+            sum: 0.0,
+            entered: 0,
+        }
+    }
+
+    /// Takes in an interval: how far its curves are apart, its touches (seen, seen by a tracker of every page,
+    /// all), the share watched, and the size from which on it was compared.
+    pub(super) fn enter(
+        &mut self,
+        apart: Option<f64>,
+        touches: (u64, u64, u64),
+        (share, hot_bytes): (f64, u64),
+    ) {
+        self.entered += 1;
+        let step = |mean: &mut f64, value: u64| {
+            *mean += (value as f64 - *mean) / f64::from(self.entered);
+        };
+        step(&mut self.seen, touches.0);
+        step(&mut self.seen_of_all_pages, touches.1);
+        step(&mut self.touches, touches.2);
+        (self.share, self.hot_bytes) = (share, hot_bytes);
+        if let Some(apart) = apart {
+            self.intervals += 1;
+            self.sum += apart;
+            self.error = Some(self.sum / f64::from(self.intervals));
+            self.error_most = self.error_most.max(apart);
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        machine: Machine,
+        is_quick: bool,
+        intervals: u32,
+        figures: Vec<Figures>,
+    ) -> Report {
+        let goals = if is_quick { Vec::new() } else { goals(&figures) };
+        Report { machine, is_quick, intervals, figures, goals }
+    }
+}
+
+fn goals(figures: &[Figures]) -> Vec<Goal> {
+    let of = |has_hot_set: bool, what: &str| {
+        let errors: Vec<f64> = (figures.iter().filter(|it| (it.hot_bytes > 0) == has_hot_set))
+            .filter_map(|it| it.error)
+            .collect();
+        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+        let most = errors.iter().copied().fold(0.0, f64::max);
+        let goal = |which: &str, found| {
+            Goal::new(format!("error of the curve, {what}, {which}"), "", found, AtMost(ERROR_MAX))
+        };
+        (!errors.is_empty())
+            .then(|| [goal("mean of all programs", mean), goal("the worst program", most)])
+    };
+    let both = [of(false, "once an interval"), of(true, "with a hot set")];
+    both.into_iter().flatten().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_of_the_intervals_that_could_be_compared() {
+        let mut figures = Figures::new(Subject::Scan);
+        figures.enter(Some(0.01), (10, 100, 1000), (0.5, 0));
+        figures.enter(None, (20, 200, 2000), (0.25, 4096));
+        figures.enter(Some(0.04), (30, 300, 3000), (0.25, 4096));
+        assert!((figures.error.unwrap() - 0.025).abs() < 1e-9);
+        assert_eq!((figures.error_most, figures.intervals), (0.04, 2));
+        assert!((figures.seen - 20.0).abs() < 1e-9 && (figures.touches - 2000.0).abs() < 1e-9);
+        let none = Figures::new(Subject::Zipf);
+        let met: Vec<bool> = goals(&[figures, none]).iter().map(|goal| goal.is_met).collect();
+        assert_eq!(met, [true, true]);
+    }
+}

@@ -1,0 +1,155 @@
+//! What makes a working set of touches, and says how to go on.
+//!
+//! Idea: the daemon's own pilot; every granule of one size; and the machines of MEB, which the tables hold
+//! it against.
+
+use std::sync::Arc;
+
+use ballast_estimate::hot_set::{HotSet, HotSetInput};
+use ballast_estimate::phase::{
+    Intermittent, IntermittentSettings, Interval, Mode as Thresholds, Threshold,
+};
+use ballast_model::{Bytes, MissCurve};
+use ballast_mrc::{Aging, Avl, Counted, Curve, Engine, EngineName, Form, Granularity, List};
+use ballast_working_set::{
+    Analysis, AnalysisSettings, Finished, Pilot, PilotSettings, Seen, Watch, Watched,
+};
+
+use super::way::Way;
+
+/// Pages of one tag of list and tree (MEB §3.1.2).
+const TAG_PAGES: u64 = 32;
+/// The threshold of events where it is fixed, the middle of MEB Table II.
+const THRESHOLD: f64 = 0.2;
+/// The hot set where it does not change, in pages: what a dynamic one begins with.
+const HOT_SET: u64 = 1024;
+
+/// What makes a working set of touches, and says how to go on.
+pub(in super::super) enum Brain {
+    /// Machines of MEB over every page.
+    Every(Box<Every>),
+    /// What the daemon has.
+    Piloted(Box<Pilot>),
+    /// Every granule of one size, once an interval.
+    Granules(Box<Analysis>, Granularity),
+}
+
+/// What an interval told.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Told {
+    pub(in super::super) wss: Bytes,
+    pub(in super::super) curve: Option<Arc<MissCurve>>,
+}
+
+/// Every page, as MEB has it.
+pub(in super::super) struct Every {
+    engine: Box<dyn Engine>,
+    aging: Aging,
+    hot: Option<HotSet>,
+    phase: Option<Intermittent>,
+}
+
+impl Brain {
+    /// That of a way to track.
+    pub(in super::super) fn of(way: Way, allocation: Bytes) -> Brain {
+        let rest = way.rests().then(|| match way {
+            Way::Fixed => IntermittentSettings {
+                mode: Threshold::new(THRESHOLD).map_or(Thresholds::Adaptive, Thresholds::Fixed),
+                ..IntermittentSettings::default()
+            },
+            _ => IntermittentSettings::default(),
+        });
+        if way.is_sampled() {
+            let settings = PilotSettings { rest, ..PilotSettings::default() };
+            return Brain::piloted(settings, allocation);
+        }
+        let engine: Box<dyn Engine> = match way {
+            Way::List | Way::HotList => Box::new(Counted::new(EngineName::List, List::new())),
+            _ => Box::new(Counted::new(EngineName::Avl, Avl::new())),
+        };
+        let is_dynamic = !matches!(way, Way::List | Way::Avl);
+        Brain::Every(Box::new(Every {
+            engine,
+            aging: Aging::default(),
+            hot: is_dynamic.then(HotSet::default),
+            phase: rest.map(Intermittent::new),
+        }))
+    }
+
+    /// The daemon's, with such settings.
+    pub(in super::super) fn piloted(settings: PilotSettings, allocation: Bytes) -> Brain {
+        Brain::Piloted(Box::new(Pilot::new(settings, allocation)))
+    }
+
+    /// Every granule of so many pages.
+    pub(in super::super) fn granules(granule: Granularity) -> Brain {
+        Brain::Granules(Box::new(Analysis::new(AnalysisSettings::default())), granule)
+    }
+
+    /// Whether all that is watched has to be revoked for an interval to begin; else what is not hot is
+    /// revoked already.
+    pub(super) fn revokes(&self) -> bool {
+        !matches!(self, Brain::Every(_))
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        match self {
+            Brain::Piloted(pilot) => pilot.watch(),
+            Brain::Granules(_, granule) => {
+                Watch { is_on: true, watched: all_in(*granule), hot: None }
+            }
+            Brain::Every(every) => Watch {
+                is_on: every.phase.as_ref().is_none_or(Intermittent::is_tracking),
+                watched: Watched::ALL,
+                hot: Some(every.hot.as_ref().map_or(HOT_SET, HotSet::pages)),
+            },
+        }
+    }
+
+    /// What the interval told, if it did.
+    pub(super) fn end_interval(
+        &mut self,
+        finished: Finished<'_>,
+        has: impl Fn(u64) -> bool,
+    ) -> Option<Told> {
+        let told = |seen: Seen| Told { wss: seen.report.working_set, curve: seen.report.curve };
+        match self {
+            Brain::Piloted(pilot) => pilot.end_interval(finished, has).0.map(told),
+            Brain::Granules(analysis, granule) => {
+                let Finished { touches, lost, length, .. } = finished;
+                let watched = all_in(*granule);
+                let interval =
+                    |touches| ballast_working_set::Interval { watched, touches, lost, length };
+                touches.map(|touches| told(analysis.end_interval(interval(touches), has)))
+            }
+            Brain::Every(every) => every.end_interval(finished),
+        }
+    }
+}
+
+fn all_in(granule: Granularity) -> Watched {
+    Watched { granule, share: 1.0 }
+}
+
+impl Every {
+    fn end_interval(&mut self, finished: Finished<'_>) -> Option<Told> {
+        let wss = finished.touches.and_then(|pages| {
+            let tags: Vec<u64> = pages.iter().map(|page| page / TAG_PAGES).collect();
+            self.engine.record(&tags).ok()?;
+            let histogram = self.engine.histogram()?;
+            self.engine.start_interval();
+            self.aging.end_interval(&histogram);
+            let curve = Curve::new(self.aging.histogram(), Granularity::new(TAG_PAGES)?);
+            let wss = Bytes::pages(curve.working_set(0.01));
+            let half_miss = Bytes::pages(curve.inverse(0.5, Form::Warm).unwrap_or(0));
+            if let Some(hot) = &mut self.hot {
+                hot.update(HotSetInput { wss, half_miss, allocation: finished.allocation });
+            }
+            Some(wss)
+        });
+        if let Some(phase) = &mut self.phase {
+            phase.observe(Interval { wss, events: finished.events });
+        }
+        wss.map(|wss| Told { wss, curve: None })
+    }
+}

@@ -1,0 +1,99 @@
+//! What a thread did with its time: it ran, it waited for a core, or it was stopped.
+//!
+//! Idea: the kernel counts, to the nanosecond, for how long a thread ran and for how long it could have run
+//! and had no core. What is left of the clock it slept; and a thread that does nothing but touch memory
+//! sleeps only in a trap. So what tracking stops it for is told apart from what others on the machine
+//! take away, by the same clock.
+//!
+//! Source: `/proc/PID/task/TID/schedstat`.
+//! Limits: what a hypervisor below takes away counts as having run.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::Context;
+
+/// Times of a thread so far, in nanoseconds, and when that was.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Clock {
+    at: Instant,
+    ran_ns: u64,
+    waited_ns: u64,
+}
+
+/// Where its time went between two looks, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in super::super) struct Spent {
+    /// By the clock.
+    pub(in super::super) wall: f64,
+    /// It ran.
+    pub(in super::super) ran: f64,
+    /// It had no core.
+    pub(in super::super) waited: f64,
+}
+
+impl Spent {
+    /// It slept: it was stopped by traps.
+    pub(in super::super) fn stopped(self) -> f64 {
+        (self.wall - self.ran - self.waited).max(0.0)
+    }
+
+    /// Without what others took away: it had no core, and that was not because the tracker's thread had it,
+    /// for `tracker` seconds.
+    pub(in super::super) fn own(self, tracker: f64) -> f64 {
+        self.wall - (self.waited - tracker).max(0.0)
+    }
+}
+
+impl Clock {
+    /// Looks at a thread of a process.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel does not count.
+    pub(super) fn look(pid: u32, tid: i32) -> anyhow::Result<Clock> {
+        let path = format!("/proc/{pid}/task/{tid}/schedstat");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let (ran_ns, waited_ns) = parse(&text).with_context(|| {
+            format!("{path} says {text:?}: expected the times that a thread ran and waited")
+        })?;
+        Ok(Clock { at: Instant::now(), ran_ns, waited_ns })
+    }
+
+    /// Where the time went since `before`.
+    pub(super) fn since(self, before: Clock) -> Spent {
+        let seconds = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9;
+        Spent {
+            wall: (self.at - before.at).as_secs_f64(),
+            ran: seconds(self.ran_ns, before.ran_ns),
+            waited: seconds(self.waited_ns, before.waited_ns),
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<(u64, u64)> {
+    let mut words = text.split_whitespace().map(|word| word.parse().ok());
+    Some((words.next()??, words.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_ran_waited_or_was_stopped() {
+        let spent = Spent { wall: 10.0, ran: 6.0, waited: 3.0 };
+        assert!((spent.stopped() - 1.0).abs() < 1e-9);
+        // The tracker had the core for one of the three.
+        assert!((spent.own(1.0) - 8.0).abs() < 1e-9);
+        assert!((spent.own(5.0) - 10.0).abs() < 1e-9);
+        assert_eq!(Spent { ran: 12.0, ..spent }.stopped(), 0.0);
+    }
+
+    #[test]
+    fn the_kernels_line_is_read() {
+        assert_eq!(parse("381750060 430044 35\n"), Some((381_750_060, 430_044)));
+        for wrong in ["", "1", "x 2 3"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Programs that are tracked: what each touches, in which order.
+
+use std::io::Write;
+use std::ops::Range;
+
+use anyhow::Context;
+use ballast_track_subject::{Kind, Order, PAGE, Settings};
+use clap::ValueEnum;
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+/// Pages of a MiB.
+pub(in super::super) const MIB_PAGES: u32 = (1 << 20) / PAGE as u32;
+/// Which random order each has.
+const SEED: u64 = 1;
+/// Memory of the recorded programs, in MiB: they have up to 931 pages, each stretched to 32.
+const RECORDED_MIB: u32 = 128;
+/// What `phases` touches, in MiB, part after part: the bounds of MEB's random-array and between.
+const PHASES_MIB: [u32; 6] = [120, 350, 40, 260, 80, 200];
+/// Touches of a part of it: at some 20 to 60 million a second 5 to 15 s.
+const PHASE_TOUCHES: u64 = 300_000_000;
+
+/// A program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(in super::super) enum Subject {
+    /// A pointer chase through 200 MiB
+    Chase,
+    /// Pages of unequal popularity in 200 MiB
+    Zipf,
+    /// 200 MiB in the order of addresses
+    Scan,
+    /// Random pages of 40 to 350 MiB, by turns
+    Phases,
+    /// The recorded pages of a perl program, each stretched to 32
+    Perl,
+    /// The recorded pages of a python program, each stretched to 32
+    Python,
+    /// The recorded pages of sort(1), each stretched to 32
+    Sort,
+}
+
+impl Subject {
+    pub(in super::super) const ALL: [Subject; 7] = [
+        Subject::Chase,
+        Subject::Zipf,
+        Subject::Scan,
+        Subject::Phases,
+        Subject::Perl,
+        Subject::Python,
+        Subject::Sort,
+    ];
+
+    pub(in super::super) const fn name(self) -> &'static str {
+        match self {
+            Subject::Chase => "chase",
+            Subject::Zipf => "zipf",
+            Subject::Scan => "scan",
+            Subject::Phases => "phases",
+            Subject::Perl => "perl",
+            Subject::Python => "python",
+            Subject::Sort => "sort",
+        }
+    }
+
+    /// What it touches.
+    ///
+    /// # Errors
+    /// A recording cannot be unpacked.
+    pub(in super::super) fn program(self) -> anyhow::Result<Program> {
+        let of = |kind, mib| Program::new(kind, mib * MIB_PAGES);
+        Ok(match self {
+            Subject::Chase => of(Kind::Chase, 200),
+            Subject::Zipf => of(Kind::Zipf, 200),
+            Subject::Scan => of(Kind::Scan, 200),
+            Subject::Phases => Program::random(400, &PHASES_MIB, PHASE_TOUCHES),
+            Subject::Perl => {
+                recorded(include_bytes!("../../../../../mrc/tests/traces/perl.pg.zst"))?
+            }
+            Subject::Python => {
+                recorded(include_bytes!("../../../../../mrc/tests/traces/python.pg.zst"))?
+            }
+            Subject::Sort => {
+                recorded(include_bytes!("../../../../../mrc/tests/traces/sort.pg.zst"))?
+            }
+        })
+    }
+}
+
+fn recorded(packed: &[u8]) -> anyhow::Result<Program> {
+    let bytes = zstd::decode_all(packed).context("cannot unpack a recording")?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let mut program = Program::new(Kind::Trace, RECORDED_MIB * MIB_PAGES);
+    program.settings.trace = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    Ok(program)
+}
+
+/// What a program is made of.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Program {
+    settings: Settings,
+}
+
+impl Program {
+    fn new(kind: Kind, pages: u32) -> Program {
+        let (sizes, trace) = (Vec::new(), Vec::new());
+        Program { settings: Settings { kind, pages, seed: SEED, sizes, part_touches: 0, trace } }
+    }
+
+    /// Random pages of the first so many MiB, part after part, of `mib` in all.
+    pub(in super::super) fn random(mib: u32, sizes_mib: &[u32], part_touches: u64) -> Program {
+        let mut program = Program::new(Kind::Random, mib * MIB_PAGES);
+        program.settings.sizes = sizes_mib.iter().map(|mib| mib * MIB_PAGES).collect();
+        program.settings.part_touches = part_touches;
+        program
+    }
+
+    /// What is true of it.
+    ///
+    /// # Errors
+    /// There is no such order.
+    pub(in super::super) fn truth(&self) -> anyhow::Result<Truth> {
+        Ok(Truth { order: Order::new(&self.settings)? })
+    }
+
+    /// The command line of such a program, and a file that it reads.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub(super) fn arguments(&self) -> anyhow::Result<(Vec<String>, Option<NamedTempFile>)> {
+        let Settings { kind, pages, seed, sizes, part_touches, trace } = &self.settings;
+        let kind = kind.to_possible_value().map(|it| it.get_name().to_owned());
+        let mut arguments = vec![kind.context("the order has no name")?];
+        let mut option = |name: &str, value: String| {
+            arguments.extend([format!("--{name}"), value]);
+        };
+        option("mib", (pages / MIB_PAGES).to_string());
+        option("seed", seed.to_string());
+        option("part-touches", part_touches.to_string());
+        sizes.iter().for_each(|size| option("size-mib", (size / MIB_PAGES).to_string()));
+        if trace.is_empty() {
+            return Ok((arguments, None));
+        }
+        let mut file = NamedTempFile::new().context("cannot make a file for a recording")?;
+        let bytes: Vec<u8> = trace.iter().flat_map(|page| page.to_le_bytes()).collect();
+        file.write_all(&bytes).context("cannot write a recording")?;
+        option("trace", file.path().display().to_string());
+        Ok((arguments, Some(file)))
+    }
+}
+
+/// Which pages a program touches with which touch.
+pub(in super::super) struct Truth {
+    order: Order,
+}
+
+impl Truth {
+    /// Memory of the touches of these numbers, in bytes.
+    pub(in super::super) fn touched(&self, touches: Range<u64>) -> u64 {
+        self.order.first_touches(touches).len() as u64 * PAGE
+    }
+
+    /// Their pages, each once, in the order of their first.
+    pub(in super::super) fn first_touches(&self, touches: Range<u64>) -> Vec<u64> {
+        self.order.first_touches(touches).into_iter().map(u64::from).collect()
+    }
+
+    /// Their pages, in order.
+    pub(in super::super) fn visits(&self, touches: Range<u64>, mut take: impl FnMut(u64)) {
+        self.order.visits(touches, |page| take(page.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_an_order_and_a_command_line() {
+        for subject in Subject::ALL {
+            let program = subject.program().unwrap();
+            let (arguments, file) = program.arguments().unwrap();
+            assert_eq!(arguments[1], "--mib", "{}", subject.name());
+            assert_eq!(file.is_some(), arguments[0] == "trace");
+            // The others are long lists: seconds without optimization.
+            if matches!(subject, Subject::Scan | Subject::Zipf | Subject::Sort) {
+                let truth = program.truth().unwrap();
+                assert_eq!((truth.touched(0..1), truth.first_touches(0..1).len()), (PAGE, 1));
+            }
+        }
+        let (arguments, _) = Program::random(8, &[2, 4], 9).arguments().unwrap();
+        let expected = "random --mib 8 --seed 1 --part-touches 9 --size-mib 2 --size-mib 4";
+        assert_eq!(arguments.join(" "), expected);
+    }
+}
