@@ -64,6 +64,8 @@ pub struct Conversation {
     seq: u64,
     host_seq: u64,
     wishes: Option<Wishes>,
+    /// The number of the host's last hello.
+    session: u64,
     heard_at: Timestamp,
     said_at: Timestamp,
     frames: VecDeque<Vec<u8>>,
@@ -83,6 +85,7 @@ impl Conversation {
             seq: 0,
             host_seq: 0,
             wishes: None,
+            session: 0,
             heard_at: Timestamp::ZERO,
             said_at: Timestamp::ZERO,
             frames: VecDeque::new(),
@@ -140,6 +143,11 @@ impl Conversation {
             self.introduce(session, uptime, now);
             self.host_seq = frame.seq;
             self.heard_at = now;
+            // Repeated, since the answer took its time: nothing begins anew.
+            if self.wishes.is_some() && session == self.session {
+                return None;
+            }
+            self.session = session;
             let span =
                 |ms: u64| Duration::from_millis(ms.clamp(*PERIOD_MS.start(), *PERIOD_MS.end()));
             self.wishes = common_version(version, oldest).map(|_| Wishes {
@@ -282,6 +290,9 @@ mod tests {
             answer[..],
             [GuestMessage::Hello { session: 3, .. }, GuestMessage::Heartbeat {}]
         ));
+        // A repetition is answered, and nothing begins anew.
+        assert_eq!(it.handle_bytes(&host(3, hello(1, 1)), NO_TIME, at(4)), []);
+        assert!(matches!(said(&mut it)[..], [GuestMessage::Hello { session: 3, .. }]));
         it.closed();
         assert_eq!(it.wishes(), None);
     }

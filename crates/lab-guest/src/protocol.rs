@@ -24,6 +24,8 @@ pub const SWAP_DISK_SERIAL: &str = "swap";
 pub const DATA_DISK_SERIAL: &str = "data";
 /// What the guest writes to its console, before its uptime in seconds, once it serves its port.
 pub const READY_LINE_PREFIX: &str = "BALLAST-GUEST-READY";
+/// The agent in the initramfs; where it is, it runs.
+pub const AGENT_PATH: &str = "/bin/ballast-agent";
 /// File of the initramfs that lists the kernel modules to load, one path a line, in order.
 pub const MODULE_LIST_PATH: &str = "/lib/modules/load-order";
 

@@ -84,6 +84,15 @@ pub enum LabError {
         /// Where it was looked for.
         looked_for: String,
     },
+    /// The guests' agent is not built.
+    #[error("ballast-agent is not built (looked for {looked_for}): run `make build`")]
+    AgentMissing {
+        /// Where it was looked for.
+        looked_for: String,
+    },
+    /// The guests' agent needs libraries that are not there.
+    #[error("{} is not a static program: build it with `scripts/build guest`", .0.display())]
+    AgentDynamic(PathBuf),
     /// The program that becomes `/init` in the guests needs libraries that are not there.
     #[error(
         "{} is not a static program: build it with RUSTFLAGS='-C target-feature=+crt-static' and \

@@ -168,6 +168,11 @@ impl Guest {
         self.spec.tracked.then(|| Address::Path(self.paths.tracker.clone()))
     }
 
+    /// Where the host's end of its agent's port is, if it has an agent; one client at a time.
+    pub fn agent_socket(&self) -> Option<&Path> {
+        self.spec.agent.then_some(self.paths.agent.as_path())
+    }
+
     /// Its console log.
     pub fn console(&self) -> &Path {
         &self.paths.console

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use ballast_lab_guest::protocol::MODULE_LIST_PATH;
+use ballast_lab_guest::protocol::{AGENT_PATH, MODULE_LIST_PATH};
 use cpio::newc::{Builder, ModeFileType};
 
 use crate::artifact::{Artifact, Missing};
@@ -23,6 +23,9 @@ use crate::{Cache, LabError, modules, programs};
 /// The program that becomes `/init`.
 const LAB_GUEST: Artifact =
     Artifact { variable: "BALLAST_LAB_GUEST", built: "x86_64-unknown-linux-gnu/release/lab-guest" };
+/// The guest's agent.
+const AGENT: Artifact =
+    Artifact { variable: "BALLAST_AGENT", built: "x86_64-unknown-linux-gnu/release/ballast-agent" };
 /// Most archives kept; each new `lab-guest` makes another of 2 to 60 MB.
 const ARCHIVES_MAX: usize = 8;
 /// Folders that `/init` mounts on or writes to.
@@ -30,14 +33,16 @@ const EMPTY_FOLDERS: [&str; 7] = ["dev", "etc", "mnt", "proc", "root", "sys", "t
 /// Name of the archive inside its cache entry.
 const ARCHIVE_FILE: &str = "initramfs.cpio";
 
-/// The archive for `kernel` with `with` packed in, from the cache or made now.
+/// The archive for `kernel` with `with` packed in, and the agent if there is to be one, from the cache
+/// or made now.
 ///
 /// # Errors
-/// When `lab-guest` is not built, or a program cannot be packed.
+/// When `lab-guest` or the agent is not built, or a program cannot be packed.
 pub fn initramfs(
     cache: &Cache,
     kernel: &Kernel,
     with: &BTreeSet<String>,
+    agent: bool,
     say: &dyn Fn(&str),
 ) -> Result<PathBuf, LabError> {
     let lab_guest = LAB_GUEST
@@ -47,11 +52,18 @@ pub fn initramfs(
     if !programs::is_static(&lab_guest)? {
         return Err(LabError::LabGuestDynamic(lab_guest));
     }
-    let name = format!("initramfs/{}-{:016x}", kernel.version, key(&init, with));
+    let agent = if agent { Some(find_agent()?) } else { None };
+    let agent_bytes = match &agent {
+        Some(agent) => fs::read(agent).map_err(LabError::io("read", agent))?,
+        None => Vec::new(),
+    };
+    let name = format!("initramfs/{}-{:016x}", kernel.version, key(&init, &agent_bytes, with));
     let mut files = FileMap::new();
     if !cache.root().join(&name).is_dir() {
         // Outside of `entry`: these make entries of their own.
         files.insert(PathBuf::from("bin/busybox"), programs::busybox(cache, say)?);
+        let agent = agent.map(|agent| (PathBuf::from(AGENT_PATH.trim_start_matches('/')), agent));
+        files.extend(agent);
         for program in with {
             files.extend(programs::files(program, cache, say)?);
         }
@@ -70,10 +82,17 @@ pub fn initramfs(
     Ok(folder.join(ARCHIVE_FILE))
 }
 
-/// Names what goes into an archive. Not cryptographic: the inputs are our own.
-fn key(init: &[u8], with: &BTreeSet<String>) -> u64 {
+fn find_agent() -> Result<PathBuf, LabError> {
+    let agent =
+        AGENT.find().map_err(|Missing { looked_for }| LabError::AgentMissing { looked_for })?;
+    if programs::is_static(&agent)? { Ok(agent) } else { Err(LabError::AgentDynamic(agent)) }
+}
+
+/// Names what goes into an archive; `agent` is empty where there is none. Not cryptographic: the inputs
+/// are our own.
+fn key(init: &[u8], agent: &[u8], with: &BTreeSet<String>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), init, with).hash(&mut hasher);
+    (env!("CARGO_PKG_VERSION"), init, agent, with).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -204,8 +223,9 @@ mod tests {
     fn the_key_changes_with_the_program_and_the_list() {
         let none = BTreeSet::new();
         let some = BTreeSet::from(["sqlite3".to_owned()]);
-        assert_ne!(key(b"a", &none), key(b"b", &none));
-        assert_ne!(key(b"a", &none), key(b"a", &some));
-        assert_eq!(key(b"a", &some), key(b"a", &some));
+        assert_ne!(key(b"a", b"", &none), key(b"b", b"", &none));
+        assert_ne!(key(b"a", b"", &none), key(b"a", b"b", &none));
+        assert_ne!(key(b"a", b"", &none), key(b"a", b"", &some));
+        assert_eq!(key(b"a", b"b", &some), key(b"a", b"b", &some));
     }
 }

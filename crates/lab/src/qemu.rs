@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use ballast_agent_wire::PORT_NAME as AGENT_PORT_NAME;
 use ballast_lab_guest::protocol::{DATA_DISK_SERIAL, PORT_NAME, SWAP_DISK_SERIAL};
 use ballast_model::{Bytes, GuestId};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,9 @@ pub struct GuestSpec {
     /// Has the page tracker in it, which waits for a client.
     #[serde(default)]
     pub tracked: bool,
+    /// Runs `ballast-agent`, whose port has a socket of its own.
+    #[serde(default)]
+    pub agent: bool,
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
@@ -92,6 +96,7 @@ impl GuestSpec {
             with: BTreeSet::new(),
             truth: None,
             tracked: false,
+            agent: false,
             extra_args: Vec::new(),
         }
     }
@@ -138,6 +143,8 @@ pub(crate) struct GuestPaths {
     pub(crate) truth: PathBuf,
     /// The page tracker's socket.
     pub(crate) tracker: PathBuf,
+    /// The socket of the agent's port.
+    pub(crate) agent: PathBuf,
 }
 
 /// A disk as QEMU is given it.
@@ -189,6 +196,10 @@ impl CommandLine<'_> {
         let listening = ",server=on,wait=off";
         args.path("-chardev", "socket,id=lab,path=", &self.paths.channel, listening);
         args.pair("-device", format!("virtserialport,chardev=lab,name={PORT_NAME}"));
+        if self.spec.agent {
+            args.path("-chardev", "socket,id=agent,path=", &self.paths.agent, listening);
+            args.pair("-device", format!("virtserialport,chardev=agent,name={AGENT_PORT_NAME}"));
+        }
         if let Some(balloon) = self.spec.balloon {
             args.pair("-device", balloon_argument(balloon));
         }
@@ -276,6 +287,7 @@ mod tests {
             console: "/run/console/a.log".into(),
             truth: "/run/console/a.truth.csv".into(),
             tracker: "/run/lab/a.track".into(),
+            agent: "/run/lab/a.agent".into(),
         };
         let line = CommandLine {
             spec,
@@ -335,6 +347,7 @@ mod tests {
             data: Some(DiskSpec { size: Bytes::mib(64), speed: Speed::Limits(limits) }),
             balloon: Some(Balloon { free_page_reporting: true, deflate_on_oom: true }),
             truth: Some(Truth::default()),
+            agent: true,
             extra_args: vec!["-s".to_owned()],
             ..GuestSpec::new("b".parse().unwrap(), Bytes::mib(256))
         };
@@ -362,6 +375,8 @@ mod tests {
                 -device virtio-serial-pci
                 -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
                 -device virtserialport,chardev=lab,name=ballast.lab
+                -chardev socket,id=agent,path=/run/lab/a.agent,server=on,wait=off
+                -device virtserialport,chardev=agent,name=org.ballast.agent
                 -device virtio-balloon-pci,id=balloon0,free-page-reporting=on,deflate-on-oom=on
                 -drive file=/proc/self/fd/10,if=none,id=swap,format=raw,cache=none,discard=unmap,throttling.iops-total=10000,throttling.bps-total=500000000
                 -device virtio-blk-pci,drive=swap,serial=swap

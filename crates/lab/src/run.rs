@@ -128,11 +128,11 @@ impl Run {
             say(&format!("removed what was left of run {stale}"));
         }
         let kernel = Kernel::fetch(&cache, say)?;
-        let archive = |guest: &GuestSpec| initramfs(&cache, &kernel, &guest.with, say);
+        let archive = |guest: &GuestSpec| initramfs(&cache, &kernel, &guest.with, guest.agent, say);
         let archives: Vec<PathBuf> =
             options.guests.iter().map(archive).collect::<Result<_, _>>()?;
         // Made before the trial, which must not make cache entries.
-        let bare = initramfs(&cache, &kernel, &BTreeSet::new(), say)?;
+        let bare = initramfs(&cache, &kernel, &BTreeSet::new(), false, say)?;
         let ground = Ground { cache: &cache, base: &base, kernel: &kernel, accel: Accel::Tcg };
         let trial = |accel, patience| {
             let name = trial_name()?;

@@ -274,6 +274,7 @@ impl RunFolder {
             console: self.path.join("console").join(format!("{id}.log")),
             truth: self.path.join("console").join(format!("{id}.truth.csv")),
             tracker: socket("lab", ".track")?,
+            agent: socket("lab", ".agent")?,
         })
     }
 

@@ -21,6 +21,7 @@ use rustix::process::WaitOptions;
 use rustix::time::ClockId;
 
 use crate::boot::Booted;
+use crate::guest_agent::GuestAgent;
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::proc_file::ProcFile;
@@ -60,6 +61,7 @@ struct Agent {
     /// The host has said hello on this connection.
     greeted: bool,
     tasks: Tasks,
+    guest_agent: GuestAgent,
     reports: u64,
     report_at: Instant,
     meminfo: ProcFile,
@@ -75,6 +77,7 @@ impl Agent {
             connected: false,
             greeted: false,
             tasks: Tasks::new(booted.data_disk.clone()),
+            guest_agent: GuestAgent::find(),
             reports: 0,
             report_at: Instant::now() + REPORT_PERIOD,
             meminfo: ProcFile::open("/proc/meminfo")?,
@@ -92,6 +95,7 @@ impl Agent {
         self.wait()?;
         self.reap();
         self.tasks.tend(Instant::now());
+        self.guest_agent.tend(Instant::now());
         self.watch_connection();
         self.listen()?;
         self.report_if_due();
@@ -102,10 +106,10 @@ impl Agent {
     fn wait(&self) -> Result<(), String> {
         let now = Instant::now();
         let mut until = self.report_at;
-        if let Some(deadline) = self.tasks.next_deadline() {
-            until = until.min(deadline);
-        }
-        let mut fds: Vec<PollFd<'_>> = self.tasks.fds().map(readable).collect();
+        let deadlines = [self.tasks.next_deadline(), self.guest_agent.next_deadline()];
+        until = deadlines.into_iter().flatten().fold(until, Instant::min);
+        let fds = self.tasks.fds().chain(self.guest_agent.fds());
+        let mut fds: Vec<PollFd<'_>> = fds.map(readable).collect();
         if self.connected {
             let mut port = PollFlags::IN;
             port.set(PollFlags::OUT, self.greeted && self.outbox.next().is_some());
@@ -127,6 +131,7 @@ impl Agent {
     /// Takes note of every process that has ended, its own and those that lost their parents.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            self.guest_agent.ended(pid, Instant::now());
             for message in self.tasks.ended(pid, status) {
                 self.say(&message);
             }

@@ -13,6 +13,7 @@ mod counters;
 mod data_disk;
 mod engine;
 mod ground;
+mod guest_agent;
 mod outbox;
 mod pipe;
 mod port;
