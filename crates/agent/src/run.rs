@@ -1,11 +1,11 @@
 //! The loop.
 //!
 //! Idea: wait for whatever comes first (bytes of the host, the end of an order, the time to look), then do
-//! all there is to do without waiting. What the host is told of its wishes is in [`Agent`], which is handed
+//! all there is to do without waiting. What the host is told of its wishes is in `Agent`, which is handed
 //! the time; the rest moves bytes.
 //!
 //! Limits: while the host's end is closed the way there cannot be waited for, and is looked at every
-//! [`RECONNECT_PERIOD`].
+//! `RECONNECT_PERIOD`.
 
 use std::path::Path;
 use std::time::Duration;

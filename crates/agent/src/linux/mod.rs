@@ -6,7 +6,7 @@
 //! memory to say so.
 //!
 //! Cost: three files a sample; watermarks, whose file is long, are read again every
-//! [`WATERMARKS_EVERY`] samples or when the memory has changed.
+//! `WATERMARKS_EVERY` samples or when the memory has changed.
 //! Source: `proc(5)`. Limits: what is not there is `None`; nothing here fails.
 
 pub mod lru_gen;
