@@ -3,8 +3,16 @@
 //! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for release.
 //! What only root may do is tried by root only, and said.
 
+#[allow(dead_code)]
 mod bare;
 
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_tracker::{
+    TrackerError, Tracking, check_shared, clear_referenced, referenced, trackable_at,
+};
 use bare::*;
 
 #[test]
@@ -19,4 +27,86 @@ fn a_hypervisor_in_the_background_is_tracked() {
     assert!(bare.at("track").exists());
     bare.qmp("{\"execute\":\"quit\"}");
     wait_until("its socket to go with it", || !bare.at("track").exists());
+}
+
+#[test]
+fn memory_in_a_file_is_tracked_and_private_memory_is_told() {
+    // A file, and a folder of files.
+    let folder = tempfile::Builder::new().prefix("ballast-").tempdir_in("/dev/shm").unwrap();
+    let file = folder.path().join("ram");
+    for path in [&file, folder.path()] {
+        let backend = format!("memory-backend-file,share=on,mem-path={}", path.display());
+        let bare = Bare::start(&Spec { backend, ..Spec::default() });
+        assert!(matches!(bare.track().unwrap_err(), TrackerError::NoMemory), "nobody said so");
+        let guest = trackable_at(Path::new("/proc"), bare.pid).unwrap();
+        assert_eq!((&guest.address, &guest.paths), (&bare.tracker(), &vec![text(path)]));
+        let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
+        wait_until("every page to be seen", || {
+            let tracking = Tracking::begin(bare.pid, &guest.address, &paths, None);
+            // The last is not forgotten at once.
+            tracking.is_ok_and(|mut tracking| sees(&mut tracking))
+        });
+        assert_eq!(check_shared(bare.pid, &paths, MEMORY).map_err(|it| it.to_string()), Ok(()));
+        let less = check_shared(bare.pid, &paths, MEMORY + 4096).unwrap_err().to_string();
+        assert!(less.contains("67112960 bytes of memory, of which 67108864 are mapped"), "{less}");
+        assert_looks(bare.pid, &paths);
+    }
+    // Of these there is nothing to be seen, by the kernel's bits neither.
+    let private = Spec { backend: "memory-backend-memfd,share=off".to_owned(), ..Spec::default() };
+    let bare = Bare::start(&private);
+    for told in [bare.track().map(|_| ()), check_shared(bare.pid, &[], 0)] {
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains("mapped privately, all 67108864 bytes"), "{told}");
+        assert!(told.contains("share=on"), "{told}");
+    }
+    let anonymous = Spec { backend: "memory-backend-ram".to_owned(), ..Spec::default() };
+    let told = Bare::start(&anonymous).track().unwrap_err().to_string();
+    assert!(told.contains("memory-backend-memfd,share=on"), "{told}");
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The kernel's own bits tell what is touched, with a tracker or without.
+fn assert_looks(pid: u32, paths: &[&str]) {
+    wait_until("the referenced bits to be set", || {
+        clear_referenced(pid).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        let bytes = referenced(pid, paths).unwrap();
+        assert!(bytes <= MEMORY);
+        bytes >= TOUCHED * 4096
+    });
+}
+
+#[test]
+fn a_guest_without_the_library_is_told_and_looked_at() {
+    let bare = Bare::start(&Spec { has_tracker: false, ..Spec::default() });
+    assert_eq!(trackable_at(Path::new("/proc"), bare.pid), None);
+    let told = bare.track().unwrap_err().to_string();
+    assert!(told.contains("no tracker at") && told.contains("LD_PRELOAD"), "{told}");
+    assert_looks(bare.pid, &[]);
+}
+
+#[test]
+fn a_hypervisor_without_privileges_needs_the_device_or_says_so() {
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if !rustix::process::geteuid().is_root() || setting.is_ok_and(|it| it.trim() == "1") {
+        return println!("not tried: needs root, and a host on which nobody else may");
+    }
+    let bare = Bare::start(&Spec { user: Some(65_534), ..Spec::default() });
+    let memory = bare.memory();
+    let error = bare.track().unwrap_err();
+    assert!(error.is_lasting(), "{error}");
+    assert!(error.to_string().contains("pass an open /dev/userfaultfd"), "{error}");
+    bare.goes_on(&memory);
+    // What can be done instead.
+    assert_looks(bare.pid, &[]);
+    let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd").unwrap();
+    wait_until("every page to be seen", || {
+        let device = Some(device.as_fd());
+        let tracking = Tracking::begin(bare.pid, &bare.tracker(), &[], device);
+        tracking.is_ok_and(|mut tracking| sees(&mut tracking))
+    });
+    bare.goes_on(&memory);
 }

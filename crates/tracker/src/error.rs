@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_track_wire::{Refused, RingError, WireError};
+use ballast_track_wire::{Refusal, Refused, RingError, WireError};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -18,6 +18,29 @@ pub enum TrackerError {
         address: String,
         /// What the system said.
         source: Errno,
+    },
+    /// All of the guest's memory is mapped privately.
+    #[error(
+        "guest memory is mapped privately, all {private} bytes of it: give its memory backend share=on"
+    )]
+    Private {
+        /// So much, in bytes.
+        private: u64,
+    },
+    /// The hypervisor has no memory that is a guest's.
+    #[error(
+        "the hypervisor has no guest memory in a file: start the guest with memory-backend-memfd,share=on"
+    )]
+    NoMemory,
+    /// The hypervisor says that the guest has more than can be tracked.
+    #[error(
+        "the guest has {told} bytes of memory, of which {shared} are mapped shared: give every memory backend share=on"
+    )]
+    Partly {
+        /// What the guest has, in bytes.
+        told: u64,
+        /// What of that is mapped so that it can be tracked.
+        shared: u64,
     },
     /// The system refused something on this side.
     #[error("cannot {what}: {source}")]
@@ -53,6 +76,13 @@ pub enum TrackerError {
 }
 
 impl TrackerError {
+    /// Whether it will be the same as long as the hypervisor lives, so that another way had better be taken.
+    pub fn is_lasting(&self) -> bool {
+        use Refusal::{HugePages, Kernel, MappedTwice, Permission, Version};
+        let lasts = [Version, Permission, Kernel, HugePages, MappedTwice];
+        matches!(self, TrackerError::Refused(refused) if lasts.contains(&refused.refusal))
+    }
+
     pub(crate) fn system(what: &'static str) -> impl FnOnce(Errno) -> TrackerError {
         move |source| TrackerError::System { what, source }
     }

@@ -1,11 +1,13 @@
 //! Which guests on this host have a tracker in them.
 //!
 //! Idea: the environment a process was started with says where its tracker listens, its command line
-//! what the guest is called. Neither is believed further than that: the tracker itself says of which
-//! process it is.
+//! what the guest is called, and in which files its memory is where it has memory backends in files. Neither
+//! is believed further than that: the tracker itself says of which process it is, and the process's mappings
+//! which files it has.
 //!
 //! Cost: two small files a process.
-//! Limits: processes of other users are seen by root only; names as QEMU's `-name` has them.
+//! Limits: processes of other users are seen by root only; names as QEMU's `-name` has them; files of memory that is
+//! plugged in later are not known.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,9 @@ use ballast_track_wire::{Address, SOCKET_VARIABLE};
 
 /// Most of a file that is read: an environment is rarely longer, and what is wanted is near its end.
 const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// Most files of memory of a guest.
+const PATHS_MAX: usize = ballast_track_wire::REGIONS_MAX;
 
 /// A guest with a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub struct Trackable {
     pub name: Option<String>,
     /// Where its tracker listens.
     pub address: Address,
+    /// Files that its memory is in, or folders of such, where its command line says.
+    pub paths: Vec<String>,
 }
 
 /// Every guest with a tracker, by the number of its process.
@@ -39,13 +46,18 @@ pub fn trackable(proc: &Path) -> Vec<Trackable> {
 pub fn trackable_at(proc: &Path, pid: u32) -> Option<Trackable> {
     let folder = proc.join(pid.to_string());
     let socket = variable(&read(&folder.join("environ"))?, SOCKET_VARIABLE)?;
-    let name = name(&read(&folder.join("cmdline")).unwrap_or_default());
+    let line = read(&folder.join("cmdline")).unwrap_or_default();
     let address = match Address::parse(&socket) {
         // As that process would find it.
         Address::Path(path) if path.is_relative() => Address::Path(folder.join("cwd").join(path)),
         address => address,
     };
-    Some(Trackable { pid, name, address })
+    Some(Trackable { pid, name: name(&line), address, paths: memory_paths(&line) })
+}
+
+/// Files of the memory of process `pid`, with a tracker or without; as in [`Trackable::paths`].
+pub fn memory_paths_at(proc: &Path, pid: u32) -> Vec<String> {
+    memory_paths(&read(&proc.join(pid.to_string()).join("cmdline")).unwrap_or_default())
 }
 
 fn read(path: &PathBuf) -> Option<Vec<u8>> {
@@ -70,6 +82,41 @@ fn name(command_line: &[u8]) -> Option<String> {
     guest.or(first).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
+/// Of `-object memory-backend-file,…,mem-path=/a,…`, its form in JSON, and `-mem-path /a`. Absolute paths only,
+/// as mappings have them.
+fn memory_paths(command_line: &[u8]) -> Vec<String> {
+    let mut paths = Vec::new();
+    let mut before = "";
+    for word in words(command_line) {
+        let path = match before {
+            "-object" | "--object" => path_of_object(word),
+            "-mem-path" | "--mem-path" => Some(word.to_owned()),
+            _ => None,
+        };
+        paths.extend(path.filter(|path| path.starts_with('/') && paths.len() < PATHS_MAX));
+        before = word;
+    }
+    // Mappings have them without.
+    paths.iter_mut().for_each(|path| path.truncate(path.trim_end_matches('/').len()));
+    paths
+}
+
+fn path_of_object(word: &str) -> Option<String> {
+    if let Some(fields) = word.strip_prefix("memory-backend-file,") {
+        // A comma in a value is written twice; none is expected in a path.
+        return fields
+            .split(',')
+            .find_map(|field| field.strip_prefix("mem-path="))
+            .map(str::to_owned);
+    }
+    let compact: &str = word.trim_start();
+    let is_file = compact.starts_with('{') && compact.contains("\"memory-backend-file\"");
+    let after = compact.split_once("\"mem-path\"").filter(|_| is_file)?.1;
+    let value = after.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    // An escaped letter would end it early: a path that no mapping has.
+    value.split_once('"').map(|(path, _)| path.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +132,28 @@ mod tests {
             ("qemu\0", None),
         ] {
             assert_eq!(name(line.as_bytes()).as_deref(), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_memory_as_they_are_written() {
+        let none: [&str; 0] = [];
+        for (line, expected) in [
+            (
+                "qemu\0-object\0memory-backend-file,id=ram,size=1G,mem-path=/dev/shm/a,share=on\0",
+                &["/dev/shm/a"][..],
+            ),
+            (
+                "qemu\0-object\0{\"qom-type\":\"memory-backend-file\",\"mem-path\": \"/a b\",\"size\":1}\0",
+                &["/a b"],
+            ),
+            ("qemu\0-mem-path\0/dev/hugepages/\0", &["/dev/hugepages"]),
+            ("qemu\0-object\0memory-backend-memfd,id=ram,mem-path=/x\0", &none),
+            ("qemu\0-object\0memory-backend-file,mem-path=x\0-name\0mem-path=/y\0", &none),
+            ("qemu\0-object\0{\"qom-type\":\"memory-backend-file\",\"mem-path\"\0", &none),
+            ("qemu\0-object\0", &none),
+        ] {
+            assert_eq!(memory_paths(line.as_bytes()), expected, "{line:?}");
         }
     }
 

@@ -20,8 +20,8 @@ mod tracking;
 
 pub use client::{Client, HEARTBEAT_EVERY, Revoked};
 pub use error::TrackerError;
-pub use find::{Trackable, trackable, trackable_at};
+pub use find::{Trackable, memory_paths_at, trackable, trackable_at};
 pub use referenced::{clear_referenced, referenced};
-pub use regions::{MemoryFile, memory_files, memory_files_of};
+pub use regions::{MemoryFile, check_shared, memory_files, memory_files_of};
 pub use signals::{Activity, ActivityReader, DataTlb, parse_stat, parse_status};
 pub use tracking::{Observed, TOUCHES_MAX, Tracking, Watching};

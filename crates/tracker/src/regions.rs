@@ -2,7 +2,8 @@
 //!
 //! Idea: QEMU calls the file of every `memory-backend-memfd` by that name, and no other; so which of a
 //! process's mappings are guest memory stands in `/proc/PID/maps`, whatever their sizes and however many
-//! there are. That of a `memory-backend-file` is told by its path, which the caller may know from QEMU.
+//! there are. That of a `memory-backend-file` is told by its path, which stands in QEMU's command line
+//! ([`Trackable::paths`](crate::Trackable)).
 //! Where in the process they are mapped is no matter here: the tracker looks that up itself.
 //!
 //! Pages are numbered in order of the files' inodes, which is any order: the kernel hands each processor
@@ -23,6 +24,9 @@ use crate::TrackerError;
 /// What QEMU calls the files of `memory-backend-memfd`.
 const MEMFD: &str = "/memfd:memory-backend-memfd";
 
+/// What QEMU calls the file of a `memory-backend-file` whose path is a folder, before its identifier.
+const IN_FOLDER: &str = "/qemu_back_mem.";
+
 /// A file of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemoryFile {
@@ -39,7 +43,9 @@ pub struct MemoryFile {
 /// Whether a mapping is of guest memory.
 pub(crate) fn is_guest_memory(mapping: &Mapping<'_>, paths: &[&str]) -> bool {
     let path = mapping.path.strip_suffix(" (deleted)").unwrap_or(mapping.path);
-    path == MEMFD || paths.contains(&path)
+    let is_of =
+        |folder: &&str| path.strip_prefix(*folder).is_some_and(|rest| rest.starts_with(IN_FOLDER));
+    path == MEMFD || paths.contains(&path) || paths.iter().any(is_of)
 }
 
 /// The files of guest memory among mappings, in order of their inodes; `paths` are those of memory
@@ -73,6 +79,31 @@ pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, Trac
         TrackerError::System { what: "read the hypervisor's mappings", source }
     })?;
     Ok(memory_files(&maps, paths))
+}
+
+/// Compares what a process has mapped of guest memory and shared with `told`, which its guest has by the word of
+/// its hypervisor: what is seen of a part would be taken for all.
+///
+/// # Errors
+/// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::Partly`]; and those of
+/// [`memory_files_of`].
+pub fn check_shared(pid: u32, paths: &[&str], told: u64) -> Result<(), TrackerError> {
+    let files = memory_files_of(pid, paths)?;
+    let sum = |is_shared| {
+        files.iter().filter(|file| file.is_shared == is_shared).map(|file| file.len).sum::<u64>()
+    };
+    compare(sum(true), sum(false), told)
+}
+
+/// As [`check_shared`], of figures.
+pub(crate) fn compare(shared: u64, private: u64, told: u64) -> Result<(), TrackerError> {
+    match (shared, private) {
+        // Of nothing there would be a working set of nothing.
+        (0, 0) => Err(TrackerError::NoMemory),
+        (0, private) => Err(TrackerError::Private { private }),
+        _ if told > shared => Err(TrackerError::Partly { told, shared }),
+        _ => Ok(()),
+    }
 }
 
 /// Which regions are tracked, and which pages they have.
@@ -174,6 +205,9 @@ mod tests {
             ]
         );
         assert_eq!(memory_files(MAPS, &[]).len(), 3);
+        let of_folder = "1000-3000 rw-s 00000000 00:1a 8 /dev/shm/qemu_back_mem.ram.Xy12 (deleted)";
+        assert_eq!(memory_files(of_folder, &["/dev/shm"]).len(), 1);
+        assert_eq!(memory_files(of_folder, &["/dev/sh", "/dev/shm/qemu"]).len(), 0);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use ballast_track_wire::{Address, CAPACITY_DEFAULT, Counters, Entry, Mode, Regio
 use crate::TrackerError;
 use crate::client::{Client, HEARTBEAT_EVERY};
 use crate::place::Place;
-use crate::regions::{MemoryFile, Regions, memory_files_of};
+use crate::regions::{MemoryFile, Regions, compare, memory_files_of};
 
 /// Most touches of an interval that are kept: 32 MiB of them.
 pub const TOUCHES_MAX: usize = 1 << 22;
@@ -87,7 +87,7 @@ impl Tracking {
     /// its memory backends in files, and `device` an open `/dev/userfaultfd`.
     ///
     /// # Errors
-    /// When the tracker is not there or refuses.
+    /// When the tracker is not there or refuses, or no memory of the guest is shared.
     pub fn begin(
         pid: u32,
         address: &Address,
@@ -126,6 +126,15 @@ impl Tracking {
     /// Guest memory that is mapped privately, in bytes, and cannot be tracked.
     pub fn private_memory(&self) -> u64 {
         self.private
+    }
+
+    /// Compares what is tracked with `told`, the memory that the guest has by the word of its hypervisor. A
+    /// working set of a part would be taken for that of all.
+    ///
+    /// # Errors
+    /// [`TrackerError::Partly`].
+    pub fn check(&self, told: u64) -> Result<(), TrackerError> {
+        compare(self.regions().iter().map(|region| region.len).sum(), self.private, told)
     }
 
     /// Begins an interval: watched, or of rest where there is nothing said.
@@ -215,6 +224,7 @@ impl Tracking {
         let (shared, private): (Vec<MemoryFile>, Vec<MemoryFile>) =
             files.into_iter().partition(|file| file.is_shared);
         self.private = private.iter().map(|file| file.len).sum();
+        compare(shared.iter().map(|file| file.len).sum(), self.private, 0)?;
         let changes = self.regions.update(&shared);
         for id in changes.removed {
             // The tracker may have noticed by itself, and say so later.

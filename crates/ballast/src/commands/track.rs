@@ -266,14 +266,10 @@ fn follow(
     };
     let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };
     let mut follower = Follower::begin(guest, &settings, None, None)?;
-    let (memory, private) = (follower.memory(), follower.private_memory());
+    let private = follower.private_memory();
     if private > Bytes::ZERO {
         tracing::warn!("{private} of its memory is private and not tracked: give it share=on");
     }
-    anyhow::ensure!(
-        memory > Bytes::ZERO,
-        "the guest has no memory that can be tracked: start it with memory-backend-memfd,share=on"
-    );
     let end = args.for_.map(|time| Instant::now() + time);
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
     let page = args.page.as_deref().map(Destination::open).transpose()?;

@@ -72,7 +72,7 @@ impl Follower {
     /// what an earlier follower of it came to.
     ///
     /// # Errors
-    /// Its tracker refuses, or is not there.
+    /// Its tracker refuses, or is not there; it holds more memory than is tracked.
     pub(crate) fn begin(
         guest: &Trackable,
         settings: &FollowSettings,
@@ -81,7 +81,9 @@ impl Follower {
     ) -> Result<Follower, TrackerError> {
         let device = device();
         let device = device.as_ref().map(AsFd::as_fd);
-        let tracking = Tracking::begin(guest.pid, &guest.address, &[], device)?;
+        let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
+        let tracking = Tracking::begin(guest.pid, &guest.address, &paths, device)?;
+        tracking.check(allocation.map_or(0, Bytes::get))?;
         let allocation = allocation.unwrap_or_else(|| memory_of(&tracking));
         let same = remembered.filter(|it| it.regions == tracking.regions());
         let pilot = same.map(|remembered| remembered.pilot);

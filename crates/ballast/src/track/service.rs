@@ -18,7 +18,10 @@ use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
 use ballast_model::{Bytes, GuestId, Measured, Share, TrackerReport, Tracking, TrackingState};
-use ballast_tracker::{Trackable, TrackerError, clear_referenced, referenced, trackable_at};
+use ballast_tracker::{
+    Trackable, TrackerError, check_shared, clear_referenced, memory_paths_at, referenced,
+    trackable_at,
+};
 use ballast_working_set::PilotSettings;
 
 use super::follow::{FollowSettings, Follower};
@@ -206,10 +209,14 @@ impl Followed {
         let (theirs, settings, pid) = (Arc::clone(&shared), settings.clone(), guest.pid);
         let name = format!("track {}", guest.id);
         let spawned = std::thread::Builder::new().name(name).spawn(move || {
-            match trackable_at(Path::new(PROC), pid) {
-                Some(guest) => track(&guest, &settings.follow, &theirs),
-                None => by_bits(pid, &settings, &theirs),
-            }
+            let why = match trackable_at(Path::new(PROC), pid) {
+                Some(guest) => match track(&guest, &settings, &theirs) {
+                    None => return,
+                    why => why,
+                },
+                None => None,
+            };
+            by_bits(pid, &settings, &theirs, why.as_deref());
         });
         if let Err(error) = spawned {
             shared.update(|latest| latest.fail(format!("no thread to track it: {error}")));
@@ -237,13 +244,14 @@ impl Drop for Followed {
     }
 }
 
-/// Follows a guest by its tracker until told to stop.
-fn track(guest: &Trackable, settings: &FollowSettings, shared: &Shared) {
+/// Follows a guest by its tracker until told to stop; or says why that will never do, where there is another way.
+fn track(guest: &Trackable, settings: &ServiceSettings, shared: &Shared) -> Option<String> {
     let mut retry = RETRY_FIRST;
     let mut remembered = None;
     loop {
         if shared.may_track.load(Ordering::Relaxed) {
-            let followed = Follower::begin(guest, settings, shared.allocation(), remembered.take());
+            let (follow_settings, holds) = (&settings.follow, shared.allocation());
+            let followed = Follower::begin(guest, follow_settings, holds, remembered.take());
             let ended = followed.and_then(|mut follower| {
                 let ended = follow(&mut follower, shared, &mut retry);
                 remembered = Some(follower.end());
@@ -251,13 +259,16 @@ fn track(guest: &Trackable, settings: &FollowSettings, shared: &Shared) {
             });
             if let Err(error) = ended {
                 shared.update(|latest| latest.fail(error.to_string()));
+                if error.is_lasting() && settings.referenced.is_some() {
+                    return Some(error.to_string());
+                }
             }
         } else {
             shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Waiting));
             retry = RETRY_FIRST;
         }
         if !shared.wait(retry) {
-            return;
+            return None;
         }
         retry = (retry * 2).min(RETRY_MAX);
     }
@@ -305,8 +316,8 @@ fn tracking_of(row: &Row) -> Tracking {
     }
 }
 
-/// Follows a guest by referenced bits until told to stop.
-fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared) {
+/// Follows a guest by referenced bits until told to stop; `why` not by its tracker, where it has one.
+fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&str>) {
     let Some(share) = settings.referenced else {
         shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Absent));
         return;
@@ -321,19 +332,23 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared) {
             return;
         }
         let began = Instant::now();
-        let read = cleared.and_then(|()| referenced(pid, &[]));
+        let paths = memory_paths_at(Path::new(PROC), pid);
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let read = cleared.and_then(|()| {
+            check_shared(pid, &paths, shared.allocation().map_or(0, Bytes::get))?;
+            referenced(pid, &paths)
+        });
         let cost = clearing + began.elapsed();
         interval = interval_within(cost, share).clamp(settings.follow.interval, REFERENCED_MAX);
         let is_running = shared.may_track.load(Ordering::Relaxed);
         shared.update(|latest| match read {
-            // Private memory is not among it: nothing is known.
-            Ok(0) => latest.fail("no tracker, and no shared memory to look at".to_owned()),
             Ok(bytes) if is_running => {
                 let report = TrackerReport { working_set: Bytes::new(bytes), curve: None };
                 let cost = cost.as_secs_f64() / asked.as_secs_f64().max(f64::MIN_POSITIVE);
                 let tracking = Tracking {
                     watched: Some(Share::WHOLE),
                     cost: Some(Share::from_ratio(cost)),
+                    trouble: why.map(str::to_owned),
                     ..Tracking::new(TrackingState::Referenced)
                 };
                 *latest = Latest { report: Some((report, Instant::now())), tracking };
@@ -396,7 +411,7 @@ mod tests {
             assert!(Instant::now() < end, "nothing is said");
             std::thread::sleep(Duration::from_millis(1));
         };
-        assert!(trouble.contains("no shared memory"), "{trouble}");
+        assert!(trouble.contains("no guest memory in a file"), "{trouble}");
         assert_eq!(service.look(present).news, None);
         service.keep(|_, pid| pid != std::process::id());
         assert!(service.followed.is_empty());
