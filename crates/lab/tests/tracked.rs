@@ -15,7 +15,7 @@ use ballast_lab::{
 use ballast_lab_guest::workload::Pattern;
 use ballast_model::Bytes;
 use ballast_track_wire::{Granule, HashKind, Mode, Sample};
-use ballast_tracker::{Observed, Tracking, Watching};
+use ballast_tracker::{Observed, TrackerError, Tracking, Watching};
 
 /// Far beyond what anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -42,8 +42,12 @@ fn base() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn track(guest: &Guest) -> Tracking {
+    begin(guest).unwrap()
+}
+
+fn begin(guest: &Guest) -> Result<Tracking, TrackerError> {
     let pid = u32::try_from(guest.pid()).unwrap();
-    Tracking::begin(pid, &guest.tracker().unwrap(), &[], None).unwrap()
+    Tracking::begin(pid, &guest.tracker().unwrap(), &[], None)
 }
 
 fn every(granule: u32) -> Watching {
@@ -302,6 +306,74 @@ fn memory_is_plugged_and_the_guest_is_migrated_and_ends_while_it_is_tracked() {
     }
     wait_until("it is gone", || !matches!(guest.state(), GuestState::Ready));
     assert!(!folder.path().join("runs/t/lab/a.track").exists(), "its socket goes with it");
+}
+
+#[test]
+fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
+    let (_folder, base) = base();
+    let mut spec = guest(Bytes::mib(256));
+    spec.extra_args = [
+        "-m",
+        "slots=1,maxmem=1G",
+        "-object",
+        "memory-backend-memfd,id=vm,size=256M,share=on",
+        "-device",
+        "virtio-mem-pci,id=vm0,memdev=vm,requested-size=0",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let run = start(&base, spec);
+    let guest = run.guest("a").unwrap();
+    let look = |tracking: &mut Option<Tracking>| {
+        // On a busy machine the test itself may not be heard of for a second.
+        let next = tracking.take().or_else(|| begin(guest).ok()).and_then(|mut tracking| {
+            tracking.begin_interval(Some(every(1))).ok()?;
+            tracking.pass(Duration::from_millis(200)).ok()?;
+            tracking.end_interval().ok()?;
+            Some(tracking)
+        });
+        *tracking = next;
+    };
+    let mut tracking = None;
+    let mut resize = |mib: u64| {
+        let set = format!(
+            "\"path\":\"/machine/peripheral/vm0\",\"property\":\"requested-size\",\"value\":{}",
+            mib << 20
+        );
+        execute(guest, "qom-set", &set);
+        let get = "{\"execute\":\"qom-get\",\"arguments\":{\"path\":\"/machine/peripheral/vm0\",\"property\":\"size\"}}";
+        wait_until("the guest to plug or unplug", || {
+            look(&mut tracking);
+            let size = qmp(guest, get);
+            let digits: String = size.chars().filter(char::is_ascii_digit).collect();
+            digits.parse::<u64>().unwrap() == mib << 20
+        });
+    };
+    for _ in 0..2 {
+        resize(256);
+        resize(128);
+        resize(0);
+    }
+    resize(256);
+    drop(tracking);
+    // All is there and can be used.
+    let size = Bytes::mib(320);
+    guest.start_workload("w", &Pattern::Constant { size }.into(), PATIENCE).unwrap();
+    let mut tracking = None;
+    wait_until("touches of more than the boot memory", || {
+        look(&mut tracking);
+        let Some(tracking) = &mut tracking else { return false };
+        tracking.regions().len() == 2 && {
+            let seen = tracking.begin_interval(Some(every(8))).and_then(|()| {
+                tracking.pass(Duration::from_secs(2))?;
+                tracking.end_interval()
+            });
+            seen.is_ok_and(|seen| {
+                seen.is_some_and(|seen| touched(&seen, every(8).mode) > Bytes::mib(300))
+            })
+        }
+    });
+    assert!(guest.exec(&["/bin/true".to_owned()], PATIENCE).unwrap().end.is_success());
 }
 
 /// Against the emulator's own record of every load and store, second for second.

@@ -2,6 +2,8 @@
 //!
 //! Limits: needs a kernel with minor faults, and the privilege to use them.
 
+// Shared with the other tests, which use all of it.
+#[allow(dead_code)]
 mod common;
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -445,6 +447,67 @@ fn rubbish_ends_a_session_and_harms_nobody() {
             pages(&entries(&mut client)) == [FIRST + 1]
         })
     });
+}
+
+#[test]
+fn a_client_that_floods_and_never_listens_is_let_go() {
+    let _turn = turn();
+    let memory = Memory::new(1024);
+    let (_tracker, address) = tracker();
+    let flood = connected(&address);
+    let (hello, len) = Frame { number: 1, message: Request::Hello }.encode();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let touching = scope.spawn(|| {
+            let mut touches = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                (0..1024).for_each(|page| assert_eq!(memory.read(page), page as u8));
+                touches += 1;
+            }
+            touches
+        });
+        wait_until("the tracker to close", || {
+            (0..1000)
+                .any(|_| rustix::net::send(&flood, &hello[..len], SendFlags::NOSIGNAL).is_err())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(touching.join().unwrap() > 0);
+    });
+    // The next is served, as many regions as there may be and no more.
+    let mut client = client(&address);
+    let more: Vec<Memory> = (0..65).map(|_| Memory::new(1)).collect();
+    for (id, memory) in more.iter().enumerate().take(64) {
+        client.add_region(memory.region(id as u8, FIRST + id as u64 * 1024)).unwrap();
+    }
+    let beyond = client.add_region(more[64].region(63, FIRST + 64 * 1024));
+    assert_eq!(refusal(beyond), Refusal::RegionTaken);
+    client.revoke(1).unwrap();
+    more.iter().for_each(|memory| memory.touch([0]));
+    assert_eq!(pages(&entries(&mut client)).len(), 64);
+}
+
+#[test]
+fn a_library_of_another_version_is_told() {
+    let address = common::address();
+    let Address::Abstract(name) = &address else { panic!("{address}") };
+    let kind = SocketType::SEQPACKET;
+    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let at = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    rustix::net::bind(&socket, &at).unwrap();
+    rustix::net::listen(&socket, 1).unwrap();
+    let library = std::thread::spawn(move || {
+        let peer = rustix::net::accept(&socket).unwrap();
+        let mut hello = [0; MESSAGE_MAX];
+        rustix::net::recv(&peer, &mut hello, RecvFlags::empty()).unwrap();
+        let refused = Refused { refusal: Refusal::Version, errno: 0 };
+        let (mut reply, len) = Frame { number: 0, message: Reply::Refused(refused) }.encode();
+        reply[..2].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        rustix::net::send(&peer, &reply[..len], SendFlags::NOSIGNAL).unwrap();
+    });
+    let error = Client::connect(&address, CAPACITY_MIN, None).unwrap_err();
+    assert!(error.is_lasting(), "{error}");
+    assert!(error.to_string().contains("restart the guest with the library of this"), "{error}");
+    library.join().unwrap();
 }
 
 #[test]

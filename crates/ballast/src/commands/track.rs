@@ -385,6 +385,7 @@ mod tests {
             pid,
             name: Some(name.to_owned()),
             address: Address::parse("@x"),
+            paths: Vec::new(),
         };
         let guests = [guest(7, "a"), guest(8, "b"), guest(9, "b")];
         assert_eq!(find(&guests, "a").unwrap().pid, 7);

@@ -67,6 +67,27 @@ impl Memory {
         Memory { file, start, pages }
     }
 
+    pub(crate) fn of(file: OwnedFd, start: *mut u8, pages: usize) -> Memory {
+        Memory { file, start, pages }
+    }
+
+    /// Memory that begins at a multiple of `alignment`.
+    pub(crate) fn aligned(pages: usize, alignment: usize) -> Memory {
+        let memory = Memory::mapped(pages, libc::MAP_SHARED);
+        let space = map(
+            std::ptr::null_mut(),
+            pages * PAGE + alignment,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+        );
+        let start = (space as usize).next_multiple_of(alignment) as *mut u8;
+        let file = memory.file.try_clone().unwrap();
+        let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+        map(start, pages * PAGE, fixed, file.as_raw_fd());
+        // What is left of the space on either side stays, as nobody minds.
+        Memory { file, start, pages }
+    }
+
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
