@@ -136,6 +136,8 @@ impl Follower {
             tiny.map(|sample| Watching { mode: Mode { sample, ..mode }, hot_granules: 0 })
         };
         self.tracking.begin_interval(watching)?;
+        // What was plugged in since may not be shared.
+        self.tracking.check(allocation.map_or(0, Bytes::get))?;
         while go_on() {
             let left = self.interval.saturating_sub(began.elapsed());
             if left.is_zero() {
