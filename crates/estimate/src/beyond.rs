@@ -4,25 +4,29 @@
 //! swap: `demand = WSS + swap in use` (MEB §3.6). Swap in use rather than the distances of swap traffic,
 //! because it falls when the guest needs it no longer.
 //!
-//! Where a guest does not tell its swap in use, swap-ins stand for it. Every page read back is one that
-//! the guest needs and could not hold:
+//! Where a guest does not tell its swap in use, it is counted from its swap traffic:
 //!
 //! ```text
-//! beyond −= growth of the allocation          what was granted is within the allocation now
-//! beyond += swapped in in this interval       or, in an interval without any, beyond −= beyond / 8
+//! lacking = swapped out − what the allocation shrank     what had to go for want of room
+//! beyond  = beyond + lacking − swapped in                or, in an interval without either, beyond − beyond / 8
 //! beyond  = min(beyond, allocation)
 //! ```
 //!
-//! So a guest that thrashes is asked for more with every interval, at most twice what it holds at a time;
-//! one that got what it lacked is believed after a few intervals.
+//! A guest that grows into its swap asks for more before it reads anything back; one that thrashes goes on
+//! asking; one that got what it lacked is asked for as much all the while that it reads back what is
+//! missing, because its working set grows as this falls. What it swaps out because it was made smaller
+//! tells nothing until it is read back, and what it never reads back is forgotten.
 //!
-//! Cost: O(1). Source: MEB §3.6; the rule for swap-ins is ours.
-//! Limits: pages that are swapped in more than once are counted more than once, and read-ahead with them:
-//! too high for a tick rather than too low. Swap in use also counts what will never be needed again.
+//! Where only swap-ins are told, they stand for what is lacking, and grants are taken off:
+//! `beyond + swapped in − growth of the allocation`.
+//!
+//! Cost: O(1). Source: MEB §3.6; the rule for swap traffic is ours.
+//! Limits: of swap-ins alone, those of the same page are counted each time, and read-ahead with them: too
+//! high for a tick rather than too low. Swap in use also counts what will never be needed again.
 
 use ballast_model::Bytes;
 
-/// What is forgotten in an interval without swap-ins: an eighth, half of it in five intervals. Slower
+/// What is forgotten in an interval without swapping: an eighth, half of it in five intervals. Slower
 /// than swap-ins come back after a pause, faster than a phase ends.
 const FORGET_PART: u64 = 8;
 
@@ -37,6 +41,8 @@ pub struct BeyondInput {
     pub swap_used: Option<Bytes>,
     /// Swapped in in this interval; `None`: it does not tell.
     pub swapped_in: Option<Bytes>,
+    /// Swapped out in it, likewise.
+    pub swapped_out: Option<Bytes>,
 }
 
 /// What of a guest's swap is known.
@@ -44,6 +50,8 @@ pub struct BeyondInput {
 pub enum SwapKnown {
     /// How much is in use.
     Used,
+    /// How much is written and read back.
+    Traffic,
     /// How much is read back.
     SwapIns,
     /// Nothing in this interval; what was found before stands.
@@ -57,6 +65,8 @@ pub struct Beyond {
     pub demand: Bytes,
     /// What is beyond the allocation.
     pub beyond: Bytes,
+    /// What had to leave its memory in this interval for want of room.
+    pub lacking: Bytes,
     /// What that was found by.
     pub by: SwapKnown,
 }
@@ -73,10 +83,20 @@ impl DemandBeyond {
     /// Takes in an interval.
     pub fn update(&mut self, seen: BeyondInput) -> Beyond {
         let granted = seen.allocation.saturating_sub(self.allocation);
+        let shrunk = self.allocation.saturating_sub(seen.allocation);
         self.allocation = seen.allocation;
-        let (beyond, by) = match (seen.swap_used, seen.swapped_in) {
-            (Some(used), _) => (used, SwapKnown::Used),
-            (None, Some(swapped_in)) => {
+        let lacking = seen.swapped_out.map(|out| out.saturating_sub(shrunk)).or(seen.swapped_in);
+        let lacking = lacking.unwrap_or(Bytes::ZERO);
+        let (beyond, by) = match (seen.swap_used, seen.swapped_in, seen.swapped_out) {
+            (Some(used), _, _) => (used, SwapKnown::Used),
+            (None, Some(Bytes::ZERO), Some(Bytes::ZERO)) => {
+                (forget(self.beyond).min(seen.allocation), SwapKnown::Traffic)
+            }
+            (None, Some(swapped_in), Some(_)) => {
+                let next = self.beyond.saturating_add(lacking).saturating_sub(swapped_in);
+                (next.min(seen.allocation), SwapKnown::Traffic)
+            }
+            (None, Some(swapped_in), None) => {
                 let left = self.beyond.saturating_sub(granted);
                 let next = match swapped_in {
                     Bytes::ZERO => forget(left),
@@ -84,13 +104,13 @@ impl DemandBeyond {
                 };
                 (next.min(seen.allocation), SwapKnown::SwapIns)
             }
-            (None, None) => {
+            (None, None, _) => {
                 let left = self.beyond.saturating_sub(granted);
                 (left.min(seen.allocation), SwapKnown::Nothing)
             }
         };
         self.beyond = beyond;
-        Beyond { demand: seen.wss.saturating_add(beyond), beyond, by }
+        Beyond { demand: seen.wss.saturating_add(beyond), beyond, lacking, by }
     }
 }
 
@@ -111,6 +131,7 @@ mod tests {
             allocation: Bytes::mib(allocation_mib),
             swap_used: None,
             swapped_in: swapped_in_mib.map(Bytes::mib),
+            swapped_out: None,
         }
     }
 
@@ -143,6 +164,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_guest_that_grows_into_its_swap_pushes_at_once_and_one_that_was_made_smaller_does_not() {
+        let mut demand = DemandBeyond::default();
+        for (allocation, out, swapped_in, lacking, beyond) in [
+            (256, 40, 0, 40, 40),  // grows into swap
+            (256, 30, 30, 30, 40), // thrashes
+            (300, 0, 10, 0, 30),   // was granted more, and reads back what is missing
+            (300, 8, 0, 8, 38),
+            (250, 50, 0, 0, 38), // made smaller by as much as it swapped out
+            (250, 0, 6, 0, 32),
+            (250, 0, 0, 0, 28), // an eighth forgotten
+            (20, 0, 1, 0, 20),  // at most the allocation
+        ] {
+            let swapped_out = Some(Bytes::mib(out));
+            let seen = BeyondInput { swapped_out, ..interval(allocation, Some(swapped_in)) };
+            let told = demand.update(seen);
+            let expected = (Bytes::mib(lacking), Bytes::mib(beyond), SwapKnown::Traffic);
+            assert_eq!((told.lacking, told.beyond, told.by), expected, "{seen:?}");
+            assert_eq!(told.demand, Bytes::mib(200 + beyond));
+        }
+    }
+
     proptest! {
         #[test]
         fn what_was_swapped_in_is_forgotten_in_the_end(beyond in 0..1u64 << 42) {
@@ -164,6 +207,7 @@ mod tests {
                     allocation: Bytes::new(allocation),
                     swap_used: None,
                     swapped_in: Some(Bytes::new(swapped_in)),
+                    swapped_out: None,
                 };
                 let less = less.update(of(swapped_in));
                 let more = more.update(of(swapped_in.saturating_add(extra)));

@@ -107,7 +107,7 @@ impl Estimator {
         let provenance = Provenance::BalloonStatistics { age: stats.age };
         let plain = Estimate::of_used(held_then - available, available, provenance);
         Ok(match memory {
-            Some(memory) => memory.watch.add_to(plain, guest, snapshot.taken_at),
+            Some(memory) => memory.watch.add_to(plain, guest, memory.uncounted, snapshot.taken_at),
             None => plain,
         })
     }

@@ -1,7 +1,10 @@
 //! What is remembered of one guest to tell its demand from more than memory in use.
 //!
 //! Idea: counters become rates, rates drive the probing machine, swap on top of the tracked working
-//! set becomes the demand beyond the allocation, and all that is known goes through [`fusion`]. A
+//! set becomes the demand beyond the allocation, and all that is known goes through [`fusion`]. What a
+//! guest needs beside what a tracker sees it touch, for its kernel and to keep free, comes on top of
+//! working set and curve; and what it swaps out for want of room are misses that a curve of the memory it
+//! holds cannot know ([`MissCurve::extended`](ballast_model::MissCurve::extended)). A
 //! reading counts once: statistics that have not come anew since the last tick change nothing.
 //!
 //! Cost: O(1) a guest and tick; nothing but memory in use costs nothing more.
@@ -12,7 +15,7 @@ use std::time::Duration;
 
 use ballast_model::{
     AgentReport, Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats,
-    Measured, Signals, Timestamp,
+    Measured, MissCurve, Signals, Timestamp,
 };
 
 use crate::before;
@@ -39,9 +42,18 @@ pub(crate) struct Watch {
     probing: Probing,
     probed: Option<(Bytes, Timestamp)>,
     beyond: DemandBeyond,
-    /// Swapped in since the tracker last reported.
+    /// Swapped in and out since the tracker last reported.
     swapped_in: Option<Bytes>,
-    tracked: Option<(Beyond, Timestamp)>,
+    swapped_out: Option<Bytes>,
+    tracked: Option<(Tracked, Timestamp)>,
+}
+
+/// What the tracker's last report came to.
+#[derive(Clone, Copy, Debug)]
+struct Tracked {
+    beyond: Beyond,
+    /// What the guest held then.
+    held: Bytes,
 }
 
 /// Counters since boot, as of one reading.
@@ -67,13 +79,16 @@ impl Watch {
         if let Some(tracker) = &guest.tracker {
             let at = before(now, tracker.age);
             if self.tracked.is_none_or(|(_, last)| at > last) {
+                let held = guest.allocation.map_or(Bytes::ZERO, |measured| measured.value);
                 let seen = BeyondInput {
                     wss: tracker.value.working_set,
-                    allocation: guest.allocation.map_or(Bytes::ZERO, |measured| measured.value),
+                    allocation: held,
                     swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
                     swapped_in: self.swapped_in.take(),
+                    swapped_out: self.swapped_out.take(),
                 };
-                self.tracked = Some((self.beyond.update(seen), at));
+                let beyond = self.beyond.update(seen);
+                self.tracked = Some((Tracked { beyond, held }, at));
             }
         }
     }
@@ -111,10 +126,13 @@ impl Watch {
             let per_s = pages * 1_000_000_000 / apart.as_nanos().max(1);
             u64::try_from(per_s).unwrap_or(u64::MAX)
         });
-        if let Some(swapped_in) = swapped_in {
-            let sum = self.swapped_in.unwrap_or(Bytes::ZERO).saturating_add(swapped_in);
-            self.swapped_in = Some(sum);
-        }
+        let add = |sum: &mut Option<Bytes>, more: Option<Bytes>| {
+            if let Some(more) = more {
+                *sum = Some(sum.unwrap_or(Bytes::ZERO).saturating_add(more));
+            }
+        };
+        add(&mut self.swapped_in, swapped_in);
+        add(&mut self.swapped_out, swapped_out);
         let epoch = Epoch {
             committed: agent
                 .and_then(|agent| agent.committed)
@@ -129,8 +147,15 @@ impl Watch {
         self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// `plain`, which knows memory in use alone, and what else is known.
-    pub(crate) fn add_to(&self, plain: Estimate, guest: &GuestSample, now: Timestamp) -> Estimate {
+    /// `plain`, which knows memory in use alone, and what else is known. `uncounted` is what of its
+    /// allocation the guest's kernel took at boot: it is held, and hardly touched.
+    pub(crate) fn add_to(
+        &self,
+        plain: Estimate,
+        guest: &GuestSample,
+        uncounted: Option<Bytes>,
+        now: Timestamp,
+    ) -> Estimate {
         let agent = guest.agent.map(|agent| agent.value);
         let signals = Signals {
             free: guest.stats.and_then(|stats| stats.value.free),
@@ -144,15 +169,26 @@ impl Watch {
         let kept_free = agent.and_then(|agent| agent.watermark_high);
         let kept_free = kept_free.unwrap_or(KEPT_FREE).min(most);
         let curve = guest.tracker.as_ref().and_then(|tracker| tracker.value.curve.as_ref());
-        let curve = curve.map(|curve| Arc::new(curve.shifted(kept_free)));
+        // No more than it holds: the difference of that and what the guest counts.
+        let aside = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
+        let curve = curve.map(|curve| {
+            let plain = curve.shifted(aside);
+            Arc::new(match self.tracked {
+                Some((Tracked { beyond, held }, _)) if ends_within(curve, held) => {
+                    // At most twice what it holds: what a guest claims must not grow curves.
+                    plain.extended(held, beyond.beyond.min(held), beyond.lacking.to_pages())
+                }
+                _ => plain,
+            })
+        });
         let estimate = Estimate { signals, curve, ..plain };
         if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
             return estimate;
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| Source { kind, demand, age };
-        let tracked =
-            self.tracked.map(|(beyond, at)| (beyond.demand.saturating_add(kept_free), since(at)));
+        let demand = |tracked: Tracked| tracked.beyond.demand.saturating_add(aside);
+        let tracked = self.tracked.map(|(tracked, at)| (demand(tracked), since(at)));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
         let used = (estimate.used, estimate.demand.age);
@@ -176,6 +212,14 @@ impl Watch {
             }
         }
     }
+}
+
+/// Whether the curve ends where a guest's memory does, or hardly beyond: one that goes on knows more than
+/// swapping tells. What a sample stands for may exceed what there is.
+fn ends_within(curve: &MissCurve, held: Bytes) -> bool {
+    let points = u64::try_from(curve.points().len()).unwrap_or(u64::MAX);
+    let last = curve.step().get().saturating_mul(points.saturating_sub(1));
+    last <= held.saturating_add(held.fraction(1, 8)).get()
 }
 
 #[cfg(test)]
@@ -227,28 +271,34 @@ mod tests {
         let mut watch = Watch::default();
         watch.observe(&guest(1000), second(1));
         assert_eq!(
-            watch.add_to(plain(), &guest(1000), second(1)).signals.swapped_pages_per_s,
+            watch.add_to(plain(), &guest(1000), None, second(1)).signals.swapped_pages_per_s,
             None
         );
         watch.observe(&guest(1200), second(3));
-        let signals = watch.add_to(plain(), &guest(1200), second(3)).signals;
+        let signals = watch.add_to(plain(), &guest(1200), None, second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
         // The same reading, seen again a second later, is no new second without swapping.
         let mut again = guest(1200);
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
         watch.observe(&again, second(4));
-        assert_eq!(watch.add_to(plain(), &again, second(4)).signals.swapped_pages_per_s, Some(100));
+        assert_eq!(
+            watch.add_to(plain(), &again, None, second(4)).signals.swapped_pages_per_s,
+            Some(100)
+        );
         // Booted anew: the counter begins again.
         watch.observe(&guest(3), second(5));
-        assert_eq!(watch.add_to(plain(), &guest(3), second(5)).signals.swapped_pages_per_s, None);
+        assert_eq!(
+            watch.add_to(plain(), &guest(3), None, second(5)).signals.swapped_pages_per_s,
+            None
+        );
     }
 
     #[test]
     fn without_an_agent_or_a_tracker_the_demand_is_what_is_used() {
         let mut watch = Watch::default();
         watch.observe(&guest(0), second(1));
-        let estimate = watch.add_to(plain(), &guest(0), second(1));
+        let estimate = watch.add_to(plain(), &guest(0), None, second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
 
@@ -258,7 +308,7 @@ mod tests {
         for n in 1..4 {
             watch.observe(&with_agent(guest(0), 480, 0), second(n));
         }
-        let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), second(3));
+        let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), None, second(3));
         // One epoch to begin, one step of 5 % down: 480 and 128 MiB, and the guest holds less.
         let begun = Bytes::mib(608);
         assert_eq!(estimate.signals.probed, Some(begun - begun.fraction(5, 100)));
@@ -279,13 +329,45 @@ mod tests {
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
         tracked.agent = Some(Measured::fresh(agent));
         watch.observe(&tracked, second(1));
-        let demand = watch.add_to(plain(), &tracked, second(1)).demand;
+        let demand = watch.add_to(plain(), &tracked, None, second(1)).demand;
         // 450 and 50 MiB, and what its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
+        // 34 MiB that its kernel took at boot are needed too.
+        let uncounted = Some(Bytes::mib(34));
+        let demand = watch.add_to(plain(), &tracked, uncounted, second(1)).demand;
+        assert_eq!(demand.size, Bytes::mib(598));
         // Half a minute later nothing of it is believed any more.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
-        let demand = watch.add_to(plain(), &tracked, second(31)).demand;
+        let demand = watch.add_to(plain(), &tracked, None, second(31)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
+    }
+    /// 300 pages swapped out in the interval: beside 500 MiB held a curve of 200 MiB has no misses.
+    #[test]
+    fn what_is_swapped_out_for_want_of_room_are_misses_beyond_the_memory_held() {
+        let mut watch = Watch::default();
+        let mut tracked = guest(0);
+        let curve = MissCurve::new(Bytes::mib(100), Duration::from_secs(1), vec![9000, 9000, 0]);
+        tracked.tracker = Some(Measured::fresh(TrackerReport {
+            working_set: Bytes::mib(400),
+            curve: curve.ok().map(Arc::new),
+        }));
+        let estimated = |watch: &Watch, guest: &GuestSample, n| {
+            watch.add_to(plain(), guest, None, second(n)).curve.unwrap()
+        };
+        watch.observe(&tracked, second(1));
+        // Shifted by the 64 MiB that are kept free: a step.
+        assert_eq!(estimated(&watch, &tracked, 1).points(), [9000, 9000, 9000, 0]);
+        let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
+        tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(300));
+        watch.observe(&tracked, second(2));
+        let beyond = estimated(&watch, &tracked, 2);
+        assert_eq!(beyond.points(), [9300, 9300, 9300, 300, 300, 300, 0]);
+        // One that goes on beyond what is held knows better.
+        let curve = MissCurve::new(Bytes::mib(300), Duration::from_secs(1), vec![9, 9, 9, 0]);
+        let report = |curve| TrackerReport { working_set: Bytes::mib(400), curve };
+        let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
+        let tracked = GuestSample { tracker, ..guest(600) };
+        assert_eq!(estimated(&watch, &tracked, 2).points(), [9, 9, 9, 9, 0]);
     }
 }

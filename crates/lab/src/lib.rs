@@ -67,7 +67,7 @@ pub use qemu::{Balloon, GuestSpec};
 pub use reaper::{Helper, REAPER_COMMAND, SUPERVISOR_COMMAND, reaper_main};
 pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
-pub use scenario::{Host, Scenario, ScenarioGuest, ScenarioWorkload, Settings};
+pub use scenario::{BEST, Host, Scenario, ScenarioGuest, ScenarioWorkload, Settings, Variant};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
 pub use tracker::TRACK_LIBRARY;
 pub use truth::{Truth, TruthRow};

@@ -3,7 +3,9 @@
 //! Idea: a TOML file says which guests there are, what they do when, how much memory they share and
 //! which policies are compared. Reading is a pure function of the text; every mistake is told with
 //! its file, line, column and key.
-//! Limits: unknown keys are refused; the figures' bounds are the constants below.
+//! `[policy]` and `[tracking]` are tables of the daemon's own configuration and are handed to it as they are.
+//! Limits: unknown keys are refused; the figures' bounds are the constants below. What is wrong in the
+//! daemon's tables only the daemon knows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,6 +15,7 @@ use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
@@ -24,6 +27,11 @@ const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const REPETITIONS_MAX: u32 = 1000;
 /// Most workloads of a guest.
 const WORKLOADS_MAX: usize = ballast_lab_guest::protocol::WORKLOADS_MAX;
+
+/// Most variants.
+const VARIANTS_MAX: usize = 16;
+/// Longest name of one.
+const NAME_BYTES_MAX: usize = 40;
 
 /// A scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -40,13 +48,54 @@ pub struct Scenario {
     /// The policies, in the order in which they run; `static` and `global` without it.
     #[serde(default = "default_policies", deserialize_with = "policies")]
     pub policies: Vec<PolicyName>,
+    /// Further runs, each a policy with settings of its own; they come after the policies.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// Whether the guests also run with all their memory, which is the best there is to reach: after all
+    /// others, under the name [`BEST`]; no.
+    #[serde(default)]
+    pub best: bool,
     /// What the guests share.
     pub host: Host,
     /// How the run is set up.
     #[serde(default)]
     pub settings: Settings,
+    /// Of the daemon's configuration, under every policy.
+    #[serde(default)]
+    pub policy: Map<String, Value>,
+    /// The same, of how it tracks guests.
+    #[serde(default)]
+    pub tracking: Map<String, Value>,
     /// The guests.
     pub guests: Vec<ScenarioGuest>,
+}
+
+/// The name of the runs in which guests have all their memory.
+pub const BEST: &str = "best";
+
+/// Something to compare: a policy, and how it and tracking are set.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Its name in all figures.
+    pub name: String,
+    /// The daemon's `[policy]`, with the policy's `name`; over the scenario's own, key by key.
+    pub policy: Map<String, Value>,
+    /// The daemon's `[tracking]`, likewise.
+    #[serde(default)]
+    pub tracking: Map<String, Value>,
+    /// Guests have all their memory.
+    #[serde(skip)]
+    pub is_best: bool,
+}
+
+impl Variant {
+    /// That of `policy`, as the scenario sets it.
+    fn of(policy: PolicyName) -> Variant {
+        let name = policy.as_str().to_owned();
+        let table = Map::from_iter([("name".to_owned(), Value::from(policy.as_str()))]);
+        Variant { name, policy: table, ..Variant::default() }
+    }
 }
 
 /// What the guests share.
@@ -209,6 +258,32 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// All that is compared, in the order in which it runs; settings that the scenario makes for all of
+    /// them are in each.
+    pub fn contestants(&self) -> Vec<Variant> {
+        let policies = self.policies.iter().map(|policy| Variant::of(*policy));
+        let best =
+            Variant { name: BEST.to_owned(), is_best: true, ..Variant::of(PolicyName::Static) };
+        let mut all: Vec<Variant> = policies.chain(self.variants.iter().cloned()).collect();
+        all.extend(self.best.then_some(best));
+        for variant in &mut all {
+            variant.policy = over(&self.policy, &variant.policy);
+            variant.tracking = over(&self.tracking, &variant.tracking);
+        }
+        all
+    }
+
+    /// The same with all the memory that the guests can have.
+    #[must_use]
+    pub fn unlimited(&self) -> Scenario {
+        let mut scenario = self.clone();
+        scenario.host.budget = self.guests.iter().map(|guest| guest.memory).sum();
+        for guest in &mut scenario.guests {
+            (guest.start, guest.floor, guest.ceiling) = (None, None, None);
+        }
+        scenario
+    }
+
     /// The run of this scenario.
     pub fn run_options(&self) -> RunOptions {
         let balloon = Balloon {
@@ -241,9 +316,11 @@ impl Scenario {
         let policies: BTreeSet<_> = self.policies.iter().collect();
         check(
             &["policies"],
-            !policies.is_empty() && policies.len() == self.policies.len(),
+            !(policies.is_empty() && self.variants.is_empty())
+                && policies.len() == self.policies.len(),
             || "expected at least one policy, and each once".to_owned(),
         )?;
+        self.validate_variants()?;
         check(&["settings", "tick"], !self.settings.tick.is_zero(), || {
             "expected more than 0s".to_owned()
         })?;
@@ -261,6 +338,35 @@ impl Scenario {
             guest.validate_workloads(number, self.duration)?;
         }
         self.validate_sums()
+    }
+
+    fn validate_variants(&self) -> Result<(), Mistake> {
+        let mut names: BTreeSet<&str> = self.policies.iter().map(|it| it.as_str()).collect();
+        names.insert(BEST);
+        check(&["variants"], self.variants.len() <= VARIANTS_MAX, || {
+            format!("{}: expected at most {VARIANTS_MAX}", self.variants.len())
+        })?;
+        for (number, variant) in self.variants.iter().enumerate() {
+            let number = number.to_string();
+            let at = |key| ["variants", &number, key];
+            check(&at("name"), names.insert(&variant.name), || {
+                format!("`{}` is the name of another", variant.name)
+            })?;
+            let is_name = !variant.name.trim().is_empty() && variant.name.len() <= NAME_BYTES_MAX;
+            check(&at("name"), is_name, || format!("expected 1 to {NAME_BYTES_MAX} bytes"))?;
+            let policy = variant.policy.get("name").and_then(Value::as_str);
+            check(
+                &at("policy"),
+                policy.is_some_and(|it| it.parse::<PolicyName>().is_ok()),
+                || {
+                    format!(
+                        "expected the name of a policy, as in {{ name = \"{}\" }}",
+                        PolicyName::Meb
+                    )
+                },
+            )?;
+        }
+        Ok(())
     }
 
     fn validate_sums(&self) -> Result<(), Mistake> {
@@ -353,6 +459,19 @@ impl ScenarioGuest {
 struct Mistake {
     key: Vec<String>,
     message: String,
+}
+
+/// `table` with the keys of `other` in their place; tables in tables are joined alike.
+fn over(table: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
+    let mut joined = table.clone();
+    for (key, value) in other {
+        let value = match (joined.get(key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(over(old, new)),
+            _ => value.clone(),
+        };
+        joined.insert(key.clone(), value);
+    }
+    joined
 }
 
 fn path(guest: usize, key: &[&str]) -> Vec<String> {
@@ -448,11 +567,58 @@ start = "512MiB"
             ("[host]", "policies = [\"globl\"]\n[host]", "`globl` is not a policy"),
             ("[host]", "policies = []\n[host]", "at least one policy"),
             ("[host]", "repetitions = 0\n[host]", "repetitions: 0: expected 1 to"),
+            ("[host]", "[[variants]]\nname = \"x\"\n[variants.policy]\n[host]", "name of a policy"),
+            (
+                "[host]",
+                "[[variants]]\nname = \"best\"\npolicy = { name = \"meb\" }\n[host]",
+                "variants[0].name: `best` is the name of another",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = parse(&GOOD.replacen(from, to, 1)).expect_err(to);
             assert!(error.contains(expected) && error.starts_with("s.toml:"), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn variants_and_the_best_come_after_the_policies_with_the_scenario_s_settings() {
+        let more = r#"
+policies = ["static"]
+best = true
+[policy]
+interval = "1s"
+meb = { shrink_max = 0.2, step = "2MiB" }
+[tracking]
+budget = 0.01
+[[variants]]
+name = "slow"
+policy = { name = "meb", meb = { shrink_max = 0.1 } }
+tracking = { every = true }
+[host]"#;
+        let scenario = parse(&GOOD.replacen("[host]", more, 1)).unwrap();
+        let told: Vec<String> = scenario
+            .contestants()
+            .into_iter()
+            .map(|it| format!("{} {} {}", it.name, Value::from(it.policy), it.is_best))
+            .collect();
+        let common = r#""interval":"1s","meb":{"shrink_max":0.2,"step":"2MiB"},"name":"static""#;
+        assert_eq!(
+            told,
+            [
+                format!("static {{{common}}} false"),
+                r#"slow {"interval":"1s","meb":{"shrink_max":0.1,"step":"2MiB"},"name":"meb"} false"#
+                    .to_owned(),
+                format!("best {{{common}}} true"),
+            ]
+        );
+        let slow = &scenario.contestants()[1];
+        assert_eq!(
+            Value::from(slow.tracking.clone()).to_string(),
+            r#"{"budget":0.01,"every":true}"#
+        );
+        let unlimited = scenario.unlimited();
+        assert_eq!(unlimited.host.budget, Bytes::gib(2));
+        assert_eq!(unlimited.guests[0].start(), Bytes::gib(1));
     }
 
     #[test]

@@ -125,6 +125,34 @@ impl MissCurve {
         MissCurve { misses: misses.collect(), ..*self }
     }
 
+    /// The curve of a guest that was seen to miss `misses` times with `held`, of which a curve that was
+    /// found within that memory tells nothing: those that it does not tell are added up to `held`, and
+    /// from there evenly fewer, none with `beyond` more. Points beyond [`MissCurve::POINTS_MAX`] are cut.
+    #[must_use]
+    pub fn extended(&self, held: Bytes, beyond: Bytes, misses: u64) -> MissCurve {
+        let misses = misses.saturating_sub(self.misses(held));
+        if misses == 0 {
+            return self.clone();
+        }
+        let (step, held, beyond) = (self.step.get(), held.get(), beyond.get());
+        let points = held.saturating_add(beyond).div_ceil(step).saturating_add(1);
+        let points = usize::try_from(points).unwrap_or(usize::MAX).min(MissCurve::POINTS_MAX);
+        let lacking = |k: usize| {
+            let more = step.saturating_mul(k as u64).saturating_sub(held);
+            let left = u128::from(beyond.saturating_sub(more));
+            let fewer = match beyond {
+                0 => u128::from(more == 0) * u128::from(misses),
+                _ => u128::from(misses) * left / u128::from(beyond),
+            };
+            u64::try_from(fewer).unwrap_or(u64::MAX)
+        };
+        let seen = |k: usize| self.misses.get(k).or(self.misses.last()).copied().unwrap_or(0);
+        let points = points.max(self.misses.len());
+        // The sum of two that never rise never rises.
+        let misses = (0..points).map(|k| lacking(k).saturating_add(seen(k))).collect();
+        MissCurve { misses, ..*self }
+    }
+
     /// Distance between two sizes, whole pages.
     pub fn step(&self) -> Bytes {
         self.step
@@ -171,6 +199,8 @@ fn size_at(step: Bytes, k: usize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn curve(misses: &[u64]) -> Result<MissCurve, MissCurveError> {
@@ -193,6 +223,44 @@ mod tests {
         let curve = curve(&[101, 40, 40, 7]).unwrap();
         for (rate, mib) in [(51, Some(0)), (50, Some(1)), (20, Some(1)), (19, Some(3)), (3, None)] {
             assert_eq!(curve.size_for(rate), mib.map(Bytes::mib), "{rate}/s");
+        }
+    }
+
+    /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: 40, 30, 20, 10, 0 more.
+    #[test]
+    fn what_was_missed_within_the_memory_held_goes_on_beyond_it() {
+        let blind = curve(&[100, 60, 0]).unwrap();
+        let extended = blind.extended(Bytes::mib(2), Bytes::mib(4), 40);
+        assert_eq!(extended.points(), [140, 100, 40, 30, 20, 10, 0]);
+        // One that sees so far already stays, and of one that sees a part the rest is added.
+        let seeing = curve(&[100, 60, 45, 35, 22, 11, 0]).unwrap();
+        assert_eq!(seeing.extended(Bytes::mib(2), Bytes::mib(4), 40), seeing);
+        let part = seeing.extended(Bytes::mib(2), Bytes::mib(2), 65);
+        assert_eq!(part.points(), [120, 80, 65, 45, 22, 11, 0]);
+        assert_eq!(blind.extended(Bytes::mib(2), Bytes::mib(4), 0), blind);
+        let cliff = blind.extended(Bytes::mib(1), Bytes::ZERO, 70);
+        assert_eq!(cliff.points(), [110, 70, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn an_extended_curve_is_one(
+            points in prop::collection::vec(0..1000_u64, 1..20),
+            held in 0..40_u64 << 18,
+            beyond in 0..40_u64 << 18,
+            misses: u64,
+        ) {
+            let mut points = points;
+            points.sort_unstable_by(|a, b| b.cmp(a));
+            let plain = curve(&points).unwrap();
+            let (held, beyond) = (Bytes::new(held), Bytes::new(beyond));
+            let extended = plain.extended(held, beyond, misses);
+            let again = curve(extended.points()).unwrap();
+            prop_assert_eq!(&again, &extended);
+            // A curve has the misses of the size below: those at `held`, or more.
+            prop_assert!(extended.misses(held) >= misses);
+            let enough = held.saturating_add(beyond).saturating_add(plain.step());
+            prop_assert_eq!(extended.misses(enough), plain.misses(enough));
         }
     }
 

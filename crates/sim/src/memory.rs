@@ -159,6 +159,11 @@ impl Memory {
         self.kernel.uncounted.saturating_add(self.kernel.unreclaimable)
     }
 
+    /// What of it a tracker sees touched: what was taken at boot is hardly used again.
+    pub(crate) fn kernel_touched(&self) -> Bytes {
+        self.kernel.unreclaimable
+    }
+
     /// Memory the guest's kernel counts (`MemTotal`).
     pub(crate) fn total(&self) -> Bytes {
         self.allocation().saturating_sub(self.kernel.uncounted)

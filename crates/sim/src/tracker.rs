@@ -12,8 +12,8 @@
 //! - by a curve `c`: `x = ∫ du / (N c(u))`
 //!
 //! with `E` pages and `N` touches in the interval. Cost: [`SAMPLES`] evaluations for each workload
-//! and interval. Limits: misses of first touches are left out (the warm form of MEB §3.1); pages of
-//! the kernel always hit, and come on top.
+//! and interval. Limits: misses of first touches are left out (the warm form of MEB §3.1); pages that
+//! the kernel uses always hit, and come on top; those it took at boot are not seen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Tracker {
     }
 
     fn reported(&self, memory: &Memory, footprints: &[Footprint], scale: f64) -> TrackerReport {
-        let kernel = memory.kernel();
+        let kernel = memory.kernel_touched();
         let touches: f64 = footprints.iter().map(|footprint| footprint.touches).sum();
         let pages: f64 = footprints.iter().map(|footprint| footprint.pages).sum();
         let most = kernel.get() as f64 + pages * PAGE_SIZE as f64 * scale.max(1.0);
@@ -101,12 +101,12 @@ impl Tracker {
         }
         let bound = (touches * f64::from(self.spec.miss_permille) / 1000.0) as u64;
         let working_set = misses.partition_point(|&misses| misses > bound) as u64;
-        let allocation = memory.allocation();
+        let seen_most = memory.total();
         if self.spec.blind_beyond_allocation {
-            misses.truncate((allocation.get() / step.get()) as usize + 1);
+            misses.truncate((seen_most.get() / step.get()) as usize + 1);
         }
         TrackerReport {
-            working_set: Bytes::new(working_set * step.get()).max(kernel).min(allocation),
+            working_set: Bytes::new(working_set * step.get()).max(kernel).min(seen_most),
             curve: MissCurve::new(step, self.spec.interval, misses).ok().map(Arc::new),
         }
     }

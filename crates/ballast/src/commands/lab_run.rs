@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_lab::Scenario;
-use ballast_model::PolicyName;
+use ballast_lab::{BEST, Scenario};
 use serde::Serialize;
 
 use super::Output;
@@ -36,9 +35,10 @@ pub struct Args {
     /// Write a page with plots, and the raw data beside it as JSON and CSV
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
-    /// Policies, in this order, instead of the scenario's; repeatable
+    /// Policies, in this order, of the scenario's variants those named, and `best`, instead of all that the
+    /// scenario has; repeatable
     #[arg(long = "policy", value_name = "NAME")]
-    policies: Vec<PolicyName>,
+    policies: Vec<String>,
     /// How long each run is measured, such as 90s, instead of the scenario's
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
@@ -78,8 +78,19 @@ impl Args {
         let scenario = Scenario::parse(text, &self.scenario)?;
         let mut changes = toml::Table::new();
         if !self.policies.is_empty() {
-            let names = self.policies.iter().map(|policy| policy.as_str().into());
+            let is_named = |name: &str| self.policies.iter().any(|policy| policy == name);
+            let own = |name: &&String| {
+                *name != BEST && scenario.variants.iter().all(|variant| variant.name != **name)
+            };
+            let names = self.policies.iter().filter(own).map(|policy| policy.as_str().into());
             changes.insert("policies".to_owned(), toml::Value::Array(names.collect()));
+            changes.insert("best".to_owned(), is_named(BEST).into());
+            let table: toml::Table = text.parse().context("cannot read the scenario again")?;
+            let variants = table.get("variants").and_then(toml::Value::as_array);
+            let mut variants = variants.cloned().unwrap_or_default();
+            variants
+                .retain(|it| it.get("name").and_then(toml::Value::as_str).is_some_and(is_named));
+            changes.insert("variants".to_owned(), toml::Value::Array(variants));
         }
         if let Some(duration) = self.duration {
             let text = humantime::format_duration(duration).to_string();
@@ -199,6 +210,7 @@ fn description(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ballast_model::PolicyName;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -207,6 +219,7 @@ mod tests {
         args: Args,
     }
 
+    const MEB_2: &str = include_str!("../../../../scenarios/lab/meb-2.toml");
     const DEMO: &str = include_str!("../../../../scenarios/lab/demo.toml");
 
     fn changed(line: &str) -> anyhow::Result<Scenario> {
@@ -223,6 +236,15 @@ mod tests {
     }
 
     #[test]
+    fn variants_and_the_best_are_chosen_by_name() {
+        let line = "run meb-2.toml --policy meb-5s --policy global --policy best";
+        let args = Line::try_parse_from(line.split(' ')).unwrap().args;
+        let scenario = args.scenario(MEB_2).unwrap().0;
+        let names: Vec<String> = scenario.contestants().into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["global", "meb-5s", "best"]);
+    }
+
+    #[test]
     fn the_truth_is_recorded_when_asked_for() {
         assert!(changed("run demo.toml --truth").unwrap().settings.truth);
         assert!(!changed("run demo.toml").unwrap().settings.truth);
@@ -235,7 +257,8 @@ mod tests {
             ("--duration 0s", "duration"),
             ("--duration 1s", "is not before the end"),
             ("--policy static --policy static", "each once"),
-            ("--policy best", "`best` is not a policy"),
+            ("--policy fastest", "`fastest` is not a policy"),
+            ("--policy best", "at least one policy"),
             ("--duration 90", "expected such as 90s"),
         ] {
             let error = changed(&format!("run demo.toml {options}")).expect_err(options);

@@ -11,5 +11,6 @@ mod plot;
 pub(crate) mod progress;
 pub mod scenario_file;
 mod scenario_machine;
+mod scenario_policy;
 mod scenario_workload;
 pub(crate) mod table;

@@ -13,11 +13,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_control::Settings;
-use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
 use ballast_lab::{DiskSpec, Speed};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
-use ballast_policy::PolicySettings;
 use ballast_sim::{
     Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
     TimedWorkload, rivals,
@@ -30,8 +28,8 @@ use super::paper::PaperFigure;
 use super::scenario_machine::{
     BalloonTable, DataTable, KernelTable, Machine, SourcesTable, balloon, disk, kernel, sources,
 };
+use super::scenario_policy::PolicyTable;
 use super::scenario_workload::WorkloadTable;
-use crate::config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
 use crate::server::nearest;
 
 /// Most figures of papers in one file.
@@ -64,6 +62,12 @@ struct FileTable {
     settings: SettingsTable,
     #[serde(default)]
     policy: PolicyTable,
+    #[serde(default, rename = "tracking")]
+    _tracking: IgnoredAny,
+    #[serde(default, rename = "variants")]
+    _variants: IgnoredAny,
+    #[serde(default, rename = "best")]
+    _best: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
     guests: Vec<GuestTable>,
@@ -136,37 +140,6 @@ impl Default for SettingsTable {
             _track: IgnoredAny,
             _intermittent: IgnoredAny,
         }
-    }
-}
-
-/// As in the daemon's configuration.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct PolicyTable {
-    reserve_per_guest: Option<Bytes>,
-    tau: Option<Tau>,
-    meb: MebTable,
-    tws: TwsTable,
-    flexmemd: FlexmemdTable,
-}
-
-impl PolicyTable {
-    /// The settings they mean, under each of `policies`.
-    fn settings(
-        &self,
-        policies: &[PolicyName],
-    ) -> Result<(PolicySettings, ProbingSettings), Mistake> {
-        let PolicyTable { reserve_per_guest, tau, meb, tws, flexmemd } = self;
-        let reserve_per_guest = reserve_per_guest.unwrap_or(PolicySettings::RESERVE_DEFAULT);
-        let knobs = Knobs { reserve_per_guest, tau: *tau, meb, tws, flexmemd };
-        let settings = knobs
-            .settings()
-            .map_err(|([table, key], message)| mistake(&["policy", table, key], message))?;
-        for name in policies {
-            ballast_policy::check(*name, &settings.0)
-                .map_err(|error| mistake(&["policy", "flexmemd"], error.to_string()))?;
-        }
-        Ok(settings)
     }
 }
 
@@ -284,9 +257,14 @@ impl FileTable {
         let host = self.host.convert(reserve)?;
         let mut control = Settings::new(PolicyName::Static);
         control.tick = self.settings.tick;
+        control.interval = self.policy.interval;
         control.guard.budget = Some(budget);
         control.guard.host_reserve = reserve;
-        (control.policy_settings, control.probing) = self.policy.settings(&self.policies)?;
+        (control.policy_settings, control.probing) =
+            self.policy.settings(&self.policies).map_err(|(key, message)| {
+                let key: Vec<&str> = ["policy"].into_iter().chain(key).collect();
+                mistake(&key, message)
+            })?;
         let total: usize = self
             .guests
             .iter()

@@ -178,7 +178,11 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
             Figure::SwapOut => report.swap_out.get() as f64,
             Figure::AllocationMean => report.allocation_mean.get() as f64,
             Figure::AllocationLast => report.allocation_last.get() as f64,
-            Figure::Iterations | Figure::RunTime => return None,
+            Figure::Iterations
+            | Figure::RunTime
+            | Figure::OfBest
+            | Figure::UpRatio
+            | Figure::TrackingCost => return None,
         })
     };
     match guest {

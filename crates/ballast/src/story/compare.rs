@@ -3,12 +3,16 @@
 //! Idea: every run yields a handful of figures per guest and for all guests together. Over repetitions
 //! a figure is its median with its range; a ratio is taken within each repetition, because a machine's
 //! speed drifts between them, and then likewise summed up.
+//!
+//! Where the guests also ran with all their memory, work is told as a share of that: page touches of a
+//! large working set take longer than those of a small one, and a sum would be that of the guest with
+//! the small one. All guests together have the mean of their shares.
 //! Limits: a ratio to nothing has no value ([`Ratio::FromZero`]); figures that were not measured are
 //! absent from their median.
 
 use serde::Serialize;
 
-use super::record::{GuestRun, Record, RunRecord, Sample};
+use super::record::{GuestRun, Record, RunRecord, Sample, TrackingNow};
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -16,6 +20,8 @@ use super::record::{GuestRun, Record, RunRecord, Sample};
 pub enum Figure {
     /// Pages touched.
     Touches,
+    /// That against what it did in the same repetition with all its memory, as a ratio.
+    OfBest,
     /// Passes, or whatever the workload counts.
     Iterations,
     /// Time from a workload's start to its end, in seconds; the longest of several.
@@ -30,12 +36,17 @@ pub enum Figure {
     AllocationMean,
     /// Memory held in the end, in bytes.
     AllocationLast,
+    /// How often its pages were watched rather than left in peace, as a ratio of all samples.
+    UpRatio,
+    /// Processor time that watching took, as a ratio of one core; the mean over the time.
+    TrackingCost,
 }
 
 impl Figure {
     /// Every figure, in the order in which they are shown.
-    pub const ALL: [Figure; 8] = [
+    pub const ALL: [Figure; 11] = [
         Figure::Touches,
+        Figure::OfBest,
         Figure::Iterations,
         Figure::RunTime,
         Figure::MajorFaults,
@@ -43,14 +54,25 @@ impl Figure {
         Figure::SwapOut,
         Figure::AllocationMean,
         Figure::AllocationLast,
+        Figure::UpRatio,
+        Figure::TrackingCost,
     ];
 
-    /// The figure of one guest in one run.
-    fn of(self, guest: &GuestRun) -> Option<f64> {
+    /// Whether it is left out where no guest has it.
+    const fn is_rare(self) -> bool {
+        matches!(self, Figure::OfBest | Figure::UpRatio | Figure::TrackingCost)
+    }
+
+    /// The figure of one guest in one run; `best` is the guest with all its memory.
+    fn of(self, guest: &GuestRun, best: Option<&GuestRun>) -> Option<f64> {
         let inside = guest.last_inside();
         let count = |n: u64| n as f64;
         match self {
             Figure::Touches => guest.touches().map(count),
+            Figure::OfBest => {
+                let most = best?.touches().filter(|touches| *touches > 0)?;
+                Some(count(guest.touches()?) / count(most))
+            }
             Figure::Iterations => guest.iterations().map(count),
             Figure::RunTime => {
                 let longest = guest.workloads.iter().map(|workload| workload.elapsed_ms).max();
@@ -61,14 +83,36 @@ impl Figure {
             Figure::SwapOut => inside.and_then(|inside| inside.swap_out_bytes).map(count),
             Figure::AllocationMean => mean_allocation(&guest.samples),
             Figure::AllocationLast => allocations(&guest.samples).last().map(|(_, held)| held),
+            Figure::UpRatio => mean(tracked(&guest.samples).filter_map(|it| match &*it.state {
+                "watching" => Some(1.0),
+                "resting" => Some(0.0),
+                _ => None,
+            })),
+            // Of an interval of rest nothing is told, because it costs nothing.
+            Figure::TrackingCost => mean(tracked(&guest.samples).map(|it| it.cost.unwrap_or(0.0))),
         }
     }
 
-    /// The figure of all guests together: the sum of those that have it, of times the longest.
-    fn of_all(self, run: &RunRecord) -> Option<f64> {
-        let known = run.guests.iter().filter_map(|guest| self.of(guest));
-        known.reduce(|a, b| if self == Figure::RunTime { a.max(b) } else { a + b })
+    /// The figure of all guests together: the sum of those that have it, of times the longest, of
+    /// shares the mean.
+    fn of_all(self, run: &RunRecord, best: Option<&RunRecord>) -> Option<f64> {
+        let of_best = |guest: &GuestRun| best.and_then(|best| best.guest(&guest.guest));
+        let known = run.guests.iter().filter_map(|guest| self.of(guest, of_best(guest)));
+        match self {
+            Figure::OfBest | Figure::UpRatio => mean(known),
+            Figure::RunTime => known.reduce(f64::max),
+            _ => known.reduce(|a, b| a + b),
+        }
     }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), it| (sum + it, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+fn tracked(samples: &[Sample]) -> impl Iterator<Item = &TrackingNow> {
+    samples.iter().filter_map(|sample| sample.daemon.as_ref()?.tracking.as_ref())
 }
 
 fn allocations(samples: &[Sample]) -> impl Iterator<Item = (f64, f64)> {
@@ -165,7 +209,7 @@ pub struct Row {
     pub guest: Option<String>,
     /// The policy.
     pub policy: String,
-    /// Its figures, in the order of [`Figure::ALL`].
+    /// Its figures: those of [`Comparison::figures`].
     pub cells: Vec<Cell>,
 }
 
@@ -193,6 +237,8 @@ pub struct Gain {
 pub struct Comparison {
     /// The policies; the first is what the others are measured against.
     pub policies: Vec<String>,
+    /// Which figures there are, in their order.
+    pub figures: Vec<Figure>,
     /// Every guest under every policy, then all guests together.
     pub rows: Vec<Row>,
     /// What the others gain, in the order of the policies.
@@ -210,11 +256,20 @@ impl Comparison {
     pub fn new(record: &Record) -> Comparison {
         let policies = record.scenario.policies.clone();
         let guests = record.scenario.guests.iter().map(|guest| Some(guest.guest.as_str()));
-        let rows = guests
+        let mut rows: Vec<Row> = guests
             .chain([None])
             .flat_map(|guest| policies.iter().map(move |policy| (guest, policy)))
             .map(|(guest, policy)| row(record, guest, policy))
             .collect();
+        let has = |figure: Figure| {
+            let cells = rows.iter().filter_map(|row| row.cell(figure));
+            cells.filter_map(|cell| cell.value).next().is_some()
+        };
+        let figures: Vec<Figure> =
+            Figure::ALL.into_iter().filter(|figure| !figure.is_rare() || has(*figure)).collect();
+        for row in &mut rows {
+            row.cells.retain(|cell| figures.contains(&cell.figure));
+        }
         let others = policies.iter().skip(1);
         let gains = others.filter_map(|policy| gain(record, policy)).collect();
         let counted = policies.iter().map(|policy| runs(record, policy).count());
@@ -223,6 +278,7 @@ impl Comparison {
             duration_s: record.scenario.duration_s,
             remarks: remarks(record),
             policies,
+            figures,
             rows,
             gains,
         }
@@ -251,9 +307,15 @@ fn pairs<'a>(
 }
 
 fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
+    let best_of = |run: &RunRecord| {
+        let mut best = runs(record, record.scenario.best.as_deref()?);
+        best.find(|best| best.repetition == run.repetition)
+    };
     let value = |figure: Figure, run: &RunRecord| match guest {
-        Some(guest) => figure.of(run.guest(guest)?),
-        None => figure.of_all(run),
+        Some(guest) => {
+            figure.of(run.guest(guest)?, best_of(run).and_then(|best| best.guest(guest)))
+        }
+        None => figure.of_all(run, best_of(run)),
     };
     let is_first = record.scenario.policies.first().is_some_and(|first| first == policy);
     let ratio = |figure: Figure| {
@@ -273,7 +335,7 @@ fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
 }
 
 fn gain(record: &Record, policy: &str) -> Option<Gain> {
-    let work = |run: &RunRecord| Figure::Touches.of_all(run);
+    let work = |run: &RunRecord| Figure::Touches.of_all(run, None);
     let known = |(first, this): (&RunRecord, &RunRecord)| Some((work(first)?, work(this)?));
     let ratio = Ratio::of(&pairs(record, policy).filter_map(known).collect::<Vec<_>>())?;
     let times = pairs(record, policy).map(|(first, this)| time_to(this, work(first)?));

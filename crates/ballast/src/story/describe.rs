@@ -1,8 +1,7 @@
 //! A scenario in words, for the record.
 
-use ballast_lab::{DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
+use ballast_lab::{BEST, DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
-use ballast_model::PolicyName;
 
 use super::record::{GuestInfo, ScenarioInfo};
 
@@ -14,7 +13,8 @@ pub(super) fn scenario(scenario: &Scenario, description: &str) -> ScenarioInfo {
         budget_bytes: scenario.host.budget.get(),
         duration_s: scenario.duration.as_secs_f64(),
         repetitions: scenario.repetitions,
-        policies: scenario.policies.iter().map(PolicyName::to_string).collect(),
+        policies: scenario.contestants().into_iter().map(|variant| variant.name).collect(),
+        best: scenario.best.then(|| BEST.to_owned()),
         guests: scenario.guests.iter().map(guest).collect(),
     }
 }

@@ -9,6 +9,7 @@ pub(super) use crate::figures::{NONE, axis, count, size, times};
 pub(super) const fn name(figure: Figure) -> &'static str {
     match figure {
         Figure::Touches => "page touches",
+        Figure::OfBest => "of best",
         Figure::Iterations => "passes",
         Figure::RunTime => "run time",
         Figure::MajorFaults => "major faults",
@@ -16,6 +17,8 @@ pub(super) const fn name(figure: Figure) -> &'static str {
         Figure::SwapOut => "swap-out",
         Figure::AllocationMean => "memory, mean",
         Figure::AllocationLast => "memory, end",
+        Figure::UpRatio => "tracked",
+        Figure::TrackingCost => "tracking",
     }
 }
 
@@ -33,6 +36,8 @@ pub(super) fn one_value(figure: Figure, n: f64) -> String {
     match figure {
         Figure::Touches | Figure::Iterations | Figure::MajorFaults => count(n),
         Figure::RunTime => format!("{n:.1} s"),
+        Figure::OfBest | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
+        Figure::TrackingCost => format!("{:.2} %", 100.0 * n),
         _ => size(n),
     }
 }

@@ -1,5 +1,7 @@
 //! A record made up for tests: two guests, `a` working and `b` idle, ten seconds.
 
+use ballast_lab::BEST;
+
 use super::record::{
     FORMAT_VERSION, GuestInfo, GuestRun, Inside, Machine, Outside, Record, RunRecord, Sample,
     ScenarioInfo, WorkloadRecord,
@@ -26,6 +28,7 @@ pub(super) fn record(work: &[(&str, &[u64])]) -> Record {
             duration_s: SECONDS as f64,
             repetitions: repetitions as u32,
             policies: work.iter().map(|(policy, _)| (*policy).to_owned()).collect(),
+            best: work.iter().any(|(policy, _)| *policy == BEST).then(|| BEST.to_owned()),
             guests: vec![info("a", &["grow: mono, 50MiB to 650MiB"]), info("b", &[])],
         },
         machine: Machine {
@@ -89,6 +92,7 @@ fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> 
             allocation_bytes: Some(held(at)),
             target_bytes: Some(held((at + 1).min(SECONDS))),
             used_bytes: Some(if works { (60 + 40 * at) * MIB } else { 60 * MIB }),
+            tracking: None,
             doing: Some(if moved { "grow" } else { "hold" }.to_owned()),
             doing_text: None,
         }),

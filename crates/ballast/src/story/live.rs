@@ -97,7 +97,7 @@ fn title(turn: &Turn, second: u64, duration_s: u64) -> String {
         1 => String::new(),
         of => format!(" (run {} of {of})", turn.number),
     };
-    format!("{}{run} {second:>3} s of {duration_s} s", turn.policy)
+    format!("{}{run} {second:>3} s of {duration_s} s", turn.variant.name)
 }
 
 /// One guest in one line.
@@ -125,7 +125,7 @@ fn line(guest: &GuestNow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_model::PolicyName;
+    use ballast_lab::Variant;
     use expect_test::expect;
 
     fn guest() -> GuestNow {
@@ -135,6 +135,7 @@ mod tests {
                 allocation_bytes: Some(512 << 20),
                 target_bytes: Some(761 << 20),
                 used_bytes: Some(490 << 20),
+                tracking: None,
                 doing: Some("grow".to_owned()),
                 doing_text: Some("grow by 249MiB".to_owned()),
             }),
@@ -158,7 +159,8 @@ mod tests {
 
     #[test]
     fn the_title_says_which_run_it_is() {
-        let turn = Turn { policy: PolicyName::Global, repetition: 1, number: 2, of: 2 };
+        let variant = Variant { name: "global".to_owned(), ..Variant::default() };
+        let turn = Turn { variant, repetition: 1, number: 2, of: 2 };
         assert_eq!(title(&turn, 42, 95), "global (run 2 of 2)  42 s of 95 s");
         assert_eq!(title(&Turn { of: 1, ..turn }, 42, 95), "global  42 s of 95 s");
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::daemon::Daemon;
 use super::inside::Collector;
 use super::live::{GuestNow, Live};
-use super::record::{GuestRun, Inside, Outside, RunRecord, Sample, WorkloadRecord};
+use super::record::{GuestRun, Inside, Outside, RunRecord, Sample, TrackingNow, WorkloadRecord};
 use super::turns::{Start, Turn, starts};
 
 /// Time between two samples.
@@ -82,7 +82,7 @@ pub(super) async fn measure(
     let workloads = stop(run, started, &mut watched)?;
     let remarks = watched.iter().flat_map(|guest| guest.collector.remarks(guest.name())).collect();
     Ok(RunRecord {
-        policy: turn.policy.to_string(),
+        policy: turn.variant.name.clone(),
         repetition: turn.repetition,
         measured_s,
         guests: watched
@@ -187,6 +187,11 @@ fn outside(view: &GuestView) -> Outside {
         allocation_bytes: view.allocation_bytes,
         target_bytes: view.target_bytes,
         used_bytes: view.used_bytes,
+        tracking: view.tracking.as_ref().map(|tracking| TrackingNow {
+            state: tracking.state.code.clone(),
+            working_set_bytes: tracking.working_set_bytes,
+            cost: tracking.cost_millionths.map(|share| f64::from(share) / 1e6),
+        }),
         doing: view.change.as_ref().map(|change| change.code.clone()),
         doing_text: view.change.as_ref().map(|change| change.text.clone()),
     }

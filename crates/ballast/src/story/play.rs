@@ -1,6 +1,6 @@
 //! Playing a scenario: every run, from its guests' boot to the last trace of them.
 //!
-//! Idea: every run is the same but for the policy. Guests, disks and daemon are new each time; the
+//! Idea: every run is the same but for the policy, and for the memory where that is not limited. Guests, disks and daemon are new each time; the
 //! daemon runs under `static` as well, so that its cost is in every figure.
 //! Limits: nothing else happens on this thread: waiting for guests blocks it. An interrupted story
 //! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::daemon::Daemon;
 use super::live::Live;
 use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
-use super::settings::{Places, daemon_toml};
+use super::settings::{self, Places, daemon_toml};
 use super::turns::{Turn, turns};
 use super::{describe, machine, measure, start_size};
 
@@ -33,13 +33,18 @@ pub async fn play(
     live: &mut Live,
 ) -> anyhow::Result<Record> {
     let started_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    settings::check(scenario)?;
     let mut machine = None;
     let mut runs = Vec::new();
     for turn in turns(scenario) {
-        let Turn { policy, repetition, number, of } = turn;
-        live.say(&format!("run {number} of {of}: {policy}, repetition {repetition}"));
-        let played = play_turn(scenario, &turn, &mut machine, live).await;
-        runs.push(played.with_context(|| format!("run {number} of {of} ({policy}) failed"))?);
+        let Turn { variant, repetition, number, of } = &turn;
+        let name = &variant.name;
+        live.say(&format!("run {number} of {of}: {name}, repetition {repetition}"));
+        let played = match variant.is_best {
+            true => play_turn(&scenario.unlimited(), &turn, &mut machine, live).await,
+            false => play_turn(scenario, &turn, &mut machine, live).await,
+        };
+        runs.push(played.with_context(|| format!("run {number} of {of} ({name}) failed"))?);
     }
     Ok(Record {
         format_version: FORMAT_VERSION,
@@ -102,7 +107,7 @@ async fn with_daemon(
     let mut daemon = start_daemon(scenario, turn, run.folder().path(), run.folder().qmp_folder())?;
     let names: Vec<&str> = scenario.guests.iter().map(|guest| guest.name.as_str()).collect();
     daemon.wait_until_seen(&names).await?;
-    live.say(&format!("the daemon sees all guests, policy {}", turn.policy));
+    live.say(&format!("the daemon sees all guests, policy {}", turn.variant.name));
     if settled.saturating_duration_since(Instant::now()) > Duration::ZERO {
         tokio::time::sleep_until(settled).await;
     }
@@ -119,6 +124,6 @@ fn start_daemon(
 ) -> anyhow::Result<Daemon> {
     let places = Places::new(folder.join(DAEMON_FOLDER), qmp);
     let is_root = rustix::process::geteuid().is_root();
-    let toml = daemon_toml(scenario, turn.policy, &places, is_root)?;
+    let toml = daemon_toml(scenario, &turn.variant, &places, is_root)?;
     Daemon::start(&toml, places)
 }

@@ -41,6 +41,9 @@ pub struct ScenarioInfo {
     pub repetitions: u32,
     /// The policies compared; the first is what the others are measured against.
     pub policies: Vec<String>,
+    /// Which of them is the runs with all the memory that guests can have; `None`: there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<String>,
     /// Its guests, in the order of the scenario.
     pub guests: Vec<GuestInfo>,
 }
@@ -160,10 +163,24 @@ pub struct Outside {
     pub target_bytes: Option<u64>,
     /// Memory it is estimated to use.
     pub used_bytes: Option<u64>,
+    /// How its page touches are watched; `None`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracking: Option<TrackingNow>,
     /// What the daemon does: `grow`, `shrink`, `hold`, …
     pub doing: Option<String>,
     /// The same in words.
     pub doing_text: Option<String>,
+}
+
+/// How a guest is tracked at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrackingNow {
+    /// `watching`, `resting`, …; as in `ballast status --json`.
+    pub state: String,
+    /// Its working set.
+    pub working_set_bytes: Option<u64>,
+    /// Processor time that tracking it took, as a share of one core.
+    pub cost: Option<f64>,
 }
 
 /// A guest's view of itself. Counters count from the beginning of the schedule.

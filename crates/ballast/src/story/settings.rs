@@ -6,8 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ballast_lab::{Scenario, ScenarioGuest};
-use ballast_model::PolicyName;
+use ballast_lab::{Scenario, ScenarioGuest, Variant};
 use serde_json::{Map, Value, json};
 
 /// Journals of a run larger than this lose their oldest records; some hours of it.
@@ -49,13 +48,27 @@ impl Places {
     }
 }
 
-/// The configuration file for `scenario` under `policy`. Only root can have a raised priority.
+/// Whether the daemon will understand what the scenario tells it, before minutes are spent.
+///
+/// # Errors
+/// What it would not, and of which policy or variant.
+pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
+    let places = Places::new("/daemon".into(), "/qmp".into());
+    for variant in scenario.contestants() {
+        let text = daemon_toml(scenario, &variant, &places, false)?;
+        let told = || format!("the daemon's configuration under {}", variant.name);
+        crate::config::parse(&text, Path::new("ballast.toml")).with_context(told)?;
+    }
+    Ok(())
+}
+
+/// The configuration file for `scenario` under `variant`. Only root can have a raised priority.
 ///
 /// # Errors
 /// When a path is no text.
 pub(super) fn daemon_toml(
     scenario: &Scenario,
-    policy: PolicyName,
+    variant: &Variant,
     places: &Places,
     is_root: bool,
 ) -> anyhow::Result<String> {
@@ -63,6 +76,9 @@ pub(super) fn daemon_toml(
     if let Some(reserve) = scenario.host.reserve {
         host["reserve"] = json!(reserve);
     }
+    let mut tracking = variant.tracking.clone();
+    let intermittent = || json!(scenario.settings.intermittent);
+    tracking.entry("intermittent").or_insert_with(intermittent);
     let guests = scenario.guests.iter();
     let guests: Map<String, Value> =
         guests.map(|guest| (guest.name.to_string(), bounds(guest))).collect();
@@ -74,8 +90,8 @@ pub(super) fn daemon_toml(
         },
         "host": host,
         "qmp": { "folders": [text(&places.qmp)?] },
-        "tracking": { "intermittent": scenario.settings.intermittent },
-        "policy": { "name": policy.as_str() },
+        "policy": variant.policy,
+        "tracking": tracking,
         "journal": { "path": text(&places.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
         "guests": guests,
     });
@@ -104,14 +120,16 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::story::fixture::scenario;
-    use ballast_model::{Bytes, GuestId};
+    use ballast_model::{Bytes, GuestId, PolicyName};
+    use serde_json::Value;
 
     #[test]
     fn the_daemon_reads_what_is_generated() {
         let places = Places::new("/r/with \"quotes\"/daemon".into(), "/r/qmp".into());
-        let scenario = scenario();
-        for policy in PolicyName::ALL {
-            let text = daemon_toml(&scenario, policy, &places, false).unwrap();
+        let mut scenario = scenario();
+        scenario.policies = PolicyName::ALL.to_vec();
+        for (variant, policy) in scenario.contestants().iter().zip(PolicyName::ALL) {
+            let text = daemon_toml(&scenario, variant, &places, false).unwrap();
             let config = config::parse(&text, &places.config()).unwrap();
             assert_eq!(config.settings.policy, policy);
             assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
@@ -124,5 +142,16 @@ mod tests {
             let limits = &config.settings.limits[&a];
             assert_eq!(limits, &scenario.guests[0].limits());
         }
+    }
+
+    #[test]
+    fn what_the_daemon_would_not_understand_is_told_before_anything_runs() {
+        let mut scenario = scenario();
+        scenario.policy.insert("interval".to_owned(), Value::from("5s"));
+        scenario.tracking.insert("budget".to_owned(), Value::from(0.01));
+        assert!(check(&scenario).is_ok());
+        scenario.policy.insert("intervall".to_owned(), Value::from("5s"));
+        let error = format!("{:#}", check(&scenario).unwrap_err());
+        assert!(error.contains("under static") && error.contains("intervall"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::calibration::Calibration;
 use super::calibration_table;
-use super::compare::{Comparison, Figure, Row};
+use super::compare::{Comparison, Row};
 use super::figures;
 use super::record::Record;
 use super::words;
@@ -33,7 +33,7 @@ pub fn render(
 fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    let names = Figure::ALL.into_iter().map(|figure| figures::name(figure).to_uppercase());
+    let names = comparison.figures.iter().map(|figure| figures::name(*figure).to_uppercase());
     table.set_header(cells(["GUEST", "POLICY"].map(str::to_owned).into_iter().chain(names)));
     for (number, row) in comparison.rows.iter().enumerate() {
         let begins_guest = number % comparison.policies.len().max(1) == 0;

@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use ballast_lab::Scenario;
+use ballast_lab::{Scenario, Variant};
 use ballast_lab_guest::workload::WorkloadSpec;
-use ballast_model::{GuestId, PolicyName};
+use ballast_model::GuestId;
 
 /// One run to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Turn {
-    /// The policy.
-    pub(super) policy: PolicyName,
+    /// The policy and how it is set.
+    pub(super) variant: Variant,
     /// The repetition, from 1.
     pub(super) repetition: u32,
     /// Which run of all it is, from 1.
@@ -24,12 +24,13 @@ pub(super) struct Turn {
 
 /// Every run of a scenario, in order.
 pub(super) fn turns(scenario: &Scenario) -> Vec<Turn> {
-    let of = scenario.policies.len() * scenario.repetitions as usize;
+    let variants = scenario.contestants();
+    let of = variants.len() * scenario.repetitions as usize;
     let in_turn = (1..=scenario.repetitions)
-        .flat_map(|repetition| scenario.policies.iter().map(move |policy| (repetition, *policy)));
+        .flat_map(|repetition| variants.iter().cloned().map(move |variant| (repetition, variant)));
     in_turn
         .zip(1..)
-        .map(|((repetition, policy), number)| Turn { policy, repetition, number, of })
+        .map(|((repetition, variant), number)| Turn { variant, repetition, number, of })
         .collect()
 }
 
@@ -67,7 +68,9 @@ mod tests {
     fn policies_take_turns_within_each_repetition() {
         let order: Vec<_> = turns(&scenario())
             .into_iter()
-            .map(|turn| format!("{} {} {}/{}", turn.repetition, turn.policy, turn.number, turn.of))
+            .map(|turn| {
+                format!("{} {} {}/{}", turn.repetition, turn.variant.name, turn.number, turn.of)
+            })
             .collect();
         assert_eq!(order, ["1 static 1/4", "1 global 2/4", "2 static 3/4", "2 global 4/4"]);
     }

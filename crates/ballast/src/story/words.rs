@@ -3,7 +3,7 @@
 //! Idea: one sentence for each policy against the first, saying what the figures say and no more; a
 //! figure from one run is called that.
 
-use super::compare::{Comparison, Gain, Ratio, Spread};
+use super::compare::{Comparison, Figure, Gain, Ratio, Spread};
 use super::figures::{self, times};
 use super::record::Record;
 
@@ -15,7 +15,26 @@ pub(super) fn outcome(record: &Record, comparison: &Comparison) -> Vec<String> {
         return vec!["No guest had any work to do: there is nothing to compare.".to_owned()];
     }
     let sentence = |gain: &Gain| sentence(record, comparison, first, &working, gain);
-    comparison.gains.iter().map(sentence).collect()
+    let sentences = comparison.gains.iter().map(sentence);
+    sentences.chain(against_best(record, comparison)).collect()
+}
+
+/// How far each is from what the guests do with all their memory.
+fn against_best(record: &Record, comparison: &Comparison) -> Option<String> {
+    let best = record.scenario.best.as_deref()?;
+    let others = comparison.policies.iter().filter(|policy| *policy != best);
+    let told: Vec<String> = others
+        .filter_map(|policy| {
+            let share = comparison.row(None, policy)?.cell(Figure::OfBest)?.value?;
+            Some(format!("{policy} {}", figures::value(Figure::OfBest, Some(share))))
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "Of the work done with all the memory that guests can have ({best}), the mean over guests: {}.",
+            told.join(", ")
+        )
+    })
 }
 
 fn sentence(
@@ -123,6 +142,13 @@ mod tests {
         );
         let none = said(&[("static", &[0]), ("global", &[40])]);
         assert_eq!(none, "Under static guest a did no work at all in 10 s.");
+    }
+
+    #[test]
+    fn work_is_told_as_a_share_of_the_best_of_its_repetition() {
+        let text = said(&[("static", &[10, 40]), ("meb", &[50, 80]), ("best", &[100, 100])]);
+        let share = "static 25 % (10 %…40 %), meb 65 % (50 %…80 %).";
+        assert!(text.ends_with(share), "{text}");
     }
 
     #[test]

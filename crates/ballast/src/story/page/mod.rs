@@ -105,10 +105,11 @@ fn drawn_repetition(record: &Record) -> u32 {
         Some(run.guests.iter().filter_map(super::record::GuestRun::touches).sum::<u64>())
     };
     let policies = &record.scenario.policies;
+    let best = record.scenario.best.as_ref();
     let mut gains: Vec<(u32, f64)> = (1..=record.scenario.repetitions)
         .filter_map(|repetition| {
             let first = work(policies.first(), repetition)?;
-            let last = work(policies.last(), repetition)?;
+            let last = work(policies.iter().rfind(|name| Some(*name) != best), repetition)?;
             Some((repetition, last as f64 / first.max(1) as f64))
         })
         .collect();
@@ -171,7 +172,7 @@ fn table(comparison: &Comparison) -> Markup {
                     tr {
                         th { "guest" }
                         th { "policy" }
-                        @for figure in Figure::ALL { th.number { (figures::name(figure)) } }
+                        @for figure in &comparison.figures { th.number { (figures::name(*figure)) } }
                     }
                 }
                 @for rows in comparison.rows.chunks(comparison.policies.len().max(1)) {
