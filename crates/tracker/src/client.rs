@@ -1,7 +1,8 @@
 //! Steering a tracker.
 //!
 //! Idea: a request, its answer, and meanwhile events, which are kept until they are asked for. An event
-//! that tracking has ended is an error of whatever is asked next.
+//! that tracking has ended is an error of whatever is asked next. While an answer is waited for, the tracker is
+//! sent signs of life: revoking some GiB takes longer than it bears with silence.
 //!
 //! Limits: [`EVENTS_MAX`] events are kept; a tracker that sends more is not one.
 
@@ -31,6 +32,8 @@ use crate::ring_file::RingFile;
 pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);
 /// Events kept: each region can vanish once.
 const EVENTS_MAX: usize = REGIONS_MAX;
+/// Signs of life that were not answered: as many as there are in [`PATIENCE`].
+const BEATS_MAX: usize = 80;
 /// How long an answer is waited for: revoking a guest of a TiB takes seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -50,6 +53,8 @@ pub struct Client {
     ring: RingFile,
     consumer: Consumer,
     number: u32,
+    /// Signs of life that were not answered yet, by number.
+    beats: VecDeque<u32>,
     gone: VecDeque<u8>,
     pid: u32,
     handler_tid: u32,
@@ -74,6 +79,7 @@ impl Client {
             ring,
             consumer,
             number: 0,
+            beats: VecDeque::new(),
             gone: VecDeque::new(),
             pid: 0,
             handler_tid: 0,
@@ -222,27 +228,55 @@ impl Client {
         what: &'static str,
         files: &[BorrowedFd<'_>],
     ) -> Result<Reply, TrackerError> {
-        self.number = self.number.checked_add(1).unwrap_or(1);
-        let frame = Frame { number: self.number, message: request };
+        let number = self.next_number();
         // What the tracker said before it closed is the better reason.
-        let sent = send(self.socket.as_fd(), frame, files);
+        let sent = send(self.socket.as_fd(), Frame { number, message: request }, files);
         let end = Instant::now() + PATIENCE;
         loop {
-            let frame = match receive(self.socket.as_fd(), end) {
+            let beat = Instant::now() + HEARTBEAT_EVERY;
+            let frame = match receive(self.socket.as_fd(), end.min(beat)) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Err(TrackerError::Silent { what, waited: PATIENCE }),
+                Ok(None) if Instant::now() >= end => {
+                    return Err(TrackerError::Silent { what, waited: PATIENCE });
+                }
+                Ok(None) => {
+                    self.beat();
+                    continue;
+                }
                 Err(error) => return sent.and(Err(error)),
             };
             match frame.message {
-                Reply::Refused(refused) if [0, self.number].contains(&frame.number) => {
+                Reply::Refused(refused) if [0, number].contains(&frame.number) => {
                     return Err(TrackerError::Refused(refused));
                 }
                 Reply::RegionGone(id) if frame.number == 0 && self.gone.len() < EVENTS_MAX => {
                     self.gone.push_back(id);
                 }
-                reply if frame.number == self.number => return Ok(reply),
+                reply if frame.number == number => return Ok(reply),
+                // Answers come in the order of requests.
+                _ if self.beats.front() == Some(&frame.number) => {
+                    self.beats.pop_front();
+                }
                 _ => return Err(TrackerError::Answer(what)),
             }
+        }
+    }
+
+    fn next_number(&mut self) -> u32 {
+        self.number = self.number.checked_add(1).unwrap_or(1);
+        self.number
+    }
+
+    /// Sends a sign of life; its answer comes after that of the request that is waited for.
+    fn beat(&mut self) {
+        if self.beats.len() >= BEATS_MAX {
+            return;
+        }
+        let number = self.next_number();
+        let frame = Frame { number, message: Request::Heartbeat };
+        // Where it cannot be sent, that is told by whatever is received next.
+        if send(self.socket.as_fd(), frame, &[]).is_ok() {
+            self.beats.push_back(number);
         }
     }
 }
@@ -325,4 +359,68 @@ fn receive_now(socket: BorrowedFd<'_>) -> Result<Result<Frame<Reply>, TrackerErr
     } else {
         Frame::<Reply>::decode(&bytes[..message.bytes]).map_err(TrackerError::from)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::socketpair;
+
+    use super::*;
+
+    fn answer(socket: BorrowedFd<'_>, number: u32, message: Reply) {
+        let (bytes, len) = Frame { number, message }.encode();
+        rustix::net::send(socket, &bytes[..len], SendFlags::NOSIGNAL).unwrap();
+    }
+
+    fn request(socket: BorrowedFd<'_>) -> Frame<Request> {
+        let mut bytes = [0; MESSAGE_MAX];
+        let (len, _) = rustix::net::recv(socket, &mut bytes, RecvFlags::empty()).unwrap();
+        Frame::<Request>::decode(&bytes[..len]).unwrap()
+    }
+
+    /// A tracker that revokes for as long as it takes to hear two signs of life, and answers these afterwards,
+    /// as the real one does.
+    #[test]
+    fn a_tracker_that_takes_long_hears_that_somebody_waits() {
+        let pair =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (socket, other) = pair.unwrap();
+        let ring = RingFile::create(ballast_track_wire::CAPACITY_MIN).unwrap();
+        let consumer = Consumer::new(ring.words()).unwrap();
+        let mut client = Client {
+            socket,
+            ring,
+            consumer,
+            number: 0,
+            beats: VecDeque::new(),
+            gone: VecDeque::new(),
+            pid: 0,
+            handler_tid: 0,
+            capabilities: Capabilities::default(),
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let other = other.as_fd();
+                let revoke = request(other);
+                assert_eq!(revoke.message, Request::Revoke(7));
+                let beats = [request(other), request(other)];
+                let revoked = Reply::Revoked { interval: 7, granules: 3, took_ns: 1 };
+                answer(other, revoke.number, revoked);
+                for beat in beats {
+                    assert_eq!(beat.message, Request::Heartbeat);
+                    answer(other, beat.number, Reply::Counters(Counters::default()));
+                }
+                let rest = request(other);
+                assert_eq!(rest.message, Request::Rest);
+                answer(other, rest.number, Reply::Done);
+                let rest = request(other);
+                answer(other, rest.number + 1, Reply::Done);
+            });
+            assert_eq!(client.revoke(7).unwrap().granules, 3);
+            // What comes first are the answers to the signs of life.
+            client.rest().unwrap();
+            assert!(client.beats.is_empty());
+            assert!(matches!(client.rest(), Err(TrackerError::Answer(_))), "nobody asked for that");
+        });
+    }
 }
