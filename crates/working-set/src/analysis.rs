@@ -12,6 +12,10 @@
 //! lies between, however little it touches in one. Nor is it ever less than what was touched, whose touches may
 //! all be cold. Where nothing is touched twice the aged curve tells.
 //!
+//! Of few touches chance decides which miss: so many may as one standard deviation allows above ε, and one more.
+//! Else a single touch in a sample of sixty, of a page that the kernel uses every minute, would make all memory
+//! since then the working set.
+//!
 //! What is seen is not every access: a granule that was touched stays accessible until it leaves the hot
 //! set or the interval ends. Accesses hidden so have distances below the hot set's size; misses in
 //! memory above it are seen all, and their counts are right. Ratios are of touches seen, so ε is of
@@ -133,7 +137,7 @@ impl Analysis {
     pub fn end_interval(&mut self, seen: Interval<'_>, has: impl Fn(u64) -> bool) -> Seen {
         self.watch_by(seen.watched, has);
         let mut lost = seen.lost;
-        let mut granules = 0_u64;
+        let (mut granules, mut warm) = (0_u64, 0_u64);
         // Distances of a sample are uncertain by more than a bucket's width.
         let is_all = self.watched.share >= 1.0;
         let layout = if is_all { Layout::Exact } else { Layout::LogLinear };
@@ -152,6 +156,7 @@ impl Analysis {
             };
             let among_all =
                 |distance: u32| 1 + (f64::from(distance - 1) / self.watched.share).round() as u64;
+            warm += 1;
             histogram.add(among_all(distance), weight);
             least.add(among_all(found.distance_least.unwrap_or(distance)), weight);
         }
@@ -162,8 +167,11 @@ impl Analysis {
         let curve = Curve::new(self.aging.histogram(), self.watched.granule);
         let touched = self.watched.memory(granules as f64);
         let now = Curve::new(&least, self.watched.granule);
-        let telling = if now.warm() > 0.0 { &now } else { &curve };
-        let working_set = Bytes::pages(telling.working_set(self.settings.miss_ratio)).max(touched);
+        let told = match warm {
+            0 => curve.working_set(self.settings.miss_ratio),
+            warm => now.working_set(beyond_chance(self.settings.miss_ratio, warm as f64)),
+        };
+        let working_set = Bytes::pages(told).max(touched);
         let half_miss = curve.inverse(0.5, Form::Warm).unwrap_or(0);
         Seen {
             touched,
@@ -210,6 +218,12 @@ impl Analysis {
             .collect();
         MissCurve::new(self.settings.step, length, misses).ok().map(Arc::new)
     }
+}
+
+/// The share of `touches` that may miss where `ratio` of all may: with a standard deviation of as many as the
+/// square root of those expected, and one touch.
+fn beyond_chance(ratio: f64, touches: f64) -> f64 {
+    (ratio + ((ratio * touches).sqrt() + 1.0) / touches).min(1.0)
 }
 
 #[cfg(test)]
@@ -323,6 +337,19 @@ mod tests {
             let fall: Vec<Bytes> = (0..3).map(|_| wss(4000)).collect();
             assert!(within(fall[2], 4000, error), "{share}: {fall:?}");
         }
+    }
+
+    /// Of 100 touches one may miss, and two for chance: 3 %; of 10,000 a hundred and eleven.
+    #[test]
+    fn one_touch_of_a_few_decides_nothing() {
+        for (touches, expected) in [(1.0, 1.0), (100.0, 0.03), (10_000.0, 0.0111)] {
+            assert!((beyond_chance(0.01, touches) - expected).abs() < 1e-9, "{touches}");
+        }
+        let mut guest = Guest::new(Watched::ALL, usize::MAX);
+        guest.interval(&passes(4000, 1));
+        guest.interval(&passes(60, 1));
+        let again: Vec<u64> = (0..60).chain([3999]).collect();
+        assert_eq!(guest.interval(&again).report.working_set, Bytes::pages(61));
     }
 
     /// 400 pages an interval of 4,000: each comes back after ten.

@@ -54,7 +54,8 @@ impl Machine {
     }
 }
 
-fn processor() -> Option<String> {
+/// The processor, as the kernel calls it.
+pub(super) fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
+use ballast_estimate::statistical::SamplingSettings;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
@@ -19,7 +20,9 @@ use crate::config::Intermittent;
 use crate::output::command_line::command_line;
 use crate::output::files::Destination;
 use crate::track::record::Recording;
-use crate::track::{FollowSettings, Follower, GuestCounts, Row, SignalReader, page, table};
+use crate::track::{
+    FollowSettings, Follower, GuestCounts, Row, Sampler, SignalReader, Watcher, page, table,
+};
 
 /// Which granules are a sample, wherever nobody says otherwise: the same ones every time, so that two
 /// looks at a guest can be compared.
@@ -33,6 +36,7 @@ Examples:
   ballast track web-1
   ballast track web-1 --for 60s --record web-1 --page web-1.html
   ballast track web-1 --every --hot-set --interval 5s
+  ballast track web-1 --statistical 200 --interval 30s
   ballast track web-1 --json | jq .working_set_bytes
   ballast track web-1 --rest
   ballast track web-1 --for 4m --interval 500ms --record web-1 --qmp /run/ballast/qmp --referenced
@@ -43,7 +47,7 @@ libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_S
 
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
-  HALF MISS    memory in which half of the touches seen miss
+  HALF MISS    memory in which half of the touches seen miss; with --statistical nothing
   WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest
   HOT          watched pieces that stay accessible and are not seen, with --hot-set
   TOUCHES      touches seen
@@ -96,6 +100,11 @@ pub struct Args {
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_value = "off",
         default_missing_value = "adaptive", require_equals = true)]
     rest: Intermittent,
+    /// Watch so many pages, others in every interval, picked at random, as ESX does: the part that is touched
+    /// is the part of memory in use; no curve
+    #[arg(long, value_name = "PAGES", conflicts_with_all = ["budget", "every", "hot_set", "rest"],
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SamplingSettings::SAMPLES_MAX)))]
+    statistical: Option<u32>,
     /// Record to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
@@ -258,15 +267,8 @@ fn follow(
     counts: &GuestCounts,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
-    let pilot = PilotSettings {
-        sample: (!args.every).then(|| args.budget.clone()),
-        rest: args.rest.0,
-        hot_set: args.hot_set,
-        ..PilotSettings::default()
-    };
-    let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };
-    let mut follower = Follower::begin(guest, &settings, None, None)?;
-    let private = follower.private_memory();
+    let mut watcher = watch(args, guest)?;
+    let private = watcher.private_memory();
     if private > Bytes::ZERO {
         tracing::warn!("{private} of its memory is private and not tracked: give it share=on");
     }
@@ -283,7 +285,7 @@ fn follow(
         if let Some(signals) = &mut signals {
             signals.begin();
         }
-        let (row, touches) = follower.interval(None, || !is_over())?;
+        let (row, touches) = watcher.interval(|| !is_over())?;
         show(&row, number, args.output)?;
         if let Some((recording, signals)) = recording.as_mut().zip(signals.as_mut()) {
             let counts = args.qmp.as_ref().map(|_| counts);
@@ -296,6 +298,22 @@ fn follow(
     let Some(page) = page else { return Ok(()) };
     let name = guest.name.clone().unwrap_or_else(|| guest.pid.to_string());
     page.write(&page::render(&name, &rows, &command_line())?)
+}
+
+/// Begins to watch as wanted.
+fn watch(args: &Args, guest: &Trackable) -> anyhow::Result<Watcher> {
+    if let Some(samples) = args.statistical {
+        let settings = SamplingSettings { samples, period: args.interval };
+        return Ok(Watcher::Sampler(Box::new(Sampler::begin(guest, settings, SEED)?)));
+    }
+    let pilot = PilotSettings {
+        sample: (!args.every).then(|| args.budget.clone()),
+        rest: args.rest.0,
+        hot_set: args.hot_set,
+        ..PilotSettings::default()
+    };
+    let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };
+    Ok(Watcher::Follower(Box::new(Follower::begin(guest, &settings, None, None)?)))
 }
 
 fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {
@@ -329,7 +347,7 @@ struct Told<'a> {
 struct SeenTold<'a> {
     working_set_bytes: u64,
     touched_bytes: u64,
-    half_miss_bytes: u64,
+    half_miss_bytes: Option<u64>,
     granule_pages: u64,
     share: f64,
     hot_granules: Option<u64>,
@@ -347,7 +365,7 @@ impl<'a> From<&'a Row> for Told<'a> {
         let seen = row.seen.as_ref().map(|seen| SeenTold {
             working_set_bytes: seen.working_set.get(),
             touched_bytes: seen.touched.get(),
-            half_miss_bytes: seen.half_miss.get(),
+            half_miss_bytes: seen.half_miss.map(Bytes::get),
             granule_pages: seen.granule_pages,
             share: seen.share,
             hot_granules: seen.hot_granules,

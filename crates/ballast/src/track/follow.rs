@@ -79,11 +79,7 @@ impl Follower {
         allocation: Option<Bytes>,
         remembered: Option<Remembered>,
     ) -> Result<Follower, TrackerError> {
-        let device = device();
-        let device = device.as_ref().map(AsFd::as_fd);
-        let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
-        let tracking = Tracking::begin(guest.pid, &guest.address, &paths, device)?;
-        tracking.check(allocation.map_or(0, Bytes::get))?;
+        let tracking = attach(guest, allocation)?;
         let allocation = allocation.unwrap_or_else(|| memory_of(&tracking));
         let same = remembered.filter(|it| it.regions == tracking.regions());
         let pilot = same.map(|remembered| remembered.pilot);
@@ -104,14 +100,14 @@ impl Follower {
         Remembered { regions: self.tracking.regions().to_vec(), pilot: self.pilot }
     }
 
-    /// Memory that is tracked.
-    pub(crate) fn memory(&self) -> Bytes {
-        memory_of(&self.tracking)
+    /// Its memory, and how it is numbered.
+    pub(super) fn tracking(&self) -> &Tracking {
+        &self.tracking
     }
 
-    /// Memory that cannot be tracked, because it is not shared.
-    pub(crate) fn private_memory(&self) -> Bytes {
-        Bytes::new(self.tracking.private_memory())
+    /// From now on intervals are so long.
+    pub(crate) fn set_length(&mut self, length: Duration) {
+        self.interval = length;
     }
 
     /// Follows it for an interval; `go_on` is asked ten times a second whether to end it early. With the row
@@ -122,11 +118,11 @@ impl Follower {
     pub(crate) fn interval(
         &mut self,
         allocation: Option<Bytes>,
-        mut go_on: impl FnMut() -> bool,
+        go_on: impl FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), TrackerError> {
         let watch = self.pilot.watch();
         let began = Instant::now();
-        let holds = allocation.unwrap_or_else(|| self.memory());
+        let holds = allocation.unwrap_or_else(|| memory_of(&self.tracking));
         let (mode, hot_granules) = self.watching(&watch);
         let granules = holds.to_pages() / mode.granule.pages();
         let tiny = self.signal.sample(self.hash, granules, mode.sample);
@@ -138,13 +134,7 @@ impl Follower {
         self.tracking.begin_interval(watching)?;
         // What was plugged in since may not be shared.
         self.tracking.check(allocation.map_or(0, Bytes::get))?;
-        while go_on() {
-            let left = self.interval.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            self.tracking.pass(left.min(Duration::from_millis(100)))?;
-        }
+        pass(&mut self.tracking, began, self.interval, go_on)?;
         let mut observed = self.tracking.end_interval()?;
         for page in observed.iter_mut().flat_map(|observed| &mut observed.touches) {
             // Which page of a granule came first is chance: all are told as the granule's first.
@@ -170,7 +160,7 @@ impl Follower {
         let mut row = Row {
             at: self.began.elapsed(),
             length,
-            tracked: self.memory(),
+            tracked: memory_of(&self.tracking),
             known: self.known,
             events,
             step,
@@ -182,7 +172,7 @@ impl Follower {
         row.seen = Some(Seen {
             working_set: seen.report.working_set,
             touched: seen.touched,
-            half_miss: seen.half_miss,
+            half_miss: Some(seen.half_miss),
             curve: seen.report.curve,
             granule_pages: mode.granule.pages(),
             share: watch.watched.share,
@@ -249,6 +239,37 @@ impl Signal {
             }
         }
     }
+}
+
+/// Attaches to the tracker of `guest`, which holds `allocation` where that is known.
+pub(super) fn attach(
+    guest: &Trackable,
+    allocation: Option<Bytes>,
+) -> Result<Tracking, TrackerError> {
+    let device = device();
+    let device = device.as_ref().map(AsFd::as_fd);
+    let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
+    let tracking = Tracking::begin(guest.pid, &guest.address, &paths, device)?;
+    tracking.check(allocation.map_or(0, Bytes::get))?;
+    Ok(tracking)
+}
+
+/// Lets the interval that began at `began` pass until it is `length` long; `go_on` is asked ten times a
+/// second whether to end it early.
+pub(super) fn pass(
+    tracking: &mut Tracking,
+    began: Instant,
+    length: Duration,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<(), TrackerError> {
+    while go_on() {
+        let left = length.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        tracking.pass(left.min(Duration::from_millis(100)))?;
+    }
+    Ok(())
 }
 
 fn memory_of(tracking: &Tracking) -> Bytes {

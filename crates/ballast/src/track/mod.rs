@@ -9,12 +9,16 @@ pub(crate) mod page;
 mod plot;
 pub(crate) mod record;
 mod row;
+mod sampler;
 mod service;
 mod signals;
 pub(crate) mod table;
 mod tiny;
+mod watcher;
 
 pub(crate) use follow::{FollowSettings, Follower};
 pub(crate) use row::Row;
-pub(crate) use service::{Present, Service};
+pub(crate) use sampler::Sampler;
+pub(crate) use service::{Present, Service, ServiceSettings};
 pub(crate) use signals::{GuestCounts, SignalReader};
+pub(crate) use watcher::Watcher;

@@ -56,7 +56,7 @@ pub(super) const PANELS: [Panel; 5] = [
             Line {
                 name: "half of the touches fit",
                 colour: COLOURS[5],
-                of: |row| Some(seen(row)?.half_miss.get() as f64),
+                of: |row| Some(seen(row)?.half_miss?.get() as f64),
             },
         ],
         is_memory: true,

@@ -73,7 +73,7 @@ impl Recording {
                 self.series,
                 "{},{},{tracked},1,{},{},{},{},{},{cost:.6},{},{}",
                 seen.touched.get(),
-                seen.half_miss.get(),
+                seen.half_miss.map_or(String::new(), |size| size.get().to_string()),
                 seen.granule_pages,
                 seen.share,
                 seen.hot_granules.map_or(String::new(), |granules| granules.to_string()),

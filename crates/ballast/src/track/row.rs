@@ -43,8 +43,8 @@ pub(crate) struct Seen {
     pub(crate) working_set: Bytes,
     /// Memory touched in the interval.
     pub(crate) touched: Bytes,
-    /// Memory in which half of the warm touches miss.
-    pub(crate) half_miss: Bytes,
+    /// Memory in which half of the warm touches miss; `None` where no order is kept.
+    pub(crate) half_miss: Option<Bytes>,
     /// Misses at every size.
     pub(crate) curve: Option<Arc<MissCurve>>,
     /// Pages of a granule.
@@ -74,7 +74,7 @@ pub(super) mod tests {
         let seen = Seen {
             working_set: Bytes::mib(200),
             touched: Bytes::mib(150),
-            half_miss: Bytes::mib(90),
+            half_miss: Some(Bytes::mib(90)),
             curve: curve.ok().map(Arc::new),
             granule_pages: 1,
             share: 0.25,

@@ -46,7 +46,7 @@ pub(crate) fn line(row: &Row) -> String {
         "{at:<8}  {:>11}  {:>9}  {:>9}  {watched:>14}  {:>7}  {:>8}  {:>6}  {cost:>6}  {:>7}  {up:>4}",
         or_none(row.known.map(size)),
         or_none(seen.map(|seen| size(seen.touched))),
-        or_none(seen.map(|seen| size(seen.half_miss))),
+        or_none(seen.and_then(|seen| seen.half_miss).map(size)),
         or_none(seen.and_then(|seen| seen.hot_granules).map(|granules| granules.to_string())),
         or_none(seen.map(|seen| seen.touches.to_string())),
         or_none(seen.map(|seen| seen.lost.to_string())),
@@ -77,7 +77,7 @@ mod tests {
         let seen = Seen {
             working_set: Bytes::mib(203),
             touched: Bytes::mib(201),
-            half_miss: Bytes::mib(198),
+            half_miss: Some(Bytes::mib(198)),
             curve: None,
             granule_pages: 1,
             share: 1.0 / 64.0,

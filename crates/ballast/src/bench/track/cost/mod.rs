@@ -38,6 +38,8 @@ pub(super) use self::report::Report;
 
 /// What is measured, and how often.
 #[derive(Clone, Debug, clap::Args)]
+// Every table has one, and groups go by the type's name.
+#[group(skip)]
 pub(super) struct Choice {
     /// A way to track, as often as wanted [default: all]; of the table `cost`
     #[arg(long = "way", value_name = "NAME", value_enum)]

@@ -4,6 +4,7 @@ use comfy_table::CellAlignment::{Left, Right};
 
 use super::super::super::goal;
 use super::super::native::running::Place;
+use super::super::percent;
 use super::report::{Figures, Mean, Report};
 use crate::commands::format;
 use crate::figures;
@@ -59,15 +60,6 @@ pub(in super::super) fn render(report: &Report, width: Option<u16>) -> String {
     );
     out.push_str(&goal::table(&report.goals, width));
     out
-}
-
-fn percent(share: f64) -> String {
-    match share.abs() {
-        _ if !share.is_finite() => figures::NONE.to_owned(),
-        it if it >= 1.0 => format!("{:.0} %", share * 100.0),
-        it if it >= 0.1 => format!("{:.1} %", share * 100.0),
-        _ => format!("{:.2} %", share * 100.0),
-    }
 }
 
 fn row(it: &Figures) -> Vec<String> {

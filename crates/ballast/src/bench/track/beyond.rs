@@ -1,0 +1,326 @@
+//! What a guest needs beyond what it holds: MEB §5.2.1, Fig. 9(b), once more.
+//!
+//! Idea: a guest of 400 MiB goes through 40 to 700 MiB at random, and swaps. The tracker sees what it holds;
+//! what is beyond shows in its swap, in use or by its traffic (`ballast_estimate::beyond`). Statistical sampling
+//! cannot tell more than the guest holds. The truth is the size of the array, which the guest reports, and
+//! what the guest touched before it began.
+//!
+//! Cost: five minutes; `--quick` takes two. Source: MEB §3.6, §5.2.1, whose mean errors (13.46 % and
+//! 74.36 %) are of a guest within its allocation; of this one it has a plot only.
+//! Limits: an array that grows is as large as what is filled of it; the guest says so once a second.
+
+use anyhow::Context;
+use ballast_estimate::beyond::{BeyondInput, DemandBeyond};
+use ballast_lab::{DiskSpec, GuestSpec, Speed};
+use ballast_lab_guest::protocol::Report as GuestReport;
+use ballast_lab_guest::workload::{Common, Pattern, WorkloadSpec};
+use ballast_model::Bytes;
+use comfy_table::CellAlignment::{Left, Right};
+use serde::Serialize;
+
+use super::guests::compare::{Point, compare};
+use super::guests::session::{self, Session};
+use super::guests::subject::start_workload;
+use super::guests::way::Way;
+use super::percent;
+use crate::bench::goal::{self, Goal, Wanted::AtMost};
+use crate::commands::format;
+use crate::figures;
+use crate::track::FollowSettings;
+
+/// What the guest holds.
+const ALLOCATION: Bytes = Bytes::mib(400);
+/// Sizes of the array, and how long each stays.
+const LOW: Bytes = Bytes::mib(40);
+const HIGH: Bytes = Bytes::mib(700);
+const STAY_S: f64 = 20.0;
+/// What it can swap.
+const SWAP: Bytes = Bytes::gib(1);
+/// Intervals of the record by each watcher.
+const INTERVALS: u32 = 100;
+const QUICK: u32 = 30;
+/// Intervals before the array, by which the rest of the guest is known.
+const BEFORE: u32 = 5;
+
+/// What was told of demand, and what it was.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    processor: Option<String>,
+    is_quick: bool,
+    allocation_bytes: u64,
+    /// What the guest touched in an interval before the array was there.
+    beside_bytes: u64,
+    figures: Vec<Figures>,
+    pub(super) goals: Vec<Goal>,
+}
+
+/// By what demand is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum By {
+    SwapUsed,
+    SwapTraffic,
+    Statistical,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Figures {
+    by: By,
+    /// Mean relative error, its greatest, and its mean with the sign.
+    error: f64,
+    error_most: f64,
+    bias: f64,
+    /// The mean over intervals in which it needed more than it held; not there if there was none.
+    error_beyond: Option<f64>,
+    /// What the tracker says that it costs, as a share of a core.
+    cost_cores: f64,
+    /// Interval by interval: what was needed, and what was told.
+    series_bytes: Vec<[u64; 2]>,
+}
+
+impl By {
+    const fn name(self) -> &'static str {
+        match self {
+            By::SwapUsed => "daemon, and swap in use",
+            By::SwapTraffic => "daemon, and swap traffic",
+            By::Statistical => "statistical",
+        }
+    }
+
+    /// MEB's mean error of a guest within its allocation.
+    const fn paper(self) -> Option<f64> {
+        match self {
+            By::SwapUsed => Way::Every.paper(),
+            By::SwapTraffic => None,
+            By::Statistical => Way::Statistical.paper(),
+        }
+    }
+}
+
+/// Measures; what runs is told to `say`.
+///
+/// # Errors
+/// Something that guests need is not there or not allowed.
+pub(super) fn measure(
+    is_quick: bool,
+    processor: Option<String>,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<Report> {
+    let daemon = session::daemon()?;
+    say("a guest that swaps: booting");
+    let with_swap = |spec: &mut GuestSpec| {
+        spec.swap = Some(DiskSpec { size: SWAP, speed: Speed::Nvme });
+    };
+    let session = Session::start(ALLOCATION, daemon.interval, with_swap, say)?;
+    std::thread::sleep(daemon.interval * (BEFORE + 1));
+    let rows = session.truth()?;
+    let last = &rows[rows.len().saturating_sub(BEFORE as usize)..];
+    let sum: Bytes = last.iter().map(|row| row.bytes).sum();
+    let beside = Bytes::new(sum.get() / (last.len() as u64).max(1));
+    let pattern = Pattern::RandomArray {
+        steps: None,
+        low: Some(LOW),
+        high: Some(HIGH),
+        period_s: Some(STAY_S),
+    };
+    let common = Common { seed: Some(5), ..Common::default() };
+    start_workload(session.guest()?, &WorkloadSpec { pattern, common })?;
+    let intervals = if is_quick { QUICK } else { INTERVALS };
+    let mut figures = Vec::new();
+    for way in [Way::Daemon, Way::Statistical] {
+        say(&format!("a guest that swaps: {}", way.name()));
+        figures.extend(watch(&session, way, &daemon, intervals, beside)?);
+    }
+    let goals = if is_quick { Vec::new() } else { goals(&figures) };
+    Ok(Report {
+        processor,
+        is_quick,
+        allocation_bytes: ALLOCATION.get(),
+        beside_bytes: beside.get(),
+        figures,
+        goals,
+    })
+}
+
+/// One watcher, which may be read in several ways.
+fn watch(
+    session: &Session,
+    way: Way,
+    daemon: &FollowSettings,
+    intervals: u32,
+    beside: Bytes,
+) -> anyhow::Result<Vec<Figures>> {
+    let mut readings = match way {
+        Way::Statistical => vec![Reading::new(By::Statistical)],
+        _ => vec![Reading::new(By::SwapUsed), Reading::new(By::SwapTraffic)],
+    };
+    let mut costs = Vec::new();
+    let mut before = None;
+    session.watch(way, daemon, intervals, |_, row| {
+        let report = report(session)?;
+        let swap = swap(&report);
+        let traffic = swap.since(before.replace(swap).unwrap_or(swap));
+        costs.push(row.cost_share());
+        let size = report.workloads.first().map_or(Bytes::ZERO, |workload| workload.size);
+        let truth = size.saturating_add(beside);
+        if let Some(wss) = row.known {
+            for reading in &mut readings {
+                reading.add(truth, wss, traffic);
+            }
+        }
+        Ok(())
+    })?;
+    let cost = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    Ok(readings.into_iter().map(|reading| reading.figures(cost)).collect())
+}
+
+fn report(session: &Session) -> anyhow::Result<GuestReport> {
+    session.guest()?.latest_report()?.context("the guest reports nothing")
+}
+
+/// What a guest tells of its swap: what is in use, and its traffic since boot or in an interval.
+#[derive(Clone, Copy, Debug)]
+struct Swap {
+    used: Bytes,
+    swapped_in: Bytes,
+    swapped_out: Bytes,
+}
+
+impl Swap {
+    /// With the traffic since `before`.
+    fn since(self, before: Swap) -> Swap {
+        Swap {
+            used: self.used,
+            swapped_in: self.swapped_in.saturating_sub(before.swapped_in),
+            swapped_out: self.swapped_out.saturating_sub(before.swapped_out),
+        }
+    }
+}
+
+fn swap(report: &GuestReport) -> Swap {
+    let (memory, vm) = (&report.memory, &report.vm);
+    let total = memory.swap_total.unwrap_or_default();
+    Swap {
+        used: total.saturating_sub(memory.swap_free.unwrap_or(total)),
+        swapped_in: Bytes::pages(vm.pswpin.unwrap_or_default()),
+        swapped_out: Bytes::pages(vm.pswpout.unwrap_or_default()),
+    }
+}
+
+/// What is told by one thing.
+struct Reading {
+    by: By,
+    demand: DemandBeyond,
+    points: Vec<Point>,
+}
+
+impl Reading {
+    fn new(by: By) -> Reading {
+        Reading { by, demand: DemandBeyond::default(), points: Vec::new() }
+    }
+
+    fn add(&mut self, truth: Bytes, wss: Bytes, swap: Swap) {
+        let is_traffic = self.by == By::SwapTraffic;
+        let seen = BeyondInput {
+            wss,
+            allocation: ALLOCATION,
+            swap_used: (self.by == By::SwapUsed).then_some(swap.used),
+            swapped_in: is_traffic.then_some(swap.swapped_in),
+            swapped_out: is_traffic.then_some(swap.swapped_out),
+        };
+        let told = match self.by {
+            By::Statistical => wss,
+            By::SwapUsed | By::SwapTraffic => self.demand.update(seen).demand,
+        };
+        self.points.push(Point { truth, told });
+    }
+
+    fn figures(self, cost_cores: f64) -> Figures {
+        let errors = compare(&self.points);
+        let beyond: Vec<Point> =
+            self.points.iter().copied().filter(|point| point.truth > ALLOCATION).collect();
+        Figures {
+            by: self.by,
+            error: errors.mean,
+            error_most: errors.most,
+            bias: errors.bias,
+            error_beyond: (!beyond.is_empty()).then(|| compare(&beyond).mean),
+            cost_cores,
+            series_bytes: self.points.iter().map(|it| [it.truth.get(), it.told.get()]).collect(),
+        }
+    }
+}
+
+/// As close as MEB's within the allocation.
+fn goals(figures: &[Figures]) -> Vec<Goal> {
+    let most = Way::Every.paper().unwrap_or_default() * 100.0;
+    let goal = |it: &Figures| {
+        let what = format!("{}: error", it.by.name());
+        Goal::new(what, "%", it.error * 100.0, AtMost(most))
+    };
+    figures.iter().filter(|it| it.by != By::Statistical).map(goal).collect()
+}
+
+/// A table, and the goals.
+pub(super) fn render(report: &Report, width: Option<u16>) -> String {
+    let mut out = format!(
+        "What a guest of {} needs that goes through {} to {} and swaps, on {}\n\n",
+        figures::size(report.allocation_bytes as f64),
+        figures::size(LOW.get() as f64),
+        figures::size(HIGH.get() as f64),
+        report.processor.as_deref().unwrap_or("an unknown processor"),
+    );
+    let columns = [
+        ("BY", Left),
+        ("ERROR", Right),
+        ("MOST", Right),
+        ("BIAS", Right),
+        ("BEYOND", Right),
+        ("COST", Right),
+        ("PAPER", Right),
+    ];
+    let row = |it: &Figures| {
+        let or_none = |share: Option<f64>| share.map_or(figures::NONE.to_owned(), percent);
+        vec![
+            it.by.name().to_owned(),
+            percent(it.error),
+            percent(it.error_most),
+            percent(it.bias),
+            or_none(it.error_beyond),
+            percent(it.cost_cores),
+            or_none(it.by.paper()),
+        ]
+    };
+    out.push_str(&format::table(&columns, report.figures.iter().map(row), width));
+    out.push_str(
+        "\nERROR: mean over the intervals of |told - needed| / needed; BEYOND: of those in which it needed more\n\
+         than it held. PAPER: MEB 5.2.1, of a guest within its allocation; of this one it has a plot.\n",
+    );
+    out.push_str(&goal::table(&report.goals, width));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Needs 500, 500 and 200 MiB of the 400 it holds. With swap in use 100, 150 and 0 MiB above a working
+    /// set of 400, 400 and 200: right, 10 % too much, right. By sampling 20 %, 20 % and 0.
+    #[test]
+    fn an_example_by_hand() {
+        let mib = Bytes::mib;
+        let (mut used, mut sampled) = (Reading::new(By::SwapUsed), Reading::new(By::Statistical));
+        for (truth, wss, swap) in [(500, 400, 100), (500, 400, 150), (200, 200, 0)] {
+            let swap = Swap { used: mib(swap), swapped_in: mib(7), swapped_out: mib(9) };
+            used.add(mib(truth), mib(wss), swap);
+            sampled.add(mib(truth), mib(wss), swap);
+        }
+        let (used, sampled) = (used.figures(0.0), sampled.figures(0.0));
+        assert!((used.error - 0.1 / 3.0).abs() < 1e-9, "{}", used.error);
+        assert!((used.error_beyond.unwrap() - 0.05).abs() < 1e-9);
+        assert!((sampled.error - 0.4 / 3.0).abs() < 1e-9);
+        assert!((sampled.error_beyond.unwrap() - 0.2).abs() < 1e-9);
+        let goals = goals(&[used, sampled]);
+        assert_eq!((goals.len(), goals[0].is_met), (1, true));
+    }
+}

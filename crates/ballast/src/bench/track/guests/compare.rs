@@ -1,0 +1,187 @@
+//! What was told, held against the truth, interval by interval.
+//!
+//! Idea: of every interval of the truth there is what was told of the guest at its end: the latest figure,
+//! however old. So a way that tells seldom is held to what a balancer would have had to go by.
+//!
+//! - error: `|told − truth| / truth`, its mean (MEB, IMT: MRE) and greatest;
+//! - lag: a change is an interval whose truth is a quarter above the one before, or a fifth below; it is
+//!   followed when what is told is within 10 % of the truth again. Counted are the intervals that takes, 0
+//!   where it is right in the very interval; where the record ends first, as many as there were.
+//!
+//! Cost: O(intervals). Limits: intervals in which nothing was touched have no relative error and are left out.
+
+use std::time::Duration;
+
+use ballast_model::Bytes;
+
+/// A change: as large as this beside the interval before.
+const GROWTH: f64 = 1.25;
+const FALL: f64 = 1.0 / GROWTH;
+/// It is followed when the error is below this again.
+const FOLLOWED: f64 = 0.1;
+/// How much later than an interval's end what is told of it may come, as a part of the interval: by then it
+/// has not seen a fifth of the next.
+const LATE: f64 = 0.2;
+
+/// What was told, and when, on the host's monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Told {
+    pub(in super::super) at_ns: u64,
+    pub(in super::super) bytes: Bytes,
+}
+
+/// What was so in the interval that ended then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct True {
+    pub(in super::super) end_ns: u64,
+    pub(in super::super) bytes: Bytes,
+}
+
+/// An interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Point {
+    pub(in super::super) truth: Bytes,
+    pub(in super::super) told: Bytes,
+}
+
+/// How far it is from the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in super::super) struct Errors {
+    /// Mean relative error, not in per cent.
+    pub(in super::super) mean: f64,
+    pub(in super::super) most: f64,
+    /// The mean with its sign: above 0 too much was told.
+    pub(in super::super) bias: f64,
+    /// Intervals until growth was followed, of the slowest; `None`: there was none.
+    pub(in super::super) growth_lag: Option<usize>,
+    /// The same of falls.
+    pub(in super::super) fall_lag: Option<usize>,
+}
+
+/// Intervals of `truth`, each `interval` long, from the first that something was told of to the last; both in
+/// order of time.
+pub(in super::super) fn align(told: &[Told], truth: &[True], interval: Duration) -> Vec<Point> {
+    let late_ns = (interval.as_nanos() as f64 * LATE) as u64;
+    let last_ns = told.last().map_or(0, |told| told.at_ns);
+    let point = |row: &True| {
+        let known = told.partition_point(|told| told.at_ns <= row.end_ns.saturating_add(late_ns));
+        let told = told.get(known.checked_sub(1)?)?;
+        (row.bytes > Bytes::ZERO).then_some(Point { truth: row.bytes, told: told.bytes })
+    };
+    let until = truth.partition_point(|row| row.end_ns <= last_ns.saturating_add(late_ns));
+    truth[..until].iter().filter_map(point).collect()
+}
+
+impl Point {
+    fn error(self) -> f64 {
+        self.told.get() as f64 / self.truth.get() as f64 - 1.0
+    }
+
+    fn is_followed(&self) -> bool {
+        self.error().abs() <= FOLLOWED
+    }
+}
+
+/// Compares; of no intervals there is no error.
+pub(in super::super) fn compare(points: &[Point]) -> Errors {
+    if points.is_empty() {
+        return Errors::default();
+    }
+    let mean = |of: fn(f64) -> f64| {
+        points.iter().map(|point| of(point.error())).sum::<f64>() / points.len() as f64
+    };
+    Errors {
+        mean: mean(f64::abs),
+        most: points.iter().map(|point| point.error().abs()).fold(0.0, f64::max),
+        bias: mean(|error| error),
+        growth_lag: lag(points, |ratio| ratio >= GROWTH),
+        fall_lag: lag(points, |ratio| ratio <= FALL),
+    }
+}
+
+/// The longest that a change took.
+fn lag(points: &[Point], is_change: impl Fn(f64) -> bool) -> Option<usize> {
+    let of = |place: usize| points[place].truth.get() as f64;
+    let changes = (1..points.len()).filter(|&place| is_change(of(place) / of(place - 1)));
+    changes
+        .map(|place| {
+            let after = &points[place..];
+            after.iter().position(Point::is_followed).unwrap_or(after.len())
+        })
+        .max()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn points(pairs: &[(u64, u64)]) -> Vec<Point> {
+        let point = |&(truth, told)| Point { truth: Bytes::mib(truth), told: Bytes::mib(told) };
+        pairs.iter().map(point).collect()
+    }
+
+    /// Errors 10 %, 0, −20 %, 30 %: mean 15 %, with their signs 5 %.
+    #[test]
+    fn an_example_by_hand() {
+        let errors = compare(&points(&[(100, 110), (200, 200), (100, 80), (10, 13)]));
+        assert!((errors.mean - 0.15).abs() < 1e-9 && (errors.bias - 0.05).abs() < 1e-9);
+        assert!((errors.most - 0.3).abs() < 1e-9);
+        assert_eq!(compare(&[]), Errors::default());
+    }
+
+    #[test]
+    fn lags_are_those_of_the_slowest_change() {
+        for (pairs, growth, fall) in [
+            (&[(100, 100), (110, 100), (100, 100)][..], None, None),
+            // Followed at once, and one interval later.
+            (&[(100, 100), (200, 195), (200, 200)], Some(0), None),
+            (&[(100, 100), (200, 120), (200, 200), (400, 400)], Some(1), None),
+            // A fall in two steps counts from its first.
+            (&[(200, 200), (150, 200), (100, 170), (100, 140), (100, 105)], None, Some(3)),
+            // Never, as far as the record goes.
+            (&[(200, 200), (100, 200), (100, 200)], None, Some(2)),
+        ] {
+            let errors = compare(&points(pairs));
+            assert_eq!((errors.growth_lag, errors.fall_lag), (growth, fall), "{pairs:?}");
+        }
+    }
+
+    /// Rows end at 1, 2, … s. What is told 0.1 s after a row's end is of that row, what comes 0.3 s after
+    /// it of the next; what is told once stays until something else is.
+    #[test]
+    fn what_is_told_belongs_to_the_interval_that_has_just_ended() {
+        let row = |s: u64, mib| True { end_ns: s * 1_000_000_000, bytes: Bytes::mib(mib) };
+        let told = |ms: u64, mib| Told { at_ns: ms * 1_000_000, bytes: Bytes::mib(mib) };
+        let truth = [row(1, 10), row(2, 20), row(3, 30), row(4, 40), row(5, 0), row(6, 60)];
+        let all = align(&[told(2100, 2), told(3300, 3)], &truth, SECOND);
+        assert_eq!(all, points(&[(20, 2), (30, 2)]));
+        let all = align(&[told(1990, 2), told(4000, 3), told(5900, 4)], &truth, SECOND);
+        assert_eq!(all, points(&[(20, 2), (30, 2), (40, 3), (60, 4)]));
+        assert_eq!(align(&[], &truth, SECOND), []);
+        assert_eq!(align(&[told(1000, 1)], &[], SECOND), []);
+    }
+
+    proptest! {
+        #[test]
+        fn the_truth_has_no_error(sizes in prop::collection::vec(1..1000_u64, 1..50)) {
+            let same: Vec<(u64, u64)> = sizes.iter().map(|&size| (size, size)).collect();
+            let errors = compare(&points(&same));
+            prop_assert_eq!((errors.mean, errors.most), (0.0, 0.0));
+            prop_assert!(errors.growth_lag.is_none_or(|lag| lag == 0));
+            prop_assert!(errors.fall_lag.is_none_or(|lag| lag == 0));
+        }
+
+        #[test]
+        fn the_mean_is_between_none_and_the_greatest(
+            pairs in prop::collection::vec((1..1000_u64, 0..2000_u64), 1..50)
+        ) {
+            let errors = compare(&points(&pairs));
+            prop_assert!(errors.mean <= errors.most + 1e-12);
+            prop_assert!(errors.bias.abs() <= errors.mean + 1e-12);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! How right working sets are, against every page that real guests touch.
+//!
+//! Idea: emulated guests are booted one after another, with the emulator's record of their loads and stores
+//! and with the tracker. What the daemon does, and the ways it is compared with, watch the same guest in
+//! turns, and each is held against the record of its own time. Beside the error stands what it cost.
+//!
+//! Cost: a quarter of an hour; `--quick` takes three minutes. Source: MEB §5.2.1.
+//! Limits: what is recorded is loads and stores; the tracker sees instruction fetches and devices too,
+//! some MiB. A trap costs what it does under emulation on this machine.
+
+pub(super) mod compare;
+mod render;
+mod report;
+pub(super) mod session;
+pub(super) mod subject;
+pub(super) mod way;
+
+use anyhow::bail;
+use ballast_lab::GuestSpec;
+use ballast_model::Bytes;
+use clap::ValueEnum;
+
+use self::compare::{Told, align, compare};
+use self::report::{Effort, Failed, Figures};
+use self::session::Session;
+use self::subject::Subject;
+use self::way::Way;
+use crate::track::FollowSettings;
+
+pub(super) use self::render::render;
+pub(super) use self::report::Report;
+
+/// Memory of each guest: the largest workload, the kernel, and some room.
+const MEMORY: Bytes = Bytes::mib(512);
+/// Intervals of each way in a short run.
+const QUICK: u32 = 10;
+
+/// What is measured.
+#[derive(Clone, Debug, clap::Args)]
+// Every table has one, and groups go by the type's name.
+#[group(skip)]
+pub(super) struct Choice {
+    /// A guest, as often as wanted [default: all]; of the table `guests`
+    #[arg(long = "guest", value_name = "NAME", value_enum)]
+    guests: Vec<Subject>,
+}
+
+impl Choice {
+    /// Whether less than everything was asked for.
+    pub(super) fn is_narrowed(&self) -> bool {
+        !self.guests.is_empty()
+    }
+
+    fn guests(&self, is_quick: bool) -> Vec<Subject> {
+        let all = match is_quick {
+            true => &Subject::QUICK[..],
+            false => Subject::value_variants(),
+        };
+        match self.is_narrowed() {
+            true => self.guests.clone(),
+            false => all.to_vec(),
+        }
+    }
+}
+
+/// Measures; what runs is told to `say`.
+///
+/// # Errors
+/// Something that guests need is not there or not allowed.
+pub(super) fn measure(
+    choice: &Choice,
+    is_quick: bool,
+    processor: Option<String>,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<Report> {
+    let daemon = session::daemon()?;
+    let (mut figures, mut failed) = (Vec::new(), Vec::new());
+    for guest in choice.guests(is_quick) {
+        say(&format!("{}: booting", guest.name()));
+        match one(guest, is_quick, &daemon, say) {
+            Ok(found) => figures.extend(found),
+            // A quarter of an hour is not thrown away for one guest that this machine had no time for.
+            Err(error) => {
+                say(&format!("{}: {error:#}", guest.name()));
+                failed.push(Failed { guest, why: format!("{error:#}") });
+            }
+        }
+    }
+    if let (true, Some(first)) = (figures.is_empty(), failed.first()) {
+        bail!("guest {}: {}", first.guest.name(), first.why);
+    }
+    let interval_s = daemon.interval.as_secs_f64();
+    Ok(Report::new(processor, is_quick, interval_s, figures, failed))
+}
+
+/// One guest by every way.
+fn one(
+    subject: Subject,
+    is_quick: bool,
+    daemon: &FollowSettings,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<Vec<Figures>> {
+    let with = |spec: &mut GuestSpec| spec.with = subject.programs();
+    let session = Session::start(MEMORY, daemon.interval, with, say)?;
+    subject.start(session.guest()?)?;
+    let intervals = if is_quick { QUICK } else { subject.intervals() };
+    let mut figures = Vec::new();
+    for way in Way::ALL {
+        say(&format!("{}: {}", subject.name(), way.name()));
+        let (mut working_set, mut touched, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut share, mut trap_us, mut latest) = (0.0, 0.0, None);
+        let restarts = session.watch(way, daemon, intervals, |at_ns, row| {
+            costs.push(row.cost_share());
+            if let Some(seen) = &row.seen {
+                latest = Some(seen.touched);
+                share = seen.share;
+                trap_us = seen.trap.as_secs_f64() * 1e6;
+            }
+            // In rest it stays what it was.
+            working_set.extend(row.known.map(|bytes| Told { at_ns, bytes }));
+            touched.extend(latest.map(|bytes| Told { at_ns, bytes }));
+            Ok(())
+        })?;
+        session.settle();
+        let cost_cores = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+        let effort = Effort { cost_cores, share, trap_us, restarts };
+        let truth = session.truth()?;
+        let points = |told: &[Told]| align(told, &truth, daemon.interval);
+        let touched = compare(&points(&touched));
+        let found = Figures::new(subject, way, &points(&working_set), touched, effort);
+        say(&format!("{}: {}: {}", subject.name(), way.name(), found.line()));
+        figures.push(found);
+    }
+    Ok(figures)
+}

@@ -1,0 +1,160 @@
+//! A recorded guest, and watching it in step with its record.
+//!
+//! Idea: the record's intervals end at set times of the host's monotonic clock; the watching intervals are
+//! made to end at the same, each as long as is left until then. So what was told and what was so are of the
+//! same time.
+//!
+//! Limits: as sharp as threads wake, some milliseconds of a second.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_host::PROC;
+use ballast_lab::{AccelChoice, Guest, GuestSpec, Run, RunOptions, Truth};
+use ballast_model::{Bytes, GuestId};
+use ballast_tracker::{Trackable, trackable_at};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::compare::True;
+use super::way::Way;
+use crate::config;
+use crate::track::{FollowSettings, Row, ServiceSettings};
+
+/// A record's interval that has less left than this part is left out: the next is waited for.
+const LEFT_LEAST: u64 = 2;
+/// Most restarts of a tracker, and the time before one.
+const RESTARTS_MAX: u32 = 5;
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// Time until the record of an interval is in its file.
+const WRITTEN: Duration = Duration::from_millis(1500);
+
+/// How the daemon follows guests where nobody says otherwise.
+///
+/// # Errors
+/// It does not by default.
+pub(in super::super) fn daemon() -> anyhow::Result<FollowSettings> {
+    let config = config::parse("", Path::new("the defaults"))?;
+    let tracking = config.tracking.context("the daemon does not track by default")?;
+    Ok(ServiceSettings::from(&tracking).follow)
+}
+
+/// A run of one recorded guest.
+pub(in super::super) struct Session {
+    run: Run,
+    id: GuestId,
+    interval: Duration,
+}
+
+impl Session {
+    /// Boots it; `change` is what it has beyond memory, record and tracker.
+    ///
+    /// # Errors
+    /// Something needed is missing, or it does not get ready.
+    pub(in super::super) fn start(
+        memory: Bytes,
+        interval: Duration,
+        change: impl FnOnce(&mut GuestSpec),
+        say: &dyn Fn(&str),
+    ) -> anyhow::Result<Session> {
+        let id: GuestId = "bench".parse()?;
+        let truth = Truth { interval, ..Truth::default() };
+        let mut spec =
+            GuestSpec { tracked: true, truth: Some(truth), ..GuestSpec::new(id.clone(), memory) };
+        change(&mut spec);
+        let name: GuestId = format!("bench-track-{}", std::process::id()).parse()?;
+        let options = RunOptions {
+            accel: AccelChoice::Tcg,
+            // There is no other guest to be fair to.
+            limit_cpu: false,
+            ..RunOptions::new(name, vec![spec])
+        };
+        let run = Run::start(&options, say)?;
+        Ok(Session { run, id, interval })
+    }
+
+    pub(in super::super) fn guest(&self) -> anyhow::Result<&Guest> {
+        Ok(self.run.guest(self.id.as_str())?)
+    }
+
+    /// Its tracker.
+    pub(in super::super) fn trackable(&self) -> anyhow::Result<Trackable> {
+        let pid = u32::try_from(self.guest()?.pid())?;
+        trackable_at(Path::new(PROC), pid).context("the guest has no tracker in it")
+    }
+
+    /// The record.
+    pub(in super::super) fn truth(&self) -> anyhow::Result<Vec<True>> {
+        let rows = self.guest()?.truth()?;
+        Ok(rows.iter().map(|row| True { end_ns: row.end_ns, bytes: row.wss }).collect())
+    }
+
+    /// Watches in one way, in step with the record; `intervals` of the record after those of the way's
+    /// warm-up are handed to `take`. A tracker that gave up, because this machine had no time for it, is
+    /// begun with again, as the daemon does; how often.
+    ///
+    /// # Errors
+    /// The guest is gone, or its tracker refuses.
+    pub(in super::super) fn watch(
+        &self,
+        way: Way,
+        daemon: &FollowSettings,
+        intervals: u32,
+        mut take: impl FnMut(u64, &Row) -> anyhow::Result<()>,
+    ) -> anyhow::Result<u32> {
+        let each = way.intervals();
+        let guest = self.trackable()?;
+        let mut watcher = way.begin(&guest, daemon)?;
+        let mut restarts = 0;
+        for number in 0..way.warm_up() + intervals.div_ceil(each) {
+            watcher.set_length(self.until_end(each)?);
+            match watcher.interval(|| true) {
+                Ok((row, _)) if number >= way.warm_up() => take(now_ns(), &row)?,
+                Ok(_) => {}
+                Err(error) if restarts >= RESTARTS_MAX => return Err(error.into()),
+                Err(_) => {
+                    restarts += 1;
+                    // One that is still attached is refused a second time.
+                    drop(watcher);
+                    std::thread::sleep(RESTART_AFTER);
+                    watcher = way.begin(&guest, daemon)?;
+                }
+            }
+        }
+        Ok(restarts)
+    }
+
+    /// Time until the record's interval ends, and `each - 1` intervals more.
+    fn until_end(&self, each: u32) -> anyhow::Result<Duration> {
+        let rows = self.truth()?;
+        let grid = rows.first().context("nothing was recorded of the guest yet")?.end_ns;
+        let interval_ns = self.interval.as_nanos() as u64;
+        let mut left = interval_ns - now_ns().saturating_sub(grid) % interval_ns;
+        if left < interval_ns / LEFT_LEAST {
+            left += interval_ns;
+        }
+        Ok(Duration::from_nanos(left + u64::from(each.saturating_sub(1)) * interval_ns))
+    }
+
+    /// Waits until the latest intervals are on record.
+    pub(in super::super) fn settle(&self) {
+        std::thread::sleep(self.interval + WRITTEN);
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_watches_a_sample_every_second_by_default() {
+        let daemon = daemon().unwrap();
+        assert_eq!(daemon.interval, Duration::from_secs(1));
+        assert!(daemon.pilot.sample.is_some());
+    }
+}
