@@ -29,7 +29,8 @@ pub(in super::super) fn render(report: &Report, width: Option<u16>) -> String {
         "\nERROR: of the working set against what was really touched. The paper, with 100 MB (MEB Fig. 2):\n\
          cost falls steeply to 32 pages and hardly beyond, where the error rises; 0.9 % at 32 pages (SPEC).\n\
          With 2 GB (Fig. 3): cost falls in proportion, and is flat above 512 pages. A granule counts whole, so\n\
-         memory that is touched in one piece has no error, and memory touched here and there has.\n\n\
+         memory that is touched in one piece has no error, and memory touched here and there has. Where traps slow\n\
+         the program down so much that it does not come round in an interval, it touches less than its working set.\n\n\
          The switch above 2 GiB, interval by interval:\n\n",
     );
     let columns = [

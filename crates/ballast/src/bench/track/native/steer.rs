@@ -4,11 +4,12 @@
 //! and say how the next one is watched. Its processor time is counted beside the tracker's.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ballast_model::Bytes;
 use ballast_track_wire::{Counters, Entry, Granule, HashKind, Mode, Sample};
-use ballast_tracker::{Client, HEARTBEAT_EVERY};
+use ballast_tracker::{Client, HEARTBEAT_EVERY, TrackerError};
 use ballast_working_set::{Finished, Watch};
 
 use super::brain::{Brain, Told};
@@ -202,7 +203,11 @@ impl Steer {
             allocation: self.allocation,
         };
         let sample = self.sample;
-        let told = self.brain.end_interval(finished, |granule| sample.has(granule));
+        let brain = &mut self.brain;
+        let told = heard_meanwhile(&mut self.client, || {
+            brain.end_interval(finished, |granule| sample.has(granule))
+        })?;
+        self.heard = Instant::now();
         if let Some(told) = &told {
             self.wss = told.wss;
         }
@@ -264,4 +269,25 @@ impl Steer {
         })?;
         Ok(())
     }
+}
+
+/// Does `work`, and lets the tracker hear of this side as long as it takes: hundreds of thousands of touches
+/// may take longer than it bears with silence.
+fn heard_meanwhile<T>(client: &mut Client, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let beats = scope.spawn(|| {
+            std::thread::park_timeout(HEARTBEAT_EVERY);
+            while !is_over.load(Ordering::Acquire) {
+                client.heartbeat()?;
+                std::thread::park_timeout(HEARTBEAT_EVERY);
+            }
+            Ok::<(), TrackerError>(())
+        });
+        let done = work();
+        is_over.store(true, Ordering::Release);
+        beats.thread().unpark();
+        beats.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(done)
+    })
 }
