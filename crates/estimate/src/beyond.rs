@@ -17,6 +17,16 @@
 //! missing, because its working set grows as this falls. What it swaps out because it was made smaller
 //! tells nothing until it is read back, and what it never reads back is forgotten.
 //!
+//! A guest that waits for its swap touches little, so that its working set seems to fall. While it reads
+//! back, its demand is not believed to; and while it also swaps out for want of room, it needs all that it
+//! holds, at least:
+//!
+//! ```text
+//! demand = WSS + beyond
+//! demand = max(demand, demand before)                    in an interval with swap-ins
+//! demand = max(demand, allocation)                       in one with both
+//! ```
+//!
 //! Where only swap-ins are told, they stand for what is lacking, and grants are taken off:
 //! `beyond + swapped in − growth of the allocation`.
 //!
@@ -29,6 +39,9 @@ use ballast_model::Bytes;
 /// What is forgotten in an interval without swapping: an eighth, half of it in five intervals. Slower
 /// than swap-ins come back after a pause, faster than a phase ends.
 const FORGET_PART: u64 = 8;
+
+/// Traffic that is worth a mention: less is read back by a guest that has what it needs, now and then.
+const TRAFFIC_MIN: Bytes = Bytes::pages(64);
 
 /// What was seen of one guest in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +88,8 @@ pub struct Beyond {
 #[derive(Clone, Debug, Default)]
 pub struct DemandBeyond {
     beyond: Bytes,
+    /// All of it, of the interval before.
+    demand: Bytes,
     /// Of the interval before; at first, when there is nothing yet that a grant could end, zero.
     allocation: Bytes,
 }
@@ -110,7 +125,15 @@ impl DemandBeyond {
             }
         };
         self.beyond = beyond;
-        Beyond { demand: seen.wss.saturating_add(beyond), beyond, lacking, by }
+        let mut demand = seen.wss.saturating_add(beyond);
+        if by == SwapKnown::Traffic && seen.swapped_in >= Some(TRAFFIC_MIN) {
+            demand = demand.max(self.demand);
+            if lacking >= TRAFFIC_MIN {
+                demand = demand.max(seen.allocation);
+            }
+        }
+        self.demand = demand;
+        Beyond { demand, beyond: demand.saturating_sub(seen.wss), lacking, by }
     }
 }
 
@@ -169,13 +192,13 @@ mod tests {
         let mut demand = DemandBeyond::default();
         for (allocation, out, swapped_in, lacking, beyond) in [
             (256, 40, 0, 40, 40),  // grows into swap
-            (256, 30, 30, 30, 40), // thrashes
-            (300, 0, 10, 0, 30),   // was granted more, and reads back what is missing
-            (300, 8, 0, 8, 38),
-            (250, 50, 0, 0, 38), // made smaller by as much as it swapped out
-            (250, 0, 6, 0, 32),
-            (250, 0, 0, 0, 28), // an eighth forgotten
-            (20, 0, 1, 0, 20),  // at most the allocation
+            (256, 30, 30, 30, 56), // thrashes: needs all of its 256
+            (300, 0, 10, 0, 56),   // was granted more, and reads back what is missing
+            (300, 8, 0, 8, 38),    // 40 - 10 and 8
+            (250, 50, 0, 0, 38),   // made smaller by as much as it swapped out
+            (250, 0, 6, 0, 38),
+            (250, 0, 0, 0, 28), // 32, an eighth forgotten
+            (20, 1, 0, 0, 20),  // at most the allocation
         ] {
             let swapped_out = Some(Bytes::mib(out));
             let seen = BeyondInput { swapped_out, ..interval(allocation, Some(swapped_in)) };
@@ -189,7 +212,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_swapped_in_is_forgotten_in_the_end(beyond in 0..1u64 << 42) {
-            let mut demand = DemandBeyond { beyond: Bytes::new(beyond), allocation: Bytes::MAX };
+            let beyond = Bytes::new(beyond);
+            let mut demand =
+                DemandBeyond { beyond, allocation: Bytes::MAX, ..DemandBeyond::default() };
             let quiet = BeyondInput { allocation: Bytes::MAX, ..interval(0, Some(0)) };
             let intervals = (0..300).find(|_| demand.update(quiet).beyond == Bytes::ZERO);
             prop_assert!(intervals.is_some());

@@ -7,6 +7,11 @@
 //! holds cannot know ([`MissCurve::extended`](ballast_model::MissCurve::extended)). A
 //! reading counts once: statistics that have not come anew since the last tick change nothing.
 //!
+//! A kernel that clears pages when it hands them out (`init_on_alloc`, the rule in distributions) touches
+//! those that it gives to its balloon: a guest that is made smaller seems to use more. So while it shrinks,
+//! and for an interval more, a working set that grows is not believed, nor its curve; one that grows
+//! in truth swaps, and that is.
+//!
 //! Cost: O(1) a guest and tick; nothing but memory in use costs nothing more.
 //! Limits: counters that fall (the guest was booted anew) tell nothing until the next reading.
 
@@ -15,7 +20,7 @@ use std::time::Duration;
 
 use ballast_model::{
     AgentReport, Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats,
-    Measured, MissCurve, Signals, Timestamp,
+    Measured, MissCurve, Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
@@ -34,6 +39,10 @@ const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 /// begins to reclaim, and to lose its working set, when less is free.
 const KEPT_FREE: Bytes = Bytes::mib(64);
 
+/// Intervals in which a growing working set is not believed: that in which the guest shrank, and the next,
+/// in which what it gave away is still remembered.
+const DOUBTED: u32 = 2;
+
 /// The memory of one guest's rates and machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
@@ -46,6 +55,10 @@ pub(crate) struct Watch {
     swapped_in: Option<Bytes>,
     swapped_out: Option<Bytes>,
     tracked: Option<(Tracked, Timestamp)>,
+    /// The last report that was believed.
+    believed: Option<TrackerReport>,
+    /// How many more are doubted.
+    doubted: u32,
 }
 
 /// What the tracker's last report came to.
@@ -80,8 +93,9 @@ impl Watch {
             let at = before(now, tracker.age);
             if self.tracked.is_none_or(|(_, last)| at > last) {
                 let held = guest.allocation.map_or(Bytes::ZERO, |measured| measured.value);
+                let wss = self.believe(&tracker.value, held);
                 let seen = BeyondInput {
-                    wss: tracker.value.working_set,
+                    wss,
                     allocation: held,
                     swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
                     swapped_in: self.swapped_in.take(),
@@ -89,6 +103,23 @@ impl Watch {
                 };
                 let beyond = self.beyond.update(seen);
                 self.tracked = Some((Tracked { beyond, held }, at));
+            }
+        }
+    }
+
+    /// Takes in a report of a guest that holds so much; the working set that is believed.
+    fn believe(&mut self, report: &TrackerReport, held: Bytes) -> Bytes {
+        self.doubted = match self.tracked {
+            Some((before, _)) if held < before.held => DOUBTED,
+            _ => self.doubted.saturating_sub(1),
+        };
+        match &self.believed {
+            Some(last) if self.doubted > 0 && report.working_set > last.working_set => {
+                last.working_set
+            }
+            _ => {
+                self.believed = Some(report.clone());
+                report.working_set
             }
         }
     }
@@ -168,7 +199,8 @@ impl Watch {
         let most = plain.used.saturating_add(plain.available).fraction(1, 4);
         let kept_free = agent.and_then(|agent| agent.watermark_high);
         let kept_free = kept_free.unwrap_or(KEPT_FREE).min(most);
-        let curve = guest.tracker.as_ref().and_then(|tracker| tracker.value.curve.as_ref());
+        let believed = self.believed.as_ref().filter(|_| guest.tracker.is_some());
+        let curve = believed.and_then(|report| report.curve.as_ref());
         // No more than it holds: the difference of that and what the guest counts.
         let aside = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
         let curve = curve.map(|curve| {
@@ -224,7 +256,7 @@ fn ends_within(curve: &MissCurve, held: Bytes) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind, TrackerReport};
+    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind};
 
     use super::*;
 
@@ -342,6 +374,28 @@ mod tests {
         let demand = watch.add_to(plain(), &tracked, None, second(31)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
     }
+    #[test]
+    fn a_guest_that_is_made_smaller_touches_what_it_gives_away() {
+        let mut watch = Watch::default();
+        let mut demand_of = |n, held_mib, wss_mib| {
+            let mut tracked = guest(0);
+            let report = TrackerReport { working_set: Bytes::mib(wss_mib), curve: None };
+            tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
+            tracked.tracker = Some(Measured::fresh(report));
+            watch.observe(&tracked, second(n));
+            watch.add_to(plain(), &tracked, None, second(n)).demand.size - KEPT_FREE
+        };
+        for (n, held, seen, believed) in [
+            (1, 500, 100, 100),
+            (2, 450, 210, 100), // shrinks, and seems to use more
+            (3, 450, 180, 100), // the interval after
+            (4, 450, 180, 180), // it does use more
+            (5, 400, 90, 90),   // less is believed at once
+        ] {
+            assert_eq!(demand_of(n, held, seen), Bytes::mib(believed), "{n}");
+        }
+    }
+
     /// 300 pages swapped out in the interval: beside 500 MiB held a curve of 200 MiB has no misses.
     #[test]
     fn what_is_swapped_out_for_want_of_room_are_misses_beyond_the_memory_held() {
@@ -367,7 +421,9 @@ mod tests {
         let curve = MissCurve::new(Bytes::mib(300), Duration::from_secs(1), vec![9, 9, 9, 0]);
         let report = |curve| TrackerReport { working_set: Bytes::mib(400), curve };
         let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
-        let tracked = GuestSample { tracker, ..guest(600) };
-        assert_eq!(estimated(&watch, &tracked, 2).points(), [9, 9, 9, 9, 0]);
+        let mut tracked = GuestSample { tracker, ..guest(0) };
+        tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
+        watch.observe(&tracked, second(3));
+        assert_eq!(estimated(&watch, &tracked, 3).points(), [9, 9, 9, 9, 0]);
     }
 }
