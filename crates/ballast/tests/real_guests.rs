@@ -355,19 +355,19 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
     rounds.end();
 }
 
-/// The daemon knows the working set of a guest with the tracker in it, and its curve; afterwards `ballast
-/// track` may have it.
+/// The daemon knows the working set of a guest with the tracker in it, and its curve, and `meb` gives it the
+/// memory that another does not touch; afterwards `ballast track` may have it.
 #[test]
 fn a_tracked_guest_has_a_working_set_and_a_curve() {
-    let spec = GuestSpec { tracked: true, ..swapping("seen", BOOT) };
-    let lab = Lab::boot(vec![spec]);
+    let spec = |name| GuestSpec { tracked: true, ..swapping(name, BOOT) };
+    let lab = Lab::boot(vec![spec("seen"), spec("idle")]);
     lab.start_constant("seen", Bytes::mib(150));
     let ground = Ground::new();
-    let policy = "[policy]\nname = \"meb\"\n[host]\nbudget = \"1GiB\"";
+    let policy = "[policy]\nname = \"meb\"\ninterval = \"500ms\"\n[host]\nbudget = \"640MiB\"";
     ground.configure_for(lab.sockets(), FAST, policy);
     let daemon = ground.start();
-    // As much as the workload, and what a guest keeps free beside.
-    let expected = Bytes::mib(150).get()..Bytes::mib(300).get();
+    // As much as the workload, and what a guest's kernel took and keeps free beside.
+    let expected = Bytes::mib(150).get()..Bytes::mib(340).get();
     wait_for("a demand that is the working set", || {
         let (_, out, _) = ground.ballast(&["explain", "seen", "--json"]);
         let reply: serde_json::Value = serde_json::from_str(&out).ok()?;
@@ -377,6 +377,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
         let is_it = demand["source"]["code"] == "working-set" && expected.contains(&size);
         (is_it && estimate["curve"]["points"].is_array()).then_some(())
     });
+    the_one_that_touches_more_has_more(&lab, &ground, &daemon);
     // One client at a time.
     let (code, _, err) = ground.ballast(&["track", "seen", "--for", "1s"]);
     assert_eq!(code, Some(1));
@@ -394,13 +395,37 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!((2..=4).contains(&rows.len()), "{out}");
     let last = rows[rows.len() - 1]["working_set_bytes"].as_u64().unwrap();
-    assert!((Bytes::mib(120).get()..Bytes::mib(240).get()).contains(&last), "{out}");
+    assert!((Bytes::mib(270).get()..Bytes::mib(400).get()).contains(&last), "{out}");
     // Other commands read what was recorded.
     let series = format!("{folder}/series.csv");
     let (code, _, err) = ground.ballast(&["imt", &series]);
     assert_eq!(code, Some(0), "{err}");
     let (code, _, err) = ground.ballast(&["mrc", &format!("{folder}/pages.pg")]);
     assert_eq!(code, Some(0), "{err}");
+}
+
+/// 300 MiB and what a guest needs beside do not fit in half of the budget.
+fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+    lab.stop_workload("seen");
+    lab.start_constant("seen", Bytes::mib(300));
+    wait_allocation("memory for what it touches", daemon, "seen", |holds| holds >= Bytes::mib(410));
+    wait_allocation("memory that it does not touch", daemon, "idle", |holds| {
+        holds <= Bytes::mib(230)
+    });
+    wait_for("the end of swapping", || {
+        Some(lab.pace("seen")).filter(|pace| pace.swap_ins_per_touch < 0.001)
+    });
+    for name in ["seen", "idle"] {
+        let tracking = guest(&daemon.status().unwrap(), name).unwrap().tracking.clone().unwrap();
+        assert!(["watching", "resting"].contains(&&*tracking.state.code), "{tracking:?}");
+        assert!(tracking.working_set_bytes.is_some(), "{tracking:?}");
+        let (_, out, _) = ground.ballast(&["explain", name]);
+        let reasons = ["what nobody demands is shared out", "fewest misses of all guests"];
+        assert!(reasons.iter().any(|reason| out.contains(reason)), "{out}");
+        assert!(out.contains("tracking   ") && out.contains("misses a second"), "{out}");
+    }
+    let (_, out, _) = ground.ballast(&["status"]);
+    assert!(out.contains("TRACKED"), "{out}");
 }
 
 /// Within a phase tracking rests, and what was last seen is relied on as if it were new; a guest that needs more
