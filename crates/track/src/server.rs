@@ -104,12 +104,14 @@ fn serve(listener: &Listener, stop: &Stop) {
         if stop.is_set() {
             return;
         }
-        if let Some(connection) = listener.accept() {
-            if connection.is_permitted() {
-                Client { connection, listener, stop, session: None, heard: Instant::now() }.serve();
+        let mut next = listener.accept();
+        while let Some(connection) = next {
+            next = if connection.is_permitted() {
+                Client { connection, listener, stop, session: None, heard: Instant::now() }.serve()
             } else {
                 connection.send(0, refuse(Refusal::Peer));
-            }
+                None
+            };
         }
     }
 }
@@ -135,11 +137,15 @@ enum Next {
 }
 
 impl Client<'_> {
-    fn serve(mut self) {
+    /// Serves it to its end; whoever came in that moment is next.
+    fn serve(mut self) -> Option<Connection> {
         while !self.stop.is_set() {
             self.connection.wait(self.listener, LOOK);
-            // Somebody else: told that it must wait, and let go.
+            // Somebody else: told that it must wait, and let go, unless this one went before it came.
             if let Some(other) = self.listener.accept() {
+                if !self.connection.look().0 {
+                    return Some(other);
+                }
                 other.send(0, refuse(Refusal::Busy));
             }
             let next = match self.connection.receive() {
@@ -151,9 +157,10 @@ impl Client<'_> {
                 Received::Gone => Next::End,
             };
             if next == Next::End || self.look_after() == Next::End {
-                return;
+                return None;
             }
         }
+        None
     }
 
     /// What happened meanwhile.

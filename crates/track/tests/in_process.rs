@@ -526,6 +526,18 @@ fn one_client_at_a_time() {
 }
 
 #[test]
+fn whoever_comes_when_one_has_gone_need_not_come_again() {
+    let _turn = turn();
+    let memory = Memory::new(64);
+    let (_tracker, address) = tracker();
+    for _ in 0..100 {
+        let mut next = Client::connect(&address, CAPACITY_MIN, None).unwrap();
+        next.add_region(memory.region(0, FIRST)).unwrap();
+        next.revoke(1).unwrap();
+    }
+}
+
+#[test]
 fn the_tracker_ends_in_the_middle_of_it() {
     let _turn = turn();
     let memory = Memory::new(4096);
