@@ -385,11 +385,14 @@ fn what_is_seen_is_the_truth() {
     let sampled = Sample::rate(HashKind::multiply_add(7), 1.0 / 16.0);
     // The tracker sees what devices and instruction fetches touch too.
     let beside = Bytes::mib(4);
-    for (name, least, pattern) in [
-        ("constant", Bytes::mib(64), Pattern::Constant { size: Bytes::mib(64) }),
+    // Seconds of the tracker are not those of the record: a time at the larger size may lie in three
+    // of the one and, in part, in four of the other.
+    for (name, least, part, pattern) in [
+        ("constant", Bytes::mib(64), 20, Pattern::Constant { size: Bytes::mib(64) }),
         (
             "flux",
             Bytes::mib(32),
+            4,
             Pattern::Flux { low: Bytes::mib(32), high: Bytes::mib(96), period_s: 6.0 },
         ),
     ] {
@@ -417,7 +420,7 @@ fn what_is_seen_is_the_truth() {
             let (seen, truth) = (Bytes::new(mean(&seen)), Bytes::new(mean(&truth)));
             eprintln!("{name}, {:.4} of the pages: seen {seen}, truth {truth}", sample.share());
             let apart = seen.get().abs_diff(truth.get());
-            assert!(apart <= truth.get() / 20 + beside.get(), "{name}: {seen} {truth}");
+            assert!(apart <= truth.get() / part + beside.get(), "{name}: {seen} {truth}");
         }
         drop(tracking);
         guest.stop_workload(name).unwrap();
