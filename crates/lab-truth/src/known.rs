@@ -122,23 +122,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::recorder::{Recorder, Row, Sink};
-
-    #[derive(Default)]
-    struct Kept {
-        rows: Vec<Row>,
-        trace: Vec<u64>,
-    }
-
-    impl Sink for &mut Kept {
-        fn row(&mut self, row: Row) {
-            self.rows.push(row);
-        }
-
-        fn references(&mut self, block: Vec<u64>) {
-            self.trace.extend(block);
-        }
-    }
+    use crate::recorder::Recorder;
+    use crate::recorder::tests::Kept;
 
     #[test]
     fn instructions_that_flush() {

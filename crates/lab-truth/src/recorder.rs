@@ -100,7 +100,7 @@ impl<S: Sink> Recorder<S> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
@@ -108,9 +108,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Kept {
-        rows: Vec<Row>,
-        trace: Vec<u64>,
+    pub(crate) struct Kept {
+        pub(crate) rows: Vec<Row>,
+        pub(crate) trace: Vec<u64>,
     }
 
     impl Sink for &mut Kept {

@@ -72,19 +72,7 @@ impl Client {
         capacity: u64,
         device: Option<BorrowedFd<'_>>,
     ) -> Result<Client, TrackerError> {
-        let ring = RingFile::create(capacity)?;
-        let consumer = Consumer::new(ring.words())?;
-        let mut client = Client {
-            socket: open(address)?,
-            ring,
-            consumer,
-            number: 0,
-            beats: VecDeque::new(),
-            gone: VecDeque::new(),
-            pid: 0,
-            handler_tid: 0,
-            capabilities: Capabilities::default(),
-        };
+        let mut client = Client::over(open(address)?, capacity)?;
         match client.ask(Request::Hello, "a greeting", &[])? {
             Reply::Hello { pid } => client.pid = pid,
             _ => return Err(TrackerError::Answer("a greeting")),
@@ -99,6 +87,23 @@ impl Client {
             }
             _ => Err(TrackerError::Answer("a ring")),
         }
+    }
+
+    /// With a ring of its own, and nobody greeted yet.
+    fn over(socket: OwnedFd, capacity: u64) -> Result<Client, TrackerError> {
+        let ring = RingFile::create(capacity)?;
+        let consumer = Consumer::new(ring.words())?;
+        Ok(Client {
+            socket,
+            ring,
+            consumer,
+            number: 0,
+            beats: VecDeque::new(),
+            gone: VecDeque::new(),
+            pid: 0,
+            handler_tid: 0,
+            capabilities: Capabilities::default(),
+        })
     }
 
     /// The hypervisor's process, as it says.
@@ -385,19 +390,7 @@ mod tests {
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (socket, other) = pair.unwrap();
-        let ring = RingFile::create(ballast_track_wire::CAPACITY_MIN).unwrap();
-        let consumer = Consumer::new(ring.words()).unwrap();
-        let mut client = Client {
-            socket,
-            ring,
-            consumer,
-            number: 0,
-            beats: VecDeque::new(),
-            gone: VecDeque::new(),
-            pid: 0,
-            handler_tid: 0,
-            capabilities: Capabilities::default(),
-        };
+        let mut client = Client::over(socket, ballast_track_wire::CAPACITY_MIN).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let other = other.as_fd();
