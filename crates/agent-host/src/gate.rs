@@ -83,9 +83,9 @@ pub enum Implausible {
         /// The bound.
         bytes_per_second_max: u64,
     },
-    /// A second request or emergency where there is one already.
-    #[error("request {number} while request {last} counts: expected one at a time")]
-    RequestTooSoon {
+    /// A request again.
+    #[error("request {number} after request {last}: expected a higher number")]
+    RequestRepeated {
         /// Its number.
         number: u64,
         /// The last one's.

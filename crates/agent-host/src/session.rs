@@ -417,19 +417,22 @@ impl Session {
 
     fn handle_request(&mut self, number: u64, kind: Kind, bytes: u64, why: Why, now: Timestamp) {
         let last = self.request.map_or(0, |request| request.number);
-        let emergency_counts = self
+        if number <= last {
+            return self.tell(Event::Implausible(Implausible::RequestRepeated { number, last }));
+        }
+        let is_rationed = self
             .emergency_at
             .is_some_and(|at| now.saturating_since(at) < self.settings.emergency_period);
-        if number <= last || (kind == Kind::Emergency && emergency_counts) {
-            return self.tell(Event::Implausible(Implausible::RequestTooSoon { number, last }));
-        }
-        if kind == Kind::Emergency {
-            self.emergency_at = Some(now);
-        }
         let kind = match kind {
+            // An honest agent's second emergency comes early where the first one was long on its way. It waits for
+            // an answer all the same, and must have one.
+            Kind::Emergency if is_rationed => RequestKind::More,
+            Kind::Emergency => {
+                self.emergency_at = Some(now);
+                RequestKind::Emergency
+            }
             Kind::More => RequestKind::More,
             Kind::Less => RequestKind::Less,
-            Kind::Emergency => RequestKind::Emergency,
         };
         let request = MemoryRequest { number, kind, amount: self.capped(bytes) };
         self.request = Some(request);

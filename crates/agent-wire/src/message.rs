@@ -236,6 +236,8 @@ pub struct Why {
 pub enum Rule {
     /// Free memory is about to fall under the low watermark.
     FreeFalling,
+    /// What was reclaimed since the last look is read back.
+    ReadsBack,
     /// Hardly any of what could be reclaimed is in use.
     MostlyInactive,
     /// Most attempts at reclaim fail.

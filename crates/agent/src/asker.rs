@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ballast_agent_wire::{GuestMessage, Kind, Rule, Statistics, Why};
 use ballast_model::{Bytes, Timestamp};
-use ballast_request::linux::{Figures, Reclaim, is_emergency, wish};
-use ballast_request::{Call, Caller};
+use ballast_request::linux::{Before, Figures, Reclaim, Thresholds};
+use ballast_request::{Call, Caller, Wish};
 
 use crate::config::Requests;
 
@@ -50,23 +50,37 @@ impl Asker {
             return None;
         }
         let figures = figures(statistics, self.settings.margin)?;
-        let free_before = last.and_then(|last| last.memory.free_bytes).map(Bytes::new);
+        let before = last.and_then(|last| {
+            let (total, free) = (last.memory.total_bytes?, last.memory.free_bytes?);
+            Some(Before { total: Bytes::new(total), free: Bytes::new(free) })
+        });
         let reclaim = last.map(|last| reclaimed(&last, statistics)).unwrap_or_default();
-        let emergency = self.settings.emergencies && is_emergency(reclaim);
-        let wish = wish(&figures, free_before, reclaim);
+        let rules = Thresholds {
+            emergency: self.settings.emergency_percent,
+            spare: self.settings.spare_percent,
+        };
+        let emergency = self.settings.emergencies && rules.is_emergency(reclaim);
+        let wish = rules.wish(&figures, before, reclaim);
         let call = self.caller.say(wish, emergency, now)?;
+        let without_reclaim = rules.wish(&figures, before, Reclaim::default());
+        let is_falling = matches!(without_reclaim, Some(Wish::More(_)));
         self.number += 1;
         let (kind, bytes, rule) = match call {
-            Call::More(bytes) => (Kind::More, bytes, Rule::FreeFalling),
+            Call::More(bytes) if is_falling => (Kind::More, bytes, Rule::FreeFalling),
+            Call::More(bytes) => (Kind::More, bytes, Rule::ReadsBack),
             Call::Less(bytes) => (Kind::Less, bytes, Rule::MostlyInactive),
-            Call::Emergency => (Kind::Emergency, Bytes::ZERO, Rule::ReclaimFails),
+            Call::Emergency => (Kind::Emergency, figures.emergency(wish), Rule::ReclaimFails),
         };
         let text = match rule {
             Rule::FreeFalling => format!(
                 "free {:#}, {:#} less than before, at a low watermark of {:#}",
                 figures.free,
-                free_before.unwrap_or_default().saturating_sub(figures.free),
+                before.map_or(Bytes::ZERO, |before| before.free.saturating_sub(figures.free)),
                 figures.watermark_low
+            ),
+            Rule::ReadsBack => format!(
+                "{} pages read back while {} were reclaimed",
+                reclaim.read_back, reclaim.reclaimed
             ),
             Rule::ReclaimFails => {
                 format!("reclaim won {} of {} pages", reclaim.reclaimed, reclaim.scanned)
@@ -161,17 +175,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_back_is_asked_for() {
+        let mut asker = Asker::new(Requests::default());
+        let reading = |pages| {
+            let mut it = statistics(100, 100 + pages, 100 + pages);
+            it.counters.swap_in_pages = Some(pages);
+            it
+        };
+        assert_eq!(asker.look(&reading(0), at(0)), None);
+        let Some(GuestMessage::Request { kind: Kind::More, bytes, why, .. }) =
+            asker.look(&reading(90), at(1))
+        else {
+            panic!("it asks")
+        };
+        assert_eq!((bytes, why.rule), (8 << 20, Rule::ReadsBack));
+        assert_eq!(why.text, "90 pages read back while 90 were reclaimed");
+    }
+
+    #[test]
     fn failing_reclaim_is_an_emergency_once_a_period() {
         let mut asker = Asker::new(Requests::default());
         asker.greeted(Duration::from_secs(5));
         asker.look(&statistics(500, 0, 0), at(0));
         let cry = asker.look(&statistics(500, 1_000, 100), at(1));
-        let Some(GuestMessage::Request { kind: Kind::Emergency, bytes: 0, why, .. }) = cry else {
+        let Some(GuestMessage::Request { kind: Kind::Emergency, bytes, why, .. }) = cry else {
             panic!("{cry:?}")
         };
         assert_eq!(
-            (why.rule, why.text.as_str()),
-            (Rule::ReclaimFails, "reclaim won 100 of 1000 pages")
+            (bytes, why.rule, why.text.as_str()),
+            (30 << 20, Rule::ReclaimFails, "reclaim won 100 of 1000 pages")
         );
         assert_eq!(asker.look(&statistics(500, 2_000, 200), at(2)), None);
         assert!(asker.look(&statistics(500, 3_000, 300), at(6)).is_some());

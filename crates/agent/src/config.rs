@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_model::Bytes;
+use ballast_request::linux::Thresholds;
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
@@ -34,11 +35,22 @@ pub struct Requests {
     pub emergencies: bool,
     /// Asks when so much more is free than the kernel's watermarks.
     pub margin: Bytes,
+    /// Failures of reclaim that are an emergency, in per cent of what was tried, 1 to 100.
+    pub emergency_percent: u8,
+    /// Memory is offered while programs use less than this part of what the kernel lets them, in per cent, 1 to 100.
+    pub spare_percent: u8,
 }
 
 impl Default for Requests {
     fn default() -> Requests {
-        Requests { enabled: true, emergencies: true, margin: Bytes::ZERO }
+        let Thresholds { emergency, spare } = Thresholds::default();
+        Requests {
+            enabled: true,
+            emergencies: true,
+            margin: Bytes::ZERO,
+            emergency_percent: emergency,
+            spare_percent: spare,
+        }
     }
 }
 
@@ -119,6 +131,15 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Error> {
     if config.ages.every < Duration::from_secs(1) {
         return Err(Error::at(text, file, &["ages", "every"], "expected at least 1s"));
     }
+    let percents = [
+        ("emergency_percent", config.requests.emergency_percent),
+        ("spare_percent", config.requests.spare_percent),
+    ];
+    for (key, percent) in percents {
+        if !(1..=100).contains(&percent) {
+            return Err(Error::at(text, file, &["requests", key], "expected 1 to 100"));
+        }
+    }
     Ok(config)
 }
 
@@ -152,6 +173,7 @@ mod tests {
     fn mistakes_are_told_with_their_place() {
         for (text, expected) in [
             ("[requests]\nmargn = 1\n", "did you mean `margin`"),
+            ("[requests]\nspare_percent = 0\n", "a.toml:2:17: requests.spare_percent: expected 1"),
             ("[ages]\nevery = \"1ms\"\n", "a.toml:2:9: ages.every: expected at least 1s"),
             ("[shrinkers.redis]\n", "address"),
         ] {

@@ -6,7 +6,7 @@ use ballast_model::{Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measu
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
-use crate::{BudgetView, ChangeView, Coded, ComplianceView, EstimateView, TrackingView};
+use crate::{AgentView, BudgetView, ChangeView, Coded, ComplianceView, EstimateView, TrackingView};
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,7 @@ impl ExplainReply {
                 resident_age_ms: age_of(sample.resident),
                 stats: sample.stats.as_ref().map(StatsView::from),
                 tracking: TrackingView::of(sample),
+                agent: AgentView::of(sample),
                 capabilities: CapabilitiesView::from(&sample.capabilities),
             },
             limits: LimitsView::new(tick.limits.get(id), bounds),
@@ -112,6 +113,9 @@ pub struct InputsView {
     pub stats: Option<StatsView>,
     /// How its page touches are watched; `None`: they are not to be.
     pub tracking: Option<TrackingView>,
+    /// What a program inside it reports; `None`: there is none that was ever heard.
+    #[serde(default)]
+    pub agent: Option<AgentView>,
     /// What can be done with it.
     pub capabilities: CapabilitiesView,
 }

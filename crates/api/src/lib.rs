@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod client;
 mod coded;
 mod command;
@@ -21,6 +22,7 @@ mod status;
 mod tick;
 mod tracking;
 
+pub use agent::AgentView;
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
 pub use command::{CommandReply, ErrorReply, SetGuest, SetPolicy};

@@ -384,6 +384,7 @@ fn explain_of_a_known_guest() {
                   "cost_millionths": 5500,
                   "trouble": "tracked by another client: stop that one first"
                 },
+                "agent": null,
                 "capabilities": {
                   "balloon": true,
                   "statistics": null,
@@ -549,6 +550,7 @@ fn explain_of_an_unknown_guest() {
                 "resident_age_ms": null,
                 "stats": null,
                 "tracking": null,
+                "agent": null,
                 "capabilities": {
                   "balloon": null,
                   "statistics": null,

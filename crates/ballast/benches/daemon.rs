@@ -9,25 +9,24 @@
 //!
 //! `cargo bench -p ballast --bench daemon`; with `--test` turns are short.
 
+mod harness;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ballast_qmp::testing::{Peer, PeerConfig};
+use harness::{Peers, own_role, role, start_daemon, stop, watch};
 
 const GUESTS: usize = 100;
 const TICK: Duration = Duration::from_secs(1);
-const ROLE: &str = "BALLAST_BENCH_ROLE";
-const FOLDER: &str = "BALLAST_BENCH_FOLDER";
 
 fn main() {
-    let folder = std::env::var_os(FOLDER);
-    match (std::env::var(ROLE).as_deref(), folder) {
-        (Ok("peers"), Some(folder)) => serve_peers(Path::new(&folder)),
-        (Ok("rival"), Some(folder)) => poll_without_connection(Path::new(&folder)),
-        _ => measure(),
+    match own_role() {
+        Some((role, folder)) if role == "peers" => serve_peers(&folder),
+        Some((_, folder)) => poll_without_connection(&folder),
+        None => measure(),
     }
 }
 
@@ -40,16 +39,12 @@ fn measure() {
     let ground = tempfile::tempdir().expect("a folder");
     let qmp = ground.path().join("qmp");
     std::fs::create_dir(&qmp).expect("a folder for sockets");
-    let mut peers = role("peers", &qmp).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let peers = peers.as_mut().expect("the peers' process");
-    let mut ready = String::new();
-    let output = peers.stdout.take().expect("piped");
-    BufReader::new(output).read_line(&mut ready).expect("the peers' word");
+    let peers = Peers::start("peers", &qmp);
 
     let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
     let mut resident_kib = 0;
     for round in 1..=rounds {
-        let mut daemon = start_daemon(ground.path(), &qmp);
+        let mut daemon = start_daemon(ground.path(), &qmp, "60GiB", "");
         let (spent, resident) = watch(&daemon, warm_up, turn);
         ours += spent;
         resident_kib = resident_kib.max(resident);
@@ -66,60 +61,7 @@ fn measure() {
     println!("daemon: {:.1} MiB resident at most (goal: 40 MiB)", resident_kib as f64 / 1024.0);
     println!("rival without standing connections, watching only: {:.3} %", share(theirs));
     println!("ratio rival / daemon: {:.2}", theirs.as_secs_f64() / ours.as_secs_f64());
-    drop(peers.stdin.take());
-    peers.wait().expect("the peers' end");
-}
-
-fn role(role: &str, folder: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.env(ROLE, role).env(FOLDER, folder);
-    command
-}
-
-fn start_daemon(ground: &Path, qmp: &Path) -> Child {
-    let config = ground.join("ballast.toml");
-    let text = format!(
-        "[daemon]\nsocket = {:?}\nraise_priority = false\n[qmp]\nfolders = [{qmp:?}]\n\
-         [host]\nbudget = \"60GiB\"\nreserve = \"0\"\n[journal]\npath = {:?}\n",
-        ground.join("api.sock"),
-        ground.join("journal.db"),
-    );
-    std::fs::write(&config, text).expect("a configuration");
-    Command::new(env!("CARGO_BIN_EXE_ballast"))
-        .args(["daemon", "--config"])
-        .arg(&config)
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the daemon")
-}
-
-/// Processor time used in one turn, and the largest resident memory in KiB.
-fn watch(child: &Child, warm_up: Duration, turn: Duration) -> (Duration, u64) {
-    std::thread::sleep(warm_up);
-    let before = processor_time(child.id());
-    std::thread::sleep(turn);
-    let spent = processor_time(child.id()) - before;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
-    let status = status.expect("the process is there");
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = resident.and_then(|text| text.trim().split(' ').next()?.parse().ok());
-    (spent, kib.expect("VmHWM in kB"))
-}
-
-/// Time all threads of a process have run.
-fn processor_time(pid: u32) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
-    let ran = |entry: std::io::Result<std::fs::DirEntry>| {
-        let text = std::fs::read_to_string(entry.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    };
-    Duration::from_nanos(threads.filter_map(ran).sum())
-}
-
-fn stop(child: &mut Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
-    child.wait().expect("its end");
+    peers.end();
 }
 
 /// Serves until standard input ends.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 pub mod bench;
 pub mod cli;
 pub mod commands;

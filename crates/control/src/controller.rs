@@ -171,6 +171,11 @@ impl Controller {
         }
     }
 
+    /// The number of a guest's last request that a decision took in.
+    pub fn request_decided(&self, id: &GuestId) -> Option<u64> {
+        self.requests.named(id).copied().flatten()
+    }
+
     /// What [`Controller::handle_sample`] would return, without any effect: a decision is made
     /// whether or not one is due, and a pause is disregarded.
     pub fn dry_run(&self, snapshot: &Snapshot) -> Arc<Plan> {

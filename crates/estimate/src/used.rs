@@ -107,7 +107,7 @@ impl Estimator {
         let provenance = Provenance::BalloonStatistics { age: stats.age };
         let plain = Estimate::of_used(held_then - available, available, provenance);
         Ok(match memory {
-            Some(memory) => memory.watch.add_to(plain, guest, memory.uncounted, snapshot.taken_at),
+            Some(memory) => memory.watch.add_to(plain, guest, snapshot.taken_at),
             None => plain,
         })
     }
@@ -115,7 +115,11 @@ impl Estimator {
 
 impl Memory {
     fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
-        self.watch.observe(guest, now);
+        self.remember(guest, now);
+        self.watch.observe(guest, self.uncounted, now);
+    }
+
+    fn remember(&mut self, guest: &GuestSample, now: Timestamp) {
         let Some(allocation) = guest.allocation else { return };
         self.history.push(before(now, allocation.age), allocation.value);
         if guest.capabilities.deflate_on_oom != Some(false) {

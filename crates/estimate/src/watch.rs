@@ -67,6 +67,8 @@ struct Tracked {
     beyond: Beyond,
     /// What the guest held then.
     held: Bytes,
+    /// What of that it needs beside what it touches.
+    aside: Bytes,
 }
 
 /// Counters since boot, as of one reading.
@@ -84,8 +86,14 @@ impl Watch {
         self.probing.configure(settings);
     }
 
-    /// Takes in a sample.
-    pub(crate) fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
+    /// Takes in a sample. `uncounted` is what of its allocation the guest's kernel took at boot: it is
+    /// held, and hardly touched.
+    pub(crate) fn observe(
+        &mut self,
+        guest: &GuestSample,
+        uncounted: Option<Bytes>,
+        now: Timestamp,
+    ) {
         if let Some(stats) = &guest.stats {
             self.count(guest, stats, now);
         }
@@ -94,15 +102,17 @@ impl Watch {
             if self.tracked.is_none_or(|(_, last)| at > last) {
                 let held = guest.allocation.map_or(Bytes::ZERO, |measured| measured.value);
                 let wss = self.believe(&tracker.value, held);
+                // No more than it holds: the difference of that and what the guest counts.
+                let aside = kept_free(guest, held).saturating_add(uncounted.unwrap_or(Bytes::ZERO));
                 let seen = BeyondInput {
-                    wss,
+                    wss: wss.saturating_add(aside),
                     allocation: held,
                     swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
                     swapped_in: self.swapped_in.take(),
                     swapped_out: self.swapped_out.take(),
                 };
                 let beyond = self.beyond.update(seen);
-                self.tracked = Some((Tracked { beyond, held }, at));
+                self.tracked = Some((Tracked { beyond, held, aside }, at));
             }
         }
     }
@@ -178,15 +188,8 @@ impl Watch {
         self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// `plain`, which knows memory in use alone, and what else is known. `uncounted` is what of its
-    /// allocation the guest's kernel took at boot: it is held, and hardly touched.
-    pub(crate) fn add_to(
-        &self,
-        plain: Estimate,
-        guest: &GuestSample,
-        uncounted: Option<Bytes>,
-        now: Timestamp,
-    ) -> Estimate {
+    /// `plain`, which knows memory in use alone, and what else is known.
+    pub(crate) fn add_to(&self, plain: Estimate, guest: &GuestSample, now: Timestamp) -> Estimate {
         let agent = guest.agent.map(|agent| agent.value);
         let signals = Signals {
             free: guest.stats.and_then(|stats| stats.value.free),
@@ -195,22 +198,18 @@ impl Watch {
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        // A guest that claims more keeps nobody else from anything, and this from growing long curves.
-        let most = plain.used.saturating_add(plain.available).fraction(1, 4);
-        let kept_free = agent.and_then(|agent| agent.watermark_high);
-        let kept_free = kept_free.unwrap_or(KEPT_FREE).min(most);
         let believed = self.believed.as_ref().filter(|_| guest.tracker.is_some());
         let curve = believed.and_then(|report| report.curve.as_ref());
-        // No more than it holds: the difference of that and what the guest counts.
-        let aside = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
-        let curve = curve.map(|curve| {
+        let curve = curve.zip(self.tracked).map(|(curve, (tracked, _))| {
+            let Tracked { beyond, held, aside } = tracked;
             let plain = curve.shifted(aside);
-            Arc::new(match self.tracked {
-                Some((Tracked { beyond, held }, _)) if ends_within(curve, held) => {
-                    // At most twice what it holds: what a guest claims must not grow curves.
-                    plain.extended(held, beyond.beyond.min(held), beyond.lacking.to_pages())
+            Arc::new(match ends_within(curve, held) {
+                // At most twice what it holds: what a guest claims must not grow curves.
+                true => {
+                    let misses = beyond.lacking.min(held).to_pages();
+                    plain.extended(held, beyond.beyond.min(held), misses)
                 }
-                _ => plain,
+                false => plain,
             })
         });
         let estimate = Estimate { signals, curve, ..plain };
@@ -219,8 +218,7 @@ impl Watch {
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| Source { kind, demand, age };
-        let demand = |tracked: Tracked| tracked.beyond.demand.saturating_add(aside);
-        let tracked = self.tracked.map(|(tracked, at)| (demand(tracked), since(at)));
+        let tracked = self.tracked.map(|(tracked, at)| (tracked.beyond.demand, since(at)));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
         let used = (estimate.used, estimate.demand.age);
@@ -244,6 +242,13 @@ impl Watch {
             }
         }
     }
+}
+
+/// What a guest that holds so much keeps free. One that claims more than a quarter of it keeps nobody else from
+/// anything, and the bound keeps curves from growing long.
+fn kept_free(guest: &GuestSample, held: Bytes) -> Bytes {
+    let told = guest.agent.and_then(|agent| agent.value.watermark_high);
+    told.unwrap_or(KEPT_FREE).min(held.fraction(1, 4))
 }
 
 /// Whether the curve ends where a guest's memory does, or hardly beyond: one that goes on knows more than
@@ -301,36 +306,30 @@ mod tests {
     #[test]
     fn swap_counters_become_a_rate_and_one_reading_counts_once() {
         let mut watch = Watch::default();
-        watch.observe(&guest(1000), second(1));
+        watch.observe(&guest(1000), None, second(1));
         assert_eq!(
-            watch.add_to(plain(), &guest(1000), None, second(1)).signals.swapped_pages_per_s,
+            watch.add_to(plain(), &guest(1000), second(1)).signals.swapped_pages_per_s,
             None
         );
-        watch.observe(&guest(1200), second(3));
-        let signals = watch.add_to(plain(), &guest(1200), None, second(3)).signals;
+        watch.observe(&guest(1200), None, second(3));
+        let signals = watch.add_to(plain(), &guest(1200), second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
         // The same reading, seen again a second later, is no new second without swapping.
         let mut again = guest(1200);
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
-        watch.observe(&again, second(4));
-        assert_eq!(
-            watch.add_to(plain(), &again, None, second(4)).signals.swapped_pages_per_s,
-            Some(100)
-        );
+        watch.observe(&again, None, second(4));
+        assert_eq!(watch.add_to(plain(), &again, second(4)).signals.swapped_pages_per_s, Some(100));
         // Booted anew: the counter begins again.
-        watch.observe(&guest(3), second(5));
-        assert_eq!(
-            watch.add_to(plain(), &guest(3), None, second(5)).signals.swapped_pages_per_s,
-            None
-        );
+        watch.observe(&guest(3), None, second(5));
+        assert_eq!(watch.add_to(plain(), &guest(3), second(5)).signals.swapped_pages_per_s, None);
     }
 
     #[test]
     fn without_an_agent_or_a_tracker_the_demand_is_what_is_used() {
         let mut watch = Watch::default();
-        watch.observe(&guest(0), second(1));
-        let estimate = watch.add_to(plain(), &guest(0), None, second(1));
+        watch.observe(&guest(0), None, second(1));
+        let estimate = watch.add_to(plain(), &guest(0), second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
 
@@ -338,9 +337,9 @@ mod tests {
     fn committed_memory_starts_the_probing_and_the_rest_is_told() {
         let mut watch = Watch::default();
         for n in 1..4 {
-            watch.observe(&with_agent(guest(0), 480, 0), second(n));
+            watch.observe(&with_agent(guest(0), 480, 0), None, second(n));
         }
-        let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), None, second(3));
+        let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), second(3));
         // One epoch to begin, one step of 5 % down: 480 and 128 MiB, and the guest holds less.
         let begun = Bytes::mib(608);
         assert_eq!(estimate.signals.probed, Some(begun - begun.fraction(5, 100)));
@@ -360,18 +359,18 @@ mod tests {
         });
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
         tracked.agent = Some(Measured::fresh(agent));
-        watch.observe(&tracked, second(1));
-        let demand = watch.add_to(plain(), &tracked, None, second(1)).demand;
+        watch.observe(&tracked, None, second(1));
+        let demand = watch.add_to(plain(), &tracked, second(1)).demand;
         // 450 and 50 MiB, and what its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
         // 34 MiB that its kernel took at boot are needed too.
-        let uncounted = Some(Bytes::mib(34));
-        let demand = watch.add_to(plain(), &tracked, uncounted, second(1)).demand;
+        watch.observe(&tracked, Some(Bytes::mib(34)), second(2));
+        let demand = watch.add_to(plain(), &tracked, second(2)).demand;
         assert_eq!(demand.size, Bytes::mib(598));
         // Half a minute later nothing of it is believed any more.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
-        let demand = watch.add_to(plain(), &tracked, None, second(31)).demand;
+        let demand = watch.add_to(plain(), &tracked, second(32)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
     }
     #[test]
@@ -382,8 +381,8 @@ mod tests {
             let report = TrackerReport { working_set: Bytes::mib(wss_mib), curve: None };
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
             tracked.tracker = Some(Measured::fresh(report));
-            watch.observe(&tracked, second(n));
-            watch.add_to(plain(), &tracked, None, second(n)).demand.size - KEPT_FREE
+            watch.observe(&tracked, None, second(n));
+            watch.add_to(plain(), &tracked, second(n)).demand.size - KEPT_FREE
         };
         for (n, held, seen, believed) in [
             (1, 500, 100, 100),
@@ -396,7 +395,8 @@ mod tests {
         }
     }
 
-    /// 300 pages swapped out in the interval: beside 500 MiB held a curve of 200 MiB has no misses.
+    /// 300 pages swapped out in the interval: beside 500 MiB held a curve of 200 MiB has no misses. As many
+    /// pages more are all it needs, so each one less is a miss more: 25,600 in 100 MiB.
     #[test]
     fn what_is_swapped_out_for_want_of_room_are_misses_beyond_the_memory_held() {
         let mut watch = Watch::default();
@@ -407,23 +407,23 @@ mod tests {
             curve: curve.ok().map(Arc::new),
         }));
         let estimated = |watch: &Watch, guest: &GuestSample, n| {
-            watch.add_to(plain(), guest, None, second(n)).curve.unwrap()
+            watch.add_to(plain(), guest, second(n)).curve.unwrap()
         };
-        watch.observe(&tracked, second(1));
+        watch.observe(&tracked, None, second(1));
         // Shifted by the 64 MiB that are kept free: a step.
         assert_eq!(estimated(&watch, &tracked, 1).points(), [9000, 9000, 9000, 0]);
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(300));
-        watch.observe(&tracked, second(2));
+        watch.observe(&tracked, None, second(2));
         let beyond = estimated(&watch, &tracked, 2);
-        assert_eq!(beyond.points(), [9300, 9300, 9300, 300, 300, 300, 0]);
+        assert_eq!(beyond.points(), [137_300, 111_700, 86_100, 51_500, 25_900, 300, 0]);
         // One that goes on beyond what is held knows better.
         let curve = MissCurve::new(Bytes::mib(300), Duration::from_secs(1), vec![9, 9, 9, 0]);
         let report = |curve| TrackerReport { working_set: Bytes::mib(400), curve };
         let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
         let mut tracked = GuestSample { tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
-        watch.observe(&tracked, second(3));
+        watch.observe(&tracked, None, second(3));
         assert_eq!(estimated(&watch, &tracked, 3).points(), [9, 9, 9, 9, 0]);
     }
 }

@@ -174,7 +174,7 @@ proptest! {
         let mode = fixed.map_or(Mode::Adaptive, |t| Mode::Fixed(Threshold::new(t).unwrap()));
         let samples = Samples::new(k).unwrap();
         let unit = Bytes::new(unit);
-        let done = replay(&series, IntermittentSettings { mode, samples, unit });
+        let done = replay(&series, IntermittentSettings { mode, samples, unit, jumps: false });
         let (expected, threshold) = transcribed(&series, k as usize, unit.get() as f64, fixed);
         let intervals: Vec<_> =
             done.intervals.iter().map(|it| (it.is_tracked, it.estimate.get())).collect();

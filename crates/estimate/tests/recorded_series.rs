@@ -1,7 +1,7 @@
 //! Intermittent tracking of series that were recorded on guests of the lab, by every signal that was recorded
 //! beside the working sets.
 //!
-//! Idea: the adaptive machine replays each series with each signal in turn. What comes of it is the table of
+//! Idea: the adaptive machine as guests are tracked with it replays each series with each signal in turn. What comes of it is the table of
 //! `docs/benchmarks/2026-11-22-tracking.md`, pinned in `data/series/table.txt`; asserted is also on which series the
 //! default signal reaches what the papers have.
 //! Limits: recorded with tracking always on; what tracking itself does to a signal is in it.
@@ -106,7 +106,7 @@ fn a_step_is_one_change() {
     let series: Vec<Recorded> =
         [100, 200, 205].iter().flat_map(|&mib| vec![recorded(mib); 35]).collect();
     assert_eq!(changes(&series), [35]);
-    let done = replay(&series, IntermittentSettings::default());
+    let done = replay(&series, IntermittentSettings::live());
     assert_eq!(found(&[0, 35], &done), 1, "flat events tell nothing before a checkpoint");
     assert_eq!(changes(&series[..5]), []);
 }
@@ -118,7 +118,7 @@ fn the_default_signal_tells_the_phases_of_recorded_guests() {
     for series in ALL {
         for signal in SIGNALS {
             let Some(recorded) = series.with(signal) else { continue };
-            let done = replay(&recorded, IntermittentSettings::default());
+            let done = replay(&recorded, IntermittentSettings::live());
             let changes = changes(&recorded);
             let (up, mre) = (done.up_ratio.unwrap(), done.mre.unwrap());
             let found = found(&changes, &done);
@@ -134,7 +134,7 @@ fn the_default_signal_tells_the_phases_of_recorded_guests() {
             *sum = (sum.0 + up, sum.1 + mre, sum.2 + found, sum.3 + changes.len(), sum.4 + 1);
             // Wherever the series begins: filters and checkpoints then fall elsewhere.
             let reaches = |skipped: usize| {
-                let done = replay(&recorded[skipped..], IntermittentSettings::default());
+                let done = replay(&recorded[skipped..], IntermittentSettings::live());
                 done.up_ratio.unwrap() <= UP_RATIO_MAX && done.mre.unwrap() <= MRE_MAX
             };
             if signal == DEFAULT && (0..STARTS).all(reaches) {

@@ -132,8 +132,8 @@ fn in_proportion(wants: &[u64], pages: u64) -> Vec<u64> {
     if total <= pages {
         return wants.to_vec();
     }
-    let due: Vec<i128> = wants.iter().map(|&w| i128::from(w) * i128::from(pages)).collect();
-    largest_remainder(&due, i128::from(total), pages)
+    let due = wants.iter().map(|&want| i128::from(want) * i128::from(pages));
+    largest_remainder(due, i128::from(total), pages)
 }
 
 /// What happens to one guest in this tick.

@@ -66,6 +66,24 @@ pub fn major_faults(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(12 - 3)?.parse().ok()
 }
 
+/// Whose child a process is, and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    /// The process that started it.
+    pub parent: u32,
+    /// Its user time and that of its children that were waited for, in clock ticks.
+    pub user_ticks: u64,
+}
+
+/// Fields 4, 14 and 16 of `/proc/PID/stat`.
+pub fn lineage(stat: &str) -> Option<Lineage> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let user_ticks = field(14)?.checked_add(field(16)?)?;
+    Some(Lineage { parent: u32::try_from(field(4)?).ok()?, user_ticks })
+}
+
 /// Resident and swapped out memory: `VmRSS` and `VmSwap` of `/proc/PID/status`.
 pub fn resident_swapped(status: &str) -> (Option<Bytes>, Option<Bytes>) {
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).and_then(kb);
@@ -122,6 +140,9 @@ mod tests {
         for name in ["lab-guest", "a b", "(x) y)", ""] {
             assert_eq!(major_faults(&format!("77 ({name}) {rest}")), Some(42), "{name}");
         }
+        let stat = format!("77 (a) b) {rest}");
+        assert_eq!(lineage(&stat), Some(Lineage { parent: 1, user_ticks: 7 }));
+        assert_eq!(lineage("77 (x) R 1 77"), None);
         assert_eq!(major_faults("77 (x) R 1"), None);
         assert_eq!(major_faults("rubbish"), None);
     }

@@ -240,7 +240,7 @@ pub struct WorkloadReport {
     pub kind: Kind,
     /// What it is doing.
     pub phase: Phase,
-    /// Pages touched since it began, not counting the first filling.
+    /// Pages touched since it began, not counting the first filling; of a program what that counts.
     pub touches: u64,
     /// Pages touched since the report before.
     pub touches_delta: u64,
@@ -250,7 +250,7 @@ pub struct WorkloadReport {
     pub size: Bytes,
     /// Memory (or file) its schedule wants it to have now; it differs while it is being filled.
     pub size_wanted: Bytes,
-    /// Its own faults that waited for a disk.
+    /// Its own faults that waited for a disk; not of programs, like the two below.
     pub major_faults: Option<u64>,
     /// Its memory that is resident.
     pub resident: Option<Bytes>,

@@ -66,7 +66,8 @@ impl Schedule {
             | Pattern::Sequential { size, .. }
             | Pattern::FileRandom { size }
             | Pattern::Cold { size, .. }
-            | Pattern::Zipf { size, .. } => Shape::Fixed(*size),
+            | Pattern::Zipf { size, .. }
+            | Pattern::Program { size, .. } => Shape::Fixed(*size),
         };
         Schedule { shape, end }
     }

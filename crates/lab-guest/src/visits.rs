@@ -45,9 +45,10 @@ impl Visits {
                 Order::Ascending
             }
             Pattern::Constant { .. } => Order::Scattered,
-            Pattern::RandomArray { .. } | Pattern::FileRandom { .. } | Pattern::Cold { .. } => {
-                Order::Random
-            }
+            Pattern::RandomArray { .. }
+            | Pattern::FileRandom { .. }
+            | Pattern::Cold { .. }
+            | Pattern::Program { .. } => Order::Random,
             Pattern::Zipf { .. } => Order::Popular,
         };
         let exponent = match pattern {

@@ -141,6 +141,37 @@ pub enum Pattern {
         /// How unequal, 0 to 4; 0 is at random.
         exponent: f64,
     },
+    /// A program that people run, asked for its data at random. Touches are keys, rows or milliseconds, whichever
+    /// it counts.
+    Program {
+        /// Which.
+        program: Program,
+        /// Its data.
+        size: Bytes,
+    },
+}
+
+/// A program that people run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// redis-server and redis-benchmark: keys of a kilobyte.
+    Redis,
+    /// sqlite3: rows of 1.5 kB of a table in memory.
+    Sqlite,
+    /// `stress-ng --vm`: milliseconds of processor time.
+    StressNg,
+}
+
+impl Program {
+    /// The program packed into the guest.
+    pub const fn packed(self) -> &'static str {
+        match self {
+            Program::Redis => "redis-server",
+            Program::Sqlite => "sqlite3",
+            Program::StressNg => "stress-ng",
+        }
+    }
 }
 
 /// One size of a `random-array` and when it comes.
@@ -166,6 +197,7 @@ pub enum Kind {
     FileRandom,
     Cold,
     Zipf,
+    Program,
 }
 
 impl Pattern {
@@ -180,6 +212,7 @@ impl Pattern {
             Pattern::FileRandom { .. } => Kind::FileRandom,
             Pattern::Cold { .. } => Kind::Cold,
             Pattern::Zipf { .. } => Kind::Zipf,
+            Pattern::Program { .. } => Kind::Program,
         }
     }
 }
@@ -249,6 +282,12 @@ pub enum SpecError {
     /// The rate of a kind that has a rate of its own.
     #[error("touches_per_s does not go with kind = \"cold\": share_per_s is its rate")]
     RateOfCold,
+    /// A program cannot be told that.
+    #[error("{field} does not go with kind = \"program\": a program goes its own way")]
+    OfProgram {
+        /// The field.
+        field: &'static str,
+    },
 }
 
 impl WorkloadSpec {
@@ -269,6 +308,16 @@ impl WorkloadSpec {
         }
         if common.touches_per_s.is_some() && matches!(self.pattern, Pattern::Cold { .. }) {
             return Err(SpecError::RateOfCold);
+        }
+        if matches!(self.pattern, Pattern::Program { .. }) {
+            let fields = [
+                ("touches_per_s", common.touches_per_s.is_some()),
+                ("seed", common.seed.is_some()),
+                ("write_share", common.write_share.is_some()),
+            ];
+            if let Some((field, _)) = fields.into_iter().find(|(_, is_there)| *is_there) {
+                return Err(SpecError::OfProgram { field });
+            }
         }
         self.pattern.validate()
     }
@@ -292,7 +341,9 @@ impl Pattern {
                     _ => Ok(()),
                 }
             }
-            Pattern::Constant { size: it } | Pattern::FileRandom { size: it } => size("size", *it),
+            Pattern::Constant { size: it }
+            | Pattern::FileRandom { size: it }
+            | Pattern::Program { size: it, .. } => size("size", *it),
             Pattern::Flux { low, high, period_s } => {
                 low_high(*low, *high)?;
                 time("period_s", *period_s)
@@ -389,7 +440,7 @@ mod tests {
     }
 
     /// One of each kind, as an operator writes them.
-    const EXAMPLES: [&str; 10] = [
+    const EXAMPLES: [&str; 11] = [
         r#"{"kind":"mono","low":"100MiB","high":"300MiB","ramp_s":30,"hold_s":5,"cycles":2}"#,
         r#"{"kind":"mono","low":4096,"high":"1GiB","grow_per_s":"10MiB","duration_s":60}"#,
         r#"{"kind":"constant","size":"100MiB","touches_per_s":1000,"seed":7,"write_share":0.5}"#,
@@ -400,6 +451,7 @@ mod tests {
         r#"{"kind":"file-random","size":"64MiB"}"#,
         r#"{"kind":"cold","size":"64MiB","share_per_s":0.01}"#,
         r#"{"kind":"zipf","size":"64MiB","exponent":1.1}"#,
+        r#"{"kind":"program","program":"stress-ng","size":"64MiB","duration_s":9}"#,
     ];
 
     #[test]
@@ -450,6 +502,11 @@ mod tests {
             (
                 r#"{"kind":"cold","size":"1MiB","share_per_s":0,"touches_per_s":1}"#,
                 "share_per_s is its rate",
+            ),
+            (r#"{"kind":"program","program":"emacs","size":"1MiB"}"#, "unknown variant `emacs`"),
+            (
+                r#"{"kind":"program","program":"redis","size":"1MiB","touches_per_s":9}"#,
+                "touches_per_s does not go with",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -24,7 +24,7 @@ use crate::{Cache, LabError, modules, programs};
 const LAB_GUEST: Artifact =
     Artifact { variable: "BALLAST_LAB_GUEST", built: "x86_64-unknown-linux-gnu/release/lab-guest" };
 /// The guest's agent.
-const AGENT: Artifact =
+pub const AGENT: Artifact =
     Artifact { variable: "BALLAST_AGENT", built: "x86_64-unknown-linux-gnu/release/ballast-agent" };
 /// Most archives kept; each new `lab-guest` makes another of 2 to 60 MB.
 const ARCHIVES_MAX: usize = 8;

@@ -161,7 +161,7 @@ impl RunFolder {
             .prefix(UNFINISHED_PREFIX)
             .tempdir_in(base)
             .map_err(LabError::io("write to", base))?;
-        for part in ["qmp", "lab", "console", "guests"] {
+        for part in ["qmp", "agent", "lab", "console", "guests"] {
             let path = unfinished.path().join(part);
             fs::create_dir(&path).map_err(LabError::io("create", path))?;
         }
@@ -237,6 +237,11 @@ impl RunFolder {
         self.path.join("qmp")
     }
 
+    /// The folder of the sockets of the guests' agents, likewise.
+    pub fn agent_folder(&self) -> PathBuf {
+        self.path.join("agent")
+    }
+
     /// The socket on which a supervisor takes requests.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.path.join("control.sock")
@@ -274,7 +279,7 @@ impl RunFolder {
             console: self.path.join("console").join(format!("{id}.log")),
             truth: self.path.join("console").join(format!("{id}.truth.csv")),
             tracker: socket("lab", ".track")?,
-            agent: socket("lab", ".agent")?,
+            agent: socket("agent", ".sock")?,
         })
     }
 

@@ -3,7 +3,8 @@
 //! Idea: a TOML file says which guests there are, what they do when, how much memory they share and
 //! which policies are compared. Reading is a pure function of the text; every mistake is told with
 //! its file, line, column and key.
-//! `[policy]` and `[tracking]` are tables of the daemon's own configuration and are handed to it as they are.
+//! `[policy]` and `[tracking]` are tables of the daemon's own configuration and are handed to it as they are;
+//! `[[paper]]` is for whoever compares.
 //! Limits: unknown keys are refused; the figures' bounds are the constants below. What is wrong in the
 //! daemon's tables only the daemon knows.
 
@@ -17,8 +18,7 @@ use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::accel::AccelChoice;
-use crate::intermittent::Intermittent;
+use crate::scenario_settings::Settings;
 use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
 /// Longest scenario.
@@ -66,6 +66,9 @@ pub struct Scenario {
     /// The same, of how it tracks guests.
     #[serde(default)]
     pub tracking: Map<String, Value>,
+    /// What a paper measured in this situation, as `ballast simulate` has it too.
+    #[serde(default)]
+    pub paper: Vec<Map<String, Value>>,
     /// The guests.
     pub guests: Vec<ScenarioGuest>,
 }
@@ -107,48 +110,6 @@ pub struct Host {
     /// Memory that stays free on the host beside it; without it, what the daemon takes.
     #[serde(default)]
     pub reserve: Option<Bytes>,
-}
-
-/// How a run is set up.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Settings {
-    /// Time between two decisions; 1 s.
-    #[serde(with = "duration")]
-    pub tick: Duration,
-    /// Time in which the guests settle at their start before anything is measured; 5 s.
-    #[serde(with = "duration")]
-    pub settle: Duration,
-    /// How guests execute; `auto`.
-    pub accel: AccelChoice,
-    /// Whether each guest's processor time is bounded to its share; yes.
-    pub limit_cpu: bool,
-    /// Whether guests hand free pages back by themselves; no.
-    pub free_page_reporting: bool,
-    /// Whether balloons deflate by themselves when a guest runs out of memory; no.
-    pub deflate_on_oom: bool,
-    /// Whether what the guests really touch is recorded, under emulation; no.
-    pub truth: bool,
-    /// Whether the guests have the page tracker in them, so that the daemon knows their working sets; no.
-    pub track: bool,
-    /// When tracking rests; `adaptive`.
-    pub intermittent: Intermittent,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            tick: Duration::from_secs(1),
-            settle: Duration::from_secs(5),
-            accel: AccelChoice::Auto,
-            limit_cpu: true,
-            free_page_reporting: false,
-            deflate_on_oom: false,
-            truth: false,
-            track: false,
-            intermittent: Intermittent::Adaptive,
-        }
-    }
 }
 
 /// A guest of a scenario.
@@ -194,7 +155,7 @@ pub struct ScenarioWorkload {
     /// Time from the beginning of the measurement; 0 without it.
     #[serde(default, with = "duration")]
     pub at: Duration,
-    /// Its name, unique in its guest; its kind without it.
+    /// Its name, unique in its guest; without it its kind, and of a program that program's.
     #[serde(default)]
     pub id: Option<String>,
     /// What it does; refuses the keys it does not know.
@@ -221,6 +182,15 @@ impl ScenarioGuest {
         self.start.unwrap_or(self.memory)
     }
 
+    /// Programs packed into it: those named, and those that its workloads are.
+    fn programs(&self) -> BTreeSet<String> {
+        let of_workload = |workload: &ScenarioWorkload| match workload.spec.pattern {
+            Pattern::Program { program, .. } => Some(program.packed().to_owned()),
+            _ => None,
+        };
+        self.with.iter().cloned().chain(self.workloads.iter().filter_map(of_workload)).collect()
+    }
+
     /// Its bounds.
     pub fn limits(&self) -> GuestLimits {
         GuestLimits {
@@ -236,6 +206,9 @@ impl ScenarioGuest {
 impl ScenarioWorkload {
     /// Its name.
     pub fn id(&self) -> String {
+        if let (None, Pattern::Program { program, .. }) = (&self.id, &self.spec.pattern) {
+            return program.packed().to_owned();
+        }
         let kind = || match serde_json::to_value(self.spec.pattern.kind()) {
             Ok(serde_json::Value::String(kind)) => kind,
             _ => "workload".to_owned(),
@@ -294,9 +267,10 @@ impl Scenario {
             swap: guest.swap,
             data: guest.data,
             balloon: Some(balloon),
-            with: guest.with.clone(),
+            with: guest.programs(),
             truth: self.settings.truth.then(Truth::default),
             tracked: self.settings.track,
+            agent: self.settings.agent,
             ..GuestSpec::new(guest.name.clone(), guest.memory)
         });
         RunOptions {

@@ -2,6 +2,7 @@
 //!
 //! Limits: asserts states and counts, never times; needs QEMU and a built `lab-guest`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use ballast_lab::{
     RunFolder, RunOptions, Speed, Truth, ask, down, up,
 };
 use ballast_lab_guest::protocol::{End, FromGuest};
-use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
 use ballast_model::Bytes;
 
 /// Far beyond what anything here takes, so that only a hang fails.
@@ -132,6 +133,50 @@ fn two_guests_work_report_and_leave_nothing() {
     assert_eq!(output.end, End::Exited { code: 3 });
     assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
 
+    run.shutdown();
+    assert_nothing_left(&base, &pids);
+}
+
+/// redis, sqlite3 and stress-ng get their data and do something with it; one ends at its time, the others
+/// when they are stopped, and none of their processes stays.
+#[test]
+fn programs_are_counted_and_leave_nothing() {
+    let (_folder, base) = base();
+    let programs = [Program::Redis, Program::Sqlite, Program::StressNg];
+    let with = programs.iter().map(|program| program.packed().to_owned()).collect();
+    let spec = GuestSpec { with, ..GuestSpec::new("a".parse().unwrap(), Bytes::mib(384)) };
+    let run = Run::start(&options(&base, vec![spec]), &say).unwrap();
+    let guest = run.guest("a").unwrap();
+    let pids = [guest.pid()];
+    let events = guest.subscribe().unwrap();
+    for program in programs {
+        let mut spec = WorkloadSpec::from(Pattern::Program { program, size: Bytes::mib(16) });
+        spec.common.duration_s = (program == Program::StressNg).then_some(5.0);
+        guest.start_workload(program.packed(), &spec, PATIENCE).unwrap();
+    }
+    let mut done = BTreeMap::new();
+    let mut ended = None;
+    let end = Instant::now() + PATIENCE;
+    while ended.is_none() || done.len() < programs.len() {
+        assert!(Instant::now() < end, "done: {done:?}, ended: {ended:?}");
+        match events.next(PATIENCE).expect("reports keep coming").message {
+            FromGuest::Report(report) => {
+                let busy = report.workloads.into_iter().filter(|workload| workload.touches > 0);
+                done.extend(busy.map(|workload| (workload.id, workload.touches)));
+            }
+            FromGuest::Done { id, end, totals } => ended = Some((id, end, totals.touches > 0)),
+            FromGuest::Error { id, text } => panic!("{id:?}: {text}"),
+            _ => {}
+        }
+    }
+    assert_eq!(ended, Some(("stress-ng".to_owned(), End::Exited { code: 0 }, true)));
+    for id in ["redis-server", "sqlite3"] {
+        assert_eq!(guest.stop_workload(id).unwrap().0, End::Stopped {});
+    }
+    let left = shell("ps | grep -E '[r]edis|[s]qlite3|[s]tress-ng' | wc -l");
+    wait_until("all their processes have ended", || {
+        guest.exec(&left, PATIENCE).unwrap().stdout.trim() == "0"
+    });
     run.shutdown();
     assert_nothing_left(&base, &pids);
 }

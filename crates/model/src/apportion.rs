@@ -14,8 +14,12 @@ use crate::Divisor;
 ///
 /// Requires non-negative numerators, a positive denominator and
 /// `Σ numerators = total × denominator`.
-pub fn largest_remainder(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
-    debug_assert!(denominator > 0 && numerators.iter().all(|&n| n >= 0));
+pub fn largest_remainder(
+    numerators: impl IntoIterator<Item = i128>,
+    denominator: i128,
+    total: u64,
+) -> Vec<u64> {
+    debug_assert!(denominator > 0);
     let plainly = |n: i128| ((n / denominator) as u64, n % denominator);
     let narrow = u64::try_from(denominator).ok().and_then(NonZeroU64::new).map(Divisor::new);
     match narrow {
@@ -31,11 +35,17 @@ pub fn largest_remainder(numerators: &[i128], denominator: i128, total: u64) -> 
 }
 
 /// The same, by whole parts and remainders.
-fn round<R: Ord>(numerators: &[i128], total: u64, divide: impl Fn(i128) -> (u64, R)) -> Vec<u64> {
-    let mut parts = Vec::with_capacity(numerators.len());
+fn round<R: Ord>(
+    numerators: impl IntoIterator<Item = i128>,
+    total: u64,
+    divide: impl Fn(i128) -> (u64, R),
+) -> Vec<u64> {
+    let numerators = numerators.into_iter();
+    let mut parts = Vec::with_capacity(numerators.size_hint().0);
     // Sorted, the largest remainder comes first, and of equal ones who comes first.
-    let mut remainders = Vec::with_capacity(numerators.len());
-    for (i, &numerator) in numerators.iter().enumerate() {
+    let mut remainders = Vec::with_capacity(numerators.size_hint().0);
+    for (i, numerator) in numerators.enumerate() {
+        debug_assert!(numerator >= 0, "{numerator}");
         let (whole, remainder) = divide(numerator);
         parts.push(whole);
         remainders.push((Reverse(remainder), i));
@@ -61,9 +71,9 @@ mod tests {
 
     #[test]
     fn thirds_of_ten() {
-        assert_eq!(largest_remainder(&[10, 10, 10], 3, 10), [4, 3, 3]);
-        assert_eq!(largest_remainder(&[13, 8, 9], 3, 10), [4, 3, 3]);
-        assert_eq!(largest_remainder(&[], 3, 0), [0u64; 0]);
+        assert_eq!(largest_remainder([10, 10, 10], 3, 10), [4, 3, 3]);
+        assert_eq!(largest_remainder([13, 8, 9], 3, 10), [4, 3, 3]);
+        assert_eq!(largest_remainder([], 3, 0), [0u64; 0]);
     }
 
     /// The method as it is told: everybody rounded down, then one page each by falling remainder.
@@ -88,7 +98,7 @@ mod tests {
             let denominator: i128 = weights.iter().sum();
             let due: Vec<i128> = weights.iter().map(|w| w * i128::from(total)).collect();
             let expected = by_sorting(&due, denominator, total);
-            prop_assert_eq!(largest_remainder(&due, denominator, total), expected);
+            prop_assert_eq!(largest_remainder(due, denominator, total), expected);
         }
 
         #[test]
@@ -98,7 +108,7 @@ mod tests {
         ) {
             let denominator: i128 = weights.iter().sum();
             let due: Vec<i128> = weights.iter().map(|w| w * i128::from(total)).collect();
-            let parts = largest_remainder(&due, denominator, total);
+            let parts = largest_remainder(due.iter().copied(), denominator, total);
             prop_assert_eq!(parts.iter().sum::<u64>(), total);
             for (part, due) in parts.iter().zip(&due) {
                 prop_assert!((i128::from(*part) * denominator - due).abs() < denominator);

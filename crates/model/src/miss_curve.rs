@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::Bytes;
+use crate::{Bytes, PAGE_SIZE};
 
 /// Misses in one interval for every size of memory, `0, step, 2 step, …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,31 +126,39 @@ impl MissCurve {
     }
 
     /// The curve of a guest that was seen to miss `misses` times with `held`, of which a curve that was
-    /// found within that memory tells nothing: those that it does not tell are added up to `held`, and
-    /// from there evenly fewer, none with `beyond` more. Points beyond [`MissCurve::POINTS_MAX`] are cut.
+    /// found within that memory tells nothing. Those that it does not tell are added at `held`, and from
+    /// there evenly fewer, none with `beyond` more, which is at least a page a miss. With less than `held`
+    /// they are as evenly more: such a guest has no page to spare. Points beyond
+    /// [`MissCurve::POINTS_MAX`] are cut.
     #[must_use]
     pub fn extended(&self, held: Bytes, beyond: Bytes, misses: u64) -> MissCurve {
         let misses = misses.saturating_sub(self.misses(held));
         if misses == 0 {
             return self.clone();
         }
-        let (step, held, beyond) = (self.step.get(), held.get(), beyond.get());
-        let points = held.saturating_add(beyond).div_ceil(step).saturating_add(1);
+        let beyond = beyond.get().max(misses.saturating_mul(PAGE_SIZE));
+        let enough = held.get().saturating_add(beyond);
+        let step = self.step.get();
+        let points = enough.div_ceil(step).saturating_add(1);
         let points = usize::try_from(points).unwrap_or(usize::MAX).min(MissCurve::POINTS_MAX);
         let lacking = |k: usize| {
-            let more = step.saturating_mul(k as u64).saturating_sub(held);
-            let left = u128::from(beyond.saturating_sub(more));
-            let fewer = match beyond {
-                0 => u128::from(more == 0) * u128::from(misses),
-                _ => u128::from(misses) * left / u128::from(beyond),
-            };
-            u64::try_from(fewer).unwrap_or(u64::MAX)
+            let missing = enough.saturating_sub(step.saturating_mul(k as u64));
+            let missed = u128::from(misses) * u128::from(missing) / u128::from(beyond);
+            u64::try_from(missed).unwrap_or(u64::MAX)
         };
         let seen = |k: usize| self.misses.get(k).or(self.misses.last()).copied().unwrap_or(0);
         let points = points.max(self.misses.len());
         // The sum of two that never rise never rises.
         let misses = (0..points).map(|k| lacking(k).saturating_add(seen(k))).collect();
         MissCurve { misses, ..*self }
+    }
+
+    /// The curve of a guest that now touches `now` where it touched `before`: what held for a size holds
+    /// for `now / before` of it, its step rounded up to whole pages.
+    #[must_use]
+    pub fn stretched(&self, now: u64, before: u64) -> MissCurve {
+        let step = self.step.fraction(now, before).page_ceil().max(Bytes::pages(1));
+        MissCurve { step, misses: self.misses.clone(), ..*self }
     }
 
     /// Distance between two sizes, whole pages.
@@ -226,20 +234,21 @@ mod tests {
         }
     }
 
-    /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: 40, 30, 20, 10, 0 more.
+    /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: ten less with each MiB.
     #[test]
     fn what_was_missed_within_the_memory_held_goes_on_beyond_it() {
         let blind = curve(&[100, 60, 0]).unwrap();
         let extended = blind.extended(Bytes::mib(2), Bytes::mib(4), 40);
-        assert_eq!(extended.points(), [140, 100, 40, 30, 20, 10, 0]);
+        assert_eq!(extended.points(), [160, 110, 40, 30, 20, 10, 0]);
         // One that sees so far already stays, and of one that sees a part the rest is added.
         let seeing = curve(&[100, 60, 45, 35, 22, 11, 0]).unwrap();
         assert_eq!(seeing.extended(Bytes::mib(2), Bytes::mib(4), 40), seeing);
         let part = seeing.extended(Bytes::mib(2), Bytes::mib(2), 65);
-        assert_eq!(part.points(), [120, 80, 65, 45, 22, 11, 0]);
+        assert_eq!(part.points(), [140, 90, 65, 45, 22, 11, 0]);
         assert_eq!(blind.extended(Bytes::mib(2), Bytes::mib(4), 0), blind);
+        // Ten more than it tells need ten pages, 40 KiB: ten more with each 40 of the 1024 KiB below.
         let cliff = blind.extended(Bytes::mib(1), Bytes::ZERO, 70);
-        assert_eq!(cliff.points(), [110, 70, 0]);
+        assert_eq!(cliff.points(), [100 + 266, 70, 0]);
     }
 
     proptest! {
@@ -248,7 +257,7 @@ mod tests {
             points in prop::collection::vec(0..1000_u64, 1..20),
             held in 0..40_u64 << 18,
             beyond in 0..40_u64 << 18,
-            misses: u64,
+            misses in 0..20_000_u64,
         ) {
             let mut points = points;
             points.sort_unstable_by(|a, b| b.cmp(a));
@@ -259,9 +268,21 @@ mod tests {
             prop_assert_eq!(&again, &extended);
             // A curve has the misses of the size below: those at `held`, or more.
             prop_assert!(extended.misses(held) >= misses);
+            let beyond = beyond.max(Bytes::pages(misses));
             let enough = held.saturating_add(beyond).saturating_add(plain.step());
             prop_assert_eq!(extended.misses(enough), plain.misses(enough));
         }
+    }
+
+    #[test]
+    fn a_stretched_curve_has_the_misses_of_memory_in_proportion() {
+        let curve = curve(&[100, 40, 0]).unwrap();
+        let half_more = curve.stretched(3, 2);
+        assert_eq!((half_more.step(), half_more.points()), (Bytes::kib(1536), curve.points()));
+        assert_eq!(curve.stretched(1, 3).step(), Bytes::pages(86), "85 1/3 pages");
+        assert_eq!(curve.stretched(1, 1), curve);
+        assert_eq!(curve.stretched(0, 1).step(), Bytes::pages(1), "there is always a step");
+        assert_eq!(curve.stretched(u64::MAX, 1).step(), Bytes::MAX.page_floor());
     }
 
     #[test]

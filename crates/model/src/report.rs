@@ -86,3 +86,15 @@ pub struct TrackerReport {
     /// Misses at every size, where they were counted.
     pub curve: Option<Arc<MissCurve>>,
 }
+
+impl TrackerReport {
+    /// Of a guest that now touches `now` where it touched `before`, and holds no more than `held`: its
+    /// working set and its curve in the same proportion.
+    #[must_use]
+    pub fn moved(&self, now: u64, before: u64, held: Bytes) -> TrackerReport {
+        TrackerReport {
+            working_set: self.working_set.fraction(now, before).min(held),
+            curve: self.curve.as_ref().map(|curve| Arc::new(curve.stretched(now, before))),
+        }
+    }
+}

@@ -117,8 +117,8 @@ pub(crate) fn parts(parties: &[Party], budget: i128, reserve: i128, rule: TaxRul
             cut_off += (due - parties[i].ceiling * round.denominator).max(0);
         }
         if lacking == 0 && cut_off == 0 {
-            let due: Vec<i128> = open.iter().map(|&i| round.due(&parties[i])).collect();
-            let pages = largest_remainder(&due, round.denominator, left as u64);
+            let due = open.iter().map(|&i| round.due(&parties[i]));
+            let pages = largest_remainder(due, round.denominator, left as u64);
             for (&i, pages) in open.iter().zip(pages) {
                 settled[i] = Some(Part::Formula(pages, round.tax));
             }

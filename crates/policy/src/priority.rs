@@ -27,30 +27,43 @@ use ballast_model::{Bytes, GuestId, Others, Reason, largest_remainder};
 
 use crate::problem::{Contender, Division, Problem};
 
-/// One guest, in pages.
-struct Seat<'a> {
-    contender: &'a Contender,
+/// One guest, in pages; no larger than need be, for there may be many.
+struct Seat {
     floor: u64,
     need: u64,
     target: u64,
     taken: u64,
-    payers: Option<Others>,
     given: u64,
+    /// What it took is the pot of this rank.
+    takes_from: u8,
+    /// The first pot it paid into is that of this rank.
+    pays_into: u8,
+    /// Those who have something of the later ones.
+    later_takers: u32,
+    priority: u8,
+}
+
+/// What the guests of one priority take together: all who do have the same payers, and who pays into
+/// it the same takers.
+#[derive(Default)]
+struct Pot {
+    payers: Option<Others>,
     takers: Option<Others>,
 }
 
-impl<'a> Seat<'a> {
-    fn new(contender: &'a Contender, target: Bytes, reserve: Bytes) -> Seat<'a> {
+impl Seat {
+    fn new(contender: &Contender, target: Bytes, reserve: Bytes) -> Seat {
         let wants = contender.demand().max(contender.used).saturating_add(reserve);
         Seat {
-            contender,
             floor: contender.floor.to_pages(),
             need: wants.min(contender.ceiling).page_ceil().to_pages(),
             target: target.to_pages(),
             taken: 0,
-            payers: None,
             given: 0,
-            takers: None,
+            takes_from: 0,
+            pays_into: 0,
+            later_takers: 0,
+            priority: contender.priority,
         }
     }
 
@@ -70,18 +83,22 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
     if all_alike || division.wanted.len() != contenders.len() {
         return;
     }
-    let targets = || division.wanted.iter().map(|wanted| wanted.desired.target);
-    let mut left_over = problem.budget().saturating_sub(targets().sum()).to_pages();
-    let seats = contenders.iter().zip(targets()).map(|(c, target)| Seat::new(c, target, reserve));
-    let mut seats: Vec<Seat<'_>> = seats.collect();
-
     // From the lowest, each in the order of names.
     let mut by_priority: Vec<Vec<usize>> = vec![Vec::new(); 1 + usize::from(u8::MAX)];
-    for (i, contender) in contenders.iter().enumerate() {
-        by_priority[usize::from(contender.priority)].push(i);
-    }
+    let mut left_over = problem.budget();
+    let with_targets = contenders.iter().zip(&division.wanted).enumerate();
+    let mut seats: Vec<Seat> = with_targets
+        .map(|(i, (contender, wanted))| {
+            let target = wanted.desired.target;
+            by_priority[usize::from(contender.priority)].push(i);
+            left_over = left_over.saturating_sub(target);
+            Seat::new(contender, target, reserve)
+        })
+        .collect();
+    let mut left_over = left_over.to_pages();
     let classes: Vec<&[usize]> =
         by_priority.iter().map(Vec::as_slice).filter(|class| !class.is_empty()).collect();
+    let mut pots: Vec<Pot> = classes.iter().map(|_| Pot::default()).collect();
     let mut lowest_with_spare = 0;
     for (rank, class) in classes.iter().enumerate().skip(1).rev() {
         let mut lacking: u64 = class.iter().map(|&i| seats[i].lack()).sum();
@@ -98,12 +115,16 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
         }
         let paid: u64 = payments.iter().map(|(_, pages)| pages).sum();
         let takings = take(&mut seats, class, of_nobody + paid);
-        tell(&mut seats, &payments, &takings);
+        let name = |i: usize| contenders[i].id.clone();
+        pots[rank] = Pot { payers: others(&payments, name), takers: others(&takings, name) };
+        note(&mut seats, rank as u8, &payments, &takings);
     }
-    for (seat, wanted) in seats.into_iter().zip(&mut division.wanted) {
-        wanted.desired.target = Bytes::pages(seat.target);
-        let reason = std::mem::replace(&mut wanted.desired.reason, PLACEHOLDER);
-        wanted.desired.reason = seat.reason(reason);
+    for (seat, wanted) in seats.iter().zip(&mut division.wanted) {
+        if seat.taken > 0 || seat.given > 0 {
+            wanted.desired.target = Bytes::pages(seat.target);
+            let reason = std::mem::replace(&mut wanted.desired.reason, PLACEHOLDER);
+            wanted.desired.reason = seat.reason(&pots, reason);
+        }
     }
 }
 
@@ -111,18 +132,12 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
 const PLACEHOLDER: Reason = Reason::Committed { committed: Bytes::ZERO };
 
 /// Has the guests of `class` give up to `asked` in proportion to what they can spare; what came.
-fn pay(
-    seats: &mut [Seat<'_>],
-    class: &[usize],
-    asked: u64,
-    payments: &mut Vec<(usize, u64)>,
-) -> u64 {
+fn pay(seats: &mut [Seat], class: &[usize], asked: u64, payments: &mut Vec<(usize, u64)>) -> u64 {
     let spare: Vec<u64> = class.iter().map(|&i| seats[i].spare()).collect();
     let paid = asked.min(spare.iter().sum());
     for (&i, pages) in class.iter().zip(in_proportion(&spare, paid)) {
         if pages > 0 {
             seats[i].target -= pages;
-            seats[i].given += pages;
             payments.push((i, pages));
         }
     }
@@ -130,7 +145,7 @@ fn pay(
 }
 
 /// Gives `pages` to the guests of `class` in proportion to what they lack, who lack no less.
-fn take(seats: &mut [Seat<'_>], class: &[usize], pages: u64) -> Vec<(usize, u64)> {
+fn take(seats: &mut [Seat], class: &[usize], pages: u64) -> Vec<(usize, u64)> {
     let lack: Vec<u64> = class.iter().map(|&i| seats[i].lack()).collect();
     let parts = class.iter().copied().zip(in_proportion(&lack, pages));
     let takings: Vec<(usize, u64)> = parts.filter(|(_, pages)| *pages > 0).collect();
@@ -148,25 +163,24 @@ fn in_proportion(weights: &[u64], total: u64) -> Vec<u64> {
         return vec![0; weights.len()];
     }
     let due = weights.iter().map(|&weight| i128::from(weight) * i128::from(total));
-    largest_remainder(&due.collect::<Vec<_>>(), sum, total)
+    largest_remainder(due, sum, total)
 }
 
-/// Notes who paid whom: what a class takes is one pot, so all who take have the same payers.
-fn tell(seats: &mut [Seat<'_>], payments: &[(usize, u64)], takings: &[(usize, u64)]) {
-    let name = |i: usize| seats[i].contender.id.clone();
-    let (payers, takers) = (others(payments, name), others(takings, name));
+/// Notes who paid into the pot of `rank` and who took from it.
+fn note(seats: &mut [Seat], rank: u8, payments: &[(usize, u64)], takings: &[(usize, u64)]) {
     for &(i, _) in takings {
-        seats[i].payers.clone_from(&payers);
+        seats[i].takes_from = rank;
     }
-    for &(i, _) in payments {
+    let takers = takings.len() as u32;
+    for &(i, pages) in payments {
         let seat = &mut seats[i];
-        seat.takers = match (seat.takers.take(), &takers) {
-            // Whoever took first has the highest priority.
-            (Some(before), Some(now)) => {
-                Some(Others { more: before.more + 1 + now.more, ..before })
-            }
-            (before, now) => before.or_else(|| now.clone()),
-        };
+        // Whoever took first has the highest priority.
+        if seat.given == 0 {
+            seat.pays_into = rank;
+        } else {
+            seat.later_takers += takers;
+        }
+        seat.given += pages;
     }
 }
 
@@ -176,18 +190,21 @@ fn others(parts: &[(usize, u64)], name: impl Fn(usize) -> GuestId) -> Option<Oth
     Some(Others { first: name(most.0), more: parts.len() - 1 })
 }
 
-impl Seat<'_> {
+impl Seat {
     /// Why it has what it has, where the policy gave it its part for `because`.
-    fn reason(self, because: Reason) -> Reason {
-        let priority = self.contender.priority;
-        let lowered = match self.takers {
-            Some(takers) => Reason::Lowered {
+    fn reason(&self, pots: &[Pot], because: Reason) -> Reason {
+        let priority = self.priority;
+        let lowered = match &pots[usize::from(self.pays_into)].takers {
+            Some(takers) if self.given > 0 => Reason::Lowered {
                 given: Bytes::pages(self.given),
                 priority,
-                takers,
+                takers: Others {
+                    first: takers.first.clone(),
+                    more: takers.more + self.later_takers as usize,
+                },
                 because: Box::new(because),
             },
-            None => because,
+            _ => because,
         };
         if self.taken == 0 {
             return lowered;
@@ -196,7 +213,7 @@ impl Seat<'_> {
             need: Bytes::pages(self.need),
             priority,
             taken: Bytes::pages(self.taken),
-            payers: self.payers,
+            payers: pots[usize::from(self.takes_from)].payers.clone(),
             because: Box::new(lowered),
         }
     }

@@ -1,6 +1,7 @@
 //! The event loop of flexmemd with each of its combinations: what must hold whatever happens, and
 //! what the paper tells of them.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
@@ -47,12 +48,14 @@ fn evaluated(algorithm: Algorithm) -> Driver {
     driver(Combination::evaluated(algorithm))
 }
 
-fn name(i: usize) -> GuestId {
-    format!("g{i:02}").parse().unwrap()
+fn name(i: usize) -> &'static GuestId {
+    static NAMES: LazyLock<Vec<GuestId>> =
+        LazyLock::new(|| (0..100).map(|i| format!("g{i:02}").parse().unwrap()).collect());
+    &NAMES[i]
 }
 
 /// A guest with 1 GiB guaranteed, of 64 GiB boot memory, that is content with what it has.
-fn tenant(i: usize, allocation: u64) -> Tenant {
+fn tenant(i: usize, allocation: u64) -> Tenant<'static> {
     Tenant {
         id: name(i),
         floor: GIB,
@@ -66,12 +69,12 @@ fn tenant(i: usize, allocation: u64) -> Tenant {
     }
 }
 
-fn asking(i: usize, pages: i64, number: u64) -> Tenant {
+fn asking(i: usize, pages: i64, number: u64) -> Tenant<'static> {
     Tenant { request: Some(Request { bytes: pages * 4096, number }), ..tenant(i, GIB) }
 }
 
 /// A guest that thrashes, whatever it has.
-fn greedy(i: usize, allocation: u64) -> Tenant {
+fn greedy(i: usize, allocation: u64) -> Tenant<'static> {
     let statistics = Statistics { free: Some(Bytes::mib(50)), swaps_per_second: Some(5000) };
     Tenant { statistics, ..tenant(i, allocation) }
 }
@@ -107,9 +110,9 @@ fn first_come_first_served() {
     assert_eq!((leases[0].limit, leases[1].limit), (Limit::Supply, Limit::Want));
     // The same requests are not answered again; giving back makes room for the next.
     assert_eq!(driver.decide(at(200), 4 * GIB, &both), leases);
-    let back = [both[0].clone(), asking(1, -(2 * GIB as i64), 300)];
+    let back = [both[0], asking(1, -(2 * GIB as i64), 300)];
     assert_eq!(rented(&driver.decide(at(300), 4 * GIB, &back)), [GIB, GIB]);
-    let again = [asking(0, GIB as i64, 400), back[1].clone()];
+    let again = [asking(0, GIB as i64, 400), back[1]];
     assert_eq!(rented(&driver.decide(at(400), 4 * GIB, &again)), [2 * GIB, GIB]);
 }
 
@@ -170,7 +173,7 @@ fn demand_proportional_takes_from_the_greedy_to_the_tie() {
 fn contest(algorithm: Algorithm, guests: usize) -> Vec<Vec<u64>> {
     let mut driver = evaluated(algorithm);
     // With 5 GiB, 4 above its floor, each would be content.
-    let tenants: Vec<Tenant> = (0..guests).map(|i| tenant(i, 5 * GIB)).collect();
+    let tenants: Vec<Tenant<'static>> = (0..guests).map(|i| tenant(i, 5 * GIB)).collect();
     (0..60).map(|second| rented(&driver.decide(at(1000 * second), 4 * GIB, &tenants))).collect()
 }
 
@@ -181,7 +184,7 @@ fn contest_step_by_step(algorithm: Algorithm, guests: usize) -> Vec<Vec<u64>> {
     let mut rounds = vec![vec![2 * GIB; guests]];
     for second in 0..60 {
         let has = |i: usize| GIB + rounds[rounds.len() - 1][i];
-        let tenants: Vec<Tenant> = (0..guests).map(|i| greedy(i, has(i))).collect();
+        let tenants: Vec<Tenant<'static>> = (0..guests).map(|i| greedy(i, has(i))).collect();
         rounds.push(rented(&driver.decide(at(1000 * second), 4 * GIB, &tenants)));
     }
     rounds
@@ -293,7 +296,7 @@ fn of_two_guests_alike_the_one_with_more_shares_has_no_less() {
         let mut held = [GIB; 2];
         for second in 0..200u64 {
             let now = at(1000 * second);
-            let guests: Vec<Tenant> = [1000, 3000]
+            let guests: Vec<Tenant<'static>> = [1000, 3000]
                 .into_iter()
                 .enumerate()
                 .map(|(i, shares)| Tenant {
@@ -315,7 +318,7 @@ fn of_two_guests_alike_the_one_with_more_shares_has_no_less() {
     }
 }
 
-fn any_tenant() -> impl Strategy<Value = Tenant> {
+fn any_tenant() -> impl Strategy<Value = Tenant<'static>> {
     let figures = (0..50_000u64, 0..80_000u64, 1..4000u32, 0..150_000u64);
     let seen = (prop::option::of(0..60_000u64), prop::option::of(0..300u64));
     let wish = (prop::option::of((-60_000i64..60_000, 0..3000u64)), prop::bool::weighted(0.1));
@@ -335,12 +338,12 @@ fn any_tenant() -> impl Strategy<Value = Tenant> {
 }
 
 /// Some of eight guests, and how much there is to rent.
-fn any_moment() -> impl Strategy<Value = (u64, u64, Vec<Tenant>)> {
+fn any_moment() -> impl Strategy<Value = (u64, u64, Vec<Tenant<'static>>)> {
     let guests = prop::collection::vec((0..8usize, any_tenant()), 0..8);
     (0..2500u64, 0..400_000u64, guests).prop_map(|(passed, rentable, mut guests)| {
         guests.sort_by_key(|(i, _)| *i);
         guests.dedup_by_key(|(i, _)| *i);
-        let named = |(i, tenant): (usize, Tenant)| Tenant { id: name(i), ..tenant };
+        let named = |(i, tenant): (usize, Tenant<'static>)| Tenant { id: name(i), ..tenant };
         (passed, rentable, guests.into_iter().map(named).collect())
     })
 }
@@ -392,7 +395,7 @@ proptest! {
         moments in prop::collection::vec((0..2500u64, 0..400_000u64, any::<u8>()), 1..20),
     ) {
         let mut driver = driver(it);
-        let mut guests: Vec<Tenant> =
+        let mut guests: Vec<Tenant<'static>> =
             guests.into_iter().enumerate().map(|(i, t)| Tenant { id: name(i), ..t }).collect();
         driver.decide(at(0), 1000, &guests);
         let total = driver.ledger().total();
@@ -419,11 +422,11 @@ proptest! {
     ) {
         for it in Combination::all().filter(|it| it.demand == Demand::Implicit) {
             // Distinct credits, so that there are no ties but of rounding.
-            let named: Vec<Tenant> = guests.iter().cloned().enumerate()
+            let named: Vec<Tenant<'static>> = guests.iter().cloned().enumerate()
                 .map(|(i, t)| Tenant { id: name(i), floor: t.floor * 8 + i as u64, ceiling: t.ceiling * 9 + 8, ..t })
                 .collect();
             let n = named.len();
-            let mut mirrored: Vec<Tenant> = named.iter().cloned().enumerate()
+            let mut mirrored: Vec<Tenant<'static>> = named.iter().cloned().enumerate()
                 .map(|(i, t)| Tenant { id: name(n - 1 - i), ..t })
                 .collect();
             mirrored.reverse();

@@ -207,7 +207,7 @@ async fn a_guest_that_hangs_times_out_and_returns_without_a_new_connection() {
 #[tokio::test]
 async fn a_guest_that_quits_is_gone_once_its_socket_is() {
     let mut host = Host::new();
-    let qemu = host.start("a", BALLOON);
+    let mut qemu = host.start("a", BALLOON);
     host.sample_until(is_up).await;
     qemu.terminate();
     let begun = Instant::now();

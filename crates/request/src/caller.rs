@@ -45,7 +45,8 @@ impl Caller {
     pub fn say(&mut self, wish: Option<Wish>, emergency: bool, now: Timestamp) -> Option<Call> {
         let passed = |since: Timestamp| now.saturating_since(since);
         if emergency && self.emergency_at.is_none_or(|at| passed(at) >= self.period) {
-            self.emergency_at = Some(now);
+            // Its answer is that to whatever else would be asked for.
+            (self.emergency_at, self.waiting_since) = (Some(now), Some(now));
             return Some(Call::Emergency);
         }
         if self.waiting_since.is_some_and(|since| passed(since) < ANSWER_WAIT_MAX) {

@@ -10,10 +10,14 @@
 //! quiet look does not cost all of the page cache, and never so much that kswapd would wake. While
 //! it reclaims or reads back what it reclaimed it gives nothing back: what it was just given may lie
 //! free until its processes have waited for the disk, and pages that are new are all inactive.
+//!
+//! Who looks once a second does not see kswapd wake: it has the memory free again that the rule is
+//! about before the next look. So a guest that reclaimed since the last look, and read back what it had
+//! reclaimed, asks as well; the paper's guests ask from within the kernel.
 
 use ballast_model::Bytes;
 
-use crate::trend::{Wish, less, more};
+use crate::trend::{LOOKS_AHEAD, Wish, less, more};
 
 /// What a guest sees of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,36 @@ pub struct Figures {
     pub inactive: Bytes,
 }
 
+impl Figures {
+    /// How much an emergency is to bring a guest that wishes for `wish`: that, and at least what lets the
+    /// kernel's reclaim rest.
+    pub fn emergency(&self, wish: Option<Wish>) -> Bytes {
+        let least = self.watermark_high.page_ceil();
+        match wish {
+            Some(Wish::More(bytes)) => bytes.max(least),
+            Some(Wish::Less(_)) | None => least,
+        }
+    }
+}
+
+/// What it saw at the look before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// Memory the kernel managed (`MemTotal`).
+    pub total: Bytes,
+    /// Memory in no use at all (`MemFree`).
+    pub free: Bytes,
+}
+
+impl Before {
+    /// What would have been free then, had the kernel managed no more than `now`: what a balloon took since is
+    /// not used by anybody. What it gave back counts as free: a guest that is being given memory waits for it
+    /// before it asks again.
+    fn free_of(self, now: &Figures) -> Bytes {
+        self.free.saturating_sub(self.total.saturating_sub(now.total))
+    }
+}
+
 /// What reclaim tried and achieved between two looks, and what of it came back, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaim {
@@ -43,11 +77,28 @@ pub struct Reclaim {
     pub read_back: u64,
 }
 
+/// A guest that reads back what it reclaimed asks for this part of its memory at least, one of so many:
+/// what it lacks is known by what came back in one look alone, and disks are slow.
+const LACKING_PART: u64 = 128;
+
 /// Pages the kernel scans at a time (its `SWAP_CLUSTER_MAX`); fewer are no scan to judge by.
 const SCAN_MIN: u64 = 32;
 
-/// More failures than this, in per cent of what was tried, are an emergency (flexmemd §3.1.2).
-const FAILED_MAX_PERCENT: u128 = 60;
+/// From where on the rules hold, in per cent, 1 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// More failures than this, of what a scan tried, are an emergency.
+    pub emergency: u8,
+    /// Less is wanted while the active list is smaller than this part of what the kernel lets it grow to.
+    pub spare: u8,
+}
+
+impl Default for Thresholds {
+    /// Those of flexmemd §3.1.2.
+    fn default() -> Thresholds {
+        Thresholds { emergency: 60, spare: 80 }
+    }
+}
 
 /// How much larger the active list may be than the inactive one, by the kernel's rule:
 /// `⌊√(10 × GiB)⌋`, at least 1.
@@ -55,30 +106,37 @@ pub fn inactive_ratio(total: Bytes) -> u64 {
     (10 * (total.get() >> 30)).isqrt().max(1)
 }
 
-/// What the guest wants, which had `free_before` at the look before and has reclaimed this since.
-pub fn wish(now: &Figures, free_before: Option<Bytes>, since: Reclaim) -> Option<Wish> {
-    if let Some(more) = more(now.free, free_before, now.watermark_low) {
-        return Some(more);
+impl Thresholds {
+    /// What the guest wants, which saw `before` at the look before and has reclaimed this since.
+    pub fn wish(self, now: &Figures, before: Option<Before>, since: Reclaim) -> Option<Wish> {
+        let free_before = before.map(|before| before.free_of(now));
+        if let Some(more) = more(now.free, free_before, now.watermark_low) {
+            return Some(more);
+        }
+        if since.scanned > 0 && since.read_back > 0 {
+            let lacking = Bytes::pages(since.read_back.saturating_mul(LOOKS_AHEAD));
+            return Some(Wish::More(lacking.max(now.total.fraction(1, LACKING_PART)).page_ceil()));
+        }
+        if since.scanned > 0 || since.read_back > 0 {
+            return None;
+        }
+        let parts = inactive_ratio(now.total) * u64::from(self.spare);
+        let unused = now.free.saturating_add(now.inactive);
+        // 100 active < 80 ratio unused.
+        if u128::from(now.active.get()) * 100 >= u128::from(unused.get()) * u128::from(parts) {
+            return None;
+        }
+        let needed = now.active.fraction(100, parts.max(1));
+        let surplus = unused.saturating_sub(needed).fraction(1, 2);
+        less(surplus.min(now.free.saturating_sub(now.watermark_high)))
     }
-    if since.scanned > 0 || since.read_back > 0 {
-        return None;
-    }
-    let ratio = inactive_ratio(now.total);
-    let unused = now.free.saturating_add(now.inactive);
-    // 10 active < 8 ratio unused.
-    let limit = u128::from(unused.get()) * u128::from(ratio) * 8;
-    if u128::from(now.active.get()) * 10 >= limit {
-        return None;
-    }
-    let surplus = unused.saturating_sub(now.active.fraction(10, 8 * ratio)).fraction(1, 2);
-    less(surplus.min(now.free.saturating_sub(now.watermark_high)))
-}
 
-/// Whether reclaim fails so often that the guest cannot go on.
-pub fn is_emergency(reclaim: Reclaim) -> bool {
-    let failed = reclaim.scanned.saturating_sub(reclaim.reclaimed);
-    reclaim.scanned >= SCAN_MIN
-        && u128::from(failed) * 100 > u128::from(reclaim.scanned) * FAILED_MAX_PERCENT
+    /// Whether reclaim fails so often that the guest cannot go on.
+    pub fn is_emergency(self, reclaim: Reclaim) -> bool {
+        let failed = u128::from(reclaim.scanned.saturating_sub(reclaim.reclaimed));
+        let most = u128::from(reclaim.scanned) * u128::from(self.emergency);
+        reclaim.scanned >= SCAN_MIN && failed * 100 > most
+    }
 }
 
 #[cfg(test)]
@@ -98,8 +156,14 @@ mod tests {
         }
     }
 
+    /// The same guest, with so much free.
+    fn before(now: &Figures, free: Bytes) -> Option<Before> {
+        Some(Before { total: now.total, free })
+    }
+
     fn wish(now: &Figures, free_before: Option<Bytes>) -> Option<Wish> {
-        super::wish(now, free_before, Reclaim::default())
+        let before = free_before.and_then(|free| before(now, free));
+        Thresholds::default().wish(now, before, Reclaim::default())
     }
 
     #[test]
@@ -126,12 +190,47 @@ mod tests {
     }
 
     #[test]
+    fn an_emergency_brings_what_is_wished_for_or_lets_reclaim_rest() {
+        let now = figures(5, 900, 100);
+        let brings = |wish| now.emergency(wish);
+        assert_eq!(brings(Some(Wish::More(Bytes::mib(64)))), Bytes::mib(64));
+        for wish in [Some(Wish::More(Bytes::mib(2))), Some(Wish::Less(Bytes::mib(64))), None] {
+            assert_eq!(brings(wish), Bytes::mib(30));
+        }
+    }
+
+    /// A balloon took 300 MiB of what was free, and processes took 10; without a balloon all would be theirs.
+    #[test]
+    fn what_a_balloon_takes_is_no_trend() {
+        let now = figures(90, 900, 100);
+        let before = |total| Some(Before { total: Bytes::mib(total), free: Bytes::mib(400) });
+        let wish = |total| Thresholds::default().wish(&now, before(total), Reclaim::default());
+        assert_eq!(wish(1024 + 300), None);
+        assert_eq!(wish(1024), Some(Wish::More(Bytes::mib(20 + 4 * 310 - 90))));
+        assert_eq!(wish(1014), wish(1024), "what it gave back is no use");
+    }
+
+    /// Of 1 GiB 8 MiB at least; 4 × 10,000 pages are 156.25 MiB.
+    #[test]
+    fn what_it_reads_back_while_it_reclaims_it_asks_for() {
+        let resting = figures(200, 240, 100);
+        let wish = |read_back| {
+            let since = Reclaim { scanned: 1, reclaimed: 1, read_back };
+            Thresholds::default().wish(&resting, before(&resting, Bytes::mib(200)), since)
+        };
+        assert_eq!(wish(1), Some(Wish::More(Bytes::mib(8))));
+        assert_eq!(wish(10_000), Some(Wish::More(Bytes::pages(40_000))));
+        assert!(wish(u64::MAX).is_some());
+    }
+
+    #[test]
     fn nothing_is_given_back_while_it_reclaims() {
         let since = Reclaim { scanned: 1, reclaimed: 1, read_back: 0 };
-        assert_eq!(super::wish(&figures(200, 240, 100), None, since), None);
+        assert_eq!(Thresholds::default().wish(&figures(200, 240, 100), None, since), None);
         let reading = Reclaim { read_back: 1, ..Reclaim::default() };
-        assert_eq!(super::wish(&figures(200, 240, 100), None, reading), None);
-        let falling = super::wish(&figures(25, 240, 300), Some(Bytes::mib(35)), since);
+        assert_eq!(Thresholds::default().wish(&figures(200, 240, 100), None, reading), None);
+        let now = figures(25, 240, 300);
+        let falling = Thresholds::default().wish(&now, before(&now, Bytes::mib(35)), since);
         assert_eq!(falling, Some(Wish::More(Bytes::mib(35))));
     }
 
@@ -156,11 +255,22 @@ mod tests {
             (u64::MAX, 0, true),
         ] {
             assert_eq!(
-                is_emergency(Reclaim { scanned, reclaimed, read_back: 0 }),
+                Thresholds::default().is_emergency(Reclaim { scanned, reclaimed, read_back: 0 }),
                 emergency,
                 "{scanned} {reclaimed}"
             );
         }
+    }
+
+    /// Of 100 pages 30 failed; 240 active of 300 × 3 that may be: 26.7 per cent.
+    #[test]
+    fn an_operator_may_set_both() {
+        let failing = Reclaim { scanned: 100, reclaimed: 70, read_back: 0 };
+        let of = |emergency, spare| Thresholds { emergency, spare };
+        assert!(of(29, 80).is_emergency(failing) && !of(30, 80).is_emergency(failing));
+        let now = figures(200, 240, 100);
+        let wish = |spare| of(60, spare).wish(&now, None, Reclaim::default());
+        assert!(wish(26).is_none() && wish(60).is_some());
     }
 
     proptest! {
@@ -179,14 +289,18 @@ mod tests {
         }
 
         #[test]
-        fn no_figure_breaks_it(n: [u64; 6], before: Option<u64>, scanned: u64, reclaimed: u64, read_back: u64) {
+        fn no_figure_breaks_it(n: [u64; 6], before: Option<[u64; 2]>, scanned: u64, reclaimed: u64, read_back: u64) {
             let [total, free, low, high, active, inactive] = n.map(Bytes::new);
             let now = Figures {
                 total, free, watermark_low: low, watermark_high: high, active, inactive
             };
             let since = Reclaim { scanned, reclaimed, read_back };
-            super::wish(&now, before.map(Bytes::new), since);
-            is_emergency(since);
+            let before = before.map(|[total, free]: [u64; 2]| Before {
+                total: Bytes::new(total),
+                free: Bytes::new(free),
+            });
+            Thresholds::default().wish(&now, before, since);
+            Thresholds::default().is_emergency(since);
         }
     }
 }

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
-use ballast_request::linux::{Figures, Reclaim, is_emergency, wish};
-use ballast_request::{Call, Caller, Wish};
+use ballast_request::linux::{Before, Figures, Reclaim, Thresholds};
+use ballast_request::{Call, Caller};
 
 use crate::counters::Counters;
 use crate::memory::Memory;
@@ -22,13 +22,13 @@ pub(crate) struct Requests {
     caller: Caller,
     last: Option<MemoryRequest>,
     target_then: Option<Bytes>,
-    free_before: Option<Bytes>,
+    before: Option<Before>,
 }
 
 impl Default for Requests {
     fn default() -> Self {
         let caller = Caller::new(PERIOD);
-        Requests { caller, last: None, target_then: None, free_before: None }
+        Requests { caller, last: None, target_then: None, before: None }
     }
 }
 
@@ -62,21 +62,16 @@ impl Requests {
             reclaimed: tick.reclaimed_pages,
             read_back: tick.swap_in_pages + tick.refaulted_file_pages,
         };
-        let wish = wish(&figures, self.free_before.replace(figures.free), reclaim);
+        let rules = Thresholds::default();
+        let seen = Before { total: figures.total, free: figures.free };
+        let wish = rules.wish(&figures, self.before.replace(seen), reclaim);
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let call = self.caller.say(wish, is_emergency(reclaim), Timestamp::from_millis(ms));
+        let call = self.caller.say(wish, rules.is_emergency(reclaim), Timestamp::from_millis(ms));
         let Some(call) = call else { return };
         let (kind, amount) = match call {
             Call::More(amount) => (RequestKind::More, amount),
             Call::Less(amount) => (RequestKind::Less, amount),
-            Call::Emergency => {
-                let least = figures.watermark_high.page_ceil();
-                let wanted = match wish {
-                    Some(Wish::More(amount)) => amount.max(least),
-                    Some(Wish::Less(_)) | None => least,
-                };
-                (RequestKind::Emergency, wanted)
-            }
+            Call::Emergency => (RequestKind::Emergency, figures.emergency(wish)),
         };
         let number = self.last.map_or(0, |last| last.number) + 1;
         self.last = Some(MemoryRequest { number, kind, amount });

@@ -293,6 +293,41 @@ mod tests {
         }
     }
 
+    /// Has the thread in a sandbox in which the call fails as in that of a container.
+    fn forbid_the_call() {
+        let op = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        // The number of the system call is the first field of what a filter sees.
+        let mut filter = [
+            op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_userfaultfd as u32, 1),
+            op(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+            op(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the filter is of this function, and copied by the call. Both are of this thread alone.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            let mode = libc::SECCOMP_MODE_FILTER;
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+        }
+    }
+
+    #[test]
+    fn where_a_sandbox_forbids_the_call_a_device_will_do_and_without_one_it_is_said() {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let device = rustix::fs::open("/dev/userfaultfd", flags, Mode::empty());
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (without, with) = as_nobody(|| {
+            forbid_the_call();
+            let with = device.ok().map(|device| Minor::open(Some(device.as_fd())).is_ok());
+            (Minor::open(None).err(), with)
+        });
+        assert_eq!(without.unwrap().refusal, Refusal::Permission);
+        assert!(with.is_none_or(|is_open| is_open));
+    }
+
     #[test]
     fn a_device_that_root_opened_is_permission_enough() {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;

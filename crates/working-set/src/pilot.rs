@@ -42,7 +42,7 @@ impl Default for PilotSettings {
     fn default() -> PilotSettings {
         PilotSettings {
             sample: Some(Budget::default()),
-            rest: Some(IntermittentSettings::default()),
+            rest: Some(IntermittentSettings::live()),
             hot_set: false,
             analysis: AnalysisSettings::default(),
         }
@@ -87,6 +87,8 @@ pub struct Pilot {
     hot: HotSet,
     phase: Option<Intermittent>,
     is_on: bool,
+    /// Whether the guest is left in peace because its phase lasts, not for want of budget.
+    is_resting: bool,
     /// Intervals that are left out yet.
     pause: u32,
     allocation: Bytes,
@@ -101,6 +103,7 @@ impl Pilot {
             hot: HotSet::default(),
             phase: settings.rest.map(Intermittent::new),
             is_on: true,
+            is_resting: false,
             pause: 0,
             allocation,
             settings,
@@ -141,6 +144,8 @@ impl Pilot {
                 budget.update(cost, length, allocation.to_pages());
                 self.pause = budget.pause();
             }
+        } else if let Some(budget) = self.settings.sample.as_mut().filter(|_| self.is_resting) {
+            budget.rest(length);
         }
         let wss = seen.as_ref().map(|seen| seen.report.working_set);
         let step = self
@@ -148,6 +153,7 @@ impl Pilot {
             .as_mut()
             .map(|phase| phase.observe(ballast_estimate::phase::Interval { wss, events }));
         let is_moving = step.is_none_or(|step| matches!(step.next, Next::Track(_)));
+        self.is_resting = !is_moving;
         self.is_on = is_moving && self.pause == 0;
         (seen, step)
     }
@@ -212,10 +218,32 @@ mod tests {
         let cheap = Finished { cost: Duration::from_micros(10), ..finished(Some(&[1, 2, 3])) };
         pilot.end_interval(cheap, |_| true);
         pilot.end_interval(cheap, |_| true);
-        assert_eq!(pilot.watch().watched.share, before * 2.0);
+        assert_eq!(pilot.watch().watched.share, before * 4.0);
         let dear = Finished { cost: Duration::from_millis(50), ..finished(Some(&[1])) };
         pilot.end_interval(dear, |_| true);
         assert!(pilot.watch().watched.share < before);
+    }
+
+    #[test]
+    fn what_a_phase_leaves_of_the_budget_is_spent_on_the_next() {
+        let touches: Vec<u64> = (0..5000).collect();
+        let share_after = |rests| {
+            let mut pilot = Pilot::new(PilotSettings::default(), Bytes::gib(1));
+            while pilot.watch().is_on {
+                pilot.end_interval(finished(Some(&touches)), |_| true);
+            }
+            for _ in 0..rests {
+                pilot.end_interval(finished(None), |_| true);
+            }
+            while !pilot.watch().is_on {
+                pilot.end_interval(Finished { events: Some(9000), ..finished(None) }, |_| true);
+            }
+            // 1.4 times the limit.
+            let dear = Finished { cost: Duration::from_millis(7), ..finished(Some(&touches)) };
+            pilot.end_interval(dear, |_| true);
+            pilot.watch().watched.share
+        };
+        assert_eq!(share_after(10), share_after(0) * 2.0);
     }
 
     #[test]

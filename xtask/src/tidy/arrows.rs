@@ -96,6 +96,8 @@ const RULES: &[Rule] = &[
     edge(
         "ballast",
         &[
+            "ballast-agent-host",
+            "ballast-agent-wire",
             "ballast-api",
             "ballast-control",
             "ballast-estimate",

@@ -3,10 +3,12 @@
 //! Idea: figures anyone can have from an installed program, on their own machine and their own
 //! data. What needs the source tree to be measured is in `benches/`.
 
+mod agent;
 mod goal;
 mod machine;
 pub mod mrc;
 pub mod policies;
+mod process;
 mod random;
 pub mod sim;
 pub mod solver;
@@ -19,6 +21,7 @@ use clap::Subcommand;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  ballast bench agent
   ballast bench mrc
   ballast bench mrc --quick
   ballast bench policies
@@ -32,6 +35,8 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum BenchCommand {
+    /// What guests' agents cost, and how soon an emergency is answered.
+    Agent(agent::Args),
     /// Engines for stack distances, side by side.
     Mrc(mrc::Args),
     /// What one decision of each policy costs.
@@ -50,6 +55,7 @@ enum BenchCommand {
 /// A trace cannot be read, engines or solvers disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
+        BenchCommand::Agent(args) => agent::run(args),
         BenchCommand::Mrc(args) => mrc::run(args),
         BenchCommand::Policies(args) => policies::run(args),
         BenchCommand::Sim(args) => sim::run(args),

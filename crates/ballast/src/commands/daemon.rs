@@ -66,6 +66,7 @@ struct Checked {
     host_reserve_bytes: u64,
     tick_ms: u64,
     qmp_folders: Vec<PathBuf>,
+    agent_folders: Vec<PathBuf>,
     guests_named: usize,
     journal: Option<PathBuf>,
 }
@@ -80,6 +81,7 @@ impl From<&Config> for Checked {
             host_reserve_bytes: guard.host_reserve.get(),
             tick_ms: u64::try_from(config.settings.tick.as_millis()).unwrap_or(u64::MAX),
             qmp_folders: config.qmp_folders.clone(),
+            agent_folders: config.agents.as_ref().map_or(Vec::new(), |it| it.folders.clone()),
             guests_named: config.settings.limits.len(),
             journal: config.journal.as_ref().map(|journal| journal.path.clone()),
         }
@@ -88,7 +90,13 @@ impl From<&Config> for Checked {
 
 impl Checked {
     fn lines(&self) -> String {
-        let folders: Vec<_> = self.qmp_folders.iter().map(|f| f.display().to_string()).collect();
+        let listed = |folders: &[PathBuf]| {
+            folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let agents = match &self.agent_folders[..] {
+            [] => "not listened to".to_owned(),
+            folders => format!("in {}", listed(folders)),
+        };
         let budget = self.budget_bytes.map_or("what the host has, less the reserve".into(), size);
         let journal =
             self.journal.as_ref().map_or("none".into(), |path| path.display().to_string());
@@ -98,12 +106,13 @@ impl Checked {
              budget   {budget}, with {} kept for the host\n\
              tick     {}\n\
              guests   in {}; {} have a table of their own\n\
+             agents   {agents}\n\
              journal  {journal}\n",
             self.file.display(),
             self.policy,
             size(self.host_reserve_bytes),
             span(self.tick_ms),
-            folders.join(", "),
+            listed(&self.qmp_folders),
             self.guests_named,
         )
     }

@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 use ballast_api::{
-    Client, ComplianceView, CurveView, EstimateView, ExplainReply, InputsView, LimitsView,
-    OutcomeView, StatsView, Tick, TrackingView,
+    AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, InputsView,
+    LimitsView, OutcomeView, StatsView, Tick, TrackingView,
 };
 use ballast_model::{GuestId, Share};
 
@@ -71,6 +71,9 @@ pub fn render(reply: &ExplainReply) -> String {
     step("statistics", reply.inputs.stats.as_ref().map_or_else(|| "none".to_owned(), statistics));
     for (name, text) in reply.inputs.tracking.iter().flat_map(tracking) {
         step(name, text);
+    }
+    if let Some(view) = &reply.inputs.agent {
+        step("agent", agent(view));
     }
     step("bounds", bounds(&reply.limits));
     step("budget", format::budget(&reply.budget));
@@ -182,7 +185,6 @@ fn memory(inputs: &InputsView) -> String {
 }
 
 fn statistics(stats: &StatsView) -> String {
-    let mut out = format!("{} old", span(stats.age_ms));
     let sizes = [
         ("total", stats.total_bytes),
         ("free", stats.free_bytes),
@@ -193,9 +195,32 @@ fn statistics(stats: &StatsView) -> String {
     ];
     let sizes = sizes.into_iter().filter_map(|(name, bytes)| Some((name, size(bytes?))));
     let faults = stats.major_faults.map(|count| ("major faults", count.to_string()));
-    for (at, (name, figure)) in sizes.chain(faults).enumerate() {
+    figures(stats.age_ms, sizes.chain(faults))
+}
+
+/// Names with their figures, and how old they are.
+fn figures(age_ms: u64, all: impl Iterator<Item = (&'static str, String)>) -> String {
+    let mut out = format!("{} old", span(age_ms));
+    for (at, (name, figure)) in all.enumerate() {
         let separator = if at == 0 { ':' } else { ',' };
         out.push_str(&format!("{separator} {name} {figure}"));
+    }
+    out
+}
+
+/// What a program inside the guest says.
+fn agent(view: &AgentView) -> String {
+    let sizes = [
+        ("promised to processes", view.committed_bytes),
+        ("swap in use", view.swap_used_bytes),
+        ("active", view.active_bytes),
+        ("inactive", view.inactive_bytes),
+        ("kept free", view.watermark_high_bytes),
+    ];
+    let sizes = sizes.into_iter().filter_map(|(name, bytes)| Some((name, size(bytes?))));
+    let mut out = figures(view.age_ms, sizes);
+    if let Some(request) = &view.request {
+        out.push_str(&format!("; {}", request.text));
     }
     out
 }

@@ -70,6 +70,10 @@ pub struct Args {
     /// What memory is balanced by: working sets that differ by less count as the same
     #[arg(long, value_name = "SIZE", default_value_t = IntermittentSettings::UNIT_DEFAULT)]
     unit: Bytes,
+    /// Let a single count of events out of all proportion to those before it begin a new phase at once, as the
+    /// daemon does and the papers do not
+    #[arg(long)]
+    jumps: bool,
     /// The time between two rows, for the axis of plots; nothing else depends on it
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = interval)]
     interval: Duration,
@@ -89,7 +93,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     files::ensure_apart(&outputs, std::slice::from_ref(&args.trace))?;
     let (name, series) = read(&args.trace, &args.events)?;
     let trace = Trace { name: &name, series: &series, interval: args.interval };
-    let runs = runs(&series, args.filter, args.unit);
+    let settings = IntermittentSettings {
+        samples: args.filter,
+        unit: args.unit,
+        jumps: args.jumps,
+        ..IntermittentSettings::default()
+    };
+    let runs = runs(&series, settings);
     for picture in &args.plots {
         Destination::open(&picture.path)?.write(&match picture.is_page {
             true => page::render(trace, &runs, &command_line())?,

@@ -83,7 +83,7 @@ struct UpArgs {
     run: Option<GuestId>,
     /// Take the guests from a scenario file; its workloads do not start
     #[arg(long, value_name = "SCENARIO.toml", conflicts_with_all = ["guests", "memory", "swap",
-        "data", "with", "no_balloon", "free_page_reporting", "deflate_on_oom", "track"])]
+        "data", "with", "no_balloon", "free_page_reporting", "deflate_on_oom", "track", "agent"])]
     scenario: Option<PathBuf>,
     /// How many guests, named g1, g2, …
     #[arg(long, default_value_t = 2)]
@@ -124,6 +124,9 @@ struct UpArgs {
     /// Guests have the page tracker in them, for `ballast track` and the daemon
     #[arg(long)]
     track: bool,
+    /// Guests run `ballast-agent`, which the daemon listens to
+    #[arg(long)]
+    agent: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -189,8 +192,10 @@ struct ExecArgs {
 Examples:
   ballast lab start g1 constant size=300MiB
   ballast lab start g1 mono low=50MiB high=650MiB ramp_s=20 hold_s=20 cycles=1 --id hungry
+  ballast lab start g1 program program=redis size=200MiB
 
-Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf.")]
+Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf, program
+(redis, sqlite or stress-ng; `ballast lab up --with` packs redis-server, sqlite3 and stress-ng).")]
 struct StartArgs {
     #[command(flatten)]
     guest: GuestArgs,
@@ -285,7 +290,8 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
     let config = folder.path().join("ballast.toml");
     let socket = folder.path().join("api.sock");
     let memory: Bytes = options.guests.iter().map(|guest| guest.memory).sum();
-    let text = starter_config(&folder.qmp_folder(), &socket, folder.path(), memory.fraction(1, 2));
+    let sockets = (folder.qmp_folder(), folder.agent_folder());
+    let text = starter_config(sockets, &socket, folder.path(), memory.fraction(1, 2));
     std::fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
     print(&format!(
         "run {} is up; its QMP sockets are in {}\n\
@@ -300,12 +306,18 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
 
 /// A configuration for the guests of a run, so that a daemon can be tried on them at once; it goes
 /// with the run.
-fn starter_config(qmp: &Path, socket: &Path, folder: &Path, budget: Bytes) -> String {
+fn starter_config(
+    (qmp, agents): (PathBuf, PathBuf),
+    socket: &Path,
+    folder: &Path,
+    budget: Bytes,
+) -> String {
     format!(
         "# For trying Ballast on this run of the lab; removed with it. All keys: docs/ballast.example.toml\n\
          [daemon]\nsocket = {socket:?}\n\n\
          [host]\nbudget = \"{budget:#}\"\n\n\
          [qmp]\nfolders = [{qmp:?}]\n\n\
+         [agents]\nfolders = [{agents:?}]\n\n\
          [journal]\npath = {:?}\n",
         folder.join("journal.db"),
     )
@@ -326,6 +338,7 @@ impl UpArgs {
                 balloon: (!self.no_balloon).then_some(balloon),
                 with: with.clone(),
                 tracked: self.track,
+                agent: self.agent,
                 ..GuestSpec::new(format!("g{number}").parse()?, self.memory)
             })
         });
@@ -513,11 +526,14 @@ mod tests {
     #[test]
     fn the_starter_configuration_is_one() {
         let folder = Path::new("/tmp/ballast-lab-0/lab");
-        let qmp = folder.join("qmp");
-        let text = starter_config(&qmp, &folder.join("api.sock"), folder, Bytes::gib(1));
+        let sockets = (folder.join("qmp"), folder.join("agent"));
+        let text = starter_config(sockets.clone(), &folder.join("api.sock"), folder, Bytes::gib(1));
         let config = crate::config::parse(&text, &folder.join("ballast.toml")).unwrap();
         assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
-        assert_eq!(config.qmp_folders, [qmp]);
+        assert_eq!(
+            (config.qmp_folders, config.agents.unwrap().folders),
+            (vec![sockets.0], vec![sockets.1])
+        );
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
             memory     booted with 1GiB, holds 512MiB (0.1s old), occupies 542MiB (0.0s old) of the host
             statistics 0.8s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
             tracking   watching page touches, 0.39% of its pages, for 0.55% of a core; working set 600MiB, 0.4s old
+            agent      0.3s old: promised to processes 700MiB, swap in use 83MiB, active 300MiB, inactive 150MiB, kept free 12MiB; asks for 64MiB more
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)

@@ -68,7 +68,7 @@ JSON: an object a line for every interval. What was not watched has no figures o
   tracked_bytes               memory of the guest that is tracked
   is_on, up_ratio             whether it was watched, and the share of intervals so far that were
   events                      what tells a new phase, scaled to all memory; null if not seen
-  known_bytes                 the working set as last seen; null before
+  known_bytes                 the working set as last seen, moved as the tiny sample told; null before
   next                        what follows for the next interval, with --rest
   working_set_bytes, touched_bytes, half_miss_bytes
   granule_pages, share        pages of a piece, and the share of pieces that were watched

@@ -28,6 +28,7 @@ pub(super) struct File {
     pub(super) policy: PolicyTable,
     pub(super) guard: GuardTable,
     pub(super) tracking: TrackingTable,
+    pub(super) agents: AgentsTable,
     pub(super) journal: JournalTable,
     pub(super) defaults: GuestTable,
     pub(super) guests: BTreeMap<GuestId, GuestTable>,
@@ -160,6 +161,25 @@ impl Default for TrackingTable {
             intermittent: Intermittent::default(),
             every: false,
             referenced: false,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AgentsTable {
+    pub(super) enabled: bool,
+    pub(super) folders: Vec<PathBuf>,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) interval: Duration,
+}
+
+impl Default for AgentsTable {
+    fn default() -> Self {
+        AgentsTable {
+            enabled: true,
+            folders: vec!["/run/ballast/agent".into()],
+            interval: Duration::from_secs(1),
         }
     }
 }

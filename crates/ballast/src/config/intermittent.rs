@@ -14,7 +14,7 @@ pub(crate) struct Intermittent(pub(crate) Option<IntermittentSettings>);
 
 impl Default for Intermittent {
     fn default() -> Intermittent {
-        Intermittent(Some(IntermittentSettings::default()))
+        Intermittent(Some(IntermittentSettings::live()))
     }
 }
 

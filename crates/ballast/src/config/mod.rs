@@ -26,6 +26,7 @@ use ballast_toml_strict::Error;
 use ballast_working_set::Budget;
 
 use self::file::{File, GuestTable};
+use crate::agents::EMERGENCY_PERIOD;
 use crate::server::nearest;
 
 pub(crate) use self::file::Tau;
@@ -62,6 +63,8 @@ pub struct Config {
     pub qmp_timeout: Duration,
     /// How guests' working sets are tracked; `None`: they are not.
     pub tracking: Option<TrackingSettings>,
+    /// How guests' agents are listened to; `None`: they are not.
+    pub agents: Option<AgentSettings>,
     /// The API's socket; `None`: the default of the user.
     pub socket: Option<PathBuf>,
     /// The group that may read from the API.
@@ -87,6 +90,17 @@ pub struct TrackingSettings {
     pub every: bool,
     /// Guests without a tracker are followed by the kernel's referenced bits.
     pub referenced: bool,
+}
+
+/// How agents inside guests are listened to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSettings {
+    /// Folders in which each guest's port has a socket `NAME.sock`.
+    pub folders: Vec<PathBuf>,
+    /// Time between two statistics of a guest.
+    pub period: Duration,
+    /// Least time between two emergencies of a guest.
+    pub emergency_period: Duration,
 }
 
 /// Where and how long is recorded.
@@ -136,6 +150,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|message| at(&["guard", "stuck_after"], message))?;
     in_range(file.tracking.interval, Duration::from_millis(100), Duration::from_secs(3600))
         .map_err(|message| at(&["tracking", "interval"], message))?;
+    in_range(file.agents.interval, Duration::from_millis(100), Duration::from_secs(60))
+        .map_err(|message| at(&["agents", "interval"], message))?;
+    if file.agents.enabled && file.agents.folders.is_empty() {
+        let message = "names no folder: no agent could be found".to_owned();
+        return Err(at(&["agents", "folders"], message));
+    }
     let tracking_budget = Budget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
     if file.qmp.folders.is_empty() {
@@ -207,6 +227,11 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             every: file.tracking.every,
             referenced: file.tracking.referenced,
         }),
+        agents: file.agents.enabled.then_some(AgentSettings {
+            folders: file.agents.folders,
+            period: file.agents.interval,
+            emergency_period: file.policy.interval.unwrap_or(EMERGENCY_PERIOD),
+        }),
         socket: file.daemon.socket,
         group: file.daemon.group,
         on_exit: file.daemon.on_exit,
@@ -243,6 +268,7 @@ impl Config {
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
             ("[tracking]", self.tracking != new.tracking),
+            ("[agents]", self.agents != new.agents),
             ("daemon.socket", self.socket != new.socket),
             ("daemon.group", self.group != new.group),
             ("daemon.raise_priority", self.raise_priority != new.raise_priority),

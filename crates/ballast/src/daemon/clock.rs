@@ -10,13 +10,13 @@ use ballast_model::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Now, in milliseconds since the machine booted.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let time = clock_gettime(ClockId::Boottime);
     Timestamp::from_millis(time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000)
 }
 
 /// Now, for people.
-pub(super) fn wall() -> SystemTime {
+pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 

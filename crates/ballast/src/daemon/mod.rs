@@ -1,6 +1,6 @@
 //! The daemon: observe, decide, act, record; once per tick.
 
-mod clock;
+pub(crate) mod clock;
 mod observe;
 mod once;
 mod recorder;

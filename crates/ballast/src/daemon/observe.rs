@@ -1,7 +1,8 @@
 //! One tick's look at the host and all its guests.
 //!
 //! Idea: the hypervisor says what each guest was given; the kernel says what its process really
-//! occupies; the trackers say what it touches. All goes into one [`Snapshot`].
+//! occupies; the trackers say what it touches, and the agents what the guest knows of itself. All goes into
+//! one [`Snapshot`].
 //! Cost: the fleet's, and two reads of /proc per guest (about 10 µs).
 
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ use tracing::info;
 
 use super::clock;
 use super::once::Once;
-use crate::config::TrackingSettings;
+use crate::agents::{Agents, News};
+use crate::config::{AgentSettings, TrackingSettings};
 use crate::track::{Present, Service};
 
 /// Looks at everything there is to be seen.
@@ -26,6 +28,7 @@ pub(super) struct Observer {
     host: HostReader,
     processes: BTreeMap<GuestId, ProcessReader>,
     trackers: Option<Service>,
+    pub(super) agents: Option<Agents>,
     buffer: Vec<u8>,
     said: Once,
 }
@@ -36,6 +39,7 @@ impl Observer {
         fleet: FleetConfig,
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
+        agents: Option<&AgentSettings>,
     ) -> Self {
         Observer {
             fleet: Fleet::new(fleet),
@@ -43,6 +47,7 @@ impl Observer {
             host: HostReader::new(Path::new(PROC)),
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
+            agents: agents.map(|settings| Agents::new(settings.clone())),
             buffer: Vec::new(),
             said: Once::default(),
         }
@@ -61,6 +66,10 @@ impl Observer {
                 let place = readings.binary_search_by(|reading| reading.sample.id.cmp(id));
                 place.is_ok_and(|place| readings[place].pid == Some(pid))
             });
+        }
+        if let Some(agents) = &mut self.agents {
+            agents
+                .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
         }
         let guests = readings.into_iter().map(|reading| self.complete(reading)).collect();
         let (host, errors) = self.host.sample();
@@ -87,7 +96,23 @@ impl Observer {
                 info!("{}: not tracked: {trouble}", sample.id);
             }
         }
+        self.add_agent(&mut sample);
         sample
+    }
+
+    /// Adds what a program inside the guest says; where its balloon tells nothing, that as well.
+    fn add_agent(&mut self, sample: &mut GuestSample) {
+        let agents = self.agents.as_mut();
+        let heard = agents.and_then(|agents| agents.look(&sample.id, sample.boot_memory));
+        let Some(heard) = heard else { return };
+        sample.agent = heard.report;
+        sample.stats = sample.stats.or(heard.stats);
+        for news in heard.news {
+            match news {
+                News::Told(line) => info!("{}: {line}", sample.id),
+                News::Doubted(line) => self.said.warn(&format!("{} (agent)", sample.id), &line),
+            }
+        }
     }
 
     /// Adds what the hypervisor's process occupies.

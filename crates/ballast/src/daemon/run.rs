@@ -20,7 +20,7 @@ use ballast_qmp::fleet::FleetConfig;
 use ballast_store::{Event as Recorded, Tick};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::clock;
@@ -28,12 +28,16 @@ use super::observe::Observer;
 use super::once::Once;
 use super::recorder::Recorder;
 use super::view::{COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
+use crate::agents::{Agents, Answer};
 use crate::config::{self, Config, OnExit};
 use crate::server::{Server, ServerConfig};
 
 /// Longest time given to guests to return to what they held, when the daemon ends and was told to
 /// restore that.
 const RESTORE_TICKS_MAX: u32 = 60;
+/// Least time between two ticks that guests' emergencies call for: a thousand guests that lie must not keep the
+/// daemon from all else.
+const URGENT_APART: Duration = Duration::from_millis(50);
 
 /// Runs the daemon until it is told to stop.
 ///
@@ -98,6 +102,7 @@ struct Daemon {
     first_held: BTreeMap<GuestId, Bytes>,
     outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
     ticks: u64,
+    ticked_at: Instant,
     decision_cost: Duration,
     reload_error: Option<String>,
     said: Once,
@@ -126,7 +131,12 @@ impl Daemon {
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         Ok(Daemon {
             controller: Controller::new(config.settings.clone(), clock::now()),
-            observer: Observer::new(fleet, deadline, config.tracking.as_ref()),
+            observer: Observer::new(
+                fleet,
+                deadline,
+                config.tracking.as_ref(),
+                config.agents.as_ref(),
+            ),
             config,
             recorder,
             started_at: clock::wall(),
@@ -134,6 +144,7 @@ impl Daemon {
             first_held: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             ticks: 0,
+            ticked_at: Instant::now(),
             decision_cost: Duration::ZERO,
             reload_error: None,
             said: Once::default(),
@@ -147,8 +158,10 @@ impl Daemon {
         requests: &mut mpsc::Receiver<Request>,
         signals: &mut Signals,
     ) -> &'static str {
+        let urgent = self.observer.agents.as_ref().map(Agents::urgent).unwrap_or_default();
         loop {
             let wait = self.controller.poll_timeout().saturating_since(clock::now());
+            let soonest = self.ticked_at + URGENT_APART;
             tokio::select! {
                 biased;
                 _ = signals.terminate.recv() => return "SIGTERM",
@@ -160,6 +173,7 @@ impl Daemon {
                     let _ = answer.send(done);
                 }
                 () = tokio::time::sleep(wait) => self.tick().await,
+                () = called(&urgent, soonest) => self.tick().await,
             }
             if self.latest.is_some() {
                 view.send_replace(self.view().map(Arc::new));
@@ -170,6 +184,7 @@ impl Daemon {
     /// Observe, decide, act, record.
     async fn tick(&mut self) {
         let wall = clock::wall();
+        self.ticked_at = Instant::now();
         let snapshot = self.observer.snapshot().await;
         let begun = Instant::now();
         let plan = self.controller.handle_sample(&snapshot);
@@ -187,6 +202,7 @@ impl Daemon {
             self.outcomes.insert(outcome.guest.clone(), (clock::wall(), outcome.clone()));
         }
         self.outcomes.retain(|id, _| snapshot.guest(id).is_some());
+        self.answer(&snapshot, &plan);
         self.ticks += 1;
         for note in &plan.notes {
             match note {
@@ -215,6 +231,27 @@ impl Daemon {
         }
         notify(&[NotifyState::Watchdog]);
         self.latest = Some((snapshot, plan));
+    }
+
+    /// Answers the requests that were decided on, and tells guests what their balloons do.
+    fn answer(&mut self, snapshot: &Snapshot, plan: &Plan) {
+        let Some(agents) = &mut self.observer.agents else { return };
+        for guest in &plan.guests {
+            let Some(holds) = guest.allocation else { continue };
+            let target = guest.target.unwrap_or(holds);
+            agents.balloon(&guest.id, holds, target);
+            let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent);
+            let Some(request) = agent.and_then(|agent| agent.value.request) else { continue };
+            if self.controller.request_decided(&guest.id) < Some(request.number) {
+                continue;
+            }
+            // What is wanted for it may come in steps, as others release it.
+            let (wanted, why) = match &guest.desired {
+                Some(desired) => (desired.target, desired.reason.to_string()),
+                None => (target, guest.change.to_string()),
+            };
+            agents.answer(&guest.id, request.number, Answer::to(request, holds, wanted, &why));
+        }
     }
 
     fn report(&mut self, outcome: &Outcome) {
@@ -401,6 +438,12 @@ impl Daemon {
         }
         warn!("not every guest could be given back what it held at first");
     }
+}
+
+/// Waits for an emergency, and then until `soonest`.
+async fn called(urgent: &Notify, soonest: Instant) {
+    urgent.notified().await;
+    tokio::time::sleep_until(soonest.into()).await;
 }
 
 /// Fairness as it is told.

@@ -100,7 +100,7 @@ fn how_to_read() -> Markup {
 mod tests {
     use std::time::Duration;
 
-    use ballast_estimate::phase::{Recorded, Samples};
+    use ballast_estimate::phase::{IntermittentSettings, Recorded};
     use ballast_model::Bytes;
 
     use super::*;
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn the_page_has_every_plot_and_needs_nothing_from_elsewhere() {
         let series = vec![Recorded { wss: Bytes::mib(100), events: 1000 }; 40];
-        let runs = runs(&series, Samples::DEFAULT, Bytes::mib(1));
+        let runs = runs(&series, IntermittentSettings::default());
         let trace = Trace { name: "<a>.csv", series: &series, interval: Duration::from_secs(5) };
         let page = render(trace, &runs, "ballast imt '<a>.csv'").unwrap();
         for mark in ["http:", "https:", "//", "@import", "url(", "src=", "<link"] {

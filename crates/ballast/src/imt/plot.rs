@@ -226,14 +226,14 @@ fn stretches(is_so: &[bool]) -> Vec<(usize, usize)> {
 mod tests {
     use std::time::Duration;
 
-    use ballast_estimate::phase::{Recorded, Samples};
+    use ballast_estimate::phase::{IntermittentSettings, Recorded};
     use ballast_model::Bytes;
 
     use super::*;
     use crate::imt::runs::runs;
 
     fn drawn(series: &[Recorded], interval: Duration) -> String {
-        let runs = runs(series, Samples::DEFAULT, Bytes::mib(1));
+        let runs = runs(series, IntermittentSettings::default());
         alone(Trace { name: "x", series, interval }, &runs).unwrap()
     }
 

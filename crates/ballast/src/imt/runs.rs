@@ -3,10 +3,7 @@
 //! Source: MEB §5.2.3, Table II, which has fixed thresholds of 0.05, 0.10, 0.20 and 0.30 and the adaptive
 //! one; here every 0.05.
 
-use ballast_estimate::phase::{
-    IntermittentSettings, Mode, Recorded, Replay, Samples, Threshold, replay,
-};
-use ballast_model::Bytes;
+use ballast_estimate::phase::{IntermittentSettings, Mode, Recorded, Replay, Threshold, replay};
 
 /// Fixed thresholds, in hundredths.
 const FIXED_PERCENT: [u8; 6] = [5, 10, 15, 20, 25, 30];
@@ -35,15 +32,15 @@ impl Run {
     }
 }
 
-/// Replays `series` under every threshold, the adaptive last.
-pub(crate) fn runs(series: &[Recorded], samples: Samples, unit: Bytes) -> Vec<Run> {
+/// Replays `series` under every threshold, the adaptive last; of `settings` the mode is not looked at.
+pub(crate) fn runs(series: &[Recorded], settings: IntermittentSettings) -> Vec<Run> {
     let fixed = FIXED_PERCENT.iter().filter_map(|percent| {
         let threshold = Threshold::new(f64::from(*percent) / 100.0).ok()?;
         Some((Some(threshold), Mode::Fixed(threshold)))
     });
     let run = |(fixed, mode)| Run {
         fixed,
-        replay: replay(series, IntermittentSettings { mode, samples, unit }),
+        replay: replay(series, IntermittentSettings { mode, ..settings }),
     };
     fixed.chain([(None, Mode::Adaptive)]).map(run).collect()
 }

@@ -59,7 +59,7 @@ pub(crate) fn cells(run: &Run) -> [String; 3] {
 
 #[cfg(test)]
 mod tests {
-    use ballast_estimate::phase::Samples;
+    use ballast_estimate::phase::IntermittentSettings;
     use ballast_model::Bytes;
     use expect_test::expect;
 
@@ -69,7 +69,7 @@ mod tests {
     fn render_of(wss: &[u64]) -> String {
         let series: Vec<_> =
             wss.iter().map(|wss| Recorded { wss: Bytes::mib(*wss), events: 100 }).collect();
-        let runs = runs(&series, Samples::DEFAULT, Bytes::mib(1));
+        let runs = runs(&series, IntermittentSettings::default());
         let interval = Duration::from_secs(5);
         render(Trace { name: "a\n.csv", series: &series, interval }, &runs, None)
     }

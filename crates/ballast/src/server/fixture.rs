@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use ballast_api::FairnessView;
 use ballast_model::{
-    Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired, Estimate,
-    Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held, HostSample,
-    LinkDown, LinkState, Measured, Note, Outcome, OutcomeKind, Plan, PolicyName, Pressure,
-    Provenance, Reason, RunState, Share, Snapshot, Tax, Timestamp, TrackerReport, Tracking,
-    TrackingState,
+    Action, AgentReport, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
+    Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
+    HostSample, LinkDown, LinkState, Measured, MemoryRequest, Note, Outcome, OutcomeKind, Plan,
+    PolicyName, Pressure, Provenance, Reason, RequestKind, RunState, Share, Snapshot, Tax,
+    Timestamp, TrackerReport, Tracking, TrackingState,
 };
 
 use crate::daemon::view::View;
@@ -61,6 +61,21 @@ fn running(name: &str, allocation: u64, stats_age_ms: u64) -> GuestSample {
         },
         ..GuestSample::unknown(id(name), LinkState::Up)
     }
+}
+
+/// A program in it speaks with the daemon.
+fn with_agent(guest: GuestSample) -> GuestSample {
+    let (number, kind) = (3, RequestKind::More);
+    let value = AgentReport {
+        committed: Some(Bytes::mib(700)),
+        swap_used: Some(Bytes::mib(83)),
+        active: Some(Bytes::mib(300)),
+        inactive: Some(Bytes::mib(150)),
+        watermark_high: Some(Bytes::mib(12)),
+        request: Some(MemoryRequest { number, kind, amount: Bytes::mib(64) }),
+        ..AgentReport::default()
+    };
+    GuestSample { agent: Some(Measured { value, age: Duration::from_millis(300) }), ..guest }
 }
 
 /// Its page touches are followed.
@@ -140,7 +155,7 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
         ..Tracking::new(TrackingState::Failing)
     };
     vec![
-        (tracked(running("grow", 512, 800), 600, watching), grow),
+        (with_agent(tracked(running("grow", 512, 800), 600, watching)), grow),
         (
             GuestSample::unknown(id("mute"), LinkState::Up),
             planned("mute", Change::Hold(Held::NoAllocation)),

@@ -148,7 +148,7 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 9] = [
+    let sizes: [(&str, &str, Size); 11] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
         }),
@@ -162,6 +162,14 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         }),
         ("guest_tracked_working_set", "Working set that page tracking found", |(sample, _)| {
             sample.tracker.as_ref().map(|measured| measured.value.working_set)
+        }),
+        (
+            "guest_committed",
+            "Memory that the guest's kernel promised to processes",
+            |(sample, _)| sample.agent.and_then(|measured| measured.value.committed),
+        ),
+        ("guest_swap_used", "Swap in use in the guest", |(sample, _)| {
+            sample.agent.and_then(|measured| measured.value.swap_used)
         }),
         ("guest_boot", "Memory the guest was booted with", |(sample, _)| sample.boot_memory),
         ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.0)),

@@ -1,6 +1,6 @@
 //! What `ballast simulate` reads and shows; deciding and simulating are the pure crates'.
 
-mod beside;
+pub(crate) mod beside;
 pub mod capacity;
 pub mod contestants;
 pub(crate) mod csv;

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Longest text of a figure, in bytes: a line of a table.
 const TEXT_BYTES_MAX: usize = 120;
 
+/// Most figures of papers in one file.
+pub(crate) const PAPER_MAX: usize = 256;
+
 /// A figure of a paper, in the terms of a simulation's report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,7 +55,7 @@ pub enum Metric {
 impl PaperFigure {
     /// Whether texts are single lines and the value is a size of something; else the key that is
     /// wrong, and how.
-    pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
+    pub(crate) fn validate(&self) -> Result<(), (&'static str, String)> {
         let texts = [("what", &self.what), ("policy", &self.policy), ("source", &self.source)];
         for (key, text) in texts {
             if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {

@@ -24,7 +24,7 @@ use ballast_toml_strict::{Error, duration};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::paper::PaperFigure;
+use super::paper::{PAPER_MAX, PaperFigure};
 use super::scenario_machine::{
     BalloonTable, DataTable, KernelTable, Machine, SourcesTable, balloon, disk, kernel, sources,
 };
@@ -32,8 +32,8 @@ use super::scenario_policy::PolicyTable;
 use super::scenario_workload::WorkloadTable;
 use crate::server::nearest;
 
-/// Most figures of papers in one file.
-const PAPER_MAX: usize = 256;
+/// The most memory of a host: what divisions tell apart. More is surely a slip.
+const HOST_MAX: Bytes = Bytes::gib(4 << 20);
 /// A scenario file: what to simulate, under which policies, and what was measured elsewhere.
 #[derive(Clone, Debug)]
 pub struct ScenarioFile {
@@ -122,6 +122,8 @@ struct SettingsTable {
     _truth: IgnoredAny,
     #[serde(rename = "track")]
     _track: IgnoredAny,
+    #[serde(rename = "agent")]
+    _agent: IgnoredAny,
     #[serde(rename = "intermittent")]
     _intermittent: IgnoredAny,
 }
@@ -138,6 +140,7 @@ impl Default for SettingsTable {
             _deflate_on_oom: IgnoredAny,
             _truth: IgnoredAny,
             _track: IgnoredAny,
+            _agent: IgnoredAny,
             _intermittent: IgnoredAny,
         }
     }
@@ -359,6 +362,12 @@ fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mis
 
 impl HostTable {
     fn convert(self, reserve: Bytes) -> Result<HostSpec, Mistake> {
+        for (key, size) in [("budget", Some(self.budget)), ("memory", self.memory)] {
+            if let Some(size) = size.filter(|size| *size > HOST_MAX) {
+                let message = format!("{size} is out of range: expected at most {HOST_MAX}");
+                return Err(mistake(&["host", key], message));
+            }
+        }
         let reserves = reserve.saturating_add(self.hypervisor_reserve);
         let least = self.budget.saturating_add(reserves);
         let memory = self.memory.unwrap_or(least);

@@ -225,6 +225,11 @@ fn every_mistake_is_told_with_its_place_and_key() {
         ("budget = \"1GiB\"", "budget = \"1000MiB\"", "1000MiB is less than the guests start with"),
         (
             "budget = \"1GiB\"",
+            "budget = \"4097TiB\"",
+            "host.budget: 4097TiB is out of range: expected at most 4096TiB",
+        ),
+        (
+            "budget = \"1GiB\"",
             "budget = \"1GiB\"\nmemory = \"1GiB\"",
             "host.memory: 1GiB is less than",
         ),

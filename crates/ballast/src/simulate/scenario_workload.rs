@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// Every kind, the lab's first.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "mono",
     "constant",
     "flux",
@@ -26,6 +26,7 @@ const KINDS: [&str; 11] = [
     "file-random",
     "cold",
     "zipf",
+    "program",
     "miss-curve",
     "trace",
     "phases",
@@ -247,6 +248,10 @@ fn from_lab(pattern: LabPattern) -> Result<Pattern, String> {
         LabPattern::FileRandom { size } => Pattern::FileRandom { size },
         LabPattern::Cold { size, share_per_s } => Pattern::Cold { size, share_per_s },
         LabPattern::Zipf { size, exponent } => Pattern::Zipf { size, exponent, file: false },
+        // All of them are asked for their data at random.
+        LabPattern::Program { size, .. } => {
+            Pattern::RandomSteps { steps: vec![Step { at: Duration::ZERO, size }] }
+        }
     })
 }
 

@@ -181,6 +181,7 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
             Figure::Iterations
             | Figure::RunTime
             | Figure::OfBest
+            | Figure::Settled
             | Figure::UpRatio
             | Figure::TrackingCost => return None,
         })

@@ -3,6 +3,7 @@
 use ballast_lab::{BEST, DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 
+use super::paper;
 use super::record::{GuestInfo, ScenarioInfo};
 
 /// What is to be run; `description` says what it is about.
@@ -16,6 +17,7 @@ pub(super) fn scenario(scenario: &Scenario, description: &str) -> ScenarioInfo {
         policies: scenario.contestants().into_iter().map(|variant| variant.name).collect(),
         best: scenario.best.then(|| BEST.to_owned()),
         guests: scenario.guests.iter().map(guest).collect(),
+        paper: paper::figures(scenario).unwrap_or_default(),
     }
 }
 
@@ -78,6 +80,7 @@ fn pattern(spec: &WorkloadSpec) -> String {
             format!("cold {size}, {:.1} % touched each second", share_per_s * 100.0)
         }
         Pattern::Zipf { size, exponent } => format!("zipf {size}, exponent {exponent}"),
+        Pattern::Program { program, size } => format!("{} of {size}", program.packed()),
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) const fn name(figure: Figure) -> &'static str {
         Figure::SwapOut => "swap-out",
         Figure::AllocationMean => "memory, mean",
         Figure::AllocationLast => "memory, end",
+        Figure::Settled => "settled after",
         Figure::UpRatio => "tracked",
         Figure::TrackingCost => "tracking",
     }
@@ -35,7 +36,7 @@ pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
 pub(super) fn one_value(figure: Figure, n: f64) -> String {
     match figure {
         Figure::Touches | Figure::Iterations | Figure::MajorFaults => count(n),
-        Figure::RunTime => format!("{n:.1} s"),
+        Figure::RunTime | Figure::Settled => format!("{n:.1} s"),
         Figure::OfBest | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
         Figure::TrackingCost => format!("{:.2} %", 100.0 * n),
         _ => size(n),

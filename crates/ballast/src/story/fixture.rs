@@ -30,6 +30,7 @@ pub(super) fn record(work: &[(&str, &[u64])]) -> Record {
             policies: work.iter().map(|(policy, _)| (*policy).to_owned()).collect(),
             best: work.iter().any(|(policy, _)| *policy == BEST).then(|| BEST.to_owned()),
             guests: vec![info("a", &["grow: mono, 50MiB to 650MiB"]), info("b", &[])],
+            paper: Vec::new(),
         },
         machine: Machine {
             cpu: Some("Example <CPU> & Co".to_owned()),

@@ -16,6 +16,7 @@ mod live;
 mod machine;
 mod measure;
 pub mod page;
+mod paper;
 mod play;
 mod plot;
 pub mod raw;

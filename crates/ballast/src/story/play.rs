@@ -6,11 +6,11 @@
 //! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_lab::{ProcessId, Run, Scenario};
+use ballast_lab::{ProcessId, Run, RunFolder, Scenario};
 use tokio::time::Instant;
 
 use super::daemon::Daemon;
@@ -104,7 +104,7 @@ async fn with_daemon(
     start_size::reach(scenario, run).await?;
     live.say("guests are at their start sizes");
     let settled = Instant::now() + scenario.settings.settle;
-    let mut daemon = start_daemon(scenario, turn, run.folder().path(), run.folder().qmp_folder())?;
+    let mut daemon = start_daemon(scenario, turn, run.folder())?;
     let names: Vec<&str> = scenario.guests.iter().map(|guest| guest.name.as_str()).collect();
     daemon.wait_until_seen(&names).await?;
     live.say(&format!("the daemon sees all guests, policy {}", turn.variant.name));
@@ -116,13 +116,9 @@ async fn with_daemon(
     Ok(record)
 }
 
-fn start_daemon(
-    scenario: &Scenario,
-    turn: &Turn,
-    folder: &Path,
-    qmp: PathBuf,
-) -> anyhow::Result<Daemon> {
-    let places = Places::new(folder.join(DAEMON_FOLDER), qmp);
+fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow::Result<Daemon> {
+    let own = folder.path().join(DAEMON_FOLDER);
+    let places = Places::new(own, folder.qmp_folder(), folder.agent_folder());
     let is_root = rustix::process::geteuid().is_root();
     let toml = daemon_toml(scenario, &turn.variant, &places, is_root)?;
     Daemon::start(&toml, places)

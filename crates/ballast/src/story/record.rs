@@ -8,6 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::simulate::paper::PaperFigure;
+
 /// Version of the format; a change that would mislead a reader makes a new one.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -46,6 +48,9 @@ pub struct ScenarioInfo {
     pub best: Option<String>,
     /// Its guests, in the order of the scenario.
     pub guests: Vec<GuestInfo>,
+    /// What a paper measured in the same situation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paper: Vec<PaperFigure>,
 }
 
 /// What a guest was to be.

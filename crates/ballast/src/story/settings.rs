@@ -9,6 +9,8 @@ use anyhow::Context;
 use ballast_lab::{Scenario, ScenarioGuest, Variant};
 use serde_json::{Map, Value, json};
 
+use super::paper;
+
 /// Journals of a run larger than this lose their oldest records; some hours of it.
 const JOURNAL_BYTES_MAX: &str = "64MiB";
 
@@ -19,12 +21,15 @@ pub(super) struct Places {
     folder: PathBuf,
     /// The guests' QMP sockets.
     qmp: PathBuf,
+    /// The sockets of their agents.
+    agents: PathBuf,
 }
 
 impl Places {
-    /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`.
-    pub(super) fn new(folder: PathBuf, qmp: PathBuf) -> Self {
-        Places { folder, qmp }
+    /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`, those of their agents in
+    /// `agents`.
+    pub(super) fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf) -> Self {
+        Places { folder, qmp, agents }
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -48,12 +53,14 @@ impl Places {
     }
 }
 
-/// Whether the daemon will understand what the scenario tells it, before minutes are spent.
+/// Whether the daemon will understand what the scenario tells it, and a paper's figures can be compared, before
+/// minutes are spent.
 ///
 /// # Errors
 /// What it would not, and of which policy or variant.
 pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
-    let places = Places::new("/daemon".into(), "/qmp".into());
+    paper::figures(scenario)?;
+    let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into());
     for variant in scenario.contestants() {
         let text = daemon_toml(scenario, &variant, &places, false)?;
         let told = || format!("the daemon's configuration under {}", variant.name);
@@ -90,6 +97,7 @@ pub(super) fn daemon_toml(
         },
         "host": host,
         "qmp": { "folders": [text(&places.qmp)?] },
+        "agents": { "folders": [text(&places.agents)?] },
         "policy": variant.policy,
         "tracking": tracking,
         "journal": { "path": text(&places.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
@@ -119,13 +127,32 @@ fn text(path: &Path) -> anyhow::Result<&str> {
 mod tests {
     use super::*;
     use crate::config;
+    use crate::simulate::scenario_file::ScenarioFile;
     use crate::story::fixture::scenario;
     use ballast_model::{Bytes, GuestId, PolicyName};
     use serde_json::Value;
 
+    /// In the lab and in the simulator, which share their form.
+    #[test]
+    fn every_scenario_of_the_lab_is_one() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/lab");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let scenario = Scenario::parse(&text, &path).unwrap();
+            check(&scenario).unwrap();
+            ScenarioFile::parse(&text, &path).unwrap();
+            assert_eq!(path.file_stem().unwrap().to_str().unwrap(), scenario.name.to_string());
+            count += 1;
+        }
+        assert!(count >= 8, "{count}");
+    }
+
     #[test]
     fn the_daemon_reads_what_is_generated() {
-        let places = Places::new("/r/with \"quotes\"/daemon".into(), "/r/qmp".into());
+        let places =
+            Places::new("/r/with \"quotes\"/daemon".into(), "/r/qmp".into(), "/r/agent".into());
         let mut scenario = scenario();
         scenario.policies = PolicyName::ALL.to_vec();
         for (variant, policy) in scenario.contestants().iter().zip(PolicyName::ALL) {
@@ -135,6 +162,7 @@ mod tests {
             assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
             assert_eq!(config.settings.guard.host_reserve, Bytes::mib(256));
             assert_eq!(config.qmp_folders, [PathBuf::from("/r/qmp")]);
+            assert_eq!(config.agents.unwrap().folders, [PathBuf::from("/r/agent")]);
             assert_eq!(config.socket, Some(places.socket()));
             assert_eq!(config.journal.unwrap().path, places.journal());
             assert!(!config.raise_priority);

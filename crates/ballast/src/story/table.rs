@@ -6,6 +6,7 @@ use super::calibration::Calibration;
 use super::calibration_table;
 use super::compare::{Comparison, Row};
 use super::figures;
+use super::paper;
 use super::record::Record;
 use super::words;
 
@@ -24,6 +25,7 @@ pub fn render(
     for remark in &comparison.remarks {
         out.push_str(&format!("note: {remark}\n"));
     }
+    out.push_str(&paper::render(record, comparison));
     if let (Some(calibration), Some(first)) = (calibration, comparison.policies.first()) {
         out.push_str(&format!("\n{}", calibration_table::render(calibration, first)));
     }
@@ -89,18 +91,18 @@ mod tests {
         expect![[r#"
             made-up: 2 guests, 1GiB for all of them, 10 s under each of static, global, once
 
-            GUEST  POLICY       PAGE TOUCHES  PASSES  RUN TIME  MAJOR FAULTS  SWAP-IN  SWAP-OUT  MEMORY, MEAN  MEMORY, END
-            a      static             1.00 M   100 k    10.0 s          1000   3.9MiB    7.8MiB        512MiB       512MiB
-                   global             2.34 M   234 k    10.0 s             0       0B        0B        602MiB       712MiB
-                     to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.18×        1.39×
+            GUEST  POLICY       PAGE TOUCHES  PASSES  RUN TIME  MAJOR FAULTS  SWAP-IN  SWAP-OUT  MEMORY, MEAN  MEMORY, END  SETTLED AFTER
+            a      static             1.00 M   100 k    10.0 s          1000   3.9MiB    7.8MiB        512MiB       512MiB              –
+                   global             2.34 M   234 k    10.0 s             0       0B        0B        602MiB       712MiB          9.0 s
+                     to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.18×        1.39×              –
 
-            b      static                  –       –         –             0       0B        0B        512MiB       512MiB
-                   global                  –       –         –             0       0B        0B        422MiB       312MiB
-                     to static             –       –         –        both 0   both 0    both 0         0.82×        0.61×
+            b      static                  –       –         –             0       0B        0B        512MiB       512MiB              –
+                   global                  –       –         –             0       0B        0B        422MiB       312MiB         10.0 s
+                     to static             –       –         –        both 0   both 0    both 0         0.82×        0.61×              –
 
-            all    static             1.00 M   100 k    10.0 s          1000   3.9MiB    7.8MiB          1GiB         1GiB
-                   global             2.34 M   234 k    10.0 s             0       0B        0B          1GiB         1GiB
-                     to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.00×        1.00×
+            all    static             1.00 M   100 k    10.0 s          1000   3.9MiB    7.8MiB          1GiB         1GiB              –
+                   global             2.34 M   234 k    10.0 s             0       0B        0B          1GiB         1GiB         10.0 s
+                     to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.00×        1.00×              –
 
             With global guest a did 2.34× the work of static in the same 10 s; the work of static was done after 5 s (from one run of each; ballast lab run --repetitions shows the spread).
         "#]].assert_eq(&text);

@@ -21,7 +21,7 @@ use ballast_tracker::{DataTlb, Observed, Trackable, TrackerError, Tracking, Watc
 use ballast_working_set::{Finished, Pilot, PilotSettings, Watch};
 
 use super::row::{Row, Seen};
-use super::tiny::{self, Tiny};
+use super::tiny::{self, Moved, Tiny};
 
 /// How a guest is followed.
 #[derive(Clone, Debug)]
@@ -154,7 +154,13 @@ impl Follower {
             allocation: holds,
         };
         let (seen, step) = self.pilot.end_interval(finished, |granule| mode.sample.has(granule));
-        self.known = seen.as_ref().map(|seen| seen.report.working_set).or(self.known);
+        let is_jump = step.is_some_and(|step| step.next.is_jump());
+        let moved = self.signal.moved(events, watch.is_on, is_jump);
+        self.known = match (&seen, moved) {
+            (Some(seen), _) => Some(seen.report.working_set),
+            (None, Some(moved)) => self.known.map(|known| moved.applied_to(known).min(holds)),
+            (None, None) => self.known,
+        };
         self.intervals.watched += u64::from(watch.is_on);
         self.intervals.all += 1;
         let mut row = Row {
@@ -162,6 +168,7 @@ impl Follower {
             length,
             tracked: memory_of(&self.tracking),
             known: self.known,
+            moved,
             events,
             step,
             up_ratio: self.intervals.watched as f64 / self.intervals.all as f64,
@@ -238,6 +245,17 @@ impl Signal {
                 Some(tiny::events(&observed.touches, mode, tiny?))
             }
         }
+    }
+
+    /// How the memory touched has moved, in an interval of rest in which its events jumped; misses of the data
+    /// TLB do not tell that.
+    fn moved(&mut self, events: Option<u64>, is_on: bool, is_jump: bool) -> Option<Moved> {
+        let Signal::Sample(tiny) = self else { return None };
+        if is_on {
+            tiny.know(events);
+            return None;
+        }
+        if is_jump { tiny.moved(events) } else { None }
     }
 }
 

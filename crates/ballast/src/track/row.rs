@@ -6,6 +6,8 @@ use std::time::Duration;
 use ballast_estimate::phase::Step;
 use ballast_model::{Bytes, MissCurve};
 
+use super::tiny::Moved;
+
 /// An interval; one of rest has no figures of what was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
@@ -15,8 +17,10 @@ pub(crate) struct Row {
     pub(crate) length: Duration,
     /// What the guest's memory came to that is tracked.
     pub(crate) tracked: Bytes,
-    /// The working set as last seen: what it is held to be in rest.
+    /// The working set as last seen, and moved since: what it is held to be in rest.
     pub(crate) known: Option<Bytes>,
+    /// How it moved, in an interval of rest in which the touches of the tiny sample jumped.
+    pub(crate) moved: Option<Moved>,
     /// How often the event happened by which phases are told, of all memory; `None` where that was not seen.
     pub(crate) events: Option<u64>,
     /// What followed for the next interval, where tracking may rest.
@@ -89,6 +93,7 @@ pub(super) mod tests {
             length: Duration::from_secs(1),
             tracked: Bytes::mib(512),
             known: Some(Bytes::mib(200)),
+            moved: None,
             events: Some(200),
             step: None,
             up_ratio: 0.75,

@@ -84,6 +84,7 @@ impl Sampler {
             length,
             tracked: memory,
             known: self.known,
+            moved: None,
             events: None,
             step: None,
             up_ratio: 1.0,

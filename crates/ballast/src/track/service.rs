@@ -26,6 +26,7 @@ use ballast_working_set::PilotSettings;
 
 use super::follow::{FollowSettings, Follower};
 use super::row::Row;
+use super::tiny::Moved;
 use crate::config::TrackingSettings;
 
 /// Most guests that are followed.
@@ -101,6 +102,14 @@ impl Latest {
     /// In rest nothing is seen anew, but what tells a new phase told none: what was seen still holds.
     fn confirm(&mut self) {
         if let Some((_, at)) = &mut self.report {
+            *at = Instant::now();
+        }
+    }
+
+    /// In rest, what tells a new phase told how what was seen has moved, of a guest that has `tracked` memory.
+    fn move_by(&mut self, Moved { before, now }: Moved, tracked: Bytes) {
+        if let Some((report, at)) = &mut self.report {
+            *report = report.moved(now, before, tracked);
             *at = Instant::now();
         }
     }
@@ -290,6 +299,7 @@ fn follow(
         *retry = RETRY_FIRST;
         let tracking = tracking_of(&row);
         let is_same_phase = row.step.is_some_and(|step| step.next.is_same_phase());
+        let (moved, holds) = (row.moved, row.tracked);
         let report = row.seen.map(|seen| {
             let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
             (report, Instant::now())
@@ -298,6 +308,8 @@ fn follow(
             latest.tracking = tracking;
             if report.is_some() {
                 latest.report = report;
+            } else if let Some(moved) = moved {
+                latest.move_by(moved, holds);
             } else if is_same_phase {
                 latest.confirm();
             }
@@ -373,6 +385,19 @@ mod tests {
     fn twenty_milliseconds_for_half_a_percent_are_every_four_seconds() {
         assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
         assert_eq!(interval_within(Duration::from_millis(20), 0.0), REFERENCED_MAX);
+    }
+
+    #[test]
+    fn what_moved_is_new_and_never_more_than_the_guest_has() {
+        let seen = Instant::now() - Duration::from_secs(60);
+        let report = TrackerReport { working_set: Bytes::mib(60), curve: None };
+        let tracking = Tracking::new(TrackingState::Resting);
+        let mut latest = Latest { report: Some((report, seen)), tracking };
+        latest.move_by(Moved { before: 100, now: 150 }, Bytes::mib(512));
+        let (told, at) = latest.report.clone().unwrap();
+        assert!(told.working_set == Bytes::mib(90) && at > seen);
+        latest.move_by(Moved { before: 1, now: 10 }, Bytes::mib(512));
+        assert_eq!(latest.report.unwrap().0.working_set, Bytes::mib(512));
     }
 
     #[test]

@@ -149,6 +149,8 @@ impl SignalReader {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use ballast_model::Bytes;
 
     use super::super::row::tests::row;
@@ -187,13 +189,19 @@ mod tests {
         assert_eq!(counts.get(), Some([100, 0, 12_288]));
     }
 
+    /// A child of one thread: those of this process come and go with the tests beside this one, and of a
+    /// thread that ended there is nothing to read.
     #[test]
-    fn this_very_process_is_read_like_a_guest() {
-        let mut reader = SignalReader::new(std::process::id(), 1, false);
+    fn a_process_is_read_like_a_guest() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut reader = SignalReader::new(child.id(), 1, false);
         reader.begin();
         let signals = reader.end(&row(1, true), &[], None);
         assert_eq!((signals.samples, signals.referenced), ([Some(0); 3], None));
         assert!(signals.activity.is_some() && signals.guest.is_none());
         assert_eq!(reader.end(&row(1, false), &[], None).samples, [None; 3]);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(reader.end(&row(1, true), &[], None).activity, None);
     }
 }

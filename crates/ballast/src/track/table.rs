@@ -93,6 +93,7 @@ mod tests {
             length: Duration::from_secs(1),
             tracked: Bytes::mib(512),
             known: Some(Bytes::mib(203)),
+            moved: None,
             events: None,
             step: None,
             up_ratio: 2.0 / 3.0,

@@ -3,7 +3,8 @@
 //! Idea: some hundred pages, a part of those that are watched otherwise, trap once an interval as long as the
 //! guest uses them. Their number, scaled to all pages, is what tells a new phase: it costs a fraction of the
 //! larger sample, moves as soon as the guest uses more memory or less, and is the same figure whether
-//! tracking is on or rests.
+//! tracking is on or rests. In the interval in which it jumped (see `estimate`), it is also all that is known of
+//! the new phase: the working set is held to have moved in its proportion, until the next interval is watched.
 //!
 //! Cost: a trap for each of the pages that is touched in an interval; nothing is learned of them twice.
 //! Source: ours; `docs/tracking.md` has how it compares with the other signals.
@@ -12,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use ballast_model::Bytes;
 use ballast_track_wire::{HashKind, Mode, Sample};
 
 /// Granules that are watched in rest, up to twice as many.
@@ -23,12 +25,43 @@ pub(super) struct Tiny {
     wanted: u64,
     /// A power of a half, which is kept while it does: another share is another sample.
     shift: Option<u32>,
+    /// Events of the interval that the working set is known of.
+    known: Option<u64>,
+}
+
+/// How the memory that a guest touches has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Granules, of all of the guest, when its working set was last known; not 0.
+    pub(crate) before: u64,
+    /// Granules now; not 0.
+    pub(crate) now: u64,
+}
+
+impl Moved {
+    /// Of memory that was touched then, what is now.
+    pub(crate) fn applied_to(self, memory: Bytes) -> Bytes {
+        memory.fraction(self.now, self.before)
+    }
 }
 
 impl Tiny {
     /// Of about `wanted` granules.
     pub(super) fn new(wanted: u64) -> Tiny {
-        Tiny { wanted: wanted.max(1), shift: None }
+        Tiny { wanted: wanted.max(1), shift: None, known: None }
+    }
+
+    /// Takes in the events of an interval of which the working set is known.
+    pub(super) fn know(&mut self, events: Option<u64>) {
+        self.known = events;
+    }
+
+    /// Takes in the events of an interval of rest in which they jumped. `None` where there is nothing to go by; a
+    /// guest that touched nothing may have had no processor time.
+    pub(super) fn moved(&mut self, events: Option<u64>) -> Option<Moved> {
+        let now = events.filter(|&events| events > 0)?;
+        let before = self.known.replace(now).filter(|&events| events > 0)?;
+        Some(Moved { before, now })
     }
 
     /// The sample by `hash` of a guest with so many granules, of which `larger` are watched otherwise.
@@ -73,6 +106,19 @@ mod tests {
         assert_eq!([share(81_920), share(500_000)], [1.0 / 1024.0; 2]);
         assert_eq!(share(40_960), 1.0 / 256.0);
         assert_eq!([share(100), share(0)], [1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_working_set_moves_with_the_events_since_it_was_known() {
+        let mut tiny = Tiny::new(128);
+        assert_eq!(tiny.moved(Some(5)), None, "nothing is known yet");
+        tiny.know(Some(1000));
+        assert_eq!(tiny.moved(Some(0)), None, "it may have stood still");
+        assert_eq!(tiny.moved(None), None);
+        assert_eq!(tiny.moved(Some(1400)), Some(Moved { before: 1000, now: 1400 }));
+        assert_eq!(tiny.moved(Some(700)), Some(Moved { before: 1400, now: 700 }));
+        tiny.know(None);
+        assert_eq!(tiny.moved(Some(700)), None);
     }
 
     #[test]

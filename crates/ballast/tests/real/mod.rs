@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)] // one test file is all that uses it
 
 pub mod journal;
+pub mod liar;
 pub mod rounds;
 
 use std::path::{Path, PathBuf};

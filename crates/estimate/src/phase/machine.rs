@@ -9,6 +9,7 @@ use std::fmt;
 use ballast_model::Bytes;
 
 use super::detector::{Answer, Detector, Samples, Threshold};
+use super::jump::Steady;
 
 /// Intervals of rest before the first checkpoint, and after any adjustment: `PS_init`.
 const CHECKPOINT_FIRST: u32 = 10;
@@ -35,17 +36,26 @@ pub struct IntermittentSettings {
     pub samples: Samples,
     /// What memory is balanced by: working sets that differ by less are the same.
     pub unit: Bytes,
+    /// Whether, in rest, a single count of events out of all proportion to those before it begins a new phase at
+    /// once; the papers have nothing of the kind.
+    pub jumps: bool,
 }
 
 impl IntermittentSettings {
     /// The balancing unit of MEB §3.5.3.
     pub const UNIT_DEFAULT: Bytes = Bytes::mib(1);
+
+    /// For guests that are balanced: the papers' machine, and jumps.
+    pub fn live() -> Self {
+        IntermittentSettings { jumps: true, ..IntermittentSettings::default() }
+    }
 }
 
 impl Default for IntermittentSettings {
+    /// The adaptive machine of the papers.
     fn default() -> Self {
         let (samples, unit) = (Samples::DEFAULT, IntermittentSettings::UNIT_DEFAULT);
-        IntermittentSettings { mode: Mode::Adaptive, samples, unit }
+        IntermittentSettings { mode: Mode::Adaptive, samples, unit, jumps: false }
     }
 }
 
@@ -85,6 +95,12 @@ impl Next {
             Next::Rest(RestWhy::SamePhase { .. }) | Next::Track(TrackWhy::Checkpoint { .. })
         )
     }
+
+    /// Whether events said, in an interval of rest, that another phase has begun, and said it by themselves: of
+    /// events that stray anyway, a single count says nothing of what the guest does.
+    pub fn is_jump(self) -> bool {
+        matches!(self, Next::Track(TrackWhy::NewPhase { is_jump: true, .. }))
+    }
 }
 
 /// Why tracking goes on, or goes on again.
@@ -104,6 +120,8 @@ pub enum TrackWhy {
     NewPhase {
         /// `|err_r − 1|` of events.
         deviation: f64,
+        /// Whether this count alone tells it ([`IntermittentSettings::jumps`]).
+        is_jump: bool,
     },
     /// Tracking has rested so long that the threshold of events is to be checked.
     Checkpoint {
@@ -160,6 +178,9 @@ pub struct Intermittent {
     threshold: Threshold,
     wss: Detector,
     events: Detector,
+    samples: Samples,
+    /// `None`: jumps are not looked for.
+    steady: Option<Steady>,
     /// Intervals of rest until a checkpoint.
     checkpoint: u32,
     state: State,
@@ -177,6 +198,8 @@ impl Intermittent {
             threshold,
             wss: Detector::new(settings.samples, settings.unit.get()),
             events: Detector::new(settings.samples, 0),
+            samples: settings.samples,
+            steady: settings.jumps.then(Steady::default),
             checkpoint: CHECKPOINT_FIRST,
             state: State::Tracking { is_calibration: false },
         }
@@ -212,18 +235,24 @@ impl Intermittent {
             self.threshold = to;
             self.checkpoint = CHECKPOINT_FIRST;
         }
-        if let Some(Answer::Unstable(_)) = wss {
+        let is_wss_unstable = matches!(wss, Some(Answer::Unstable(_)));
+        if is_wss_unstable {
             self.wss.clear();
         }
-        if matches!(events, Some(Answer::Unstable(_)))
-            && !matches!(adjusted, Some(Adjusted::Relaxed(_)))
-        {
+        let are_events_unstable = matches!(events, Some(Answer::Unstable(_)))
+            && !matches!(adjusted, Some(Adjusted::Relaxed(_)));
+        if are_events_unstable {
             self.events.clear();
         }
+        self.remember(seen.events, is_wss_unstable || are_events_unstable);
         if is_calibration && adjusted.is_none() && wss.is_some() && events.is_some() {
             self.checkpoint = (self.checkpoint + CHECKPOINT_STEP).min(CHECKPOINT_MAX);
         }
         let next = after_tracking(wss, events);
+        if let (Next::Rest(_), false, Some(steady)) = (next, is_calibration, &mut self.steady) {
+            // What came before the filters' samples was the way into this phase.
+            steady.keep(self.samples.to_fill());
+        }
         Step { next: self.enter(next), adjusted }
     }
 
@@ -246,16 +275,33 @@ impl Intermittent {
         let Some(events) = events else {
             return Next::Track(TrackWhy::Missing(Missing::Events));
         };
-        match self.events.push(events, self.threshold) {
+        let jump = self.steady.as_ref().and_then(|steady| steady.jump(events, self.samples));
+        let answer = match (self.events.push(events, self.threshold), jump) {
+            (Answer::Stable(_), Some(deviation)) => Answer::Unstable(deviation),
+            (answer, _) => answer,
+        };
+        self.remember(Some(events), matches!(answer, Answer::Unstable(_)));
+        match answer {
             Answer::Unstable(deviation) => {
                 self.events.clear();
-                Next::Track(TrackWhy::NewPhase { deviation })
+                Next::Track(TrackWhy::NewPhase { deviation, is_jump: jump.is_some() })
             }
             Answer::Filling(lacking) => Next::Track(TrackWhy::Filling { lacking }),
             Answer::Stable(_) if self.is_adaptive && rested >= self.checkpoint => {
                 Next::Track(TrackWhy::Checkpoint { rested })
             }
             Answer::Stable(_) => Next::Rest(RestWhy::SamePhase { rested }),
+        }
+    }
+
+    /// Keeps what a later jump is told by.
+    fn remember(&mut self, events: Option<u64>, is_new_phase: bool) {
+        let Some(steady) = &mut self.steady else { return };
+        if is_new_phase {
+            steady.clear();
+        }
+        if let Some(events) = events {
+            steady.push(events);
         }
     }
 
@@ -309,7 +355,7 @@ impl fmt::Display for TrackWhy {
             TrackWhy::WssUnstable { deviation } => {
                 write!(f, "the working set moves, by {:.1} %", deviation * 100.0)
             }
-            TrackWhy::NewPhase { deviation } => {
+            TrackWhy::NewPhase { deviation, .. } => {
                 write!(f, "a new phase: events moved by {:.1} %", deviation * 100.0)
             }
             TrackWhy::Checkpoint { rested } => {
@@ -401,8 +447,10 @@ mod tests {
     fn events_that_move_begin_a_phase_and_fill_anew() {
         let mut machine = at_rest(fixed(0.15));
         let step = seen(&mut machine, 100, 1900);
-        let Next::Track(TrackWhy::NewPhase { deviation }) = step.next else { panic!("{step:?}") };
-        assert!(!step.next.is_same_phase());
+        let Next::Track(TrackWhy::NewPhase { deviation, is_jump: false }) = step.next else {
+            panic!("{step:?}")
+        };
+        assert!(!step.next.is_same_phase() && !step.next.is_jump());
         assert!((deviation - 2.0 / 11.0).abs() < 1e-12, "{deviation}");
         // The filter of working sets was kept, that of events is filled from nothing.
         for lacking in (1..5).rev() {
@@ -411,6 +459,29 @@ mod tests {
         }
         let step = seen(&mut machine, 100, 1900);
         assert_eq!(step.next, Next::Rest(RestWhy::WssStable { deviation: 0.0 }));
+    }
+
+    /// The same without the filter's lag: 1000 five times, then 1250, where f is 1083 and f_mean 1028.
+    #[test]
+    fn a_jump_begins_a_phase_at_once() {
+        let settings = IntermittentSettings::live();
+        for (settings, is_found) in [(settings, true), (IntermittentSettings::default(), false)] {
+            let mut machine = at_rest(Intermittent::new(settings));
+            let step = seen(&mut machine, 100, 1250);
+            assert_eq!(matches!(step.next, Next::Track(TrackWhy::NewPhase { .. })), is_found);
+            assert_eq!(step.next.is_jump(), is_found);
+            assert_eq!(machine.is_tracking(), is_found);
+        }
+        // The phase is another then, and its own samples are not out of proportion.
+        let mut machine = at_rest(Intermittent::new(settings));
+        let mut intervals = 0;
+        while machine.is_tracking() || intervals == 0 {
+            seen(&mut machine, 125, 1250);
+            intervals += 1;
+            assert!(intervals < 20, "the new phase is never stable");
+        }
+        let step = seen(&mut machine, 125, 1250);
+        assert_eq!(step.next, Next::Rest(RestWhy::SamePhase { rested: 1 }));
     }
 
     /// Misprint: printed is `T := err_r`, which here would be 1.273 and not 0.273.
@@ -527,7 +598,7 @@ mod tests {
                 "track: 2 more samples of this phase are needed",
             ),
             (
-                Next::Track(TrackWhy::NewPhase { deviation: 0.125 }),
+                Next::Track(TrackWhy::NewPhase { deviation: 0.125, is_jump: false }),
                 "track: a new phase: events moved by 12.5 %",
             ),
             (

@@ -25,6 +25,9 @@
 //! | not tracked | stable | rest | rest, but for a checkpoint |
 //! | not tracked | unstable | track | track |
 //!
+//! Ours, and not of the papers' machine, is that a single count of events out of all proportion to those before it
+//! begins a new phase at once ([`IntermittentSettings::jumps`]): the filter would notice it intervals later.
+//!
 //! After `ckpt` intervals of rest in a row the adaptive machine tracks one interval to calibrate. Where
 //! that adjusts nothing, `ckpt` grows by 5 to at most 20; any adjustment, then or ever, makes it 10.
 //!
@@ -49,6 +52,7 @@
 //! - What is missing says nothing: it feeds no filter, and tracking goes on or goes on again.
 
 mod detector;
+mod jump;
 mod machine;
 mod replay;
 

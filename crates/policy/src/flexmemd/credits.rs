@@ -194,9 +194,9 @@ impl Ledger {
             return;
         }
         let weights: i128 = self.accounts.iter().map(|account| i128::from(account.weight)).sum();
-        let due: Vec<i128> =
-            self.accounts.iter().map(|a| i128::from(a.weight) * i128::from(pot)).collect();
-        for (account, part) in self.accounts.iter_mut().zip(largest_remainder(&due, weights, pot)) {
+        let due = self.accounts.iter().map(|a| i128::from(a.weight) * i128::from(pot));
+        let parts = largest_remainder(due, weights, pot);
+        for (account, part) in self.accounts.iter_mut().zip(parts) {
             account.balance += part;
         }
     }

@@ -101,17 +101,21 @@ fn direction(old: Bytes, part: i128, seen: Statistics, thresholds: Thresholds) -
 /// `dpf` over 2^32: `√(2^30 / (9 old + 2^30))`, at most a quarter.
 fn desired_part_free(old: Bytes) -> i128 {
     let divisor = 9 * u128::from(old.get()) + (1 << 30);
+    if divisor <= 16 << 30 {
+        return ONE / 4;
+    }
     // The largest root whose square is no more. Floating point only guesses it; a guess is at most a
-    // few off, as it is below 2^33, and is corrected exactly, in far less time than a whole root takes.
-    let is_at_most = |root: u128| root * root * divisor <= 1 << 94;
-    let mut root = ((1u128 << 94) as f64 / divisor as f64).sqrt() as u128;
+    // few off, as it is below 2^30, and is corrected exactly, in far less time than a whole root takes.
+    let is_at_most = |root: u64| u128::from(root * root) * divisor <= 1 << 94;
+    let guess = (1u128 << 94) as f64 / (9.0 * old.get() as f64 + (1u64 << 30) as f64);
+    let mut root = guess.sqrt() as u64;
     while !is_at_most(root) {
         root -= 1;
     }
     while is_at_most(root + 1) {
         root += 1;
     }
-    (root as i128).min(ONE / 4)
+    i128::from(root)
 }
 
 fn change(old: Bytes, free: Bytes, part: i128, direction: Direction) -> Bytes {

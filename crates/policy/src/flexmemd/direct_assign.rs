@@ -8,13 +8,22 @@
 //! Algorithm: `want = max(0, desired − static_min)`. While `Σ want ≤ R` the price is 0. Else, in
 //! descending credits, `rented(p) = min(want, ⌊credits / p⌋, left)`, at the highest whole price
 //! `p ≥ 1` per KiB and period at which all of R is still rented; at none if there is no such price.
-//! What is rented falls as p rises: bisection, O(n log c) with c the credits per page of R.
+//!
+//! What is rented falls as p rises. The price comes down by Newton's steps: what those who at p cannot
+//! pay for all they want can spend, over what the others leave of R, is a price at which no less than
+//! the best is asked, whatever p; from there it gallops down over what rounding to pages took, and
+//! bisects the last stride. Whoever is served last goes without what was asked for beyond R: the
+//! poorest are taken from a heap until that is made up. O(n) a step, of which there are few in
+//! practice, and O(k log n) for the k who go without.
 //!
 //! Deviations: the paper takes the highest p with `tot_rented(p) ≤ R`, which is true of every p,
 //! since nobody is given more than is left; it states the aim, which is what is done here. Whole
 //! pages: `⌊credits / p⌋` KiB are rounded down to pages.
 
-use super::market::{Bidder, Sale, plenty, sells_out, serve};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::market::{Bidder, Sale, plenty, sells_out};
 use super::price::{PRICE_MAX, Price};
 
 /// Finds the price and serves by descending credits, `rentable` pages in all.
@@ -22,11 +31,28 @@ pub(super) fn direct_assign(bidders: &[Bidder], rentable: u64) -> Sale {
     if let Some(sale) = plenty(bidders, rentable) {
         return sale;
     }
+    let price = Price::per_kib(highest_that_sells(bidders, rentable));
+    Sale { price, bought: richest_first(bidders, price, rentable) }
+}
+
+/// The highest whole price per KiB at which all of `rentable` is rented; wants exceed it, so that all is
+/// rented for nothing.
+fn highest_that_sells(bidders: &[Bidder], rentable: u64) -> u64 {
     let sells_out = |per_kib| sells_out(bidders, Price::per_kib(per_kib), rentable);
-    // All that could be paid in all, for all there is: no higher price sells everything.
-    let credits: u128 = bidders.iter().map(|bidder| u128::from(bidder.credits)).sum();
-    let bound = credits / u128::from(rentable.max(1)) / u128::from(Price::per_kib(1).rent(1));
-    let (mut sold, mut unsold) = (0, bound.min(u128::from(PRICE_MAX)) as u64 + 1);
+    let mut unsold = PRICE_MAX + 1;
+    loop {
+        // No higher one sells everything.
+        let bound = bound(bidders, unsold, rentable);
+        if bound + 1 >= unsold {
+            break;
+        }
+        unsold = bound + 1;
+    }
+    let (mut sold, mut stride) = (unsold - 1, 1);
+    while sold > 0 && !sells_out(sold) {
+        (unsold, sold) = (sold, sold.saturating_sub(stride));
+        stride *= 2;
+    }
     while unsold - sold > 1 {
         let middle = sold + (unsold - sold) / 2;
         if sells_out(middle) {
@@ -35,18 +61,58 @@ pub(super) fn direct_assign(bidders: &[Bidder], rentable: u64) -> Sale {
             unsold = middle;
         }
     }
-    let price = Price::per_kib(sold);
-    let richest = |bidder: &Bidder| std::cmp::Reverse(bidder.credits);
-    let mut order: Vec<_> = bidders.iter().map(richest).zip(0..).collect();
-    order.sort_unstable();
-    let order: Vec<usize> = order.into_iter().map(|(_, place)| place).collect();
-    Sale { price, bought: serve(bidders, &order, price, rentable) }
+    sold
+}
+
+/// A whole price per KiB that none at which everything is rented exceeds, the tighter the nearer
+/// `per_kib` is to the highest of those.
+fn bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
+    let page = Price::per_kib(1).rent(1);
+    let (mut taken, mut credits) = (0u128, 0u128);
+    for bidder in bidders {
+        let cost = u128::from(bidder.want) * u128::from(page * per_kib);
+        if cost <= u128::from(bidder.credits) {
+            taken += u128::from(bidder.want);
+        } else {
+            credits += u128::from(bidder.credits);
+        }
+    }
+    match u128::from(rentable).saturating_sub(taken) {
+        // They leave nothing: everything is rented at that price.
+        0 => per_kib,
+        left => {
+            u64::try_from(credits / left / u128::from(page)).unwrap_or(PRICE_MAX).min(PRICE_MAX)
+        }
+    }
+}
+
+/// Everybody its demand at `price`, by descending credits as long as anything is left.
+fn richest_first(bidders: &[Bidder], price: Price, rentable: u64) -> Vec<u64> {
+    let price = price.for_many();
+    let mut bought: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(&price)).collect();
+    let demand: u128 = bought.iter().map(|&pages| u128::from(pages)).sum();
+    let mut beyond = demand.saturating_sub(u128::from(rentable));
+    if beyond == 0 {
+        return bought;
+    }
+    let credits = bidders.iter().map(|bidder| Reverse(bidder.credits));
+    let mut poorest: BinaryHeap<_> = credits.zip(0usize..).collect();
+    while let Some((_, place)) = poorest.pop() {
+        let less = beyond.min(u128::from(bought[place]));
+        bought[place] -= less as u64;
+        beyond -= less;
+        if beyond == 0 {
+            break;
+        }
+    }
+    bought
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::market::serve;
     use super::*;
 
     fn bidder(want: u64, credits: u64) -> Bidder {
@@ -83,7 +149,7 @@ mod tests {
     fn the_printed_condition_is_true_of_every_price() {
         let bidders = [bidder(80, 600), bidder(60, 480)];
         for p in [1, 10, 1000, PRICE_MAX] {
-            let bought = serve(&bidders, &[0, 1], Price::per_kib(p), 100);
+            let bought = richest_first(&bidders, Price::per_kib(p), 100);
             assert!(bought.iter().sum::<u64>() <= 100);
         }
         assert_eq!(direct_assign(&bidders, 100).bought.iter().sum::<u64>(), 100);
@@ -119,6 +185,32 @@ mod tests {
         ) {
             let bidders: Vec<Bidder> = bidders.into_iter().map(|(w, c)| bidder(w, c)).collect();
             prop_assert_eq!(direct_assign(&bidders, rentable), every_price(&bidders, rentable));
+        }
+
+        /// With figures of every size: the price sells everything, the next one does not, and the
+        /// richest are served first.
+        #[test]
+        fn sells_at_no_higher_price(
+            bidders in prop::collection::vec((0..1u64 << 40, 0..40u32, 0..1u64 << 50, 0..50u32), 1..40),
+            rentable in 1..1u64 << 42, down in 0..42u32,
+        ) {
+            let (rentable, bidders): (u64, Vec<Bidder>) = (
+                (rentable >> down).max(1),
+                bidders.into_iter().map(|(w, a, c, b)| bidder(w >> a, c >> b)).collect(),
+            );
+            let Sale { price, bought } = direct_assign(&bidders, rentable);
+            let mut order: Vec<usize> = (0..bidders.len()).collect();
+            order.sort_by_key(|&i| Reverse(bidders[i].credits));
+            prop_assert_eq!(&bought, &serve(&bidders, &order, price, rentable));
+            if plenty(&bidders, rentable).is_none() {
+                let page = Price::per_kib(1).rent(1);
+                let per_kib = price.rent(1) / page;
+                prop_assert!(sells_out(&bidders, price, rentable));
+                prop_assert!(
+                    per_kib == PRICE_MAX
+                        || !sells_out(&bidders, Price::per_kib(per_kib + 1), rentable)
+                );
+            }
         }
     }
 }

@@ -107,7 +107,7 @@ impl Driver {
 
     /// What everybody rents from `now` on, out of `rentable` pages above all floors; `tenants`
     /// sorted by name and unique. Σ rented is at most `rentable`.
-    pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant]) -> Vec<Lease> {
+    pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant<'_>]) -> Vec<Lease> {
         let weights: Vec<u64> = tenants.iter().map(Tenant::weight).collect();
         if self.combination.algorithm == Algorithm::Proportional {
             return self.by_weight(rentable, tenants, &weights);
@@ -117,9 +117,10 @@ impl Driver {
         self.ledger.tax(now);
         let over = self.period.is_none_or(|period| now >= period.end);
         let emergency = self.answer_emergencies(now, tenants);
-        let asked = tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
-        let urgent = asked && self.combination.frequency == Frequency::Immediate;
         let whole = over || emergency || changed || self.no_longer_fits(rentable, tenants);
+        let urgent = !whole
+            && self.combination.frequency == Frequency::Immediate
+            && tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
         if whole || (urgent && self.sells()) {
             self.begin_period(now);
             self.make_fit(rentable, tenants, &weights);
@@ -137,7 +138,7 @@ impl Driver {
         matches!(self.combination.algorithm, DirectAssign | Auction | RoundRobin)
     }
 
-    fn by_weight(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) -> Vec<Lease> {
+    fn by_weight(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) -> Vec<Lease> {
         let room: Vec<u64> = tenants.iter().map(Tenant::room).collect();
         let parts = proportional(&room, weights, rentable).into_iter().zip(room);
         parts
@@ -152,17 +153,17 @@ impl Driver {
 
     /// Brings the records in step with `tenants`; answers whether anybody came or went. Who came
     /// rents what it holds.
-    fn align(&mut self, tenants: &[Tenant]) -> bool {
+    fn align(&mut self, tenants: &[Tenant<'_>]) -> bool {
         let same = self.records.len() == tenants.len()
-            && self.records.iter().zip(tenants).all(|(record, tenant)| record.id == tenant.id);
+            && self.records.iter().zip(tenants).all(|(record, tenant)| record.id == *tenant.id);
         if same {
             return false;
         }
         let mut old = std::mem::take(&mut self.records).into_iter().peekable();
         for tenant in tenants {
-            while old.next_if(|record| record.id < tenant.id).is_some() {}
+            while old.next_if(|record| record.id < *tenant.id).is_some() {}
             let rented = tenant.allocation.saturating_sub(tenant.floor);
-            self.records.push(old.next_if(|record| record.id == tenant.id).unwrap_or(Record {
+            self.records.push(old.next_if(|record| record.id == *tenant.id).unwrap_or(Record {
                 id: tenant.id.clone(),
                 lease: Lease { rented, wanted: rented, ..Lease::NOTHING },
                 answered: None,
@@ -173,7 +174,7 @@ impl Driver {
         true
     }
 
-    fn admit(&mut self, now: Timestamp, tenants: &[Tenant], weights: &[u64]) {
+    fn admit(&mut self, now: Timestamp, tenants: &[Tenant<'_>], weights: &[u64]) {
         let holders: Vec<Holder<'_>> = tenants
             .iter()
             .zip(weights)
@@ -181,7 +182,7 @@ impl Driver {
                 // In KiB times shares: 1,000 a KiB at the default shares.
                 let kib = Bytes::pages(tenant.floor).get() >> 10;
                 let start = kib.saturating_mul(u64::from(tenant.shares));
-                Holder { id: &tenant.id, weight, start }
+                Holder { id: tenant.id, weight, start }
             })
             .collect();
         self.ledger.admit(&holders, now);
@@ -196,7 +197,7 @@ impl Driver {
     }
 
     /// Whether anybody has an emergency that is answered now.
-    fn answer_emergencies(&mut self, now: Timestamp, tenants: &[Tenant]) -> bool {
+    fn answer_emergencies(&mut self, now: Timestamp, tenants: &[Tenant<'_>]) -> bool {
         let mut any = false;
         for (place, tenant) in tenants.iter().enumerate() {
             if tenant.emergency && self.may_answer(self.records[place].emergency, now) {
@@ -207,7 +208,7 @@ impl Driver {
         any
     }
 
-    fn no_longer_fits(&self, rentable: u64, tenants: &[Tenant]) -> bool {
+    fn no_longer_fits(&self, rentable: u64, tenants: &[Tenant<'_>]) -> bool {
         let leases = || self.records.iter().map(|record| record.lease);
         let rented: u128 = leases().map(|lease| u128::from(lease.rented)).sum();
         rented > u128::from(rentable)
@@ -232,7 +233,7 @@ impl Driver {
 
     /// What is rented is brought within ceilings and supply, from those that rent most for their
     /// weight.
-    fn make_fit(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) {
+    fn make_fit(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
         let kept: Vec<u64> = self
             .records
             .iter()
@@ -247,7 +248,7 @@ impl Driver {
     fn run(
         &mut self,
         rentable: u64,
-        tenants: &[Tenant],
+        tenants: &[Tenant<'_>],
         weights: &[u64],
         remaining: Remaining,
         whole: bool,
@@ -263,7 +264,7 @@ impl Driver {
     }
 
     /// Pages above its floor that the guest at `place` wants.
-    fn want(&self, place: usize, tenant: &Tenant) -> u64 {
+    fn want(&self, place: usize, tenant: &Tenant<'_>) -> u64 {
         let floor = Bytes::pages(tenant.floor);
         let record = &self.records[place];
         let wanted = match self.combination.demand {
@@ -280,11 +281,11 @@ impl Driver {
         wanted.to_pages().saturating_sub(tenant.floor)
     }
 
-    fn wants(&self, tenants: &[Tenant]) -> Vec<u64> {
+    fn wants(&self, tenants: &[Tenant<'_>]) -> Vec<u64> {
         tenants.iter().enumerate().map(|(place, tenant)| self.want(place, tenant)).collect()
     }
 
-    fn run_max_min(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) {
+    fn run_max_min(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
         let wants = self.wants(tenants);
         let within: Vec<u64> =
             wants.iter().zip(tenants).map(|(want, tenant)| *want.min(&tenant.room())).collect();
@@ -296,17 +297,15 @@ impl Driver {
         }
     }
 
-    fn run_market(&mut self, rentable: u64, tenants: &[Tenant], weights: &[u64]) {
-        let wants = self.wants(tenants);
-        let bidders: Vec<Bidder> = tenants
+    fn run_market(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
+        let (wants, bidders): (Vec<u64>, Vec<Bidder>) = tenants
             .iter()
             .enumerate()
-            .map(|(place, tenant)| Bidder {
-                want: wants[place].min(tenant.room()),
-                credits: self.ledger.balance(place),
-                weight: weights[place],
+            .map(|(place, tenant)| {
+                let (want, credits) = (self.want(place, tenant), self.ledger.balance(place));
+                (want, Bidder { want: want.min(tenant.room()), credits, weight: weights[place] })
             })
-            .collect();
+            .unzip();
         let sale = match self.combination.algorithm {
             Algorithm::DirectAssign => direct_assign(&bidders, rentable),
             Algorithm::Auction => auction(&bidders, rentable),
@@ -327,7 +326,7 @@ impl Driver {
     fn run_fcfs(
         &mut self,
         rentable: u64,
-        tenants: &[Tenant],
+        tenants: &[Tenant<'_>],
         weights: &[u64],
         remaining: Remaining,
         whole: bool,
@@ -369,7 +368,7 @@ impl Driver {
         }
     }
 
-    fn petitioner(&self, place: usize, tenant: &Tenant) -> Petitioner {
+    fn petitioner(&self, place: usize, tenant: &Tenant<'_>) -> Petitioner {
         Petitioner {
             rented: self.records[place].lease.rented,
             room: tenant.room(),
@@ -378,8 +377,8 @@ impl Driver {
     }
 
     /// Whether what is rented, asked for, and asked for in vain exceeds what there is.
-    fn is_contested(&self, rentable: u64, tenants: &[Tenant]) -> bool {
-        let demand = |(place, tenant): (usize, &Tenant)| {
+    fn is_contested(&self, rentable: u64, tenants: &[Tenant<'_>]) -> bool {
+        let demand = |(place, tenant): (usize, &Tenant<'_>)| {
             let record = &self.records[place];
             let want = self.want(place, tenant).min(tenant.room());
             let unmet = if pending(tenant, record.answered) { 0 } else { record.unmet };
@@ -390,6 +389,6 @@ impl Driver {
 }
 
 /// Whether the guest's last request is one that was not answered yet.
-fn pending(tenant: &Tenant, answered: Option<u64>) -> bool {
+fn pending(tenant: &Tenant<'_>, answered: Option<u64>) -> bool {
     tenant.request.is_some_and(|request| answered != Some(request.number))
 }

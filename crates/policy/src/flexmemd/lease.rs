@@ -15,10 +15,10 @@ pub struct Request {
 }
 
 /// A guest that rents memory, in whole pages below 2^40.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant<'a> {
     /// Its name.
-    pub id: GuestId,
+    pub id: &'a GuestId,
     /// What it is guaranteed: the paper's `static_min`.
     pub floor: u64,
     /// Most it may have; at least `floor`.
@@ -37,7 +37,7 @@ pub struct Tenant {
     pub emergency: bool,
 }
 
-impl Tenant {
+impl Tenant<'_> {
     /// Pages it may rent.
     pub(super) fn room(&self) -> u64 {
         self.ceiling.saturating_sub(self.floor)

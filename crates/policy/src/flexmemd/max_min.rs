@@ -43,9 +43,9 @@ pub(super) fn divide(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
             break;
         }
     }
-    let due: Vec<i128> = cut.iter().map(|&i| i128::from(left) * i128::from(weights[i])).collect();
-    if !due.is_empty() {
-        for (&i, part) in cut.iter().zip(largest_remainder(&due, weight as i128, left)) {
+    if !cut.is_empty() {
+        let due = cut.iter().map(|&i| i128::from(left) * i128::from(weights[i]));
+        for (&i, part) in cut.iter().zip(largest_remainder(due, weight as i128, left)) {
             parts[i] = part;
         }
     }
@@ -88,10 +88,9 @@ mod tests {
         let content = order.iter().take_while(is_content).count();
         let mut cut = order[content..].to_vec();
         cut.sort_unstable();
-        let due: Vec<i128> =
-            cut.iter().map(|&i| i128::from(left) * i128::from(weights[i])).collect();
-        if !due.is_empty() {
-            let rest = largest_remainder(&due, weight as i128, left);
+        if !cut.is_empty() {
+            let due = cut.iter().map(|&i| i128::from(left) * i128::from(weights[i]));
+            let rest = largest_remainder(due, weight as i128, left);
             cut.iter().zip(rest).for_each(|(&i, part)| parts[i] = part);
         }
         parts

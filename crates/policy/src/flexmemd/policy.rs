@@ -99,10 +99,10 @@ impl Policy for Flexmemd {
 
     fn divide(&mut self, problem: &Problem) -> Division {
         let contenders = problem.contenders();
-        let shortfall = problem.shortfall();
-        let floors: Bytes = contenders.iter().map(|contender| contender.floor).sum();
+        let tenants: Vec<Tenant<'_>> = contenders.iter().map(Tenant::from).collect();
+        let floors: Bytes = tenants.iter().map(|tenant| Bytes::pages(tenant.floor)).sum();
+        let shortfall = floors.saturating_sub(problem.budget());
         let rentable = problem.budget().saturating_sub(floors).to_pages();
-        let tenants: Vec<Tenant> = contenders.iter().map(Tenant::from).collect();
         let leases = self.driver.decide(problem.now(), rentable, &tenants);
         // Most pay the same.
         let (mut price, mut thousandths) = (Price::FREE, 0);
@@ -127,8 +127,8 @@ impl Policy for Flexmemd {
     }
 }
 
-impl From<&Contender> for Tenant {
-    fn from(contender: &Contender) -> Tenant {
+impl<'a> From<&'a Contender> for Tenant<'a> {
+    fn from(contender: &'a Contender) -> Tenant<'a> {
         let signals = &contender.signals;
         let kind = signals.request.map(|request| request.kind);
         let request = signals.request.map(|request| {
@@ -137,7 +137,7 @@ impl From<&Contender> for Tenant {
             Request { bytes: if less { -bytes } else { bytes }, number: request.number }
         });
         Tenant {
-            id: contender.id.clone(),
+            id: &contender.id,
             floor: contender.floor.to_pages(),
             ceiling: contender.ceiling.to_pages(),
             shares: contender.shares,

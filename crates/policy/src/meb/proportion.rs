@@ -41,8 +41,8 @@ pub(super) fn divide(parts: &[Part], total: u64) -> Vec<u64> {
         };
         let (lacking, cut_off) = (all(&lacks), all(&exceeds));
         if lacking == 0 && cut_off == 0 {
-            let dues: Vec<i128> = open.iter().map(|&i| due(&parts[i])).collect();
-            let shares = largest_remainder(&dues, weights, left as u64);
+            let dues = open.iter().map(|&i| due(&parts[i]));
+            let shares = largest_remainder(dues, weights, left as u64);
             open.iter().zip(shares).for_each(|(&i, share)| pages[i] = share);
             break;
         }

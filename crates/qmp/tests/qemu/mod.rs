@@ -53,17 +53,26 @@ impl Qemu {
         self.signal("-CONT");
     }
 
-    /// Asks it to end; it removes its socket.
+    /// Asks it to end and waits until it has; it removes its socket.
     ///
     /// QEMU may answer before it catches signals, and one that comes too early ends it at once, with
-    /// its socket left behind.
-    pub(crate) fn terminate(&self) {
+    /// its socket left behind. QEMU 7.2 that gets a request while it ends may wait for ever for its
+    /// monitor's dispatcher; the next signal wakes it.
+    pub(crate) fn terminate(&mut self) {
         let begun = Instant::now();
         while !self.catches_termination() {
             assert!(begun.elapsed() < Duration::from_secs(30), "QEMU does not catch SIGTERM");
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.signal("-TERM");
+        let mut signals = 0;
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "QEMU does not end");
+            if begun.elapsed() >= Duration::from_secs(signals) {
+                self.signal("-TERM");
+                signals += 1;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn catches_termination(&self) -> bool {

@@ -114,9 +114,8 @@ fn by_shares(
         let (satisfied, open): (Vec<usize>, Vec<usize>) =
             class.iter().partition(|&&i| is_satisfied(i));
         if satisfied.is_empty() {
-            let due: Vec<i128> =
-                open.iter().map(|&i| i128::from(guests[i].shares) * i128::from(left)).collect();
-            let pages = ballast_model::largest_remainder(&due, shares as i128, left);
+            let due = open.iter().map(|&i| i128::from(guests[i].shares) * i128::from(left));
+            let pages = ballast_model::largest_remainder(due, shares as i128, left);
             parts.extend(open.into_iter().zip(pages));
             break;
         }

@@ -11,7 +11,7 @@
 //! and know no budget; the guard then grants only what is free.
 //!
 //! Cost: O(n log n) a decision, `proxmox` O(n) times its rounds.
-//! Source: `spec/peers.md` of the project's notes, each system's published rules where there are any.
+//! Source: each rival's published rules or code, named in its header.
 //! Limits: a rival that needs a figure nobody provides does without, as its header says. Swap in use
 //! is known only as far as an agent reports it.
 

@@ -44,8 +44,7 @@ impl Policy for Squeezed {
         let parts: Vec<u64> = if range == 0 {
             vec![0; guests.len()]
         } else {
-            let due: Vec<i128> = ranges.iter().map(|part| part * surplus).collect();
-            largest_remainder(&due, range, surplus as u64)
+            largest_remainder(ranges.iter().map(|part| part * surplus), range, surplus as u64)
         };
         let wanted = guests.iter().zip(parts).map(|(guest, part)| {
             let target = guest.floor + Bytes::pages(part);

@@ -98,6 +98,8 @@ pub fn parse_status(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -140,10 +142,21 @@ mod tests {
         assert_eq!(reader.read(), None);
     }
 
+    /// A child has one thread for as long as it runs; this process has one for every test that runs now.
     #[test]
-    fn this_very_process_has_faults() {
-        let reader = ActivityReader::open(Path::new("/proc"), std::process::id()).unwrap();
-        assert!(reader.read().unwrap().minor_faults > 0);
+    fn a_process_that_answers_has_faults() {
+        let piped = std::process::Stdio::piped;
+        let mut child =
+            std::process::Command::new("cat").stdin(piped()).stdout(piped()).spawn().unwrap();
+        let mut answer = [0];
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
+        let reader = ActivityReader::open(Path::new("/proc"), child.id()).unwrap();
+        let activity = reader.read();
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        assert!(activity.unwrap().minor_faults > 0);
+        assert_eq!(reader.read(), None);
     }
 
     proptest! {

@@ -178,7 +178,7 @@ fn report(session: &Session) -> anyhow::Result<GuestReport> {
     session.guest()?.latest_report()?.context("the guest reports nothing")
 }
 
-/// What a guest tells of its swap: what is in use, and its traffic since boot or in an interval.
+/// What a guest tells of its swap: what is in use and not also in memory, and its traffic since boot or in an interval.
 #[derive(Clone, Copy, Debug)]
 struct Swap {
     used: Bytes,
@@ -200,8 +200,11 @@ impl Swap {
 fn swap(report: &GuestReport) -> Swap {
     let (memory, vm) = (&report.memory, &report.vm);
     let total = memory.swap_total.unwrap_or_default();
+    // What is in the swap cache is in memory as well, and the tracker has seen it there.
+    let free = memory.swap_free.unwrap_or(total);
+    let cached = memory.swap_cached.unwrap_or_default();
     Swap {
-        used: total.saturating_sub(memory.swap_free.unwrap_or(total)),
+        used: total.saturating_sub(free.saturating_add(cached)),
         swapped_in: Bytes::pages(vm.pswpin.unwrap_or_default()),
         swapped_out: Bytes::pages(vm.pswpout.unwrap_or_default()),
     }

@@ -15,6 +15,7 @@ use super::calibration::Calibration;
 use super::calibration_table;
 use super::compare::{Comparison, Figure, Ratio, Row};
 use super::figures::{self, size};
+use super::paper;
 use super::record::{GuestInfo, Record};
 use super::words;
 
@@ -61,12 +62,33 @@ pub fn render(
                 ul.remarks { @for remark in &comparison.remarks { li { (remark) } } }
             }
         }
+        @if !record.scenario.paper.is_empty() { (beside_paper(record, comparison)) }
         @for plots in plots { (plots) }
         @if let Some(calibration) = calibration { (simulated(calibration, comparison)) }
         (how_to_read())
         (what_was_run(record, raw_data))
     };
     Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
+}
+
+/// What a paper measured, beside what was measured here.
+fn beside_paper(record: &Record, comparison: &Comparison) -> Markup {
+    html! {
+        section {
+            h2 { "Beside the paper" }
+            p { "The paper measured guests of its time on a machine of its time, most of them larger." }
+            div.wide {
+                table {
+                    thead { tr { @for name in paper::COLUMNS { th { (name) } } } }
+                    tbody {
+                        @for row in paper::rows(record, comparison) {
+                            tr { @for cell in row { td { (cell) } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The simulator beside the real guests.

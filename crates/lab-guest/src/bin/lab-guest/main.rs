@@ -18,6 +18,7 @@ mod outbox;
 mod pipe;
 mod port;
 mod proc_file;
+mod program;
 mod tasks;
 mod workload;
 

@@ -188,14 +188,19 @@ impl Workload {
     }
 
     fn report(&mut self, id: &str) -> WorkloadReport {
-        self.major_faults = procfs::major_faults(&self.stat.read()).or(self.major_faults);
+        // What the kernel says is of the process that counts, and nothing of a program beside it.
+        let (stat, status) = match self.kind {
+            Kind::Program => Default::default(),
+            _ => (self.stat.read(), self.status.read()),
+        };
+        self.major_faults = procfs::major_faults(&stat).or(self.major_faults);
         let report = workload::report(
             id.to_owned(),
             self.kind,
             &self.counters,
             self.touches_reported,
             self.major_faults,
-            &self.status.read(),
+            &status,
         );
         self.touches_reported = report.touches;
         report

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ballast_lab_guest::protocol::{End, FromGuest, REPORT_PERIOD_MS, Totals, WorkloadReport};
-use ballast_lab_guest::workload::{Kind, WorkloadSpec};
+use ballast_lab_guest::workload::{Kind, Pattern, WorkloadSpec};
 use ballast_lab_guest::{line, procfs};
 
 use crate::counters::{self, Counters};
@@ -65,6 +65,10 @@ fn run(
     data_disk: Option<&Path>,
     counters: &Counters,
 ) -> Result<(), String> {
+    if let Pattern::Program { program, size } = spec.pattern {
+        let duration = spec.common.duration_s.and_then(|s| Duration::try_from_secs_f64(s).ok());
+        return crate::program::run(program, size, duration, counters);
+    }
     let file_dir = match (file_dir, data_disk, spec.pattern.kind()) {
         (Some(dir), _, _) => dir,
         (None, Some(device), Kind::FileRandom) => data_disk::mounted(device)?.to_owned(),

@@ -5,8 +5,10 @@
 //!
 //! - error: `|told − truth| / truth`, its mean (MEB, IMT: MRE) and greatest;
 //! - lag: a change is an interval whose truth is a quarter above the one before, or a fifth below; it is
-//!   followed when what is told is within 10 % of the truth again. Counted are the intervals that takes, 0
-//!   where it is right in the very interval; where the record ends first, as many as there were.
+//!   followed when what is told has come as far as it went, to within 10 %. Counted are the intervals that
+//!   takes, 0 where it is told in the very interval; where the record ends first, as many as there were. A
+//!   change that goes on in the next interval is another one: a guest that grows for five seconds, each of them
+//!   told one late, is followed after one.
 //!
 //! Cost: O(intervals). Limits: intervals in which nothing was touched have no relative error and are left out.
 
@@ -17,7 +19,7 @@ use ballast_model::Bytes;
 /// A change: as large as this beside the interval before.
 const GROWTH: f64 = 1.25;
 const FALL: f64 = 1.0 / GROWTH;
-/// It is followed when the error is below this again.
+/// It is followed when what is told is as near to where it went.
 const FOLLOWED: f64 = 0.1;
 /// How much later than an interval's end what is told of it may come, as a part of the interval: by then it
 /// has not seen a fifth of the next.
@@ -76,10 +78,6 @@ impl Point {
     fn error(self) -> f64 {
         self.told.get() as f64 / self.truth.get() as f64 - 1.0
     }
-
-    fn is_followed(&self) -> bool {
-        self.error().abs() <= FOLLOWED
-    }
 }
 
 /// Compares; of no intervals there is no error.
@@ -94,19 +92,26 @@ pub(in super::super) fn compare(points: &[Point]) -> Errors {
         mean: mean(f64::abs),
         most: points.iter().map(|point| point.error().abs()).fold(0.0, f64::max),
         bias: mean(|error| error),
-        growth_lag: lag(points, |ratio| ratio >= GROWTH),
-        fall_lag: lag(points, |ratio| ratio <= FALL),
+        growth_lag: lag(points, |ratio| ratio >= GROWTH, |ratio| ratio >= 1.0 - FOLLOWED),
+        fall_lag: lag(points, |ratio| ratio <= FALL, |ratio| ratio <= 1.0 + FOLLOWED),
     }
 }
 
-/// The longest that a change took.
-fn lag(points: &[Point], is_change: impl Fn(f64) -> bool) -> Option<usize> {
-    let of = |place: usize| points[place].truth.get() as f64;
-    let changes = (1..points.len()).filter(|&place| is_change(of(place) / of(place - 1)));
+/// The longest that a change took: one of which the truth beside the one before `is_change`, followed when
+/// what is told beside the truth of then `is_followed`.
+fn lag(
+    points: &[Point],
+    is_change: impl Fn(f64) -> bool,
+    is_followed: impl Fn(f64) -> bool,
+) -> Option<usize> {
+    let of = |bytes: Bytes| bytes.get() as f64;
+    let ratio = |place: usize| of(points[place].truth) / of(points[place - 1].truth);
+    let changes = (1..points.len()).filter(|&place| is_change(ratio(place)));
     changes
         .map(|place| {
-            let after = &points[place..];
-            after.iter().position(Point::is_followed).unwrap_or(after.len())
+            let (went, after) = (of(points[place].truth), &points[place..]);
+            let followed = after.iter().position(|point| is_followed(of(point.told) / went));
+            followed.unwrap_or(after.len())
         })
         .max()
 }
@@ -140,8 +145,10 @@ mod tests {
             // Followed at once, and one interval later.
             (&[(100, 100), (200, 195), (200, 200)], Some(0), None),
             (&[(100, 100), (200, 120), (200, 200), (400, 400)], Some(1), None),
-            // A fall in two steps counts from its first.
-            (&[(200, 200), (150, 200), (100, 170), (100, 140), (100, 105)], None, Some(3)),
+            // A fall in two steps: 150 is told after two intervals, 100 after two more.
+            (&[(200, 200), (150, 200), (100, 170), (100, 140), (100, 105)], None, Some(2)),
+            // One that goes on, each of its steps told one late.
+            (&[(60, 60), (90, 60), (140, 90), (240, 140), (240, 240)], Some(1), None),
             // Never, as far as the record goes.
             (&[(200, 200), (100, 200), (100, 200)], None, Some(2)),
         ] {

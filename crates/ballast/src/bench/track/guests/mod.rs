@@ -116,7 +116,10 @@ fn one(
                 share = seen.share;
                 trap_us = seen.trap.as_secs_f64() * 1e6;
             }
-            // In rest it stays what it was.
+            // In rest it stays what it was, or moves as the working set does.
+            if let Some(moved) = row.moved {
+                latest = latest.map(|touched| moved.applied_to(touched));
+            }
             working_set.extend(row.known.map(|bytes| Told { at_ns, bytes }));
             touched.extend(latest.map(|bytes| Told { at_ns, bytes }));
             Ok(())

@@ -57,6 +57,7 @@ impl Brain {
                 mode: Threshold::new(THRESHOLD).map_or(Thresholds::Adaptive, Thresholds::Fixed),
                 ..IntermittentSettings::default()
             },
+            _ if way.is_sampled() => IntermittentSettings::live(),
             _ => IntermittentSettings::default(),
         });
         if way.is_sampled() {

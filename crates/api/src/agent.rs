@@ -1,0 +1,52 @@
+//! What a program inside a guest says of it.
+
+use ballast_model::{Bytes, GuestSample};
+use serde::{Deserialize, Serialize};
+
+use crate::Coded;
+use crate::tick::millis;
+
+/// What a guest's agent reports. The age is as of the tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentView {
+    /// Its age.
+    pub age_ms: u64,
+    /// Memory promised to processes (`Committed_AS`).
+    pub committed_bytes: Option<u64>,
+    /// Swap in use.
+    pub swap_used_bytes: Option<u64>,
+    /// Memory on the active lists.
+    pub active_bytes: Option<u64>,
+    /// Memory on the inactive lists.
+    pub inactive_bytes: Option<u64>,
+    /// Free memory at which reclaim ends: the zones' high watermarks.
+    pub watermark_high_bytes: Option<u64>,
+    /// Page cache read again after it was evicted, in pages since the guest's boot.
+    pub refaulted_file_pages: Option<u64>,
+    /// Pages that reclaim looked at, since the guest's boot.
+    pub scanned_pages: Option<u64>,
+    /// Pages that it freed.
+    pub reclaimed_pages: Option<u64>,
+    /// What the guest last asked for: `more`, `less` or `emergency`.
+    pub request: Option<Coded>,
+}
+
+impl AgentView {
+    /// Of `sample`; `None`: it has no agent that was ever heard.
+    pub(crate) fn of(sample: &GuestSample) -> Option<AgentView> {
+        let agent = sample.agent?;
+        let report = agent.value;
+        Some(AgentView {
+            age_ms: millis(agent.age),
+            committed_bytes: report.committed.map(Bytes::get),
+            swap_used_bytes: report.swap_used.map(Bytes::get),
+            active_bytes: report.active.map(Bytes::get),
+            inactive_bytes: report.inactive.map(Bytes::get),
+            watermark_high_bytes: report.watermark_high.map(Bytes::get),
+            refaulted_file_pages: report.refaulted_file_pages,
+            scanned_pages: report.scanned_pages,
+            reclaimed_pages: report.reclaimed_pages,
+            request: report.request.map(|request| Coded::new(request.kind.code(), request)),
+        })
+    }
+}

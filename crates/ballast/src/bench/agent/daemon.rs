@@ -1,0 +1,168 @@
+//! What listening to many agents costs the daemon, and how soon it answers an emergency.
+//!
+//! Idea: the same guests by turns under a daemon that listens to their agents and under one that does not
+//! (`[agents] enabled = false`): what is more is what agents cost, whatever the machine's speed is at the time. The
+//! emergencies are each another guest's, from its cry to its changed target; without agents they
+//! would wait for the next tick, half a second on the average.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_model::Bytes;
+
+use super::super::process::{Guarded, processor_time, resident_most};
+use super::peers::{EMERGENCY, READY};
+use super::report::{Daemon, Side};
+
+/// Emergencies that are timed in a round, each of another guest.
+const EMERGENCIES: u32 = 20;
+/// Between two of them, so that each is one of its own; a guest may ask for 20 ticks a second.
+const APART: Duration = Duration::from_millis(230);
+/// What guests have together, each. By their statistics each is given some 400 MiB, so that there is something
+/// to give in an emergency.
+const BUDGET_EACH: Bytes = Bytes::mib(600);
+
+/// How long what is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    guests: u16,
+    warm_up: Duration,
+    turn: Duration,
+    rounds: u32,
+}
+
+impl Plan {
+    /// Enough to see that it works.
+    pub(super) const QUICK: Plan = Plan {
+        guests: 50,
+        warm_up: Duration::from_secs(3),
+        turn: Duration::from_secs(3),
+        rounds: 1,
+    };
+
+    /// Enough to hold against the goals.
+    pub(super) const fn whole(guests: u16) -> Plan {
+        Plan { guests, warm_up: Duration::from_secs(10), turn: Duration::from_secs(20), rounds: 3 }
+    }
+}
+
+/// Measures it.
+///
+/// # Errors
+/// The guests or the daemon cannot be started, or end early.
+pub(super) fn measure(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Daemon> {
+    let ground = tempfile::tempdir().context("cannot make a folder")?;
+    for name in ["qmp", "agent"] {
+        std::fs::create_dir(ground.path().join(name))?;
+    }
+    let mut guests = Guests::start(ground.path(), plan.guests)?;
+    let (mut with, mut without) = (Side::default(), Side::default());
+    let mut answers = Vec::new();
+    for round in 1..=plan.rounds {
+        say(&format!("{} guests, round {round} of {}: with agents", plan.guests, plan.rounds));
+        let daemon = start(ground.path(), plan.guests, true)?;
+        watch(&daemon, plan, &mut with)?;
+        // By requests from now on: an emergency is granted out of what the others do not rent.
+        set_policy(ground.path(), "fcfs")?;
+        for _ in 0..EMERGENCIES {
+            answers.extend(guests.emergency()?);
+            std::thread::sleep(APART);
+        }
+        daemon.stop()?;
+        say(&format!("{} guests, round {round} of {}: without", plan.guests, plan.rounds));
+        let daemon = start(ground.path(), plan.guests, false)?;
+        watch(&daemon, plan, &mut without)?;
+        daemon.stop()?;
+    }
+    let length = plan.turn * plan.rounds;
+    Ok(Daemon::new(plan.guests, length, with, without, EMERGENCIES * plan.rounds, answers))
+}
+
+/// A daemon on the guests.
+fn start(ground: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guarded> {
+    let path = |name: &str| format!("{:?}", ground.join(name));
+    let agents = match is_listening {
+        true => format!("folders = [{}]", path("agent")),
+        false => "enabled = false".to_owned(),
+    };
+    let text = format!(
+        "[daemon]\nsocket = {}\nraise_priority = false\n\
+         [qmp]\nfolders = [{}]\n\
+         [host]\nbudget = \"{}\"\nreserve = \"0\"\n\
+         [journal]\npath = {}\n\
+         [policy]\nname = \"direct-assign\"\n\
+         [tracking]\nenabled = false\n\
+         [agents]\n{agents}\n",
+        path("api.sock"),
+        path("qmp"),
+        BUDGET_EACH.fraction(guests.into(), 1),
+        path("journal.db"),
+    );
+    let config = ground.join("ballast.toml");
+    std::fs::write(&config, text)?;
+    let mut command = this_program()?;
+    command.args(["daemon", "--config"]).arg(&config).stderr(Stdio::null());
+    Guarded::start(&mut command).context("cannot start a daemon")
+}
+
+/// Adds a turn of `daemon` to `side`.
+fn watch(daemon: &Guarded, plan: &Plan, side: &mut Side) -> anyhow::Result<()> {
+    std::thread::sleep(plan.warm_up);
+    let before = processor_time(daemon.id()).context("the daemon is gone")?;
+    std::thread::sleep(plan.turn);
+    let used = processor_time(daemon.id()).context("the daemon is gone")?.saturating_sub(before);
+    side.add(used, resident_most(daemon.id())?);
+    Ok(())
+}
+
+fn set_policy(ground: &Path, name: &str) -> anyhow::Result<()> {
+    let mut command = this_program()?;
+    command.args(["set", "--policy", name, "--socket"]).arg(ground.join("api.sock"));
+    if !command.stdout(Stdio::null()).status()?.success() {
+        bail!("the daemon does not take the policy {name}");
+    }
+    Ok(())
+}
+
+fn this_program() -> anyhow::Result<Command> {
+    Ok(Command::new(std::env::current_exe().context("cannot tell where this program is")?))
+}
+
+/// The process of the guests.
+struct Guests {
+    process: Guarded,
+    says: BufReader<ChildStdout>,
+}
+
+impl Guests {
+    /// Starts them and waits until all are there.
+    fn start(folder: &Path, count: u16) -> anyhow::Result<Guests> {
+        let mut command = this_program()?;
+        command.args(["bench", "agent", "--peers"]).arg(folder);
+        command.args(["--guests", &count.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Guarded::start(&mut command).context("cannot start the guests")?;
+        let says = process.child().stdout.take().context("the guests' output")?;
+        let mut guests = Guests { process, says: BufReader::new(says) };
+        match guests.line()?.as_str() {
+            READY => Ok(guests),
+            other => bail!("the guests say `{other}`"),
+        }
+    }
+
+    /// How long after a cry for help its guest's target changed; `None`: it did not.
+    fn emergency(&mut self) -> anyhow::Result<Option<Duration>> {
+        let input = self.process.child().stdin.as_mut().context("the guests' input")?;
+        writeln!(input, "{EMERGENCY}").context("the guests are gone")?;
+        Ok(self.line()?.parse().ok().map(Duration::from_micros))
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.says.read_line(&mut line).context("the guests are gone")?;
+        Ok(line.trim_end().to_owned())
+    }
+}

@@ -1,0 +1,72 @@
+//! `ballast bench agent`: what guests' agents cost, in the guest and on the host, and how soon an emergency is
+//! answered.
+//!
+//! Idea: the agent's own program reports once a second, on this machine and in an emulated guest, whose reads
+//! of `/proc` are some tens of times as dear; then a daemon listens to a thousand guests that report once a second,
+//! and by turns to none of them, so that the difference is what listening costs. Cost: five minutes;
+//! `--quick` takes one.
+
+mod daemon;
+mod own;
+mod peers;
+mod render;
+mod report;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use report::Report;
+
+use super::machine;
+use crate::commands::Output;
+
+/// Measure what guests' agents cost, and how soon an emergency is answered.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench agent
+  ballast bench agent --quick
+  ballast bench agent --guests 100 --no-guest --json > agent.json
+
+The agent is the program that guests of the lab are given. The daemon's guests are sockets that speak QMP
+and the agents' protocol, in a process of their own; the daemon is this program, journal included.")]
+pub(super) struct Args {
+    /// Guests that report to the daemon
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u16).range(1..=4000))]
+    guests: u16,
+    /// Boot no guest: the agent on this machine and the daemon alone
+    #[arg(long)]
+    no_guest: bool,
+    /// Few guests for a few seconds
+    #[arg(long, conflicts_with = "guests")]
+    quick: bool,
+    /// Be the guests of a folder (how this command starts its other half)
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    peers: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Measures and prints; what runs is told on standard error.
+///
+/// # Errors
+/// The agent is not built, a guest does not get ready, the daemon cannot be started, or standard output cannot be
+/// written.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(folder) = &args.peers {
+        return peers::serve(folder, args.guests.into());
+    }
+    args.output
+        .print(&measure(args, &|line| drop(writeln!(io::stderr(), "{line}")))?, render::render)
+}
+
+fn measure(args: &Args, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    let mut own = vec![own::here(args.quick, say)?];
+    if !args.no_guest {
+        own.push(own::emulated(args.quick, say)?);
+    }
+    let plan = if args.quick { daemon::Plan::QUICK } else { daemon::Plan::whole(args.guests) };
+    let daemon = daemon::measure(&plan, say)?;
+    Ok(Report::new(machine::processor(), args.quick, own, daemon))
+}

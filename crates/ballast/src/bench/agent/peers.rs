@@ -1,0 +1,167 @@
+//! The guests that the daemon is measured with: sockets that speak QMP, and agents that report once a second.
+//!
+//! Idea: all of them in one process beside the one that measures, which says `emergency` on standard input and
+//! hears after how many microseconds the next guest's target changed. It ends with its standard input.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ballast_agent_wire::message::{decode, encode};
+use ballast_agent_wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Rule, Statistics, VERSION,
+    VERSION_OLDEST, Why,
+};
+use ballast_qmp::testing::{Peer, PeerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+/// Longest wait for a target to change.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What a guest asks for.
+const ASKED: u64 = 64 << 20;
+/// As `ballast-agent --once --json` prints it, of a guest of 1 GiB.
+const STATISTICS: &str = include_str!("statistics.json");
+
+/// What it says when all guests are there.
+pub(super) const READY: &str = "ready";
+/// What it is told to have the next guest cry for help.
+pub(super) const EMERGENCY: &str = "emergency";
+/// What it says where that changed nothing.
+pub(super) const UNANSWERED: &str = "none";
+
+/// Serves `count` guests, their QMP sockets in `qmp` and their agents' in `agent` below `folder`, until standard
+/// input ends.
+///
+/// # Errors
+/// A socket cannot be made, or standard output cannot be written.
+pub(super) fn serve(folder: &Path, count: usize) -> anyhow::Result<()> {
+    // Commands run on a runtime that does nothing else; this one is busy.
+    let own = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(all(folder, count))
+    };
+    std::thread::scope(|scope| scope.spawn(own).join())
+        .unwrap_or_else(|_| bail!("the guests' thread has ended by a panic"))
+}
+
+async fn all(folder: &Path, count: usize) -> anyhow::Result<()> {
+    let statistics: Statistics = serde_json::from_str(STATISTICS).context("the statistics")?;
+    let (mut peers, mut cries) = (Vec::new(), Vec::new());
+    for n in 0..count {
+        let name = format!("guest-{n}.sock");
+        let peer = Peer::spawn(&folder.join("qmp").join(&name), PeerConfig::default());
+        peers.push(peer.context("cannot make a socket")?);
+        let listener = UnixListener::bind(folder.join("agent").join(&name))?;
+        let (cry, heard) = mpsc::channel(1);
+        cries.push(cry);
+        tokio::spawn(agent(listener, statistics, heard));
+    }
+    say(READY)?;
+    let (line, mut lines) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let all = std::io::stdin().lines().map_while(Result::ok);
+        // Nobody waits for it any more: it ends.
+        all.map(|text| line.blocking_send(text)).take_while(Result::is_ok).for_each(drop);
+    });
+    let mut turns = peers.iter().zip(&cries).cycle();
+    while lines.recv().await.is_some() {
+        let Some((peer, cry)) = turns.next() else { break };
+        let before = peer.target();
+        let began = Instant::now();
+        cry.send(()).await.context("a guest's agent is gone")?;
+        while peer.target() <= before && began.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        match peer.target() > before {
+            true => say(&began.elapsed().as_micros().to_string())?,
+            false => say(UNANSWERED)?,
+        }
+    }
+    Ok(())
+}
+
+fn say(word: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{word}")?;
+    output.flush()
+}
+
+/// An agent that reports once a second, and cries for help when it is told to.
+async fn agent(listener: UnixListener, statistics: Statistics, mut cries: mpsc::Receiver<()>) {
+    let mut talk = Talk { began: Instant::now(), seq: 0, number: 0 };
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { return };
+        // A daemon that goes is followed by another.
+        let _ = talk.on(stream, &statistics, &mut cries).await;
+    }
+}
+
+struct Talk {
+    began: Instant,
+    seq: u64,
+    number: u64,
+}
+
+impl Talk {
+    async fn on(
+        &mut self,
+        mut stream: UnixStream,
+        statistics: &Statistics,
+        cries: &mut mpsc::Receiver<()>,
+    ) -> anyhow::Result<()> {
+        let mut reader = FrameReader::new();
+        let mut chunk = [0; 4096];
+        let mut period = tokio::time::interval(Duration::from_secs(1));
+        let mut is_up = false;
+        loop {
+            let message = tokio::select! {
+                read = stream.read(&mut chunk) => {
+                    let len = read?;
+                    if len == 0 {
+                        return Ok(());
+                    }
+                    reader.push(&chunk[..len]);
+                    let frames = std::iter::from_fn(|| reader.next_frame());
+                    let hello = frames.flatten().find_map(|frame| match decode(&frame) {
+                        Ok(HostFrame { message: HostMessage::Hello { session, .. }, .. }) => Some(session),
+                        _ => None,
+                    });
+                    let Some(session) = hello else { continue };
+                    is_up = true;
+                    hello_of(session)
+                }
+                _ = period.tick(), if is_up => GuestMessage::Statistics(Box::new(*statistics)),
+                Some(()) = cries.recv(), if is_up => {
+                    self.number += 1;
+                    let why = Why { rule: Rule::ReclaimFails, text: "a benchmark".to_owned() };
+                    let (number, kind) = (self.number, Kind::Emergency);
+                    GuestMessage::Request { number, kind, bytes: ASKED, why }
+                }
+            };
+            self.seq += 1;
+            // A guest that booted a minute ago.
+            let uptime_ms = 60_000 + u64::try_from(self.began.elapsed().as_millis())?;
+            let frame = GuestFrame { seq: self.seq, uptime_ms, message };
+            stream.write_all(&encode(&frame)?).await?;
+        }
+    }
+}
+
+fn hello_of(session: u64) -> GuestMessage {
+    GuestMessage::Hello {
+        version: VERSION,
+        oldest: VERSION_OLDEST,
+        session,
+        instance: 1,
+        agent: "benchmark".to_owned(),
+        system: "linux".to_owned(),
+        page_bytes: 4096,
+        capabilities: Vec::new(),
+        shrinkers: Vec::new(),
+    }
+}

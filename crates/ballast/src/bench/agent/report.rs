@@ -1,0 +1,189 @@
+//! What was measured, and whether the goals are met.
+
+use std::time::Duration;
+
+use ballast_model::Bytes;
+use serde::Serialize;
+
+use super::super::goal::{Goal, Wanted::AtMost};
+
+/// Everything measured in one run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) version: &'static str,
+    pub(super) processor: Option<String>,
+    /// Whether it was too short for the figures to mean anything.
+    pub(super) is_quick: bool,
+    pub(super) agent: Vec<Own>,
+    pub(super) daemon: Daemon,
+    pub(super) goals: Vec<Goal>,
+}
+
+/// The agent's program in one place.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Own {
+    pub(super) place: &'static str,
+    pub(super) samples: u64,
+    /// Processor time as a share of one core, in per cent.
+    pub(super) processor_percent: f64,
+    /// The same of a sample, in microseconds.
+    pub(super) sample_us: f64,
+    pub(super) resident_bytes: u64,
+    pub(super) program_bytes: u64,
+}
+
+impl Own {
+    /// Of one that took `used` of a time of `length`.
+    pub(super) fn new(
+        place: &'static str,
+        samples: u64,
+        length: Duration,
+        used: Duration,
+        resident: Bytes,
+        program_bytes: u64,
+    ) -> Own {
+        Own {
+            place,
+            samples,
+            processor_percent: percent(used, length),
+            sample_us: used.as_secs_f64() * 1e6 / samples.max(1) as f64,
+            resident_bytes: resident.get(),
+            program_bytes,
+        }
+    }
+}
+
+/// What a daemon used, over all turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Side {
+    used: Duration,
+    resident: Bytes,
+}
+
+impl Side {
+    /// A turn more: what it used, and the most it had resident.
+    pub(super) fn add(&mut self, used: Duration, resident: Bytes) {
+        self.used += used;
+        self.resident = self.resident.max(resident);
+    }
+}
+
+/// The daemon with many agents.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Daemon {
+    pub(super) guests: u16,
+    /// Time of all turns of either, in seconds.
+    pub(super) length_s: f64,
+    /// Processor time as a share of one core, in per cent: listening to agents, and not.
+    pub(super) with_percent: f64,
+    pub(super) without_percent: f64,
+    /// The most it had resident.
+    pub(super) with_bytes: u64,
+    pub(super) without_bytes: u64,
+    pub(super) emergencies: u32,
+    pub(super) answered: usize,
+    /// From an emergency to the changed target; `null`: none was answered.
+    pub(super) answer_median_ms: Option<f64>,
+    pub(super) answer_worst_ms: Option<f64>,
+}
+
+impl Daemon {
+    pub(super) fn new(
+        guests: u16,
+        length: Duration,
+        with: Side,
+        without: Side,
+        emergencies: u32,
+        mut answers: Vec<Duration>,
+    ) -> Daemon {
+        answers.sort_unstable();
+        let ms = |answer: &Duration| answer.as_secs_f64() * 1e3;
+        Daemon {
+            guests,
+            length_s: length.as_secs_f64(),
+            with_percent: percent(with.used, length),
+            without_percent: percent(without.used, length),
+            with_bytes: with.resident.get(),
+            without_bytes: without.resident.get(),
+            emergencies,
+            answered: answers.len(),
+            answer_median_ms: answers.get(answers.len() / 2).map(ms),
+            answer_worst_ms: answers.last().map(ms),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        processor: Option<String>,
+        is_quick: bool,
+        agent: Vec<Own>,
+        daemon: Daemon,
+    ) -> Report {
+        let goals = if is_quick { Vec::new() } else { goals(&agent, &daemon) };
+        Report { version: env!("CARGO_PKG_VERSION"), processor, is_quick, agent, daemon, goals }
+    }
+}
+
+fn goals(agent: &[Own], daemon: &Daemon) -> Vec<Goal> {
+    let mib = |bytes: u64| Bytes::new(bytes).as_mib_f64();
+    let mut goals = Vec::new();
+    let mut goal = |what: &str, unit, found, most| {
+        goals.push(Goal::new(what.to_owned(), unit, found, AtMost(most)));
+    };
+    for own in agent {
+        if own.place == "this machine" {
+            goal("agent: processor time, of a core", "%", own.processor_percent, 0.1);
+        }
+        let what = format!("agent: resident, {}", own.place);
+        goal(&what, "MiB", mib(own.resident_bytes), 4.0);
+    }
+    if let Some(own) = agent.first() {
+        goal("agent: its program", "MB", own.program_bytes as f64 / 1e6, 3.0);
+    }
+    let extra = (daemon.with_percent - daemon.without_percent).max(0.0);
+    goal("daemon: what agents cost, of a core", "%", extra, 5.0);
+    goal("daemon: resident, with agents", "MiB", mib(daemon.with_bytes), 100.0);
+    let worst = daemon.answer_worst_ms.filter(|_| daemon.answered == daemon.emergencies as usize);
+    goal("emergency to changed target, the worst", "ms", worst.unwrap_or(f64::INFINITY), 50.0);
+    goals
+}
+
+fn percent(used: Duration, length: Duration) -> f64 {
+    100.0 * used.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 60 samples in a minute, 9 ms: 150 µs each, 0.015 %. 3 s of 60 are 5 %, 1.2 s are 2 %.
+    #[test]
+    fn figures_by_hand() {
+        let own = Own::new(
+            "this machine",
+            60,
+            Duration::from_secs(60),
+            Duration::from_millis(9),
+            Bytes::mib(2),
+            2_700_000,
+        );
+        assert!(
+            (own.processor_percent - 0.015).abs() < 1e-9 && (own.sample_us - 150.0).abs() < 1e-9
+        );
+        let side = |ms, mib| {
+            let mut side = Side::default();
+            side.add(Duration::from_millis(ms), Bytes::mib(mib));
+            side
+        };
+        let answers = [40, 2, 3].map(Duration::from_millis).to_vec();
+        let minute = Duration::from_secs(60);
+        let daemon = Daemon::new(1000, minute, side(3000, 80), side(1200, 60), 3, answers);
+        assert_eq!((daemon.answer_median_ms, daemon.answer_worst_ms), (Some(3.0), Some(40.0)));
+        let report = Report::new(None, false, vec![own], daemon.clone());
+        assert!(report.goals.iter().all(|goal| goal.is_met), "{:?}", report.goals);
+        let unanswered = Daemon { answered: 2, ..daemon };
+        let report = Report::new(None, false, Vec::new(), unanswered);
+        assert!(report.goals.iter().any(|goal| !goal.is_met), "one guest was never answered");
+    }
+}

@@ -1,0 +1,105 @@
+//! An agent that says whatever gets its guest most: figures that cannot be, all the memory there is, emergencies
+//! all the time, old messages again, and noise between them.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ballast_agent_wire::message::{decode, encode};
+use ballast_agent_wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Rule, Statistics, VERSION,
+    VERSION_OLDEST, Why,
+};
+
+/// Time between two rounds of lies.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Lies to whoever connects to `socket`, for as long as the process lives.
+pub fn lie(socket: &Path) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            // The daemon may hang up on a liar at any time.
+            let _ = lie_to(stream);
+        }
+    });
+}
+
+fn lie_to(mut stream: UnixStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PERIOD))?;
+    let (mut reader, mut chunk) = (FrameReader::new(), [0; 4096]);
+    let (mut liar, mut is_up) = (Liar { began: Instant::now(), seq: 0 }, false);
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(len) => reader.push(&chunk[..len]),
+            Err(_) => {}
+        }
+        for frame in std::iter::from_fn(|| reader.next_frame()).flatten() {
+            if let Ok(HostFrame { message: HostMessage::Hello { session, .. }, .. }) =
+                decode(&frame)
+            {
+                stream.write_all(&liar.says(hello(session)))?;
+                is_up = true;
+            }
+        }
+        if is_up {
+            let figures = liar.says(GuestMessage::Statistics(Box::new(impossible())));
+            stream.write_all(&figures)?;
+            let more = liar.asks(Kind::More);
+            stream.write_all(&more)?;
+            stream.write_all(b"noise that is no frame")?;
+            let cry = liar.asks(Kind::Emergency);
+            stream.write_all(&cry)?;
+            // Once more what was said before.
+            stream.write_all(&figures)?;
+        }
+    }
+}
+
+struct Liar {
+    began: Instant,
+    seq: u64,
+}
+
+impl Liar {
+    fn says(&mut self, message: GuestMessage) -> Vec<u8> {
+        self.seq += 1;
+        let uptime_ms = 60_000 + u64::try_from(self.began.elapsed().as_millis()).unwrap();
+        encode(&GuestFrame { seq: self.seq, uptime_ms, message }).unwrap()
+    }
+
+    /// For a pebibyte.
+    fn asks(&mut self, kind: Kind) -> Vec<u8> {
+        let why = Why { rule: Rule::ReclaimFails, text: "it wants all".to_owned() };
+        self.says(GuestMessage::Request { number: self.seq + 1, kind, bytes: 1 << 50, why })
+    }
+}
+
+/// More promised than any machine has, and nothing free of it.
+fn impossible() -> Statistics {
+    let mut it = Statistics::default();
+    it.memory.total_bytes = Some(1 << 50);
+    it.memory.free_bytes = Some(0);
+    it.memory.available_bytes = Some(0);
+    it.memory.committed_bytes = Some(1 << 52);
+    it.memory.active_bytes = Some(1 << 50);
+    it.memory.swap_total_bytes = Some(1 << 50);
+    it.memory.swap_free_bytes = Some(0);
+    it
+}
+
+fn hello(session: u64) -> GuestMessage {
+    GuestMessage::Hello {
+        version: VERSION,
+        oldest: VERSION_OLDEST,
+        session,
+        instance: 1,
+        agent: "liar".to_owned(),
+        system: "linux".to_owned(),
+        page_bytes: 4096,
+        capabilities: Vec::new(),
+        shrinkers: Vec::new(),
+    }
+}

@@ -1,0 +1,56 @@
+//! `[settings]` of a scenario file: how its runs are set up, whatever is compared.
+//!
+//! Idea: what is not said has a default that suits most scenarios. Limits: see [`crate::scenario`].
+
+use std::time::Duration;
+
+use ballast_toml_strict::duration;
+use serde::Deserialize;
+
+use crate::accel::AccelChoice;
+use crate::intermittent::Intermittent;
+
+/// How a run is set up.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Time between two decisions; 1 s.
+    #[serde(with = "duration")]
+    pub tick: Duration,
+    /// Time in which the guests settle at their start before anything is measured; 5 s.
+    #[serde(with = "duration")]
+    pub settle: Duration,
+    /// How guests execute; `auto`.
+    pub accel: AccelChoice,
+    /// Whether each guest's processor time is bounded to its share; yes.
+    pub limit_cpu: bool,
+    /// Whether guests hand free pages back by themselves; no.
+    pub free_page_reporting: bool,
+    /// Whether balloons deflate by themselves when a guest runs out of memory; no.
+    pub deflate_on_oom: bool,
+    /// Whether what the guests really touch is recorded, under emulation; no.
+    pub truth: bool,
+    /// Whether the guests have the page tracker in them, so that the daemon knows their working sets; no.
+    pub track: bool,
+    /// Whether the guests run `ballast-agent`, which the daemon listens to; no.
+    pub agent: bool,
+    /// When tracking rests; `adaptive`.
+    pub intermittent: Intermittent,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            tick: Duration::from_secs(1),
+            settle: Duration::from_secs(5),
+            accel: AccelChoice::Auto,
+            limit_cpu: true,
+            free_page_reporting: false,
+            deflate_on_oom: false,
+            truth: false,
+            track: false,
+            agent: false,
+            intermittent: Intermittent::Adaptive,
+        }
+    }
+}
