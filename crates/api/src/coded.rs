@@ -64,6 +64,7 @@ impl From<&OutcomeKind> for Coded {
             OutcomeKind::Failed(_) => "failed",
             OutcomeKind::Expired => "expired",
             OutcomeKind::Superseded => "superseded",
+            OutcomeKind::Waiting => "waiting",
         };
         Coded::new(code, kind)
     }

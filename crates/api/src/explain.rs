@@ -252,7 +252,7 @@ pub struct OutcomeView {
     pub generation: u64,
     /// The target asked for.
     pub target_bytes: u64,
-    /// What happened: `accepted`, `failed`, `expired` or `superseded`.
+    /// What happened: `accepted`, `failed`, `expired`, `superseded` or `waiting`.
     pub kind: Coded,
 }
 

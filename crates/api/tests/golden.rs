@@ -97,6 +97,7 @@ fn seen() -> Seen {
             reason: Reason::Share { budget: Bytes::gib(1), shares: 1, shares_total: 4 },
         }),
         clamps: vec![Clamped::StepDown { limit: Bytes::mib(64) }],
+        credits: None,
         compliance: Compliance::Releasing { left: Bytes::mib(3), idle: Duration::from_secs(2) },
         target: Some(Bytes::mib(448)),
         change: Change::Shrink { by: Bytes::mib(64) },
@@ -108,6 +109,7 @@ fn seen() -> Seen {
         estimate: None,
         desired: None,
         clamps: vec![],
+        credits: None,
         compliance: Compliance::Compliant,
         target: None,
         change: Change::Hold(Held::Unreachable { why: "no answer in time".to_owned() }),
@@ -778,9 +780,10 @@ fn every_reason_has_a_word_that_never_changes() {
         OutcomeKind::Failed(String::new()),
         OutcomeKind::Expired,
         OutcomeKind::Superseded,
+        OutcomeKind::Waiting,
     ];
     let codes: Vec<_> = outcomes.iter().map(|kind| Coded::from(kind).code).collect();
-    assert_eq!(codes, ["accepted", "failed", "expired", "superseded"]);
+    assert_eq!(codes, ["accepted", "failed", "expired", "superseded", "waiting"]);
     let downs = [
         LinkDown::Connecting,
         LinkDown::Taken,

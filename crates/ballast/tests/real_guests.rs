@@ -11,9 +11,9 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
 use ballast_lab::{Balloon, GuestSpec};
-use ballast_model::{Bytes, PolicyName};
+use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, Entry};
-use ballast_store::Reader;
+use ballast_store::{Range, Reader, What};
 use harness::{Daemon, Ground, guest, wait_for};
 use real::journal::{Audit, assert_file_intact};
 use real::rounds::{self, Rounds};
@@ -552,6 +552,85 @@ fn an_agent_is_heard_and_what_it_asks_for_is_answered() {
         ground.ballast(&["explain", "asks", "--journal", journal.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("promised to processes"), "{out}");
+}
+
+/// While what guests use and a reserve fit, each has that, by its own figures; when they do not, all memory is
+/// divided; and when they fit again, no longer.
+#[test]
+fn self_scheduling_hands_over_where_requests_do_not_fit_and_takes_back() {
+    let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
+    let lab = Lab::boot(vec![spec("busy"), spec("other")]);
+    let ground = Ground::new();
+    let agents = lab.guest("busy").agent_socket().unwrap().parent().unwrap().to_owned();
+    let settings = format!(
+        "[policy]\nname = \"self-scheduling\"\n[host]\nbudget = \"704MiB\"\n\
+         [agents]\nfolders = [{agents:?}]"
+    );
+    ground.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = ground.start();
+    let reason = |name: &str| -> Option<String> {
+        let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+        let reply: ballast_api::ExplainReply = serde_json::from_str(&out).ok()?;
+        reply.inputs.agent?;
+        Some(reply.desired?.reason.code)
+    };
+    let wait_reason = |what: &str, code: &str| {
+        let both = || Some(reason("busy")? == code && reason("other")? == code);
+        wait_for(what, || both()?.then_some(()));
+    };
+    wait_reason("what each uses and a reserve", "used-plus-reserve");
+    for name in ["busy", "other"] {
+        lab.start_constant(name, WORKING_SET);
+    }
+    wait_reason("a division of all there is", "idle-tax");
+    lab.stop_workload("other");
+    wait_reason("what each uses and a reserve again", "used-plus-reserve");
+    assert!(daemon.stop().success());
+}
+
+/// A program that can do without memory gives it back before the balloon takes it, so that nothing is swapped out for
+/// the balloon; and it is told when it may grow again.
+#[test]
+fn programs_give_memory_back_before_the_balloon_takes_it() {
+    let lab = Lab::boot(vec![GuestSpec { agent: true, ..swapping("gives", BOOT) }]);
+    // A file in memory is as good as a program that holds it, and the hook knows how to be rid of it.
+    let script = "#!/bin/sh\n\
+                  case $1 in\n\
+                  can-give) [ -e /held ] && wc -c < /held || echo 0;;\n\
+                  give) wc -c < /held; rm /held;;\n\
+                  release) : > /released;;\n\
+                  esac\n";
+    lab.shell("gives", "mkdir -p /etc/ballast /hooks && dd if=/dev/zero of=/held bs=1M count=160");
+    lab.shell("gives", &format!("printf '%b' '{script}' > /hooks/held && chmod +x /hooks/held"));
+    lab.shell("gives", "printf '[shrinkers]\\nhooks = \"/hooks\"\\n' > /etc/ballast/agent.toml");
+    lab.shell("gives", "kill -9 $(pidof ballast-agent)");
+    let ground = Ground::new();
+    let agents = lab.guest("gives").agent_socket().unwrap().parent().unwrap().to_owned();
+    let settings = format!(
+        "[policy]\nname = \"static\"\n[host]\nbudget = \"512MiB\"\n[agents]\nfolders = [{agents:?}]"
+    );
+    ground.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = ground.start();
+    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
+    told("gives: agent ballast-agent");
+    set(&ground, &["gives", "--ceiling", "192MiB"]);
+    wait_allocation("what its balloon takes", &daemon, "gives", |holds| holds <= Bytes::mib(192));
+    told("gives: its programs gave back 160MiB");
+    let swapped = lab.shell("gives", "grep pswpout /proc/vmstat");
+    let pages: u64 = swapped.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(pages < 5_000, "{pages} pages swapped out");
+    set(&ground, &["gives", "--ceiling", "400MiB"]);
+    wait_allocation("what it may have", &daemon, "gives", |holds| holds >= Bytes::mib(400));
+    wait_for("the word that it may grow", || {
+        (lab.shell("gives", "[ ! -e /released ] || echo yes").trim() == "yes").then_some(())
+    });
+    assert!(daemon.stop().success());
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let waited = reader.ticks(Range::default()).any(|entry| match entry.unwrap().what {
+        What::Tick(tick) => tick.outcomes.iter().any(|it| it.kind == OutcomeKind::Waiting),
+        What::Event(_) => false,
+    });
+    assert!(waited, "the balloon waited");
 }
 
 /// A guest whose agent lies, floods and cries all the time has what is nobody else's, and gives it back as soon as

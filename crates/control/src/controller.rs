@@ -32,8 +32,10 @@ pub enum Event {
     SetLimits(GuestId, GuestLimits),
     /// Another policy.
     SetPolicy(PolicyName),
-    /// A new configuration; targets in force and compliance are kept.
+    /// A new configuration; targets in force, compliance and, between policies that have such, credits are kept.
     Reconfigure(Box<Settings>),
+    /// What guests had to pay rent with when another controller last decided.
+    Credits(Vec<(GuestId, u64)>),
 }
 
 /// Decides; does nothing else.
@@ -144,9 +146,10 @@ impl Controller {
         match event {
             Event::Outcome(outcome) => match outcome.kind {
                 OutcomeKind::Accepted => {}
-                OutcomeKind::Failed(_) | OutcomeKind::Expired | OutcomeKind::Superseded => {
-                    self.ledger.failed(&outcome.guest);
-                }
+                OutcomeKind::Failed(_)
+                | OutcomeKind::Expired
+                | OutcomeKind::Superseded
+                | OutcomeKind::Waiting => self.ledger.failed(&outcome.guest),
             },
             Event::Pause => {
                 self.paused = true;
@@ -159,16 +162,23 @@ impl Controller {
             }
             Event::SetPolicy(name) => {
                 self.settings.policy = name;
-                self.policy = build(name, self.settings.policy_settings.clone());
-                self.next_decision = None;
+                self.replace_policy();
             }
             Event::Reconfigure(settings) => {
-                self.policy = build(settings.policy, settings.policy_settings.clone());
                 self.estimator.configure(settings.probing);
                 self.settings = *settings;
-                self.next_decision = None;
+                self.replace_policy();
             }
+            Event::Credits(accounts) => self.policy.keep_credits(&accounts, self.latest),
         }
+    }
+
+    /// The policy that the settings name from the next sample on, with the credits that guests have.
+    fn replace_policy(&mut self) {
+        let accounts = self.policy.ledger().map(|ledger| ledger.accounts());
+        self.policy = build(self.settings.policy, self.settings.policy_settings.clone());
+        self.policy.keep_credits(&accounts.unwrap_or_default(), self.latest);
+        self.next_decision = None;
     }
 
     /// The number of a guest's last request that a decision took in.
@@ -311,12 +321,18 @@ impl Controller {
             generation: self.generation,
             now,
         });
+        let mut guests = draft.guests;
+        if let Some(ledger) = self.policy.ledger() {
+            for guest in &mut guests {
+                guest.credits = ledger.credits(&guest.id);
+            }
+        }
         Plan {
             generation: self.generation,
             decided_at: now,
             policy: self.settings.policy,
             budget,
-            guests: draft.guests,
+            guests,
             actions: draft.actions,
             notes,
         }
@@ -385,6 +401,7 @@ impl Controller {
             estimate: None,
             desired: None,
             clamps: Vec::new(),
+            credits: None,
             compliance: Compliance::Compliant,
             change: Change::Hold(Held::ClockBackwards),
         };

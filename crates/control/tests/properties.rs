@@ -3,7 +3,7 @@
 mod world;
 
 use ballast_control::{Controller, Settings};
-use ballast_model::{Bytes, GuestLimits, PolicyName, Snapshot, Timestamp};
+use ballast_model::{Bytes, GuestLimits, PolicyName, RequestKind, Snapshot, Timestamp};
 use proptest::prelude::*;
 use world::{Mood, ToyGuest, World, mib, settings};
 
@@ -50,6 +50,14 @@ fn turn() -> impl Strategy<Value = Turn> {
     })
 }
 
+fn request_kind() -> impl Strategy<Value = RequestKind> {
+    prop::sample::select(vec![RequestKind::More, RequestKind::Less, RequestKind::Emergency])
+}
+
+fn amount() -> impl Strategy<Value = Bytes> {
+    prop_oneof![Just(u64::MAX), 0..1u64 << 32].prop_map(Bytes::new)
+}
+
 fn policy() -> impl Strategy<Value = PolicyName> {
     prop::sample::select(PolicyName::ALL.to_vec())
 }
@@ -88,6 +96,44 @@ proptest! {
                 }
                 prop_assert_eq!(world.controller.plans_refused(), 0);
             }
+        }
+    }
+
+    /// Whatever its neighbours ask for, a guest that asks for what it needs has that, or its fair part of what there
+    /// is, and nobody has less than its floor.
+    #[test]
+    fn a_guest_that_asks_honestly_has_its_part_among_liars(
+        need in 150..1024u64,
+        budget in 3 * 200..3 * 1024u64,
+        lies in prop::collection::vec((0..2usize, request_kind(), amount(), 1..4u64), 10..40),
+    ) {
+        let name = |at: usize| format!("g{at}");
+        let guests = (0..3).map(|at| ToyGuest::new(&name(at), 1024, budget / 3, 120));
+        let mut world = World::new(settings(PolicyName::DemandProportional, budget), guests.collect());
+        world.tick();
+        let turn = |world: &mut World, at: usize, kind, amount, ticks| {
+            world.guest(&name(1 + at)).ask(kind, amount);
+            for _ in 0..ticks {
+                let honest = world.guest("g0");
+                let short = need.saturating_sub(honest.target);
+                if short > 0 {
+                    honest.ask(RequestKind::More, Bytes::mib(short));
+                }
+                world.tick();
+                prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
+            }
+            Ok(())
+        };
+        for (at, kind, amount, ticks) in lies {
+            turn(&mut world, at, kind, amount, ticks)?;
+        }
+        // What was asked for last is released at 100 MiB a second.
+        turn(&mut world, 0, RequestKind::Emergency, Bytes::gib(1 << 20), 15)?;
+        let due = need.min(budget / 3);
+        let honest = world.guest("g0").holds;
+        prop_assert!(honest + 1 >= due, "{honest} of {due}");
+        for guest in &world.guests {
+            prop_assert!(guest.holds >= floor_of(guest));
         }
     }
 

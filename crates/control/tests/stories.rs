@@ -4,7 +4,8 @@ mod world;
 
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Note, PolicyName, Timestamp,
+    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Note, Plan, PolicyName, RequestKind,
+    Timestamp,
 };
 use world::{Mood, ToyGuest, World, id, mib, settings};
 
@@ -26,6 +27,38 @@ fn memory_follows_demand_and_comes_back() {
     world.guest("a").used = 100;
     world.ticks(20);
     assert_eq!(world.holds(), [512, 512], "and came back");
+}
+
+#[test]
+fn credits_outlive_a_change_of_policy_and_of_controller() {
+    let without_tax = || {
+        let mut settings = settings(PolicyName::Fcfs, 1024);
+        settings.policy_settings.flexmemd.tax_basis_points = 0;
+        settings
+    };
+    let guests = || vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 100)];
+    let credits = |plan: &Plan| -> Vec<u64> {
+        plan.guests.iter().map(|guest| guest.credits.expect("credits")).collect()
+    };
+    let mut world = World::new(without_tax(), guests());
+    world.ticks(2);
+    world.guest("b").ask(RequestKind::Less, Bytes::mib(300));
+    world.ticks(8);
+    world.guest("a").ask(RequestKind::More, Bytes::gib(2));
+    world.ticks(10);
+    let plan = world.tick();
+    let had = credits(&plan);
+    assert!(had[0] < had[1], "who rents more has less: {had:?}");
+    world.controller.handle_event(Event::SetPolicy(PolicyName::DirectAssign));
+    assert_eq!(credits(&world.tick()), had);
+
+    let accounts = plan.guests.iter().map(|guest| (guest.id.clone(), guest.credits.unwrap()));
+    let mut another = World::new(without_tax(), guests());
+    another.controller.handle_event(Event::Credits(accounts.collect()));
+    assert_eq!(credits(&another.tick()), had);
+    // One that knows nothing of it gives both as much.
+    let anew = credits(&World::new(without_tax(), guests()).tick());
+    assert_eq!(anew[0], anew[1]);
 }
 
 #[test]

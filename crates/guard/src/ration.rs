@@ -81,6 +81,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             estimate: standing.verdict.as_ref().ok().cloned(),
             desired: goal.map(|goal| goal.desired.clone()),
             clamps,
+            credits: None,
             compliance: record.compliance(input.now),
             target: step.send.or(record.target()),
             change: step.change,

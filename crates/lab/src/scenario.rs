@@ -55,6 +55,9 @@ pub struct Scenario {
     /// others, under the name [`BEST`]; no.
     #[serde(default)]
     pub best: bool,
+    /// Whether it is found out before, by bisection, in how little memory each guest reads nothing back; no.
+    #[serde(default)]
+    pub needs: bool,
     /// What the guests share.
     pub host: Host,
     /// How the run is set up.

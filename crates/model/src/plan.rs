@@ -78,6 +78,9 @@ pub struct GuestPlan {
     pub desired: Option<Desired>,
     /// How the guard changed that, in order.
     pub clamps: Vec<Clamped>,
+    /// What it has to pay rent with, what it paid for the running period included; `None` where the policy has no
+    /// accounts or it has none yet. Kept in the journal, from which a daemon started anew takes it over.
+    pub credits: Option<u64>,
     /// Whether it does as it was asked.
     pub compliance: Compliance,
     /// The target in force once this plan is carried out; `None` if it never had one.
@@ -197,6 +200,8 @@ pub enum OutcomeKind {
     Expired,
     /// Not begun: an action of a later plan was already carried out.
     Superseded,
+    /// Not begun: programs in the guest are giving memory back first. It is asked for again.
+    Waiting,
 }
 
 impl fmt::Display for OutcomeKind {
@@ -206,6 +211,7 @@ impl fmt::Display for OutcomeKind {
             OutcomeKind::Failed(how) => write!(f, "failed: {how}"),
             OutcomeKind::Expired => f.write_str("expired before it could be sent"),
             OutcomeKind::Superseded => f.write_str("superseded by a later plan"),
+            OutcomeKind::Waiting => f.write_str("waits for programs to give memory back first"),
         }
     }
 }

@@ -5,9 +5,10 @@
 //! what it is.
 //! Cost: O(n) where priorities are equal, and where they differ that of `priority`.
 
-use ballast_model::{Bytes, PolicyName};
+use ballast_model::{Bytes, GuestId, PolicyName, Timestamp};
 
 use crate::catalogue::{self, Entry};
+use crate::flexmemd::Ledger;
 use crate::{Division, Pacing, Policy, Problem, priority};
 
 /// A policy with priorities and notes.
@@ -42,5 +43,13 @@ impl Policy for Chosen {
             division.notes.extend(entry.missing(problem));
         }
         division
+    }
+
+    fn ledger(&self) -> Option<&Ledger> {
+        self.rule.ledger()
+    }
+
+    fn keep_credits(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
+        self.rule.keep_credits(accounts, now);
     }
 }

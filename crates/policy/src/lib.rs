@@ -38,7 +38,7 @@ mod wants;
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, PolicyName, Tax};
+use ballast_model::{Bytes, GuestId, PolicyName, Tax, Timestamp};
 
 use self::chosen::Chosen;
 use crate::flexmemd::{Algorithm, CombinationError, Flexmemd};
@@ -94,7 +94,7 @@ impl PolicySettings {
     pub const TAX_ESX: Tax = Tax::from_fraction(3 << 30);
 }
 
-/// A rule that divides the budget. State is only what hysteresis needs.
+/// A rule that divides the budget. State is only what hysteresis needs, and accounts.
 pub trait Policy: std::fmt::Debug + Send + PolicyClone {
     /// Its name.
     fn name(&self) -> PolicyName;
@@ -102,6 +102,15 @@ pub trait Policy: std::fmt::Debug + Send + PolicyClone {
     fn pacing(&self) -> Pacing;
     /// Divides the budget of `problem`.
     fn divide(&mut self, problem: &Problem) -> Division;
+
+    /// Everybody's credits, of a policy that has guests pay rent.
+    fn ledger(&self) -> Option<&flexmemd::Ledger> {
+        None
+    }
+
+    /// Takes over credits that guests had under another policy or in another run, see
+    /// [`flexmemd::Ledger::keep`]. A policy without accounts has no use for them.
+    fn keep_credits(&mut self, _accounts: &[(GuestId, u64)], _now: Timestamp) {}
 }
 
 /// Lets a boxed [`Policy`] be cloned, so that a dry run can work on a copy.

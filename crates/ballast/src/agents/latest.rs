@@ -41,6 +41,10 @@ struct State {
     page: Option<Bytes>,
     report: Option<(AgentReport, GuestStats, Timestamp)>,
     request: Option<MemoryRequest>,
+    /// Whether it has programs that can be made to give memory back.
+    has_shrinkers: bool,
+    /// Whether they were told to, and have not answered.
+    is_shrinking: bool,
     /// What is added to the numbers of this agent's requests.
     base: u64,
     news: Vec<News>,
@@ -49,6 +53,7 @@ struct State {
     asks: Rare,
     offers: Rare,
     cries: Rare,
+    gifts: Rare,
 }
 
 /// The latest of it.
@@ -79,6 +84,8 @@ impl Shared {
         match event {
             Event::Up { agent, restarted } => {
                 state.page = Some(agent.page);
+                state.has_shrinkers = !agent.shrinkers.is_empty();
+                state.is_shrinking = false;
                 if restarted {
                     state.base = state.request.map_or(state.base, |request| request.number);
                     state.report = None;
@@ -107,9 +114,17 @@ impl Shared {
                     urgent.notify_one();
                 }
             }
-            Event::Shrunk { gave: Bytes::ZERO, .. } => {}
             Event::Shrunk { gave, .. } => {
-                state.tell(News::Told(format!("its programs gave back {gave}")));
+                // Its balloon waits for that; what nobody ordered wakes nobody.
+                if std::mem::take(&mut state.is_shrinking) {
+                    urgent.notify_one();
+                }
+                if gave > Bytes::ZERO
+                    && let Some(text) =
+                        state.gifts.say(format!("its programs gave back {gave}"), now)
+                {
+                    state.tell(News::Told(text));
+                }
             }
             Event::Silent => state.tell(News::Told("its agent has fallen silent".to_owned())),
             Event::Foreign { version, oldest } => state.doubt(format!(
@@ -141,6 +156,18 @@ impl Shared {
                 .map(|(_, stats, measured)| Measured { value: stats, age: at(measured) }),
             news: std::mem::take(&mut state.news),
         }
+    }
+
+    /// Its programs are told to give memory back; `false`: it has none that could.
+    pub(super) fn begin_shrinking(&self) -> bool {
+        let mut state = self.lock();
+        state.is_shrinking = state.has_shrinkers;
+        state.is_shrinking
+    }
+
+    /// Whether they were told to, and have not answered.
+    pub(super) fn is_shrinking(&self) -> bool {
+        self.lock().is_shrinking
     }
 
     /// The number of the last request.
@@ -234,6 +261,24 @@ mod tests {
         shared.handle(asks(1, RequestKind::Emergency), Timestamp::ZERO, &urgent);
         assert_eq!(number(&shared), Some(4));
         assert!(urgent.notified().now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_programs_that_were_told_to_shrink_wake_the_daemon() {
+        let (shared, urgent) = (Shared::default(), Notify::new());
+        let shrunk = |gave| Event::Shrunk { number: 1, gave, given: Vec::new() };
+        shared.handle(up(false), Timestamp::ZERO, &urgent);
+        assert!(!shared.begin_shrinking(), "it has nobody who could");
+        let Event::Up { agent, .. } = up(false) else { unreachable!() };
+        let agent = Agent { shrinkers: vec!["page-cache".to_owned()], ..agent };
+        shared.handle(Event::Up { agent, restarted: false }, Timestamp::ZERO, &urgent);
+        shared.handle(shrunk(Bytes::ZERO), Timestamp::ZERO, &urgent);
+        assert!(urgent.notified().now_or_never().is_none());
+        assert!(shared.begin_shrinking() && shared.is_shrinking());
+        shared.handle(shrunk(Bytes::mib(7)), Timestamp::ZERO, &urgent);
+        assert!(urgent.notified().now_or_never().is_some() && !shared.is_shrinking());
+        let news = shared.take(Timestamp::ZERO).news;
+        assert_eq!(news.last(), Some(&News::Told("its programs gave back 7MiB".to_owned())));
     }
 
     #[test]

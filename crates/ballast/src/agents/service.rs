@@ -28,6 +28,14 @@ pub(crate) const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 const GUESTS_MAX: usize = 4096;
 /// Orders that wait to be taken.
 const ORDERS_MAX: usize = 8;
+/// Where the balloon lacks less than this, it is left alone.
+const SHRINK_MIN: Bytes = Bytes::mib(16);
+/// Time that programs are given to give memory back.
+const SHRINK_TIME: Duration = Duration::from_secs(2);
+/// How long the balloon waits for them at most.
+const SHRINK_WAIT: Duration = Duration::from_secs(3);
+/// Least time between two orders, so that balloons are not for ever waiting.
+const SHRINK_APART: Duration = Duration::from_secs(10);
 
 /// What a task is to do.
 #[derive(Debug)]
@@ -35,6 +43,10 @@ pub(super) enum Order {
     /// Answers the request with that number.
     Answer(u64, Answer),
     Balloon(Balloon),
+    /// Has programs give back so much.
+    Shrink(Bytes),
+    /// Lets them grow again.
+    Release,
 }
 
 impl Order {
@@ -47,6 +59,8 @@ impl Order {
                 }
             }
             Order::Balloon(state) => session.balloon(state, now),
+            Order::Shrink(bytes) => drop(session.shrink(bytes, SHRINK_TIME, now)),
+            Order::Release => session.release(now),
         }
     }
 }
@@ -110,6 +124,10 @@ struct Followed {
     /// The last request that was answered.
     answered: Option<u64>,
     balloon: Balloon,
+    /// When its programs were last told to give memory back.
+    shrinks_since: Option<Timestamp>,
+    /// Whether they were told to since they may grow.
+    is_shrunk: bool,
     task: JoinHandle<()>,
 }
 
@@ -176,6 +194,41 @@ impl Agents {
         }
     }
 
+    /// Whether the balloon of a guest, of which `free` is in no use, is to wait before it takes the guest from what it
+    /// `holds` down to `target`: its programs give back what they can do without first, so that its kernel need
+    /// not swap for the balloon. Tells them to where they have not been told lately; lets them grow again where the guest
+    /// grows.
+    pub(crate) fn waits(
+        &mut self,
+        id: &GuestId,
+        holds: Bytes,
+        free: Option<Bytes>,
+        target: Bytes,
+    ) -> bool {
+        let now = clock::now();
+        let is_wanted = self.settings.shrink;
+        let Some(followed) = self.followed.get_mut(id) else { return false };
+        if target > holds {
+            if followed.is_shrunk && followed.orders.try_send(Order::Release).is_ok() {
+                followed.is_shrunk = false;
+            }
+            return false;
+        }
+        let since = followed.shrinks_since.map(|since| now.saturating_since(since));
+        if since.is_some_and(|since| since < SHRINK_APART) {
+            return followed.shared.is_shrinking() && since < Some(SHRINK_WAIT);
+        }
+        let bytes = holds.saturating_sub(target).saturating_sub(free.unwrap_or_default());
+        let is_told = is_wanted
+            && bytes >= SHRINK_MIN
+            && followed.shared.begin_shrinking()
+            && followed.orders.try_send(Order::Shrink(bytes)).is_ok();
+        if is_told {
+            (followed.shrinks_since, followed.is_shrunk) = (Some(now), true);
+        }
+        is_told
+    }
+
     fn start(&self, path: PathBuf) -> Followed {
         let shared = Arc::new(Shared::default());
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
@@ -185,7 +238,15 @@ impl Agents {
             urgent: Arc::clone(&self.urgent),
         };
         let task = tokio::spawn(async move { follow(&path, &settings, taken).await });
-        Followed { shared, orders, answered: None, balloon: Balloon::Resting, task }
+        Followed {
+            shared,
+            orders,
+            answered: None,
+            balloon: Balloon::Resting,
+            shrinks_since: None,
+            is_shrunk: false,
+            task,
+        }
     }
 }
 

@@ -172,6 +172,7 @@ pub(super) struct AgentsTable {
     pub(super) folders: Vec<PathBuf>,
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) interval: Duration,
+    pub(super) shrink: bool,
 }
 
 impl Default for AgentsTable {
@@ -180,6 +181,7 @@ impl Default for AgentsTable {
             enabled: true,
             folders: vec!["/run/ballast/agent".into()],
             interval: Duration::from_secs(1),
+            shrink: true,
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct AgentSettings {
     pub period: Duration,
     /// Least time between two emergencies of a guest.
     pub emergency_period: Duration,
+    /// Whether programs in a guest are told to give memory back before its balloon takes it.
+    pub shrink: bool,
 }
 
 /// Where and how long is recorded.
@@ -231,6 +233,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             folders: file.agents.folders,
             period: file.agents.interval,
             emergency_period: file.policy.interval.unwrap_or(EMERGENCY_PERIOD),
+            shrink: file.agents.shrink,
         }),
         socket: file.daemon.socket,
         group: file.daemon.group,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ballast_host::{PROC, boot_id};
-use ballast_store::{Event, Journal, JournalConfig, Start, Tick};
+use ballast_model::GuestId;
+use ballast_store::{Event, Journal, JournalConfig, Reader, Start, Tick};
 
 use super::clock;
 use super::once::Once;
@@ -37,6 +38,18 @@ impl Recorder {
         };
         let journal = Journal::open(&settings.path, retention(settings), start)?;
         Ok(Recorder { journal: Some(journal), said: Once::default() })
+    }
+
+    /// What guests had to pay rent with at the last tick that is recorded, by whichever daemon.
+    pub(super) fn credits(
+        settings: Option<&JournalSettings>,
+    ) -> anyhow::Result<Vec<(GuestId, u64)>> {
+        let Some(settings) = settings.filter(|settings| settings.path.exists()) else {
+            return Ok(Vec::new());
+        };
+        let last = Reader::open(&settings.path)?.last_tick()?;
+        let guests = last.into_iter().flat_map(|(_, tick)| tick.plan.guests);
+        Ok(guests.filter_map(|guest| Some((guest.id, guest.credits?))).collect())
     }
 
     /// Changes how much is kept.

@@ -13,7 +13,7 @@ use anyhow::Context;
 use ballast_api::FairnessView;
 use ballast_control::{Controller, Event};
 use ballast_model::{
-    Action, Bytes, GuestId, GuestLimits, Note, Outcome, Plan, PolicyName, Snapshot,
+    Action, Bytes, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Plan, PolicyName, Snapshot,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_qmp::fleet::FleetConfig;
@@ -112,6 +112,11 @@ impl Daemon {
     fn new(config: Config) -> anyhow::Result<Self> {
         let mut recorder = Recorder::open(config.journal.as_ref())?;
         recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
+        let mut controller = Controller::new(config.settings.clone(), clock::now());
+        match Recorder::credits(config.journal.as_ref()) {
+            Ok(accounts) => controller.handle_event(Event::Credits(accounts)),
+            Err(why) => warn!("guests begin with new credits: {why:#}"),
+        }
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
@@ -130,7 +135,7 @@ impl Daemon {
         // Half a tick for guests to answer leaves half a tick to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         Ok(Daemon {
-            controller: Controller::new(config.settings.clone(), clock::now()),
+            controller,
             observer: Observer::new(
                 fleet,
                 deadline,
@@ -195,7 +200,9 @@ impl Daemon {
             }
         }
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
-        let outcomes = self.observer.fleet.act_all(clock::now(), &actions).await;
+        let (waiting, actions) = self.hold_back(&snapshot, actions);
+        let mut outcomes = self.observer.fleet.act_all(clock::now(), &actions).await;
+        outcomes.extend(waiting);
         for outcome in &outcomes {
             self.report(outcome);
             self.controller.handle_event(Event::Outcome(outcome.clone()));
@@ -233,6 +240,30 @@ impl Daemon {
         self.latest = Some((snapshot, plan));
     }
 
+    /// Tells of actions which balloons are to wait with, as programs in their guests give memory back first; and
+    /// the others.
+    fn hold_back(
+        &mut self,
+        snapshot: &Snapshot,
+        actions: Vec<Action>,
+    ) -> (Vec<Outcome>, Vec<Action>) {
+        let Some(agents) = &mut self.observer.agents else { return (Vec::new(), actions) };
+        let (waiting, at_once): (Vec<Action>, Vec<Action>) =
+            actions.into_iter().partition(|action| {
+                let guest = snapshot.guest(&action.guest);
+                let free = guest.and_then(|guest| guest.stats?.value.free);
+                let holds = guest.and_then(|guest| Some(guest.allocation?.value));
+                holds.is_some_and(|holds| agents.waits(&action.guest, holds, free, action.target))
+            });
+        let outcome = |action: Action| Outcome {
+            guest: action.guest,
+            generation: action.generation,
+            target: action.target,
+            kind: OutcomeKind::Waiting,
+        };
+        (waiting.into_iter().map(outcome).collect(), at_once)
+    }
+
     /// Answers the requests that were decided on, and tells guests what their balloons do.
     fn answer(&mut self, snapshot: &Snapshot, plan: &Plan) {
         let Some(agents) = &mut self.observer.agents else { return };
@@ -256,7 +287,7 @@ impl Daemon {
 
     fn report(&mut self, outcome: &Outcome) {
         debug!("{}: target {}: {}", outcome.guest, outcome.target, outcome.kind);
-        if let ballast_model::OutcomeKind::Failed(how) = &outcome.kind {
+        if let OutcomeKind::Failed(how) = &outcome.kind {
             self.said.warn(outcome.guest.as_str(), how);
         } else {
             self.said.over(outcome.guest.as_str());

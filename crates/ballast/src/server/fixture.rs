@@ -97,6 +97,7 @@ fn planned(name: &str, change: Change) -> GuestPlan {
         estimate: None,
         desired: None,
         clamps: vec![],
+        credits: None,
         compliance: Compliance::Compliant,
         target: None,
         change,

@@ -68,6 +68,8 @@ struct FileTable {
     _variants: IgnoredAny,
     #[serde(default, rename = "best")]
     _best: IgnoredAny,
+    #[serde(default, rename = "needs")]
+    _needs: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
     guests: Vec<GuestTable>,

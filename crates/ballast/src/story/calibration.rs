@@ -182,6 +182,8 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
             | Figure::RunTime
             | Figure::OfBest
             | Figure::Settled
+            | Figure::OfNeed
+            | Figure::NearNeed
             | Figure::UpRatio
             | Figure::TrackingCost => return None,
         })

@@ -12,10 +12,12 @@
 
 use serde::Serialize;
 
-use super::record::{GuestRun, Record, RunRecord, Sample, TrackingNow};
+use super::record::{GuestRun, Record, RunRecord, Sample, ScenarioInfo, TrackingNow};
 
-/// How near to its end a size counts as there, as a ratio: that of TWS §4.1.
+/// How near to its end, or to what a guest needs, a size counts as there, as a ratio: that of TWS §4.1.
 const SETTLED_WITHIN: f64 = 0.05;
+/// How long it has to stay near what is needed, in seconds.
+const NEAR_FOR_S: f64 = 5.0;
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -41,6 +43,11 @@ pub enum Figure {
     AllocationLast,
     /// Time after which the memory held stayed within 5 % of that, in seconds; absent where it was never elsewhere.
     Settled,
+    /// That memory against what the guest needs, as a ratio.
+    OfNeed,
+    /// Time from when its workload has gone through its memory once until it holds what it needs, within 5 % and for
+    /// five seconds, in seconds.
+    NearNeed,
     /// How often its pages were watched rather than left in peace, as a ratio of all samples.
     UpRatio,
     /// Processor time that watching took, as a ratio of one core; the mean over the time.
@@ -49,7 +56,7 @@ pub enum Figure {
 
 impl Figure {
     /// Every figure, in the order in which they are shown.
-    pub const ALL: [Figure; 12] = [
+    pub const ALL: [Figure; 14] = [
         Figure::Touches,
         Figure::OfBest,
         Figure::Iterations,
@@ -60,18 +67,20 @@ impl Figure {
         Figure::AllocationMean,
         Figure::AllocationLast,
         Figure::Settled,
+        Figure::OfNeed,
+        Figure::NearNeed,
         Figure::UpRatio,
         Figure::TrackingCost,
     ];
 
     /// Whether it is left out where no guest has it.
     const fn is_rare(self) -> bool {
-        use Figure::{OfBest, Settled, TrackingCost, UpRatio};
-        matches!(self, OfBest | Settled | UpRatio | TrackingCost)
+        use Figure::{NearNeed, OfBest, OfNeed, Settled, TrackingCost, UpRatio};
+        matches!(self, OfBest | Settled | OfNeed | NearNeed | UpRatio | TrackingCost)
     }
 
-    /// The figure of one guest in one run; `best` is the guest with all its memory.
-    fn of(self, guest: &GuestRun, best: Option<&GuestRun>) -> Option<f64> {
+    /// The figure of one guest in one run; `best` is the guest with all its memory, `need` what it needs.
+    fn of(self, guest: &GuestRun, best: Option<&GuestRun>, need: Option<u64>) -> Option<f64> {
         let inside = guest.last_inside();
         let count = |n: u64| n as f64;
         match self {
@@ -91,6 +100,11 @@ impl Figure {
             Figure::AllocationMean => mean_allocation(&guest.samples),
             Figure::AllocationLast => allocations(&guest.samples).last().map(|(_, held)| held),
             Figure::Settled => settled(&allocations(&guest.samples).collect::<Vec<_>>()),
+            Figure::OfNeed => {
+                let (_, held) = allocations(&guest.samples).last()?;
+                Some(held / need.filter(|need| *need > 0)? as f64)
+            }
+            Figure::NearNeed => near(&guest.samples, need? as f64),
             Figure::UpRatio => mean(tracked(&guest.samples).filter_map(|it| match &*it.state {
                 "watching" => Some(1.0),
                 "resting" => Some(0.0),
@@ -106,11 +120,25 @@ impl Figure {
 
     /// The figure of all guests together: the sum of those that have it, of times the longest, of
     /// shares the mean.
-    fn of_all(self, run: &RunRecord, best: Option<&RunRecord>) -> Option<f64> {
+    fn of_all(
+        self,
+        run: &RunRecord,
+        best: Option<&RunRecord>,
+        scenario: &ScenarioInfo,
+    ) -> Option<f64> {
         let of_best = |guest: &GuestRun| best.and_then(|best| best.guest(&guest.guest));
-        let known = run.guests.iter().filter_map(|guest| self.of(guest, of_best(guest)));
+        let of_guest =
+            |guest: &GuestRun| self.of(guest, of_best(guest), scenario.needs_of(&guest.guest));
+        let known = run.guests.iter().filter_map(of_guest);
         match self {
-            Figure::OfBest | Figure::UpRatio => mean(known),
+            // Where one never gets there, all of them do not.
+            Figure::NearNeed => {
+                let needing = scenario.guests.iter().filter(|guest| guest.needs_bytes.is_some());
+                let times: Vec<f64> = known.collect();
+                let all = times.len() == needing.count();
+                times.into_iter().reduce(f64::max).filter(|_| all)
+            }
+            Figure::OfBest | Figure::OfNeed | Figure::UpRatio => mean(known),
             Figure::RunTime | Figure::Settled => known.reduce(f64::max),
             _ => known.reduce(|a, b| a + b),
         }
@@ -138,6 +166,23 @@ fn settled(series: &[(f64, f64)]) -> Option<f64> {
     let (_, end) = *series.last()?;
     let outside = series.iter().rposition(|(_, held)| (held - end).abs() > SETTLED_WITHIN * end)?;
     series.get(outside + 1).map(|(at, _)| *at)
+}
+
+/// See [`Figure::NearNeed`].
+fn near(samples: &[Sample], need: f64) -> Option<f64> {
+    let is_through =
+        |sample: &&Sample| sample.inside.as_ref().is_some_and(|inside| inside.iterations > 0);
+    let from = samples.iter().find(is_through)?.at_s;
+    let series: Vec<(f64, f64)> = allocations(samples).collect();
+    let is_near = |held: f64| (held - need).abs() <= SETTLED_WITHIN * need;
+    let mut since = None;
+    for (at, held) in series {
+        since = is_near(held).then_some(since.unwrap_or(at));
+        if let Some(since) = since.filter(|since| at - since >= NEAR_FOR_S) {
+            return Some(f64::max(since - from, 0.0));
+        }
+    }
+    None
 }
 
 /// The mean over time; each value holds until the next one.
@@ -331,9 +376,10 @@ fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
     };
     let value = |figure: Figure, run: &RunRecord| match guest {
         Some(guest) => {
-            figure.of(run.guest(guest)?, best_of(run).and_then(|best| best.guest(guest)))
+            let best = best_of(run).and_then(|best| best.guest(guest));
+            figure.of(run.guest(guest)?, best, record.scenario.needs_of(guest))
         }
-        None => figure.of_all(run, best_of(run)),
+        None => figure.of_all(run, best_of(run), &record.scenario),
     };
     let is_first = record.scenario.policies.first().is_some_and(|first| first == policy);
     let ratio = |figure: Figure| {
@@ -353,7 +399,7 @@ fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
 }
 
 fn gain(record: &Record, policy: &str) -> Option<Gain> {
-    let work = |run: &RunRecord| Figure::Touches.of_all(run, None);
+    let work = |run: &RunRecord| Figure::Touches.of_all(run, None, &record.scenario);
     let known = |(first, this): (&RunRecord, &RunRecord)| Some((work(first)?, work(this)?));
     let ratio = Ratio::of(&pairs(record, policy).filter_map(known).collect::<Vec<_>>())?;
     let times = pairs(record, policy).map(|(first, this)| time_to(this, work(first)?));
@@ -418,7 +464,7 @@ fn remarks(record: &Record) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::story::fixture;
-    use crate::story::record::Outside;
+    use crate::story::record::{Inside, Outside};
 
     fn spread(values: &[f64]) -> Option<Spread> {
         Spread::of(values.iter().copied())
@@ -453,6 +499,26 @@ mod tests {
         assert_eq!(settled(&series(&[50.0, 80.0, 96.0, 94.0, 95.0, 104.0, 100.0])), Some(4.0));
         assert_eq!(settled(&series(&[100.0, 104.0, 100.0])), None);
         assert_eq!(settled(&[]), None);
+    }
+
+    /// Through its memory at 2 s; near 100 from 3 s on, but for good only from 6 s on.
+    #[test]
+    fn a_guest_is_at_its_need_when_it_stays_near_it() {
+        let sample = |at: usize, held: u64| Sample {
+            at_s: at as f64,
+            daemon: Some(Outside { allocation_bytes: Some(held), ..Outside::default() }),
+            inside: Some(Inside { iterations: u64::from(at >= 2), ..Inside::default() }),
+            ..Sample::default()
+        };
+        let series = |held: &[u64]| -> Vec<Sample> {
+            held.iter().enumerate().map(|(at, held)| sample(at, *held)).collect()
+        };
+        let held = [50, 60, 80, 95, 98, 110, 104, 100, 96, 105, 100, 100];
+        assert_eq!(near(&series(&held), 100.0), Some(4.0));
+        assert_eq!(near(&series(&held[..11]), 100.0), None);
+        // There before it has gone through its memory: at once.
+        assert_eq!(near(&series(&[100; 9]), 100.0), Some(0.0));
+        assert_eq!(near(&series(&[100; 2]), 100.0), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ fn guest(guest: &ScenarioGuest) -> GuestInfo {
         guest: guest.name.to_string(),
         boot_bytes: guest.memory.get(),
         start_bytes: guest.start().get(),
+        needs_bytes: None,
         swap: guest.swap.map(|DiskSpec { size, speed }| format!("{size} on {speed}")),
         workloads: guest.workloads.iter().map(workload).collect(),
     }

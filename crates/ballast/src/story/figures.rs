@@ -18,6 +18,8 @@ pub(super) const fn name(figure: Figure) -> &'static str {
         Figure::AllocationMean => "memory, mean",
         Figure::AllocationLast => "memory, end",
         Figure::Settled => "settled after",
+        Figure::OfNeed => "of need",
+        Figure::NearNeed => "at need after",
         Figure::UpRatio => "tracked",
         Figure::TrackingCost => "tracking",
     }
@@ -36,8 +38,8 @@ pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
 pub(super) fn one_value(figure: Figure, n: f64) -> String {
     match figure {
         Figure::Touches | Figure::Iterations | Figure::MajorFaults => count(n),
-        Figure::RunTime | Figure::Settled => format!("{n:.1} s"),
-        Figure::OfBest | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
+        Figure::RunTime | Figure::Settled | Figure::NearNeed => format!("{n:.1} s"),
+        Figure::OfBest | Figure::OfNeed | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
         Figure::TrackingCost => format!("{:.2} %", 100.0 * n),
         _ => size(n),
     }

@@ -52,6 +52,7 @@ fn info(name: &str, workloads: &[&str]) -> GuestInfo {
         guest: name.to_owned(),
         boot_bytes: 1024 * MIB,
         start_bytes: 512 * MIB,
+        needs_bytes: None,
         swap: Some("1GiB ssd".to_owned()),
         workloads: workloads.iter().map(|text| (*text).to_owned()).collect(),
     }

@@ -3,6 +3,7 @@
 //! Idea: real guests and a real daemon play the same scenario once per policy, in turns; what comes
 //! of it is a [`record::Record`], from which table, page and raw data are made.
 
+mod balloon;
 pub mod calibration;
 mod calibration_table;
 pub mod compare;
@@ -15,6 +16,7 @@ mod inside;
 mod live;
 mod machine;
 mod measure;
+mod needs;
 pub mod page;
 mod paper;
 mod play;

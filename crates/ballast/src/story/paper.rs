@@ -72,6 +72,7 @@ fn here(paper: &PaperFigure, comparison: &Comparison) -> Option<f64> {
         Metric::MajorFaults => value(Figure::MajorFaults),
         Metric::MajorFaultsVsStatic => to_static(Figure::MajorFaults),
         Metric::AllocationBytes => value(Figure::AllocationLast),
+        Metric::ConvergeS if row.cell(Figure::NearNeed).is_some() => value(Figure::NearNeed),
         Metric::ConvergeS => value(Figure::Settled),
         // What is written to swap may be dropped there again.
         Metric::SwapBytes => None,

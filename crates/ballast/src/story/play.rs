@@ -18,7 +18,7 @@ use super::live::Live;
 use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
 use super::settings::{self, Places, daemon_toml};
 use super::turns::{Turn, turns};
-use super::{describe, machine, measure, start_size};
+use super::{describe, machine, measure, needs, start_size};
 
 /// Name of the daemon's folder in the run's folder.
 const DAEMON_FOLDER: &str = "daemon";
@@ -34,6 +34,14 @@ pub async fn play(
 ) -> anyhow::Result<Record> {
     let started_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     settings::check(scenario)?;
+    let mut info = describe::scenario(scenario, description);
+    if scenario.needs {
+        live.say("what each guest needs, before anything is compared");
+        let needs = needs::find(scenario, live).await?;
+        for guest in &mut info.guests {
+            guest.needs_bytes = needs.get(&guest.guest).map(|need| need.get());
+        }
+    }
     let mut machine = None;
     let mut runs = Vec::new();
     for turn in turns(scenario) {
@@ -49,7 +57,7 @@ pub async fn play(
     Ok(Record {
         format_version: FORMAT_VERSION,
         started_at,
-        scenario: describe::scenario(scenario, description),
+        scenario: info,
         machine: machine.context("the scenario has no runs")?,
         runs,
     })

@@ -53,6 +53,13 @@ pub struct ScenarioInfo {
     pub paper: Vec<PaperFigure>,
 }
 
+impl ScenarioInfo {
+    /// What a guest needs, in bytes, where that was looked for.
+    pub fn needs_of(&self, guest: &str) -> Option<u64> {
+        self.guests.iter().find(|info| info.guest == guest)?.needs_bytes
+    }
+}
+
 /// What a guest was to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuestInfo {
@@ -62,6 +69,9 @@ pub struct GuestInfo {
     pub boot_bytes: u64,
     /// Memory it was ballooned to before measuring.
     pub start_bytes: u64,
+    /// The smallest memory in which it read nothing back, where that was looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_bytes: Option<u64>,
     /// The disk it swaps to, in words.
     pub swap: Option<String>,
     /// What it was to do, in words; empty: idle.

@@ -1,30 +1,21 @@
 //! Guests at the size a scenario starts them with.
 //!
 //! Idea: a balloon cannot grow a guest past its boot memory, so guests boot with all they may ever
-//! have and are ballooned down before anything is measured. This goes over the lab's own QMP socket;
-//! the other one is the daemon's.
+//! have and are ballooned down before anything is measured.
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use ballast_lab::{Guest, Run, Scenario};
 use ballast_model::Bytes;
-use ballast_qmp::client::Client;
-use ballast_qmp::command::Command;
-use serde::Deserialize;
 use tokio::time::Instant;
+
+use super::balloon::Balloon;
 
 /// How long a guest may take; an idle one gives hundreds of MiB a second.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long one answer may take.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const POLL: Duration = Duration::from_millis(100);
-
-#[derive(Deserialize)]
-struct BalloonInfo {
-    actual: u64,
-}
 
 /// Brings every guest to its start.
 pub(super) async fn reach(scenario: &Scenario, run: &Run) -> anyhow::Result<()> {
@@ -38,15 +29,11 @@ pub(super) async fn reach(scenario: &Scenario, run: &Run) -> anyhow::Result<()> 
 }
 
 async fn reach_one(guest: &Guest, start: Bytes) -> anyhow::Result<()> {
-    let connected = Client::connect(guest.lab_qmp_socket(), ANSWER_PATIENCE).await;
-    let mut qmp =
-        connected.map_err(|down| anyhow!("{}: {down}", guest.lab_qmp_socket().display()))?;
-    qmp.call(&Command::Balloon { target: start }).await?;
+    let mut balloon = Balloon::of(guest).await?;
+    balloon.set(start).await?;
     let end = Instant::now() + PATIENCE;
     loop {
-        let reply = qmp.call(&Command::QueryBalloon).await?;
-        let info: BalloonInfo = serde_json::from_str(&reply).context("query-balloon")?;
-        let actual = Bytes::new(info.actual);
+        let actual = balloon.actual().await?;
         if actual == start {
             return Ok(());
         }

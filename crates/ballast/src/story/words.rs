@@ -3,6 +3,8 @@
 //! Idea: one sentence for each policy against the first, saying what the figures say and no more; a
 //! figure from one run is called that.
 
+use ballast_model::Bytes;
+
 use super::compare::{Comparison, Figure, Gain, Ratio, Spread};
 use super::figures::{self, times};
 use super::record::Record;
@@ -16,7 +18,18 @@ pub(super) fn outcome(record: &Record, comparison: &Comparison) -> Vec<String> {
     }
     let sentence = |gain: &Gain| sentence(record, comparison, first, &working, gain);
     let sentences = comparison.gains.iter().map(sentence);
-    sentences.chain(against_best(record, comparison)).collect()
+    sentences.chain(against_best(record, comparison)).chain(needs(record)).collect()
+}
+
+/// What guests need, where that was looked for.
+fn needs(record: &Record) -> Option<String> {
+    let guests = record.scenario.guests.iter();
+    let told: Vec<String> = guests
+        .filter_map(|guest| Some(format!("{} {}", guest.guest, Bytes::new(guest.needs_bytes?))))
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!("The smallest memory in which a guest reads nothing back: {}.", told.join(", "))
+    })
 }
 
 /// How far each is from what the guests do with all their memory.

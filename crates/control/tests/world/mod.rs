@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample, LinkDown, LinkState,
-    Measured, Outcome, OutcomeKind, Plan, PolicyName, RunState, Snapshot, Timestamp,
+    Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
+    LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan, PolicyName,
+    RequestKind, RunState, Snapshot, Timestamp,
 };
 
 /// How a toy guest behaves.
@@ -41,6 +42,8 @@ pub struct ToyGuest {
     pub mood: Mood,
     pub silent_for: u64,
     pub last_available: u64,
+    /// What its agent last asked for.
+    pub request: Option<MemoryRequest>,
 }
 
 /// The host: guests, a clock, and a controller in charge.
@@ -80,7 +83,14 @@ impl ToyGuest {
             mood: Mood::Willing,
             silent_for: 0,
             last_available: 0,
+            request: None,
         }
+    }
+
+    /// Its agent asks once more.
+    pub fn ask(&mut self, kind: RequestKind, amount: Bytes) {
+        let number = self.request.map_or(1, |last| last.number + 1);
+        self.request = Some(MemoryRequest { number, kind, amount });
     }
 
     pub fn step(&mut self) {
@@ -119,6 +129,9 @@ impl ToyGuest {
                     ..GuestStats::default()
                 },
                 age: Duration::from_secs(self.silent_for),
+            }),
+            agent: self.request.map(|request| {
+                Measured::fresh(AgentReport { request: Some(request), ..AgentReport::default() })
             }),
             capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)

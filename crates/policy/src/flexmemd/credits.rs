@@ -69,6 +69,12 @@ struct Account {
     rate: u64,
 }
 
+impl Account {
+    fn credits(&self) -> u64 {
+        self.balance + self.escrow
+    }
+}
+
 /// Everybody's credits.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -106,11 +112,28 @@ impl Ledger {
         self.absent.retain(|(_, since)| now.saturating_since(*since) < ABSENCE_MAX);
     }
 
+    /// Takes over what guests had when they were last seen, as if they had been absent since `now`: who is
+    /// admitted within [`ABSENCE_MAX`] begins with that. Guests that have an account keep it. What `accounts` say
+    /// may come from a file: it is bounded as every start is, and of a guest named twice the first counts.
+    pub fn keep(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
+        let mut total = self.total();
+        for (id, credits) in accounts {
+            let absent = self.absent.iter().map(|(account, _)| account);
+            if self.accounts.iter().chain(absent).any(|account| account.id == *id) {
+                continue;
+            }
+            let balance = (*credits).min(CREDITS_TOTAL_MAX - total);
+            total += balance;
+            let account = Account { id: id.clone(), weight: 1, balance, escrow: 0, rate: 0 };
+            self.absent.push((account, now));
+        }
+    }
+
     fn reconcile(&mut self, holders: &[Holder<'_>], now: Timestamp) {
         let known = std::mem::take(&mut self.accounts).into_iter().map(|account| (account, now));
         let mut known: Vec<(Account, Timestamp)> = known.chain(self.absent.drain(..)).collect();
         known.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
-        let mut total: u64 = known.iter().map(|(a, _)| a.balance + a.escrow).sum();
+        let mut total: u64 = known.iter().map(|(account, _)| account.credits()).sum();
         let mut known = known.into_iter().peekable();
         for holder in holders {
             while let Some(gone) = known.next_if(|(account, _)| account.id < *holder.id) {
@@ -211,10 +234,23 @@ impl Ledger {
         self.accounts.get(place).map_or(0, |account| account.escrow)
     }
 
+    /// What a guest admitted last has, its escrow included.
+    pub fn credits(&self, id: &GuestId) -> Option<u64> {
+        let place = self.accounts.binary_search_by(|account| account.id.cmp(id)).ok()?;
+        self.accounts.get(place).map(Account::credits)
+    }
+
+    /// What everybody has, escrow included.
+    pub fn accounts(&self) -> Vec<(GuestId, u64)> {
+        let absent = self.absent.iter().map(|(account, _)| account);
+        let all = self.accounts.iter().chain(absent);
+        all.map(|account| (account.id.clone(), account.credits())).collect()
+    }
+
     /// All balances and all escrow, those of absent guests included.
     pub fn total(&self) -> u64 {
         let absent = self.absent.iter().map(|(account, _)| account);
-        self.accounts.iter().chain(absent).map(|account| account.balance + account.escrow).sum()
+        self.accounts.iter().chain(absent).map(Account::credits).sum()
     }
 }
 
@@ -303,6 +339,32 @@ mod tests {
         assert_eq!(ledger.pay(0, u64::MAX, u64::MAX), 750);
         assert_eq!(ledger.balance(0), 0);
         assert_eq!(ledger.pay(7, 10, 10), 0);
+    }
+
+    #[test]
+    fn what_is_kept_is_had_again_within_the_minute() {
+        let ids = ids(3);
+        let mut before = ledger(&[1, 1]);
+        before.pay(1, 300, 300);
+        let accounts = before.accounts();
+        assert_eq!(accounts, [(ids[0].clone(), 1000), (ids[1].clone(), 1000)]);
+        before.settle(0, 1);
+        assert_eq!(before.credits(&ids[0]), Some(1150));
+        assert_eq!(before.credits(&ids[2]), None);
+
+        let mut after = Ledger::new(0);
+        after.keep(&before.accounts(), at(0));
+        assert_eq!(after.total(), 2000);
+        after.admit(&holders(&ids, &[1, 1, 1]), at(59_999));
+        assert_eq!(balances(&after), [1150, 850, 1000]);
+        // Who has an account keeps it, and a file that says too much is not believed.
+        after.keep(&[(ids[0].clone(), 7), ("x".parse().unwrap(), u64::MAX)], at(60_000));
+        assert_eq!(after.credits(&ids[0]), Some(1150));
+        assert_eq!(after.total(), CREDITS_TOTAL_MAX);
+        after.admit(&holders(&ids, &[1, 1, 1]), at(119_999));
+        assert_eq!(after.total(), CREDITS_TOTAL_MAX);
+        after.admit(&holders(&ids, &[1, 1, 1]), at(120_000));
+        assert_eq!(after.total(), 3000);
     }
 
     #[test]

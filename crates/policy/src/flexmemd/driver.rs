@@ -105,6 +105,19 @@ impl Driver {
         &self.ledger
     }
 
+    /// Whether rent is paid under it.
+    pub fn has_accounts(&self) -> bool {
+        !matches!(
+            self.combination.algorithm,
+            Algorithm::Proportional | Algorithm::DemandProportional
+        )
+    }
+
+    /// See [`Ledger::keep`].
+    pub fn keep_credits(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
+        self.ledger.keep(accounts, now);
+    }
+
     /// What everybody rents from `now` on, out of `rentable` pages above all floors; `tenants`
     /// sorted by name and unique. Σ rented is at most `rentable`.
     pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant<'_>]) -> Vec<Lease> {

@@ -8,7 +8,9 @@
 //! paper's `old_target`: while a balloon lags behind a target that rose, free memory looks smaller
 //! than it will be, and a guest may be thought to want more than it does, for as long as that lasts.
 
-use ballast_model::{Bytes, Clamped, Desired, PolicyName, Reason, RentLimit, RequestKind};
+use ballast_model::{
+    Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
+};
 
 use super::combination::{Algorithm, Combination, Frequency};
 use super::credits::Ledger;
@@ -35,11 +37,6 @@ impl Flexmemd {
     /// What it is made of.
     pub fn combination(&self) -> Combination {
         self.driver.combination()
-    }
-
-    /// Everybody's credits; places are those of the last problem.
-    pub fn ledger(&self) -> &Ledger {
-        self.driver.ledger()
     }
 
     fn desired(
@@ -69,7 +66,7 @@ impl Flexmemd {
                 floor,
                 wanted: above(lease.wanted),
                 price_thousandths_per_kib,
-                credits: self.ledger().balance(place),
+                credits: self.driver.ledger().balance(place),
                 limit,
             }
         };
@@ -124,6 +121,14 @@ impl Policy for Flexmemd {
             })
             .collect();
         Division { wanted, shortfall, notes: Vec::new() }
+    }
+
+    fn ledger(&self) -> Option<&Ledger> {
+        self.driver.has_accounts().then(|| self.driver.ledger())
+    }
+
+    fn keep_credits(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
+        self.driver.keep_credits(accounts, now);
     }
 }
 

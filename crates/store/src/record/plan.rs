@@ -51,6 +51,8 @@ pub struct GuestPlanRecord {
     pub desired: Option<DesiredRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clamps: Vec<ClampedRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<u64>,
     pub compliance: ComplianceRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_bytes: Option<u64>,
@@ -147,6 +149,7 @@ pub enum OutcomeKindRecord {
     Failed(String),
     Expired,
     Superseded,
+    Waiting,
 }
 
 impl From<&Plan> for PlanRecord {
@@ -210,6 +213,7 @@ impl From<&GuestPlan> for GuestPlanRecord {
             estimate,
             desired,
             clamps,
+            credits,
             compliance,
             target,
             change,
@@ -227,6 +231,7 @@ impl From<&GuestPlan> for GuestPlanRecord {
                 reason: reason.into(),
             }),
             clamps: clamps.iter().map(ClampedRecord::from).collect(),
+            credits: *credits,
             compliance: (*compliance).into(),
             target_bytes: some_bytes(*target),
             change: change.into(),
@@ -250,6 +255,7 @@ impl TryFrom<GuestPlanRecord> for GuestPlan {
                 reason: reason.into(),
             }),
             clamps: record.clamps.into_iter().map(Into::into).collect(),
+            credits: record.credits,
             compliance: record.compliance.into(),
             target: record.target_bytes.map(Bytes::new),
             change: record.change.into(),
@@ -373,6 +379,7 @@ impl From<&Outcome> for OutcomeRecord {
                 OutcomeKind::Failed(how) => OutcomeKindRecord::Failed(how.clone()),
                 OutcomeKind::Expired => OutcomeKindRecord::Expired,
                 OutcomeKind::Superseded => OutcomeKindRecord::Superseded,
+                OutcomeKind::Waiting => OutcomeKindRecord::Waiting,
             },
         }
     }
@@ -389,6 +396,7 @@ impl From<OutcomeRecord> for Outcome {
                 OutcomeKindRecord::Failed(how) => OutcomeKind::Failed(how),
                 OutcomeKindRecord::Expired => OutcomeKind::Expired,
                 OutcomeKindRecord::Superseded => OutcomeKind::Superseded,
+                OutcomeKindRecord::Waiting => OutcomeKind::Waiting,
             },
         }
     }

@@ -149,6 +149,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
                 },
             }),
             clamps: if moves { vec![Clamped::StepUp { limit: Bytes::mib(64) }] } else { vec![] },
+            credits: None,
             compliance: Compliance::Compliant,
             target: Some(target),
             change,
@@ -573,12 +574,24 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
         option::of(estimate().boxed()),
         option::of(desired.boxed()),
         prop::collection::vec(clamped(), 0..3),
+        option::of(any::<u64>()),
         compliance(),
         option::of(bytes()),
         change(),
     )
         .prop_map(
-            |(id, allocation, bounds, estimate, desired, clamps, compliance, target, change)| {
+            |(
+                id,
+                allocation,
+                bounds,
+                estimate,
+                desired,
+                clamps,
+                credits,
+                compliance,
+                target,
+                change,
+            )| {
                 GuestPlan {
                     id,
                     allocation,
@@ -586,6 +599,7 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
                     estimate,
                     desired,
                     clamps,
+                    credits,
                     compliance,
                     target,
                     change,
@@ -654,6 +668,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         text().prop_map(OutcomeKind::Failed),
         Just(OutcomeKind::Expired),
         Just(OutcomeKind::Superseded),
+        Just(OutcomeKind::Waiting),
     ];
     (id(), any::<u64>(), bytes(), kind).prop_map(|(guest, n, target, kind)| Outcome {
         guest,

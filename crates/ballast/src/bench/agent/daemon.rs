@@ -21,9 +21,12 @@ use super::report::{Daemon, Side};
 const EMERGENCIES: u32 = 20;
 /// Between two of them, so that each is one of its own; a guest may ask for 20 ticks a second.
 const APART: Duration = Duration::from_millis(230);
-/// What guests have together, each. By their statistics each is given some 400 MiB, so that there is something
-/// to give in an emergency.
-const BUDGET_EACH: Bytes = Bytes::mib(600);
+/// What guests have together, each, and at least. By their statistics they can do with less, so that there is
+/// something to give in an emergency.
+const BUDGET_EACH: Bytes = Bytes::kib(4800);
+const FLOOR: Bytes = Bytes::mib(1);
+/// As little as the guests are smaller than those that the default is for.
+const FREE_MIN: Bytes = Bytes::kib(800);
 
 /// How long what is measured.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +96,9 @@ fn start(ground: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guard
          [qmp]\nfolders = [{}]\n\
          [host]\nbudget = \"{}\"\nreserve = \"0\"\n\
          [journal]\npath = {}\n\
+         [defaults]\nfloor = \"{FLOOR:#}\"\n\
          [policy]\nname = \"direct-assign\"\n\
+         [policy.flexmemd]\nfree_min = \"{FREE_MIN:#}\"\n\
          [tracking]\nenabled = false\n\
          [agents]\n{agents}\n",
         path("api.sock"),

@@ -13,6 +13,7 @@ use ballast_agent_wire::{
     FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Rule, Statistics, VERSION,
     VERSION_OLDEST, Why,
 };
+use ballast_model::Bytes;
 use ballast_qmp::testing::{Peer, PeerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -20,9 +21,11 @@ use tokio::sync::mpsc;
 
 /// Longest wait for a target to change.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a guest asks for.
-const ASKED: u64 = 64 << 20;
-/// As `ballast-agent --once --json` prints it, of a guest of 1 GiB.
+/// What a guest has, uses and asks for: small, so that thousands of them fit into what any host has.
+const MEMORY: Bytes = Bytes::mib(8);
+const USED: Bytes = Bytes::kib(1600);
+const ASKED: Bytes = Bytes::kib(512);
+/// As `ballast-agent --once --json` prints it, of a guest of [`MEMORY`].
 const STATISTICS: &str = include_str!("statistics.json");
 
 /// What it says when all guests are there.
@@ -54,7 +57,8 @@ async fn all(folder: &Path, count: usize) -> anyhow::Result<()> {
     let (mut peers, mut cries) = (Vec::new(), Vec::new());
     for n in 0..count {
         let name = format!("guest-{n}.sock");
-        let peer = Peer::spawn(&folder.join("qmp").join(&name), PeerConfig::default());
+        let config = PeerConfig { boot_memory: MEMORY, used: USED, ..PeerConfig::default() };
+        let peer = Peer::spawn(&folder.join("qmp").join(&name), config);
         peers.push(peer.context("cannot make a socket")?);
         let listener = UnixListener::bind(folder.join("agent").join(&name))?;
         let (cry, heard) = mpsc::channel(1);
@@ -140,7 +144,7 @@ impl Talk {
                     self.number += 1;
                     let why = Why { rule: Rule::ReclaimFails, text: "a benchmark".to_owned() };
                     let (number, kind) = (self.number, Kind::Emergency);
-                    GuestMessage::Request { number, kind, bytes: ASKED, why }
+                    GuestMessage::Request { number, kind, bytes: ASKED.get(), why }
                 }
             };
             self.seq += 1;

@@ -8,11 +8,13 @@
 //! Beside what it costs stands how right it was: the program's touches are known by their number, so the
 //! working set of each interval is exact.
 //!
-//! A window with tracking is held against the two without beside it, by the program's touches in the time
-//! that others on the machine left to it (see [`native::clock`](super::native::clock)); where these two
-//! differ by a tenth the program or the machine went over to something else, and the pair is left out.
+//! Each interval of a window with tracking is held against the two windows without beside it, by the program's touches
+//! in the time that others on the machine left to it (see [`native::clock`](super::native::clock)); where
+//! these two differ by a tenth the program or the machine went over to something else, and the window is left out. What a
+//! sample costs is far below what a shared machine's speed differs by from second to second: it takes many windows, and the
+//! standard error is told.
 //!
-//! Cost: a quarter of an hour; `--quick` takes three minutes.
+//! Cost: half an hour; `--quick` takes three minutes.
 //! Limits: those of [`native`](super::native). Such a program has a trap for nearly each access to a page
 //! that is not hot, where others compute in between: what it loses is an upper bound.
 
@@ -50,7 +52,7 @@ pub(super) struct Choice {
     /// Where the tracker's thread runs that answers faults; of the table `cost`
     #[arg(long = "handler", value_name = "PLACE", value_enum, default_value_t)]
     place: Place,
-    /// Pairs of windows for each way and program, twice as many of ways that rest; of the table `cost`
+    /// Pairs of windows for each way and program, some times as many of ways that rest or sample; of the table `cost`
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,

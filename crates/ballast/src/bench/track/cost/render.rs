@@ -25,8 +25,7 @@ pub(in super::super) fn render(report: &Report, width: Option<u16>) -> String {
         ("PROGRAM", Left),
         ("WAY", Left),
         ("SLOWDOWN", Right),
-        ("LEAST", Right),
-        ("MOST", Right),
+        ("±", Right),
         ("STOPPED", Right),
         ("ERROR", Right),
         ("WORKING SET", Right),
@@ -42,6 +41,7 @@ pub(in super::super) fn render(report: &Report, width: Option<u16>) -> String {
     let columns = [
         ("WAY", Left),
         ("SLOWDOWN, MEAN", Right),
+        ("±", Right),
         ("MOST", Right),
         ("STOPPED", Right),
         ("ERROR, MEAN", Right),
@@ -52,8 +52,8 @@ pub(in super::super) fn render(report: &Report, width: Option<u16>) -> String {
     out.push('\n');
     out.push_str(&format::table(&columns, report.means.iter().map(mean_row), width));
     out.push_str(
-        "\nSLOWDOWN: how much longer the program takes, without what others took of its core. STOPPED: the part\n\
-         of that in which traps stopped it, exact. ERROR: mean relative error of the working set against what\n\
+        "\nSLOWDOWN: how much longer the program takes, without what others took of its core; ±: one standard\n\
+         error of it. STOPPED: the part of that in which traps stopped it, exact. ERROR: mean relative error of the working set against what\n\
          was really touched, over all intervals, those of rest too. TRAP: how long one stopped the program;\n\
          SAID: how long the tracker says. DAEMON: of a core. UP: intervals tracked.\n\
          PAPER: MEB Table I, the mean over SPEC programs, which compute between their accesses.\n",
@@ -67,8 +67,7 @@ fn row(it: &Figures) -> Vec<String> {
         it.program.name().to_owned(),
         it.way.name().to_owned(),
         percent(it.slowdown),
-        percent(it.slowdown_least),
-        percent(it.slowdown_most),
+        percent(it.slowdown_error),
         percent(it.stopped),
         percent(it.wss_error),
         format!(
@@ -94,6 +93,7 @@ fn mean_row(it: &Mean) -> Vec<String> {
     vec![
         it.way.name().to_owned(),
         percent(it.slowdown),
+        percent(it.slowdown_error),
         percent(it.slowdown_most),
         percent(it.stopped),
         percent(it.wss_error),

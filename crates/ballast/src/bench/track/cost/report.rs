@@ -9,7 +9,7 @@ use super::super::super::machine::Machine;
 use super::super::super::timing::median;
 use super::super::native::program::Subject;
 use super::super::native::running::Place;
-use super::super::native::steer::Window;
+use super::super::native::steer::{Interval, Window};
 use super::super::native::way::Way;
 
 /// By how much two windows without tracking may differ, for the one between them to be held against them.
@@ -27,7 +27,7 @@ pub(in super::super) struct Report {
     pub(super) machine: Machine,
     /// Whether there was one pair of windows only, too few to mean anything.
     pub(super) is_quick: bool,
-    /// Pairs of windows; twice as many of ways that rest.
+    /// Pairs of windows; some times as many of ways that rest or sample.
     pub(super) rounds: usize,
     /// Where the tracker's thread ran that answers faults.
     pub(super) handler: Place,
@@ -43,11 +43,10 @@ pub(super) struct Figures {
     pub(super) program: Subject,
     pub(super) way: Way,
     /// What the program lost of its speed: 0 is nothing, 1 is that it takes twice as long. The median of
-    /// pairs, of a way that rests their mean.
+    /// intervals; of a way that rests, of those of rest and of the others, by how many there are.
     pub(super) slowdown: f64,
-    /// The least and the greatest pair.
-    pub(super) slowdown_least: f64,
-    pub(super) slowdown_most: f64,
+    /// The standard error of that.
+    pub(super) slowdown_error: f64,
     /// Share of its time that the program was stopped for: exact, and without what it loses besides.
     pub(super) stopped: f64,
     /// The mean relative error of the working set against the memory really touched, over all intervals,
@@ -82,6 +81,8 @@ pub(super) struct Figures {
 pub(super) struct Mean {
     pub(super) way: Way,
     pub(super) slowdown: f64,
+    /// Its standard error, from those of the programs.
+    pub(super) slowdown_error: f64,
     pub(super) slowdown_most: f64,
     pub(super) stopped: f64,
     pub(super) wss_error: f64,
@@ -89,16 +90,41 @@ pub(super) struct Mean {
     pub(super) daemon_cores: f64,
 }
 
-/// What each window of `on` lost, held against those of `off` before and after it.
-fn slowdowns(off: &[Window], on: &[Window]) -> Vec<f64> {
-    let beside: Vec<(f64, f64, f64)> = (on.iter().zip(off.windows(2)))
-        .map(|(on, off)| (off[0].rate(), off[1].rate(), on.rate().max(1e-9)))
+/// What each interval lost in which the program was watched, and each in which it was left in peace, held against the
+/// windows of `off` before and after.
+fn slowdowns(off: &[Window], on: &[Window]) -> [Vec<f64>; 2] {
+    let beside: Vec<(f64, f64, &Interval)> = on
+        .iter()
+        .zip(off.windows(2))
+        .flat_map(|(on, off)| on.intervals.iter().map(|it| (off[0].rate(), off[1].rate(), it)))
         .collect();
-    let slowdown = |(before, after, on): &(f64, f64, f64)| (before + after) / 2.0 / on - 1.0;
     let is_steady =
-        |(before, after, _): &&(f64, f64, f64)| (before - after).abs() <= DRIFT_MAX * before;
-    let steady: Vec<f64> = beside.iter().filter(is_steady).map(slowdown).collect();
-    if steady.is_empty() { beside.iter().map(slowdown).collect() } else { steady }
+        |(before, after, _): &(f64, f64, &Interval)| (before - after).abs() <= DRIFT_MAX * before;
+    let steady = beside.iter().any(is_steady);
+    let mut lost = [Vec::new(), Vec::new()];
+    for (before, after, it) in beside.into_iter().filter(|pair| !steady || is_steady(pair)) {
+        let slowdown = f64::midpoint(before, after) / it.rate().max(1e-9) - 1.0;
+        lost[usize::from(!it.watch.is_on)].push(slowdown);
+    }
+    lost
+}
+
+/// The slowdown of all intervals together, and its standard error: the median of those of each kind, by how many there are,
+/// because a disturbance by others on the machine is not to count and the few watched intervals are.
+fn slowdown(lost: &[Vec<f64>; 2]) -> (f64, f64) {
+    let count: f64 = lost.iter().map(|kind| kind.len() as f64).sum();
+    let of = |kind: &Vec<f64>| {
+        let share = kind.len() as f64 / count.max(1.0);
+        let middle = median(kind.iter().copied());
+        let deviation = median(kind.iter().map(|lost| (lost - middle).abs()));
+        // Of normally distributed values, from the median deviation.
+        let error = 1.2533 * 1.4826 * deviation / (kind.len() as f64).sqrt();
+        (share * middle, share * error)
+    };
+    let known = lost.iter().filter(|kind| !kind.is_empty()).map(of);
+    let (sum, variance) =
+        known.fold((0.0, 0.0), |(sum, var), (part, error)| (sum + part, var + error * error));
+    (sum, variance.sqrt())
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -116,7 +142,7 @@ impl Figures {
         (memory_bytes, share): (u64, f64),
         truth: impl Fn(Range<u64>) -> u64,
     ) -> Figures {
-        let lost = slowdowns(off, on);
+        let (slowdown, slowdown_error) = slowdown(&slowdowns(off, on));
         let sum = |figure: &dyn Fn(&Window) -> f64| on.iter().map(figure).sum::<f64>();
         let seconds = sum(&|on| on.spent.wall).max(1e-9);
         let (traps, stopped) = (sum(&|on| on.traps as f64), sum(&|on| on.spent.stopped()));
@@ -130,9 +156,8 @@ impl Figures {
         Figures {
             program,
             way,
-            slowdown: if way.rests() { mean(&lost) } else { median(lost.iter().copied()) },
-            slowdown_least: lost.iter().copied().fold(f64::INFINITY, f64::min),
-            slowdown_most: lost.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            slowdown,
+            slowdown_error,
             stopped: stopped / sum(&|on| on.spent.own(on.handler)).max(1e-9),
             wss_error: mean(&errors),
             wss_error_most: errors.iter().copied().fold(0.0, f64::max),
@@ -170,6 +195,8 @@ impl Report {
             (!all.is_empty()).then(|| Mean {
                 way: *way,
                 slowdown: mean_of(|it| it.slowdown),
+                slowdown_error: all.iter().map(|it| it.slowdown_error.powi(2)).sum::<f64>().sqrt()
+                    / all.len() as f64,
                 slowdown_most: most(|it| it.slowdown),
                 stopped: mean_of(|it| it.stopped),
                 wss_error: mean_of(|it| it.wss_error),
@@ -208,47 +235,72 @@ mod tests {
     use ballast_working_set::{Watch, Watched};
 
     use super::super::super::native::clock::Spent;
-    use super::super::super::native::steer::Interval;
     use super::*;
 
-    fn interval(touches: Range<u64>, wss: u64) -> Interval {
-        let watch = Watch { is_on: false, watched: Watched::ALL, hot: None };
-        let spent = Spent::default();
-        Interval { touches, watch, told: None, wss: Bytes::new(wss), traps: 0, spent }
+    /// A second of which a tenth went to others, and a tenth to traps.
+    const SPENT: Spent = Spent { wall: 1.0, ran: 0.8, waited: 0.1 };
+
+    /// One of so many touches; the working set is told a tenth too small.
+    fn interval(touches: u64, is_on: bool) -> Interval {
+        Interval {
+            touches: 0..touches,
+            watch: Watch { is_on, watched: Watched::ALL, hot: None },
+            told: None,
+            wss: Bytes::new(touches * 9 / 10),
+            traps: 0,
+            handler: 0.0,
+            spent: SPENT,
+        }
     }
 
-    /// A second of which a tenth went to others, and a tenth to traps.
+    /// One of one interval.
     fn window(touches: u64, traps: u64) -> Window {
-        let spent = Spent { wall: 1.0, ran: 0.8, waited: 0.1 };
-        let intervals = vec![interval(0..100, 90), interval(100..200, 100)];
-        Window { touches, spent, traps, intervals, ..Window::default() }
+        let intervals = vec![interval(touches, true)];
+        Window { touches, spent: SPENT, traps, intervals, ..Window::default() }
     }
 
     #[test]
     fn a_program_at_two_thirds_of_its_speed_takes_half_as_long_again() {
-        let off = [300, 300, 300, 300].map(|touches| window(touches, 0));
+        let off = [300; 4].map(|touches| window(touches, 0));
         let on = [200, 300, 150].map(|touches| window(touches, 100));
         let found = Figures::new(Subject::Zipf, Way::Avl, &off, &on, (4096, 0.5), |touches| {
             touches.end - touches.start
         });
         assert!((found.slowdown - 0.5).abs() < 1e-9);
-        assert_eq!((found.slowdown_least, found.slowdown_most), (0.0, 1.0));
+        // Half is the median deviation of 0.5, 0 and 1.
+        let error = 1.2533 * 1.4826 * 0.5 / 3f64.sqrt();
+        assert!((found.slowdown_error - error).abs() < 1e-9);
         assert!((found.traps_per_s - 100.0).abs() < 1e-9);
         assert!((found.trap_ns - 1e6).abs() < 1.0 && (found.stopped - 0.1 / 0.9).abs() < 1e-9);
-        // 90 of 100, and 100 of 100.
-        assert!((found.wss_error - 0.05).abs() < 1e-9 && (found.wss_error_most - 0.1).abs() < 1e-9);
-        assert_eq!((found.up_ratio, found.wss_bytes), (0.0, 100));
-        let found = Figures::new(Subject::Zipf, Way::Fixed, &off, &on, (4096, 0.5), |_| 1);
-        assert!((found.slowdown - 0.5).abs() < 1e-9, "the mean of 0.5, 0 and 1");
+        assert!((found.wss_error - 0.1).abs() < 1e-9 && (found.wss_error_most - 0.1).abs() < 1e-9);
+        assert_eq!((found.up_ratio, found.wss_bytes), (0.0, 135));
+    }
+
+    #[test]
+    fn intervals_of_rest_and_watched_ones_count_by_how_many_there_are() {
+        let off = [300; 3].map(|touches| window(touches, 0));
+        // At rest it loses nothing, but for once when others were at work; watched, a half and as much again.
+        let on =
+            [[(300, false), (300, false), (200, true)], [(30, false), (300, false), (150, true)]]
+                .map(|all| Window {
+                    intervals: all.map(|(touches, is_on)| interval(touches, is_on)).to_vec(),
+                    ..Window::default()
+                });
+        let (found, error) = slowdown(&slowdowns(&off, &on));
+        // Of two the median is the larger.
+        assert!((found - 1.0 * 2.0 / 6.0).abs() < 1e-9, "{found}");
+        let watched = 1.2533 * 1.4826 * 0.5 / 2f64.sqrt();
+        assert!((error - watched * 2.0 / 6.0).abs() < 1e-9, "{error}");
+        assert_eq!(slowdown(&[Vec::new(), Vec::new()]), (0.0, 0.0));
     }
 
     #[test]
     fn a_window_beside_which_the_program_changed_says_nothing() {
         let off = [100, 100, 200].map(|touches| window(touches, 0));
         let on = [50, 10].map(|touches| window(touches, 0));
-        assert_eq!(slowdowns(&off, &on).len(), 1);
-        assert!((slowdowns(&off, &on)[0] - 1.0).abs() < 1e-9);
-        assert_eq!(slowdowns(&off[1..], &on[1..]).len(), 1, "better than none");
+        let [watched, _] = slowdowns(&off, &on);
+        assert!(watched.len() == 1 && (watched[0] - 1.0).abs() < 1e-9, "{watched:?}");
+        assert_eq!(slowdowns(&off[1..], &on[1..])[0].len(), 1, "better than none");
     }
 
     #[test]
@@ -256,6 +308,7 @@ mod tests {
         let mean = |way| Mean {
             way,
             slowdown: 0.004,
+            slowdown_error: 0.001,
             slowdown_most: 0.05,
             stopped: 0.0,
             wss_error: 0.03,

@@ -65,8 +65,18 @@ pub(in super::super) struct Interval {
     pub(in super::super) wss: Bytes,
     /// Traps in it.
     pub(in super::super) traps: u64,
+    /// Processor time of the tracker's thread that answers faults, in seconds.
+    pub(in super::super) handler: f64,
     /// Where the program's time went.
     pub(in super::super) spent: Spent,
+}
+
+impl Interval {
+    /// Touches a second, of the time that others left to the program.
+    pub(in super::super) fn rate(&self) -> f64 {
+        let touches = self.touches.end.saturating_sub(self.touches.start);
+        touches as f64 / self.spent.own(self.handler).max(1e-9)
+    }
 }
 
 /// A tracked program.
@@ -211,10 +221,10 @@ impl Steer {
         if let Some(told) = &told {
             self.wss = told.wss;
         }
-        let traps = since(|it| it.traps);
+        let (traps, handler) = (since(|it| it.traps), since(|it| it.handler_ns) as f64 / 1e9);
         (self.counters, self.touches) = (counters, to);
         self.pages.clear();
-        Ok(Interval { touches: from..to, watch, told, wss: self.wss, traps, spent })
+        Ok(Interval { touches: from..to, watch, told, wss: self.wss, traps, handler, spent })
     }
 
     /// Has the interval watched as wanted.

@@ -1,0 +1,47 @@
+//! A guest's balloon, moved by the lab itself.
+//!
+//! Idea: this goes over the lab's own QMP socket; the other one is the daemon's.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use ballast_lab::Guest;
+use ballast_model::Bytes;
+use ballast_qmp::client::Client;
+use ballast_qmp::command::Command;
+use serde::Deserialize;
+
+/// How long one answer may take.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to the guest's QEMU.
+pub(super) struct Balloon {
+    qmp: Client,
+}
+
+#[derive(Deserialize)]
+struct BalloonInfo {
+    actual: u64,
+}
+
+impl Balloon {
+    pub(super) async fn of(guest: &Guest) -> anyhow::Result<Balloon> {
+        let connected = Client::connect(guest.lab_qmp_socket(), ANSWER_PATIENCE).await;
+        let qmp =
+            connected.map_err(|down| anyhow!("{}: {down}", guest.lab_qmp_socket().display()))?;
+        Ok(Balloon { qmp })
+    }
+
+    /// Asks the guest to be of that size.
+    pub(super) async fn set(&mut self, target: Bytes) -> anyhow::Result<()> {
+        self.qmp.call(&Command::Balloon { target }).await?;
+        Ok(())
+    }
+
+    /// Its size now.
+    pub(super) async fn actual(&mut self) -> anyhow::Result<Bytes> {
+        let reply = self.qmp.call(&Command::QueryBalloon).await?;
+        let info: BalloonInfo = serde_json::from_str(&reply).context("query-balloon")?;
+        Ok(Bytes::new(info.actual))
+    }
+}

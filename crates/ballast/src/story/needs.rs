@@ -1,0 +1,215 @@
+//! What each guest needs: the smallest memory in which it reads nothing back.
+//!
+//! Idea (the ideal of TWS §4.1): guests do with all their memory what the scenario has them do from the beginning, until
+//! each has gone through its own once; then sizes are tried by bisection, every guest's by itself and all at once. A size
+//! is enough where the guest goes through its memory again without reading back more than chance. One that is
+//! not is left as soon as that shows, and what went to swap is read back before the next is tried.
+//! Cost: some minutes, most of them for reading back.
+//! Limits: to within [`STEPS`] of a guest's memory, and never below its floor; what begins later than at 0 s is not
+//! looked at, and a workload that changes has no one size.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_lab::{Event, Guest, Run, Scenario, ScenarioGuest, Subscription};
+use ballast_lab_guest::protocol::{FromGuest, Report};
+use ballast_model::Bytes;
+use tokio::time::Instant;
+
+use super::balloon::Balloon;
+use super::live::Live;
+use super::turns::starts;
+
+/// Sizes are told apart by this part of a guest's memory.
+const STEPS: u64 = 64;
+/// Passes for which a size is tried: the first may have begun before.
+const PASSES: u64 = 2;
+/// And at least this long, as memory that is seldom used is used by then.
+const TRIAL_MIN: Duration = Duration::from_secs(5);
+/// Pages that may be read back meanwhile: those of the kernel and of programs that rest.
+const READ_BACK_MAX: u64 = 32;
+/// How long a guest may take to fill its memory, to get to a size, or to read all back.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Time between two looks.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What every guest that works needs, by name.
+///
+/// # Errors
+/// The guests cannot be started, or one does not get through its memory.
+pub(super) async fn find(
+    scenario: &Scenario,
+    live: &mut Live,
+) -> anyhow::Result<BTreeMap<String, Bytes>> {
+    let told = RefCell::new(live);
+    let say = |line: &str| told.borrow_mut().say(line);
+    let run = Run::start(&scenario.unlimited().run_options(), &say)?;
+    for start in starts(scenario).into_iter().filter(|start| start.at.is_zero()) {
+        run.guest(start.guest.as_str())?.send_start(&start.id, &start.spec)?;
+    }
+    let is_working = |guest: &&ScenarioGuest| guest.workloads.iter().any(|it| it.at.is_zero());
+    let each = scenario.guests.iter().filter(is_working).map(|guest| {
+        let (run, say) = (&run, &say);
+        async move {
+            let name = guest.name.as_str();
+            let found = Subject::new(run.guest(name)?).await?.need(guest, say).await;
+            let need = found.with_context(|| format!("guest {name}: what it needs"))?;
+            Ok((name.to_owned(), need))
+        }
+    });
+    let found: anyhow::Result<Vec<_>> = futures_util::future::try_join_all(each).await;
+    run.shutdown();
+    Ok(found?.into_iter().collect())
+}
+
+/// A guest whose size is tried.
+struct Subject<'a> {
+    guest: &'a Guest,
+    events: Subscription,
+    balloon: Balloon,
+    seen: Seen,
+}
+
+/// What its last report says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    passes: u64,
+    read_back_pages: u64,
+}
+
+impl Seen {
+    fn of(report: &Report) -> Seen {
+        let counters = [report.vm.pswpin, report.vm.workingset_refault_file];
+        Seen {
+            passes: report.workloads.iter().map(|workload| workload.iterations).sum(),
+            read_back_pages: counters.into_iter().flatten().sum(),
+        }
+    }
+
+    /// Whether no more was read back since `earlier` than chance has it.
+    fn is_quiet_since(self, earlier: Seen) -> bool {
+        self.read_back_pages.saturating_sub(earlier.read_back_pages) <= READ_BACK_MAX
+    }
+
+    /// Whether it has gone through its memory since `earlier`.
+    fn is_through_since(self, earlier: Seen) -> bool {
+        self.passes.saturating_sub(earlier.passes) >= PASSES
+    }
+}
+
+impl<'a> Subject<'a> {
+    async fn new(guest: &'a Guest) -> anyhow::Result<Subject<'a>> {
+        let balloon = Balloon::of(guest).await?;
+        Ok(Subject { guest, events: guest.subscribe()?, balloon, seen: Seen::default() })
+    }
+
+    async fn need(
+        mut self,
+        scenario: &ScenarioGuest,
+        say: &impl Fn(&str),
+    ) -> anyhow::Result<Bytes> {
+        let floor = scenario.limits().floor_for(scenario.memory);
+        let step = scenario.memory.fraction(1, STEPS);
+        let (mut short, mut enough) = (floor, scenario.memory.page_floor());
+        self.read_all_back().await.context("with all its memory")?;
+        while enough.saturating_sub(short) > step {
+            let size = short.saturating_add(enough.saturating_sub(short).fraction(1, 2));
+            let size = size.page_floor();
+            if self.shrinks_to(size).await? && self.is_quiet().await? {
+                enough = size;
+            } else {
+                short = size;
+                self.balloon.set(enough).await?;
+                self.read_all_back().await.with_context(|| format!("with {enough} again"))?;
+            }
+            say(&format!("guest {}: needs {short} to {enough}", scenario.name));
+        }
+        Ok(enough)
+    }
+
+    /// Whether it gets to `size`, reading nothing back on the way.
+    async fn shrinks_to(&mut self, size: Bytes) -> anyhow::Result<bool> {
+        let before = self.seen;
+        self.balloon.set(size).await?;
+        let end = Instant::now() + PATIENCE;
+        while self.look().await?.is_quiet_since(before) {
+            if self.balloon.actual().await? == size {
+                return Ok(true);
+            }
+            if Instant::now() > end {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether it goes through its memory reading nothing back.
+    async fn is_quiet(&mut self) -> anyhow::Result<bool> {
+        let (before, began) = (self.seen, Instant::now());
+        loop {
+            let seen = self.look().await?;
+            if !seen.is_quiet_since(before) {
+                return Ok(false);
+            }
+            if seen.is_through_since(before) && began.elapsed() >= TRIAL_MIN {
+                return Ok(true);
+            }
+            if began.elapsed() > PATIENCE {
+                bail!(
+                    "{} passes in {} s; the end of its console:\n{}",
+                    seen.passes.saturating_sub(before.passes),
+                    PATIENCE.as_secs(),
+                    self.guest.console_tail()
+                );
+            }
+        }
+    }
+
+    /// Waits until it goes through its memory reading nothing back.
+    async fn read_all_back(&mut self) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !self.is_quiet().await? {
+            if Instant::now() > end {
+                bail!("it still reads back after {} s", PATIENCE.as_secs());
+            }
+        }
+        Ok(())
+    }
+
+    /// What it reports now.
+    async fn look(&mut self) -> anyhow::Result<Seen> {
+        tokio::time::sleep(POLL).await;
+        while let Some(Event { message, .. }) = self.events.next(Duration::ZERO) {
+            match message {
+                FromGuest::Report(report) => self.seen = Seen::of(&report),
+                FromGuest::Done { id, .. } => {
+                    bail!("its workload {id} has ended, so that no size can be tried")
+                }
+                FromGuest::Error { text, .. } => bail!("it refused: {text}"),
+                FromGuest::Hello { .. } | FromGuest::Ready(_) | FromGuest::ExecDone { .. } => {}
+            }
+        }
+        if self.events.is_over() {
+            let console = self.guest.console_tail();
+            bail!("it {}; the end of its console:\n{console}", self.guest.state());
+        }
+        Ok(self.seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_enough_after_whole_passes_without_reading_back() {
+        let seen = |passes, read_back_pages| Seen { passes, read_back_pages };
+        let before = seen(3, 100);
+        assert!(!seen(4, 100).is_through_since(before) && seen(5, 100).is_through_since(before));
+        assert!(seen(5, 132).is_quiet_since(before) && !seen(5, 133).is_quiet_since(before));
+        // A guest that booted anew counts from nothing.
+        assert!(seen(0, 0).is_quiet_since(before));
+    }
+}
