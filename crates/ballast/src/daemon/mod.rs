@@ -1,6 +1,7 @@
 //! The daemon: observe, decide, act, record; once per tick.
 
 pub(crate) mod clock;
+mod guests;
 mod observe;
 mod once;
 mod recorder;

@@ -24,11 +24,12 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::clock;
+use super::guests;
 use super::observe::Observer;
 use super::once::Once;
 use super::recorder::Recorder;
 use super::view::{COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
-use crate::agents::{Agents, Answer};
+use crate::agents::Agents;
 use crate::config::{self, Config, OnExit};
 use crate::server::{Server, ServerConfig};
 
@@ -200,7 +201,10 @@ impl Daemon {
             }
         }
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
-        let (waiting, actions) = self.hold_back(&snapshot, actions);
+        let (waiting, actions) = match &mut self.observer.agents {
+            Some(agents) => guests::hold_back(agents, &snapshot, actions),
+            None => (Vec::new(), actions),
+        };
         let mut outcomes = self.observer.fleet.act_all(clock::now(), &actions).await;
         outcomes.extend(waiting);
         for outcome in &outcomes {
@@ -209,7 +213,9 @@ impl Daemon {
             self.outcomes.insert(outcome.guest.clone(), (clock::wall(), outcome.clone()));
         }
         self.outcomes.retain(|id, _| snapshot.guest(id).is_some());
-        self.answer(&snapshot, &plan);
+        if let Some(agents) = &mut self.observer.agents {
+            guests::answer(agents, &self.controller, &snapshot, &plan);
+        }
         self.ticks += 1;
         for note in &plan.notes {
             match note {
@@ -238,51 +244,6 @@ impl Daemon {
         }
         notify(&[NotifyState::Watchdog]);
         self.latest = Some((snapshot, plan));
-    }
-
-    /// Tells of actions which balloons are to wait with, as programs in their guests give memory back first; and
-    /// the others.
-    fn hold_back(
-        &mut self,
-        snapshot: &Snapshot,
-        actions: Vec<Action>,
-    ) -> (Vec<Outcome>, Vec<Action>) {
-        let Some(agents) = &mut self.observer.agents else { return (Vec::new(), actions) };
-        let (waiting, at_once): (Vec<Action>, Vec<Action>) =
-            actions.into_iter().partition(|action| {
-                let guest = snapshot.guest(&action.guest);
-                let free = guest.and_then(|guest| guest.stats?.value.free);
-                let holds = guest.and_then(|guest| Some(guest.allocation?.value));
-                holds.is_some_and(|holds| agents.waits(&action.guest, holds, free, action.target))
-            });
-        let outcome = |action: Action| Outcome {
-            guest: action.guest,
-            generation: action.generation,
-            target: action.target,
-            kind: OutcomeKind::Waiting,
-        };
-        (waiting.into_iter().map(outcome).collect(), at_once)
-    }
-
-    /// Answers the requests that were decided on, and tells guests what their balloons do.
-    fn answer(&mut self, snapshot: &Snapshot, plan: &Plan) {
-        let Some(agents) = &mut self.observer.agents else { return };
-        for guest in &plan.guests {
-            let Some(holds) = guest.allocation else { continue };
-            let target = guest.target.unwrap_or(holds);
-            agents.balloon(&guest.id, holds, target);
-            let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent);
-            let Some(request) = agent.and_then(|agent| agent.value.request) else { continue };
-            if self.controller.request_decided(&guest.id) < Some(request.number) {
-                continue;
-            }
-            // What is wanted for it may come in steps, as others release it.
-            let (wanted, why) = match &guest.desired {
-                Some(desired) => (desired.target, desired.reason.to_string()),
-                None => (target, guest.change.to_string()),
-            };
-            agents.answer(&guest.id, request.number, Answer::to(request, holds, wanted, &why));
-        }
     }
 
     fn report(&mut self, outcome: &Outcome) {
