@@ -81,6 +81,12 @@ fn touched(observed: &Observed, mode: Mode) -> Bytes {
     Bytes::pages(pages as u64)
 }
 
+/// The next length to try: with a trap for each page a guest takes seconds to go through its memory, and on a slow
+/// machine many.
+fn longer(length: Duration) -> Duration {
+    (length * 2).min(Duration::from_secs(16))
+}
+
 fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !reached() {
@@ -116,13 +122,12 @@ fn the_working_set_of_a_real_guest() {
         sample: Sample::rate(HashKind::multiply_add(1), 1.0 / 64.0),
     };
     // The guest's kernel and its program use some memory too.
-    for (watching, most) in [
-        (every(32), Bytes::mib(216)),
-        (Watching { mode: sampled, hot_granules: 0 }, Bytes::mib(212)),
-        (every(1), Bytes::mib(208)),
-    ] {
+    let most = Bytes::mib(216);
+    for watching in [every(32), Watching { mode: sampled, hot_granules: 0 }, every(1)] {
+        let mut length = Duration::from_secs(1);
         wait_until("an interval that shows the working set", || {
-            let observed = interval(&mut tracking, watching, Duration::from_secs(2));
+            length = longer(length);
+            let observed = interval(&mut tracking, watching, length);
             let wss = touched(&observed, watching.mode);
             eprintln!("{wss}");
             observed.lost == 0 && wss >= set.fraction(97, 100) && wss <= most
@@ -360,12 +365,14 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
     let size = Bytes::mib(320);
     guest.start_workload("w", &Pattern::Constant { size }.into(), PATIENCE).unwrap();
     let mut tracking = None;
+    let mut length = Duration::from_secs(1);
     wait_until("touches of more than the boot memory", || {
         look(&mut tracking);
+        length = longer(length);
         let Some(tracking) = &mut tracking else { return false };
         tracking.regions().len() == 2 && {
             let seen = tracking.begin_interval(Some(every(8))).and_then(|()| {
-                tracking.pass(Duration::from_secs(2))?;
+                tracking.pass(length)?;
                 tracking.end_interval()
             });
             seen.is_ok_and(|seen| {
