@@ -1,8 +1,8 @@
 //! What a guest really says of what it wants.
 //!
 //! Idea: one request waits for an answer at a time, so that the host is not flooded and the guest
-//! does not pay twice for one need (flexmemd §3.1.2); and one emergency a period, since the host
-//! hears no more.
+//! does not pay twice for one need (flexmemd §3.1.2); and one emergency a period, since the host takes
+//! more of them for ordinary requests.
 //!
 //! Limits: an answer that never comes is waited for [`ANSWER_WAIT_MAX`].
 
