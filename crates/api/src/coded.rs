@@ -131,29 +131,36 @@ impl From<&Change> for ChangeView {
 /// Whether a guest gives what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComplianceView {
-    /// `compliant`, `releasing` or `stuck`.
+    /// `compliant`, `releasing`, `slow`, `stuck` or `inhibited`.
     pub code: String,
     /// The whole for people.
     pub text: String,
-    /// Still to be given, while it is releasing.
+    /// Still to be given, while it is releasing or slow.
     pub left_bytes: Option<u64>,
     /// Time since it last gave any, while it is releasing or stuck.
     pub idle_ms: Option<u64>,
+    /// Time since it was asked, while it is slow.
+    pub asked_ms: Option<u64>,
 }
 
 impl ComplianceView {
     /// The view of `compliance`.
     pub fn new(compliance: &Compliance) -> Self {
-        let (code, left, idle) = match compliance {
-            Compliance::Compliant => ("compliant", None, None),
-            Compliance::Releasing { left, idle } => ("releasing", Some(left.get()), Some(*idle)),
-            Compliance::Stuck { idle } => ("stuck", None, Some(*idle)),
+        let (code, left, idle, asked) = match compliance {
+            Compliance::Compliant => ("compliant", None, None, None),
+            Compliance::Releasing { left, idle } => {
+                ("releasing", Some(left.get()), Some(*idle), None)
+            }
+            Compliance::Slow { left, asked } => ("slow", Some(left.get()), None, Some(*asked)),
+            Compliance::Stuck { idle } => ("stuck", None, Some(*idle), None),
+            Compliance::Inhibited => ("inhibited", None, None, None),
         };
         ComplianceView {
             code: code.to_owned(),
             text: compliance.to_string(),
             left_bytes: left,
             idle_ms: idle.map(millis),
+            asked_ms: asked.map(millis),
         }
     }
 }

@@ -6,7 +6,10 @@ use ballast_model::{Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measu
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
-use crate::{AgentView, BudgetView, ChangeView, Coded, ComplianceView, EstimateView, TrackingView};
+use crate::{
+    AgentView, BudgetView, ChangeView, Coded, ComplianceView, EstimateView, HotplugView, MoveView,
+    RegretView, TrackingView,
+};
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +40,10 @@ pub struct ExplainReply {
     pub target_bytes: Option<u64>,
     /// What the plan does about it.
     pub change: Option<ChangeView>,
+    /// By which mechanisms, and why by these.
+    pub moves: Vec<MoveView>,
+    /// What its last reductions cost it; `None`: none was looked back upon.
+    pub regret: Option<RegretView>,
     /// What came of the last action.
     pub outcome: Option<OutcomeView>,
 }
@@ -56,6 +63,7 @@ impl ExplainReply {
                 allocation_bytes: bytes_of(sample.allocation),
                 allocation_age_ms: age_of(sample.allocation),
                 boot_bytes: sample.boot_memory.map(Bytes::get),
+                hotplug: sample.hotplug.as_ref().map(HotplugView::from),
                 resident_bytes: bytes_of(sample.resident),
                 resident_age_ms: age_of(sample.resident),
                 stats: sample.stats.as_ref().map(StatsView::from),
@@ -78,6 +86,10 @@ impl ExplainReply {
             compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
             target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
+            moves: plan
+                .map(|plan| plan.moves.iter().map(MoveView::from).collect())
+                .unwrap_or_default(),
+            regret: plan.and_then(|plan| plan.regret.as_ref()).map(RegretView::from),
             outcome: tick
                 .outcomes
                 .get(id)
@@ -105,6 +117,8 @@ pub struct InputsView {
     pub allocation_age_ms: Option<u64>,
     /// Memory it was booted with.
     pub boot_bytes: Option<u64>,
+    /// What can be plugged in beside; `None`: nothing can.
+    pub hotplug: Option<HotplugView>,
     /// Host memory its process occupies.
     pub resident_bytes: Option<u64>,
     /// Age of that figure.

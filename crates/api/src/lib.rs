@@ -17,6 +17,7 @@ mod coded;
 mod command;
 mod estimate;
 mod explain;
+mod mechanism;
 mod plan;
 mod status;
 mod tick;
@@ -32,6 +33,7 @@ pub use estimate::{
 pub use explain::{
     CapabilitiesView, DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView,
 };
+pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use status::{BudgetView, GuestView, GuestsReply, HostView, StatusReply};
 pub use tick::{DaemonView, FairnessView, Source, Tick, TickView};

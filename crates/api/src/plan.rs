@@ -4,7 +4,9 @@ use ballast_model::{Action, Bytes, GuestPlan, Plan, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, version};
-use crate::{BudgetView, ChangeView, Coded, ComplianceView, DesiredView};
+use crate::{
+    BudgetView, ChangeView, Coded, ComplianceView, DesiredView, MoveView, PagingView, RegretView,
+};
 
 /// Answer to `GET /v1/plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,10 @@ pub struct PlanReply {
     pub guests: Vec<PlanGuestView>,
     /// What is to be done, releases first.
     pub actions: Vec<ActionView>,
+    /// How far the host goes to get memory back.
+    pub rung: Coded,
+    /// Whom the host pages out or in.
+    pub paging: Vec<PagingView>,
 }
 
 impl PlanReply {
@@ -51,6 +57,8 @@ impl PlanReply {
             notes: plan.notes.iter().map(Coded::from).collect(),
             guests: plan.guests.iter().map(PlanGuestView::new).collect(),
             actions: plan.actions.iter().map(|a| ActionView::new(a, plan.decided_at)).collect(),
+            rung: Coded::new(plan.rung.code(), plan.rung),
+            paging: plan.paging.iter().map(|p| PagingView::new(p, plan.decided_at)).collect(),
         }
     }
 }
@@ -72,6 +80,10 @@ pub struct PlanGuestView {
     pub target_bytes: Option<u64>,
     /// What the plan does about it.
     pub change: ChangeView,
+    /// By which mechanisms, and why by these.
+    pub moves: Vec<MoveView>,
+    /// What its last reductions cost it; `None`: none was looked back upon.
+    pub regret: Option<RegretView>,
 }
 
 impl PlanGuestView {
@@ -84,6 +96,8 @@ impl PlanGuestView {
             compliance: ComplianceView::new(&guest.compliance),
             target_bytes: guest.target.map(Bytes::get),
             change: ChangeView::from(&guest.change),
+            moves: guest.moves.iter().map(MoveView::from).collect(),
+            regret: guest.regret.as_ref().map(RegretView::from),
         }
     }
 }
@@ -95,6 +109,8 @@ pub struct ActionView {
     pub guest: String,
     /// The allocation it is to have.
     pub target_bytes: u64,
+    /// What is to be plugged in; `None`: that stays as it is.
+    pub plug_bytes: Option<u64>,
     /// Time after the decision in which it may be begun.
     pub deadline_ms: u64,
 }
@@ -104,6 +120,7 @@ impl ActionView {
         ActionView {
             guest: action.guest.to_string(),
             target_bytes: action.target.get(),
+            plug_bytes: action.plug.map(Bytes::get),
             deadline_ms: millis(action.deadline.saturating_since(decided_at)),
         }
     }

@@ -4,7 +4,7 @@ use ballast_model::{Bytes, Estimate, GuestSample, Provenance};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{DaemonView, Tick, TickView, millis, version};
-use crate::{ChangeView, Coded, ComplianceView, TrackingView};
+use crate::{ChangeView, Coded, ComplianceView, HotplugView, RegretView, TrackingView};
 
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,8 @@ pub struct StatusReply {
     pub host: HostView,
     /// The memory the plan divides.
     pub budget: BudgetView,
+    /// How far the host goes to get memory back.
+    pub rung: Coded,
     /// What concerns the host as a whole.
     pub notes: Vec<Coded>,
     /// The guests, sorted by name.
@@ -33,6 +35,7 @@ impl From<&Tick<'_>> for StatusReply {
             daemon: tick.daemon.clone(),
             host: HostView::from(&tick.snapshot.host),
             budget: BudgetView::from(&tick.plan.budget),
+            rung: Coded::new(tick.plan.rung.code(), tick.plan.rung),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
             guests: guests(tick),
         }
@@ -132,6 +135,8 @@ pub struct GuestView {
     pub resident_bytes: Option<u64>,
     /// Memory it was booted with.
     pub boot_bytes: Option<u64>,
+    /// What can be plugged in beside; `None`: nothing can.
+    pub hotplug: Option<HotplugView>,
     /// Its guaranteed minimum.
     pub floor_bytes: Option<u64>,
     /// Its largest allocation.
@@ -150,6 +155,8 @@ pub struct GuestView {
     pub compliance: Option<ComplianceView>,
     /// What the plan does about it.
     pub change: Option<ChangeView>,
+    /// What its last reductions cost it; `None`: none was looked back upon.
+    pub regret: Option<RegretView>,
 }
 
 impl GuestView {
@@ -168,6 +175,7 @@ impl GuestView {
             demand_bytes: estimate.map(|estimate| estimate.demand.size.get()),
             resident_bytes: sample.resident.map(|measured| measured.value.get()),
             boot_bytes: sample.boot_memory.map(Bytes::get),
+            hotplug: sample.hotplug.as_ref().map(HotplugView::from),
             floor_bytes: bounds.map(|(floor, _)| floor.get()),
             ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
             shares: limits.map(|limits| limits.shares),
@@ -177,6 +185,7 @@ impl GuestView {
             tracking: TrackingView::of(sample),
             compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
+            regret: plan.and_then(|plan| plan.regret.as_ref()).map(RegretView::from),
         }
     }
 }

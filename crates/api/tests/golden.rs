@@ -11,9 +11,10 @@ use ballast_api::{
 use ballast_model::{
     Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample,
-    GuestStats, Held, HostSample, LinkDown, LinkState, Measured, MissCurve, Note, Outcome,
-    OutcomeKind, PassedOver, Plan, PolicyName, Pressure, Provenance, Reason, RunState, Share,
-    Snapshot, Timestamp, TrackerReport, Tracking, TrackingState, WhyPassedOver,
+    GuestStats, Held, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism,
+    MissCurve, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, Plan, PolicyName, Pressure,
+    Provenance, Reason, Regret, RunState, Rung, Share, Snapshot, Timestamp, TrackerReport,
+    Tracking, TrackingState, Why, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -62,6 +63,13 @@ fn seen() -> Seen {
         run_state: Some(RunState::Running),
         allocation: Some(Measured::fresh(Bytes::mib(512))),
         boot_memory: Some(Bytes::gib(1)),
+        hotplug: Some(Hotplug {
+            kind: HotplugKind::VirtioMem,
+            plugged: Bytes::mib(128),
+            requested: Bytes::mib(256),
+            max: Bytes::gib(2),
+            block: Bytes::mib(2),
+        }),
         resident: Some(Measured::fresh(Bytes::mib(540))),
         stats: Some(Measured {
             value: GuestStats {
@@ -101,6 +109,13 @@ fn seen() -> Seen {
         compliance: Compliance::Releasing { left: Bytes::mib(3), idle: Duration::from_secs(2) },
         target: Some(Bytes::mib(448)),
         change: Change::Shrink { by: Bytes::mib(64) },
+        moves: vec![Move {
+            mechanism: Mechanism::Balloon,
+            from: Bytes::mib(512),
+            to: Bytes::mib(448),
+            why: Why::BalloonTakesIt,
+        }],
+        regret: Some(Regret { taken: Bytes::mib(64), read_back: Bytes::mib(16), undone: 1 }),
     };
     let planned_b = GuestPlan {
         id: id("b"),
@@ -113,6 +128,8 @@ fn seen() -> Seen {
         compliance: Compliance::Compliant,
         target: None,
         change: Change::Hold(Held::Unreachable { why: "no answer in time".to_owned() }),
+        moves: vec![],
+        regret: None,
     };
     let host = HostSample {
         memory_total: Some(Bytes::gib(4)),
@@ -124,6 +141,7 @@ fn seen() -> Seen {
     let action = |deadline| Action {
         guest: id("a"),
         target: Bytes::mib(448),
+        plug: Some(Bytes::mib(128)),
         generation,
         deadline: Timestamp::from_millis(deadline),
     };
@@ -146,6 +164,14 @@ fn seen() -> Seen {
             },
             guests: vec![planned_a, planned_b],
             actions: vec![action(7000)],
+            paging: vec![Paging {
+                guest: id("a"),
+                mechanism: Mechanism::PageOut,
+                resident: Bytes::mib(460),
+                generation,
+                deadline: Timestamp::from_millis(7000),
+            }],
+            rung: Rung::ReclaimOwed,
             notes: vec![Note::Infeasible { shortfall: Bytes::mib(1) }],
         },
         limits: BTreeMap::from([(id("a"), GuestLimits::default())]),
@@ -236,6 +262,10 @@ fn status() {
                 "committed_bytes": 536870912,
                 "grantable_bytes": 536870912
               },
+              "rung": {
+                "code": "reclaim-owed",
+                "text": "what guests owe is paged out"
+              },
               "notes": [
                 {
                   "code": "infeasible",
@@ -256,6 +286,13 @@ fn status() {
                   "demand_bytes": 629145600,
                   "resident_bytes": 566231040,
                   "boot_bytes": 1073741824,
+                  "hotplug": {
+                    "kind": "virtio-mem",
+                    "plugged_bytes": 134217728,
+                    "requested_bytes": 268435456,
+                    "max_bytes": 2147483648,
+                    "block_bytes": 2097152
+                  },
                   "floor_bytes": 134217728,
                   "ceiling_bytes": 1073741824,
                   "shares": 1000,
@@ -277,13 +314,20 @@ fn status() {
                     "code": "releasing",
                     "text": "releasing, 3MiB left",
                     "left_bytes": 3145728,
-                    "idle_ms": 2000
+                    "idle_ms": 2000,
+                    "asked_ms": null
                   },
                   "change": {
                     "code": "shrink",
                     "text": "shrink by 64MiB",
                     "by_bytes": 67108864,
                     "why": null
+                  },
+                  "regret": {
+                    "taken_bytes": 67108864,
+                    "read_back_bytes": 16777216,
+                    "basis_points": 2500,
+                    "undone": 1
                   }
                 },
                 {
@@ -299,6 +343,7 @@ fn status() {
                   "demand_bytes": null,
                   "resident_bytes": null,
                   "boot_bytes": null,
+                  "hotplug": null,
                   "floor_bytes": null,
                   "ceiling_bytes": null,
                   "shares": null,
@@ -310,7 +355,8 @@ fn status() {
                     "code": "compliant",
                     "text": "compliant",
                     "left_bytes": null,
-                    "idle_ms": null
+                    "idle_ms": null,
+                    "asked_ms": null
                   },
                   "change": {
                     "code": "hold",
@@ -320,7 +366,8 @@ fn status() {
                       "code": "unreachable",
                       "text": "unreachable: no answer in time"
                     }
-                  }
+                  },
+                  "regret": null
                 }
               ]
             }"#]],
@@ -362,6 +409,13 @@ fn explain_of_a_known_guest() {
                 "allocation_bytes": 536870912,
                 "allocation_age_ms": 0,
                 "boot_bytes": 1073741824,
+                "hotplug": {
+                  "kind": "virtio-mem",
+                  "plugged_bytes": 134217728,
+                  "requested_bytes": 268435456,
+                  "max_bytes": 2147483648,
+                  "block_bytes": 2097152
+                },
                 "resident_bytes": 566231040,
                 "resident_age_ms": 0,
                 "stats": {
@@ -498,7 +552,8 @@ fn explain_of_a_known_guest() {
                 "code": "releasing",
                 "text": "releasing, 3MiB left",
                 "left_bytes": 3145728,
-                "idle_ms": 2000
+                "idle_ms": 2000,
+                "asked_ms": null
               },
               "target_bytes": 469762048,
               "change": {
@@ -506,6 +561,24 @@ fn explain_of_a_known_guest() {
                 "text": "shrink by 64MiB",
                 "by_bytes": 67108864,
                 "why": null
+              },
+              "moves": [
+                {
+                  "mechanism": "balloon",
+                  "text": "balloon 512MiB to 448MiB: a balloon takes memory to the page, and fastest",
+                  "from_bytes": 536870912,
+                  "to_bytes": 469762048,
+                  "why": {
+                    "code": "balloon-takes-it",
+                    "text": "a balloon takes memory to the page, and fastest"
+                  }
+                }
+              ],
+              "regret": {
+                "taken_bytes": 67108864,
+                "read_back_bytes": 16777216,
+                "basis_points": 2500,
+                "undone": 1
               },
               "outcome": {
                 "at_unix_ms": 1767323044000,
@@ -548,6 +621,7 @@ fn explain_of_an_unknown_guest() {
                 "allocation_bytes": null,
                 "allocation_age_ms": null,
                 "boot_bytes": null,
+                "hotplug": null,
                 "resident_bytes": null,
                 "resident_age_ms": null,
                 "stats": null,
@@ -590,7 +664,8 @@ fn explain_of_an_unknown_guest() {
                 "code": "compliant",
                 "text": "compliant",
                 "left_bytes": null,
-                "idle_ms": null
+                "idle_ms": null,
+                "asked_ms": null
               },
               "target_bytes": null,
               "change": {
@@ -602,6 +677,8 @@ fn explain_of_an_unknown_guest() {
                   "text": "unreachable: no answer in time"
                 }
               },
+              "moves": [],
+              "regret": null,
               "outcome": null
             }"#]],
     );
@@ -660,7 +737,8 @@ fn plan() {
                     "code": "releasing",
                     "text": "releasing, 3MiB left",
                     "left_bytes": 3145728,
-                    "idle_ms": 2000
+                    "idle_ms": 2000,
+                    "asked_ms": null
                   },
                   "target_bytes": 469762048,
                   "change": {
@@ -668,6 +746,24 @@ fn plan() {
                     "text": "shrink by 64MiB",
                     "by_bytes": 67108864,
                     "why": null
+                  },
+                  "moves": [
+                    {
+                      "mechanism": "balloon",
+                      "text": "balloon 512MiB to 448MiB: a balloon takes memory to the page, and fastest",
+                      "from_bytes": 536870912,
+                      "to_bytes": 469762048,
+                      "why": {
+                        "code": "balloon-takes-it",
+                        "text": "a balloon takes memory to the page, and fastest"
+                      }
+                    }
+                  ],
+                  "regret": {
+                    "taken_bytes": 67108864,
+                    "read_back_bytes": 16777216,
+                    "basis_points": 2500,
+                    "undone": 1
                   }
                 },
                 {
@@ -679,7 +775,8 @@ fn plan() {
                     "code": "compliant",
                     "text": "compliant",
                     "left_bytes": null,
-                    "idle_ms": null
+                    "idle_ms": null,
+                    "asked_ms": null
                   },
                   "target_bytes": null,
                   "change": {
@@ -690,13 +787,28 @@ fn plan() {
                       "code": "unreachable",
                       "text": "unreachable: no answer in time"
                     }
-                  }
+                  },
+                  "moves": [],
+                  "regret": null
                 }
               ],
               "actions": [
                 {
                   "guest": "a",
                   "target_bytes": 469762048,
+                  "plug_bytes": 134217728,
+                  "deadline_ms": 2000
+                }
+              ],
+              "rung": {
+                "code": "reclaim-owed",
+                "text": "what guests owe is paged out"
+              },
+              "paging": [
+                {
+                  "guest": "a",
+                  "mechanism": "page-out",
+                  "resident_bytes": 482344960,
                   "deadline_ms": 2000
                 }
               ]
@@ -770,11 +882,14 @@ fn every_reason_has_a_word_that_never_changes() {
         Compliance::Compliant,
         Compliance::Releasing { left: zero, idle: Duration::ZERO },
         Compliance::Stuck { idle },
+        Compliance::Slow { left: zero, asked: idle },
+        Compliance::Inhibited,
     ];
     let view = |c| ballast_api::ComplianceView::new(c);
     let codes: Vec<_> = compliances.iter().map(|c| view(c).code).collect();
-    assert_eq!(codes, ["compliant", "releasing", "stuck"]);
+    assert_eq!(codes, ["compliant", "releasing", "stuck", "slow", "inhibited"]);
     assert_eq!(view(&compliances[2]).idle_ms, Some(42_000));
+    assert_eq!(view(&compliances[3]).asked_ms, Some(42_000));
     let outcomes = [
         OutcomeKind::Accepted,
         OutcomeKind::Failed(String::new()),

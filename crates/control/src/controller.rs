@@ -12,7 +12,7 @@ use ballast_guard::{
 use ballast_model::{
     Action, Budget, Bytes, Change, Compliance, Estimate, Generation, GuestId, GuestLimits,
     GuestPlan, GuestSample, Held, MemoryRequest, Note, Outcome, OutcomeKind, PerGuest, Plan,
-    PolicyName, RequestKind, Snapshot, Timestamp, in_step,
+    PolicyName, RequestKind, Rung, Snapshot, Timestamp, in_step,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Contender, Policy, Problem, build};
@@ -334,6 +334,8 @@ impl Controller {
             budget,
             guests,
             actions: draft.actions,
+            paging: Vec::new(),
+            rung: Rung::Normal,
             notes,
         }
     }
@@ -404,6 +406,8 @@ impl Controller {
             credits: None,
             compliance: Compliance::Compliant,
             change: Change::Hold(Held::ClockBackwards),
+            moves: Vec::new(),
+            regret: None,
         };
         Plan {
             generation: self.generation,
@@ -412,6 +416,8 @@ impl Controller {
             budget,
             guests: standings.into_iter().map(held).collect(),
             actions: Vec::new(),
+            paging: Vec::new(),
+            rung: Rung::Normal,
             notes,
         }
     }
@@ -456,11 +462,11 @@ fn standing(
     let allocation = guest.allocation.map(|measured| measured.value);
     let in_force = record.and_then(Record::target);
     let held = allocation.or_else(|| record?.last_seen());
-    let committed = held.max(in_force).or(guest.boot_memory).unwrap_or(Bytes::ZERO);
+    let committed = held.max(in_force).or(guest.present_memory()).unwrap_or(Bytes::ZERO);
     Standing {
         id: guest.id.clone(),
         allocation,
-        bounds: guest.boot_memory.map(|boot| (limits.floor_for(boot), limits.ceiling_for(boot))),
+        bounds: limits.bounds_for(guest),
         shares: limits.shares,
         priority: limits.priority,
         miss_rate_max: limits.miss_rate_max,

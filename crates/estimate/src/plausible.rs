@@ -6,7 +6,8 @@
 
 use ballast_model::{Bytes, GuestStats, Implausible};
 
-/// Refuses statistics that cannot be true of a guest with `boot` bytes of boot memory.
+/// Refuses statistics that cannot be true of a guest that can have `boot` bytes: booted with, and all that can be
+/// plugged in, as statistics may be of before some was pulled out.
 pub(crate) fn check(stats: &GuestStats, boot: Option<Bytes>) -> Result<(), Implausible> {
     if let (Some(total), Some(boot)) = (stats.total, boot)
         && total > boot

@@ -90,7 +90,7 @@ impl Estimator {
         let guest = snapshot.guests().get(place).ok_or(NoEstimate::NoAllocation)?;
         let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
         let stats = guest.stats.ok_or(NoEstimate::NoStatistics)?;
-        plausible::check(&stats.value, guest.boot_memory).map_err(NoEstimate::Implausible)?;
+        plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
         // `free` alone counts page cache as used: safe, and all an old guest kernel tells.
         let available =
             stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
@@ -145,7 +145,7 @@ impl Memory {
     ) -> Option<Bytes> {
         if let (Some(total), Some(uncounted)) = (stats.value.total, self.uncounted) {
             let held = total.saturating_add(uncounted);
-            return Some(guest.boot_memory.map_or(held, |boot| held.min(boot)));
+            return Some(guest.memory_max().map_or(held, |boot| held.min(boot)));
         }
         let stats_at = before(now, stats.age);
         let (_, most) = self.history.between(before(stats_at, AGE_UNCERTAINTY), stats_at)?;

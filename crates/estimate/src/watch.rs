@@ -183,7 +183,7 @@ impl Watch {
             swapped_out: swapped_out.map(Bytes::to_pages),
             refaulted,
             // The operator's bounds are not an estimator's: no policy lets a guest go beyond them.
-            bounds: Bounds::new(Bytes::ZERO, guest.boot_memory.unwrap_or(Bytes::MAX)),
+            bounds: Bounds::new(Bytes::ZERO, guest.memory_max().unwrap_or(Bytes::MAX)),
         };
         self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
     }

@@ -188,7 +188,7 @@ fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
     let guest = |(sample, (limits, before)): (&'a GuestSample, (Option<_>, Option<Before>))| {
         let before = before.unwrap_or_default();
         let holds = sample.allocation.map(|allocation| allocation.value);
-        let committed = holds.or(before.last_seen).max(before.target).or(sample.boot_memory);
+        let committed = holds.or(before.last_seen).max(before.target).or(sample.present_memory());
         Guest {
             sample,
             limits: limits.unwrap_or(rules.limits_default),
@@ -229,7 +229,8 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     if let Some(why) = untouchable {
         found.push(Violation::Untouchable(id(), why));
     }
-    let (Some(allocation), Some(boot)) = (sample.allocation, sample.boot_memory) else {
+    let (Some(allocation), Some((floor, ceiling))) = (sample.allocation, limits.bounds_for(sample))
+    else {
         found.push(Violation::OnStaleFigures(id()));
         return;
     };
@@ -242,7 +243,6 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     if too_old && (action.target < holds || action.target > committed.page_ceil()) {
         found.push(Violation::OnStaleFigures(id()));
     }
-    let (floor, ceiling) = (limits.floor_for(boot), limits.ceiling_for(boot));
     let reduces = action.target < holds && action.target < reference;
     if reduces && action.target < floor {
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });

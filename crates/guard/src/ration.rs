@@ -66,6 +66,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             let action = Action {
                 guest: standing.id.clone(),
                 target,
+                plug: None,
                 generation: input.generation,
                 deadline,
             };
@@ -85,6 +86,8 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             compliance: record.compliance(input.now),
             target: step.send.or(record.target()),
             change: step.change,
+            moves: Vec::new(),
+            regret: None,
         });
     }
     releases.append(&mut grows);

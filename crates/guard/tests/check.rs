@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_guard::check::{Before, Rules, Violation, violations};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats, HostSample,
-    LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Snapshot, Timestamp,
+    LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Rung, Snapshot, Timestamp,
 };
 
 fn id(name: &str) -> GuestId {
@@ -55,6 +55,7 @@ impl Case {
         self.actions.push(Action {
             guest: id(name),
             target: Bytes::mib(mib),
+            plug: None,
             generation: Generation(7),
             deadline: Timestamp::from_millis(9000),
         });
@@ -80,6 +81,8 @@ impl Case {
             budget: Budget::default(),
             guests: Vec::new(),
             actions: self.actions,
+            paging: Vec::new(),
+            rung: Rung::Normal,
             notes: Vec::new(),
         };
         let rules = Rules {

@@ -387,7 +387,7 @@ impl ScenarioGuest {
             }
         }
         let (floor, start) = (self.limits().floor_for(self.memory), self.start());
-        let ceiling = self.limits().ceiling_for(self.memory);
+        let ceiling = self.limits().ceiling_for(self.memory, self.memory);
         if start < floor || (start > ceiling && self.start.is_some()) {
             let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");
             return mistake(&["start"], message);

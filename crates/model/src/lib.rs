@@ -18,6 +18,7 @@ mod guest_id;
 mod held;
 mod input;
 mod limits;
+mod mechanism;
 mod miss_curve;
 mod per_guest;
 mod plan;
@@ -37,6 +38,7 @@ pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};
 pub use input::Input;
 pub use limits::{BoundsError, GuestLimits};
+pub use mechanism::{Mechanism, Move, Paging, Regret, Rung, Why};
 pub use miss_curve::{MissCurve, MissCurveError};
 pub use per_guest::{PerGuest, in_step};
 pub use plan::{
@@ -47,8 +49,8 @@ pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use sample::{
-    Capabilities, GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, Pressure,
-    RunState, Snapshot,
+    Capabilities, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,
+    Measured, Pressure, RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingState};

@@ -1,13 +1,14 @@
 //! The bounds an operator sets for one guest.
 
-use crate::Bytes;
+use crate::{Bytes, GuestSample};
 
 /// The operator's bounds for one guest, already resolved from defaults and overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestLimits {
     /// Guaranteed minimum allocation. `None`: the default of [`GuestLimits::floor_for`].
     pub floor: Option<Bytes>,
-    /// Largest allocation. `None`: as far as the guest can grow (its boot memory).
+    /// Largest allocation. `None`: as far as the guest can grow (its
+    /// boot memory and what can be plugged in).
     pub ceiling: Option<Bytes>,
     /// Weight in every division of memory between guests; at least 1.
     pub shares: u32,
@@ -49,10 +50,17 @@ impl GuestLimits {
         self.floor.unwrap_or(default).min(boot).page_ceil().min(boot.page_floor())
     }
 
-    /// The ceiling of a guest with `boot` bytes of boot memory: a balloon never grows it further.
-    /// Whole pages; never below [`GuestLimits::floor_for`].
-    pub fn ceiling_for(&self, boot: Bytes) -> Bytes {
-        self.ceiling.unwrap_or(boot).min(boot).page_floor().max(self.floor_for(boot))
+    /// The ceiling of a guest with `boot` bytes of boot memory that can grow to `max` at most: its
+    /// boot memory and all that can be plugged in. Whole pages; never below
+    /// [`GuestLimits::floor_for`].
+    pub fn ceiling_for(&self, boot: Bytes, max: Bytes) -> Bytes {
+        self.ceiling.unwrap_or(max).min(max).page_floor().max(self.floor_for(boot))
+    }
+
+    /// Floor and ceiling of a guest; `None` while it is not known what it was booted with.
+    pub fn bounds_for(&self, guest: &GuestSample) -> Option<(Bytes, Bytes)> {
+        let boot = guest.boot_memory?;
+        Some((self.floor_for(boot), self.ceiling_for(boot, guest.memory_max()?)))
     }
 
     /// Checks that the bounds can be kept at all.
@@ -106,11 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn ceiling_is_within_boot_memory_and_above_the_floor() {
+    fn ceiling_is_within_what_can_be_had_and_above_the_floor() {
         let limits = GuestLimits { ceiling: Some(Bytes::mib(100)), ..GuestLimits::default() };
-        assert_eq!(limits.ceiling_for(Bytes::gib(1)), Bytes::mib(128));
+        assert_eq!(limits.ceiling_for(Bytes::gib(1), Bytes::gib(1)), Bytes::mib(128));
         let limits = GuestLimits { ceiling: Some(Bytes::gib(9)), ..GuestLimits::default() };
-        assert_eq!(limits.ceiling_for(Bytes::gib(1)), Bytes::gib(1));
+        assert_eq!(limits.ceiling_for(Bytes::gib(1), Bytes::gib(1)), Bytes::gib(1));
+        assert_eq!(limits.ceiling_for(Bytes::gib(1), Bytes::gib(4)), Bytes::gib(4));
+        assert_eq!(GuestLimits::default().ceiling_for(Bytes::gib(1), Bytes::gib(4)), Bytes::gib(4));
     }
 
     #[test]

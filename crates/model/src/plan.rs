@@ -8,7 +8,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Bytes, Clamped, Estimate, GuestId, Held, Input, PolicyName, Reason, Timestamp};
+use crate::{
+    Bytes, Clamped, Estimate, GuestId, Held, Input, Move, Paging, PolicyName, Reason, Regret, Rung,
+    Timestamp,
+};
 
 /// Which plan an action belongs to; grows by one per plan. Mechanisms refuse an action of an older
 /// generation than the last one they carried out for that guest.
@@ -36,6 +39,10 @@ pub struct Plan {
     pub guests: Vec<GuestPlan>,
     /// What is to be done, releases first.
     pub actions: Vec<Action>,
+    /// Whom the host pages out or in.
+    pub paging: Vec<Paging>,
+    /// How far the host goes to get memory back.
+    pub rung: Rung,
     /// What concerns the host as a whole.
     pub notes: Vec<Note>,
 }
@@ -87,6 +94,10 @@ pub struct GuestPlan {
     pub target: Option<Bytes>,
     /// What this plan does about it.
     pub change: Change,
+    /// By which mechanisms, and why by these.
+    pub moves: Vec<Move>,
+    /// What its last reductions cost it; `None`: none was looked back upon yet.
+    pub regret: Option<Regret>,
 }
 
 /// What a policy wants for one guest.
@@ -144,11 +155,21 @@ pub enum Compliance {
         /// Time since it last gave any.
         idle: Duration,
     },
+    /// It was asked, is on the way, and should have been there by now.
+    Slow {
+        /// Still to be given.
+        left: Bytes,
+        /// Time since it was asked.
+        asked: Duration,
+    },
     /// It was asked and has given nothing for too long.
     Stuck {
         /// Time since it last gave any.
         idle: Duration,
     },
+    /// Nothing is asked of it by balloon, as that would give the host nothing: a passthrough device or locked memory
+    /// holds the pages.
+    Inhibited,
 }
 
 impl fmt::Display for Compliance {
@@ -156,9 +177,13 @@ impl fmt::Display for Compliance {
         match self {
             Compliance::Compliant => f.write_str("compliant"),
             Compliance::Releasing { left, .. } => write!(f, "releasing, {left} left"),
+            Compliance::Slow { left, asked } => {
+                write!(f, "slow, {left} left {}s after it was asked", asked.as_secs())
+            }
             Compliance::Stuck { idle } => {
                 write!(f, "stuck, has given nothing for {}s", idle.as_secs())
             }
+            Compliance::Inhibited => f.write_str("ballooning would give the host nothing"),
         }
     }
 }
@@ -168,8 +193,10 @@ impl fmt::Display for Compliance {
 pub struct Action {
     /// The guest.
     pub guest: GuestId,
-    /// The allocation it is to have, in whole pages.
+    /// The allocation it is to have, in whole pages: what the balloon leaves it, and what is plugged in.
     pub target: Bytes,
+    /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
+    pub plug: Option<Bytes>,
     /// The plan it belongs to.
     pub generation: Generation,
     /// Not to be begun after this moment.

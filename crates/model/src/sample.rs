@@ -89,10 +89,12 @@ pub struct GuestSample {
     pub link: LinkState,
     /// What the hypervisor says it is doing.
     pub run_state: Option<RunState>,
-    /// Memory the guest holds now: boot memory less the balloon.
+    /// Memory the guest holds now: boot memory and what is plugged in, less the balloon.
     pub allocation: Option<Measured<Bytes>>,
-    /// Memory it was booted with; a balloon cannot grow it further.
+    /// Memory it was booted with; a balloon alone cannot grow it further.
     pub boot_memory: Option<Bytes>,
+    /// Memory that can be plugged in beside; `None`: none can.
+    pub hotplug: Option<Hotplug>,
     /// Host memory its hypervisor process really occupies.
     pub resident: Option<Measured<Bytes>>,
     /// The guest's own statistics.
@@ -116,6 +118,7 @@ impl GuestSample {
             run_state: None,
             allocation: None,
             boot_memory: None,
+            hotplug: None,
             resident: None,
             stats: None,
             agent: None,
@@ -124,6 +127,54 @@ impl GuestSample {
             capabilities: Capabilities::default(),
         }
     }
+}
+
+impl GuestSample {
+    /// Memory the guest has, ballooned or not: booted with and plugged in.
+    pub fn present_memory(&self) -> Option<Bytes> {
+        let plugged = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
+        Some(self.boot_memory?.saturating_add(plugged))
+    }
+
+    /// The most memory the guest can ever hold: booted with and all that can be plugged in.
+    pub fn memory_max(&self) -> Option<Bytes> {
+        let max = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max.max(hotplug.plugged));
+        Some(self.boot_memory?.saturating_add(max))
+    }
+}
+
+/// How memory is plugged into a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HotplugKind {
+    /// By a virtio-mem device: block by block, and out again likewise.
+    VirtioMem,
+    /// By memory modules (`pc-dimm`), each as a whole.
+    Dimm,
+}
+
+impl HotplugKind {
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            HotplugKind::VirtioMem => "virtio-mem",
+            HotplugKind::Dimm => "dimm",
+        }
+    }
+}
+
+/// Memory that can be plugged into a guest while it runs, all its devices together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hotplug {
+    /// How.
+    pub kind: HotplugKind,
+    /// What is plugged in now.
+    pub plugged: Bytes,
+    /// What was asked for last: something else while the guest works on it, or does not.
+    pub requested: Bytes,
+    /// The most that can be plugged in.
+    pub max: Bytes,
+    /// Amounts are whole multiples of this.
+    pub block: Bytes,
 }
 
 /// Whether the hypervisor's control connection for a guest works.

@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let action = Action {
                     guest: "recorded".parse()?,
                     target: Bytes::mib(mib.parse()?),
+                    plug: None,
                     generation: Generation(1),
                     deadline: now(),
                 };

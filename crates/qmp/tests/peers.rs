@@ -62,6 +62,7 @@ impl Host {
         let action = Action {
             guest: name.parse().unwrap(),
             target,
+            plug: None,
             generation: Generation(1),
             deadline: self.now() + PATIENCE,
         };

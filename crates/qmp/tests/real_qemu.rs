@@ -66,6 +66,7 @@ impl Host {
         Action {
             guest: guest(),
             target,
+            plug: None,
             generation: Generation(generation),
             deadline: self.now() + PATIENCE,
         }

@@ -73,6 +73,7 @@ fn step(guest: &mut Guest, step: &str, at: Timestamp) {
             let action = Action {
                 guest: "recorded".parse().unwrap(),
                 target: Bytes::mib(mib.parse().unwrap()),
+                plug: None,
                 generation: Generation(1),
                 deadline: at,
             };

@@ -112,7 +112,7 @@ fn everything() -> Whole {
             .get(at)
             .map(|reason| Desired { target: Bytes::mib(400), reason: reason.clone() }),
         clamps: if at == 0 { clamps.clone() } else { vec![] },
-        compliance: compliances[at % 3],
+        compliance: compliances[at % compliances.len()],
         change,
         ..one.plan.guests[0].clone()
     });
@@ -136,6 +136,7 @@ fn everything() -> Whole {
             actions: vec![Action {
                 guest: id(19),
                 target: Bytes::mib(403),
+                plug: None,
                 generation: Generation(4),
                 deadline: Timestamp::from_millis(5),
             }],

@@ -103,7 +103,7 @@ impl Observer {
     /// Adds what a program inside the guest says; where its balloon tells nothing, that as well.
     fn add_agent(&mut self, sample: &mut GuestSample) {
         let agents = self.agents.as_mut();
-        let heard = agents.and_then(|agents| agents.look(&sample.id, sample.boot_memory));
+        let heard = agents.and_then(|agents| agents.look(&sample.id, sample.memory_max()));
         let Some(heard) = heard else { return };
         sample.agent = heard.report;
         sample.stats = sample.stats.or(heard.stats);

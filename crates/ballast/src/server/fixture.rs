@@ -8,7 +8,7 @@ use ballast_model::{
     Action, AgentReport, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
     Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
     HostSample, LinkDown, LinkState, Measured, MemoryRequest, Note, Outcome, OutcomeKind, Plan,
-    PolicyName, Pressure, Provenance, Reason, RequestKind, RunState, Share, Snapshot, Tax,
+    PolicyName, Pressure, Provenance, Reason, RequestKind, RunState, Rung, Share, Snapshot, Tax,
     Timestamp, TrackerReport, Tracking, TrackingState,
 };
 
@@ -101,6 +101,8 @@ fn planned(name: &str, change: Change) -> GuestPlan {
         compliance: Compliance::Compliant,
         target: None,
         change,
+        moves: vec![],
+        regret: None,
     }
 }
 
@@ -200,9 +202,12 @@ pub(crate) fn view() -> View {
         actions: vec![Action {
             guest: id("grow"),
             target,
+            plug: None,
             generation: Generation(42),
             deadline: Timestamp::from_millis(102_000),
         }],
+        paging: vec![],
+        rung: Rung::Normal,
         notes: vec![
             Note::BudgetReduced { configured: Bytes::gib(3), present: Bytes::gib(2) },
             Note::Infeasible { shortfall: Bytes::mib(100) },

@@ -426,7 +426,8 @@ impl GuestTable {
             let key = if self.floor > self.ceiling { "floor" } else { "shares" };
             return Err(in_guest(place, &[key], error.to_string()));
         }
-        let (floor, ceiling) = (limits.floor_for(self.memory), limits.ceiling_for(self.memory));
+        let (floor, ceiling) =
+            (limits.floor_for(self.memory), limits.ceiling_for(self.memory, self.memory));
         if self.start.is_some_and(|start| start < floor || start > ceiling) {
             let start = self.start.unwrap_or_default();
             let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");

@@ -39,6 +39,7 @@ mod tests {
         let action = |generation, deadline_ms| Action {
             guest: "a".parse().unwrap(),
             target: Bytes::mib(512),
+            plug: None,
             generation: Generation(generation),
             deadline: Timestamp::from_millis(deadline_ms),
         };

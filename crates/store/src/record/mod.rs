@@ -13,6 +13,7 @@
 mod estimate;
 mod event;
 mod held;
+mod mechanism;
 mod plan;
 mod reason;
 mod report;
@@ -25,6 +26,9 @@ pub use estimate::{
 };
 pub use event::EventRecord;
 pub use held::{HeldRecord, ImplausibleRecord};
+pub use mechanism::{
+    HotplugKindRecord, HotplugRecord, MoveRecord, PagingRecord, RegretRecord, WhyRecord,
+};
 pub use plan::{
     ActionRecord, BoundsRecord, BudgetRecord, ComplianceRecord, DesiredRecord, GuestPlanRecord,
     NoteRecord, OutcomeKindRecord, OutcomeRecord, PlanRecord,
@@ -53,6 +57,14 @@ pub enum RecordError {
     /// A policy of another version.
     #[error("`{0}` is not a policy known here")]
     Policy(String),
+    /// A word of another version.
+    #[error("`{word}` is no {what} known here")]
+    Word {
+        /// What it was to name.
+        what: &'static str,
+        /// It.
+        word: String,
+    },
     /// What stands for a miss curve is none.
     #[error("{0}")]
     Curve(#[from] MissCurveError),

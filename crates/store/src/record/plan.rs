@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Budget, Bytes, Compliance, Desired, Estimate, Generation, GuestId, GuestPlan, Note,
-    Outcome, OutcomeKind, Plan, Timestamp,
+    Action, Budget, Bytes, Compliance, Desired, Estimate, Generation, GuestId, GuestPlan, Move,
+    Note, Outcome, OutcomeKind, Paging, Plan, Regret, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use super::estimate::EstimateRecord;
+use super::mechanism::{MoveRecord, PagingRecord, RegretRecord, rung, rung_word};
 use super::reason::{ChangeRecord, ClampedRecord, InputRecord, ReasonRecord};
 use super::{RecordError, ns, policy, some_bytes};
 
@@ -23,6 +24,10 @@ pub struct PlanRecord {
     pub guests: Vec<GuestPlanRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<ActionRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paging: Vec<PagingRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<NoteRecord>,
 }
@@ -57,6 +62,10 @@ pub struct GuestPlanRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_bytes: Option<u64>,
     pub change: ChangeRecord,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MoveRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regret: Option<RegretRecord>,
 }
 
 /// Floor and ceiling in force.
@@ -82,7 +91,9 @@ pub struct DesiredRecord {
 pub enum ComplianceRecord {
     Compliant,
     Releasing { left_bytes: u64, idle_ns: u64 },
+    Slow { left_bytes: u64, asked_ns: u64 },
     Stuck { idle_ns: u64 },
+    Inhibited,
 }
 
 /// An [`Action`].
@@ -91,6 +102,8 @@ pub enum ComplianceRecord {
 pub struct ActionRecord {
     pub guest: GuestId,
     pub target_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plug_bytes: Option<u64>,
     pub generation: u64,
     pub deadline_ms: u64,
 }
@@ -154,7 +167,8 @@ pub enum OutcomeKindRecord {
 
 impl From<&Plan> for PlanRecord {
     fn from(plan: &Plan) -> Self {
-        let Plan { generation, decided_at, policy, budget, guests, actions, notes } = plan;
+        let Plan { generation, decided_at, policy, budget, guests, actions, paging, rung, notes } =
+            plan;
         PlanRecord {
             generation: generation.0,
             decided_at_ms: decided_at.as_millis(),
@@ -162,6 +176,8 @@ impl From<&Plan> for PlanRecord {
             budget: (*budget).into(),
             guests: guests.iter().map(GuestPlanRecord::from).collect(),
             actions: actions.iter().map(ActionRecord::from).collect(),
+            paging: paging.iter().map(PagingRecord::from).collect(),
+            rung: rung_word(*rung),
             notes: notes.iter().map(NoteRecord::from).collect(),
         }
     }
@@ -172,6 +188,7 @@ impl TryFrom<PlanRecord> for Plan {
 
     fn try_from(record: PlanRecord) -> Result<Plan, RecordError> {
         let guests: Result<_, _> = record.guests.into_iter().map(GuestPlan::try_from).collect();
+        let paging: Result<_, _> = record.paging.into_iter().map(Paging::try_from).collect();
         Ok(Plan {
             generation: Generation(record.generation),
             decided_at: Timestamp::from_millis(record.decided_at_ms),
@@ -179,6 +196,8 @@ impl TryFrom<PlanRecord> for Plan {
             budget: record.budget.into(),
             guests: guests?,
             actions: record.actions.into_iter().map(Action::from).collect(),
+            paging: paging?,
+            rung: rung(record.rung.as_deref())?,
             notes: record.notes.into_iter().map(Note::from).collect(),
         })
     }
@@ -217,6 +236,8 @@ impl From<&GuestPlan> for GuestPlanRecord {
             compliance,
             target,
             change,
+            moves,
+            regret,
         } = guest;
         GuestPlanRecord {
             id: id.clone(),
@@ -235,6 +256,8 @@ impl From<&GuestPlan> for GuestPlanRecord {
             compliance: (*compliance).into(),
             target_bytes: some_bytes(*target),
             change: change.into(),
+            moves: moves.iter().map(MoveRecord::from).collect(),
+            regret: regret.map(RegretRecord::from),
         }
     }
 }
@@ -243,6 +266,7 @@ impl TryFrom<GuestPlanRecord> for GuestPlan {
     type Error = RecordError;
 
     fn try_from(record: GuestPlanRecord) -> Result<Self, RecordError> {
+        let moves: Result<_, _> = record.moves.into_iter().map(Move::try_from).collect();
         Ok(GuestPlan {
             id: record.id,
             allocation: record.allocation_bytes.map(Bytes::new),
@@ -259,6 +283,8 @@ impl TryFrom<GuestPlanRecord> for GuestPlan {
             compliance: record.compliance.into(),
             target: record.target_bytes.map(Bytes::new),
             change: record.change.into(),
+            moves: moves?,
+            regret: record.regret.map(Regret::from),
         })
     }
 }
@@ -270,7 +296,11 @@ impl From<Compliance> for ComplianceRecord {
             Compliance::Releasing { left, idle } => {
                 ComplianceRecord::Releasing { left_bytes: left.get(), idle_ns: ns(idle) }
             }
+            Compliance::Slow { left, asked } => {
+                ComplianceRecord::Slow { left_bytes: left.get(), asked_ns: ns(asked) }
+            }
             Compliance::Stuck { idle } => ComplianceRecord::Stuck { idle_ns: ns(idle) },
+            Compliance::Inhibited => ComplianceRecord::Inhibited,
         }
     }
 }
@@ -283,6 +313,11 @@ impl From<ComplianceRecord> for Compliance {
                 left: Bytes::new(left_bytes),
                 idle: Duration::from_nanos(idle_ns),
             },
+            ComplianceRecord::Slow { left_bytes, asked_ns } => Compliance::Slow {
+                left: Bytes::new(left_bytes),
+                asked: Duration::from_nanos(asked_ns),
+            },
+            ComplianceRecord::Inhibited => Compliance::Inhibited,
             ComplianceRecord::Stuck { idle_ns } => {
                 Compliance::Stuck { idle: Duration::from_nanos(idle_ns) }
             }
@@ -291,10 +326,11 @@ impl From<ComplianceRecord> for Compliance {
 }
 
 impl From<&Action> for ActionRecord {
-    fn from(Action { guest, target, generation, deadline }: &Action) -> Self {
+    fn from(Action { guest, target, plug, generation, deadline }: &Action) -> Self {
         ActionRecord {
             guest: guest.clone(),
             target_bytes: target.get(),
+            plug_bytes: some_bytes(*plug),
             generation: generation.0,
             deadline_ms: deadline.as_millis(),
         }
@@ -306,6 +342,7 @@ impl From<ActionRecord> for Action {
         Action {
             guest: record.guest,
             target: Bytes::new(record.target_bytes),
+            plug: record.plug_bytes.map(Bytes::new),
             generation: Generation(record.generation),
             deadline: Timestamp::from_millis(record.deadline_ms),
         }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample, LinkDown, LinkState,
-    Measured, Pressure, RunState, Snapshot, Timestamp, Tracking,
+    Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample, Hotplug, LinkDown,
+    LinkState, Measured, Pressure, RunState, Snapshot, Timestamp, Tracking,
 };
 use serde::{Deserialize, Serialize};
 
+use super::mechanism::HotplugRecord;
 use super::report::{AgentRecord, TrackerRecord, TrackingRecord};
 use super::{RecordError, ns, some_bytes};
 
@@ -56,6 +57,8 @@ pub struct GuestSampleRecord {
     pub allocation: Option<MeasuredRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_memory_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hotplug: Option<HotplugRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident: Option<MeasuredRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,6 +209,7 @@ impl From<&GuestSample> for GuestSampleRecord {
             run_state,
             allocation,
             boot_memory,
+            hotplug,
             resident,
             stats,
             agent,
@@ -219,6 +223,7 @@ impl From<&GuestSample> for GuestSampleRecord {
             run_state: run_state.as_ref().map(RunStateRecord::from),
             allocation: allocation.map(MeasuredRecord::from),
             boot_memory_bytes: some_bytes(*boot_memory),
+            hotplug: hotplug.map(HotplugRecord::from),
             resident: resident.map(MeasuredRecord::from),
             stats: stats.map(StatsRecord::from),
             agent: agent.map(AgentRecord::from),
@@ -239,6 +244,7 @@ impl TryFrom<GuestSampleRecord> for GuestSample {
             run_state: record.run_state.map(RunState::from),
             allocation: record.allocation.map(Measured::from),
             boot_memory: record.boot_memory_bytes.map(Bytes::new),
+            hotplug: record.hotplug.map(Hotplug::from),
             resident: record.resident.map(Measured::from),
             stats: record.stats.map(Measured::from),
             agent: record.agent.map(Measured::from),

@@ -123,7 +123,8 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         if moves {
             let generation = Generation(nth + 1);
             let deadline = now + Duration::from_secs(1);
-            actions.push(Action { guest: id.clone(), target, generation, deadline });
+            let guest = id.clone();
+            actions.push(Action { guest, target, plug: None, generation, deadline });
             let kind = OutcomeKind::Accepted;
             outcomes.push(Outcome { guest: id.clone(), generation: Generation(nth), target, kind });
         }
@@ -153,6 +154,8 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
             compliance: Compliance::Compliant,
             target: Some(target),
             change,
+            moves: vec![],
+            regret: None,
         });
     }
     let host = HostSample {
@@ -173,6 +176,8 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         },
         guests: plans,
         actions,
+        paging: vec![],
+        rung: Rung::Normal,
         notes: vec![],
     };
     Whole {
@@ -288,7 +293,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
         link(),
         option::of(run_state()),
         option::of(measured()),
-        option::of(bytes()),
+        (option::of(bytes()), option::of(hotplug())),
         option::of(measured()),
         option::of(stats()),
         (option::of(agent()), option::of(tracker()), option::of(tracking())),
@@ -311,7 +316,8 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     link,
                     run_state,
                     allocation,
-                    boot_memory,
+                    boot_memory: boot_memory.0,
+                    hotplug: boot_memory.1,
                     resident,
                     stats,
                     agent: reports.0,
@@ -468,7 +474,9 @@ fn compliance() -> impl Strategy<Value = Compliance> {
     prop_oneof![
         Just(Compliance::Compliant),
         (bytes(), span()).prop_map(|(left, idle)| Compliance::Releasing { left, idle }),
+        (bytes(), span()).prop_map(|(left, asked)| Compliance::Slow { left, asked }),
         span().prop_map(|idle| Compliance::Stuck { idle }),
+        Just(Compliance::Inhibited),
     ]
 }
 
@@ -577,7 +585,7 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
         option::of(any::<u64>()),
         compliance(),
         option::of(bytes()),
-        change(),
+        (change(), prop::collection::vec(moved(), 0..3), option::of(regret())),
     )
         .prop_map(
             |(
@@ -602,10 +610,57 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
                     credits,
                     compliance,
                     target,
-                    change,
+                    change: change.0,
+                    moves: change.1,
+                    regret: change.2,
                 }
             },
         )
+}
+
+fn mechanism() -> impl Strategy<Value = Mechanism> {
+    prop::sample::select(Mechanism::ALL.to_vec())
+}
+
+fn rung() -> impl Strategy<Value = Rung> {
+    prop::sample::select(Rung::ALL.to_vec())
+}
+
+fn hotplug() -> impl Strategy<Value = Hotplug> {
+    let kind = prop_oneof![Just(HotplugKind::VirtioMem), Just(HotplugKind::Dimm)];
+    (kind, bytes(), bytes(), bytes(), bytes()).prop_map(|(kind, plugged, requested, max, block)| {
+        Hotplug { kind, plugged, requested, max, block }
+    })
+}
+
+fn moved() -> impl Strategy<Value = Move> {
+    let why = prop_oneof![
+        Just(Why::BalloonHasIt),
+        Just(Why::BalloonTakesIt),
+        bytes().prop_map(|left| Why::BalloonRunsOut { left }),
+        Just(Why::BallooningInhibited),
+        Just(Why::NoBalloon),
+        span().prop_map(|idle| Why::PluggedIdle { idle }),
+        bytes().prop_map(|unused| Why::NotOnlined { unused }),
+        span().prop_map(|idle| Why::UnplugStalled { idle }),
+        (bytes(), span()).prop_map(|(left, asked)| Why::NotGiven { left, asked }),
+        rung().prop_map(|rung| Why::HostShort { rung }),
+        Just(Why::Growing),
+    ];
+    (mechanism(), bytes(), bytes(), why).prop_map(|(mechanism, from, to, why)| Move {
+        mechanism,
+        from,
+        to,
+        why,
+    })
+}
+
+fn regret() -> impl Strategy<Value = Regret> {
+    (bytes(), bytes(), any::<u64>()).prop_map(|(taken, read_back, undone)| Regret {
+        taken,
+        read_back,
+        undone,
+    })
 }
 
 fn note() -> impl Strategy<Value = Note> {
@@ -632,13 +687,24 @@ fn note() -> impl Strategy<Value = Note> {
 
 /// Any plan.
 pub(crate) fn plan() -> impl Strategy<Value = Plan> {
-    let action =
-        (id(), bytes(), any::<u64>(), moment()).prop_map(|(guest, target, n, deadline)| Action {
+    let action = (id(), bytes(), option::of(bytes()), any::<u64>(), moment()).prop_map(
+        |(guest, target, plug, n, deadline)| Action {
             guest,
             target,
+            plug,
             generation: Generation(n),
             deadline,
-        });
+        },
+    );
+    let paging = (id(), mechanism(), bytes(), any::<u64>(), moment()).prop_map(
+        |(guest, mechanism, resident, n, deadline)| Paging {
+            guest,
+            mechanism,
+            resident,
+            generation: Generation(n),
+            deadline,
+        },
+    );
     let budget = (bytes(), bytes(), bytes()).prop_map(|(distributable, committed, grantable)| {
         Budget { distributable, committed, grantable }
     });
@@ -649,17 +715,23 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
         budget,
         prop::collection::vec(guest_plan().boxed(), 0..4),
         prop::collection::vec(action, 0..4),
+        prop::collection::vec(paging, 0..3),
+        rung(),
         prop::collection::vec(note(), 0..3),
     )
-        .prop_map(|(generation, decided_at, policy, budget, guests, actions, notes)| Plan {
-            generation: Generation(generation),
-            decided_at,
-            policy,
-            budget,
-            guests,
-            actions,
-            notes,
-        })
+        .prop_map(
+            |(generation, decided_at, policy, budget, guests, actions, paging, rung, notes)| Plan {
+                generation: Generation(generation),
+                decided_at,
+                policy,
+                budget,
+                guests,
+                actions,
+                paging,
+                rung,
+                notes,
+            },
+        )
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
