@@ -1,5 +1,6 @@
 //! A fleet against peers that behave and peers that do not.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -93,6 +94,25 @@ async fn one_call_sees_a_host_and_statistics_follow() {
     let stats = reading.sample.stats.unwrap();
     assert_eq!(stats.value.total, Some(Bytes::mib(984)));
     assert_eq!(stats.value.available, Some(Bytes::mib(784)));
+}
+
+#[tokio::test]
+async fn who_is_not_asked_keeps_what_was_answered_before_and_its_age() {
+    let mut host = Host::new();
+    let _peers = ["a", "b"].map(|name| host.spawn(name, PeerConfig::default()));
+    host.sample_until("b", is_up).await;
+    host.sample(PATIENCE).await;
+    let only_a = BTreeSet::from(["a".parse().unwrap()]);
+    let (now, wall) = (host.now() + Duration::from_millis(700), SystemTime::now());
+    let readings = host.fleet.sample_only(now, wall, PATIENCE, &only_a).await;
+    let ages: Vec<_> = readings.iter().map(|read| read.sample.allocation.unwrap().age).collect();
+    assert_eq!(readings.len(), 2);
+    assert!(
+        ages[0] < Duration::from_millis(700) && ages[1] >= Duration::from_millis(700),
+        "{ages:?}"
+    );
+    assert_eq!(readings[0].sample.allocation.unwrap().value, Bytes::gib(1));
+    assert_eq!(readings[1].sample.allocation.unwrap().value, Bytes::gib(1));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! is started anew begins again at 1, since the same number is the same request to whoever decides.
 //! Limits: [`NEWS_MAX`] lines for the log; what comes beyond is dropped, and what comes again and again is said rarely.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_agent_host::{Event, Known, agent_report, guest_stats};
@@ -32,6 +32,8 @@ pub(crate) enum News {
 pub(super) struct Shared {
     /// The most memory that the guest can have, in bytes; 0 where that is not known.
     memory_max: AtomicU64,
+    /// Whether it has called for a tick that has not begun yet.
+    calls: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -111,13 +113,13 @@ impl Shared {
                     state.tell(News::Told(text));
                 }
                 if request.kind == RequestKind::Emergency {
-                    urgent.notify_one();
+                    self.call(urgent);
                 }
             }
             Event::Shrunk { gave, .. } => {
                 // Its balloon waits for that; what nobody ordered wakes nobody.
                 if std::mem::take(&mut state.is_shrinking) {
-                    urgent.notify_one();
+                    self.call(urgent);
                 }
                 if gave > Bytes::ZERO
                     && let Some(text) =
@@ -139,6 +141,16 @@ impl Shared {
             }
             Event::Missing(_) | Event::Ages(_) | Event::Shrinking { .. } => {}
         }
+    }
+
+    fn call(&self, urgent: &Notify) {
+        self.calls.store(true, Ordering::Relaxed);
+        urgent.notify_one();
+    }
+
+    /// Whether it has called for a tick since this was last asked.
+    pub(super) fn has_called(&self) -> bool {
+        self.calls.swap(false, Ordering::Relaxed)
     }
 
     /// The latest, and what is new for the log.

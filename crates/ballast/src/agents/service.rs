@@ -6,7 +6,7 @@
 //! Cost: a look at the latest state a guest and tick, and one at the folders for each guest without an agent's port.
 //! Limits: [`GUESTS_MAX`] guests; [`ORDERS_MAX`] orders that a guest has not taken yet, what comes beyond is dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,6 +146,12 @@ impl Agents {
     /// Waits for an emergency: there is a guest whose reclaim fails.
     pub(crate) fn urgent(&self) -> Arc<Notify> {
         Arc::clone(&self.urgent)
+    }
+
+    /// The guests that have called for a tick since this was last asked.
+    pub(crate) fn callers(&self) -> BTreeSet<GuestId> {
+        let called = self.followed.iter().filter(|(_, followed)| followed.shared.has_called());
+        called.map(|(id, _)| id.clone()).collect()
     }
 
     /// No longer listens to any but these.

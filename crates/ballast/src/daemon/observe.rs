@@ -3,14 +3,15 @@
 //! Idea: the hypervisor says what each guest was given; the kernel says what its process really
 //! occupies; the trackers say what it touches, and the agents what the guest knows of itself. All goes into
 //! one [`Snapshot`].
-//! Cost: the fleet's, and two reads of /proc per guest (about 10 µs).
+//! Cost: the fleet's, and two reads of /proc per guest (about 10 µs). A look for the sake of guests that cannot wait
+//! asks only these: of the others what was read before is gone by, which is a tick old at most and says its age.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_host::{HostReader, PROC, ProcessReader};
-use ballast_model::{Bytes, GuestId, GuestSample, Measured, RunState, Snapshot};
+use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
+use ballast_model::{Bytes, GuestId, GuestSample, Measured, RunState, Snapshot, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
 use tracing::info;
 
@@ -20,13 +21,20 @@ use crate::agents::{Agents, News};
 use crate::config::{AgentSettings, TrackingSettings};
 use crate::track::{Present, Service};
 
+/// A guest's process, and what was last read of it.
+#[derive(Debug)]
+struct Process {
+    reader: ProcessReader,
+    latest: Option<(ProcessMemory, Timestamp)>,
+}
+
 /// Looks at everything there is to be seen.
 #[derive(Debug)]
 pub(super) struct Observer {
     pub(super) fleet: Fleet,
     deadline: Duration,
     host: HostReader,
-    processes: BTreeMap<GuestId, ProcessReader>,
+    processes: BTreeMap<GuestId, Process>,
     trackers: Option<Service>,
     pub(super) agents: Option<Agents>,
     buffer: Vec<u8>,
@@ -55,7 +63,26 @@ impl Observer {
 
     /// What is to be seen now.
     pub(super) async fn snapshot(&mut self) -> Snapshot {
+        // Whoever has called is among all that are asked now.
+        let _ = self.agents.as_ref().map(Agents::callers);
         let readings = self.fleet.sample(clock::now(), clock::wall(), self.deadline).await;
+        self.completed(readings, |_| true)
+    }
+
+    /// What is to be seen now of guests that have called for a tick, and what was seen before of the others.
+    pub(super) async fn urgent_snapshot(&mut self) -> Snapshot {
+        let callers = self.agents.as_ref().map(Agents::callers).unwrap_or_default();
+        let (now, wall) = (clock::now(), clock::wall());
+        let readings = self.fleet.sample_only(now, wall, self.deadline, &callers).await;
+        self.completed(readings, |id| callers.contains(id))
+    }
+
+    /// The snapshot of `readings`, with what others than the hypervisor know, read anew where `is_read`.
+    fn completed(
+        &mut self,
+        readings: Vec<GuestReading>,
+        is_read: impl Fn(&GuestId) -> bool,
+    ) -> Snapshot {
         for notice in self.fleet.take_notices() {
             info!("{notice}");
         }
@@ -71,7 +98,11 @@ impl Observer {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
         }
-        let guests = readings.into_iter().map(|reading| self.complete(reading)).collect();
+        let complete = |reading: GuestReading| {
+            let is_read = is_read(&reading.sample.id);
+            self.complete(reading, is_read)
+        };
+        let guests = readings.into_iter().map(complete).collect();
         let (host, errors) = self.host.sample();
         for error in errors {
             self.said.warn("host", &error.to_string());
@@ -80,9 +111,9 @@ impl Observer {
     }
 
     /// Adds what others than the hypervisor know.
-    fn complete(&mut self, reading: GuestReading) -> GuestSample {
+    fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
-        let mut sample = self.with_process(reading);
+        let mut sample = self.with_process(reading, is_read);
         if let Some((trackers, pid)) = self.trackers.as_mut().zip(pid) {
             let told = trackers.look(Present {
                 id: &sample.id,
@@ -115,15 +146,15 @@ impl Observer {
         }
     }
 
-    /// Adds what the hypervisor's process occupies.
-    fn with_process(&mut self, reading: GuestReading) -> GuestSample {
+    /// Adds what the hypervisor's process occupies; unless it is to be read, what was read last if anything was.
+    fn with_process(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let GuestReading { mut sample, pid } = reading;
         let Some(pid) = pid else { return sample };
-        if self.processes.get(&sample.id).is_none_or(|reader| reader.pid() != pid) {
+        if self.processes.get(&sample.id).is_none_or(|process| process.reader.pid() != pid) {
             self.processes.remove(&sample.id);
             match ProcessReader::open(Path::new(PROC), pid) {
                 Ok(Some(reader)) => {
-                    self.processes.insert(sample.id.clone(), reader);
+                    self.processes.insert(sample.id.clone(), Process { reader, latest: None });
                 }
                 Ok(None) => return sample,
                 Err(error) => {
@@ -132,18 +163,26 @@ impl Observer {
                 }
             }
         }
-        let Some(reader) = self.processes.get_mut(&sample.id) else { return sample };
-        match reader.read(&mut self.buffer) {
-            Ok(Some(memory)) => {
-                sample.resident = Some(Measured::fresh(memory.resident));
-                if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
-                    sample.capabilities.discard_inhibited = Some(true);
+        let Some(process) = self.processes.get_mut(&sample.id) else { return sample };
+        let now = clock::now();
+        if is_read || process.latest.is_none() {
+            match process.reader.read(&mut self.buffer) {
+                Ok(Some(memory)) => process.latest = Some((memory, now)),
+                Ok(None) => {
+                    self.processes.remove(&sample.id);
+                    return sample;
+                }
+                Err(error) => {
+                    process.latest = None;
+                    self.said.warn(sample.id.as_str(), &error.to_string());
                 }
             }
-            Ok(None) => {
-                self.processes.remove(&sample.id);
-            }
-            Err(error) => self.said.warn(sample.id.as_str(), &error.to_string()),
+        }
+        let Some((memory, at)) = process.latest else { return sample };
+        let age = now.saturating_since(at);
+        sample.resident = Some(Measured { value: memory.resident, age });
+        if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
+            sample.capabilities.discard_inhibited = Some(true);
         }
         sample
     }

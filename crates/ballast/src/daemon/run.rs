@@ -38,7 +38,7 @@ use crate::server::{Server, ServerConfig};
 const RESTORE_TICKS_MAX: u32 = 60;
 /// Least time between two ticks that guests' emergencies call for: a thousand guests that lie must not keep the
 /// daemon from all else.
-const URGENT_APART: Duration = Duration::from_millis(50);
+const URGENT_APART: Duration = Duration::from_millis(25);
 
 /// Runs the daemon until it is told to stop.
 ///
@@ -91,6 +91,15 @@ impl Signals {
     }
 }
 
+/// Whom a tick asks.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    /// Every guest.
+    AtAll,
+    /// Those that cannot wait for the next tick.
+    AtCallers,
+}
+
 /// Everything the daemon holds while it runs.
 struct Daemon {
     config: Config,
@@ -104,6 +113,8 @@ struct Daemon {
     outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
     ticks: u64,
     ticked_at: Instant,
+    /// When every guest was last looked at.
+    looked_at: Instant,
     decision_cost: Duration,
     reload_error: Option<String>,
     said: Once,
@@ -151,6 +162,7 @@ impl Daemon {
             outcomes: BTreeMap::new(),
             ticks: 0,
             ticked_at: Instant::now(),
+            looked_at: Instant::now(),
             decision_cost: Duration::ZERO,
             reload_error: None,
             said: Once::default(),
@@ -178,8 +190,8 @@ impl Daemon {
                     // Who asked may have gone; the command is carried out all the same.
                     let _ = answer.send(done);
                 }
-                () = tokio::time::sleep(wait) => self.tick().await,
-                () = called(&urgent, soonest) => self.tick().await,
+                () = tokio::time::sleep(wait) => self.tick(Look::AtAll).await,
+                () = called(&urgent, soonest) => self.tick(self.whom_to_look_at()).await,
             }
             if self.latest.is_some() {
                 view.send_replace(self.view().map(Arc::new));
@@ -187,11 +199,23 @@ impl Daemon {
         }
     }
 
+    /// Whom a tick that guests have called for asks: those who call without end keep nobody from looking at the others.
+    fn whom_to_look_at(&self) -> Look {
+        let is_due = self.looked_at.elapsed() >= self.controller.settings().tick;
+        if is_due { Look::AtAll } else { Look::AtCallers }
+    }
+
     /// Observe, decide, act, record.
-    async fn tick(&mut self) {
+    async fn tick(&mut self, look: Look) {
         let wall = clock::wall();
         self.ticked_at = Instant::now();
-        let snapshot = self.observer.snapshot().await;
+        let snapshot = match look {
+            Look::AtAll => {
+                self.looked_at = self.ticked_at;
+                self.observer.snapshot().await
+            }
+            Look::AtCallers => self.observer.urgent_snapshot().await,
+        };
         let begun = Instant::now();
         let plan = self.controller.handle_sample(&snapshot);
         self.decision_cost = begun.elapsed();
@@ -414,7 +438,7 @@ impl Daemon {
         self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
         info!("restoring what guests held at first");
         for _ in 0..RESTORE_TICKS_MAX {
-            self.tick().await;
+            self.tick(Look::AtAll).await;
             let Some((snapshot, plan)) = &self.latest else { return };
             let restored = |guest: &ballast_model::GuestPlan| {
                 let sample = snapshot.guest(&guest.id);

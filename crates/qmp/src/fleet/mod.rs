@@ -129,8 +129,30 @@ impl Fleet {
     ) -> Vec<GuestReading> {
         self.clock.set(now, wall);
         self.look_for_guests(wall);
+        self.ask(now, deadline, |_| true).await
+    }
+
+    /// Asks only these guests; of the others what they answered before is returned, which is older. Does not look for
+    /// new guests.
+    pub async fn sample_only(
+        &mut self,
+        now: Timestamp,
+        wall: SystemTime,
+        deadline: Duration,
+        these: &BTreeSet<GuestId>,
+    ) -> Vec<GuestReading> {
+        self.clock.set(now, wall);
+        self.ask(now, deadline, |id| these.contains(id)).await
+    }
+
+    async fn ask(
+        &self,
+        now: Timestamp,
+        deadline: Duration,
+        is_asked: impl Fn(&GuestId) -> bool,
+    ) -> Vec<GuestReading> {
         let tick = Arc::new(Tick::default());
-        for member in self.members.values() {
+        for (_, member) in self.members.iter().filter(|(id, _)| is_asked(id)) {
             let mut state = member.slot.lock();
             let is_slow = state.guest.round_took().is_some_and(|took| took >= deadline);
             if state.guest.begin_sample(now) && !is_slow {
