@@ -7,7 +7,7 @@
 //! Checked: conservation (grants within what is free of budget and host), floors, ceilings, step
 //! limits, the host's reserve, no reduction on stale or missing figures, no action on guests that
 //! are not to be touched, releases before grants, form (whole pages, generation, deadline, each
-//! guest once).
+//! guest once), and of plugging: whole blocks within the device, and never against the balloon.
 //!
 //! Cost: O(n log n). Limits: that targets are wise is not checked, only that they are safe.
 
@@ -93,6 +93,20 @@ pub enum Violation {
     OnStaleFigures(GuestId),
     /// A change beyond the operator's step limit.
     StepTooLarge(GuestId),
+    /// Memory to be plugged in that cannot be: there is no device, it has less, or these are no whole blocks.
+    PlugImpossible {
+        /// The guest.
+        guest: GuestId,
+        /// What is to be plugged in.
+        plug: Bytes,
+        /// The most that can be, zero without a device.
+        max: Bytes,
+        /// In multiples of this.
+        block: Bytes,
+    },
+    /// The balloon is to take while memory is plugged in, or to give while some is pulled out. A guest does either at
+    /// its own pace, so that in between it could hold less or more than before and after.
+    PlugAgainstBalloon(GuestId),
     /// A release after a grant.
     ReleaseAfterGrant(GuestId),
     /// More granted than is free.
@@ -123,6 +137,15 @@ impl fmt::Display for Violation {
             }
             Violation::OnStaleFigures(id) => write!(f, "{id}: changed on missing or stale figures"),
             Violation::StepTooLarge(id) => write!(f, "{id}: change beyond the step limit"),
+            Violation::PlugImpossible { guest, plug, max, block } => {
+                write!(
+                    f,
+                    "{guest}: {plug} cannot be plugged in: at most {max} in blocks of {block}"
+                )
+            }
+            Violation::PlugAgainstBalloon(id) => {
+                write!(f, "{id}: balloon and plugged memory move against each other")
+            }
             Violation::ReleaseAfterGrant(id) => write!(f, "{id}: release ordered after a grant"),
             Violation::Overcommitted { granted, free } => {
                 write!(f, "{granted} granted where {free} is free")
@@ -229,6 +252,9 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     if let Some(why) = untouchable {
         found.push(Violation::Untouchable(id(), why));
     }
+    if let Some(plug) = action.plug {
+        check_plug(action, plug, guest, found);
+    }
     let (Some(allocation), Some((floor, ceiling))) = (sample.allocation, limits.bounds_for(sample))
     else {
         found.push(Violation::OnStaleFigures(id()));
@@ -258,6 +284,31 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
         || rules.step_down_max.is_some_and(|limit| down > limit)
     {
         found.push(Violation::StepTooLarge(id()));
+    }
+}
+
+/// What concerns plugged memory.
+fn check_plug(action: &Action, plug: Bytes, guest: &Guest<'_>, found: &mut Vec<Violation>) {
+    let Guest { sample, before, .. } = *guest;
+    let (max, block) = match sample.hotplug {
+        Some(hotplug) => (hotplug.max.max(hotplug.plugged), hotplug.block),
+        None => (Bytes::ZERO, Bytes::ZERO),
+    };
+    let is_whole = plug.get().checked_rem(block.get()) == Some(0);
+    let (Some(hotplug), true) = (sample.hotplug, is_whole && plug <= max) else {
+        let guest = sample.id.clone();
+        found.push(Violation::PlugImpossible { guest, plug, max, block });
+        return;
+    };
+    let Some(holds) = sample.allocation.map(|allocation| allocation.value) else { return };
+    let left_by_balloon = |total: Bytes, plugged| total.saturating_sub(plugged);
+    let now = left_by_balloon(holds, hotplug.plugged);
+    let asked = left_by_balloon(before.target.unwrap_or(holds), hotplug.requested);
+    let planned = left_by_balloon(action.target, plug);
+    let plugs = plug > hotplug.plugged.max(hotplug.requested);
+    let pulls = plug < hotplug.plugged.min(hotplug.requested);
+    if (plugs && planned < now.min(asked)) || (pulls && planned > now.max(asked)) {
+        found.push(Violation::PlugAgainstBalloon(sample.id.clone()));
     }
 }
 

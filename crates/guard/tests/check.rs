@@ -6,7 +6,8 @@ use std::time::Duration;
 use ballast_guard::check::{Before, Rules, Violation, violations};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats, HostSample,
-    LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Rung, Snapshot, Timestamp,
+    Hotplug, HotplugKind, LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Rung,
+    Snapshot, Timestamp,
 };
 
 fn id(name: &str) -> GuestId {
@@ -152,6 +153,47 @@ fn floors_ceilings_and_steps_hold() {
     assert_eq!(stepped(480), []);
     assert_eq!(stepped(479), [Violation::StepTooLarge(id("a"))]);
     assert_eq!(stepped(545), [Violation::StepTooLarge(id("a"))]);
+}
+
+#[test]
+fn plugged_memory_moves_within_its_device_and_never_against_the_balloon() {
+    let hotplug = |plugged, requested| Hotplug {
+        kind: HotplugKind::VirtioMem,
+        plugged: Bytes::mib(plugged),
+        requested: Bytes::mib(requested),
+        max: Bytes::mib(256),
+        block: Bytes::mib(2),
+    };
+    // `a` holds 512 MiB of its GiB; 76 MiB more can be granted.
+    let check = |plugged, requested, target, plug| {
+        let with = |c: &mut Case| c.guests[0].hotplug = Some(hotplug(plugged, requested));
+        let mut case = Case::new().with(with).act("a", target);
+        case.actions[0].plug = Some(Bytes::mib(plug));
+        case.check()
+    };
+    assert_eq!(check(0, 0, 576, 64), [], "plugged in, the balloon as it is");
+    assert_eq!(check(0, 0, 588, 64), [], "both give");
+    assert_eq!(check(64, 64, 448, 0), [], "pulled out, the balloon as it is");
+    assert_eq!(check(64, 64, 440, 0), [], "both take");
+    let against = [Violation::PlugAgainstBalloon(id("a"))];
+    assert_eq!(
+        check(0, 0, 512, 64),
+        against,
+        "the balloon takes what is plugged in before it is there"
+    );
+    assert_eq!(
+        check(64, 64, 512, 0),
+        against,
+        "the balloon gives before what is pulled out has gone"
+    );
+    assert_eq!(check(64, 0, 512, 64), [], "a pull that is called off");
+    let impossible =
+        |found: Vec<Violation>| matches!(found[..], [Violation::PlugImpossible { .. }]);
+    assert!(impossible(check(0, 0, 513, 1)), "half a block");
+    assert!(impossible(check(0, 0, 588, 258)), "more than there is");
+    let mut none = Case::new().act("a", 512);
+    none.actions[0].plug = Some(Bytes::ZERO);
+    assert!(impossible(none.check()), "no device");
 }
 
 #[test]
