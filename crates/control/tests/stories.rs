@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::time::Duration;
+
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Note, Plan, PolicyName, RequestKind,
@@ -114,6 +116,26 @@ fn a_liar_is_held_and_harms_nobody() {
     assert_eq!(world.holds(), [512, 512]);
     let change = &plan.guest(&id("b")).unwrap().change;
     assert!(matches!(change, Change::Hold(Held::Implausible(_))), "{change}");
+}
+
+#[test]
+fn a_guest_that_gives_too_slowly_is_told_from_one_that_gives_and_one_that_does_not() {
+    let mut world = World::new(
+        settings(PolicyName::Global, 1536),
+        vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)],
+    );
+    world.guest("b").rate = 2;
+    let plan = world.ticks(5);
+    let compliance = |plan: &Plan| plan.guest(&id("b")).unwrap().compliance;
+    assert!(matches!(compliance(&plan), Compliance::Releasing { .. }), "{:?}", compliance(&plan));
+    let plan = world.ticks(60);
+    let Compliance::Slow { left, asked } = compliance(&plan) else {
+        panic!("{:?}", compliance(&plan))
+    };
+    assert!(left > Bytes::mib(100) && asked > Duration::from_secs(30), "{left} after {asked:?}");
+    world.guest("b").rate = 1000;
+    let plan = world.ticks(5);
+    assert_eq!(compliance(&plan), Compliance::Compliant);
 }
 
 #[test]

@@ -11,6 +11,8 @@
 //!                                   └──────────────── retrying ◀────────┘ ────┘
 //! ```
 //!
+//! A guest that is on the way and should have been there by now is slow.
+//!
 //! A stuck guest keeps what it holds and takes no part in the division, also while it is asked
 //! again: the others must not move on the strength of memory that may never come.
 //!
@@ -32,6 +34,9 @@ const COMPLIANCE_SLACK: Bytes = Bytes::mib(4);
 /// Less than this given since the last mark is no progress.
 const PROGRESS_MIN: Bytes = Bytes::mib(1);
 
+/// The slowest that a balloon is expected to take memory, a second: under swap load 80 MB/s were the slowest seen.
+const RATE_MIN_PER_S: Bytes = Bytes::mib(32);
+
 /// A target the guest has left without having been asked to is sent again after this long.
 const REASSERT_AFTER: Duration = Duration::from_secs(30);
 
@@ -42,6 +47,10 @@ enum Release {
     Under {
         mark: Bytes,
         progress_at: Timestamp,
+        /// The target it is on the way to, when that was asked, and until when it is to be there.
+        asked: Bytes,
+        since: Timestamp,
+        due: Timestamp,
     },
     Stuck {
         asked: Bytes,
@@ -56,6 +65,20 @@ enum Release {
         mark: Bytes,
         pause: Duration,
     },
+}
+
+impl Release {
+    /// A guest that holds `over` more than it is to is on the way from now on.
+    fn asked(allocation: Bytes, over: Bytes, now: Timestamp, settings: &GuardSettings) -> Release {
+        let slowest = over.get() / RATE_MIN_PER_S.get();
+        Release::Under {
+            mark: allocation,
+            progress_at: now,
+            asked: allocation.saturating_sub(over),
+            since: now,
+            due: now + settings.release_grace + Duration::from_secs(slowest),
+        }
+    }
 }
 
 /// What is on record about one guest.
@@ -162,13 +185,17 @@ impl Record {
     pub fn compliance(&self, now: Timestamp) -> Compliance {
         match self.release {
             Release::Settled => Compliance::Compliant,
-            Release::Under { progress_at, .. } => Compliance::Releasing {
-                left: match (self.last_seen, self.target) {
+            Release::Under { progress_at, since, due, .. } => {
+                let left = match (self.last_seen, self.target) {
                     (Some(holds), Some(target)) => holds.saturating_sub(target),
                     _ => Bytes::ZERO,
-                },
-                idle: now.saturating_since(progress_at),
-            },
+                };
+                if now > due {
+                    Compliance::Slow { left, asked: now.saturating_since(since) }
+                } else {
+                    Compliance::Releasing { left, idle: now.saturating_since(progress_at) }
+                }
+            }
             Release::Stuck { since, .. } | Release::Retrying { since, .. } => {
                 Compliance::Stuck { idle: now.saturating_since(since) }
             }
@@ -202,10 +229,14 @@ impl Record {
             Release::Settled | Release::Under { .. } if over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }
-            Release::Settled => Release::Under { mark: allocation, progress_at: now },
-            Release::Under { mark, progress_at } => {
+            Release::Settled => Release::asked(allocation, over, now, settings),
+            // Another target is another request, which has its own time.
+            Release::Under { asked, .. } if self.target.is_some_and(|target| target < asked) => {
+                Release::asked(allocation, over, now, settings)
+            }
+            Release::Under { mark, progress_at, asked, since, due } => {
                 if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation > mark {
-                    Release::Under { mark: allocation, progress_at: now }
+                    Release::Under { mark: allocation, progress_at: now, asked, since, due }
                 } else if now.saturating_since(progress_at) >= settings.stuck_after {
                     Release::Stuck {
                         asked: self.target.unwrap_or(allocation),
@@ -214,7 +245,7 @@ impl Record {
                         pause: settings.stuck_retry,
                     }
                 } else {
-                    Release::Under { mark, progress_at }
+                    Release::Under { mark, progress_at, asked, since, due }
                 }
             }
             Release::Stuck { asked, since, retry_at, pause } if now >= retry_at && usable => {
@@ -223,7 +254,7 @@ impl Record {
             stuck @ Release::Stuck { .. } => stuck,
             Release::Retrying { asked, since, begun, mark, pause } => {
                 if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation <= asked {
-                    Release::Under { mark: allocation, progress_at: now }
+                    Release::asked(allocation, over, now, settings)
                 } else if now.saturating_since(begun) >= settings.stuck_after || !usable {
                     let pause = (pause * 2).min(GuardSettings::STUCK_RETRY_MAX);
                     Release::Stuck { asked, since, retry_at: now + pause, pause }

@@ -13,6 +13,9 @@ pub struct GuardSettings {
     pub host_reserve: Bytes,
     /// Statistics older than this are not acted on.
     pub stale_after: Duration,
+    /// A guest that was asked for memory is slow when it has not given all of it this long after the time that a slow
+    /// balloon needs.
+    pub release_grace: Duration,
     /// A guest that was asked for memory and gave none for this long is stuck.
     pub stuck_after: Duration,
     /// A stuck guest is asked again after this long, then after twice as long each time.
@@ -33,6 +36,7 @@ impl Default for GuardSettings {
             budget: None,
             host_reserve: GuardSettings::HOST_RESERVE_DEFAULT,
             stale_after: GuardSettings::STALE_AFTER_DEFAULT,
+            release_grace: GuardSettings::RELEASE_GRACE_DEFAULT,
             stuck_after: GuardSettings::STUCK_AFTER_DEFAULT,
             stuck_retry: GuardSettings::STUCK_RETRY_DEFAULT,
             step_up_max: None,
@@ -49,6 +53,8 @@ impl GuardSettings {
     /// Statistics come once a second and up to two seconds late under pressure; five times that
     /// is a guest that has stopped answering.
     pub const STALE_AFTER_DEFAULT: Duration = Duration::from_secs(10);
+    /// A guest that has to swap before it can give needs some seconds to begin.
+    pub const RELEASE_GRACE_DEFAULT: Duration = Duration::from_secs(5);
     /// The slowest inflation seen under swap load was 80 MB/s; nothing at all in this time is a
     /// driver that has given up.
     pub const STUCK_AFTER_DEFAULT: Duration = Duration::from_secs(15);

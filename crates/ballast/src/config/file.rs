@@ -119,6 +119,8 @@ pub(super) struct GuardTable {
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) stale_after: Duration,
     #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) release_grace: Duration,
+    #[serde(with = "ballast_toml_strict::duration")]
     pub(super) stuck_after: Duration,
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) stuck_retry: Duration,
@@ -131,6 +133,7 @@ impl Default for GuardTable {
     fn default() -> Self {
         GuardTable {
             stale_after: GuardSettings::STALE_AFTER_DEFAULT,
+            release_grace: GuardSettings::RELEASE_GRACE_DEFAULT,
             stuck_after: GuardSettings::STUCK_AFTER_DEFAULT,
             stuck_retry: GuardSettings::STUCK_RETRY_DEFAULT,
             step_up_max: None,

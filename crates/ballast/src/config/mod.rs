@@ -148,6 +148,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     }
     in_range(file.guard.stale_after, file.daemon.tick * 2, Duration::from_secs(3600))
         .map_err(|message| at(&["guard", "stale_after"], message))?;
+    in_range(file.guard.release_grace, Duration::ZERO, Duration::from_secs(3600))
+        .map_err(|message| at(&["guard", "release_grace"], message))?;
     in_range(file.guard.stuck_after, file.daemon.tick * 2, Duration::from_secs(3600))
         .map_err(|message| at(&["guard", "stuck_after"], message))?;
     in_range(file.tracking.interval, Duration::from_millis(100), Duration::from_secs(3600))
@@ -206,6 +208,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             budget: file.host.budget,
             host_reserve: file.host.reserve,
             stale_after: file.guard.stale_after,
+            release_grace: file.guard.release_grace,
             stuck_after: file.guard.stuck_after,
             stuck_retry: file.guard.stuck_retry,
             step_up_max: file.guard.step_up_max,
