@@ -9,6 +9,7 @@
 
 pub mod line;
 pub mod pace;
+pub mod postgresql;
 pub mod procfs;
 pub mod protocol;
 pub mod rng;

@@ -141,8 +141,8 @@ pub enum Pattern {
         /// How unequal, 0 to 4; 0 is at random.
         exponent: f64,
     },
-    /// A program that people run, asked for its data at random. Touches are keys, rows or milliseconds, whichever
-    /// it counts.
+    /// A program that people run, asked for its data at random. Touches are keys, rows, transactions or
+    /// milliseconds, whichever it counts.
     Program {
         /// Which.
         program: Program,
@@ -151,10 +151,17 @@ pub enum Pattern {
     },
 }
 
+/// The largest that PostgreSQL's data can be asked to be: what its table in a guest comes to.
+pub const POSTGRESQL_SIZE_MAX: Bytes = Bytes::mib(320);
+
 /// A program that people run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
+    /// memcached: keys of a kilobyte.
+    Memcached,
+    /// PostgreSQL: rows of the accounts of pgbench, with which its data disk comes.
+    Postgresql,
     /// redis-server and redis-benchmark: keys of a kilobyte.
     Redis,
     /// sqlite3: rows of 1.5 kB of a table in memory.
@@ -167,6 +174,8 @@ impl Program {
     /// The program packed into the guest.
     pub const fn packed(self) -> &'static str {
         match self {
+            Program::Memcached => "memcached",
+            Program::Postgresql => "postgresql",
             Program::Redis => "redis-server",
             Program::Sqlite => "sqlite3",
             Program::StressNg => "stress-ng",
@@ -282,6 +291,12 @@ pub enum SpecError {
     /// The rate of a kind that has a rate of its own.
     #[error("touches_per_s does not go with kind = \"cold\": share_per_s is its rate")]
     RateOfCold,
+    /// More data than PostgreSQL has in a guest.
+    #[error("size = {size}: PostgreSQL has {POSTGRESQL_SIZE_MAX} in a guest")]
+    Postgresql {
+        /// What it says.
+        size: Bytes,
+    },
     /// A program cannot be told that.
     #[error("{field} does not go with kind = \"program\": a program goes its own way")]
     OfProgram {
@@ -340,6 +355,11 @@ impl Pattern {
                     Some(0) => Err(number("cycles", 0.0, "at least 1")),
                     _ => Ok(()),
                 }
+            }
+            Pattern::Program { program: Program::Postgresql, size: it }
+                if *it > POSTGRESQL_SIZE_MAX =>
+            {
+                Err(SpecError::Postgresql { size: *it })
             }
             Pattern::Constant { size: it }
             | Pattern::FileRandom { size: it }
@@ -440,7 +460,7 @@ mod tests {
     }
 
     /// One of each kind, as an operator writes them.
-    const EXAMPLES: [&str; 11] = [
+    const EXAMPLES: [&str; 13] = [
         r#"{"kind":"mono","low":"100MiB","high":"300MiB","ramp_s":30,"hold_s":5,"cycles":2}"#,
         r#"{"kind":"mono","low":4096,"high":"1GiB","grow_per_s":"10MiB","duration_s":60}"#,
         r#"{"kind":"constant","size":"100MiB","touches_per_s":1000,"seed":7,"write_share":0.5}"#,
@@ -452,6 +472,8 @@ mod tests {
         r#"{"kind":"cold","size":"64MiB","share_per_s":0.01}"#,
         r#"{"kind":"zipf","size":"64MiB","exponent":1.1}"#,
         r#"{"kind":"program","program":"stress-ng","size":"64MiB","duration_s":9}"#,
+        r#"{"kind":"program","program":"memcached","size":"64MiB"}"#,
+        r#"{"kind":"program","program":"postgresql","size":"200MiB"}"#,
     ];
 
     #[test]
@@ -507,6 +529,10 @@ mod tests {
             (
                 r#"{"kind":"program","program":"redis","size":"1MiB","touches_per_s":9}"#,
                 "touches_per_s does not go with",
+            ),
+            (
+                r#"{"kind":"program","program":"postgresql","size":"400MiB"}"#,
+                "size = 400MiB: PostgreSQL has 320MiB in a guest",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -172,11 +173,20 @@ pub(crate) struct DiskFile {
     pub(crate) direct: bool,
 }
 
-/// Makes the file of a disk in the cache's file system.
-pub(crate) fn create(cache: &Cache, spec: &DiskSpec) -> Result<DiskFile, LabError> {
+/// Makes the file of a disk in the cache's file system, empty or with what `image` has.
+pub(crate) fn create(
+    cache: &Cache,
+    spec: &DiskSpec,
+    image: Option<&Path>,
+) -> Result<DiskFile, LabError> {
     spec.validate()?;
     let folder = cache.root();
-    let file = tempfile::tempfile_in(folder).map_err(LabError::io("create a disk in", folder))?;
+    let mut file =
+        tempfile::tempfile_in(folder).map_err(LabError::io("create a disk in", folder))?;
+    if let Some(image) = image {
+        let mut from = File::open(image).map_err(LabError::io("read", image))?;
+        io::copy(&mut from, &mut file).map_err(LabError::io("copy", image))?;
+    }
     file.set_len(spec.size.get()).map_err(LabError::io("create a disk in", folder))?;
     let direct =
         fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT)).is_ok();
@@ -204,12 +214,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         let spec = DiskSpec { size: Bytes::gib(1), speed: Speed::Host };
-        let disk = create(&cache, &spec).unwrap();
+        let disk = create(&cache, &spec, None).unwrap();
         let metadata = disk.file.metadata().unwrap();
         assert_eq!(metadata.len(), 1 << 30);
         assert!(metadata.blocks() < 100, "{} blocks", metadata.blocks());
         assert_eq!(metadata.nlink(), 0);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_disk_begins_with_its_image() {
+        use std::os::unix::fs::FileExt;
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let image = folder.path().join("image");
+        std::fs::write(&image, [7; 8192]).unwrap();
+        let spec = DiskSpec { size: Bytes::mib(1), speed: Speed::Host };
+        let disk = create(&cache, &spec, Some(&image)).unwrap();
+        assert_eq!(disk.file.metadata().unwrap().len(), 1 << 20);
+        // Past the page cache only whole blocks could be read.
+        fcntl_setfl(&disk.file, OFlags::RDWR).unwrap();
+        let mut bytes = [0; 8193];
+        disk.file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!((bytes[8191], bytes[8192]), (7, 0));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct GuestStart<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) kernel: &'a Path,
     pub(crate) initramfs: &'a Path,
+    /// What its data disk begins with.
+    pub(crate) data_image: Option<&'a Path>,
     pub(crate) accel: Accel,
     pub(crate) folder: &'a RunFolder,
     pub(crate) spawner: &'a Spawner,
@@ -86,9 +88,9 @@ impl GuestStart<'_> {
 
     fn spawn(&self, spec: &GuestSpec, paths: &GuestPaths) -> Result<Child, LabError> {
         let mut files = Vec::new();
-        let mut open = |disk: Option<DiskSpec>| {
+        let mut open = |disk: Option<DiskSpec>, image: Option<&Path>| {
             let Some(disk) = disk else { return Ok(None) };
-            let disk = disk::create(self.cache, &disk)?;
+            let disk = disk::create(self.cache, &disk, image)?;
             let inherited = InheritedDisk::of(&disk);
             files.push(disk.file);
             Ok(Some(inherited))
@@ -99,8 +101,8 @@ impl GuestStart<'_> {
             kernel: self.kernel,
             initramfs: self.initramfs,
             paths,
-            swap: open(spec.swap)?,
-            data: open(spec.data)?,
+            swap: open(spec.swap, None)?,
+            data: open(spec.data, self.data_image)?,
             truth: self.truth(spec, &paths.truth)?,
         };
         let mut command = Command::new(tool::require(QEMU, QEMU_PACKAGE)?);

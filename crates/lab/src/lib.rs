@@ -37,6 +37,7 @@ mod guest;
 mod initramfs;
 mod intermittent;
 mod modules;
+mod postgresql;
 mod process;
 mod programs;
 mod qemu;

@@ -3,8 +3,9 @@
 //! Idea: a dynamic Debian program runs in any guest that has its loader and its libraries at the
 //! places where the loader looks; `ldd` names them. A program that is not installed is unpacked from
 //! its package, with the packages that are missing beside it, into the cache.
-//! Limits: data files of a program are not packed; those to begin with (redis, sqlite3, stress-ng,
-//! sysbench) need none. `ldd` runs the program's loader: only Debian's own programs are asked for.
+//! Limits: data files of a program are not packed; those to begin with (redis, memcached, sqlite3, stress-ng,
+//! sysbench) need none, and PostgreSQL has an image of its own (see [`crate::postgresql`]). `ldd` runs the
+//! program's loader: only Debian's own programs are asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,12 +24,13 @@ struct Known {
     companions: &'static [&'static str],
 }
 
-const KNOWN: [Known; 5] = [
+const KNOWN: [Known; 6] = [
     Known {
         program: "redis-server",
         package: "redis-server",
         companions: &["redis-cli", "redis-benchmark"],
     },
+    Known { program: "memcached", package: "memcached", companions: &[] },
     Known { program: "sqlite3", package: "sqlite3", companions: &[] },
     Known { program: "stress-ng", package: "stress-ng", companions: &[] },
     Known { program: "sysbench", package: "sysbench", companions: &[] },
@@ -49,9 +51,7 @@ pub(crate) fn files(program: &str, cache: &Cache, say: &dyn Fn(&str)) -> Result<
     let mut map = FileMap::new();
     for name in std::iter::once(&program).chain(companions) {
         let (file, library_folders) = locate(name, known, cache, say)?;
-        if let Libraries::Needed(libraries) = libraries_of(&file, &library_folders)? {
-            map.extend(libraries);
-        }
+        map.extend(libraries(&file, &library_folders)?);
         map.insert(Path::new("bin").join(name), file);
     }
     Ok(map)
@@ -69,6 +69,14 @@ pub(crate) fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabE
         program: "busybox".to_owned(),
         why: "install it with `apt-get install busybox-static`".to_owned(),
     })
+}
+
+/// The libraries of the file `program` and its loader, those of `folders` before the host's.
+pub(crate) fn libraries(program: &Path, folders: &[PathBuf]) -> Result<FileMap, LabError> {
+    match libraries_of(program, folders)? {
+        Libraries::Needed(map) => Ok(map),
+        Libraries::Static => Ok(FileMap::new()),
+    }
 }
 
 /// Whether a program needs no libraries.
@@ -103,7 +111,11 @@ fn locate(
 }
 
 /// The cache entry with `package` and whatever it needs beyond this host's packages.
-fn unpacked(package: &str, cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
+pub(crate) fn unpacked(
+    package: &str,
+    cache: &Cache,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf, LabError> {
     cache.entry(&format!("program/{package}"), |folder| {
         say(&format!("fetching {package}"));
         debian::unpack_packages(&debian::missing_packages(package)?, folder)
@@ -118,7 +130,7 @@ fn in_root(root: &Path, program: &str) -> Option<PathBuf> {
 }
 
 /// Every folder below `root` that holds a shared library. Depth is bounded by the packages' own.
-fn library_folders(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn library_folders(root: &Path) -> Vec<PathBuf> {
     let mut folders = BTreeSet::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {

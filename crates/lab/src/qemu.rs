@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accel::Accel;
 use crate::disk::DiskFile;
+use crate::postgresql::{self, IMAGE_SIZE};
 use crate::{DiskSpec, LabError, Truth};
 
 /// The emulator.
@@ -51,7 +52,7 @@ pub struct GuestSpec {
     /// Its balloon device.
     #[serde(default = "Balloon::some")]
     pub balloon: Option<Balloon>,
-    /// Programs packed into it.
+    /// Programs packed into it; PostgreSQL onto its data disk.
     #[serde(default)]
     pub with: BTreeSet<String>,
     /// Records what it touches.
@@ -111,6 +112,11 @@ impl GuestSpec {
             return Err(invalid(format!(
                 "memory {:#} must be whole MiB and at least {MEMORY_MIN}",
                 self.memory
+            )));
+        }
+        if postgresql::is_in(self) && self.data.is_none_or(|disk| disk.size < IMAGE_SIZE) {
+            return Err(invalid(format!(
+                "postgresql is packed onto the data disk: give the guest one of at least {IMAGE_SIZE}"
             )));
         }
         for disk in [self.swap, self.data].iter().flatten() {

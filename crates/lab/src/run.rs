@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ballast_lab_guest::workload::Program;
 use ballast_model::{Bytes, GuestId};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ use crate::debian::Kernel;
 use crate::disk;
 use crate::guest::{Guest, GuestStart};
 use crate::initramfs::initramfs;
+use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
 use crate::run_folder::{RunFolder, runs_folder};
 use crate::spawn::Spawner;
@@ -128,12 +130,25 @@ impl Run {
             say(&format!("removed what was left of run {stale}"));
         }
         let kernel = Kernel::fetch(&cache, say)?;
-        let archive = |guest: &GuestSpec| initramfs(&cache, &kernel, &guest.with, guest.agent, say);
+        let archive = |guest: &GuestSpec| {
+            // It comes on a disk.
+            let in_archive = |name: &&String| *name != Program::Postgresql.packed();
+            let with = guest.with.iter().filter(in_archive).cloned().collect();
+            initramfs(&cache, &kernel, &with, guest.agent, say)
+        };
         let archives: Vec<PathBuf> =
             options.guests.iter().map(archive).collect::<Result<_, _>>()?;
         // Made before the trial, which must not make cache entries.
         let bare = initramfs(&cache, &kernel, &BTreeSet::new(), false, say)?;
-        let ground = Ground { cache: &cache, base: &base, kernel: &kernel, accel: Accel::Tcg };
+        let has_postgresql = options.guests.iter().any(postgresql::is_in);
+        let image = has_postgresql.then(|| postgresql::image(&cache, say)).transpose()?;
+        let ground = Ground {
+            cache: &cache,
+            base: &base,
+            kernel: &kernel,
+            postgresql: image.as_deref(),
+            accel: Accel::Tcg,
+        };
         let trial = |accel, patience| {
             let name = trial_name()?;
             let options = RunOptions {
@@ -214,6 +229,8 @@ struct Ground<'a> {
     cache: &'a Cache,
     base: &'a Path,
     kernel: &'a Kernel,
+    /// The image with PostgreSQL, where a guest has it.
+    postgresql: Option<&'a Path>,
     accel: Accel,
 }
 
@@ -243,6 +260,7 @@ fn boot(
             cache: ground.cache,
             kernel: &ground.kernel.image,
             initramfs: archive,
+            data_image: ground.postgresql.filter(|_| postgresql::is_in(spec)),
             accel: ground.accel,
             folder: &run.folder,
             spawner: &run.spawner,

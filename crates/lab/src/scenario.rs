@@ -12,12 +12,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::postgresql::IMAGE_SIZE;
 use crate::scenario_settings::Settings;
 use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
@@ -427,6 +428,16 @@ impl ScenarioGuest {
                     format!("{size} does not fit: give the guest a larger `data`"),
                 );
             }
+            if let Pattern::Program { program: Program::Postgresql, .. } = workload.spec.pattern
+                && self.data.is_none_or(|disk| disk.size < IMAGE_SIZE)
+            {
+                return mistake(
+                    "program",
+                    format!(
+                        "postgresql comes on the data disk: give the guest a `data` of at least {IMAGE_SIZE}"
+                    ),
+                );
+            }
         }
         Ok(())
     }
@@ -615,6 +626,19 @@ tracking = { every = true }
         for text in [text.replace("32MiB", "64MiB"), text.replace("data =", "# data =")] {
             let error = parse(&text).unwrap_err();
             assert!(error.contains("does not fit"), "{error}");
+        }
+    }
+
+    #[test]
+    fn postgresql_needs_a_data_disk_with_room_for_it() {
+        let text = GOOD.replace(
+            "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0",
+            "kind = \"program\"\nprogram = \"postgresql\"\nsize = \"32MiB\"",
+        );
+        assert!(parse(&text.replace("64MiB", "512MiB")).is_ok());
+        for text in [text.clone(), text.replace("data =", "# data =")] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains("a `data` of at least 512MiB"), "{error}");
         }
     }
 

@@ -36,7 +36,19 @@ pub(crate) fn require(program: &str, package: &str) -> Result<PathBuf, LabError>
 /// # Errors
 /// [`LabError::ToolFailed`] with the end of its output and `remedy`.
 pub(crate) fn run(command: &mut Command, remedy: &str) -> Result<String, LabError> {
-    command.stdin(Stdio::null()).env("LC_ALL", "C");
+    run_with(command, Stdio::null(), remedy)
+}
+
+/// The same with `input` to read.
+///
+/// # Errors
+/// Those of [`run`].
+pub(crate) fn run_with(
+    command: &mut Command,
+    input: Stdio,
+    remedy: &str,
+) -> Result<String, LabError> {
+    command.stdin(input).env("LC_ALL", "C");
     let name = format!("{command:?}").replace('"', "");
     let output =
         command.output().map_err(LabError::io("start", PathBuf::from(command.get_program())))?;

@@ -137,12 +137,12 @@ fn two_guests_work_report_and_leave_nothing() {
     assert_nothing_left(&base, &pids);
 }
 
-/// redis, sqlite3 and stress-ng get their data and do something with it; one ends at its time, the others
+/// redis, memcached, sqlite3 and stress-ng get their data and do something with it; one ends at its time, the others
 /// when they are stopped, and none of their processes stays.
 #[test]
 fn programs_are_counted_and_leave_nothing() {
     let (_folder, base) = base();
-    let programs = [Program::Redis, Program::Sqlite, Program::StressNg];
+    let programs = [Program::Redis, Program::Memcached, Program::Sqlite, Program::StressNg];
     let with = programs.iter().map(|program| program.packed().to_owned()).collect();
     let spec = GuestSpec { with, ..GuestSpec::new("a".parse().unwrap(), Bytes::mib(384)) };
     let run = Run::start(&options(&base, vec![spec]), &say).unwrap();
@@ -170,13 +170,54 @@ fn programs_are_counted_and_leave_nothing() {
         }
     }
     assert_eq!(ended, Some(("stress-ng".to_owned(), End::Exited { code: 0 }, true)));
-    for id in ["redis-server", "sqlite3"] {
+    for id in ["redis-server", "memcached", "sqlite3"] {
         assert_eq!(guest.stop_workload(id).unwrap().0, End::Stopped {});
     }
-    let left = shell("ps | grep -E '[r]edis|[s]qlite3|[s]tress-ng' | wc -l");
+    let left = shell("ps | grep -E '[r]edis|[m]emcached|[s]qlite3|[s]tress-ng' | wc -l");
     wait_until("all their processes have ended", || {
         guest.exec(&left, PATIENCE).unwrap().stdout.trim() == "0"
     });
+    run.shutdown();
+    assert_nothing_left(&base, &pids);
+}
+
+/// PostgreSQL comes with its table on the data disk; stopped without a warning it leaves no process, and serves again.
+#[test]
+fn postgresql_serves_from_its_disk_and_leaves_nothing() {
+    let (_folder, base) = base();
+    let program = Program::Postgresql;
+    let spec = GuestSpec { with: [program.packed().to_owned()].into(), ..guest("a") };
+    let refused = Run::start(&options(&base, vec![spec.clone()]), &say).err().expect("no disk");
+    assert!(refused.to_string().contains("packed onto the data disk"), "{refused}");
+    let data = Some(DiskSpec { size: Bytes::mib(512), speed: Speed::Ssd });
+    let run = Run::start(&options(&base, vec![GuestSpec { data, ..spec }]), &say).unwrap();
+    let guest = run.guest("a").unwrap();
+    let pids = [guest.pid()];
+    // As whom it runs.
+    let servers = shell("ps -o user,args | grep '[p]ostgres -D' | cut -d ' ' -f 1");
+    let left = shell("ps | grep '[p]ostgres' | wc -l");
+    for _ in 0..2 {
+        let events = guest.subscribe().unwrap();
+        let spec = WorkloadSpec::from(Pattern::Program { program, size: Bytes::mib(32) });
+        guest.start_workload("w", &spec, PATIENCE).unwrap();
+        let mut transactions = Vec::new();
+        while transactions.iter().filter(|it| **it > 0).count() < 3 {
+            match events.next(PATIENCE).expect("reports keep coming").message {
+                FromGuest::Report(report) => {
+                    transactions.extend(report.workloads.iter().map(|workload| workload.touches));
+                }
+                FromGuest::Error { id, text } => panic!("{id:?}: {text}"),
+                _ => {}
+            }
+        }
+        assert!(transactions.is_sorted(), "{transactions:?}");
+        let user = guest.exec(&servers, PATIENCE).unwrap().stdout;
+        assert!(!user.trim().is_empty() && user.trim() != "0" && user.trim() != "root", "{user}");
+        assert_eq!(guest.stop_workload("w").unwrap().0, End::Stopped {});
+        wait_until("all its processes have ended", || {
+            guest.exec(&left, PATIENCE).unwrap().stdout.trim() == "0"
+        });
+    }
     run.shutdown();
     assert_nothing_left(&base, &pids);
 }

@@ -1,11 +1,12 @@
 //! The file system on the data disk.
 //!
 //! Idea: made by the first workload that needs it, in that workload's own process: on a throttled disk
-//! it takes long, and nobody else is to wait for it. A lock keeps a second one from doing it too.
-//! Limits: ext2, for it is made in moments and has no journal that would write by itself; whatever was
-//! on the disk is lost.
+//! it takes long, and nobody else is to wait for it. A lock keeps a second one from doing it too. A disk that
+//! comes with a file system keeps it.
+//! Limits: ext2, for it is made in moments and has no journal that would write by itself.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,6 +21,9 @@ const LOCK_PATH: &str = "/tmp/data-disk.lock";
 const BLOCK_BYTES: &str = "4096";
 /// Bytes of disk for each file it has room for: few, large files, so that few tables are written.
 const BYTES_PER_INODE: &str = "4194304";
+/// Where ext2 and its successors have their magic number, and what it is (`s_magic` in the kernel's
+/// `fs/ext4/ext4.h`).
+const MAGIC: (u64, [u8; 2]) = (1024 + 56, [0x53, 0xEF]);
 
 /// Sees to it that the disk is mounted; says where.
 pub(crate) fn mounted(device: &Path) -> Result<&'static Path, String> {
@@ -28,9 +32,21 @@ pub(crate) fn mounted(device: &Path) -> Result<&'static Path, String> {
         .map_err(|error| format!("{LOCK_PATH}: {error}"))?;
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(MOUNT_POINT)) {
-        make(device)?;
+        if !has_file_system(device)? {
+            make(device)?;
+        }
+        mount(device)?;
     }
     Ok(Path::new(MOUNT_POINT))
+}
+
+fn has_file_system(device: &Path) -> Result<bool, String> {
+    let (at, magic) = MAGIC;
+    let mut found = [0; 2];
+    File::open(device)
+        .and_then(|disk| disk.read_exact_at(&mut found, at))
+        .map_err(|error| format!("{}: {error}", device.display()))?;
+    Ok(found == magic)
 }
 
 fn make(device: &Path) -> Result<(), String> {
@@ -43,6 +59,10 @@ fn make(device: &Path) -> Result<(), String> {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("busybox mke2fs {}: {}", device.display(), said.trim()));
     }
+    Ok(())
+}
+
+fn mount(device: &Path) -> Result<(), String> {
     fs::create_dir_all(MOUNT_POINT).map_err(|error| format!("{MOUNT_POINT}: {error}"))?;
     // The ext4 driver serves ext2 under its own name where the kernel is so configured.
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();

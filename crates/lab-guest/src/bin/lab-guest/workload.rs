@@ -67,7 +67,7 @@ fn run(
 ) -> Result<(), String> {
     if let Pattern::Program { program, size } = spec.pattern {
         let duration = spec.common.duration_s.and_then(|s| Duration::try_from_secs_f64(s).ok());
-        return crate::program::run(program, size, duration, counters);
+        return crate::program::run(program, size, data_disk, duration, counters);
     }
     let file_dir = match (file_dir, data_disk, spec.pattern.kind()) {
         (Some(dir), _, _) => dir,

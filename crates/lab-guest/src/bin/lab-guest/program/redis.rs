@@ -7,7 +7,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_lab_guest::rng::Rng;
 use ballast_model::Bytes;
@@ -21,8 +21,6 @@ const VALUE_BYTES: usize = 1000;
 const KEY_BYTES: u64 = 1120;
 /// Keys set before answers are read.
 const BATCH: u64 = 256;
-/// What the server may take to listen.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two looks at what it has done.
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest answer to a question about itself.
@@ -51,15 +49,7 @@ impl Redis {
             &["--port", "0", "--unixsocket", &path, "--save", "", "--appendonly", "no"],
             |_| {},
         )?;
-        let end = Instant::now() + PATIENCE;
-        let mut connection = loop {
-            server.check()?;
-            match UnixStream::connect(&socket) {
-                Ok(stream) => break Connection(BufReader::new(stream)),
-                Err(error) if Instant::now() >= end => return Err(format!("{path}: {error}")),
-                Err(_) => std::thread::sleep(LOOK),
-            }
-        };
+        let mut connection = Connection(BufReader::new(server.connect(&socket)?));
         let keys = (size.get() / KEY_BYTES).max(1);
         connection.fill(keys)?;
         let before = connection.answered()?;
