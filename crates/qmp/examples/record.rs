@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p ballast-qmp --example record -- SOCKET STEP...` writes a transcript to standard
 //! output, of the form that `tests/transcripts.rs` replays. A step is `sample`, `keep=MIB`,
-//! `powerdown` or `wait=MS`; connecting and probing come first by themselves.
+//! `plug=MIB,TARGET_MIB`, `powerdown` or `wait=MS`; connecting and probing come first by themselves.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -33,18 +33,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             None if step == "powerdown" => {
                 guest.begin_powerdown(now()).map_err(|outcome| outcome.to_string())?;
             }
-            Some(("keep", mib)) => {
+            Some((verb @ ("keep" | "plug"), mib)) => {
+                let (plug, target) = match mib.split_once(',') {
+                    Some((plug, target)) if verb == "plug" => (Some(plug.parse()?), target),
+                    _ => (None, mib),
+                };
                 let action = Action {
                     guest: "recorded".parse()?,
-                    target: Bytes::mib(mib.parse()?),
-                    plug: None,
+                    target: Bytes::mib(target.parse()?),
+                    plug: plug.map(Bytes::mib),
                     generation: Generation(1),
                     deadline: now(),
                 };
                 guest.begin_action(&action, now()).map_err(|outcome| outcome.to_string())?;
             }
             Some(("wait", ms)) => std::thread::sleep(Duration::from_millis(ms.parse()?)),
-            _ => return Err(format!("`{step}`: expected sample, keep=, powerdown or wait=").into()),
+            _ => {
+                let expected = "expected sample, keep=, plug=, powerdown or wait=";
+                return Err(format!("`{step}`: {expected}").into());
+            }
         }
         exchange(&mut guest, &mut stream, &now)?;
     }

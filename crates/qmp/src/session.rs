@@ -16,7 +16,7 @@ use ballast_model::Timestamp;
 use crate::codec::{CodecError, Decoder, ErrorReply, Message, Version};
 use crate::command::Command;
 
-/// Most commands sent and not yet answered. Probing a guest needs ten at once, a tick three.
+/// Most commands sent and not yet answered. Probing a guest needs eight at once, a tick three or four.
 pub const IN_FLIGHT_MAX: usize = 32;
 
 /// Most events kept until they are taken. QEMU limits its frequent events to one a second each.

@@ -6,7 +6,8 @@ mod qemu;
 use std::time::{Duration, Instant, SystemTime};
 
 use ballast_model::{
-    Action, Bytes, Generation, GuestId, LinkDown, LinkState, OutcomeKind, RunState, Timestamp,
+    Action, Bytes, Generation, GuestId, HotplugKind, LinkDown, LinkState, OutcomeKind, RunState,
+    Timestamp,
 };
 use ballast_qmp::client::{CallError, Client};
 use ballast_qmp::command::Command;
@@ -141,6 +142,59 @@ async fn actions_are_accepted_once_and_older_ones_refused() {
         ),
         "{kinds:?}"
     );
+}
+
+/// No guest system, so nothing is ever given or taken: what QEMU itself accepts, refuses and counts.
+#[tokio::test]
+async fn modules_are_made_within_the_slots_beside_those_of_others() {
+    let mut host = Host::new();
+    let theirs = "memory-backend-ram,id=theirs,size=128M";
+    let slots = ["-m", "256,maxmem=1G,slots=3", "-object", theirs];
+    let _qemu = host.start("a", &[BALLOON, &slots, &["-device", "pc-dimm,memdev=theirs"]].concat());
+    let sample = host.sample_until(is_up).await.sample;
+    assert_eq!(sample.boot_memory, Some(Bytes::mib(256 + 128)), "their module is none of ours");
+    assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(384)));
+    let hotplug = sample.hotplug.unwrap();
+    assert_eq!((hotplug.kind, hotplug.plugged), (HotplugKind::Dimm, Bytes::ZERO));
+    assert_eq!(hotplug.max, Bytes::mib(256));
+
+    let action = |host: &Host, target, plug, generation| Action {
+        plug: Some(Bytes::mib(plug)),
+        ..host.action(Bytes::mib(target), generation)
+    };
+    let outcome = host.fleet.act(host.now(), &action(&host, 640, 256, 1)).await;
+    assert_eq!(outcome.kind, OutcomeKind::Accepted);
+    let full = |read: &GuestReading| read.sample.allocation.unwrap().value == Bytes::mib(640);
+    let hotplug = host.sample_until(full).await.sample.hotplug.unwrap();
+    assert_eq!((hotplug.plugged, hotplug.requested), (Bytes::mib(256), Bytes::mib(256)));
+    assert_eq!(hotplug.max, Bytes::mib(256));
+    // Nobody is there to let go of it: it is asked for once, and then still.
+    for generation in [2, 3] {
+        let outcome = host.fleet.act(host.now(), &action(&host, 512, 128, generation)).await;
+        assert_eq!(outcome.kind, OutcomeKind::Accepted);
+        let hotplug = host.sample_until(is_up).await.sample.hotplug.unwrap();
+        assert_eq!((hotplug.plugged, hotplug.requested), (Bytes::mib(256), Bytes::mib(128)));
+    }
+}
+
+#[tokio::test]
+async fn a_virtio_mem_device_without_an_id_is_found_and_set() {
+    let mut host = Host::new();
+    let memory = "memory-backend-memfd,id=vm0,size=512M";
+    let device = "virtio-mem-pci,memdev=vm0,requested-size=0,block-size=2M";
+    let arguments = ["-m", "256,maxmem=1G", "-object", memory, "-device", device];
+    let _qemu = host.start("a", &[BALLOON, &arguments].concat());
+    let hotplug = host.sample_until(is_up).await.sample.hotplug.unwrap();
+    assert_eq!(hotplug.kind, HotplugKind::VirtioMem);
+    assert_eq!((hotplug.max, hotplug.block), (Bytes::mib(512), Bytes::mib(2)));
+    let plug = Some(Bytes::mib(101));
+    let action = Action { plug, ..host.action(Bytes::mib(300), 1) };
+    let outcome = host.fleet.act(host.now(), &action).await;
+    assert_eq!(outcome.kind, OutcomeKind::Accepted);
+    let asked = |read: &GuestReading| read.sample.hotplug.unwrap().requested == Bytes::mib(100);
+    let sample = host.sample_until(asked).await.sample;
+    assert_eq!(sample.hotplug.unwrap().plugged, Bytes::ZERO, "nobody is there to take it");
+    assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));
 }
 
 #[tokio::test]

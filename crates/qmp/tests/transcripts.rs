@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, Generation, GuestSample, LinkState, Measured, OutcomeKind, RunState, Timestamp,
+    Action, Bytes, Generation, GuestSample, HotplugKind, LinkState, OutcomeKind, RunState,
+    Timestamp,
 };
 use ballast_qmp::codec::Version;
 use ballast_qmp::guest::Guest;
@@ -69,11 +70,15 @@ fn step(guest: &mut Guest, step: &str, at: Timestamp) {
     match step.split_once('=') {
         None if step == "sample" => assert!(guest.begin_sample(at)),
         None if step == "powerdown" => assert!(guest.begin_powerdown(at).is_ok()),
-        Some(("keep", mib)) => {
+        Some(("keep" | "plug", mib)) => {
+            let (plug, target) = match mib.split_once(',') {
+                Some((plug, target)) => (Some(plug.parse().unwrap()), target),
+                None => (None, mib),
+            };
             let action = Action {
                 guest: "recorded".parse().unwrap(),
-                target: Bytes::mib(mib.parse().unwrap()),
-                plug: None,
+                target: Bytes::mib(target.parse().unwrap()),
+                plug: plug.map(Bytes::mib),
                 generation: Generation(1),
                 deadline: at,
             };
@@ -137,7 +142,7 @@ fn a_machine_that_never_ran_has_no_statistics() {
     let replayed = replay_in_pieces(include_str!("transcripts/never-ran.txt"));
     let sample = replayed.sample();
     assert_eq!(sample.stats, None);
-    assert_eq!(sample.allocation, Some(Measured::fresh(Bytes::mib(256))));
+    assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));
     assert_eq!(sample.capabilities.statistics, Some(true));
     assert_eq!(sample.capabilities.free_page_reporting, Some(true));
 }
@@ -149,7 +154,7 @@ fn a_machine_without_a_balloon_says_so() {
     assert_eq!(sample.capabilities.balloon, Some(false));
     assert_eq!(sample.capabilities.memory_devices, Some(false));
     let [OutcomeKind::Failed(how)] = &replayed.outcomes[..] else { panic!() };
-    assert_eq!(how, "DeviceNotActive: No balloon device has been activated");
+    assert_eq!(how, "balloon: DeviceNotActive: No balloon device has been activated");
 }
 
 #[test]
@@ -157,6 +162,51 @@ fn pretty_printed_messages_and_memory_devices_are_understood() {
     let replayed = replay_in_pieces(include_str!("transcripts/pretty-virtio-mem.txt"));
     let sample = replayed.sample();
     assert_eq!(sample.capabilities.memory_devices, Some(true));
+    assert_eq!(sample.hotplug.map(|it| it.max), Some(Bytes::mib(512)));
     assert_eq!(sample.capabilities.balloon, Some(true));
     assert_eq!(sample.link, LinkState::Up);
+}
+
+/// Memory of a guest that holds `allocation` and of which its kernel does not speak in `MemTotal`.
+fn unspoken(sample: &GuestSample) -> Bytes {
+    let total = sample.stats.and_then(|stats| stats.value.total).expect("statistics");
+    sample.allocation.expect("an allocation").value - total
+}
+
+/// With 256 MiB plugged in and 128 MiB in the balloon, then with neither, `MemTotal` says the same of the
+/// memory that it never counts; nothing but all of it tells an allocation that is right.
+#[test]
+fn a_guest_uses_what_virtio_mem_plugs_in_and_lets_go_of_it() {
+    let text = include_str!("transcripts/virtio-mem-guest.txt");
+    let at_700 = text.find("wait=2000").expect("a step");
+    let grown = replay(&text[..text[..at_700].rfind("! ").unwrap()], usize::MAX).sample();
+    let hotplug = grown.hotplug.expect("a device");
+    assert_eq!(hotplug.kind, HotplugKind::VirtioMem);
+    assert_eq!((hotplug.plugged, hotplug.requested), (Bytes::mib(256), Bytes::mib(256)));
+    assert_eq!((hotplug.max, hotplug.block), (Bytes::gib(1), Bytes::mib(2)));
+    assert_eq!(grown.allocation.map(|read| read.value), Some(Bytes::mib(640)));
+    let replayed = replay_in_pieces(text);
+    let shrunk = replayed.sample();
+    assert_eq!(shrunk.hotplug.map(|it| (it.plugged, it.requested)), Some(Default::default()));
+    assert_eq!(shrunk.allocation.map(|read| read.value), Some(Bytes::mib(500)));
+    assert_eq!(unspoken(&grown), unspoken(&shrunk));
+    assert_eq!(replayed.outcomes, [const { OutcomeKind::Accepted }; 3]);
+}
+
+#[test]
+fn a_guest_uses_modules_and_lets_go_of_one_whose_memory_goes_too() {
+    let text = include_str!("transcripts/dimm-guest.txt");
+    let at_500 = text.find("plug=128").expect("a step");
+    let grown = replay(&text[..text[..at_500].rfind("! ").unwrap()], usize::MAX).sample();
+    let hotplug = grown.hotplug.expect("slots");
+    assert_eq!((hotplug.kind, hotplug.block), (HotplugKind::Dimm, Bytes::mib(128)));
+    assert_eq!((hotplug.plugged, hotplug.max), (Bytes::mib(256), Bytes::mib(512)));
+    assert_eq!(grown.allocation.map(|read| read.value), Some(Bytes::mib(640)));
+    let replayed = replay_in_pieces(text);
+    let shrunk = replayed.sample();
+    assert_eq!(shrunk.hotplug.map(|it| it.plugged), Some(Bytes::mib(128)));
+    assert_eq!(shrunk.hotplug.map(|it| it.requested), Some(Bytes::mib(128)));
+    assert_eq!(shrunk.allocation.map(|read| read.value), Some(Bytes::mib(500)));
+    assert_eq!(unspoken(&grown), unspoken(&shrunk));
+    assert_eq!(replayed.outcomes, [const { OutcomeKind::Accepted }; 2]);
 }

@@ -6,12 +6,16 @@
 //! leave in one write, and [`Guest::receive`] takes in the answers. What was read keeps its moment,
 //! so that the same reading simply grows older while the hypervisor does not answer.
 //!
-//! Cost: a tick is two commands and two replies: about 160 bytes out and 400 in. QEMU up to 9 spends
+//! Cost: a tick is two commands and two replies: about 160 bytes out and 400 in; of a guest with memory
+//! devices it is three. QEMU up to 9 spends
 //! more on reading these bytes, one per turn of its main loop, than on answering.
 //! Limits: while any command is overdue nothing more is asked, so that a hypervisor that hangs does
 //! not wake up to a queue of old wishes; after [`SILENCE_MAX`] the connection is given up.
 
 mod age;
+mod devices;
+mod orders;
+mod plugging;
 mod probe;
 mod questions;
 mod replies;
@@ -21,18 +25,21 @@ mod stats;
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkDown, LinkState, Measured,
+    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkDown, LinkState, Measured,
     OutcomeKind, Timestamp,
 };
 
 pub use age::StatsAge;
+pub use plugging::MODULE;
 pub use stats::read_guest_stats;
 
 use crate::codec::Version;
-use crate::command::Command;
-use crate::session::{CommandId, Input, Phase, SendError, Session, SessionError};
+use crate::session::{CommandId, Event, Input, Phase, Session, SessionError};
+use orders::Orders;
+use plugging::Plugging;
 use probe::Found;
 use questions::{Asker, Question};
+use replies::event_device;
 use run_state::RunTracker;
 
 /// How long a command may stay unanswered before its connection is given up. Long enough for the
@@ -75,10 +82,16 @@ pub struct Guest {
     rounds: u64,
     next_ticket: u64,
     finished: Vec<(Ticket, OutcomeKind)>,
+    orders: Orders,
     run: RunTracker,
     balloon_path: Option<String>,
     allocation: Option<(Bytes, Timestamp)>,
-    boot_memory: Option<Bytes>,
+    /// Memory the balloon leaves of what QEMU counts, and memory QEMU does not count, with who asked:
+    /// they make an allocation where the same one did.
+    left_by_balloon: Option<(Asker, Bytes)>,
+    uncounted: Option<(Asker, Bytes)>,
+    base_memory: Option<Bytes>,
+    plugging: Plugging,
     stats: Option<GuestStats>,
     stats_age: StatsAge,
     capabilities: Capabilities,
@@ -103,10 +116,14 @@ impl Guest {
             rounds: 0,
             next_ticket: 0,
             finished: Vec::new(),
+            orders: Orders::default(),
             run: RunTracker::default(),
             balloon_path: None,
             allocation: None,
-            boot_memory: None,
+            left_by_balloon: None,
+            uncounted: None,
+            base_memory: None,
+            plugging: Plugging::default(),
             stats: None,
             stats_age: StatsAge::default(),
             capabilities: Capabilities::default(),
@@ -135,12 +152,13 @@ impl Guest {
     /// The connection is gone, or could not be made. Orders under way fail; what was read stays,
     /// and ages.
     pub fn disconnected(&mut self, why: LinkDown) {
-        for (_, _, asker) in self.asked.drain(..) {
-            if let Asker::Order(ticket) = asker {
-                let outcome = OutcomeKind::Failed(format!("before it was answered: {why}"));
-                self.finished.push((ticket, outcome));
+        let how = format!("before it was answered: {why}");
+        for (_, question, asker) in self.asked.drain(..) {
+            if let (Asker::Order(ticket), Question::Powerdown) = (asker, question) {
+                self.finished.push((ticket, OutcomeKind::Failed(how.clone())));
             }
         }
+        self.drop_orders(&how);
         self.down = why;
         self.session = None;
         self.overdue_since = None;
@@ -218,8 +236,7 @@ impl Guest {
             }
             Some(Input::Event) => {
                 while let Some(event) = session.pop_event() {
-                    self.run.event(&event.name);
-                    self.probe_again |= event.name == "DEVICE_DELETED";
+                    self.event(&event);
                 }
             }
             Some(Input::Negotiating | Input::Ready | Input::Duplicate) => {}
@@ -247,10 +264,51 @@ impl Guest {
         self.capabilities.balloon != Some(false)
     }
 
-    /// Without a balloon a guest holds all it was booted with.
+    /// Memory that nothing but a balloon takes from the guest: that of the boot, and modules that are
+    /// not ours.
+    fn unplugged_memory(&self) -> Option<Bytes> {
+        self.base_memory.map(|base| base.saturating_add(self.plugging.foreign()))
+    }
+
+    /// Without a balloon a guest holds all it was booted with and all that is plugged in.
     fn hold_all_without_balloon(&mut self, now: Timestamp) {
         if !self.has_balloon() {
-            self.allocation = self.boot_memory.map(|all| (all, now));
+            let all = |unplugged: Bytes| Some(unplugged.saturating_add(self.plugging.plugged()?));
+            self.allocation = self.unplugged_memory().and_then(all).map(|all| (all, now));
+        }
+    }
+
+    /// Joins what the balloon leaves and what QEMU does not count, where both are of one moment.
+    fn hold_with_balloon(&mut self, now: Timestamp) {
+        let Some((asker, left)) = self.left_by_balloon else { return };
+        let uncounted = match self.uncounted {
+            Some((by, uncounted)) if by == asker => uncounted,
+            // A probe always asks for both, a tick only where there are devices.
+            _ if asker == Asker::Probe || self.plugging.has_devices() => return,
+            _ => Bytes::ZERO,
+        };
+        self.allocation = Some((left.saturating_add(uncounted), now));
+    }
+
+    /// Something happened by itself.
+    fn event(&mut self, event: &Event) {
+        self.run.event(&event.name);
+        match event.name.as_str() {
+            "DEVICE_DELETED" => {
+                self.probe_again = true;
+                if let Some(device) = event_device(event) {
+                    self.plugging.gone(&device);
+                }
+            }
+            // Of a device that nobody knew of yet; that of a known one is read with every tick.
+            "MEMORY_DEVICE_SIZE_CHANGE" => self.probe_again |= !self.plugging.has_devices(),
+            // Linux says by ACPI that it keeps a module; the others are what QEMU says for it.
+            "ACPI_DEVICE_OST" | "MEM_UNPLUG_ERROR" | "DEVICE_UNPLUG_GUEST_ERROR" => {
+                if let Some(device) = event_device(event) {
+                    self.plugging.kept(&device);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -279,35 +337,6 @@ impl Guest {
         self.round_took
     }
 
-    /// Sets the memory the guest is to keep, as an action says; [`Guest::pop_finished`] tells what
-    /// came of it.
-    ///
-    /// # Errors
-    /// Where it cannot even be sent.
-    pub fn begin_action(&mut self, action: &Action, now: Timestamp) -> Result<Ticket, OutcomeKind> {
-        self.order(&Command::Balloon { target: action.target }, now)
-    }
-
-    /// Presses the guest's power button; [`Guest::pop_finished`] tells what came of it.
-    ///
-    /// # Errors
-    /// Where it cannot even be sent.
-    pub fn begin_powerdown(&mut self, now: Timestamp) -> Result<Ticket, OutcomeKind> {
-        self.order(&Command::SystemPowerdown, now)
-    }
-
-    fn order(&mut self, command: &Command<'_>, now: Timestamp) -> Result<Ticket, OutcomeKind> {
-        if let LinkState::Down(why) = self.link() {
-            return Err(OutcomeKind::Failed(format!("not sent: {why}")));
-        }
-        let ticket = Ticket(self.next_ticket);
-        if !self.ask(Question::Order, Asker::Order(ticket), command, now) {
-            return Err(OutcomeKind::Failed(format!("not sent: {}", SendError::Full)));
-        }
-        self.next_ticket += 1;
-        Ok(ticket)
-    }
-
     /// An order that came to its end, and how.
     pub fn pop_finished(&mut self) -> Option<(Ticket, OutcomeKind)> {
         self.finished.pop()
@@ -319,6 +348,7 @@ impl Guest {
     /// When the connection is to be given up: call [`Guest::disconnected`] with the error.
     pub fn handle_timeout(&mut self, now: Timestamp) -> Result<(), LinkDown> {
         let Some(session) = &mut self.session else { return Ok(()) };
+        let mut late_orders = Vec::new();
         while let Some(id) = session.expire(now) {
             self.overdue_since.get_or_insert(now);
             self.round = None;
@@ -326,11 +356,7 @@ impl Guest {
             if let Some((_, _, asker @ Asker::Order(_))) = late {
                 // The answer may still come, but nobody waits for it.
                 if let Asker::Order(ticket) = std::mem::replace(asker, Asker::Nobody) {
-                    let how = format!(
-                        "no answer within {:.1}s; it may still be carried out",
-                        self.command_timeout.as_secs_f64()
-                    );
-                    self.finished.push((ticket, OutcomeKind::Failed(how)));
+                    late_orders.push(ticket);
                 }
             }
         }
@@ -338,6 +364,9 @@ impl Guest {
             // Stay in the queue: the greeting comes when the other client leaves.
             self.down = LinkDown::Taken;
             self.round = None;
+        }
+        for ticket in late_orders {
+            self.order_late(ticket);
         }
         match self.overdue_since {
             Some(since) if now.saturating_since(since) >= SILENCE_MAX => Err(LinkDown::TimedOut),
@@ -389,7 +418,8 @@ impl Guest {
         GuestSample {
             run_state: self.run.state().cloned(),
             allocation: self.allocation.map(|(value, at)| Measured { value, age: since(at) }),
-            boot_memory: self.boot_memory,
+            boot_memory: self.unplugged_memory(),
+            hotplug: self.plugging.hotplug(),
             stats: self
                 .stats
                 .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),

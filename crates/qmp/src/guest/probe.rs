@@ -13,8 +13,13 @@
 //!   feature in its driver does not use it, and no stable command says so.
 //! - a balloon on huge pages gives memory back only where whole huge pages become free.
 
+use std::collections::BTreeSet;
+
 use ballast_model::Capabilities;
 use serde::Deserialize;
+
+use super::plugging::Room;
+use crate::command::ModuleNumber;
 
 /// Folders of devices and objects created by the operator; the rest of the tree is QEMU's own.
 pub(super) const FOLDERS: [&str; 3] =
@@ -26,6 +31,9 @@ pub(super) const PATH_BYTES_MAX: usize = 256;
 /// The beginning of the type of every balloon device: `virtio-balloon-pci`, `-ccw`, `-device`,
 /// `-pci-transitional`, `-pci-non-transitional`.
 const BALLOON: &str = "virtio-balloon";
+
+/// The same of virtio-mem devices.
+const VIRTIO_MEM: &str = "virtio-mem";
 
 /// Types, by their beginning, that keep memory from being discarded.
 const INHIBITING: [&str; 5] = ["vfio-pci", "vfio-platform", "vhost-vdpa", "sev-", "tdx-guest"];
@@ -48,7 +56,13 @@ pub(super) struct Found {
     pub(super) capabilities: Capabilities,
     /// Nobody has told the device yet to ask the guest for statistics.
     pub(super) start_polling: bool,
-    folders_listed: usize,
+    /// Memory that can be plugged in; `None` where QEMU does not tell.
+    pub(super) room: Option<Room>,
+    /// Paths of virtio-mem devices without an id.
+    pub(super) anonymous_virtio_mem: Vec<String>,
+    /// Memory made for modules of our own.
+    pub(super) own_memory: BTreeSet<ModuleNumber>,
+    pub(super) folders_listed: usize,
 }
 
 impl Found {
@@ -63,6 +77,13 @@ impl Found {
                 && path_bytes <= PATH_BYTES_MAX
             {
                 self.balloon_path = Some(format!("{folder}/{}", entry.name));
+            }
+            if kind.starts_with(VIRTIO_MEM) && folder == FOLDERS[1] && path_bytes <= PATH_BYTES_MAX
+            {
+                self.anonymous_virtio_mem.push(format!("{folder}/{}", entry.name));
+            }
+            if folder == FOLDERS[2] {
+                self.own_memory.extend(ModuleNumber::of_memory(&entry.name));
             }
             if INHIBITING.iter().any(|inhibiting| kind.starts_with(inhibiting)) {
                 self.capabilities.discard_inhibited = Some(true);

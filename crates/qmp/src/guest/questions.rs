@@ -8,7 +8,7 @@ use ballast_model::Timestamp;
 
 use super::probe::{FOLDERS, Found};
 use super::{Guest, PROBE_INTERVAL, Round, Ticket};
-use crate::command::Command;
+use crate::command::{Command, ModuleNumber};
 use crate::session::Phase;
 
 /// How often the guest sends statistics, in seconds, where nobody has set it yet: QEMU's finest.
@@ -25,12 +25,16 @@ pub(super) enum Question {
     Stats,
     Summary,
     MemoryDevices,
+    Room,
     Folder(&'static str),
     PollingInterval,
     SetPollingInterval,
     FreePageReporting,
     DeflateOnOom,
-    Order,
+    /// A command of an action.
+    Step,
+    Powerdown,
+    RemoveMemory(ModuleNumber),
 }
 
 /// Who waits for its answer.
@@ -57,6 +61,7 @@ impl Guest {
             }
         }
         self.continue_probe(now);
+        self.advance_orders(now);
         if let Some(round @ Round { left: None, .. }) = self.round
             && self.probed_at.is_some()
         {
@@ -76,6 +81,8 @@ impl Guest {
     fn begin_probe(&mut self, now: Timestamp) {
         self.probe_again = false;
         self.run.doubt();
+        // What an earlier probe found is not of the moment of this one.
+        (self.left_by_balloon, self.uncounted) = (None, None);
         let before = self.asked.len();
         let folders = FOLDERS.map(|path| (Question::Folder(path), Command::QomList { path }));
         let questions = [
@@ -83,6 +90,7 @@ impl Guest {
             (Question::Balloon, Command::QueryBalloon),
             (Question::Summary, Command::QueryMemorySizeSummary),
             (Question::MemoryDevices, Command::QueryMemoryDevices),
+            (Question::Room, Command::QomGet { path: "/machine", property: "memory" }),
         ];
         for (question, command) in questions.into_iter().chain(folders) {
             self.ask(question, Asker::Probe, &command, now);
@@ -120,6 +128,7 @@ impl Guest {
             self.probe = Some((usize::from(asked), found));
             return;
         }
+        self.plugging.probed(&mut found, self.orders.is_idle());
         self.balloon_path = found.balloon_path;
         self.capabilities = found.capabilities;
         self.probed_at = Some(now);
@@ -131,6 +140,9 @@ impl Guest {
         let (asker, balloon) = (Asker::Round(round.number), self.has_balloon());
         if balloon {
             self.ask(Question::Balloon, asker, &Command::QueryBalloon, now);
+        }
+        if self.plugging.has_devices() {
+            self.ask(Question::MemoryDevices, asker, &Command::QueryMemoryDevices, now);
         }
         if let Some(path) = self.balloon_path.take() {
             let command = Command::QomGet { path: &path, property: GUEST_STATS };
@@ -152,8 +164,18 @@ impl Guest {
         command: &Command<'_>,
         now: Timestamp,
     ) -> bool {
+        self.ask_until(question, asker, command, now + self.command_timeout)
+    }
+
+    pub(super) fn ask_until(
+        &mut self,
+        question: Question,
+        asker: Asker,
+        command: &Command<'_>,
+        deadline: Timestamp,
+    ) -> bool {
         let Some(session) = &mut self.session else { return false };
-        let Ok(id) = session.send(command, now + self.command_timeout) else { return false };
+        let Ok(id) = session.send(command, deadline) else { return false };
         self.asked.push((id, question, asker));
         true
     }

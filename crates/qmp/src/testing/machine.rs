@@ -8,7 +8,8 @@ use ballast_model::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Misbehaviour, PeerConfig};
+use super::plugged::Plugged;
+use super::{Misbehaviour, PeerConfig, PeerHotplug};
 
 const BALLOON_PATH: &str = "/machine/peripheral-anon/device[0]";
 
@@ -30,10 +31,11 @@ pub(super) struct Machine {
     frozen_stats: Value,
     status: &'static str,
     events: Vec<String>,
+    plugged: Option<Plugged>,
 }
 
 /// Class and description of a failure.
-type Failure = (&'static str, String);
+pub(super) type Failure = (&'static str, String);
 
 impl Machine {
     pub(super) fn new(config: PeerConfig, now: Instant) -> Self {
@@ -48,7 +50,26 @@ impl Machine {
             frozen_stats: Value::Null,
             status: "running",
             events: Vec::new(),
+            plugged: config.hotplug.map(|hotplug| Plugged::new(hotplug, now)),
         }
+    }
+
+    pub(super) fn replace_hotplug(&mut self, hotplug: Option<PeerHotplug>, now: Instant) {
+        self.plugged = hotplug.map(|hotplug| Plugged::new(hotplug, now));
+    }
+
+    pub(super) fn module_memory_count(&self) -> usize {
+        self.plugged.as_ref().map_or(0, Plugged::memory_count)
+    }
+
+    /// All memory held at `now`, plugged in or not.
+    pub(super) fn holds(&mut self, now: Instant) -> Bytes {
+        let virtio_mem = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.virtio_mem(now));
+        self.allocation(now) + virtio_mem + self.modules()
+    }
+
+    fn modules(&self) -> Bytes {
+        self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::modules)
     }
 
     pub(super) fn set_misbehaviour(&mut self, misbehaviour: Misbehaviour) {
@@ -74,7 +95,7 @@ impl Machine {
         self.target
     }
 
-    /// Memory held at `now`: it has moved towards the target since it was last looked at.
+    /// Memory of the boot held at `now`: it has moved towards the target since it was last looked at.
     pub(super) fn allocation(&mut self, now: Instant) -> Bytes {
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
         // Less than a millisecond moves nothing; it is counted with the next look.
@@ -100,12 +121,13 @@ impl Machine {
     }
 
     pub(super) fn queue_balloon_change(&mut self, now: Instant) {
-        let actual = self.allocation(now).get();
-        let event = json!({
-            "timestamp": {"seconds": 0, "microseconds": 0},
-            "event": "BALLOON_CHANGE",
-            "data": {"actual": actual},
-        });
+        let actual = (self.allocation(now) + self.modules()).get();
+        self.queue_event_with("BALLOON_CHANGE", &json!({"actual": actual}));
+    }
+
+    fn queue_event_with(&mut self, name: &str, data: &Value) {
+        let timestamp = json!({"seconds": 0, "microseconds": 0});
+        let event = json!({"timestamp": timestamp, "event": name, "data": data});
         self.events.push(format!("{event}\r\n"));
     }
 
@@ -143,6 +165,9 @@ impl Machine {
             }
             answer.push_str(&format!("{reply}\r\n"));
         }
+        if self.negotiated {
+            answer.extend(self.events.drain(..));
+        }
         if is_damaged {
             received.clear();
             let error = json!({"class": "GenericError", "desc": "JSON parse error"});
@@ -173,10 +198,12 @@ impl Machine {
             "query-memory-size-summary" => Ok(json!({
                 "base-memory": self.config.boot_memory.get(), "plugged-memory": 0,
             })),
-            "query-memory-devices" => Ok(json!([])),
+            "query-memory-devices" => {
+                Ok(self.plugged.as_mut().map_or(json!([]), |plugged| plugged.devices(now)))
+            }
             "query-balloon" => {
                 self.need_balloon()?;
-                Ok(json!({"actual": self.allocation(now).get()}))
+                Ok(json!({"actual": (self.allocation(now) + self.modules()).get()}))
             }
             "balloon" => {
                 self.need_balloon()?;
@@ -185,12 +212,22 @@ impl Machine {
                     ("GenericError", "Parameter 'target' expects a size".to_owned())
                 })?;
                 self.allocation(now);
-                self.target = Bytes::new(value).min(self.config.boot_memory);
+                let left = Bytes::new(value).saturating_sub(self.modules());
+                self.target = left.min(self.config.boot_memory);
                 Ok(json!({}))
             }
             "qom-list" => self.list(arguments["path"].as_str().unwrap_or_default()),
-            "qom-get" => self.get(arguments, wall),
-            "qom-set" => self.set(arguments),
+            "qom-get" => self.get(arguments, now, wall),
+            "qom-set" => self.set(arguments, now),
+            "object-add" | "object-del" | "device_add" | "device_del" => {
+                let Some(plugged) = &mut self.plugged else {
+                    return Err(("GenericError", "no slots where allocated".to_owned()));
+                };
+                if let Some((event, data)) = plugged.execute(name, arguments)? {
+                    self.queue_event_with(event, &data);
+                }
+                Ok(json!({}))
+            }
             "cont" => {
                 self.status = "running";
                 self.queue_event("RESUME");
@@ -219,19 +256,26 @@ impl Machine {
             }
             "/machine/peripheral" | "/machine/peripheral-anon" => Ok(json!([kind])),
             "/objects" => {
-                Ok(json!([kind, {"name": "pc.ram", "type": "child<memory-backend-ram>"}]))
+                let ram = json!({"name": "pc.ram", "type": "child<memory-backend-ram>"});
+                let more = self.plugged.iter().flat_map(Plugged::objects);
+                Ok([kind, ram].into_iter().chain(more).collect())
             }
             _ => Err(("DeviceNotFound", format!("Device '{path}' not found"))),
         }
     }
 
-    fn get(&mut self, arguments: &Value, wall: u64) -> Result<Value, Failure> {
+    fn get(&mut self, arguments: &Value, now: Instant, wall: u64) -> Result<Value, Failure> {
         let path = arguments["path"].as_str().unwrap_or_default();
+        if path == "/machine" && arguments["property"] == "memory" {
+            let boot = self.config.boot_memory;
+            let plain = json!({"size": boot.get()});
+            return Ok(self.plugged.as_ref().map_or(plain, |plugged| plugged.room(boot)));
+        }
         if path != BALLOON_PATH || !self.config.has_balloon {
             return Err(("DeviceNotFound", format!("Device '{path}' not found")));
         }
         match arguments["property"].as_str().unwrap_or_default() {
-            "guest-stats" => Ok(self.stats(wall)),
+            "guest-stats" => Ok(self.stats(now, wall)),
             "guest-stats-polling-interval" => Ok(json!(self.polling_interval_secs)),
             "free-page-reporting" => Ok(json!(true)),
             "deflate-on-oom" => Ok(json!(false)),
@@ -242,8 +286,16 @@ impl Machine {
         }
     }
 
-    fn set(&mut self, arguments: &Value) -> Result<Value, Failure> {
+    fn set(&mut self, arguments: &Value, now: Instant) -> Result<Value, Failure> {
         let property = arguments["property"].as_str().unwrap_or_default();
+        let path = arguments["path"].as_str().unwrap_or_default();
+        if path != BALLOON_PATH {
+            let Some(plugged) = &mut self.plugged else {
+                return Err(("DeviceNotFound", format!("Device '{path}' not found")));
+            };
+            let value = arguments["value"].as_u64().unwrap_or_default();
+            return plugged.set(path, property, value, now);
+        }
         match (property, arguments["value"].as_u64()) {
             ("guest-stats-polling-interval", Some(secs)) => {
                 self.polling_interval_secs = secs;
@@ -253,13 +305,14 @@ impl Machine {
         }
     }
 
-    fn stats(&mut self, wall: u64) -> Value {
+    fn stats(&mut self, now: Instant, wall: u64) -> Value {
         let is_due = self.polling_interval_secs > 0
             && wall >= self.last_update.saturating_add(self.polling_interval_secs)
             && self.config.misbehaviour != Misbehaviour::FrozenStatistics;
         if is_due || self.frozen_stats.is_null() {
             let sent = |value: Bytes| if is_due { value.get() } else { u64::MAX };
-            let total = self.allocation.saturating_sub(KERNEL);
+            let plugged = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.used(now));
+            let total = self.allocation.saturating_sub(KERNEL) + plugged;
             let available = total.saturating_sub(self.config.used);
             self.frozen_stats = json!({
                 "stat-htlb-pgalloc": 0,

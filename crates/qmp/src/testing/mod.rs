@@ -1,18 +1,20 @@
 //! A peer that speaks QMP over a Unix socket, for tests and benchmarks.
 //!
-//! Idea: to its client a [`Peer`] is QEMU 7.2 with a balloon and a guest that follows it: greeting,
+//! Idea: to its client a [`Peer`] is QEMU 7.2 with a balloon, and memory devices if wanted, and a guest
+//! that follows them: greeting,
 //! negotiation, the replies and errors of the real thing, one client at a time. [`Misbehaviour`]
 //! makes it do what broken, hostile or hanging hypervisors do.
 //!
 //! Limits: only the commands Ballast sends; the guest is a figure that moves at a given rate.
 
 mod machine;
+mod plugged;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_model::Bytes;
+use ballast_model::{Bytes, HotplugKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -20,6 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::codec::MESSAGE_BYTES_MAX;
+use crate::guest::MODULE;
 use machine::Machine;
 
 /// How often a moving balloon is announced, at most; QEMU's own limit.
@@ -36,6 +39,8 @@ pub struct PeerConfig {
     pub rate_per_sec: Bytes,
     /// Memory in use in the guest: what its statistics say is not available.
     pub used: Bytes,
+    /// Memory that can be plugged into it.
+    pub hotplug: Option<PeerHotplug>,
     /// What it does wrong.
     pub misbehaviour: Misbehaviour,
 }
@@ -47,8 +52,38 @@ impl Default for PeerConfig {
             has_balloon: true,
             rate_per_sec: Bytes::mib(256),
             used: Bytes::mib(200),
+            hotplug: None,
             misbehaviour: Misbehaviour::None,
         }
+    }
+}
+
+/// Memory that can be plugged into a peer's guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerHotplug {
+    /// By what.
+    pub kind: HotplugKind,
+    /// The most of it.
+    pub max: Bytes,
+    /// In blocks, or modules, of this.
+    pub block: Bytes,
+    /// How fast the guest follows what is asked of its virtio-mem device.
+    pub rate_per_sec: Bytes,
+    /// What it does not let go of once it has it.
+    pub keeps: Bytes,
+    /// Whether its kernel uses what is plugged in: its `MemTotal` grows.
+    pub onlines: bool,
+}
+
+impl PeerHotplug {
+    /// A guest that does quickly all that it is asked to.
+    pub fn new(kind: HotplugKind, max: Bytes) -> Self {
+        let block = match kind {
+            HotplugKind::VirtioMem => Bytes::mib(2),
+            HotplugKind::Dimm => MODULE,
+        };
+        let rate_per_sec = Bytes::gib(8);
+        PeerHotplug { kind, max, block, rate_per_sec, keeps: Bytes::ZERO, onlines: true }
     }
 }
 
@@ -120,10 +155,20 @@ impl Peer {
 
     /// Memory the guest holds.
     pub fn allocation(&self) -> Bytes {
-        self.shared.machine().allocation(Instant::now())
+        self.shared.machine().holds(Instant::now())
     }
 
-    /// Memory the guest was told to keep.
+    /// How many pieces of memory there are for modules, plugged in or not.
+    pub fn module_memory_count(&self) -> usize {
+        self.shared.machine().module_memory_count()
+    }
+
+    /// From now on another hypervisor answers as far as memory devices go; `None`: it has none.
+    pub fn replace_hotplug(&self, hotplug: Option<PeerHotplug>) {
+        self.shared.machine().replace_hotplug(hotplug, Instant::now());
+    }
+
+    /// Memory of the boot that the balloon was told to leave the guest.
     pub fn target(&self) -> Bytes {
         self.shared.machine().target()
     }
