@@ -68,6 +68,7 @@ const RULES: &[Rule] = &[
     ),
     mechanism("ballast-host", MODEL),
     mechanism("ballast-qmp", MODEL),
+    mechanism("ballast-reclaim", MODEL),
     mechanism("ballast-trace", &[]),
     // Inside a guest: no policy, and nothing of the host.
     mechanism(
@@ -109,6 +110,7 @@ const RULES: &[Rule] = &[
             "ballast-mrc",
             "ballast-policy",
             "ballast-qmp",
+            "ballast-reclaim",
             "ballast-sim",
             "ballast-store",
             "ballast-toml-strict",

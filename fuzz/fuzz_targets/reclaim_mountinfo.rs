@@ -1,0 +1,9 @@
+//! Mounts of groups: any bytes are refused, or give places that begin at the root.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
+    if let Ok(mounts) = ballast_reclaim::parse_mountinfo(text) {
+        let lines = text.split(|&byte| byte == b'\n').count();
+        assert!(mounts.len() <= lines && mounts.iter().all(|mount| mount.point.has_root()));
+    }
+});
