@@ -2,22 +2,23 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ballast_estimate::{Estimator, NoEstimate};
+use ballast_estimate::Estimator;
 use ballast_guard::check::{self, Before, Rules};
 use ballast_guard::{
     Goal, Ledger, Rationing, Record, Standing, budget_for, goal_for, immovable, ration, verdict,
 };
+use ballast_mechanism::hotplug::Router;
 use ballast_model::{
-    Action, Budget, Bytes, Change, Compliance, Estimate, Generation, GuestId, GuestLimits,
-    GuestPlan, GuestSample, Held, MemoryRequest, Note, Outcome, OutcomeKind, PerGuest, Plan,
-    PolicyName, RequestKind, Rung, Snapshot, Timestamp, in_step,
+    Action, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits, GuestPlan, Held,
+    Note, Outcome, OutcomeKind, PerGuest, Plan, PolicyName, RequestKind, Rung, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
-use ballast_policy::{Contender, Policy, Problem, build};
+use ballast_policy::{Policy, Problem, build};
 
 use crate::Settings;
+use crate::routing::{Routing, route};
+use crate::standings::{contender, held_without, limits_in_step, request_of, standing, within};
 
 /// What the controller is told between samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub struct Controller {
     paused: bool,
     actions: VecDeque<Action>,
     plans_refused: u64,
+    routers: PerGuest<Router>,
 }
 
 impl Controller {
@@ -92,6 +94,7 @@ impl Controller {
             paused: false,
             actions: VecDeque::new(),
             plans_refused: 0,
+            routers: PerGuest::default(),
         }
     }
 
@@ -221,9 +224,10 @@ impl Controller {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
         }
         notes.extend(self.policy_notes.iter().cloned());
-        let plan = self.plan(now, &standings, budget, notes);
+        let plan = self.plan(snapshot, &standings, budget, notes);
         let plan = self.checked(plan, snapshot);
         self.ledger.sent(&plan);
+        self.ledger.lend(self.routers.values().map(Router::lent));
         self.actions.extend(plan.actions.iter().cloned());
         Arc::new(plan)
     }
@@ -247,12 +251,19 @@ impl Controller {
         self.estimator.observe(snapshot);
         self.goals.align(snapshot);
         self.requests.align(snapshot);
+        self.routers.align(snapshot);
+        let now = snapshot.taken_at;
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
             let verdict = verdict
                 .and_then(|()| record.stuck(snapshot.taken_at).map_or(Ok(()), Err))
                 .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
-            standing(guest, limits, Some(record), snapshot.taken_at, verdict)
+            let mut standing = standing(guest, limits, Some(record), snapshot.taken_at, verdict);
+            if let Some(settings) = &self.settings.hotplug {
+                let range = self.routers.at(place).map(|router| router.range(now, guest, settings));
+                standing.bounds = within(standing.bounds, range.flatten());
+            }
+            standing
         })
         .collect()
     }
@@ -305,13 +316,14 @@ impl Controller {
     }
 
     fn plan(
-        &self,
-        now: Timestamp,
+        &mut self,
+        snapshot: &Snapshot,
         standings: &[Standing],
         budget: Budget,
         notes: Vec<Note>,
     ) -> Plan {
-        let draft = ration(Rationing {
+        let now = snapshot.taken_at;
+        let mut draft = ration(Rationing {
             standings,
             goals: &self.goals,
             budget,
@@ -321,6 +333,18 @@ impl Controller {
             generation: self.generation,
             now,
         });
+        if let (false, Some(settings)) = (self.paused, &self.settings.hotplug) {
+            let routing = Routing {
+                snapshot,
+                standings,
+                ledger: &self.ledger,
+                budget,
+                settings,
+                generation: self.generation,
+                deadline: now + self.settings.guard.action_deadline,
+            };
+            draft = route(routing, &mut self.routers, draft);
+        }
         let mut guests = draft.guests;
         if let Some(ledger) = self.policy.ledger() {
             for guest in &mut guests {
@@ -352,6 +376,7 @@ impl Controller {
             .map(|(guest, record)| {
                 let before = Before {
                     target: record.target(),
+                    lent: record.lent(),
                     last_seen: record.last_seen(),
                     known_for: record.known_for(snapshot.taken_at),
                 };
@@ -420,69 +445,5 @@ impl Controller {
             rung: Rung::Normal,
             notes,
         }
-    }
-}
-
-/// The limits of every guest of a snapshot.
-fn limits_in_step<'a>(settings: &'a Settings, snapshot: &Snapshot) -> Vec<&'a GuestLimits> {
-    let own = in_step(snapshot, &settings.limits);
-    own.into_iter().map(|own| own.unwrap_or(&settings.limits_default)).collect()
-}
-
-/// What a policy is told of a guest that can be moved.
-fn contender(standing: &Standing) -> Option<Contender> {
-    let estimate = standing.verdict.as_ref().ok()?;
-    let (floor, ceiling) = standing.bounds.unwrap_or_default();
-    Some(Contender {
-        floor,
-        ceiling,
-        shares: standing.shares,
-        priority: standing.priority,
-        miss_rate_max: standing.miss_rate_max,
-        allocation: standing.reference.unwrap_or(standing.committed),
-        held: Some(estimate.used.saturating_add(estimate.available)),
-        demand: Some(estimate.demand),
-        curve: estimate.curve.clone(),
-        signals: estimate.signals,
-        ..Contender::new(standing.id.clone(), estimate.used)
-    })
-}
-
-fn request_of(standing: &Standing) -> Option<MemoryRequest> {
-    standing.verdict.as_ref().ok()?.signals.request
-}
-
-fn standing(
-    guest: &GuestSample,
-    limits: &GuestLimits,
-    record: Option<&Record>,
-    now: Timestamp,
-    verdict: Result<Estimate, Held>,
-) -> Standing {
-    let allocation = guest.allocation.map(|measured| measured.value);
-    let in_force = record.and_then(Record::target);
-    let held = allocation.or_else(|| record?.last_seen());
-    let committed = held.max(in_force).or(guest.present_memory()).unwrap_or(Bytes::ZERO);
-    Standing {
-        id: guest.id.clone(),
-        allocation,
-        bounds: limits.bounds_for(guest),
-        shares: limits.shares,
-        priority: limits.priority,
-        miss_rate_max: limits.miss_rate_max,
-        committed,
-        reference: in_force.or(allocation),
-        occupied: guest.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
-        known_for: record.map_or(Duration::ZERO, |record| record.known_for(now)),
-        verdict,
-    }
-}
-
-/// Why a guest without an estimate is left alone.
-fn held_without(missing: NoEstimate) -> Held {
-    match missing {
-        NoEstimate::NoAllocation => Held::NoAllocation,
-        NoEstimate::NoStatistics => Held::NoStatistics,
-        NoEstimate::Implausible(what) => Held::Implausible(what),
     }
 }

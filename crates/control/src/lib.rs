@@ -12,12 +12,14 @@
 //! The same samples and events give the same plans, byte for byte, whoever drives.
 //!
 //! Within one sample: estimate → verdict per guest → policy (when its interval is over, or
-//! something changed that cannot wait) → guard → check.
+//! something changed that cannot wait) → guard → mechanisms → check.
 
 #![forbid(unsafe_code)]
 
 mod controller;
+mod routing;
 mod settings;
+mod standings;
 
 pub use controller::{Controller, Event};
 pub use settings::Settings;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
+use ballast_mechanism::hotplug::HotplugSettings;
 use ballast_model::{GuestId, GuestLimits, PolicyName};
 use ballast_policy::PolicySettings;
 
@@ -23,6 +24,8 @@ pub struct Settings {
     pub interval: Option<Duration>,
     /// Within which envelope.
     pub guard: GuardSettings,
+    /// How memory is plugged in; `None`: it is not.
+    pub hotplug: Option<HotplugSettings>,
     /// Limits of guests not named.
     pub limits_default: GuestLimits,
     /// Limits of guests named.
@@ -42,6 +45,7 @@ impl Settings {
             probing: ProbingSettings::default(),
             interval: None,
             guard: GuardSettings::default(),
+            hotplug: Some(HotplugSettings::default()),
             limits_default: GuestLimits::default(),
             limits: BTreeMap::new(),
         }

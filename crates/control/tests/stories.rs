@@ -7,7 +7,7 @@ use std::time::Duration;
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Note, Plan, PolicyName, RequestKind,
-    Timestamp,
+    Timestamp, Why,
 };
 use world::{Mood, ToyGuest, World, id, mib, settings};
 
@@ -136,6 +136,69 @@ fn a_guest_that_gives_too_slowly_is_told_from_one_that_gives_and_one_that_does_n
     world.guest("b").rate = 1000;
     let plan = world.ticks(5);
     assert_eq!(compliance(&plan), Compliance::Compliant);
+}
+
+/// A guest of 512 MiB into which a GiB can be plugged, and one of 2 GiB, on a budget of 2 GiB.
+fn with_hotplug() -> World {
+    let mut a = ToyGuest::new("a", 512, 512, 100);
+    a.plug_max = 1024;
+    World::new(settings(PolicyName::Global, 2048), vec![a, ToyGuest::new("b", 2048, 512, 100)])
+}
+
+#[test]
+fn a_guest_grows_beyond_what_it_was_booted_with_and_shrinks_back() {
+    let mut world = with_hotplug();
+    world.ticks(10);
+    world.guest("a").used = 1000;
+    for _ in 0..30 {
+        world.tick();
+        assert!(world.committed() <= 2048, "{} at {} s", world.committed(), world.second);
+    }
+    let a = world.guest("a");
+    assert!(a.holds > 1000 && a.plugged >= 512, "holds {}, plugged {}", a.holds, a.plugged);
+    let plugs: Vec<u64> = world.actions.iter().filter_map(|(_, act)| act.plug.map(mib)).collect();
+    assert!(plugs.windows(2).all(|two| two[1].saturating_sub(two[0]) <= 512), "{plugs:?}");
+    world.guest("a").used = 100;
+    world.guest("b").used = 1500;
+    world.ticks(300);
+    let a = world.guest("a");
+    assert!(a.plugged <= 768, "what was idle was pulled out: {} left", a.plugged);
+    let since = world.second;
+    world.ticks(100);
+    assert_eq!(world.actions_since(since), 0, "and then it is still");
+}
+
+#[test]
+fn memory_that_a_guest_does_not_use_is_pulled_out_again_and_said() {
+    let mut world = with_hotplug();
+    world.guest("a").onlines = false;
+    world.ticks(10);
+    world.guest("a").used = 600;
+    let mut said = false;
+    for _ in 0..60 {
+        let plan = world.tick();
+        let moves = &plan.guest(&id("a")).unwrap().moves;
+        said |= moves.iter().any(|moved| matches!(moved.why, Why::NotOnlined { .. }));
+    }
+    assert!(said);
+    assert_eq!(world.guest("a").plugged, 0);
+    assert!(world.guest("b").holds >= 100 && world.committed() <= 2048);
+}
+
+#[test]
+fn a_guest_whose_balloon_gives_the_host_nothing_is_moved_by_plugging_alone() {
+    let mut world = with_hotplug();
+    world.guest("a").inhibited = true;
+    world.ticks(10);
+    world.guest("a").used = 900;
+    world.ticks(30);
+    let a = world.guest("a");
+    assert!(a.holds > 900 && a.holds == 512 + a.plugged, "{} with {}", a.holds, a.plugged);
+    world.guest("a").used = 100;
+    world.guest("b").used = 1500;
+    world.ticks(60);
+    let a = world.guest("a");
+    assert!(a.plugged <= 2 && a.holds == 512 + a.plugged, "{} with {}", a.holds, a.plugged);
 }
 
 #[test]

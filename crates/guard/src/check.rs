@@ -47,6 +47,8 @@ pub struct Rules<'a> {
 pub struct Before {
     /// The target in force.
     pub target: Option<Bytes>,
+    /// What it was promised beyond that, while memory is plugged in or out.
+    pub lent: Bytes,
     /// What it was last seen to hold, should it not be seen now.
     pub last_seen: Option<Bytes>,
     /// How long it has been known.
@@ -211,7 +213,8 @@ fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
     let guest = |(sample, (limits, before)): (&'a GuestSample, (Option<_>, Option<Before>))| {
         let before = before.unwrap_or_default();
         let holds = sample.allocation.map(|allocation| allocation.value);
-        let committed = holds.or(before.last_seen).max(before.target).or(sample.present_memory());
+        let promised = before.target.map(|target| target.saturating_add(before.lent));
+        let committed = holds.or(before.last_seen).max(promised).or(sample.present_memory());
         Guest {
             sample,
             limits: limits.unwrap_or(rules.limits_default),
@@ -236,12 +239,16 @@ fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
 fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mut Vec<Violation>) {
     let Guest { sample, limits, before, committed } = *guest;
     let id = || sample.id.clone();
+    // Where the balloon cannot be used, plugged memory still can.
+    let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);
     let untouchable = if !limits.managed {
         Some("excluded by the operator")
     } else if matches!(sample.link, LinkState::Down(_)) {
         Some("unreachable")
     } else if !matches!(sample.run_state, None | Some(RunState::Running)) {
         Some("not running")
+    } else if by_plugging_alone {
+        None
     } else if sample.capabilities.balloon == Some(false) {
         Some("no balloon")
     } else if sample.capabilities.discard_inhibited == Some(true) {
@@ -285,6 +292,15 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     {
         found.push(Violation::StepTooLarge(id()));
     }
+}
+
+/// Whether only plugged memory is to change.
+fn leaves_balloon_alone(action: &Action, sample: &GuestSample) -> bool {
+    let (Some(plug), Some(hotplug), Some(holds)) = (action.plug, sample.hotplug, sample.allocation)
+    else {
+        return false;
+    };
+    action.target.saturating_sub(plug) == holds.value.saturating_sub(hotplug.plugged)
 }
 
 /// What concerns plugged memory.

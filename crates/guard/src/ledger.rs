@@ -85,6 +85,8 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     target: Option<Bytes>,
+    /// What it was promised beyond that for a while, as memory is plugged in or out.
+    lent: Bytes,
     send_again: bool,
     last_seen: Option<Bytes>,
     /// When it first appeared; `None` before its first snapshot.
@@ -120,6 +122,13 @@ impl Ledger {
         }
     }
 
+    /// What each guest is promised beyond its target, in the order of the snapshot last observed.
+    pub fn lend(&mut self, lent: impl IntoIterator<Item = Bytes>) {
+        for (record, lent) in self.records.values_mut().zip(lent) {
+            record.lent = lent;
+        }
+    }
+
     /// A target did not reach its guest, or perhaps did: it is sent again, and what it may have
     /// promised stays promised.
     pub fn failed(&mut self, id: &GuestId) {
@@ -143,6 +152,16 @@ impl Record {
     /// The target in force.
     pub fn target(&self) -> Option<Bytes> {
         self.target
+    }
+
+    /// What it was promised beyond the target for a while, as memory is plugged in or out.
+    pub fn lent(&self) -> Bytes {
+        self.lent
+    }
+
+    /// The target in force, and what was lent on top of it: the guest may come to hold that at any time.
+    pub fn promised(&self) -> Option<Bytes> {
+        self.target.map(|target| target.saturating_add(self.lent))
     }
 
     /// What the guest was last seen to hold, though it may not be seen now: memory does not become
@@ -221,7 +240,7 @@ impl Record {
             self.last_seen = Some(allocation);
             self.changed_at = now;
         }
-        let over = match self.target {
+        let over = match self.promised() {
             Some(target) => allocation.saturating_sub(target),
             None => Bytes::ZERO,
         };

@@ -56,10 +56,12 @@ pub fn verdict(
         None | Some(RunState::Running) => {}
         Some(state) => return Err(Held::NotRunning { state: state.clone() }),
     }
-    if sample.capabilities.balloon == Some(false) {
+    // Where the balloon cannot be used, plugged memory still can.
+    let plugs = sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
+    if sample.capabilities.balloon == Some(false) && !plugs {
         return Err(Held::NoBalloon);
     }
-    if sample.capabilities.discard_inhibited == Some(true) {
+    if sample.capabilities.discard_inhibited == Some(true) && !plugs {
         return Err(Held::DiscardInhibited);
     }
     let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {

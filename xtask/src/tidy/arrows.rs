@@ -51,9 +51,16 @@ const RULES: &[Rule] = &[
     pure("ballast-working-set", &["ballast-model", "ballast-mrc", "ballast-estimate"]),
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
+    pure("ballast-mechanism", MODEL),
     pure(
         "ballast-control",
-        &["ballast-model", "ballast-estimate", "ballast-policy", "ballast-guard"],
+        &[
+            "ballast-model",
+            "ballast-estimate",
+            "ballast-policy",
+            "ballast-guard",
+            "ballast-mechanism",
+        ],
     ),
     pure(
         "ballast-sim",
@@ -106,6 +113,7 @@ const RULES: &[Rule] = &[
             "ballast-host",
             "ballast-lab",
             "ballast-lab-guest",
+            "ballast-mechanism",
             "ballast-model",
             "ballast-mrc",
             "ballast-policy",

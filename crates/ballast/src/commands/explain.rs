@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use ballast_api::{
     AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, InputsView,
-    LimitsView, OutcomeView, StatsView, Tick, TrackingView,
+    LimitsView, OutcomeView, RegretView, StatsView, Tick, TrackingView,
 };
 use ballast_model::{GuestId, Share};
 
@@ -110,6 +110,12 @@ pub fn render(reply: &ExplainReply) -> String {
         step("compliance", compliance_text(compliance));
     }
     step("action", reply.change.as_ref().map_or_else(|| "none".to_owned(), |c| c.text.clone()));
+    for moved in &reply.moves {
+        step("mechanism", moved.text.clone());
+    }
+    if let Some(regret) = &reply.regret {
+        step("regret", regret_text(regret));
+    }
     step("target", reply.target_bytes.map_or_else(|| "none so far".to_owned(), size));
     step("outcome", reply.outcome.as_ref().map_or_else(|| "none so far".to_owned(), outcome));
     out
@@ -176,11 +182,26 @@ fn memory(inputs: &InputsView) -> String {
         (Some(bytes), Some(age)) => format!("{} ({} old)", size(bytes), span(age)),
         _ => "an unknown amount".to_owned(),
     };
+    let plugged = inputs.hotplug.as_ref().map_or_else(String::new, |hotplug| {
+        let of = format!("{} of {}", size(hotplug.plugged_bytes), size(hotplug.max_bytes));
+        format!(", plugged in {of} by {}", hotplug.kind)
+    });
     format!(
-        "booted with {}, holds {}, occupies {} of the host",
+        "booted with {}{plugged}, holds {}, occupies {} of the host",
         inputs.boot_bytes.map_or_else(|| "an unknown amount".to_owned(), size),
         aged(inputs.allocation_bytes, inputs.allocation_age_ms),
         aged(inputs.resident_bytes, inputs.resident_age_ms)
+    )
+}
+
+fn regret_text(regret: &RegretView) -> String {
+    let RegretView { taken_bytes, read_back_bytes, basis_points, undone } = *regret;
+    let part = basis_points as f64 / 100.0;
+    let undone = if undone == 0 { String::new() } else { format!(", {undone} undone") };
+    format!(
+        "read back {} of {} taken ({part:.1} %){undone}",
+        size(read_back_bytes),
+        size(taken_bytes)
     )
 }
 

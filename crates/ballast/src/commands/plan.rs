@@ -1,6 +1,7 @@
 //! `ballast plan`: what the last tick did, or what the next one would do.
 
 use ballast_api::{Client, PlanGuestView, PlanReply};
+use ballast_model::Mechanism;
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::Output;
@@ -72,10 +73,17 @@ pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
     for (at, action) in reply.actions.iter().enumerate() {
         let (number, target) = (at + 1, size(action.target_bytes));
         let within = span(action.deadline_ms);
+        let plugged = action.plug_bytes.map(|bytes| format!(", {} of it plugged in", size(bytes)));
         out.push_str(&format!(
-            "{number}. set {} to {target}, to be begun within {within}\n",
-            action.guest
+            "{number}. set {} to {target}{}, to be begun within {within}\n",
+            action.guest,
+            plugged.unwrap_or_default()
         ));
+    }
+    for paging in &reply.paging {
+        let (resident, guest) = (size(paging.resident_bytes), &paging.guest);
+        let way = if paging.mechanism == Mechanism::PageIn.code() { "in" } else { "out" };
+        out.push_str(&format!("   page {guest} {way} until {resident} are resident\n"));
     }
     out
 }

@@ -1,7 +1,7 @@
 //! `ballast status`: host and guests at a glance.
 
 use ballast_api::{Client, DaemonView, GuestView, HostView, StatusReply, TrackingView};
-use ballast_model::Share;
+use ballast_model::{Rung, Share};
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::Output;
@@ -44,6 +44,9 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     }
     out.push_str(&format!("host     {}\n", host(&reply.host)));
     out.push_str(&format!("budget   {}\n", format::budget(&reply.budget)));
+    if reply.rung.code != Rung::Normal.code() {
+        out.push_str(&format!("short    {}\n", reply.rung.text));
+    }
     out.push_str(&format::notes(&reply.notes));
     if reply.guests.is_empty() {
         out.push_str("\nno guest was found: is the folder of their sockets configured?\n");

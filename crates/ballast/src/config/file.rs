@@ -17,6 +17,7 @@ use super::OnExit;
 use super::flexmemd::FlexmemdTable;
 use super::intermittent::Intermittent;
 use super::meb::MebTable;
+use super::mechanisms::MechanismsTable;
 use super::tws::TwsTable;
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +28,7 @@ pub(super) struct File {
     pub(super) qmp: QmpTable,
     pub(super) policy: PolicyTable,
     pub(super) guard: GuardTable,
+    pub(super) mechanisms: MechanismsTable,
     pub(super) tracking: TrackingTable,
     pub(super) agents: AgentsTable,
     pub(super) journal: JournalTable,

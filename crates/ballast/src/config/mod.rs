@@ -11,6 +11,7 @@ mod flexmemd;
 mod intermittent;
 mod knobs;
 mod meb;
+mod mechanisms;
 mod tws;
 
 use std::collections::BTreeMap;
@@ -196,6 +197,11 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         let message = format!("{floor} for every guest, more than the budget of {budget}");
         return Err(at(&["defaults", "floor"], message));
     }
+    let hotplug = file
+        .mechanisms
+        .hotplug
+        .settings(file.guard.stale_after)
+        .map_err(|(key, message)| at(&["mechanisms", "hotplug", key], message))?;
     floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
 
     let settings = Settings {
@@ -216,6 +222,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             dead_band: file.guard.dead_band,
             action_deadline: file.daemon.tick * 2,
         },
+        hotplug,
         limits_default,
         limits,
     };

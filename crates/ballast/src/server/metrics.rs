@@ -112,6 +112,10 @@ fn host(registry: &mut Registry, view: &View) {
             registry.register_with_unit(name, help, Unit::Bytes, gauge);
         }
     }
+    let rung = Whole::default();
+    rung.set(view.plan.rung as u64);
+    let help = "How far the host goes to get memory back: 0 not at all, 4 grants nothing";
+    registry.register("host_rung", help, rung);
     let Some(pressure) = host.pressure else { return };
     for (name, help, basis_points) in [
         ("host_pressure_some", "Time some task waited for memory", pressure.some_basis_points),
@@ -148,7 +152,7 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 11] = [
+    let sizes: [(&str, &str, Size); 12] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
         }),
@@ -172,6 +176,9 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
             sample.agent.and_then(|measured| measured.value.swap_used)
         }),
         ("guest_boot", "Memory the guest was booted with", |(sample, _)| sample.boot_memory),
+        ("guest_plugged", "Memory plugged into the guest", |(sample, _)| {
+            sample.hotplug.map(|hotplug| hotplug.plugged)
+        }),
         ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.0)),
         ("guest_ceiling", "Largest allocation", |(_, plan)| Some(plan?.bounds?.1)),
     ];

@@ -10,8 +10,8 @@ use std::time::Duration;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
-    LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan, PolicyName,
-    RequestKind, RunState, Snapshot, Timestamp,
+    Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
+    PolicyName, RequestKind, RunState, Snapshot, Timestamp,
 };
 
 /// How a toy guest behaves.
@@ -44,6 +44,15 @@ pub struct ToyGuest {
     pub last_available: u64,
     /// What its agent last asked for.
     pub request: Option<MemoryRequest>,
+    /// What can be plugged into it, by virtio-mem.
+    pub plug_max: u64,
+    /// What is plugged in, and what is asked for.
+    pub plugged: u64,
+    pub requested: u64,
+    /// Whether its kernel uses what is plugged in.
+    pub onlines: bool,
+    /// Whether the host keeps what its balloon holds.
+    pub inhibited: bool,
 }
 
 /// The host: guests, a clock, and a controller in charge.
@@ -84,6 +93,11 @@ impl ToyGuest {
             silent_for: 0,
             last_available: 0,
             request: None,
+            plug_max: 0,
+            plugged: 0,
+            requested: 0,
+            onlines: true,
+            inhibited: false,
         }
     }
 
@@ -97,8 +111,14 @@ impl ToyGuest {
         if self.mood == Mood::Gone {
             return;
         }
+        // The balloon keeps what it has when memory is plugged in or out.
+        let (plugged, before) = (self.requested, self.plugged);
+        if self.mood != Mood::Stubborn {
+            self.plugged = plugged;
+            self.holds = (self.holds + plugged).saturating_sub(before);
+        }
         if self.holds < self.target {
-            self.holds = self.target; // deflation is quick
+            self.holds = self.target.min(self.boot + self.plugged); // deflation is quick
         } else if self.mood != Mood::Stubborn {
             self.holds = self.holds.saturating_sub(self.rate).max(self.target);
         }
@@ -106,7 +126,8 @@ impl ToyGuest {
             self.silent_for += 1;
         } else {
             self.silent_for = 0;
-            self.last_available = self.holds.saturating_sub(self.used);
+            let unused = if self.onlines { 0 } else { self.plugged };
+            self.last_available = self.holds.saturating_sub(self.used + unused);
         }
     }
 
@@ -122,10 +143,21 @@ impl ToyGuest {
             run_state: Some(RunState::Running),
             allocation: Some(Measured::fresh(Bytes::mib(self.holds))),
             boot_memory: Some(Bytes::mib(self.boot)),
+            hotplug: (self.plug_max > 0).then_some(Hotplug {
+                kind: HotplugKind::VirtioMem,
+                plugged: Bytes::mib(self.plugged),
+                requested: Bytes::mib(self.requested),
+                max: Bytes::mib(self.plug_max),
+                block: Bytes::mib(2),
+            }),
             resident: Some(Measured::fresh(Bytes::mib(self.holds))),
             stats: Some(Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
+                    total: (self.plug_max > 0).then(|| {
+                        let unused = if self.onlines { 0 } else { self.plugged };
+                        Bytes::mib(self.holds.saturating_sub(40 + unused))
+                    }),
                     ..GuestStats::default()
                 },
                 age: Duration::from_secs(self.silent_for),
@@ -133,7 +165,11 @@ impl ToyGuest {
             agent: self.request.map(|request| {
                 Measured::fresh(AgentReport { request: Some(request), ..AgentReport::default() })
             }),
-            capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
+            capabilities: Capabilities {
+                balloon: Some(true),
+                discard_inhibited: Some(self.inhibited),
+                ..Capabilities::default()
+            },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)
         }
     }
@@ -171,6 +207,7 @@ impl World {
                 Mood::Gone => OutcomeKind::Failed("gone".to_owned()),
                 _ => {
                     guest.target = mib(action.target);
+                    guest.requested = action.plug.map_or(guest.requested, mib);
                     OutcomeKind::Accepted
                 }
             };

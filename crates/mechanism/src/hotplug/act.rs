@@ -1,0 +1,353 @@
+//! What a router orders in each of its phases.
+//!
+//! Limits: a virtio-mem guest is asked again in every tick until the hypervisor has taken the request; amounts are
+//! absolute, so that changes nothing.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestStats, Measured, Why};
+
+use super::online::{Proof, Unproven};
+use super::wait::Wait;
+use super::{
+    HotplugSettings, Lending, Moved, Order, Phase, Plugging, RouteInput, Router, Tick, Unplugging,
+};
+
+/// A guest within this much of what it was asked for has settled: balloons stop a little short.
+const SLACK: Bytes = Bytes::mib(4);
+
+/// Less is not plugged ahead: each chunk takes a few ticks.
+const AHEAD_MIN: Bytes = Bytes::mib(32);
+
+/// A reduction waits so long for a plug under way: five times as long as a GiB takes where a guest takes it at all.
+const REDUCTION_WAITS: Duration = Duration::from_secs(1);
+
+impl Router {
+    /// The order of this tick; the phase is then the one it leads to.
+    pub(super) fn next_order(&mut self, tick: &Tick<'_>) -> Option<Order> {
+        match self.phase {
+            Phase::Rest => self.rest(tick),
+            Phase::Plugging(phase) => self.plugging(tick, phase),
+            Phase::Lending(phase) => self.lending(tick, phase),
+            Phase::Unplugging(phase) => self.unplugging(tick, phase),
+            Phase::Moved(phase) => self.moved(tick, phase),
+        }
+    }
+
+    fn rest(&mut self, tick: &Tick<'_>) -> Option<Order> {
+        let Tick { layout, input, .. } = *tick;
+        self.phase = Phase::Rest;
+        if layout.requested != layout.plugged {
+            let wait = Wait::new(layout.plugged, false, input.now);
+            return self.moved(tick, Moved { requested: layout.requested, wait });
+        }
+        if let Some(undo) = self.prove(tick) {
+            return Some(undo);
+        }
+        let order = self.plug(tick).or_else(|| self.unplug(tick));
+        order.or_else(|| self.settle(tick))
+    }
+
+    /// Whether the guest uses what was plugged in; the order to undo it if not.
+    fn prove(&mut self, tick: &Tick<'_>) -> Option<Order> {
+        let Tick { layout, input, .. } = *tick;
+        let settings = input.settings;
+        let unproven = self.unproven.as_mut()?;
+        unproven.seen(input.now);
+        match unproven.judge(layout.plugged, &self.gap, input.now, settings.onlined_within) {
+            Proof::Used => {
+                self.unproven = None;
+                self.plug_pause.forget();
+                None
+            }
+            Proof::Open => None,
+            Proof::Unused(unused) => {
+                let base = unproven.base;
+                if !std::mem::replace(&mut unproven.refused, true) {
+                    self.pause_plugging(input);
+                }
+                let why = Why::NotOnlined { unused };
+                self.unplug_pause.is_over(input.now).then(|| self.begin_unplug(tick, base, why))
+            }
+        }
+    }
+
+    /// Plugs in what the target will need, as far as there is memory for it.
+    fn plug(&mut self, tick: &Tick<'_>) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        let settings = input.settings;
+        let refused = self.unproven.is_some_and(|unproven| unproven.refused);
+        if self.vague || refused || !self.plug_pause.is_over(input.now) {
+            return None;
+        }
+        let (present, plugged) = (layout.present(), layout.plugged);
+        // What the balloon was asked to give already it may give at any moment.
+        let total = self.coming(tick, plugged)?;
+        let owed = wanted.saturating_sub(total);
+        let (aim, most, why) = if let Some(why) = layout.why_fixed() {
+            (layout.max, layout.blocks(owed), why)
+        } else {
+            let needs = wanted > present;
+            let soon = wanted.saturating_add(settings.keep).min(tick.ceiling) > present;
+            let releasing = total > wanted.saturating_add(SLACK);
+            if releasing || !(needs || soon && self.unproven.is_none()) {
+                return None;
+            }
+            let room = tick.ceiling.saturating_sub(wanted.max(total));
+            let most = layout.blocks(owed.saturating_add(input.spare.min(room)));
+            let why = Why::BalloonRunsOut { left: present.saturating_sub(wanted) };
+            (store(tick), most, why)
+        };
+        let lacking = aim.min(layout.max).saturating_sub(plugged);
+        let chunk = lacking.min(layout.chunk(settings.plug_chunk_max)).min(most);
+        let worth_it = chunk == lacking || owed > Bytes::ZERO || chunk >= AHEAD_MIN;
+        if chunk == Bytes::ZERO || !worth_it {
+            return None;
+        }
+        let to = plugged + chunk;
+        self.unproven.get_or_insert_with(|| Unproven::new(plugged, &self.gap)).more();
+        self.idle_since = None;
+        self.phase = Phase::Plugging(Plugging {
+            to,
+            wait: Wait::new(plugged, is_heard(input), input.now),
+            begun: input.now,
+            wanted,
+        });
+        let target = layout.reachable(wanted.max(total + chunk), to);
+        Some(Order { target, plug: Some(to), why: Some(why) })
+    }
+
+    /// What the guest holds with `plugged` plugged in once the balloon has given all it was asked for; `None`: what
+    /// that was is not known.
+    pub(super) fn coming(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
+        let now = tick.layout.total_with(plugged);
+        if tick.layout.is_fixed() {
+            return Some(now);
+        }
+        let (target, with) = self.last?;
+        Some(now.max(target.saturating_add(plugged).saturating_sub(with)))
+    }
+
+    /// Unplugs what the balloon cannot take, or what has been idle for long.
+    fn unplug(&mut self, tick: &Tick<'_>) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        let settings = input.settings;
+        if self.unproven.is_some() || !self.unplug_pause.is_over(input.now) {
+            return None;
+        }
+        // Where nothing has to be lent first, there is no reason for small steps.
+        let most = layout.chunk(settings.plug_chunk_max);
+        let plugged = layout.plugged;
+        if let Some(why) = layout.why_fixed() {
+            let chunk = layout.blocks(layout.total.saturating_sub(wanted)).min(most).min(plugged);
+            return (chunk > Bytes::ZERO).then(|| self.begin_unplug(tick, plugged - chunk, why));
+        }
+        let beyond = layout.least_with(plugged).saturating_sub(wanted);
+        let moves_apart = layout.total < layout.least_with(plugged);
+        if beyond > Bytes::ZERO && plugged > Bytes::ZERO && !moves_apart {
+            // Whole blocks only: the balloon must not have to give for the rest.
+            let chunk = layout.blocks(beyond).min(most).min(plugged);
+            let why = Why::PluggedIdle { idle: Duration::ZERO };
+            if chunk > Bytes::ZERO {
+                return Some(self.begin_unplug(tick, plugged - chunk, why));
+            }
+        }
+        let idle = layout.blocks(plugged.saturating_sub(store(tick)));
+        if idle == Bytes::ZERO {
+            self.idle_since = None;
+            return None;
+        }
+        let since = *self.idle_since.get_or_insert(input.now);
+        let chunk = idle.min(layout.chunk(settings.unplug_chunk_max));
+        let target = wanted.saturating_add(chunk);
+        let lent = target.saturating_sub(layout.total.max(wanted));
+        let settled = layout.total.abs_diff(layout.reachable(wanted, plugged)) <= SLACK;
+        if input.now.saturating_since(since) < settings.idle_after
+            || !settled
+            || target > tick.ceiling.min(layout.present())
+            || lent > input.spare
+        {
+            return None;
+        }
+        self.phase = Phase::Lending(Lending { chunk, begun: input.now, wanted });
+        Some(Order { target, plug: None, why: None })
+    }
+
+    /// The order for a guest with which nothing else is to be done, if it is not in force.
+    fn settle(&self, tick: &Tick<'_>) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        if layout.is_fixed() {
+            return None;
+        }
+        let ordered = self.last.map_or(wanted, |(target, _)| target);
+        let target = wanted.max(self.with_unproven(tick).min(ordered));
+        let target = layout.reachable(target, layout.plugged);
+        let in_force = !self.vague && self.last == Some((target, layout.plugged));
+        if target.saturating_sub(tick.promised) > input.spare {
+            return None;
+        }
+        (input.send.is_some() || !in_force).then_some(Order { target, plug: None, why: None })
+    }
+
+    /// The target and what is plugged in and may not be used: the balloon takes nothing against memory that may not
+    /// be there.
+    fn with_unproven(&self, tick: &Tick<'_>) -> Bytes {
+        let open = |unproven: Unproven| tick.layout.plugged.saturating_sub(unproven.base);
+        tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))
+    }
+
+    fn plugging(&mut self, tick: &Tick<'_>, phase: Plugging) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        if layout.plugged >= phase.to {
+            return self.rest(tick);
+        }
+        let kept = self.with_unproven(tick).min(layout.total);
+        let back = |why| {
+            let target = layout.reachable(kept, layout.plugged);
+            Some(Order { target, plug: Some(layout.plugged), why: Some(why) })
+        };
+        if phase.wait.stalled(input.now, input.settings.stalled_after).is_some() {
+            self.phase = Phase::Rest;
+            self.pause_plugging(input);
+            return back(Why::NotOnlined { unused: phase.to - layout.plugged });
+        }
+        let waited = input.now.saturating_since(phase.begun);
+        // A balloon that holds less than it was left with: the guest started anew, or ran out of memory.
+        let let_go = self.last.is_some_and(|(target, _)| layout.total_with(phase.to) > target);
+        if let_go || wanted < phase.wanted && waited >= REDUCTION_WAITS {
+            self.phase = Phase::Rest;
+            return back(Why::PluggedIdle { idle: Duration::ZERO });
+        }
+        if input.send.is_none() && layout.requested == phase.to {
+            return None;
+        }
+        let coming = self.coming(tick, phase.to).unwrap_or(layout.total);
+        let target = layout.reachable(wanted.max(coming), phase.to);
+        Some(Order { target, plug: Some(phase.to), why: None })
+    }
+
+    fn lending(&mut self, tick: &Tick<'_>, phase: Lending) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        let Lending { chunk, begun, .. } = phase;
+        if wanted != phase.wanted || chunk > layout.plugged {
+            return self.rest(tick);
+        }
+        let target = wanted.saturating_add(chunk);
+        if layout.total >= target && layout.requested == layout.plugged {
+            let since = self.idle_since.unwrap_or(begun);
+            let why = Why::PluggedIdle { idle: input.now.saturating_since(since) };
+            return Some(self.begin_unplug(tick, layout.plugged - chunk, why));
+        }
+        if input.now.saturating_since(begun) >= input.settings.stalled_after {
+            self.pause_unplugging(input);
+            return self.rest(tick);
+        }
+        input.send.is_some().then_some(Order { target, plug: None, why: None })
+    }
+
+    /// The total with `to` plugged in: the target, unless the balloon had to give for it meanwhile.
+    fn unplugged(&self, tick: &Tick<'_>, to: Bytes) -> Bytes {
+        let layout = tick.layout;
+        let mut target = tick.wanted.min(layout.total_with(to));
+        if let (false, Some((ordered, with))) = (layout.is_fixed(), self.last) {
+            target = target.min(ordered.saturating_add(to).saturating_sub(with));
+        }
+        layout.reachable(target, to)
+    }
+
+    fn begin_unplug(&mut self, tick: &Tick<'_>, to: Bytes, why: Why) -> Order {
+        let Tick { layout, wanted, input, .. } = *tick;
+        let wait = Wait::new(layout.plugged, true, input.now);
+        self.phase = Phase::Unplugging(Unplugging { to, wait, wanted });
+        Order { target: self.unplugged(tick, to), plug: Some(to), why: Some(why) }
+    }
+
+    fn unplugging(&mut self, tick: &Tick<'_>, phase: Unplugging) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        let plugged = layout.plugged;
+        let undoing = self.unproven.is_some();
+        if plugged <= phase.to {
+            if !undoing {
+                self.unplug_pause.forget();
+            }
+            return self.rest(tick);
+        }
+        let stop = |target, why| {
+            let target = layout.reachable(target, plugged);
+            Some(Order { target, plug: Some(plugged), why: Some(why) })
+        };
+        if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
+            self.phase = Phase::Rest;
+            self.pause_unplugging(input);
+            return stop(layout.total, Why::UnplugStalled { idle });
+        }
+        if wanted > phase.wanted && !undoing {
+            self.phase = Phase::Rest;
+            self.idle_since = None;
+            return stop(layout.total.max(wanted), Why::Growing);
+        }
+        if input.send.is_none() && layout.requested == phase.to {
+            return None;
+        }
+        Some(Order { target: self.unplugged(tick, phase.to), plug: Some(phase.to), why: None })
+    }
+
+    /// Lets others' requests be carried out, and takes back what a guest does not follow: it could at any time, and
+    /// nothing would cover it.
+    fn moved(&mut self, tick: &Tick<'_>, mut phase: Moved) -> Option<Order> {
+        let Tick { layout, wanted, input, .. } = *tick;
+        let plugged = layout.plugged;
+        if layout.requested == plugged {
+            return self.rest(tick);
+        }
+        if phase.requested != layout.requested {
+            let wait = Wait::new(plugged, false, input.now);
+            phase = Moved { requested: layout.requested, wait };
+        }
+        self.phase = Phase::Moved(phase);
+        let grows = layout.requested > plugged;
+        if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
+            self.phase = Phase::Rest;
+            let why = if grows {
+                self.pause_plugging(input);
+                Why::NotOnlined { unused: layout.requested - plugged }
+            } else {
+                self.pause_unplugging(input);
+                Why::UnplugStalled { idle }
+            };
+            let target = layout.reachable(layout.total, plugged);
+            return Some(Order { target, plug: Some(plugged), why: Some(why) });
+        }
+        input.send?;
+        if grows {
+            let target = layout.reachable(wanted, plugged);
+            return Some(Order { target, plug: None, why: None });
+        }
+        // A balloon that reckoned with what is about to go would take too much.
+        let to = layout.requested;
+        Some(Order { target: self.unplugged(tick, to), plug: Some(to), why: None })
+    }
+
+    fn pause_plugging(&mut self, input: &RouteInput<'_>) {
+        let first = input.settings.plug_pause;
+        self.plug_pause.begin(first, HotplugSettings::PLUG_PAUSE_MAX, input.now);
+    }
+
+    fn pause_unplugging(&mut self, input: &RouteInput<'_>) {
+        let first = input.settings.unplug_pause;
+        self.unplug_pause.begin(first, HotplugSettings::UNPLUG_PAUSE_MAX, input.now);
+    }
+}
+
+/// What is to be plugged in for the target with all that the balloon is to have in store.
+fn store(tick: &Tick<'_>) -> Bytes {
+    let Tick { layout, wanted, input, .. } = *tick;
+    let ahead = wanted.saturating_add(input.settings.ahead).min(tick.ceiling.max(wanted));
+    layout.blocks_up(layout.beyond_boot(ahead)).min(layout.plugged_within(wanted))
+}
+
+/// Whether a guest's kernel was heard of lately.
+fn is_heard(input: &RouteInput<'_>) -> bool {
+    let fresh = |stats: Measured<GuestStats>| stats.age <= input.settings.stale_after;
+    input.sample.stats.is_some_and(fresh)
+}

@@ -1,0 +1,175 @@
+//! How a guest's memory is made up, and what an order would make of it.
+//!
+//! Idea: total = boot memory + plugged − what the balloon *holds*. The balloon holds a number of pages whatever is
+//! plugged; so plugging without ordering the balloon anything changes the total by exactly what is plugged, and an
+//! order moves both parts in one direction as long as it does not make the balloon hold less while it unplugs, nor
+//! more while it plugs.
+//! Limits: a virtio-mem device is no part of what QEMU's balloon reckons with: its target is the total less what is
+//! plugged, and cannot be zero. Modules are a part of it.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestSample, HotplugKind, Mechanism, RunState, Why};
+
+/// QEMU refuses a balloon target of nothing.
+const BALLOON_PART_MIN: Bytes = Bytes::mib(1);
+
+/// A guest's memory at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    kind: HotplugKind,
+    boot: Bytes,
+    pub(super) plugged: Bytes,
+    pub(super) requested: Bytes,
+    pub(super) max: Bytes,
+    block: Bytes,
+    /// What the balloon holds.
+    held: Bytes,
+    /// What the guest holds: whole pages.
+    pub(super) total: Bytes,
+    /// The balloon cannot be used, and why.
+    fixed: Option<Fixed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fixed {
+    Inhibited,
+    NoBalloon,
+}
+
+impl Layout {
+    /// The layout of a guest that can be moved; `None` where something of it is missing or stale.
+    pub(super) fn of(sample: &GuestSample, stale_after: Duration) -> Option<Layout> {
+        let hotplug = sample.hotplug?;
+        let (boot, present) = (sample.boot_memory?, sample.present_memory()?);
+        if !matches!(sample.run_state, None | Some(RunState::Running)) {
+            return None;
+        }
+        let fixed = if sample.capabilities.balloon == Some(false) {
+            Some(Fixed::NoBalloon)
+        } else if sample.capabilities.discard_inhibited == Some(true) {
+            Some(Fixed::Inhibited)
+        } else {
+            None
+        };
+        let total = match sample.allocation {
+            Some(allocation) if allocation.age <= stale_after => allocation.value,
+            // Without a balloon nobody says what the guest holds, and there is no doubt about it.
+            None if fixed == Some(Fixed::NoBalloon) => present,
+            _ => return None,
+        };
+        let total = total.min(present).page_floor();
+        let block = hotplug.block.max(Bytes::pages(1));
+        Some(Layout {
+            kind: hotplug.kind,
+            boot,
+            plugged: hotplug.plugged,
+            requested: hotplug.requested,
+            max: whole(hotplug.max, block),
+            block,
+            held: present - total,
+            total,
+            fixed,
+        })
+    }
+
+    /// All the guest has, ballooned or not.
+    pub(super) fn present(&self) -> Bytes {
+        self.boot.saturating_add(self.plugged)
+    }
+
+    /// What of `total` boot memory cannot be.
+    pub(super) fn beyond_boot(&self, total: Bytes) -> Bytes {
+        total.saturating_sub(self.boot)
+    }
+
+    /// What the guest holds once `plugged` is plugged in and the balloon holds what it does.
+    pub(super) fn total_with(&self, plugged: Bytes) -> Bytes {
+        self.boot.saturating_add(plugged).saturating_sub(self.held)
+    }
+
+    /// The total nearest to `target` that can be had with `plugged` plugged in.
+    pub(super) fn reachable(&self, target: Bytes, plugged: Bytes) -> Bytes {
+        if self.fixed.is_some() {
+            return self.total_with(plugged);
+        }
+        target.clamp(self.least_with(plugged), self.boot.saturating_add(plugged))
+    }
+
+    /// The least the balloon can leave a guest with `plugged` plugged in.
+    pub(super) fn least_with(&self, plugged: Bytes) -> Bytes {
+        let beside = match self.kind {
+            HotplugKind::VirtioMem => plugged,
+            HotplugKind::Dimm => Bytes::ZERO,
+        };
+        beside.saturating_add(BALLOON_PART_MIN.min(self.boot))
+    }
+
+    /// The most that can be plugged in so that the balloon can still leave a guest no more than `target`.
+    pub(super) fn plugged_within(&self, target: Bytes) -> Bytes {
+        match self.kind {
+            HotplugKind::VirtioMem => {
+                self.blocks(target.saturating_sub(self.least_with(Bytes::ZERO)))
+            }
+            HotplugKind::Dimm => self.max.max(self.plugged),
+        }
+    }
+
+    /// The least and the most that the guest can be got to hold.
+    pub(super) fn range(&self, may_plug: bool) -> (Bytes, Bytes) {
+        let least = match self.fixed {
+            Some(_) => self.total_with(Bytes::ZERO),
+            None => BALLOON_PART_MIN.min(self.boot),
+        };
+        let plugged = if may_plug { self.max.max(self.plugged) } else { self.plugged };
+        let most = match self.fixed {
+            Some(_) => self.total_with(plugged),
+            None => self.boot.saturating_add(plugged),
+        };
+        (least, most)
+    }
+
+    /// Whole blocks, rounded down.
+    pub(super) fn blocks(&self, amount: Bytes) -> Bytes {
+        whole(amount, self.block)
+    }
+
+    /// Whole blocks, rounded up.
+    pub(super) fn blocks_up(&self, amount: Bytes) -> Bytes {
+        self.blocks(amount.saturating_add(self.block - Bytes::new(1)))
+    }
+
+    /// What one action plugs or unplugs at most: `most` in whole blocks, and at least one.
+    pub(super) fn chunk(&self, most: Bytes) -> Bytes {
+        self.blocks(most).max(self.block)
+    }
+
+    pub(super) fn block(&self) -> Bytes {
+        self.block
+    }
+
+    /// Whether the balloon cannot be used.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.fixed.is_some()
+    }
+
+    /// Why plugging is the only way, where it is.
+    pub(super) fn why_fixed(&self) -> Option<Why> {
+        self.fixed.map(|fixed| match fixed {
+            Fixed::Inhibited => Why::BallooningInhibited,
+            Fixed::NoBalloon => Why::NoBalloon,
+        })
+    }
+
+    pub(super) fn mechanism(&self) -> Mechanism {
+        match self.kind {
+            HotplugKind::VirtioMem => Mechanism::VirtioMem,
+            HotplugKind::Dimm => Mechanism::Dimm,
+        }
+    }
+}
+
+/// Whole multiples of `block`, rounded down.
+fn whole(amount: Bytes, block: Bytes) -> Bytes {
+    Bytes::new(amount.get() - amount.get() % block.get())
+}

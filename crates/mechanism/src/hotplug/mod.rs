@@ -1,0 +1,303 @@
+//! When memory is plugged into a guest, and out again.
+//!
+//! Idea (flexmemd §3.1.3): the balloon moves memory up to what is present; before that runs out, more is plugged in,
+//! some of it ahead of need and held in the balloon; what stays idle is unplugged. One [`Router`] per guest turns the
+//! target that the guard sends into the order that goes out:
+//!
+//! ```text
+//!         balloon would run out          seen plugged           its kernel uses it
+//!  rest ────────────────────────▶ plugging ──────────▶ unproven ──────────────────▶ rest: balloon takes
+//!   │                                │  gives nothing      │  does not                     what was lent
+//!   │ idle for a while               ▼                     ▼
+//!   └──────────▶ lending ──▶ unplugging ◀──────────── undo, pause
+//! ```
+//!
+//! One order never moves the balloon's part and the plugged part in opposite directions: the guest moves each at its
+//! own pace, so only then is what it holds between where it began and where it is to end at every moment. So plugging
+//! ahead grants a chunk first and lets the balloon take it afterwards, and unplugging lets the balloon lend it first.
+//! What is granted so on top of a target is *lent*: it comes out of spare memory, counts as promised
+//! ([`Router::lent`]) and is the only memory a router ever adds.
+//!
+//! Cost: O(1) a guest and tick. Limits: a guest at its ceiling is lent nothing, so nothing is unplugged from it but
+//! what the balloon cannot take. What is plugged in unused after a failed undo stays lent.
+
+mod act;
+mod layout;
+mod online;
+mod settings;
+mod wait;
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
+
+use layout::Layout;
+use online::{Gap, Unproven};
+pub use settings::HotplugSettings;
+use wait::{Pause, Wait};
+
+/// What is known of a guest when its order is made.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteInput<'a> {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// What was seen of the guest.
+    pub sample: &'a GuestSample,
+    /// The target in force, without what is lent; `None`: it never had one.
+    pub in_force: Option<Bytes>,
+    /// The target the guard sends in this tick; takes the place of `in_force`.
+    pub send: Option<Bytes>,
+    /// Floor and ceiling; `None` while unknown.
+    pub bounds: Option<(Bytes, Bytes)>,
+    /// Memory that may be granted in this tick beyond all grants of the guard.
+    pub spare: Bytes,
+    /// What the operator set.
+    pub settings: &'a HotplugSettings,
+}
+
+/// The order of one tick.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The allocation to ask for, what is lent included, in whole pages; `None`: nothing is ordered.
+    pub target: Option<Bytes>,
+    /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
+    pub plug: Option<Bytes>,
+    /// By which mechanisms the guest moves, and why by these.
+    pub moves: Vec<Move>,
+    /// What of `target` comes out of spare memory.
+    pub from_spare: Bytes,
+}
+
+/// What is being done with one guest's plugged memory.
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    #[default]
+    Rest,
+    Plugging(Plugging),
+    Lending(Lending),
+    Unplugging(Unplugging),
+    Moved(Moved),
+}
+
+/// It is to plug in more.
+#[derive(Clone, Copy, Debug)]
+struct Plugging {
+    to: Bytes,
+    wait: Wait,
+    begun: Timestamp,
+    /// The target when it began.
+    wanted: Bytes,
+}
+
+/// The balloon lends `chunk`, before that much is unplugged.
+#[derive(Clone, Copy, Debug)]
+struct Lending {
+    chunk: Bytes,
+    begun: Timestamp,
+    wanted: Bytes,
+}
+
+/// It is to unplug.
+#[derive(Clone, Copy, Debug)]
+struct Unplugging {
+    to: Bytes,
+    wait: Wait,
+    wanted: Bytes,
+}
+
+/// Somebody else, or an earlier life of guest or daemon, asked for something else than is plugged in.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    requested: Bytes,
+    wait: Wait,
+}
+
+/// What an order is made from.
+#[derive(Clone, Copy, Debug)]
+struct Tick<'a> {
+    layout: &'a Layout,
+    wanted: Bytes,
+    /// What counts as promised without a new order.
+    promised: Bytes,
+    ceiling: Bytes,
+    input: &'a RouteInput<'a>,
+}
+
+/// An order in the making.
+#[derive(Clone, Debug)]
+struct Order {
+    target: Bytes,
+    /// What is to be plugged in; `None`: as it is.
+    plug: Option<Bytes>,
+    why: Option<Why>,
+}
+
+/// Turns targets into orders to balloon and plugged memory, for one guest.
+#[derive(Clone, Debug, Default)]
+pub struct Router {
+    phase: Phase,
+    /// The last order: total and plugged. `None`: none that still holds.
+    last: Option<(Bytes, Bytes)>,
+    /// It went out while somebody else had memory plugged: with how much the balloon reckoned is not certain.
+    vague: bool,
+    unproven: Option<Unproven>,
+    gap: Gap,
+    idle_since: Option<Timestamp>,
+    plug_pause: Pause,
+    unplug_pause: Pause,
+    /// What was plugged in when last seen.
+    seen: Bytes,
+    /// What it may come to hold by the orders and requests in force.
+    reach: Bytes,
+    lent: Bytes,
+}
+
+impl Router {
+    /// What the guest was promised beyond its target. It counts as committed, as the target does.
+    pub fn lent(&self) -> Bytes {
+        self.lent
+    }
+
+    /// The least and the most that the guest can be got to hold by balloon and plugging together, its bounds apart;
+    /// less than it could while plugging pauses. `None`: not known.
+    pub fn range(
+        &self,
+        now: Timestamp,
+        sample: &GuestSample,
+        settings: &HotplugSettings,
+    ) -> Option<(Bytes, Bytes)> {
+        if sample.hotplug.is_none() {
+            return Some((Bytes::ZERO, sample.boot_memory?));
+        }
+        let layout = Layout::of(sample, settings.stale_after)?;
+        Some(layout.range(self.plug_pause.is_over(now)))
+    }
+
+    /// The order of this tick. To be called once for every snapshot.
+    pub fn route(&mut self, input: &RouteInput<'_>) -> Route {
+        if input.sample.hotplug.is_none() || matches!(input.sample.link, LinkState::Down(_)) {
+            *self = Router::default();
+            return self.unrouted(input);
+        }
+        let layout = Layout::of(input.sample, input.settings.stale_after);
+        let (Some(layout), Some((_, ceiling)), Some(wanted)) =
+            (layout, input.bounds, input.send.or(input.in_force))
+        else {
+            return self.unrouted(input);
+        };
+        let before = input.in_force.unwrap_or_default().saturating_add(self.lent);
+        let promised = layout.total.max(wanted).max(before);
+        let tick = Tick { layout: &layout, wanted, promised, ceiling, input };
+        let order =
+            if self.notice(&tick) { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
+        // An order may still be on its way when the next snapshot is taken; until then the one before counts too.
+        let lingers =
+            if order.is_some() && self.lent > Bytes::ZERO { self.reach } else { Bytes::ZERO };
+        if let Some(order) = &order {
+            self.last = Some((order.target, order.plug.unwrap_or(layout.plugged)));
+            self.vague = matches!(self.phase, Phase::Moved(_)) && order.plug.is_none();
+        }
+        let ordered = self.last.map_or(Bytes::ZERO, |(target, _)| target);
+        self.reach = ordered.max(self.may_come(&tick, order.as_ref()));
+        self.lent = self.reach.max(lingers).saturating_sub(wanted);
+        match order {
+            Some(order) => finished(&layout, order, promised),
+            None => Route::default(),
+        }
+    }
+
+    /// What the guard sends, as it is.
+    fn unrouted(&mut self, input: &RouteInput<'_>) -> Route {
+        let Some(target) = input.send else { return Route::default() };
+        self.last = None;
+        let sample = input.sample;
+        let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
+        let moves = match sample.allocation {
+            Some(holds) => {
+                balloon_move(holds.value.saturating_sub(plugged), target.saturating_sub(plugged))
+            }
+            None => None,
+        };
+        Route { target: Some(target), moves: moves.into_iter().collect(), ..Route::default() }
+    }
+
+    /// Takes in what was seen before anything is ordered. Says whether the guest was found to have started anew.
+    fn notice(&mut self, tick: &Tick<'_>) -> bool {
+        let Tick { layout, input, .. } = *tick;
+        let unplugs_all = match self.phase {
+            Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
+            _ => layout.requested == Bytes::ZERO,
+        };
+        let rebooted = layout.plugged == Bytes::ZERO && self.seen > Bytes::ZERO && !unplugs_all;
+        if rebooted {
+            let (plug_pause, unplug_pause) = (self.plug_pause, self.unplug_pause);
+            *self = Router {
+                plug_pause,
+                unplug_pause,
+                reach: self.reach,
+                lent: self.lent,
+                ..Router::default()
+            };
+        }
+        self.seen = layout.plugged;
+        self.gap.observe(layout, input.sample, input.now);
+        if self.unproven.is_some_and(|unproven| layout.plugged <= unproven.base)
+            && !matches!(self.phase, Phase::Plugging(_))
+        {
+            self.unproven = None;
+        }
+        let (plugged, block, sample, now) =
+            (layout.plugged, layout.block(), input.sample, input.now);
+        match &mut self.phase {
+            Phase::Plugging(Plugging { wait, .. })
+            | Phase::Unplugging(Unplugging { wait, .. })
+            | Phase::Moved(Moved { wait, .. }) => wait.observe(plugged, block, sample, now),
+            Phase::Rest | Phase::Lending(_) => {}
+        }
+        rebooted
+    }
+
+    /// What the guest may come to hold by what is requested already, whatever is ordered now.
+    fn may_come(&self, tick: &Tick<'_>, order: Option<&Order>) -> Bytes {
+        let layout = tick.layout;
+        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::Moved(_)) {
+            return Bytes::ZERO;
+        }
+        let most = layout.plugged.max(layout.requested);
+        let taken_back = order.and_then(|order| order.plug).is_some_and(|it| it != most);
+        if taken_back || matches!(self.phase, Phase::Moved(_)) {
+            return self.coming(tick, most).unwrap_or(layout.total_with(most));
+        }
+        layout.total_with(most)
+    }
+}
+
+/// The order for a guest that has just started anew: nothing is plugged in any more, and its driver is about to have
+/// the balloon hold what it held when there was. Nothing is asked to be plugged in either, until the rules say so.
+fn begin_anew(tick: &Tick<'_>) -> Order {
+    let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
+    let why = Why::PluggedIdle { idle: Duration::ZERO };
+    Order { target, plug: Some(Bytes::ZERO), why: Some(why) }
+}
+
+/// The order with its moves.
+fn finished(layout: &Layout, order: Order, promised: Bytes) -> Route {
+    let Order { target, plug, why } = order;
+    let plugged = plug.unwrap_or(layout.plugged);
+    let mut moves = Vec::with_capacity(2);
+    let part = |total: Bytes, plugged: Bytes| total.saturating_sub(plugged);
+    if !layout.is_fixed() {
+        moves.extend(balloon_move(part(layout.total, layout.plugged), part(target, plugged)));
+    }
+    if let Some(why) = why {
+        // An order that is taken back leads from what was asked for to what there is.
+        let from = if plugged == layout.plugged { layout.requested } else { layout.plugged };
+        moves.push(Move { mechanism: layout.mechanism(), from, to: plugged, why });
+    }
+    Route { target: Some(target), plug, moves, from_spare: target.saturating_sub(promised) }
+}
+
+fn balloon_move(from: Bytes, to: Bytes) -> Option<Move> {
+    let why = if to > from { Why::BalloonHasIt } else { Why::BalloonTakesIt };
+    (to != from).then_some(Move { mechanism: Mechanism::Balloon, from, to, why })
+}

@@ -1,0 +1,120 @@
+//! Whether a guest's kernel uses what was plugged in.
+//!
+//! Idea: the gap between what a guest holds and its `MemTotal` is what its kernel keeps for itself, and does not
+//! change when the balloon moves, as the driver takes its pages out of `MemTotal`. (It does not where the balloon may
+//! deflate by itself when memory runs out; there the gap to present memory stays the same.) What is plugged in and
+//! not onlined widens the gap by that much; what is onlined, by page descriptors alone, a sixty-fourth.
+//! Limits: a gap counts only where statistics were taken after the allocation last changed. Without statistics
+//! nothing is judged.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestSample, Timestamp};
+
+use super::layout::Layout;
+
+/// The gap of a guest, and since when it holds what it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gap {
+    total: Option<(Bytes, Bytes, Timestamp)>,
+    /// The last gap that counted, and the moment of its statistics.
+    pub(super) last: Option<(Bytes, Timestamp)>,
+}
+
+impl Gap {
+    /// Takes a sample in.
+    pub(super) fn observe(&mut self, layout: &Layout, sample: &GuestSample, now: Timestamp) {
+        let since = match self.total {
+            Some((total, plugged, since)) if (total, plugged) == (layout.total, layout.plugged) => {
+                since
+            }
+            _ => now,
+        };
+        self.total = Some((layout.total, layout.plugged, since));
+        let Some((managed, taken_at)) = managed(sample, now) else { return };
+        if taken_at < since {
+            return;
+        }
+        let of = if sample.capabilities.deflate_on_oom == Some(true) {
+            layout.present()
+        } else {
+            layout.total
+        };
+        self.last = Some((of.saturating_sub(managed), taken_at));
+    }
+}
+
+/// A guest's `MemTotal` and the moment it was read.
+fn managed(sample: &GuestSample, now: Timestamp) -> Option<(Bytes, Timestamp)> {
+    let stats = sample.stats?;
+    Some((stats.value.total?, before(now, stats.age)))
+}
+
+/// The moment `age` before `now`.
+pub(super) fn before(now: Timestamp, age: Duration) -> Timestamp {
+    Timestamp::ZERO + now.saturating_since(Timestamp::ZERO + age)
+}
+
+/// What was plugged in and is not proven to be used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unproven {
+    /// Plugged before.
+    pub(super) base: Bytes,
+    /// The gap before; `None`: it cannot be judged.
+    gap: Option<Bytes>,
+    /// When the last of it was seen to be plugged in; `None`: not yet.
+    since: Option<Timestamp>,
+    /// It was judged and is not used.
+    pub(super) refused: bool,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// The kernel uses it, or nobody can say.
+    Used,
+    /// Not known yet.
+    Open,
+    /// It does not, by so much.
+    Unused(Bytes),
+}
+
+impl Unproven {
+    pub(super) fn new(base: Bytes, gap: &Gap) -> Unproven {
+        Unproven { base, gap: gap.last.map(|(gap, _)| gap), since: None, refused: false }
+    }
+
+    /// More is being plugged in.
+    pub(super) fn more(&mut self) {
+        self.since = None;
+    }
+
+    /// All of it was seen to be plugged in.
+    pub(super) fn seen(&mut self, now: Timestamp) {
+        self.since.get_or_insert(now);
+    }
+
+    /// Judges `plugged`, after the gap was observed.
+    pub(super) fn judge(
+        &self,
+        plugged: Bytes,
+        gap: &Gap,
+        now: Timestamp,
+        within: Duration,
+    ) -> Proof {
+        let (Some(gap_before), Some(since)) = (self.gap, self.since) else {
+            return if self.gap.is_none() { Proof::Used } else { Proof::Open };
+        };
+        let Some((gap_now, _)) = gap.last.filter(|(_, taken_at)| *taken_at >= since) else {
+            return Proof::Open;
+        };
+        let unused = gap_now.saturating_sub(gap_before);
+        if unused.get() < plugged.saturating_sub(self.base).get().div_ceil(2) {
+            Proof::Used
+        } else if now.saturating_since(since) >= within {
+            Proof::Unused(unused.min(plugged.saturating_sub(self.base)))
+        } else {
+            Proof::Open
+        }
+    }
+}

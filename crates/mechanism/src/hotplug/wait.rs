@@ -1,0 +1,74 @@
+//! Waiting for a guest to do what it was asked, and pauses after it did not.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestSample, Timestamp};
+
+use super::online::before;
+
+/// A guest without statistics may still be booting; it is waited for this many times as long.
+const SILENT_PATIENCE: u32 = 6;
+
+/// How far a guest has come with what is plugged in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    mark: Bytes,
+    progress_at: Timestamp,
+    /// Its kernel was heard of since.
+    alive: bool,
+}
+
+impl Wait {
+    /// `alive`: its kernel is known to run.
+    pub(super) fn new(plugged: Bytes, alive: bool, now: Timestamp) -> Wait {
+        Wait { mark: plugged, progress_at: now, alive }
+    }
+
+    /// Takes in what is plugged; progress is a change of at least `block` in either direction.
+    pub(super) fn observe(
+        &mut self,
+        plugged: Bytes,
+        block: Bytes,
+        sample: &GuestSample,
+        now: Timestamp,
+    ) {
+        let heard = sample.stats.is_some_and(|stats| before(now, stats.age) > self.progress_at);
+        if plugged.abs_diff(self.mark) >= block {
+            *self = Wait { mark: plugged, progress_at: now, alive: self.alive };
+        } else if heard && !self.alive {
+            // What it did not do while it booted does not count.
+            self.progress_at = now;
+            self.alive = true;
+        }
+    }
+
+    /// Time without progress, once that is a refusal.
+    pub(super) fn stalled(&self, now: Timestamp, after: Duration) -> Option<Duration> {
+        let idle = now.saturating_since(self.progress_at);
+        let patience = if self.alive { after } else { after * SILENT_PATIENCE };
+        (idle >= patience).then_some(idle)
+    }
+}
+
+/// A pause that doubles each time it is needed again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pause {
+    until: Option<Timestamp>,
+    length: Option<Duration>,
+}
+
+impl Pause {
+    pub(super) fn begin(&mut self, first: Duration, most: Duration, now: Timestamp) {
+        let length = self.length.map_or(first, |length| (length * 2).min(most));
+        *self = Pause { until: Some(now + length), length: Some(length) };
+    }
+
+    /// It did as it was asked.
+    pub(super) fn forget(&mut self) {
+        *self = Pause::default();
+    }
+
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+}

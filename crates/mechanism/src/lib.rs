@@ -1,0 +1,18 @@
+//! By which mechanism memory is moved, and what that cost.
+//!
+//! Idea: the guard says how much each guest is to hold; here it is decided how it gets there. The controller calls
+//! these after the guard, in this order:
+//!
+//! | module | answers |
+//! |---|---|
+//! | `ladder` | how far does the host go to get memory back? |
+//! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
+//! | `paging` | whom does the host page out or in? |
+//! | `rates` | how fast is each mechanism with each guest, and which is to be taken? |
+//! | `look_back` | what did taking memory cost the guest, and is it to be given back? |
+//!
+//! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a constant target.
+
+#![forbid(unsafe_code)]
+
+pub mod hotplug;
