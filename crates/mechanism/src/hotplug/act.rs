@@ -180,7 +180,7 @@ impl Router {
             return None;
         }
         let ordered = self.last.map_or(wanted, |(target, _)| target);
-        let target = wanted.max(self.with_unproven(tick).min(ordered));
+        let target = wanted.max(self.with_unproven(tick, layout.plugged).min(ordered));
         let target = layout.reachable(target, layout.plugged);
         let in_force = !self.vague && self.last == Some((target, layout.plugged));
         if target.saturating_sub(tick.promised) > input.spare {
@@ -191,8 +191,8 @@ impl Router {
 
     /// The target and what is plugged in and may not be used: the balloon takes nothing against memory that may not
     /// be there.
-    fn with_unproven(&self, tick: &Tick<'_>) -> Bytes {
-        let open = |unproven: Unproven| tick.layout.plugged.saturating_sub(unproven.base);
+    fn with_unproven(&self, tick: &Tick<'_>, plugged: Bytes) -> Bytes {
+        let open = |unproven: Unproven| plugged.saturating_sub(unproven.base);
         tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))
     }
 
@@ -201,7 +201,7 @@ impl Router {
         if layout.plugged >= phase.to {
             return self.rest(tick);
         }
-        let kept = self.with_unproven(tick).min(layout.total);
+        let kept = self.with_unproven(tick, layout.plugged).min(layout.total);
         let back = |why| {
             let target = layout.reachable(kept, layout.plugged);
             Some(Order { target, plug: Some(layout.plugged), why: Some(why) })
@@ -319,13 +319,11 @@ impl Router {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        if grows {
-            let target = layout.reachable(wanted, plugged);
-            return Some(Order { target, plug: None, why: None });
-        }
         // A balloon that reckoned with what is about to go would take too much.
-        let to = layout.requested;
-        Some(Order { target: self.unplugged(tick, to), plug: Some(to), why: None })
+        let to = plugged.min(layout.requested);
+        let kept = self.with_unproven(tick, to).min(layout.total);
+        let target = layout.reachable(wanted.max(kept), to);
+        Some(Order { target, plug: (!grows).then_some(to), why: None })
     }
 
     fn pause_plugging(&mut self, input: &RouteInput<'_>) {
