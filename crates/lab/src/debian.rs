@@ -1,21 +1,22 @@
 //! Debian packages, unpacked and not installed.
 //!
 //! Idea: the guests run Debian's own kernel and programs; `apt-get download` and `dpkg -x` bring
-//! them into the cache without touching the host and without being root.
-//! Limits: maintainer scripts do not run, so alternatives and configuration are not set up.
+//! them into the cache without touching the host and without being root. The kernel may be that of another
+//! suite than the host's ([`KernelChoice`]).
+//! Limits: maintainer scripts do not run, so alternatives and configuration are not set up. A kernel in the
+//! cache stays the one that guests boot, however old.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Cache, LabError, tool};
+use crate::apt::Apt;
+use crate::{Cache, KernelChoice, LabError, tool};
 
 /// The package that always depends on the newest cloud kernel.
 const KERNEL_METAPACKAGE: &str = "linux-image-cloud-amd64";
-
-/// What to do when apt cannot fetch a package.
-const APT_REMEDY: &str = "is there a network, and are the package lists there? Run `apt-get update` \
-                          as root and try again";
+/// Where apt keeps the lists of another suite while its kernel is fetched, in the kernel's folder.
+const LISTS_FOLDER: &str = "apt";
 
 /// Debian's cloud kernel, unpacked in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,27 +30,38 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel in the cache, fetched the first time (about 27 MB). `say` gets a line of progress
+    /// The kernel in the cache, fetched the first time (about 30 MB). `say` gets a line of progress
     /// before anything slow.
     ///
     /// # Errors
     /// When apt, dpkg or kmod is missing, or the package cannot be fetched.
-    pub fn fetch(cache: &Cache, say: &dyn Fn(&str)) -> Result<Kernel, LabError> {
-        if let Some(folder) = cache.entries("kernel").first() {
-            return Kernel::in_folder(folder);
-        }
-        let package = newest_kernel_package()?;
-        let folder = cache.entry(&format!("kernel/{package}"), |folder| {
-            say(&format!("fetching {package}"));
-            unpack_packages(std::slice::from_ref(&package), folder)?;
-            let depmod = tool::require("depmod", "kmod")?;
-            let version = package.trim_start_matches("linux-image-");
-            tool::run(
-                Command::new(depmod).arg("-b").arg(folder).arg(version),
-                "the kernel package may be damaged: try again",
-            )?;
-            Kernel::in_folder(folder).map(drop)
-        })?;
+    pub fn fetch(
+        cache: &Cache,
+        choice: &KernelChoice,
+        say: &dyn Fn(&str),
+    ) -> Result<Kernel, LabError> {
+        let folder = match choice {
+            KernelChoice::Default => match cache.entries("kernel").into_iter().next() {
+                Some(folder) => folder,
+                None => {
+                    let apt = Apt::of_host();
+                    let package = newest_kernel_package(&apt)?;
+                    cache.entry(&format!("kernel/{package}"), |folder| {
+                        unpack_kernel(&apt, &package, folder, say)
+                    })?
+                }
+            },
+            KernelChoice::Suite(suite) => {
+                cache.entry(&format!("kernel-of-suite/{}", suite.as_str()), |folder| {
+                    let lists = folder.join(LISTS_FOLDER);
+                    say(&format!("looking for the kernel of {}", suite.as_str()));
+                    let apt = Apt::of_suite(suite, &lists)?;
+                    let package = newest_kernel_package(&apt)?;
+                    unpack_kernel(&apt, &package, folder, say)?;
+                    fs::remove_dir_all(&lists).map_err(LabError::io("remove", &lists))
+                })?
+            }
+        };
         Kernel::in_folder(&folder)
     }
 
@@ -82,15 +94,11 @@ impl Kernel {
 }
 
 /// The versioned package behind [`KERNEL_METAPACKAGE`].
-fn newest_kernel_package() -> Result<String, LabError> {
-    let apt_cache = tool::require("apt-cache", "apt")?;
-    let text =
-        tool::run(Command::new(apt_cache).args(["depends", KERNEL_METAPACKAGE]), APT_REMEDY)?;
-    parse_depends(&text).ok_or_else(|| LabError::ToolFailed {
-        command: format!("apt-cache depends {KERNEL_METAPACKAGE}"),
-        status: "no dependency on a kernel".to_owned(),
-        output: text,
-        remedy: APT_REMEDY.to_owned(),
+fn newest_kernel_package(apt: &Apt) -> Result<String, LabError> {
+    let text = apt.run("apt-cache", &["depends", KERNEL_METAPACKAGE], Path::new("/"))?;
+    parse_depends(&text).ok_or_else(|| {
+        let command = format!("apt-cache depends {KERNEL_METAPACKAGE}");
+        apt.senseless(&command, "no dependency on a kernel", text)
     })
 }
 
@@ -101,18 +109,38 @@ fn parse_depends(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Downloads `packages` and unpacks them all into `folder`.
+/// Fetches the kernel `package` and makes it ready in `folder`.
+fn unpack_kernel(
+    apt: &Apt,
+    package: &str,
+    folder: &Path,
+    say: &dyn Fn(&str),
+) -> Result<(), LabError> {
+    say(&format!("fetching {package}"));
+    unpack(apt, &[package.to_owned()], folder)?;
+    let depmod = tool::require("depmod", "kmod")?;
+    let version = package.trim_start_matches("linux-image-");
+    tool::run(
+        Command::new(depmod).arg("-b").arg(folder).arg(version),
+        "the kernel package may be damaged: try again",
+    )?;
+    Kernel::in_folder(folder).map(drop)
+}
+
+/// Downloads `packages` of the host's sources and unpacks them all into `folder`.
 ///
 /// # Errors
 /// When apt or dpkg is missing or fails.
 pub(crate) fn unpack_packages(packages: &[String], folder: &Path) -> Result<(), LabError> {
-    let apt_get = tool::require("apt-get", "apt")?;
+    unpack(&Apt::of_host(), packages, folder)
+}
+
+fn unpack(apt: &Apt, packages: &[String], folder: &Path) -> Result<(), LabError> {
     let dpkg = tool::require("dpkg", "dpkg")?;
     let archives = tempfile::tempdir().map_err(LabError::io("create", std::env::temp_dir()))?;
-    tool::run(
-        Command::new(apt_get).arg("download").args(packages).current_dir(archives.path()),
-        APT_REMEDY,
-    )?;
+    let arguments: Vec<&str> =
+        std::iter::once("download").chain(packages.iter().map(String::as_str)).collect();
+    apt.run("apt-get", &arguments, archives.path())?;
     let listing =
         fs::read_dir(archives.path()).map_err(LabError::io("read", archives.path()))?.flatten();
     for archive in listing {
@@ -129,11 +157,8 @@ pub(crate) fn unpack_packages(packages: &[String], folder: &Path) -> Result<(), 
 /// # Errors
 /// When apt is missing or does not know the package.
 pub(crate) fn missing_packages(package: &str) -> Result<Vec<String>, LabError> {
-    let apt_get = tool::require("apt-get", "apt")?;
-    let text = tool::run(
-        Command::new(apt_get).args(["install", "--simulate", "--no-install-recommends", package]),
-        APT_REMEDY,
-    )?;
+    let arguments = ["install", "--simulate", "--no-install-recommends", package];
+    let text = Apt::of_host().run("apt-get", &arguments, Path::new("/"))?;
     let mut packages = parse_simulation(&text);
     if !packages.iter().any(|name| name == package) {
         packages.push(package.to_owned());

@@ -74,6 +74,15 @@ pub enum LabError {
         /// What is missing.
         what: String,
     },
+    /// The host's package sources name no mirror of Debian.
+    #[error(
+        "no mirror of Debian for the kernel of `{suite}`: this host's package sources name none, or their \
+         lists are missing; run `apt-get update` as root, or choose the kernel `default`"
+    )]
+    MirrorUnknown {
+        /// The suite wanted.
+        suite: String,
+    },
     /// The program that becomes `/init` in the guests is not built.
     #[error(
         "lab-guest is not built (looked for {looked_for}): build it with\n  \

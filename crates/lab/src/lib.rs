@@ -1,6 +1,6 @@
 //! Real micro virtual machines under QEMU.
 //!
-//! Idea: a [`Run`] is a handful of guests that boot Debian's cloud kernel into one static program,
+//! Idea: a [`Run`] is a handful of guests that boot a cloud kernel of Debian's into one static program,
 //! `lab-guest`, which works their memory as it is told and reports every second. Nothing is
 //! installed, and nothing is left behind however a run ends.
 //!
@@ -24,6 +24,7 @@
 //! sockets.
 
 mod accel;
+mod apt;
 mod artifact;
 mod cache;
 mod channel;
@@ -37,6 +38,7 @@ mod guest;
 mod initramfs;
 mod intermittent;
 mod modules;
+mod kernel_choice;
 mod postgresql;
 mod process;
 mod programs;
@@ -66,6 +68,7 @@ pub use initramfs::{AGENT, initramfs};
 pub use intermittent::Intermittent;
 pub use process::ProcessId;
 pub use qemu::{Balloon, GuestSpec};
+pub use kernel_choice::{KernelChoice, Suite};
 pub use reaper::{Helper, REAPER_COMMAND, SUPERVISOR_COMMAND, reaper_main};
 pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};

@@ -22,7 +22,7 @@ use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
 use crate::run_folder::{RunFolder, runs_folder};
 use crate::spawn::Spawner;
-use crate::{Cache, GuestSpec, LabError};
+use crate::{Cache, GuestSpec, KernelChoice, LabError};
 
 /// Most guests in a run.
 pub const GUESTS_MAX: usize = 64;
@@ -44,6 +44,9 @@ pub struct RunOptions {
     /// How they execute.
     #[serde(default)]
     pub accel: AccelChoice,
+    /// The kernel they boot.
+    #[serde(default)]
+    pub kernel: KernelChoice,
     /// Whether each guest's processor time is bounded to its share, once all are ready.
     #[serde(default = "yes")]
     pub limit_cpu: bool,
@@ -69,6 +72,7 @@ impl RunOptions {
             name,
             guests,
             accel: AccelChoice::Auto,
+            kernel: KernelChoice::Default,
             limit_cpu: true,
             runs_folder: None,
             cache_folder: None,
@@ -129,7 +133,7 @@ impl Run {
         for stale in RunFolder::clean_stale(&base) {
             say(&format!("removed what was left of run {stale}"));
         }
-        let kernel = Kernel::fetch(&cache, say)?;
+        let kernel = Kernel::fetch(&cache, &options.kernel, say)?;
         let archive = |guest: &GuestSpec| {
             // It comes on a disk.
             let in_archive = |name: &&String| *name != Program::Postgresql.packed();

@@ -289,6 +289,7 @@ impl Scenario {
             "expected more than 0s and at most 24h".to_owned()
         })?;
         check(&["repetitions"], (1..=REPETITIONS_MAX).contains(&self.repetitions), || {
+            kernel: self.settings.kernel.clone(),
             format!("{}: expected 1 to {REPETITIONS_MAX}", self.repetitions)
         })?;
         let policies: BTreeSet<_> = self.policies.iter().collect();
@@ -584,6 +585,11 @@ policy = { name = "meb", meb = { shrink_max = 0.1 } }
 tracking = { every = true }
 [host]"#;
         let scenario = parse(&GOOD.replacen("[host]", more, 1)).unwrap();
+            (
+                "[host]",
+                "settings.kernel = \"6.12\"\n[host]",
+                "settings.kernel: `6.12` is not a kernel",
+            ),
         let told: Vec<String> = scenario
             .contestants()
             .into_iter()

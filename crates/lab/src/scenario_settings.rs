@@ -7,6 +7,7 @@ use std::time::Duration;
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
+use crate::KernelChoice;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 
@@ -22,6 +23,8 @@ pub struct Settings {
     pub settle: Duration,
     /// How guests execute; `auto`.
     pub accel: AccelChoice,
+    /// The kernel guests boot, by the suite of Debian that has it; `default`: that of the host's sources.
+    pub kernel: KernelChoice,
     /// Whether each guest's processor time is bounded to its share; yes.
     pub limit_cpu: bool,
     /// Whether guests hand free pages back by themselves; no.
@@ -44,6 +47,7 @@ impl Default for Settings {
             tick: Duration::from_secs(1),
             settle: Duration::from_secs(5),
             accel: AccelChoice::Auto,
+            kernel: KernelChoice::Default,
             limit_cpu: true,
             free_page_reporting: false,
             deflate_on_oom: false,

@@ -2,127 +2,23 @@
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, and `lab-guest` and `ballast-agent` built.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+#[allow(dead_code)]
+mod host_side;
+
 use std::time::{Duration, Instant};
 
-use ballast_agent_host::{Agent, Event, Known, Session, Settings};
+use ballast_agent_host::Event;
 use ballast_agent_wire::{Given, Outcome, Statistics, capability};
-use ballast_lab::{DiskSpec, Guest, GuestSpec, Helper, Run, RunOptions, Speed};
-use ballast_lab_guest::workload::Pattern;
-use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
-
-/// Far beyond what anything here takes, so that only a hang fails.
-const PATIENCE: Duration = Duration::from_secs(180);
-const MEMORY: Bytes = Bytes::mib(384);
-
-fn start(folder: &Path, guest: GuestSpec) -> Run {
-    let options = RunOptions {
-        helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) },
-        runs_folder: Some(folder.join("runs")),
-        ..RunOptions::new("t".parse().unwrap(), vec![guest])
-    };
-    Run::start(&options, &|line| eprintln!("{line}")).unwrap()
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("lab").tempdir_in("/tmp").unwrap()
-}
-
-fn spec() -> GuestSpec {
-    GuestSpec { agent: true, ..GuestSpec::new("a".parse().unwrap(), MEMORY) }
-}
-
-fn shell(guest: &Guest, line: &str) -> String {
-    let argv = ["/bin/sh", "-c", line].map(str::to_owned);
-    let output = guest.exec(&argv, PATIENCE).unwrap();
-    assert!(output.end.is_success(), "{line}: {output:?}");
-    output.stdout.trim().to_owned()
-}
+use ballast_lab::{DiskSpec, Guest, GuestSpec, Speed};
+use ballast_lab_guest::workload::{Pattern, Program};
+use ballast_model::{Bytes, RequestKind};
+use host_side::*;
 
 /// Processor time the agent has used, by all of its threads.
 fn processor_ns(guest: &Guest) -> u64 {
     let text = shell(guest, "cat /proc/$(pidof ballast-agent)/task/*/schedstat");
     let first = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
     text.lines().filter_map(first).sum()
-}
-
-/// The host's side over the socket of the guest's port.
-struct Host {
-    stream: UnixStream,
-    session: Session,
-    began: Instant,
-}
-
-impl Host {
-    fn connect(guest: &Guest, number: u64) -> Host {
-        let settings = Settings {
-            statistics_period: Duration::from_secs(1),
-            emergency_period: Duration::from_secs(5),
-            known: Known { memory_max: Some(MEMORY) },
-        };
-        Host::resume(guest, number, Session::new(settings, Timestamp::ZERO), Instant::now())
-    }
-
-    fn resume(guest: &Guest, number: u64, mut session: Session, began: Instant) -> Host {
-        let stream = UnixStream::connect(guest.agent_socket().unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        session.connected(number, Timestamp::ZERO + began.elapsed());
-        Host { stream, session, began }
-    }
-
-    /// The next event that `wanted` makes something of.
-    fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            while let Some(event) = self.session.poll_event() {
-                assert!(
-                    !matches!(event, Event::Implausible(_) | Event::Unreadable(_)),
-                    "{event:?}"
-                );
-                if let Some(found) = wanted(&event) {
-                    return found;
-                }
-            }
-            assert!(Instant::now() < end, "did not come about: {what}; {:?}", self.session.link());
-            self.session.handle_timeout(self.now());
-            while let Some(bytes) = self.session.poll_transmit() {
-                self.stream.write_all(&bytes).unwrap();
-            }
-            let mut chunk = [0; 4096];
-            if let Ok(n @ 1..) = self.stream.read(&mut chunk) {
-                self.session.handle_bytes(&chunk[..n], self.now());
-            }
-        }
-    }
-
-    fn up(&mut self) -> (Agent, bool) {
-        self.wait("the agent answers", |event| match event {
-            Event::Up { agent, restarted } => Some((agent.clone(), *restarted)),
-            _ => None,
-        })
-    }
-
-    fn statistics(&mut self) -> (u64, Statistics) {
-        self.wait("statistics", |event| match event {
-            Event::Statistics { uptime_ms, statistics } => Some((*uptime_ms, **statistics)),
-            _ => None,
-        })
-    }
-
-    fn request(&mut self, wanted: impl Fn(&MemoryRequest) -> bool) -> (MemoryRequest, String) {
-        self.wait("a request", |event| match event {
-            Event::Request { request, why } if wanted(request) => {
-                Some((*request, why.text.clone()))
-            }
-            _ => None,
-        })
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.began.elapsed()
-    }
 }
 
 #[test]
@@ -203,6 +99,72 @@ fn a_guest_whose_memory_runs_out_asks_for_more() {
     assert!(swapping.memory.free_bytes < before.memory.free_bytes);
 }
 
+/// Orders 24 MiB, of which `shrinker` is to offer all and to give at least half.
+fn order_shrinking(host: &mut Host, shrinker: &str) {
+    let asked = Bytes::mib(24);
+    let now = host.now();
+    let order = host.session.shrink(asked, Duration::from_secs(60), now);
+    let mut offered = None;
+    let given: Vec<Given> = host.wait("the order is done", |event| match event {
+        Event::Shrinking { number, offers } if *number == order => {
+            offered = offers.iter().find(|it| it.shrinker == shrinker).map(|it| it.can_give_bytes);
+            None
+        }
+        Event::Shrunk { number, given, .. } if *number == order => Some(given.clone()),
+        _ => None,
+    });
+    assert!(offered.is_some_and(|it| it >= asked.get()), "{offered:?}");
+    let gave = given.iter().find(|it| it.shrinker == shrinker).map(|it| it.gave_bytes);
+    assert!(gave.is_some_and(|it| it >= asked.get() / 2), "{given:?}");
+}
+
+/// A memcached that is asked for its keys all the while.
+#[test]
+fn a_memcached_gives_memory_back_when_told_to() {
+    let folder = folder();
+    let program = Program::Memcached;
+    let with = [program.packed().to_owned()].into();
+    let run = start(folder.path(), GuestSpec { with, ..spec() });
+    let guest = run.guest("a").unwrap();
+    let filled = Pattern::Program { program, size: Bytes::mib(96) };
+    guest.start_workload("w", &filled.into(), PATIENCE).unwrap();
+    let keys = || {
+        let report = guest.latest_report().unwrap();
+        report.and_then(|report| report.workloads.first().map(|it| it.touches)).unwrap_or(0)
+    };
+    let mut host = Host::connect(guest, 1);
+    host.up();
+    while keys() == 0 {
+        host.statistics();
+    }
+    shell(
+        guest,
+        "mkdir -p /etc/ballast && printf '[shrinkers.memcached]\\naddress = \"%s\"\\n' /tmp/memcached-* \
+         > /etc/ballast/agent.toml && kill -9 $(pidof ballast-agent)",
+    );
+    let (agent, _) = host.up();
+    assert!(agent.shrinkers.iter().any(|it| it == "memcached"), "{agent:?}");
+    let resident_mib = || -> u64 {
+        let text = shell(guest, "grep VmRSS /proc/$(pidof memcached)/status");
+        text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    };
+    let before = resident_mib();
+    order_shrinking(&mut host, "memcached");
+    let after = resident_mib();
+    assert!(before > 96 && after + 8 < before, "{before} {after}");
+    // It answers, and may grow again when released: what its limit was is noted no longer.
+    let answered = keys();
+    let noted = || shell(guest, "ls /run/ballast-agent");
+    assert!(noted().contains("memcached"), "{}", noted());
+    let now = host.now();
+    host.session.release(now);
+    let end = Instant::now() + PATIENCE;
+    while noted().contains("memcached") || keys() <= answered {
+        assert!(Instant::now() < end, "{}; {} keys of {answered}", noted(), keys());
+        host.statistics();
+    }
+}
+
 #[test]
 fn a_redis_gives_memory_back_when_told_to() {
     let folder = folder();
@@ -232,20 +194,7 @@ fn a_redis_gives_memory_back_when_told_to() {
     });
     assert!(agent.shrinkers.iter().any(|it| it == "redis"), "{agent:?}");
     let free_before = host.statistics().1.memory.free_bytes.unwrap();
-    let asked = Bytes::mib(24);
-    let now = host.now();
-    let order = host.session.shrink(asked, Duration::from_secs(60), now);
-    let mut offered = None;
-    let (gave, given): (Bytes, Vec<Given>) = host.wait("the order is done", |event| match event {
-        Event::Shrinking { number, offers } if *number == order => {
-            offered = offers.iter().find(|it| it.shrinker == "redis").map(|it| it.can_give_bytes);
-            None
-        }
-        Event::Shrunk { number, gave, given } if *number == order => Some((*gave, given.clone())),
-        _ => None,
-    });
-    assert!(offered.is_some_and(|it| it >= asked.get()), "{offered:?}");
-    assert!(gave >= Bytes::mib(12), "{gave:#}: {given:?}");
+    order_shrinking(&mut host, "redis");
     let free_after = host.statistics().1.memory.free_bytes.unwrap();
     assert!(free_after > free_before + Bytes::mib(8).get(), "{free_before} {free_after}");
     // It runs, holds less than before, and may grow again when released.

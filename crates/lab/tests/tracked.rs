@@ -3,8 +3,8 @@
 //! Limits: asserts states, counts and wide ratios, never times; needs QEMU, a built `lab-guest`, and
 //! the page tracker as built for release.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+mod qmp;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use ballast_lab_guest::workload::Pattern;
 use ballast_model::Bytes;
 use ballast_track_wire::{Granule, HashKind, Mode, Sample};
 use ballast_tracker::{Observed, TrackerError, Tracking, Watching};
+use qmp::qmp;
 
 /// Far beyond what anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -92,21 +93,6 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     while !reached() {
         assert!(Instant::now() < end, "did not come about: {what}");
     }
-}
-
-/// Asks the guest's QEMU something, by the socket of the lab.
-fn qmp(guest: &Guest, command: &str) -> String {
-    let socket = UnixStream::connect(guest.lab_qmp_socket()).unwrap();
-    let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
-    let mut answer = || {
-        let mut lines = lines.by_ref().map(Result::unwrap);
-        lines.find(|line| !line.contains("\"event\"")).unwrap()
-    };
-    answer();
-    (&socket).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
-    answer();
-    (&socket).write_all(format!("{command}\n").as_bytes()).unwrap();
-    answer()
 }
 
 #[test]

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_lab::{
-    AccelChoice, Answer, Balloon, DiskSpec, ExecOutput, GuestRecord, GuestSpec, LabError,
-    REAPER_COMMAND, Request, RunFolder, RunOptions, RunStatus, SUPERVISOR_COMMAND, Scenario, Speed,
+    AccelChoice, Answer, Balloon, DiskSpec, ExecOutput, GuestRecord, GuestSpec, KernelChoice,
+    LabError, REAPER_COMMAND, Request, RunFolder, RunOptions, RunStatus, SUPERVISOR_COMMAND,
+    Scenario, Speed,
 };
 use ballast_lab_guest::protocol::End;
 use ballast_lab_guest::workload::WorkloadSpec;
@@ -75,6 +76,7 @@ Examples:
   ballast lab up --guests 1 --memory 512MiB --swap 1GiB --swap-speed hdd --with redis-server
   ballast lab up --scenario scenarios/lab/demo.toml
   ballast lab up --guests 1 --track
+  ballast lab up --guests 1 --kernel bookworm-backports
 
 Speeds: host (unbounded), nvme (50000 iops, 2 GB/s), ssd (10000, 500 MB/s), hdd (120, 150 MB/s).")]
 struct UpArgs {
@@ -109,6 +111,9 @@ struct UpArgs {
     /// How guests execute: auto, kvm or tcg
     #[arg(long, default_value = "auto")]
     accel: AccelChoice,
+    /// The kernel they boot: default, or the suite of Debian that has it, such as bookworm-backports
+    #[arg(long, default_value = "default", value_name = "SUITE")]
+    kernel: KernelChoice,
     /// Do not bound the guests' processor time
     #[arg(long)]
     no_cpu_limit: bool,
@@ -277,7 +282,9 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("cannot read the scenario {}", file.display()))?;
             let options = Scenario::parse(&text, file)?.run_options();
             let accel = if args.accel == AccelChoice::Auto { options.accel } else { args.accel };
+            let is_own = args.kernel == KernelChoice::Default;
             RunOptions {
+                kernel: if is_own { options.kernel } else { args.kernel },
                 name: args.run.unwrap_or(options.name),
                 limit_cpu: options.limit_cpu && !args.no_cpu_limit,
                 accel,
@@ -346,6 +353,7 @@ impl UpArgs {
         let name = self.run.map_or_else(|| "lab".parse(), Ok)?;
         Ok(RunOptions {
             accel: self.accel,
+            kernel: self.kernel,
             limit_cpu: !self.no_cpu_limit,
             ..RunOptions::new(name, guests)
         })

@@ -114,6 +114,8 @@ struct SettingsTable {
     _settle: IgnoredAny,
     #[serde(rename = "accel")]
     _accel: IgnoredAny,
+    #[serde(rename = "kernel")]
+    _kernel: IgnoredAny,
     #[serde(rename = "limit_cpu")]
     _limit_cpu: IgnoredAny,
     #[serde(rename = "free_page_reporting")]
@@ -137,6 +139,7 @@ impl Default for SettingsTable {
             block: Scenario::BLOCK_DEFAULT,
             _settle: IgnoredAny,
             _accel: IgnoredAny,
+            _kernel: IgnoredAny,
             _limit_cpu: IgnoredAny,
             _free_page_reporting: IgnoredAny,
             _deflate_on_oom: IgnoredAny,

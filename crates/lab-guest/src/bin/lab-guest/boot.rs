@@ -6,6 +6,7 @@
 //! modules that `/lib/modules/load-order` lists.
 //! Limits: disks are virtio disks, told apart by their serial numbers.
 
+use std::ffi::c_int;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ use crate::child::{PRIORITY_OF_FIRST_PROCESS, SEARCH_PATH};
 
 /// Most complaints kept.
 const COMPLAINTS_MAX: usize = 32;
+/// The kernel is to inflate the module itself (`MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`).
+const MODULE_IS_COMPRESSED: c_int = 4;
 
 /// A guest that is set up.
 pub(crate) struct Booted {
@@ -111,7 +114,10 @@ fn load_modules(complaints: &mut Complaints) {
 fn load_module(path: &Path, parameters: &str) -> io::Result<()> {
     let file = fs::File::open(Path::new("/").join(path))?;
     let parameters = std::ffi::CString::new(parameters)?;
-    match rustix::system::finit_module(&file, &parameters, 0) {
+    // Debian's newer kernels come with compressed modules, and can inflate them.
+    let is_compressed = path.extension().is_some_and(|extension| extension != "ko");
+    let flags = if is_compressed { MODULE_IS_COMPRESSED } else { 0 };
+    match rustix::system::finit_module(&file, &parameters, flags) {
         Err(Errno::EXIST) => Ok(()),
         other => Ok(other?),
     }

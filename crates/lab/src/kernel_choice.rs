@@ -1,0 +1,105 @@
+//! Which Debian kernel guests boot.
+//!
+//! Idea: Debian has a cloud kernel in each of its suites, of versions years apart. Guests boot the one of
+//! the host's own sources, or that of a suite named: nothing may depend on one kernel.
+//! Limits: suites of Debian's main archive; whether its mirror has one shows only when it is asked.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// How the host's own kernel is called.
+const DEFAULT: &str = "default";
+/// Longest name of a suite; Debian's have at most 30 characters.
+const SUITE_BYTES_MAX: usize = 40;
+
+/// A Debian kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum KernelChoice {
+    /// The newest that the host's own package sources have.
+    #[default]
+    Default,
+    /// The newest of a suite, such as `bookworm-backports`.
+    Suite(Suite),
+}
+
+/// The name of a suite: lower-case letters, digits and dashes, a letter first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suite(String);
+
+impl Suite {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            KernelChoice::Default => DEFAULT,
+            KernelChoice::Suite(suite) => suite.as_str(),
+        })
+    }
+}
+
+impl FromStr for KernelChoice {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<KernelChoice, LabError> {
+        if text == DEFAULT {
+            return Ok(KernelChoice::Default);
+        }
+        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let is_name = text.starts_with(|c: char| c.is_ascii_lowercase())
+            && text.chars().all(is_of_name)
+            && text.len() <= SUITE_BYTES_MAX;
+        if !is_name {
+            return Err(LabError::Invalid(format!(
+                "`{text}` is not a kernel: expected {DEFAULT} or a suite of Debian, such as \
+                 bookworm-backports"
+            )));
+        }
+        Ok(KernelChoice::Suite(Suite(text.to_owned())))
+    }
+}
+
+impl TryFrom<String> for KernelChoice {
+    type Error = LabError;
+
+    fn try_from(text: String) -> Result<KernelChoice, LabError> {
+        text.parse()
+    }
+}
+
+impl From<KernelChoice> for String {
+    fn from(choice: KernelChoice) -> String {
+        choice.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_shown() {
+        assert_eq!(KernelChoice::default().to_string(), "default");
+        for text in ["default", "bookworm-backports", "trixie", "sid"] {
+            assert_eq!(text.parse::<KernelChoice>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_suite_is_refused() {
+        // It becomes part of a path and of a line of apt's configuration.
+        for text in ["", "6.12", "-a", "../x", "a b", "a\"", "A", "a\n", &"a".repeat(41)] {
+            let error = text.parse::<KernelChoice>().unwrap_err().to_string();
+            assert!(error.contains("expected default or a suite"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Guests with another kernel than the host's own, and what only some kernels tell.
+//!
+//! Limits: asserts states, counts and wide ratios, never times; needs QEMU, `lab-guest`, `ballast-agent` and
+//! the page tracker as built for release, and a mirror of Debian that has [`SECOND`] until its kernel is in
+//! the cache.
+
+#[allow(dead_code)]
+mod host_side;
+mod qmp;
+
+use std::time::{Duration, Instant};
+
+use ballast_agent_host::Event;
+use ballast_agent_wire::{AgeGroup, Ages, Outcome, capability};
+use ballast_lab::{Cache, DiskSpec, Guest, GuestSpec, Kernel, KernelChoice, Speed};
+use ballast_lab_guest::workload::Pattern;
+use ballast_model::{Bytes, RequestKind};
+use ballast_track_wire::{Granule, Mode, Sample};
+use ballast_tracker::{Tracking, Watching};
+use host_side::*;
+use qmp::qmp;
+use serde_json::Value;
+
+/// The suite of the second kernel: 6.12, where the host's own is 6.1.
+const SECOND: &str = "bookworm-backports";
+
+fn second() -> KernelChoice {
+    SECOND.parse().unwrap()
+}
+
+/// What QEMU returns.
+fn returned(guest: &Guest, command: &str) -> Value {
+    let answer: Value = serde_json::from_str(&qmp(guest, command)).unwrap();
+    answer.get("return").unwrap_or_else(|| panic!("{command}: {answer}")).clone()
+}
+
+/// Moves the balloon and waits until the guest holds `target`.
+fn balloon(guest: &Guest, target: Bytes) {
+    returned(
+        guest,
+        &format!(
+            r#"{{"execute":"balloon","arguments":{{"value":{target}}}}}"#,
+            target = target.get()
+        ),
+    );
+    let end = Instant::now() + PATIENCE;
+    let actual = || returned(guest, r#"{"execute":"query-balloon"}"#)["actual"].as_u64();
+    while actual() != Some(target.get()) {
+        assert!(Instant::now() < end, "the balloon stays at {:?}", actual());
+    }
+}
+
+/// A balloon statistic, once the guest has sent it.
+fn balloon_statistic(guest: &Guest, name: &str) -> u64 {
+    let property = |command: &str, rest: &str| {
+        let path = "/machine/peripheral/balloon0";
+        returned(
+            guest,
+            &format!(r#"{{"execute":"{command}","arguments":{{"path":"{path}",{rest}}}}}"#),
+        )
+    };
+    property("qom-set", r#""property":"guest-stats-polling-interval","value":1"#);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let all = property("qom-get", r#""property":"guest-stats""#);
+        // What was not sent is the largest number.
+        if let Some(value) = all["stats"][name].as_u64().filter(|value| *value != u64::MAX)
+            && all["last-update"].as_u64() > Some(0)
+        {
+            return value;
+        }
+        assert!(Instant::now() < end, "{name} does not come: {all}");
+    }
+}
+
+/// What a guest touches in an interval that shows at least `least` of it.
+fn assert_tracked(guest: &Guest, least: Bytes) {
+    let pid = u32::try_from(guest.pid()).unwrap();
+    let mut tracking = Tracking::begin(pid, &guest.tracker().unwrap(), &[], None).unwrap();
+    let mode = Mode { granule: Granule::new(32).unwrap(), sample: Sample::ALL };
+    let end = Instant::now() + PATIENCE;
+    loop {
+        tracking.begin_interval(Some(Watching { mode, hot_granules: 0 })).unwrap();
+        tracking.pass(Duration::from_secs(1)).unwrap();
+        let observed = tracking.end_interval().unwrap().unwrap();
+        let touched = Bytes::pages(observed.touches.len() as u64 * u64::from(mode.granule.pages()));
+        eprintln!("{touched} touched, {} lost", observed.lost);
+        if observed.lost == 0 && touched >= least && touched <= MEMORY {
+            return;
+        }
+        assert!(Instant::now() < end, "{touched} of {least} touched");
+    }
+}
+
+#[test]
+fn a_guest_with_another_kernel_is_balanced_like_any() {
+    let folder = folder();
+    let swap = Some(DiskSpec { size: Bytes::mib(512), speed: Speed::Ssd });
+    let run = start_with(folder.path(), GuestSpec { swap, tracked: true, ..spec() }, second());
+    let guest = run.guest("a").unwrap();
+    let ready = guest.ready().unwrap();
+    assert_eq!(ready.complaints, Vec::<String>::new());
+    let first = Kernel::fetch(&Cache::open().unwrap(), &KernelChoice::Default, &|_| {}).unwrap();
+    assert_ne!(ready.kernel, first.version);
+    eprintln!("{} beside {}", ready.kernel, first.version);
+
+    // The agent says hello and has all its figures of this kernel.
+    let mut host = Host::connect(guest, 1);
+    let (agent, _) = host.up();
+    assert_eq!(agent.system, format!("linux {}", ready.kernel));
+    for has in
+        [capability::STATISTICS, capability::WATERMARKS, capability::REQUESTS, capability::PRESSURE]
+    {
+        assert!(agent.capabilities.iter().any(|it| it == has), "{has}: {agent:?}");
+    }
+    let (_, before) = host.statistics();
+    let lacks = before.figures().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name);
+    assert_eq!(lacks.collect::<Vec<_>>(), Vec::<&str>::new());
+
+    // So does the balloon, which takes memory.
+    let total = before.memory.total_bytes.unwrap();
+    assert_eq!(balloon_statistic(guest, "stat-total-memory"), total);
+    for name in ["stat-free-memory", "stat-available-memory", "stat-disk-caches"] {
+        assert!((1..total).contains(&balloon_statistic(guest, name)), "{name}");
+    }
+    let taken = Bytes::mib(128);
+    balloon(guest, MEMORY - taken);
+    let shrunk = |now: u64| now + taken.get() == total;
+    host.wait("the guest has less", |event| total_of(event).filter(|now| shrunk(*now)));
+
+    // Short of memory it asks; refused it asks again, and what it is granted it gets.
+    let hog = Pattern::Constant { size: Bytes::mib(240) };
+    guest.start_workload("hog", &hog.into(), PATIENCE).unwrap();
+    for outcome in [Outcome::Refused, Outcome::Granted] {
+        let (request, why) = host.request(|request| request.kind != RequestKind::Less);
+        eprintln!("{outcome:?}: {request:?} {why}");
+        assert!(!why.is_empty() && request.amount > Bytes::ZERO, "{request:?} {why}");
+        let (amount, now) = (request.amount, host.now());
+        let given = if outcome == Outcome::Granted { amount } else { Bytes::ZERO };
+        host.session.answer(outcome, given, Some("a test".to_owned()), now);
+    }
+    balloon(guest, MEMORY);
+    host.wait("the guest has it all", |event| total_of(event).filter(|now| *now == total));
+    let (_, after) = host.statistics();
+    let [was, is] = [before.counters, after.counters];
+    assert!(is.swap_out_pages > was.swap_out_pages, "{is:?}");
+    let reclaimed = |it: ballast_agent_wire::Counters| {
+        (it.steal_kswapd_pages.unwrap() + it.steal_direct_pages.unwrap(), it.refault_anon_pages)
+    };
+    assert!(reclaimed(is).0 > reclaimed(was).0, "{is:?}");
+    assert!(balloon_statistic(guest, "stat-swap-out") > 0);
+    // The rest of it comes back from swap for as long.
+    assert_tracked(guest, Bytes::mib(96));
+}
+
+/// `MemTotal`, if that is what is told.
+fn total_of(event: &Event) -> Option<u64> {
+    match event {
+        Event::Statistics { statistics, .. } => statistics.memory.total_bytes,
+        _ => None,
+    }
+}
+
+/// Makes every page a generation older; what is used then comes back to the youngest.
+const AGE: &str = r#"cd /sys/kernel/debug && awk '
+    $1 == "memcg" { group = $2 }
+    $1 == "node" { node = $2 }
+    $1 ~ /^[0-9]+$/ { last[group " " node] = $1 }
+    END { for (of in last) print "+ " of " " last[of] " 1 1" }' lru_gen > /tmp/age \
+    && while read -r line; do echo "$line" > lru_gen; done < /tmp/age"#;
+
+#[test]
+fn generations_of_either_kernel_are_told_and_reclaimed() {
+    for kernel in [KernelChoice::Default, second()] {
+        let folder = folder();
+        let data = Some(DiskSpec { size: Bytes::mib(96), speed: Speed::Ssd });
+        let run = start_with(folder.path(), GuestSpec { data, ..spec() }, kernel);
+        let guest = run.guest("a").unwrap();
+        // The first has them and leaves them off; neither mounts debugfs by itself.
+        shell(guest, "mount -t debugfs none /sys/kernel/debug");
+        shell(guest, "echo y > /sys/kernel/mm/lru_gen/enabled");
+        shell(
+            guest,
+            "mkdir -p /etc/ballast && printf '[ages]\\nevery = \"1s\"\\n' > /etc/ballast/agent.toml \
+             && kill -9 $(pidof ballast-agent)",
+        );
+        let mut host = Host::connect(guest, 1);
+        let (agent, _) = host.up();
+        eprintln!("{}: {:?}", agent.system, agent.capabilities);
+        assert!(agent.capabilities.iter().any(|it| it == capability::AGES), "{agent:?}");
+
+        // A file is written and left alone, and a program goes on with its memory.
+        let (file, hog) = (Bytes::mib(48), Bytes::mib(64));
+        shell(
+            guest,
+            "mkdir /files && mke2fs -m 0 /dev/vda > /dev/null && mount -t ext4 /dev/vda /files \
+             && dd if=/dev/zero of=/files/file bs=1M count=48 2> /dev/null && sync",
+        );
+        guest.start_workload("hog", &Pattern::Constant { size: hog }.into(), PATIENCE).unwrap();
+        let total = host.statistics().1.memory.total_bytes.unwrap();
+        let end = Instant::now() + PATIENCE;
+        loop {
+            shell(guest, AGE);
+            let ages = host.wait("a histogram", ages_of);
+            eprintln!("{ages:?}");
+            let sum = |of: fn(&AgeGroup) -> u64| ages.groups.iter().map(of).sum::<u64>();
+            let (programs, cache) = (sum(|it| it.anon_bytes), sum(|it| it.file_bytes));
+            assert!(programs + cache < total, "{ages:?}");
+            assert!(ages.groups.is_sorted_by(|a, b| a.idle_ms > b.idle_ms), "{ages:?}");
+            let idle = |of: fn(&AgeGroup) -> u64, least: Bytes| {
+                ages.groups.iter().find(|it| of(it) >= least.get() / 10 * 9).map(|it| it.idle_ms)
+            };
+            // Where most of either is; nothing is older than what there is.
+            let (used, unused) = (idle(|it| it.anon_bytes, hog), idle(|it| it.file_bytes, file));
+            if used.is_some() && unused > used {
+                break;
+            }
+            assert!(Instant::now() < end, "the file does not get older than the program's memory");
+        }
+
+        // What is old of page cache can be had, and only that.
+        let asked = Bytes::mib(24);
+        let now = host.now();
+        let order = host.session.shrink(asked, Duration::from_secs(60), now);
+        let gave = host.wait("the order is done", |event| match event {
+            Event::Shrunk { number, gave, .. } if *number == order => Some(*gave),
+            _ => None,
+        });
+        assert!(gave >= asked.fraction(1, 2), "{gave}");
+    }
+}
+
+#[test]
+fn a_suite_that_is_not_there_is_told_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path()).unwrap();
+    let error = Kernel::fetch(&cache, &"no-such-suite".parse().unwrap(), &|_| {}).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("`no-such-suite`") && error.contains("`default`"), "{error}");
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().collect();
+    assert!(left.iter().all(|it| it.file_name() == ".lock"), "{left:?}");
+}
+
+fn ages_of(event: &Event) -> Option<Ages> {
+    match event {
+        Event::Ages(ages) => Some(ages.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,21 @@
+//! A question to a guest's QEMU, for tests.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use ballast_lab::Guest;
+
+/// Asks the guest's QEMU something, by the socket of the lab.
+pub(crate) fn qmp(guest: &Guest, command: &str) -> String {
+    let socket = UnixStream::connect(guest.lab_qmp_socket()).unwrap();
+    let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+    let mut answer = || {
+        let mut lines = lines.by_ref().map(Result::unwrap);
+        lines.find(|line| !line.contains("\"event\"")).unwrap()
+    };
+    answer();
+    (&socket).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
+    answer();
+    (&socket).write_all(format!("{command}\n").as_bytes()).unwrap();
+    answer()
+}
