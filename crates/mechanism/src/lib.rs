@@ -16,3 +16,5 @@
 #![forbid(unsafe_code)]
 
 pub mod hotplug;
+pub mod ladder;
+pub mod paging;

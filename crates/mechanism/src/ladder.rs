@@ -1,0 +1,172 @@
+//! How far the host goes to get memory back.
+//!
+//! Idea: rungs of a ladder, each entered where the host's available memory is below a part of its reserve, or where
+//! its tasks wait for memory while there is little. Going up needs that for a moment only, and nothing where memory is
+//! critical; coming down needs a clearly better state for longer, and goes one rung at a time. Between the two
+//! thresholds nothing changes, so figures that swing there move nobody.
+//!
+//! ```text
+//! normal ◀─▶ balloon-only ◀─▶ reclaim-owed ◀─▶ reclaim-richest ◀─▶ freeze
+//!    └──────────── several rungs at once ─────────────────────────▲
+//! ```
+//!
+//! Cost: O(1) a tick. Source: the rungs are Ballast's own; flexmemd §3.2.2 knows the first three.
+//! Limits: where available memory cannot be read the rung stays. Pressure alone raises nobody: a process that thrashes
+//! within a limit of its own presses without the host being short.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, HostSample, Pressure, Rung, Timestamp};
+
+/// Rungs that have to be entered: all but the lowest.
+const ENTERED: usize = Rung::ALL.len() - 1;
+
+/// Parts of the reserve, in eighths, below which a rung is entered: balloons begin to take where grants end, and the
+/// other steps divide what is left evenly, so that each has a chance before the next.
+const ENTER_EIGHTHS: [u64; ENTERED] = [8, 6, 4, 2];
+
+/// The same where the reserve is small: 256 MiB is what a kernel with a few daemons lives in, and below 64 MiB even a
+/// small one begins to kill.
+const ENTER_MIN: [Bytes; ENTERED] =
+    [Bytes::mib(256), Bytes::mib(192), Bytes::mib(128), Bytes::mib(64)];
+
+/// Beyond what it was entered at, a rung is left with an eighth of the reserve more: more than a host's figures swing
+/// by within seconds while nothing happens.
+const LEAVE_EIGHTHS_MORE: u64 = 1;
+
+/// The same where the reserve is small.
+const LEAVE_MORE_MIN: Bytes = Bytes::mib(32);
+
+/// Share of time in which all tasks waited at which a rung is entered, in hundredths of a percent. At a twentieth work
+/// suffers visibly; at two fifths the host hardly does anything else.
+const ENTER_FULL: [u32; ENTERED] = [500, 1_000, 2_000, 4_000];
+
+/// The same of any task: four times as much, for on a host of several processors one of them often waits.
+const ENTER_SOME: [u32; ENTERED] = [2_000, 4_000, 8_000, 10_000];
+
+/// Settings of a [`Ladder`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LadderSettings {
+    /// Memory of the host that is to stay available.
+    pub reserve: Bytes,
+    /// Pressure counts while less than this many times the reserve is available.
+    pub pressure_within: u64,
+    /// A rung is entered once its threshold is passed for this long; at once where memory is critical.
+    pub entered_after: Duration,
+    /// A rung is left once its lower threshold is kept for this long.
+    pub left_after: Duration,
+}
+
+impl Default for LadderSettings {
+    fn default() -> Self {
+        LadderSettings {
+            reserve: LadderSettings::RESERVE_DEFAULT,
+            pressure_within: LadderSettings::PRESSURE_WITHIN_DEFAULT,
+            entered_after: LadderSettings::ENTERED_AFTER_DEFAULT,
+            left_after: LadderSettings::LEFT_AFTER_DEFAULT,
+        }
+    }
+}
+
+impl LadderSettings {
+    /// As the guard's.
+    pub const RESERVE_DEFAULT: Bytes = Bytes::mib(512);
+    /// With twice its reserve a host is not short, whatever waits.
+    pub const PRESSURE_WITHIN_DEFAULT: u64 = 2;
+    /// Two ticks: a single figure may be one of a burst of page cache being written.
+    pub const ENTERED_AFTER_DEFAULT: Duration = Duration::from_secs(2);
+    /// The time over which the kernel averages pressure: earlier its figure still tells of what is over.
+    pub const LEFT_AFTER_DEFAULT: Duration = Duration::from_secs(10);
+}
+
+/// Where a host stands on the ladder.
+#[derive(Clone, Debug, Default)]
+pub struct Ladder {
+    rung: Rung,
+    /// Since when each rung's threshold has been passed without a break.
+    passed: [Option<Timestamp>; ENTERED],
+    /// Since when the present rung's lower threshold has been kept.
+    better: Option<Timestamp>,
+}
+
+impl Ladder {
+    /// The rung as it is.
+    pub fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// Takes in what was seen of the host, and says how far it goes now.
+    pub fn observe(
+        &mut self,
+        now: Timestamp,
+        host: &HostSample,
+        settings: &LadderSettings,
+    ) -> Rung {
+        let Some(available) = host.memory_available else {
+            (self.passed, self.better) = ([None; ENTERED], None);
+            return self.rung;
+        };
+        let enter = level(available, host.pressure, settings, false);
+        let mut reached = Rung::Normal;
+        for (place, passed) in self.passed.iter_mut().enumerate() {
+            let rung = Rung::ALL[place + 1];
+            if enter < rung {
+                *passed = None;
+                continue;
+            }
+            let since = *passed.get_or_insert(now);
+            let critical = available < enter_below(ENTERED - 1, settings);
+            if critical || now.saturating_since(since) >= settings.entered_after {
+                reached = rung;
+            }
+        }
+        if reached > self.rung {
+            (self.rung, self.better) = (reached, None);
+            return self.rung;
+        }
+        if self.rung == Rung::Normal || level(available, host.pressure, settings, true) >= self.rung
+        {
+            self.better = None;
+            return self.rung;
+        }
+        let since = *self.better.get_or_insert(now);
+        if now.saturating_since(since) >= settings.left_after {
+            self.rung = Rung::ALL[self.rung as usize - 1];
+            self.better = Some(now);
+        }
+        self.rung
+    }
+}
+
+/// The highest rung whose threshold is passed: the one it is entered at, or, `leaving`, the one it is left at.
+fn level(
+    available: Bytes,
+    pressure: Option<Pressure>,
+    settings: &LadderSettings,
+    leaving: bool,
+) -> Rung {
+    let more = settings.reserve.fraction(LEAVE_EIGHTHS_MORE, 8).max(LEAVE_MORE_MIN);
+    let little = enter_below(0, settings)
+        .max(settings.reserve.fraction(settings.pressure_within, 1))
+        .saturating_add(if leaving { more } else { Bytes::ZERO });
+    let presses = |place: usize| {
+        let divisor = if leaving { 2 } else { 1 };
+        pressure.is_some_and(|pressure| {
+            pressure.full_basis_points >= ENTER_FULL[place] / divisor
+                || pressure.some_basis_points >= ENTER_SOME[place] / divisor
+        })
+    };
+    let passed = |place: usize| {
+        let below = enter_below(place, settings);
+        let below = if leaving { below.saturating_add(more) } else { below };
+        available < below || available < little && presses(place)
+    };
+    (0..ENTERED)
+        .rev()
+        .find(|place| passed(*place))
+        .map_or(Rung::Normal, |place| Rung::ALL[place + 1])
+}
+
+fn enter_below(place: usize, settings: &LadderSettings) -> Bytes {
+    settings.reserve.fraction(ENTER_EIGHTHS[place], 8).max(ENTER_MIN[place])
+}

@@ -1,0 +1,128 @@
+//! The ladder: named cases, and properties over random hosts.
+
+use ballast_mechanism::ladder::{Ladder, LadderSettings};
+use ballast_model::{Bytes, HostSample, Pressure, Rung, Timestamp};
+use proptest::prelude::*;
+
+fn host(available: Option<u64>, full: u32, some: u32) -> HostSample {
+    HostSample {
+        memory_available: available.map(Bytes::mib),
+        pressure: Some(Pressure { some_basis_points: some, full_basis_points: full }),
+        ..HostSample::default()
+    }
+}
+
+/// Rungs of successive seconds.
+fn rungs(ladder: &mut Ladder, from: u64, hosts: &[HostSample]) -> Vec<Rung> {
+    let settings = LadderSettings::default();
+    let at = |second: usize| Timestamp::from_millis((from + second as u64) * 1000);
+    hosts.iter().enumerate().map(|(n, host)| ladder.observe(at(n), host, &settings)).collect()
+}
+
+#[test]
+fn each_rung_is_entered_at_its_threshold() {
+    // Available MiB of a reserve of 512, full and some in basis points; the rung after three seconds.
+    for (available, full, some, rung) in [
+        (4096, 0, 0, Rung::Normal),
+        (4096, 10_000, 10_000, Rung::Normal),
+        (512, 0, 0, Rung::Normal),
+        (511, 0, 0, Rung::BalloonOnly),
+        (384, 0, 0, Rung::BalloonOnly),
+        (383, 0, 0, Rung::ReclaimOwed),
+        (255, 0, 0, Rung::ReclaimRichest),
+        (127, 0, 0, Rung::Freeze),
+        (1023, 500, 500, Rung::BalloonOnly),
+        (1023, 0, 1_999, Rung::Normal),
+        (1023, 0, 2_000, Rung::BalloonOnly),
+        (1023, 1_000, 1_000, Rung::ReclaimOwed),
+        (1023, 2_000, 2_000, Rung::ReclaimRichest),
+        (1023, 4_000, 4_000, Rung::Freeze),
+    ] {
+        let hosts = vec![host(Some(available), full, some); 3];
+        let rungs = rungs(&mut Ladder::default(), 10, &hosts);
+        assert_eq!(rungs[2], rung, "{available} MiB, full {full}, some {some}");
+    }
+}
+
+#[test]
+fn up_at_once_or_after_a_moment_and_down_step_by_step() {
+    let mut ladder = Ladder::default();
+    let short = vec![host(Some(300), 0, 0); 3];
+    assert_eq!(rungs(&mut ladder, 0, &short), [Rung::Normal, Rung::Normal, Rung::ReclaimOwed]);
+    assert_eq!(rungs(&mut ladder, 3, &[host(Some(100), 0, 0)]), [Rung::Freeze]);
+    let plenty = vec![host(Some(4096), 0, 0); 45];
+    let down = rungs(&mut ladder, 4, &plenty);
+    for (at, rung) in [(9, 4), (10, 3), (19, 3), (20, 2), (30, 1), (39, 1), (40, 0)] {
+        assert_eq!(down[at], Rung::ALL[rung], "after {at}s");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_changes_nothing() {
+    let mut ladder = Ladder::default();
+    rungs(&mut ladder, 0, &[host(Some(100), 0, 0)]);
+    assert_eq!(rungs(&mut ladder, 1, &vec![host(None, 0, 0); 100])[99], Rung::Freeze);
+    // The time spent blind does not count as calm.
+    assert_eq!(rungs(&mut ladder, 101, &vec![host(Some(4096), 0, 0); 10])[9], Rung::Freeze);
+    let without = HostSample { pressure: None, ..host(Some(4096), 0, 0) };
+    assert_eq!(rungs(&mut ladder, 111, &[without])[0], Rung::ReclaimRichest);
+}
+
+fn any_host() -> impl Strategy<Value = HostSample> {
+    (prop::option::weighted(0.9, 0..1500u64), 0..6_000u32, 0..10_000u32)
+        .prop_map(|(available, full, some)| host(available, full.min(some), some))
+}
+
+proptest! {
+    /// Whatever comes: down by one at a time and not faster than the time to leave a rung.
+    #[test]
+    fn transitions_are_bounded(hosts in prop::collection::vec(any_host(), 1..300)) {
+        let rungs = rungs(&mut Ladder::default(), 0, &hosts);
+        let mut last = None;
+        for (at, pair) in rungs.windows(2).enumerate() {
+            if pair[1] < pair[0] {
+                prop_assert_eq!(pair[1] as usize + 1, pair[0] as usize);
+                prop_assert!(last.is_none_or(|last| at - last >= 10));
+            }
+            if pair[1] != pair[0] {
+                last = Some(at);
+            }
+        }
+    }
+
+    /// Within the band between the thresholds of a rung nothing moves once it is reached.
+    #[test]
+    fn noise_within_the_band_moves_nobody(
+        place in 0..4usize,
+        noise in prop::collection::vec((0..64u64, 0..250u32), 20..300),
+    ) {
+        let mut ladder = Ladder::default();
+        let below = 512 * (8 - 2 * place as u64) / 8;
+        rungs(&mut ladder, 0, &vec![host(Some(below - 1), 0, 0); 3]);
+        let before = ladder.rung();
+        prop_assert_eq!(before, Rung::ALL[place + 1]);
+        let hosts: Vec<_> =
+            noise.iter().map(|(more, full)| host(Some(below + more), *full, *full)).collect();
+        prop_assert!(rungs(&mut ladder, 3, &hosts).iter().all(|rung| *rung == before));
+    }
+
+    /// A host that is always worse off is never on a lower rung.
+    #[test]
+    fn more_pressure_never_means_a_lower_rung(
+        hosts in prop::collection::vec((0..1500u64, 0..6_000u32, 0..4_000u32, 0..400u64, 0..3_000u32), 1..200),
+    ) {
+        let better: Vec<_> =
+            hosts.iter().map(|(available, full, some, ..)| host(Some(*available), *full, full + some)).collect();
+        let worse: Vec<_> = hosts
+            .iter()
+            .map(|(available, full, some, less, more)| {
+                host(Some(available.saturating_sub(*less)), full + more, full + some + more)
+            })
+            .collect();
+        let (better, worse) =
+            (rungs(&mut Ladder::default(), 0, &better), rungs(&mut Ladder::default(), 0, &worse));
+        for (better, worse) in better.iter().zip(&worse) {
+            prop_assert!(worse >= better, "{worse:?} {better:?}");
+        }
+    }
+}
