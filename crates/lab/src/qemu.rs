@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::accel::Accel;
 use crate::disk::DiskFile;
 use crate::postgresql::{self, IMAGE_SIZE};
-use crate::{DiskSpec, LabError, Truth};
+use crate::{DiskSpec, Hotplug, LabError, Truth};
 
 /// The emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
@@ -30,10 +30,10 @@ const TRANSLATION_CACHE_MIB: u32 = 32;
 /// Least memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
 const MEMORY_MIN: Bytes = Bytes::mib(128);
 /// `no_timer_check`: many guests that boot at once on few cores fail that check and panic.
-/// `memhp_default_state`: memory plugged in later can be unplugged again.
 /// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
-const KERNEL_ARGUMENTS: &str =
-    "console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable";
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
+/// Memory plugged in later is used, and can be unplugged again; or is not used.
+const ONLINE: [&str; 2] = ["memhp_default_state=online_movable", "memhp_default_state=offline"];
 
 /// What a guest shall be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,9 @@ pub struct GuestSpec {
     /// Its balloon device.
     #[serde(default = "Balloon::some")]
     pub balloon: Option<Balloon>,
+    /// Memory that can be plugged in later.
+    #[serde(default)]
+    pub hotplug: Option<Hotplug>,
     /// Programs packed into it; PostgreSQL onto its data disk.
     #[serde(default)]
     pub with: BTreeSet<String>,
@@ -94,6 +97,7 @@ impl GuestSpec {
             swap: None,
             data: None,
             balloon: Balloon::some(),
+            hotplug: None,
             with: BTreeSet::new(),
             truth: None,
             tracked: false,
@@ -121,6 +125,9 @@ impl GuestSpec {
         }
         for disk in [self.swap, self.data].iter().flatten() {
             disk.validate().map_err(|error| invalid(error.to_string()))?;
+        }
+        if let Some(hotplug) = &self.hotplug {
+            hotplug.validate().map_err(|why| invalid(format!("hotplug: {why}")))?;
         }
         if let Some(truth) = &self.truth {
             truth.validate().map_err(invalid)?;
@@ -190,12 +197,15 @@ impl CommandLine<'_> {
         args.pair("-cpu", self.accel.processor());
         args.pair("-name", format!("guest={},debug-threads=on", self.spec.id));
         args.pair("-accel", self.accel.argument());
-        args.pair("-m", format!("{mib}M"));
+        let hotplug = self.spec.hotplug;
+        let plugged = hotplug.map_or(String::new(), |hotplug| hotplug.memory_argument(mib));
+        args.pair("-m", format!("{mib}M{plugged}"));
         args.pair("-object", format!("memory-backend-memfd,id=ram,size={mib}M,share=on"));
         args.pair("-machine", "q35,memory-backend=ram");
         args.pair("-kernel", self.kernel);
         args.pair("-initrd", self.initramfs);
-        args.pair("-append", KERNEL_ARGUMENTS);
+        let online = ONLINE[usize::from(hotplug.is_some_and(|hotplug| !hotplug.online))];
+        args.pair("-append", format!("{KERNEL_ARGUMENTS} {online}"));
         args.path("-serial", "file:", &self.paths.console, "");
         args.path("-qmp", "unix:", &self.paths.qmp, ",server=on,wait=off");
         args.path("-qmp", "unix:", &self.paths.lab_qmp, ",server=on,wait=off");
@@ -209,6 +219,10 @@ impl CommandLine<'_> {
         }
         if let Some(balloon) = self.spec.balloon {
             args.pair("-device", balloon_argument(balloon));
+        }
+        if let Some((object, device)) = hotplug.and_then(|hotplug| hotplug.device()) {
+            args.pair("-object", object);
+            args.pair("-device", device);
         }
         args.disk(SWAP_DISK_SERIAL, self.swap, self.spec.swap);
         args.disk(DATA_DISK_SERIAL, self.data, self.spec.data);
@@ -232,6 +246,16 @@ fn balloon_argument(balloon: Balloon) -> String {
 }
 
 impl Accel {
+    /// The processor. Emulated it lacks `cmpxchg16b`, after which QEMU 7.2 may have any flags: a guest
+    /// interrupted there goes on with them, single-stepping for example, and panics. Kernel 6.12 does within
+    /// seconds; kernels know how to do without.
+    fn processor(self) -> &'static str {
+        match self {
+            Accel::Kvm => "max",
+            Accel::Tcg => "max,-cx16",
+        }
+    }
+
     fn argument(self) -> String {
         match self {
             Accel::Kvm => "kvm".to_owned(),
@@ -246,16 +270,6 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// The processor. Emulated it lacks `cmpxchg16b`, after which QEMU 7.2 may have any flags: a guest
-    /// interrupted there goes on with them, single-stepping for example, and panics. Kernel 6.12 does within
-    /// seconds; kernels know how to do without.
-    fn processor(self) -> &'static str {
-        match self {
-            Accel::Kvm => "max",
-            Accel::Tcg => "max,-cx16",
-        }
-    }
-
     fn words(&mut self, words: &str) {
         self.list.extend(words.split(' ').map(OsString::from));
     }
@@ -297,6 +311,10 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(spec: &GuestSpec, accel: Accel, expected: Expect) {
+        expected.assert_eq(line_of(spec, accel).trim_start());
+    }
+
+    fn line_of(spec: &GuestSpec, accel: Accel) -> String {
         let paths = GuestPaths {
             qmp: "/run/qmp/a.sock".into(),
             lab_qmp: "/run/lab/a.qmp".into(),
@@ -322,7 +340,7 @@ mod tests {
             text.push_str(if argument.starts_with('-') { "\n" } else { " " });
             text.push_str(&argument);
         }
-        expected.assert_eq(text.trim_start());
+        text
     }
 
     #[test]
@@ -337,6 +355,7 @@ mod tests {
             -display none
             -no-reboot
             -smp 1
+            -cpu max,-cx16
             -name guest=a,debug-threads=on
             -accel tcg,tb-size=32
             -m 1024M
@@ -355,7 +374,6 @@ mod tests {
         );
     }
 
-            -cpu max,-cx16
     #[test]
     fn a_guest_with_everything() {
         let limits = Limits { iops: 300, bytes_per_second: 1_000_000 };
@@ -377,6 +395,7 @@ mod tests {
                 -display none
                 -no-reboot
                 -smp 1
+                -cpu max
                 -name guest=b,debug-threads=on
                 -accel kvm
                 -m 256M
@@ -395,7 +414,6 @@ mod tests {
                 -device virtserialport,chardev=agent,name=org.ballast.agent
                 -device virtio-balloon-pci,id=balloon0,free-page-reporting=on,deflate-on-oom=on
                 -drive file=/proc/self/fd/10,if=none,id=swap,format=raw,cache=none,discard=unmap,throttling.iops-total=10000,throttling.bps-total=500000000
-                -cpu max
                 -device virtio-blk-pci,drive=swap,serial=swap
                 -drive file=/proc/self/fd/11,if=none,id=data,format=raw,cache=writeback,discard=unmap,throttling.iops-total=300,throttling.bps-total=1000000
                 -device virtio-blk-pci,drive=data,serial=data
@@ -417,6 +435,7 @@ mod tests {
             -display none
             -no-reboot
             -smp 1
+            -cpu max,-cx16
             -name guest=a,debug-threads=on
             -accel tcg,tb-size=32
             -m 256M
@@ -434,8 +453,28 @@ mod tests {
         );
     }
 
+    /// All that is different from a plain guest.
     #[test]
-            -cpu max,-cx16
+    fn memory_to_be_plugged_in_has_a_device_or_slots() {
+        let arguments = |hotplug| {
+            let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(512));
+            spec.hotplug = Some(hotplug);
+            spec.validate().unwrap();
+            line_of(&spec, Accel::Tcg)
+        };
+        let device = arguments(Hotplug::virtio_mem(Bytes::gib(1)));
+        assert!(device.contains("\n-m 512M,maxmem=1536M,slots=1\n"), "{device}");
+        assert!(device.contains("memhp_default_state=online_movable"), "{device}");
+        let backend = "\n-object memory-backend-memfd,id=plug,size=1024M,share=on";
+        let plug = "\n-device virtio-mem-pci,id=plug0,memdev=plug,requested-size=0,block-size=2M";
+        assert!(device.contains(&format!("{backend}{plug}")), "{device}");
+        let kind = crate::HotplugKind::Dimm;
+        let slots = arguments(Hotplug { max: Bytes::gib(1), kind, online: false });
+        assert!(slots.contains("\n-m 512M,maxmem=1536M,slots=8\n"), "{slots}");
+        assert!(slots.contains("memhp_default_state=offline") && !slots.contains("id=plug"));
+    }
+
+    #[test]
     fn commas_in_paths_are_doubled() {
         let mut args = Arguments::default();
         args.path("-serial", "file:", Path::new("/a,b"), "");

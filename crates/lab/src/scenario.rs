@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::postgresql::IMAGE_SIZE;
 use crate::scenario_settings::Settings;
-use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, RunOptions, Truth};
+use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, Hotplug, RunOptions, Truth};
 
 /// Longest scenario.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -130,9 +130,12 @@ pub struct ScenarioGuest {
     /// What it is guaranteed; the daemon's default without it.
     #[serde(default)]
     pub floor: Option<Bytes>,
-    /// What it may have at most; its memory without it.
+    /// What it may have at most; its memory, and what can be plugged in, without it.
     #[serde(default)]
     pub ceiling: Option<Bytes>,
+    /// Memory that can be plugged in while it runs; none without it.
+    #[serde(default)]
+    pub hotplug: Option<Hotplug>,
     /// Its weight; 1,000 without it.
     #[serde(default)]
     pub shares: Option<u32>,
@@ -184,6 +187,12 @@ impl ScenarioGuest {
     /// What it is ballooned to before measuring.
     pub fn start(&self) -> Bytes {
         self.start.unwrap_or(self.memory)
+    }
+
+    /// The most it can ever hold.
+    pub fn memory_max(&self) -> Bytes {
+        let plugged = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max);
+        self.memory.saturating_add(plugged)
     }
 
     /// Programs packed into it: those named, and those that its workloads are.
@@ -254,7 +263,7 @@ impl Scenario {
     #[must_use]
     pub fn unlimited(&self) -> Scenario {
         let mut scenario = self.clone();
-        scenario.host.budget = self.guests.iter().map(|guest| guest.memory).sum();
+        scenario.host.budget = self.guests.iter().map(ScenarioGuest::memory_max).sum();
         for guest in &mut scenario.guests {
             (guest.start, guest.floor, guest.ceiling) = (None, None, None);
         }
@@ -271,6 +280,7 @@ impl Scenario {
             swap: guest.swap,
             data: guest.data,
             balloon: Some(balloon),
+            hotplug: guest.hotplug,
             with: guest.programs(),
             truth: self.settings.truth.then(Truth::default),
             tracked: self.settings.track,
@@ -279,6 +289,7 @@ impl Scenario {
         });
         RunOptions {
             accel: self.settings.accel,
+            kernel: self.settings.kernel.clone(),
             limit_cpu: self.settings.limit_cpu,
             ..RunOptions::new(self.name.clone(), guests.collect())
         }
@@ -289,7 +300,6 @@ impl Scenario {
             "expected more than 0s and at most 24h".to_owned()
         })?;
         check(&["repetitions"], (1..=REPETITIONS_MAX).contains(&self.repetitions), || {
-            kernel: self.settings.kernel.clone(),
             format!("{}: expected 1 to {REPETITIONS_MAX}", self.repetitions)
         })?;
         let policies: BTreeSet<_> = self.policies.iter().collect();
@@ -376,9 +386,10 @@ impl ScenarioGuest {
             let key = if self.floor > self.ceiling { "floor" } else { "shares" };
             return mistake(&[key], error.to_string());
         }
-        for (key, value) in
-            [("floor", self.floor), ("ceiling", self.ceiling), ("start", self.start)]
-        {
+        if let Some(Err(why)) = self.hotplug.map(|hotplug| hotplug.validate()) {
+            return mistake(&["hotplug"], why);
+        }
+        for (key, value) in [("floor", self.floor), ("start", self.start)] {
             if let Some(value) = value.filter(|value| *value > self.memory) {
                 let message = format!(
                     "{value} is more than memory = {}: a balloon cannot grow a guest past what it \
@@ -388,8 +399,14 @@ impl ScenarioGuest {
                 return mistake(&[key], message);
             }
         }
+        let most = self.memory_max();
+        if let Some(ceiling) = self.ceiling.filter(|ceiling| *ceiling > most) {
+            let message =
+                format!("{ceiling} is more than memory and what can be plugged in, {most}");
+            return mistake(&["ceiling"], message);
+        }
         let (floor, start) = (self.limits().floor_for(self.memory), self.start());
-        let ceiling = self.limits().ceiling_for(self.memory, self.memory);
+        let ceiling = self.limits().ceiling_for(self.memory, most);
         if start < floor || (start > ceiling && self.start.is_some()) {
             let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");
             return mistake(&["start"], message);
@@ -478,6 +495,7 @@ fn check(key: &[&str], holds: bool, message: impl FnOnce() -> String) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HotplugKind;
     use proptest::prelude::*;
 
     const GOOD: &str = r#"
@@ -528,6 +546,20 @@ start = "512MiB"
     }
 
     #[test]
+    fn a_guest_with_memory_to_be_plugged_in_may_have_that_too() {
+        let more = r#"hotplug = { max = "1GiB", kind = "dimm", online = false }
+start = "512MiB"
+ceiling = "2GiB""#;
+        let scenario = parse(&GOOD.replacen("start = \"512MiB\"", more, 1)).unwrap();
+        let hotplug = Hotplug { max: Bytes::gib(1), kind: HotplugKind::Dimm, online: false };
+        assert_eq!(scenario.run_options().guests[0].hotplug, Some(hotplug));
+        assert_eq!(scenario.unlimited().host.budget, Bytes::gib(3));
+        let plain = more.replace(", kind = \"dimm\", online = false", "");
+        let scenario = parse(&GOOD.replacen("start = \"512MiB\"", &plain, 1)).unwrap();
+        assert_eq!(scenario.guests[0].hotplug, Some(Hotplug::virtio_mem(Bytes::gib(1))));
+    }
+
+    #[test]
     fn every_mistake_is_told_with_its_place_and_key() {
         for (from, to, expected) in [
             ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
@@ -540,12 +572,24 @@ start = "512MiB"
             ("start = \"512MiB\"", "start = \"2GiB\"", "start: 2GiB is more than memory = 1GiB"),
             ("start = \"512MiB\"", "start = \"64MiB\"", "64MiB is not between floor 128MiB"),
             ("start = \"512MiB\"", "floor = \"2GiB\"", "floor: 2GiB is more than memory"),
+            ("start = \"512MiB\"", "ceiling = \"2GiB\"", "ceiling: 2GiB is more than memory"),
+            (
+                "start = \"512MiB\"",
+                "hotplug = { max = \"100MiB\" }",
+                "hotplug: max = 100MiB must be whole 128MiB",
+            ),
+            ("start = \"512MiB\"", "hotplug = { max = \"1GiB\", by = 1 }", "unknown key `by`"),
             ("start = \"512MiB\"", "shares = 0", "shares 0 is out of range"),
             ("memory = \"1GiB\"", "memory = \"1MiB\"", "memory 1MiB must be whole MiB"),
             (
                 "[host]",
                 "settings.intermittent = 0.5\n[host]",
                 "expected \"adaptive\", \"off\" or a number from 0.05 to 0.3",
+            ),
+            (
+                "[host]",
+                "settings.kernel = \"6.12\"\n[host]",
+                "settings.kernel: `6.12` is not a kernel",
             ),
             ("speed = \"ssd\"", "speed = \"sdd\"", "`sdd` is not a speed"),
             ("size = \"1GiB\", ", "size = \"4KiB\", ", "swap: a disk of 4KiB is too small"),
@@ -585,11 +629,6 @@ policy = { name = "meb", meb = { shrink_max = 0.1 } }
 tracking = { every = true }
 [host]"#;
         let scenario = parse(&GOOD.replacen("[host]", more, 1)).unwrap();
-            (
-                "[host]",
-                "settings.kernel = \"6.12\"\n[host]",
-                "settings.kernel: `6.12` is not a kernel",
-            ),
         let told: Vec<String> = scenario
             .contestants()
             .into_iter()
