@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `ladder` | how far does the host go to get memory back? |
 //! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
-//! | `paging` | whom does the host page out or in? |
+//! | `paging` | what is the process of one guest held to, and is it paged out or in for that? |
+//! | `reclaim` | who of all guests is, as the host gets shorter, within its swap and so much a tick? |
 //! | `rates` | how fast is each mechanism with each guest, and which is to be taken? |
 //! | `look_back` | what did taking memory cost the guest, and is it to be given back? |
 //!
@@ -18,3 +19,4 @@
 pub mod hotplug;
 pub mod ladder;
 pub mod paging;
+pub mod reclaim;
