@@ -1,11 +1,12 @@
 //! A memcached.
 //!
-//! Idea: `cache_memlimit` below what it holds makes it give slabs back, page by page, as far as it
-//! was started with its slab mover on (the default since 1.5). It is a cache by definition, so nothing it
-//! loses is a service lost.
+//! Idea: `cache_memlimit` below what it holds keeps it from growing and lets it hand pages back that belong to
+//! no class of sizes; by itself it hardly ever has one. So it is told to empty pages, one after the other
+//! (`slabs reassign`, from whichever class to none), until it is down. That takes its slab mover (on by default
+//! since 1.5). It is a cache by definition, so nothing it loses is a service lost.
 //!
-//! Source: memcached's `doc/protocol.txt`. Limits: whole MiB, at least [`LIMIT_MIB_MIN`]; what it keeps is
-//! at least half, unless told.
+//! Source: memcached's `doc/protocol.txt`; `memory_release` and `do_slabs_reassign` in `slabs.c` of 1.6.18.
+//! Limits: whole MiB, at least [`LIMIT_MIB_MIN`]; what it keeps is at least half, unless told; a page is 1 MiB.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use super::client::Client;
 use super::{Ledger, Shrinker};
 use crate::config;
 
-/// Time between two looks at how far it is.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Time until it is asked again for a page while it empties one, which takes a few milliseconds.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Less than that memcached refuses to run with.
 const LIMIT_MIB_MIN: u64 = 8;
 /// Most lines of one answer.
@@ -57,7 +58,12 @@ impl Shrinker for Memcached {
         connection.set_limit(limit_mib)?;
         let mut held = connection.held()?;
         while held > limit_mib * MIB && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
+            match connection.empty_page()? {
+                Emptying::Begun => {}
+                Emptying::Busy => std::thread::sleep(PAUSE),
+                Emptying::Refused(why) if held == before => return Err(why),
+                Emptying::Refused(_) => break,
+            }
             held = connection.held()?;
         }
         Ok(before.saturating_sub(held))
@@ -74,6 +80,15 @@ impl Shrinker for Memcached {
         self.ledger.settle();
         Ok(())
     }
+}
+
+/// What it says when it is to empty a page.
+enum Emptying {
+    Begun,
+    /// It still does another.
+    Busy,
+    /// In its words.
+    Refused(String),
 }
 
 struct Connection(Client);
@@ -111,6 +126,17 @@ impl Connection {
         Err(format!("`{command}` answered over {LINES_MAX} lines"))
     }
 
+    /// Makes it empty a page of any class; the page goes back as its limit says so.
+    fn empty_page(&mut self) -> Result<Emptying, String> {
+        self.0.send(b"slabs reassign -1 0\r\n")?;
+        let line = self.0.line()?;
+        Ok(match line.split(' ').next() {
+            Some("OK") => Emptying::Begun,
+            Some("BUSY") => Emptying::Busy,
+            _ => Emptying::Refused(format!("slabs reassign answered `{line}`")),
+        })
+    }
+
     fn set_limit(&mut self, mib: u64) -> Result<(), String> {
         self.0.send(format!("cache_memlimit {mib}\r\n").as_bytes())?;
         match self.0.line()?.as_str() {
@@ -135,7 +161,9 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let limit = Arc::new(Mutex::new(64u64));
         let shared = Arc::clone(&limit);
-        // Holds 40 MiB, or its limit if that is less.
+        // Holds 40 MiB, of which it gives pages back when told to, each after having been busy for a while,
+        // and none beyond 30 MiB.
+        let (mut held, mut asked) = (40, 0);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 for line in
@@ -147,7 +175,17 @@ mod tests {
                             format!("STAT pid 1\r\nSTAT limit_maxbytes {}\r\nEND\r\n", now * MIB)
                         }
                         ["stats", "slabs"] => {
-                            format!("STAT total_malloced {}\r\nEND\r\n", now.min(40) * MIB)
+                            format!("STAT total_malloced {}\r\nEND\r\n", held * MIB)
+                        }
+                        ["slabs", "reassign", "-1", "0"] if held == 30 => {
+                            "NOSPARE source class has no spare pages\r\n".to_owned()
+                        }
+                        ["slabs", "reassign", "-1", "0"] => {
+                            asked += 1;
+                            let is_busy = asked % 2 == 0;
+                            held -= u64::from(!is_busy && held > now);
+                            let answer = if is_busy { "BUSY currently processing" } else { "OK" };
+                            format!("{answer}\r\n")
                         }
                         ["cache_memlimit", mib] => {
                             *shared.lock().unwrap() = mib.parse().unwrap();
@@ -165,6 +203,9 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(30);
         assert_eq!(it.give(5 * MIB, deadline), Ok(5 * MIB));
         assert_eq!(*limit.lock().unwrap(), 35);
+        // Half of what it holds by now, of which it has five spare pages, and then none.
+        assert_eq!(it.give(17 * MIB, deadline), Ok(5 * MIB));
+        assert!(it.give(MIB, deadline).unwrap_err().contains("NOSPARE"));
         it.release().unwrap();
         assert_eq!(*limit.lock().unwrap(), 64);
     }
