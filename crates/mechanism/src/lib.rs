@@ -18,5 +18,6 @@
 
 pub mod hotplug;
 pub mod ladder;
+pub mod look_back;
 pub mod paging;
 pub mod reclaim;

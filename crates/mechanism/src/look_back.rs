@@ -1,0 +1,339 @@
+//! What moving memory did to a guest.
+//!
+//! Idea: after memory is taken from a guest, what it reads back from its swap and reads again of its files for a while
+//! is what it lacked. Where that is more than a part of what was taken, the guest thrashes: the reduction is to be
+//! undone, and the guest not to be shrunk below that point again for a pause that grows each time. What it read back
+//! at its usual pace before is not counted against the reduction. Of memory that was granted it is looked whether the
+//! guest's free memory was drawn on: what stays free was not needed.
+//!
+//! Reductions that follow each other are looked back upon together, for a guest feels their sum.
+//!
+//! Cost: O(1) a guest and tick. Source: Global §4.5 asks what an exchange costs.
+//! Limits: needs the swap counter of the statistics or the refault counter of an agent; without either nothing is
+//! judged. Free-page reporting does not show here: it takes nothing that is used.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestSample, Regret, Timestamp};
+
+/// Changes smaller than this are a balloon's last pages.
+const CHANGE_MIN: Bytes = Bytes::mib(1);
+
+/// Reductions that a regret is made from: some minutes of an eager policy.
+const REMEMBERED_MAX: usize = 8;
+
+/// A sequence of reductions is looked back upon this many windows after its beginning, though it may go on.
+const WINDOWS_MAX: u32 = 6;
+
+/// Settings of a [`LookBack`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookBackSettings {
+    /// How long after a change it is looked at what came of it.
+    pub window: Duration,
+    /// A guest thrashes that reads back more than this part of what was taken, in hundredths.
+    pub thrash_percent: u64,
+    /// And more than this.
+    pub thrash_min: Bytes,
+    /// First pause before a guest that thrashed may be shrunk so far again; doubles each time.
+    pub pause: Duration,
+}
+
+impl Default for LookBackSettings {
+    fn default() -> Self {
+        LookBackSettings {
+            window: LookBackSettings::WINDOW_DEFAULT,
+            thrash_percent: LookBackSettings::THRASH_PERCENT_DEFAULT,
+            thrash_min: LookBackSettings::THRASH_MIN_DEFAULT,
+            pause: LookBackSettings::PAUSE_DEFAULT,
+        }
+    }
+}
+
+impl LookBackSettings {
+    /// A guest that lacks memory it uses notices within seconds; statistics are up to two late.
+    pub const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
+    /// Some of what a kernel gives up first is wanted again; a quarter was no idle memory.
+    pub const THRASH_PERCENT_DEFAULT: u64 = 25;
+    /// Less is read in a tenth of a second.
+    pub const THRASH_MIN_DEFAULT: Bytes = Bytes::mib(16);
+    /// Six windows: long enough that trying again costs a tenth of the time at most.
+    pub const PAUSE_DEFAULT: Duration = Duration::from_secs(60);
+    /// Longest pause: a guest's load may have changed after a quarter of an hour.
+    pub const PAUSE_MAX: Duration = Duration::from_secs(960);
+}
+
+/// What is to be done about a guest that was shrunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It thrashes: what was taken is to be given back.
+    Undo {
+        /// What it held before.
+        to: Bytes,
+        /// What was taken.
+        taken: Bytes,
+        /// What it read back.
+        read_back: Bytes,
+    },
+}
+
+/// What became of memory that was granted, over all that was looked back upon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// Granted.
+    pub granted: Bytes,
+    /// Of that, what the guest's free memory was seen to be drawn on for.
+    pub used: Bytes,
+}
+
+/// Looks back on the changes of one guest.
+#[derive(Clone, Debug, Default)]
+pub struct LookBack {
+    last: Option<Bytes>,
+    read: ReadBack,
+    free: Option<Bytes>,
+    taking: Option<Taking>,
+    giving: Option<Giving>,
+    usual: Usual,
+    /// Taken and read back, of the last reductions.
+    remembered: VecDeque<(Bytes, Bytes)>,
+    undone: u64,
+    hold: Option<Hold>,
+    grants: Grants,
+}
+
+/// Reductions being looked back upon.
+#[derive(Clone, Copy, Debug)]
+struct Taking {
+    from: Bytes,
+    taken: Bytes,
+    begun: Timestamp,
+    /// When the last of it was taken.
+    last: Timestamp,
+    /// What was read back in all before.
+    before: Bytes,
+    /// What the guest read back in a window anyway.
+    usual: Bytes,
+}
+
+/// Grants being looked back upon.
+#[derive(Clone, Copy, Debug)]
+struct Giving {
+    granted: Bytes,
+    free_before: Bytes,
+    used: Bytes,
+    last: Timestamp,
+}
+
+/// What a guest reads back while nothing is taken from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    mark: Option<(Timestamp, Bytes)>,
+    in_window: Bytes,
+}
+
+/// How far a guest that thrashed may not be shrunk.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    at: Bytes,
+    until: Timestamp,
+    pause: Duration,
+}
+
+impl LookBack {
+    /// What the last reductions cost; `None`: none was looked back upon yet.
+    pub fn regret(&self) -> Option<Regret> {
+        if self.remembered.is_empty() {
+            return None;
+        }
+        Some(Regret {
+            taken: self.remembered.iter().map(|(taken, _)| *taken).sum(),
+            read_back: self.remembered.iter().map(|(_, read_back)| *read_back).sum(),
+            undone: self.undone,
+        })
+    }
+
+    /// What became of memory granted.
+    pub fn grants(&self) -> Grants {
+        self.grants
+    }
+
+    /// What the guest may not be shrunk below for now, as it thrashed there; `None`: no such bound.
+    pub fn least(&self, now: Timestamp) -> Option<Bytes> {
+        self.hold.filter(|hold| now < hold.until).map(|hold| hold.at)
+    }
+
+    /// Takes in a sample; says what is to be done at once. To be called once for every snapshot.
+    pub fn observe(
+        &mut self,
+        now: Timestamp,
+        sample: &GuestSample,
+        settings: &LookBackSettings,
+    ) -> Option<Verdict> {
+        let holds = sample.allocation?.value;
+        let last = self.last.unwrap_or(holds);
+        let (given, taken) = (holds.saturating_sub(last), last.saturating_sub(holds));
+        if given.max(taken) >= CHANGE_MIN || self.last.is_none() {
+            self.last = Some(holds);
+        }
+        self.look_at_use(now, sample, given, settings.window);
+        match self.read.observe(sample) {
+            Some(true) => {}
+            known => {
+                self.taking = None;
+                if known.is_some() {
+                    self.usual = Usual::default();
+                }
+                return None;
+            }
+        }
+        let read = self.read.sum;
+        if given >= CHANGE_MIN {
+            // What comes back ends the reduction: its cost is over.
+            self.close(now, settings.window);
+        }
+        if taken >= CHANGE_MIN {
+            self.take(now, last, taken);
+        } else if self.taking.is_none() {
+            self.usual.observe(now, read, settings.window);
+        }
+        self.judge(now, settings)
+    }
+
+    /// Notes a reduction.
+    fn take(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
+        let (usual, read) = (self.usual.in_window, self.read.sum);
+        let taking = self.taking.get_or_insert(Taking {
+            from,
+            taken: Bytes::ZERO,
+            begun: now,
+            last: now,
+            before: read,
+            usual,
+        });
+        taking.taken = taking.taken.saturating_add(by);
+        taking.last = now;
+        self.usual.mark = None;
+    }
+
+    /// Whether the reductions under way cost too much, or are far enough back to be remembered.
+    fn judge(&mut self, now: Timestamp, settings: &LookBackSettings) -> Option<Verdict> {
+        let taking = self.taking?;
+        let read_back = taking.cost(self.read.sum, now, settings.window);
+        let too_much = taking.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
+        if read_back > too_much {
+            self.close(now, settings.window);
+            self.undone += 1;
+            let pause = match self.hold {
+                Some(hold) => (hold.pause * 2).min(LookBackSettings::PAUSE_MAX),
+                None => settings.pause,
+            };
+            self.hold = Some(Hold { at: taking.from, until: now + pause, pause });
+            let Taking { from, taken, .. } = taking;
+            return Some(Verdict::Undo { to: from, taken, read_back });
+        }
+        let over = now.saturating_since(taking.last) >= settings.window
+            || now.saturating_since(taking.begun) >= settings.window * WINDOWS_MAX;
+        if over {
+            self.close(now, settings.window);
+            // Shrunk as far as it thrashed, and content: next time begins anew.
+            if self.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
+                self.hold = None;
+            }
+        }
+        None
+    }
+
+    /// Ends looking back on the reductions under way.
+    fn close(&mut self, now: Timestamp, window: Duration) {
+        let Some(taking) = self.taking.take() else { return };
+        self.remembered.push_back((taking.taken, taking.cost(self.read.sum, now, window)));
+        if self.remembered.len() > REMEMBERED_MAX {
+            self.remembered.pop_front();
+        }
+    }
+
+    /// Looks whether what is granted is used.
+    fn look_at_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
+        let stats = sample.stats;
+        let Some((free, age)) = stats.and_then(|stats| Some((stats.value.free?, stats.age))) else {
+            (self.giving, self.free) = (None, None);
+            return;
+        };
+        let before = self.free.replace(free);
+        if by >= CHANGE_MIN
+            && let Some(free_before) = before
+        {
+            let giving = self.giving.get_or_insert(Giving {
+                granted: Bytes::ZERO,
+                free_before,
+                used: Bytes::ZERO,
+                last: now,
+            });
+            giving.granted = giving.granted.saturating_add(by);
+            giving.last = now;
+        }
+        let Some(giving) = self.giving.as_mut() else { return };
+        // Older figures do not know of the grant.
+        if age <= now.saturating_since(giving.last) {
+            let untouched = giving.free_before.saturating_add(giving.granted);
+            giving.used = giving.used.max(untouched.saturating_sub(free).min(giving.granted));
+        }
+        if now.saturating_since(giving.last) >= window {
+            self.grants.granted = self.grants.granted.saturating_add(giving.granted);
+            self.grants.used = self.grants.used.saturating_add(giving.used);
+            self.giving = None;
+        }
+    }
+}
+
+impl Taking {
+    /// What it left.
+    fn to(&self) -> Bytes {
+        self.from.saturating_sub(self.taken)
+    }
+
+    /// What was read back for lack of what was taken.
+    fn cost(&self, read: Bytes, now: Timestamp, window: Duration) -> Bytes {
+        let passed = now.saturating_since(self.begun).as_millis();
+        let usual = u128::from(self.usual.get()) * passed / window.as_millis().max(1);
+        let usual = Bytes::new(u64::try_from(usual).unwrap_or(u64::MAX));
+        read.saturating_sub(self.before).saturating_sub(usual)
+    }
+}
+
+impl Usual {
+    fn observe(&mut self, now: Timestamp, read: Bytes, window: Duration) {
+        let (since, before) = *self.mark.get_or_insert((now, read));
+        if now.saturating_since(since) >= window || read < before {
+            self.in_window = read.saturating_sub(before);
+            self.mark = Some((now, read));
+        }
+    }
+}
+
+/// What a guest reads back: from its swap, and of files it had read before. Either counter may come and go.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReadBack {
+    swap: Option<Bytes>,
+    files: Option<Bytes>,
+    /// What was seen to be read back in all.
+    sum: Bytes,
+}
+
+impl ReadBack {
+    /// Takes a sample in; `None`: nothing is known of it. `Some(false)`: it started anew, as its counters fell.
+    fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
+        let swap = sample.stats.and_then(|stats| stats.value.swap_in);
+        let files =
+            sample.agent.and_then(|agent| agent.value.refaulted_file_pages).map(Bytes::pages);
+        let mut goes_on = true;
+        for (before, now) in [(&mut self.swap, swap), (&mut self.files, files)] {
+            let Some(now) = now else { continue };
+            let before = before.replace(now).unwrap_or(now);
+            goes_on &= now >= before;
+            self.sum = self.sum.saturating_add(now.saturating_sub(before));
+        }
+        (swap.is_some() || files.is_some()).then_some(goes_on)
+    }
+}

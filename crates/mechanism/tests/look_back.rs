@@ -1,0 +1,247 @@
+//! Looking back: named cases, and random guests.
+
+use std::time::Duration;
+
+use ballast_mechanism::look_back::{Grants, LookBack, LookBackSettings, Verdict};
+use ballast_model::{
+    AgentReport, Bytes, GuestSample, GuestStats, LinkState, Measured, Regret, Timestamp,
+};
+use proptest::prelude::*;
+
+/// What is seen of a guest; sizes are MiB, `swap` and `files` since boot.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    holds: u64,
+    swap: Option<u64>,
+    files: Option<u64>,
+    free: Option<u64>,
+}
+
+fn sample(seen: Seen) -> GuestSample {
+    let stats = GuestStats {
+        swap_in: seen.swap.map(Bytes::mib),
+        free: seen.free.map(Bytes::mib),
+        ..GuestStats::default()
+    };
+    let agent = seen.files.map(|files| {
+        Measured::fresh(AgentReport {
+            refaulted_file_pages: Some(Bytes::mib(files).to_pages()),
+            ..AgentReport::default()
+        })
+    });
+    GuestSample {
+        allocation: Some(Measured::fresh(Bytes::mib(seen.holds))),
+        stats: Some(Measured::fresh(stats)),
+        agent,
+        ..GuestSample::unknown("g".parse().unwrap(), LinkState::Up)
+    }
+}
+
+/// A guest watched every second.
+#[derive(Default)]
+struct Watched {
+    second: u64,
+    look_back: LookBack,
+}
+
+impl Watched {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.second * 1000)
+    }
+
+    fn see(&mut self, seen: Seen) -> Option<Verdict> {
+        self.second += 1;
+        self.look_back.observe(self.now(), &sample(seen), &LookBackSettings::default())
+    }
+
+    /// Sees a guest that holds `holds` for some seconds, reading `swap` back in each.
+    fn stay(&mut self, seconds: u64, holds: u64, swap: &mut u64, by: u64) -> Vec<Verdict> {
+        (0..seconds)
+            .filter_map(|_| {
+                *swap += by;
+                self.see(Seen { holds, swap: Some(*swap), files: None, free: None })
+            })
+            .collect()
+    }
+}
+
+fn undo(to: u64, taken: u64, read_back: u64) -> Verdict {
+    let [to, taken, read_back] = [to, taken, read_back].map(Bytes::mib);
+    Verdict::Undo { to, taken, read_back }
+}
+
+#[test]
+fn who_thrashes_gets_back_what_was_taken() {
+    // Taken, read back a second; the first verdict, if any.
+    for (taken, by, expected) in [
+        (400, 0, None),
+        (400, 10, None),
+        (400, 12, Some(undo(1000, 400, 108))),
+        (400, 101, Some(undo(1000, 400, 101))),
+        (40, 1, None),
+        (40, 2, Some(undo(1000, 40, 18))),
+        (40, 17, Some(undo(1000, 40, 17))),
+    ] {
+        let (mut guest, mut swap) = (Watched::default(), 5_000);
+        guest.stay(20, 1000, &mut swap, 0);
+        guest.stay(1, 1000 - taken, &mut swap, 0);
+        let verdicts = guest.stay(30, 1000 - taken, &mut swap, by);
+        assert_eq!(verdicts.first().copied(), expected, "{taken} taken, {by} a second");
+        assert_eq!(guest.look_back.regret().unwrap().undone, u64::from(expected.is_some()));
+    }
+}
+
+#[test]
+fn what_it_read_anyway_does_not_count() {
+    let (mut guest, mut swap) = (Watched::default(), 0);
+    guest.stay(30, 1000, &mut swap, 50);
+    assert_eq!(guest.stay(30, 800, &mut swap, 50), []);
+    let regret = guest.look_back.regret().unwrap();
+    assert_eq!((regret.taken, regret.basis_points()), (Bytes::mib(200), 0));
+    assert_eq!(guest.stay(15, 600, &mut swap, 100).len(), 1);
+}
+
+#[test]
+fn a_reduction_in_steps_is_one() {
+    let (mut guest, mut swap) = (Watched::default(), 0);
+    guest.stay(5, 1000, &mut swap, 0);
+    for holds in [950, 900, 850, 800] {
+        assert_eq!(guest.stay(2, holds, &mut swap, 5), []);
+    }
+    assert_eq!(guest.stay(9, 800, &mut swap, 5), [undo(1000, 200, 55)]);
+    let regret = Regret { taken: Bytes::mib(200), read_back: Bytes::mib(55), undone: 1 };
+    assert_eq!(guest.look_back.regret(), Some(regret));
+}
+
+#[test]
+fn the_pause_after_an_undo_grows_and_is_forgotten() {
+    let (mut guest, mut swap) = (Watched::default(), 0);
+    for pause in [60, 120, 240, 480, 960, 960] {
+        guest.stay(3, 1000, &mut swap, 0);
+        guest.stay(1, 800, &mut swap, 0);
+        assert_eq!(guest.stay(1, 800, &mut swap, 60).len(), 1);
+        guest.stay(pause - 1, 1000, &mut swap, 0);
+        assert_eq!(guest.look_back.least(guest.now()), Some(Bytes::mib(1000)));
+        guest.stay(1, 1000, &mut swap, 0);
+        assert_eq!(guest.look_back.least(guest.now()), None);
+    }
+    assert_eq!(guest.stay(20, 800, &mut swap, 0), []);
+    assert_eq!(guest.stay(2, 600, &mut swap, 60).len(), 1);
+    guest.stay(60, 800, &mut swap, 0);
+    assert_eq!(guest.look_back.least(guest.now()), None, "the pause began anew");
+}
+
+#[test]
+fn counters_that_come_go_or_fall_are_no_thrashing() {
+    let steps = [
+        (Some(0), None),
+        (Some(0), Some(9_000)),
+        (None, Some(9_001)),
+        (Some(500_000), None),
+        (Some(3), Some(2)),
+        (None, None),
+        (Some(900_000), Some(2)),
+    ];
+    for (at, (swap, files)) in steps.into_iter().enumerate().skip(1) {
+        let mut guest = Watched::default();
+        guest.see(Seen { holds: 1000, swap: steps[at - 1].0, files: steps[at - 1].1, free: None });
+        guest.see(Seen { holds: 600, swap: steps[at - 1].0, files: steps[at - 1].1, free: None });
+        let verdict = guest.see(Seen { holds: 600, swap, files, free: None });
+        assert_eq!(verdict, None, "step {at}");
+    }
+}
+
+#[test]
+fn refaults_of_files_count_as_well() {
+    let mut guest = Watched::default();
+    for (holds, files) in [(1000, 70), (600, 70), (600, 120)] {
+        assert_eq!(guest.see(Seen { holds, swap: Some(0), files: Some(files), free: None }), None);
+    }
+    let last = Seen { holds: 600, swap: Some(60), files: Some(120), free: None };
+    assert_eq!(guest.see(last), Some(undo(1000, 400, 110)));
+}
+
+#[test]
+fn it_is_seen_whether_a_grant_was_used() {
+    // Free before, and afterwards; used of 300.
+    for (before, after, used) in [(50, 350, 0), (50, 250, 100), (50, 50, 300), (50, 10, 300)] {
+        let mut guest = Watched::default();
+        let seen = |holds, free| Seen { holds, swap: Some(0), files: None, free: Some(free) };
+        guest.see(seen(700, before));
+        guest.see(seen(1000, before + 300));
+        guest.see(seen(1000, after));
+        assert_eq!(guest.look_back.grants(), Grants::default());
+        for _ in 0..10 {
+            guest.see(seen(1000, before + 300));
+        }
+        let grants = Grants { granted: Bytes::mib(300), used: Bytes::mib(used) };
+        assert_eq!(guest.look_back.grants(), grants, "{before} {after}");
+    }
+}
+
+fn any_seen() -> impl Strategy<Value = (u64, u64, u64, u64)> {
+    (prop_oneof![Just(1000), 200..1000u64], prop_oneof![Just(0), 0..60u64], 0..30u64, 0..500u64)
+}
+
+proptest! {
+    /// Against an account kept in the plainest way: an undo is always backed by what was taken and read back since
+    /// the guest last held what it is to get back, and none comes while nothing is read.
+    #[test]
+    fn an_undo_is_backed_by_what_happened(steps in prop::collection::vec(any_seen(), 1..200)) {
+        let mut guest = Watched::default();
+        let (mut swap, mut files) = (77, 11);
+        let mut history: Vec<(u64, u64)> = Vec::new();
+        for (holds, by, refaults, free) in steps {
+            swap += by;
+            files += refaults / 10;
+            history.push((holds, swap + files));
+            let seen = Seen { holds, swap: Some(swap), files: Some(files), free: Some(free) };
+            let verdict = guest.see(seen);
+            if let Some(Verdict::Undo { to, taken, read_back }) = verdict {
+                prop_assert!(read_back > taken.fraction(1, 4).max(Bytes::mib(16)));
+                let [to, taken, read_back] = [to, taken, read_back].map(|it| it.get() >> 20);
+                let from = history.iter().rposition(|(held, _)| *held == to).unwrap();
+                prop_assert_eq!(to - taken, holds, "what it holds now");
+                // Read since the sample in which the reduction was first seen.
+                prop_assert!(read_back <= swap + files - history[from + 1].1);
+                prop_assert_eq!(guest.look_back.least(guest.now()), Some(Bytes::mib(to)));
+            }
+            let grants = guest.look_back.grants();
+            prop_assert!(grants.used <= grants.granted);
+        }
+        let most = history.windows(2).map(|pair| pair[0].0.saturating_sub(pair[1].0)).sum::<u64>();
+        let regret = guest.look_back.regret().unwrap_or_default();
+        prop_assert!(regret.taken <= Bytes::mib(most));
+        prop_assert!(regret.read_back <= Bytes::mib(swap + files - 88));
+    }
+
+    /// A guest that keeps reading back as it always did is never undone.
+    #[test]
+    fn a_steady_reader_is_never_undone(rate in 0..100u64, down in prop::collection::vec(1..50u64, 1..20)) {
+        let (mut guest, mut swap, mut holds) = (Watched::default(), 0, 2000);
+        guest.stay(30, holds, &mut swap, rate);
+        for by in down {
+            holds -= by;
+            prop_assert_eq!(guest.stay(12, holds, &mut swap, rate), []);
+        }
+        prop_assert_eq!(guest.look_back.regret().unwrap().basis_points(), 0);
+    }
+
+    /// Undoes of a guest that always thrashes become rare: at most one a pause.
+    #[test]
+    fn undoes_are_bounded(seconds in 100..4_000u64) {
+        let (mut guest, mut swap, mut undone) = (Watched::default(), 0, 0);
+        let mut until = 0;
+        while guest.second < seconds {
+            let shrinks = guest.look_back.least(guest.now()).is_none();
+            prop_assert!(!shrinks || guest.second >= until);
+            guest.stay(1, 1000, &mut swap, 0);
+            if shrinks {
+                guest.stay(1, 700, &mut swap, 0);
+                undone += guest.stay(1, 700, &mut swap, 100).len() as u64;
+                until = guest.second + 50;
+            }
+        }
+        prop_assert!(undone <= 6 + seconds / Duration::from_secs(900).as_secs(), "{undone}");
+    }
+}
