@@ -20,4 +20,5 @@ pub mod hotplug;
 pub mod ladder;
 pub mod look_back;
 pub mod paging;
+pub mod rates;
 pub mod reclaim;
