@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
-use ballast_lab::{DiskSpec, Speed};
+use ballast_lab::{DiskSpec, Hotplug, Speed};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_sim::{
     Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
@@ -161,6 +161,8 @@ struct GuestTable {
     memory: Bytes,
     #[serde(default)]
     memory_max: Option<Bytes>,
+    #[serde(default)]
+    hotplug: Option<Hotplug>,
     #[serde(default)]
     start: Option<Bytes>,
     #[serde(default)]
@@ -415,7 +417,9 @@ impl GuestTable {
     }
 
     /// One guest of this table, under the table's own name.
-    fn convert(self, place: usize, defaults: &Machine) -> Result<GuestSpec, Mistake> {
+    fn convert(mut self, place: usize, defaults: &Machine) -> Result<GuestSpec, Mistake> {
+        let with_plugged = self.hotplug.map(|hotplug| self.memory.saturating_add(hotplug.max));
+        self.memory_max = self.memory_max.or(with_plugged);
         self.check(place)?;
         let limits = GuestLimits {
             floor: self.floor,
@@ -429,8 +433,9 @@ impl GuestTable {
             let key = if self.floor > self.ceiling { "floor" } else { "shares" };
             return Err(in_guest(place, &[key], error.to_string()));
         }
+        let most = self.memory_max.unwrap_or(self.memory);
         let (floor, ceiling) =
-            (limits.floor_for(self.memory), limits.ceiling_for(self.memory, self.memory));
+            (limits.floor_for(self.memory), limits.ceiling_for(self.memory, most));
         if self.start.is_some_and(|start| start < floor || start > ceiling) {
             let start = self.start.unwrap_or_default();
             let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");

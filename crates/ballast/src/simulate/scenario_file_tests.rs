@@ -66,6 +66,18 @@ fn read(path: &Path) -> ScenarioFile {
     ScenarioFile::parse(&text, path).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The lab's key: what is plugged in is what the guest can grow by.
+#[test]
+fn a_guest_with_memory_to_be_plugged_in_can_grow_by_it() {
+    let hotplug =
+        "memory = \"1GiB\"\nceiling = \"2GiB\"\nhotplug = { max = \"1GiB\", kind = \"dimm\" }";
+    let file = parse(&GOOD.replacen("memory = \"1GiB\"", hotplug, 1)).unwrap();
+    assert_eq!(file.scenario.guests[0].memory_max, Some(Bytes::gib(2)));
+    let error =
+        parse(&GOOD.replacen("memory = \"1GiB\"", &hotplug.replace("max = \"1", "max = \"0"), 1));
+    assert!(error.unwrap_err().contains("ceiling: 2GiB is more than the guest can grow to"));
+}
+
 #[test]
 fn every_value_arrives() {
     let file = parse(GOOD).unwrap();

@@ -8,7 +8,7 @@
 //! The balloon's arithmetic, checked against real guests (`crates/lab/tests/hotplug.rs`): QEMU counts
 //! as a guest's memory what it was booted with and its modules (`pc-dimm`), and nothing of virtio-mem;
 //! both `query-balloon` and the value of `balloon` are that memory less the balloon
-//! (`hw/virtio/virtio-balloon.c`, `get_current_ram_size`, QEMU 2.2 to 9).
+//! (`hw/virtio/virtio-balloon.c`, `get_current_ram_size`, QEMU 7.2).
 //!
 //! Limits: a module stays in the sum until the guest has let go of it, whatever was asked for. QEMU
 //! cannot take a wish for its removal back. Only modules of our own making are removed.
