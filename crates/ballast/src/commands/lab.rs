@@ -75,8 +75,7 @@ Examples:
   ballast lab up --guests 2
   ballast lab up --guests 1 --memory 512MiB --swap 1GiB --swap-speed hdd --with redis-server
   ballast lab up --scenario scenarios/lab/demo.toml
-  ballast lab up --guests 1 --track
-  ballast lab up --guests 1 --kernel bookworm-backports
+  ballast lab up --guests 1 --track --kernel bookworm-backports
 
 Speeds: host (unbounded), nvme (50000 iops, 2 GB/s), ssd (10000, 500 MB/s), hdd (120, 150 MB/s).")]
 struct UpArgs {
@@ -200,7 +199,8 @@ Examples:
   ballast lab start g1 program program=redis size=200MiB
 
 Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf, program
-(redis, sqlite or stress-ng; `ballast lab up --with` packs redis-server, sqlite3 and stress-ng).")]
+(redis, memcached, sqlite, stress-ng or postgresql; `ballast lab up --with` packs redis-server, memcached,
+sqlite3 and stress-ng, and postgresql onto a `--data` disk of at least 512MiB).")]
 struct StartArgs {
     #[command(flatten)]
     guest: GuestArgs,
@@ -282,9 +282,8 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("cannot read the scenario {}", file.display()))?;
             let options = Scenario::parse(&text, file)?.run_options();
             let accel = if args.accel == AccelChoice::Auto { options.accel } else { args.accel };
-            let is_own = args.kernel == KernelChoice::Default;
             RunOptions {
-                kernel: if is_own { options.kernel } else { args.kernel },
+                kernel: args.kernel.or(options.kernel),
                 name: args.run.unwrap_or(options.name),
                 limit_cpu: options.limit_cpu && !args.no_cpu_limit,
                 accel,

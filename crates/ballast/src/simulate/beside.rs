@@ -43,7 +43,7 @@ fn of_all(metric: Metric, own: &PolicyReport, under_static: Option<&PolicyReport
         Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static?.major_faults),
         Metric::ConvergeS => own.converge.map(|time| time.as_secs_f64()),
         Metric::SwapBytes => Some(own.swap_used_max.get() as f64),
-        Metric::AllocationBytes => None,
+        Metric::AllocationBytes | Metric::AllocationMeanBytes => None,
     }
 }
 
@@ -60,7 +60,9 @@ fn of_guest(
         Metric::SpeedupVsStatic => ratio(own.work, under_static()?.work),
         Metric::MajorFaults => Some(own.major_faults as f64),
         Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static()?.major_faults),
-        Metric::AllocationBytes => Some(own.allocation_mean.get() as f64),
+        Metric::AllocationBytes | Metric::AllocationMeanBytes => {
+            Some(own.allocation_mean.get() as f64)
+        }
         Metric::SwapBytes => Some(own.swap_used_max.get() as f64),
         Metric::ConvergeS => None,
     }
@@ -77,7 +79,9 @@ pub(crate) fn shown(metric: Metric, value: Option<f64>) -> String {
         Metric::WorkRatio => format!("{:.1} %", value * 100.0),
         Metric::SpeedupVsStatic | Metric::MajorFaultsVsStatic => figures::times(value),
         Metric::MajorFaults => figures::count(value),
-        Metric::AllocationBytes | Metric::SwapBytes => figures::size(value),
+        Metric::AllocationBytes | Metric::AllocationMeanBytes | Metric::SwapBytes => {
+            figures::size(value)
+        }
         Metric::ConvergeS => format!("{value:.0} s"),
     }
 }

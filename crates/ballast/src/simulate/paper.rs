@@ -44,8 +44,10 @@ pub enum Metric {
     MajorFaults,
     /// Faults that waited for a disk, against those under `static`.
     MajorFaultsVsStatic,
-    /// Mean allocation of a guest, in bytes.
+    /// Allocation of a guest, in bytes: of a simulation the mean, of a run in the lab that in the end.
     AllocationBytes,
+    /// Mean allocation of a guest, in bytes.
+    AllocationMeanBytes,
     /// Seconds from the last change of demand until targets stay.
     ConvergeS,
     /// Most swap in use, in bytes.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_lab_guest::workload::{Pattern as LabPattern, WorkloadSpec};
+use ballast_lab_guest::workload::{Pattern as LabPattern, Program, WorkloadSpec};
 use ballast_model::{Bytes, MissCurve};
 use ballast_sim::{Pattern, Phase, Step, TracePoint, Workload};
 use ballast_toml_strict::duration;
@@ -248,7 +248,8 @@ fn from_lab(pattern: LabPattern) -> Result<Pattern, String> {
         LabPattern::FileRandom { size } => Pattern::FileRandom { size },
         LabPattern::Cold { size, share_per_s } => Pattern::Cold { size, share_per_s },
         LabPattern::Zipf { size, exponent } => Pattern::Zipf { size, exponent, file: false },
-        // All of them are asked for their data at random.
+        // All of them are asked for their data at random; this one has most of it in the page cache.
+        LabPattern::Program { program: Program::Postgresql, size } => Pattern::FileRandom { size },
         LabPattern::Program { size, .. } => {
             Pattern::RandomSteps { steps: vec![Step { at: Duration::ZERO, size }] }
         }

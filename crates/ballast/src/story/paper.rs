@@ -72,6 +72,7 @@ fn here(paper: &PaperFigure, comparison: &Comparison) -> Option<f64> {
         Metric::MajorFaults => value(Figure::MajorFaults),
         Metric::MajorFaultsVsStatic => to_static(Figure::MajorFaults),
         Metric::AllocationBytes => value(Figure::AllocationLast),
+        Metric::AllocationMeanBytes => value(Figure::AllocationMean),
         Metric::ConvergeS if row.cell(Figure::NearNeed).is_some() => value(Figure::NearNeed),
         Metric::ConvergeS => value(Figure::Settled),
         // What is written to swap may be dropped there again.
@@ -116,6 +117,7 @@ mod tests {
         record.scenario.paper = vec![
             figure(Metric::AllocationBytes, "global", Some("a"), 12e9),
             figure(Metric::AllocationBytes, "auction", Some("a"), 11e9),
+            figure(Metric::AllocationMeanBytes, "global", Some("a"), 10e9),
             figure(Metric::ConvergeS, "global", None, 10.0),
             figure(Metric::SpeedupVsStatic, "global", Some("a"), 3.0),
             figure(Metric::SpeedupVsStatic, "static", Some("a"), 1.0),
@@ -127,6 +129,7 @@ mod tests {
             WHAT               GUEST  POLICY     PAPER    HERE  SOURCE
             memory in the end  a      global   11.2GiB  712MiB  a paper, table 1
             memory in the end  a      auction  10.2GiB       –  a paper, table 1
+            memory in the end  a      global    9.3GiB  602MiB  a paper, table 1
             memory in the end         global      10 s    10 s  a paper, table 1
             memory in the end  a      global     3.00×   2.34×  a paper, table 1
             memory in the end  a      static     1.00×       –  a paper, table 1
