@@ -7,6 +7,7 @@
 //! cache stays the one that guests boot, however old.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,6 +16,8 @@ use crate::{Cache, KernelChoice, LabError, tool};
 
 /// The package that always depends on the newest cloud kernel.
 const KERNEL_METAPACKAGE: &str = "linux-image-cloud-amd64";
+/// What the names of kernel packages begin with; their versions follow.
+const IMAGE_PREFIX: &str = "linux-image-";
 /// Where apt keeps the lists of another suite while its kernel is fetched, in the kernel's folder.
 const LISTS_FOLDER: &str = "apt";
 
@@ -78,14 +81,13 @@ impl Kernel {
             .next()
             .and_then(|entry| entry.file_name().into_string().ok())
             .ok_or_else(|| incomplete("lib/modules"))?;
-        let kernel = Kernel {
-            image: folder.join("boot").join(format!("vmlinuz-{version}")),
-            modules: modules.join(&version),
-            version,
-        };
-        if !kernel.image.is_file() {
-            return Err(incomplete("boot/vmlinuz"));
-        }
+        let modules = modules.join(&version);
+        // Newer packages leave it to their scripts to copy it to `/boot`.
+        let images =
+            [folder.join("boot").join(format!("vmlinuz-{version}")), modules.join("vmlinuz")];
+        let image = images.into_iter().find(|image| image.is_file());
+        let kernel =
+            Kernel { image: image.ok_or_else(|| incomplete("boot/vmlinuz"))?, modules, version };
         if !kernel.modules.join("modules.dep").is_file() {
             return Err(incomplete("modules.dep"));
         }
@@ -103,10 +105,19 @@ fn newest_kernel_package(apt: &Apt) -> Result<String, LabError> {
 }
 
 fn parse_depends(text: &str) -> Option<String> {
-    text.lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|package| package.starts_with("linux-image-"))
-        .map(str::to_owned)
+    depends(text).find(|package| package.starts_with(IMAGE_PREFIX)).map(str::to_owned)
+}
+
+/// What `apt-cache depends` has of dependencies.
+fn depends(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "))
+}
+
+/// The packages of the same version that `text` says the kernel depends on: in newer Debian image and modules are
+/// packages of their own.
+fn parts(text: &str, version: &str) -> Vec<String> {
+    let end = format!("-{version}");
+    depends(text).filter(|package| package.ends_with(&end)).map(str::to_owned).collect()
 }
 
 /// Fetches the kernel `package` and makes it ready in `folder`.
@@ -117,9 +128,17 @@ fn unpack_kernel(
     say: &dyn Fn(&str),
 ) -> Result<(), LabError> {
     say(&format!("fetching {package}"));
-    unpack(apt, &[package.to_owned()], folder)?;
+    let version = package.trim_start_matches(IMAGE_PREFIX);
+    let text = apt.run("apt-cache", &["depends", package], Path::new("/"))?;
+    let mut packages = parts(&text, version);
+    packages.push(package.to_owned());
+    unpack(apt, &packages, folder)?;
+    // Newer packages leave it to the system that `/lib` is in `/usr`.
+    let lib = folder.join("lib");
+    if !lib.exists() {
+        symlink("usr/lib", &lib).map_err(LabError::io("create", &lib))?;
+    }
     let depmod = tool::require("depmod", "kmod")?;
-    let version = package.trim_start_matches("linux-image-");
     tool::run(
         Command::new(depmod).arg("-b").arg(folder).arg(version),
         "the kernel package may be damaged: try again",
@@ -182,6 +201,15 @@ mod tests {
         let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         assert_eq!(parse_depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(parse_depends("linux-image-cloud-amd64\n  Depends: other\n"), None);
+    }
+
+    #[test]
+    fn a_kernel_in_several_packages_has_all_of_its_version() {
+        let text = "linux-image-7.2-amd64\n |Depends: dracut\n  Depends: linux-base\n  \
+                    Depends: linux-binary-7.2-amd64\n  Depends: linux-modules-7.2-amd64\n  \
+                    Suggests: linux-doc-7.2-amd64\n";
+        assert_eq!(parts(text, "7.2-amd64"), ["linux-binary-7.2-amd64", "linux-modules-7.2-amd64"]);
+        assert_eq!(parts("linux-image-6.1-amd64\n  Depends: kmod\n", "6.1-amd64"), [""; 0]);
     }
 
     #[test]

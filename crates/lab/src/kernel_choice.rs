@@ -38,6 +38,14 @@ impl Suite {
     }
 }
 
+impl KernelChoice {
+    /// This one, or `other` where nothing was chosen.
+    #[must_use]
+    pub fn or(self, other: KernelChoice) -> KernelChoice {
+        if self == KernelChoice::Default { other } else { self }
+    }
+}
+
 impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -92,6 +100,13 @@ mod tests {
         for text in ["default", "bookworm-backports", "trixie", "sid"] {
             assert_eq!(text.parse::<KernelChoice>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn what_was_chosen_goes_before_the_other() {
+        let kernel = |text: &str| text.parse::<KernelChoice>().unwrap();
+        assert_eq!(kernel("sid").or(kernel("trixie")), kernel("sid"));
+        assert_eq!(kernel("default").or(kernel("trixie")), kernel("trixie"));
     }
 
     #[test]

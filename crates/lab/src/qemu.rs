@@ -247,8 +247,8 @@ fn balloon_argument(balloon: Balloon) -> String {
 
 impl Accel {
     /// The processor. Emulated it lacks `cmpxchg16b`, after which QEMU 7.2 may have any flags: a guest
-    /// interrupted there goes on with them, single-stepping for example, and panics. Kernel 6.12 does within
-    /// seconds; kernels know how to do without.
+    /// interrupted there goes on with them, single-stepping for example, and panics, as 6.12 did
+    /// while it booted. Kernels know how to do without.
     fn processor(self) -> &'static str {
         match self {
             Accel::Kvm => "max",

@@ -83,7 +83,7 @@ fn assert_tracked(guest: &Guest, least: Bytes) {
         tracking.begin_interval(Some(Watching { mode, hot_granules: 0 })).unwrap();
         tracking.pass(Duration::from_secs(1)).unwrap();
         let observed = tracking.end_interval().unwrap().unwrap();
-        let touched = Bytes::pages(observed.touches.len() as u64 * u64::from(mode.granule.pages()));
+        let touched = Bytes::pages(observed.touches.len() as u64 * mode.granule.pages());
         eprintln!("{touched} touched, {} lost", observed.lost);
         if observed.lost == 0 && touched >= least && touched <= MEMORY {
             return;
