@@ -9,6 +9,7 @@ use ballast_guard::{
     Goal, Ledger, Rationing, Record, Standing, budget_for, goal_for, immovable, ration, verdict,
 };
 use ballast_mechanism::hotplug::Router;
+use ballast_mechanism::paging::Bound;
 use ballast_model::{
     Action, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits, GuestPlan, Held,
     Note, Outcome, OutcomeKind, PerGuest, Plan, PolicyName, RequestKind, Rung, Snapshot, Timestamp,
@@ -17,6 +18,7 @@ use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, Problem, build};
 
 use crate::Settings;
+use crate::pages::{Pages, paged};
 use crate::routing::{Routing, route};
 use crate::standings::{contender, held_without, limits_in_step, request_of, standing, within};
 
@@ -63,6 +65,7 @@ pub struct Controller {
     actions: VecDeque<Action>,
     plans_refused: u64,
     routers: PerGuest<Router>,
+    bounds: PerGuest<Bound>,
 }
 
 impl Controller {
@@ -95,6 +98,7 @@ impl Controller {
             actions: VecDeque::new(),
             plans_refused: 0,
             routers: PerGuest::default(),
+            bounds: PerGuest::default(),
         }
     }
 
@@ -224,8 +228,23 @@ impl Controller {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
         }
         notes.extend(self.policy_notes.iter().cloned());
+        let (routers, refused) = (self.routers.clone(), self.plans_refused);
         let plan = self.plan(snapshot, &standings, budget, notes);
+        let paging = Pages {
+            snapshot,
+            standings: &standings,
+            ledger: &self.ledger,
+            guard: &self.settings.guard,
+            may_page: self.settings.paging,
+            paused: self.paused,
+        };
+        let (plan, bounds) = paged(paging, plan, self.bounds.clone());
         let plan = self.checked(plan, snapshot);
+        self.bounds = bounds;
+        if self.plans_refused > refused {
+            // Nothing of the plan is carried out: its orders have to be made again.
+            self.routers = routers;
+        }
         self.ledger.sent(&plan);
         self.ledger.lend(self.routers.values().map(Router::lent));
         self.actions.extend(plan.actions.iter().cloned());
@@ -252,13 +271,16 @@ impl Controller {
         self.goals.align(snapshot);
         self.requests.align(snapshot);
         self.routers.align(snapshot);
+        self.bounds.align(snapshot);
         let now = snapshot.taken_at;
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
+            let bound = self.bounds.at(place).and_then(Bound::in_force);
             let verdict = verdict
                 .and_then(|()| record.stuck(snapshot.taken_at).map_or(Ok(()), Err))
                 .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
-            let mut standing = standing(guest, limits, Some(record), snapshot.taken_at, verdict);
+            let mut standing =
+                standing(guest, limits, Some(record), bound, stale_after, now, verdict);
             if let Some(settings) = &self.settings.hotplug {
                 let range = self.routers.at(place).map(|router| router.range(now, guest, settings));
                 standing.bounds = within(standing.bounds, range.flatten());
@@ -366,17 +388,19 @@ impl Controller {
 
     /// The plan, or, where the checker finds fault with it, one that does nothing and says so.
     fn checked(&mut self, mut plan: Plan, snapshot: &Snapshot) -> Plan {
-        if plan.actions.is_empty() {
+        if plan.actions.is_empty() && plan.paging.is_empty() {
             return plan;
         }
         let before: Vec<(&GuestId, Before)> = snapshot
             .guests()
             .iter()
             .zip(self.ledger.records())
-            .map(|(guest, record)| {
+            .zip(self.bounds.values())
+            .map(|((guest, record), bound)| {
                 let before = Before {
                     target: record.target(),
                     lent: record.lent(),
+                    bound: bound.in_force(),
                     last_seen: record.last_seen(),
                     known_for: record.known_for(snapshot.taken_at),
                 };
@@ -399,6 +423,7 @@ impl Controller {
             self.plans_refused += 1;
             let violation = violation.to_string();
             plan.actions.clear();
+            plan.paging.clear();
             for (guest, (_, before)) in plan.guests.iter_mut().zip(&before) {
                 guest.target = before.target;
                 guest.change = Change::Hold(Held::PlanRefused { violation: violation.clone() });
@@ -416,7 +441,10 @@ impl Controller {
         let standings: Vec<Standing> = each
             .map(|(guest, limits)| {
                 let record = self.ledger.record(&guest.id);
-                standing(guest, limits, record, self.latest, Err(Held::ClockBackwards))
+                let stale_after = self.settings.guard.stale_after;
+                let bound = self.bounds.named(&guest.id).and_then(Bound::in_force);
+                let held = Err(Held::ClockBackwards);
+                standing(guest, limits, record, bound, stale_after, self.latest, held)
             })
             .collect();
         let (budget, notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod controller;
+mod pages;
 mod routing;
 mod settings;
 mod standings;

@@ -29,7 +29,7 @@ pub(crate) fn route(input: Routing<'_>, routers: &mut PerGuest<Router>, mut draf
         .standings
         .iter()
         .zip(&sent)
-        .map(|(standing, target)| target.unwrap_or_default().saturating_sub(standing.committed))
+        .map(|(standing, target)| target.unwrap_or_default().saturating_sub(standing.covered()))
         .sum();
     let mut spare = input.budget.grantable.saturating_sub(granted);
     let (mut releases, mut grants) = (Vec::with_capacity(draft.actions.len()), Vec::new());
@@ -47,7 +47,7 @@ pub(crate) fn route(input: Routing<'_>, routers: &mut PerGuest<Router>, mut draf
         });
         spare = spare.saturating_sub(route.from_spare);
         let Some(action) = action(&input, guest, route) else { continue };
-        if action.target > standing.committed { grants.push(action) } else { releases.push(action) }
+        if action.target > standing.covered() { grants.push(action) } else { releases.push(action) }
     }
     releases.append(&mut grants);
     draft.actions = releases;

@@ -26,6 +26,9 @@ pub struct Settings {
     pub guard: GuardSettings,
     /// How memory is plugged in; `None`: it is not.
     pub hotplug: Option<HotplugSettings>,
+    /// Whether the host pages guests that do not give what they were asked for, and whoever drives carries that out; no
+    /// by default.
+    pub paging: bool,
     /// Limits of guests not named.
     pub limits_default: GuestLimits,
     /// Limits of guests named.
@@ -46,6 +49,7 @@ impl Settings {
             interval: None,
             guard: GuardSettings::default(),
             hotplug: Some(HotplugSettings::default()),
+            paging: false,
             limits_default: GuestLimits::default(),
             limits: BTreeMap::new(),
         }

@@ -47,6 +47,8 @@ pub(crate) fn standing(
     guest: &GuestSample,
     limits: &GuestLimits,
     record: Option<&Record>,
+    bound: Option<Bytes>,
+    stale_after: Duration,
     now: Timestamp,
     verdict: Result<Estimate, Held>,
 ) -> Standing {
@@ -54,7 +56,11 @@ pub(crate) fn standing(
     let in_force = record.and_then(Record::target);
     let held = allocation.or_else(|| record?.last_seen());
     let promised = record.and_then(Record::promised);
-    let committed = held.max(promised).or(guest.present_memory()).unwrap_or(Bytes::ZERO);
+    let committed = match (bound, guest.resident) {
+        // The host takes what is beyond that, whatever the guest holds.
+        (Some(bound), Some(resident)) if resident.age <= stale_after => resident.value.max(bound),
+        _ => held.max(promised).or(guest.present_memory()).unwrap_or(Bytes::ZERO),
+    };
     Standing {
         id: guest.id.clone(),
         allocation,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Note, Plan, PolicyName, RequestKind,
-    Timestamp, Why,
+    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Mechanism, Note, Plan, PolicyName,
+    RequestKind, Timestamp, Why,
 };
 use world::{Mood, ToyGuest, World, id, mib, settings};
 
@@ -199,6 +199,35 @@ fn a_guest_whose_balloon_gives_the_host_nothing_is_moved_by_plugging_alone() {
     world.ticks(60);
     let a = world.guest("a");
     assert!(a.plugged <= 2 && a.holds == 512 + a.plugged, "{} with {}", a.holds, a.plugged);
+}
+
+#[test]
+fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+    world.guest("b").mood = Mood::Stubborn;
+    world.guest("a").used = 900;
+    let plan = world.ticks(40);
+    assert!(world.guest("a").holds < 600, "nothing is granted that the host has not taken");
+    let told = &plan.guest(&id("b")).unwrap().moves;
+    assert!(told.iter().any(|it| it.mechanism == Mechanism::PageOut), "{told:?}");
+    world.host_swaps = true;
+    for _ in 0..40 {
+        world.tick();
+        let occupied: u64 = world.guests.iter().map(ToyGuest::resident).sum();
+        assert!(occupied <= 1536, "{occupied}");
+    }
+    let (a, b) = (world.guest("a").holds, world.guest("b").resident());
+    assert!(a >= 700 && b <= 768 + 64, "what b was asked for, and its hypervisor: a {a}, b {b}");
+    // At last it gives: the bound ends, and the host reads back what it took.
+    world.guest("b").mood = Mood::Willing;
+    let mut read_back = false;
+    for _ in 0..120 {
+        let plan = world.tick();
+        read_back |= plan.paging.iter().any(|it| it.mechanism == Mechanism::PageIn);
+    }
+    assert!(read_back && world.guest("b").resident() >= 128);
+    assert_eq!(world.controller.plans_refused(), 0);
 }
 
 #[test]

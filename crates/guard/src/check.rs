@@ -16,7 +16,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Plan, RunState, Snapshot, in_step,
+    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Mechanism, Plan, RunState,
+    Snapshot, in_step,
 };
 
 /// What a plan must keep to.
@@ -49,6 +50,8 @@ pub struct Before {
     pub target: Option<Bytes>,
     /// What it was promised beyond that, while memory is plugged in or out.
     pub lent: Bytes,
+    /// What the host holds its process to; `None`: nothing.
+    pub bound: Option<Bytes>,
     /// What it was last seen to hold, should it not be seen now.
     pub last_seen: Option<Bytes>,
     /// How long it has been known.
@@ -177,12 +180,14 @@ pub fn violations(plan: &Plan, snapshot: &Snapshot, rules: &Rules<'_>) -> Vec<Vi
         while rest.next_if(|guest| guest.sample.id < action.guest).is_some() {}
         match rest.peek() {
             Some(guest) if guest.sample.id == action.guest => {
-                granted_by[order] = action.target.saturating_sub(guest.committed);
+                let holds = guest.sample.allocation.map_or(Bytes::ZERO, |it| it.value.page_ceil());
+                granted_by[order] = action.target.saturating_sub(guest.committed.max(holds));
                 check_guest(action, guest, rules, &mut found);
             }
             _ => found.push(Violation::UnknownGuest(action.guest.clone())),
         }
     }
+    check_paging(plan, &guests, rules, &mut found);
     let first_grant = granted_by.iter().position(|&new| new > Bytes::ZERO);
     for (action, &new) in plan.actions.iter().zip(&granted_by).skip(first_grant.unwrap_or(0)) {
         if new == Bytes::ZERO && first_grant.is_some() {
@@ -214,7 +219,12 @@ fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
         let before = before.unwrap_or_default();
         let holds = sample.allocation.map(|allocation| allocation.value);
         let promised = before.target.map(|target| target.saturating_add(before.lent));
-        let committed = holds.or(before.last_seen).max(promised).or(sample.present_memory());
+        let occupies = sample.resident.filter(|it| it.age <= rules.stale_after);
+        let committed = match (before.bound, occupies) {
+            // The host takes what is beyond that, whatever the guest holds.
+            (Some(bound), Some(occupies)) => Some(occupies.value.max(bound)),
+            _ => holds.or(before.last_seen).max(promised).or(sample.present_memory()),
+        };
         Guest {
             sample,
             limits: limits.unwrap_or(rules.limits_default),
@@ -291,6 +301,29 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
         || rules.step_down_max.is_some_and(|limit| down > limit)
     {
         found.push(Violation::StepTooLarge(id()));
+    }
+}
+
+/// What concerns whom the host pages.
+fn check_paging(plan: &Plan, guests: &[Guest<'_>], rules: &Rules<'_>, found: &mut Vec<Violation>) {
+    if rules.paused && !plan.paging.is_empty() {
+        found.push(Violation::WhilePaused);
+    }
+    for paging in &plan.paging {
+        let place = guests.binary_search_by(|guest| guest.sample.id.cmp(&paging.guest));
+        let Some(guest) = place.ok().and_then(|place| guests.get(place)) else {
+            found.push(Violation::UnknownGuest(paging.guest.clone()));
+            continue;
+        };
+        if !guest.limits.managed {
+            let why = "excluded by the operator";
+            found.push(Violation::Untouchable(paging.guest.clone(), why));
+        }
+        let floor = guest.limits.bounds_for(guest.sample).map_or(Bytes::MAX, |(floor, _)| floor);
+        if paging.mechanism == Mechanism::PageOut && paging.resident < floor {
+            let (guest, target) = (paging.guest.clone(), paging.resident);
+            found.push(Violation::BelowFloor { guest, target, floor });
+        }
     }
 }
 

@@ -175,6 +175,15 @@ impl Record {
         self.known_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }
 
+    /// What a guest that does not comply was asked to hold.
+    pub fn asked(&self) -> Option<Bytes> {
+        match self.release {
+            Release::Settled => None,
+            Release::Under { .. } => self.promised(),
+            Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
+        }
+    }
+
     /// Whether the target in force has to be sent again.
     pub(crate) fn must_send_again(&self) -> bool {
         self.send_again

@@ -70,7 +70,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
                 generation: input.generation,
                 deadline,
             };
-            let grants_memory = target > standing.committed;
+            let grants_memory = target > standing.covered();
             if grants_memory { grows.push(action) } else { releases.push(action) }
         }
         let mut clamps = goal.map_or_else(Vec::new, |goal| goal.clamps.clone());

@@ -25,7 +25,8 @@ pub struct Standing {
     pub priority: u8,
     /// Misses a second it should stay under.
     pub miss_rate_max: Option<u64>,
-    /// What it holds or was promised, whichever is more.
+    /// What it holds or was promised, whichever is more; where the host holds its process to something, what that
+    /// occupies or may.
     pub committed: Bytes,
     /// The target in force, else what it holds: what changes are measured from.
     pub reference: Option<Bytes>,
@@ -35,6 +36,13 @@ pub struct Standing {
     pub known_for: Duration,
     /// Its demand, or why it is left alone.
     pub verdict: Result<Estimate, Held>,
+}
+
+impl Standing {
+    /// Up to this an action gives the guest nothing that it has not already.
+    pub fn covered(&self) -> Bytes {
+        self.allocation.unwrap_or_default().page_ceil().max(self.committed)
+    }
 }
 
 /// Whether a guest may be moved, leaving its demand to be estimated; `Err` says why not.

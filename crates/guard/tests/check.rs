@@ -25,8 +25,13 @@ fn guest(name: &str, holds_mib: u64) -> GuestSample {
 }
 
 /// A guest known for long, without a target.
-const SETTLED: Before =
-    Before { target: None, lent: Bytes::ZERO, last_seen: None, known_for: Duration::from_secs(60) };
+const SETTLED: Before = Before {
+    target: None,
+    lent: Bytes::ZERO,
+    bound: None,
+    last_seen: None,
+    known_for: Duration::from_secs(60),
+};
 
 /// A case in the making: two guests with 512 MiB each, a budget of 1,100 MiB, an empty plan.
 struct Case {

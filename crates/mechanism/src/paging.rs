@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Compliance, Measured, Mechanism, Move, Timestamp, Why};
+use ballast_model::{Bytes, Compliance, Measured, Mechanism, Move, Rung, Timestamp, Why};
 
 /// Memory of a hypervisor beside its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
@@ -31,6 +31,8 @@ pub struct PagingInput {
     pub holds: Option<Bytes>,
     /// Whether it gives what it was asked for.
     pub compliance: Compliance,
+    /// How far the host goes: from [`Rung::ReclaimOwed`] on nobody is given time.
+    pub rung: Rung,
     /// What it was last asked to hold; `None`: nothing.
     pub asked: Option<Bytes>,
     /// What it is guaranteed; `None`: not known.
@@ -77,6 +79,9 @@ impl Bound {
             Compliance::Stuck { idle } => {
                 Some((input.holds?.saturating_sub(input.asked.unwrap_or(input.holds?)), idle))
             }
+            Compliance::Releasing { left, idle } if input.rung >= Rung::ReclaimOwed => {
+                Some((left, idle))
+            }
             Compliance::Compliant | Compliance::Releasing { .. } | Compliance::Inhibited => None,
         };
         if let (Some((left, since)), Some(asked), Some(floor)) = (owes, input.asked, input.floor) {
@@ -116,6 +121,7 @@ mod tests {
             resident: Some(Measured::fresh(Bytes::mib(resident_mib))),
             holds: Some(Bytes::mib(512)),
             compliance,
+            rung: Rung::Normal,
             asked: Some(Bytes::mib(200)),
             floor: Some(Bytes::mib(128)),
             stale_after: Duration::from_secs(10),
@@ -130,6 +136,8 @@ mod tests {
         assert_eq!(bound.decide(&input(Compliance::Compliant, 560)), None);
         let releasing = Compliance::Releasing { left: Bytes::mib(9), idle: Duration::ZERO };
         assert_eq!(bound.decide(&input(releasing, 560)), None, "it is on its way");
+        let short = PagingInput { rung: Rung::ReclaimOwed, ..input(releasing, 560) };
+        assert!(Bound::default().decide(&short).is_some(), "for which a short host has no time");
         let page = bound.decide(&input(STUCK, 560)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         assert_eq!(

@@ -189,10 +189,9 @@ pub(crate) fn refusal(pid: u32, error: Errno) -> Refusal {
         }
         Errno::NOSYS => Refusal::KernelTooOld { call: "process_madvise", since: "5.10" },
         // The advice itself is not known.
-        Errno::INVAL => Refusal::KernelTooOld {
-            call: "this advice of process_madvise",
-            since: "5.10 to page out, 5.18 to page in",
-        },
+        Errno::INVAL => {
+            Refusal::KernelTooOld { call: "MADV_PAGEOUT of another process", since: "5.10" }
+        }
         _ => Refusal::Gone { pid },
     }
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ballast_model::Bytes;
 use ballast_reclaim::*;
@@ -173,53 +173,13 @@ fn groups_that_may_not_be_squeezed_are_refused() {
     assert_eq!(group.usage().unwrap_err().code(), "unreadable", "its folder is gone");
 }
 
-/// A group of version 1 for as long as it lives.
-struct Group(PathBuf);
-
-impl Group {
-    /// `None`, and a word of it, where there is no such controller, or none that may be used.
-    fn new() -> Option<Group> {
-        let text = fs::read("/proc/self/mountinfo").unwrap();
-        let mounts = parse_mountinfo(&text).unwrap();
-        let Some(mount) = mounts.iter().find(|mount| mount.version == CgroupVersion::One) else {
-            println!("not tried: no memory controller of version 1 is mounted");
-            let told = MemoryCgroup::find(Path::new("/"), std::process::id());
-            assert!(!matches!(told, Ok(group) if group.version() == CgroupVersion::One));
-            return None;
-        };
-        let path = mount.point.join(format!("ballast-reclaim-{}", std::process::id()));
-        match fs::create_dir(&path) {
-            Ok(()) => Some(Group(path)),
-            Err(error) => {
-                let may_not =
-                    [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::ReadOnlyFilesystem];
-                assert!(may_not.contains(&error.kind()), "{}: {error}", path.display());
-                println!("not tried: this process may make no group: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // What its process had is given back a moment after its end.
-        for _ in 0..200 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-}
-
 #[test]
 fn a_real_group_of_version_one_is_squeezed_to_what_cannot_go() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new(160) else { return };
     let Some(group) = Group::new() else { return };
     let child = Child::new(32, 48);
-    fs::write(group.0.join("cgroup.procs"), child.pid().to_string()).unwrap();
+    group.add(&child);
     child.fill();
     assert_eq!(child.tell(Order::Lock, child.shared), 0);
 
@@ -257,5 +217,33 @@ fn a_real_group_of_version_one_is_squeezed_to_what_cannot_go() {
     assert_eq!(found.limit(), Ok(None), "dropped, it puts back the bound from before");
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
     // The process first: a group with one stays.
+    drop(child);
+}
+
+#[test]
+fn what_was_paged_out_and_waits_in_memory_goes_first_when_its_group_is_squeezed() {
+    let _turn = turn();
+    let Some(_swap) = SwapFile::new(160) else { return };
+    let Some(group) = Group::new() else { return };
+    let child = Child::new(32, 32);
+    group.add(&child);
+    child.fill();
+    let paging = child.paging();
+    let (end, out) = page_out(&paging, Bytes::mib(40), Picker::new(5));
+    assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(40)));
+    assert!(paging.residency().unwrap().resident <= Bytes::mib(24));
+
+    let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
+    let mut squeeze = found.clone().squeeze().unwrap();
+    let last = (0..20).find_map(|_| {
+        let step = squeeze.step(Bytes::mib(30), &BOUNDS).unwrap();
+        (step.step != SqueezeStep::Going).then_some(step.step)
+    });
+    assert_eq!(last, Some(SqueezeStep::Reached));
+    assert!(found.usage().unwrap() <= Bytes::mib(30));
+    let left = paging.residency().unwrap().resident;
+    assert!(left >= Bytes::mib(20), "{left} of the 24MiB that were not paged out are left");
+    drop(squeeze);
+    assert!(child.is_intact(child.shared) && child.is_intact(child.private));
     drop(child);
 }

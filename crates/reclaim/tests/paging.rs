@@ -20,7 +20,8 @@ fn part(range: AddressRange, from: u64, len: u64) -> AddressRange {
     AddressRange::new(range.start() + from * MIB, range.start() + (from + len) * MIB)
 }
 
-/// `bytes` is `mib` MiB, give or take a sixteenth: a kernel may always want to keep some.
+/// `bytes` is `mib` MiB, give or take a sixteenth: a kernel may always want to keep some, and the host may page out on its
+/// own what nobody uses, as soon as there is swap.
 fn is_about(bytes: Bytes, mib: u64) -> bool {
     bytes.abs_diff(Bytes::mib(mib)) <= Bytes::mib(mib).fraction(1, 16)
 }
@@ -35,16 +36,19 @@ fn pages_go_out_and_come_back_as_they_were() {
     let by_size = Paging::open(Path::new(PROC), child.pid(), None, by_size).unwrap();
     let (by_size, told) = (by_size.regions().unwrap(), paging.regions().unwrap());
     assert!(told.iter().all(|region| by_size.contains(region)), "guest memory is told by its size");
-    let full = Residency { resident: Bytes::mib(96), swapped: Some(Bytes::ZERO) };
-    assert_eq!(paging.residency().unwrap(), full);
+    let is_full = || {
+        let seen = paging.residency().unwrap();
+        is_about(seen.resident, 96) && seen.swapped.unwrap() <= Bytes::mib(6)
+    };
+    assert!(is_full());
     for granule in [1, 16] {
         let (end, out) = page_out(&paging, Bytes::mib(32), Picker::new(7).granule_pages(granule));
         assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(32)), "{out:?}");
         let after = paging.residency().unwrap();
-        assert_eq!(after.resident, Bytes::mib(64), "what is said to be gone is gone");
-        assert_eq!(after.swapped, Some(Bytes::mib(32)));
+        assert!(is_about(after.resident, 64), "what is said to be gone is gone: {after:?}");
+        assert!(is_about(after.swapped.unwrap(), 32), "{after:?}");
         let totals = paging.vmm().totals().unwrap();
-        assert!(is_about(totals.resident, 64) && totals.swapped == Bytes::mib(32), "{totals:?}");
+        assert!(is_about(totals.resident, 64) && is_about(totals.swapped, 32), "{totals:?}");
         // Both kinds gave their part, by chance.
         assert!(
             is_about(child.resident(child.shared), 32)
@@ -58,7 +62,7 @@ fn pages_go_out_and_come_back_as_they_were() {
         let (end, back) = page_in(&paging);
         assert_eq!(end, Finish::Exhausted);
         assert!(is_about(back.moved, 96), "{back:?}");
-        assert_eq!(paging.residency().unwrap(), full);
+        assert!(is_full());
         assert!(child.is_intact(child.shared) && child.is_intact(child.private));
     }
 }
@@ -72,7 +76,7 @@ fn what_the_guest_reads_back_itself_is_as_it_was() {
     let (_, out) = page_out(&paging, Bytes::mib(16), Picker::new(1));
     assert!(is_about(out.moved, 16), "{out:?}");
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
-    assert_eq!(paging.residency().unwrap().resident, Bytes::mib(16));
+    assert!(is_about(paging.residency().unwrap().resident, 16));
 }
 
 #[test]
@@ -87,13 +91,13 @@ fn hot_pages_stay_and_cold_ones_go_first() {
     // Two of each of the cold, as the other half of the second is hot.
     let (end, out) = page_out(&paging, Bytes::mib(4), picker());
     assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(4)));
-    assert_eq!(child.resident(part(child.private, 12, 2)), Bytes::ZERO);
-    assert_eq!(child.resident(part(child.shared, 8, 2)), Bytes::ZERO);
-    assert_eq!(paging.residency().unwrap().resident, Bytes::mib(28));
+    assert!(child.resident(part(child.private, 12, 2)) < Bytes::kib(128));
+    assert!(child.resident(part(child.shared, 8, 2)) < Bytes::kib(128));
+    assert!(is_about(paging.residency().unwrap().resident, 28));
     let (end, _) = page_out(&paging, Bytes::gib(1), picker());
     assert_eq!(end, Finish::Exhausted);
     for hot in hot {
-        assert_eq!(child.resident(hot), hot.len(), "hot pages stay");
+        assert!(is_about(child.resident(hot), 8), "hot pages stay");
     }
     assert!(paging.residency().unwrap().resident <= Bytes::mib(17));
 }
@@ -121,7 +125,7 @@ fn what_the_hypervisor_has_not_in_its_page_table_goes_too() {
     let child = Child::filled(16, 0);
     let paging = child.paging();
     assert_eq!(child.tell(Order::Forget, child.shared), 0);
-    assert_eq!(paging.residency().unwrap().resident, Bytes::mib(16), "it is still in memory");
+    assert!(is_about(paging.residency().unwrap().resident, 16), "it is still in memory");
     let (_, out) = page_out(&paging, Bytes::mib(16), Picker::new(1).granule_pages(16));
     assert!(is_about(out.moved, 16), "{out:?}");
     assert!(paging.residency().unwrap().resident <= Bytes::mib(1));
@@ -167,11 +171,8 @@ fn a_guest_that_ends_while_it_is_paged_is_gone() {
     child.kill();
     let gone = State::Refused(Refusal::Gone { pid: child.pid() });
     let last = out.step(&paging, at(1000));
-    assert_eq!(
-        (last.state, last.moved),
-        (gone.clone(), Bytes::mib(2)),
-        "memory of the dead is not counted"
-    );
+    assert_eq!(last.state, gone);
+    assert!(is_about(last.moved, 2), "memory of the dead is not counted");
     assert_eq!(back.step(&paging, at(1000), Bytes::MAX).state, gone);
     assert_eq!(paging.residency().unwrap_err().code(), "gone");
     let swap = capabilities(Path::new("/"), child.pid(), None, child.ram(), &BOUNDS);
@@ -219,10 +220,10 @@ fn nothing_is_read_back_without_memory_to_spare_and_no_more_than_asked_for() {
     let waiting = order.step(&paging, at(0), Bytes::new(4095));
     assert_eq!((waiting.state, waiting.tried), (State::Waiting { until: None }, Bytes::ZERO));
     let one = order.step(&paging, at(1), Bytes::mib(1));
-    assert_eq!((one.state, one.moved), (State::Going, Bytes::mib(1)));
+    assert!(one.state == State::Going && is_about(one.moved, 1), "{one:?}");
     let all = order.step(&paging, at(2), Bytes::MAX);
-    assert_eq!((all.state, all.moved), (State::Finished(Finish::Reached), Bytes::mib(5)));
-    assert_eq!(paging.residency().unwrap().resident, Bytes::mib(9));
+    assert!(is_about(all.moved, 5) && all.tried <= Bytes::mib(5), "{all:?}");
+    assert!(is_about(paging.residency().unwrap().resident, 9));
 }
 
 /// A process's own folder, in a `/proc` with other swap than the host has.
@@ -265,6 +266,19 @@ fn locked_memory_is_said_to_stay() {
     assert_eq!((first.state, first.moved), (State::Going, Bytes::ZERO));
     let unmovable = State::Refused(Refusal::Unmovable { pid: child.pid() });
     assert_eq!(order.step(&paging, at(1000)).state, unmovable);
+}
+
+#[test]
+fn what_lies_between_locked_memory_goes() {
+    let _turn = turn();
+    let Some(_swap) = SwapFile::new(64) else { return };
+    let child = Child::filled(0, 12);
+    assert_eq!(child.tell(Order::Lock, part(child.private, 4, 4)), 0);
+    let (end, out) = page_out(&child.paging(), Bytes::mib(12), Picker::new(1));
+    assert_eq!(end, Finish::Exhausted);
+    assert!(is_about(out.moved, 8), "{out:?}");
+    assert_eq!(child.resident(part(child.private, 4, 4)), Bytes::mib(4), "locked memory stays");
+    assert!(child.is_intact(child.private));
 }
 
 /// Runs `work` as a user without rights, if this process is one with.

@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use ballast_mechanism::hotplug::HotplugSettings;
 use ballast_model::Bytes;
+use ballast_reclaim::SwapBounds;
 use serde::Deserialize;
+
+use crate::daemon::pager::PagerSettings;
 
 /// `[mechanisms]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MechanismsTable {
     pub(super) hotplug: HotplugTable,
+    pub(super) paging: PagingTable,
 }
 
 /// `[mechanisms.hotplug]`
@@ -32,6 +36,47 @@ impl Default for HotplugTable {
             ahead: HotplugSettings::AHEAD_DEFAULT,
             idle_after: HotplugSettings::IDLE_AFTER_DEFAULT,
         }
+    }
+}
+
+/// `[mechanisms.paging]`
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PagingTable {
+    pub(super) enabled: bool,
+    pub(super) per_second: Bytes,
+    pub(super) swap_use_max_percent: u64,
+    pub(super) swap_reserve: Bytes,
+}
+
+impl Default for PagingTable {
+    fn default() -> Self {
+        let SwapBounds { use_max_percent, reserve } = SwapBounds::default();
+        PagingTable {
+            enabled: true,
+            per_second: PagerSettings::PER_SECOND_DEFAULT,
+            swap_use_max_percent: use_max_percent,
+            swap_reserve: reserve,
+        }
+    }
+}
+
+impl PagingTable {
+    /// Its settings; `None`: the host pages nobody.
+    ///
+    /// # Errors
+    /// The key and what is wrong with it.
+    pub(super) fn settings(&self) -> Result<Option<PagerSettings>, (&'static str, String)> {
+        if self.per_second < Bytes::mib(1) {
+            return Err(("per_second", format!("{}: expected at least 1MiB", self.per_second)));
+        }
+        if self.swap_use_max_percent > 100 {
+            let message = format!("{}: expected 0 to 100", self.swap_use_max_percent);
+            return Err(("swap_use_max_percent", message));
+        }
+        let swap =
+            SwapBounds { use_max_percent: self.swap_use_max_percent, reserve: self.swap_reserve };
+        Ok(self.enabled.then_some(PagerSettings { per_second: self.per_second, swap }))
     }
 }
 

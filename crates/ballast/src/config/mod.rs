@@ -28,6 +28,7 @@ use ballast_working_set::Budget;
 
 use self::file::{File, GuestTable};
 use crate::agents::EMERGENCY_PERIOD;
+use crate::daemon::pager::PagerSettings;
 use crate::server::nearest;
 
 pub(crate) use self::file::Tau;
@@ -66,6 +67,8 @@ pub struct Config {
     pub tracking: Option<TrackingSettings>,
     /// How guests' agents are listened to; `None`: they are not.
     pub agents: Option<AgentSettings>,
+    /// How the host pages guests; `None`: it does not.
+    pub(crate) paging: Option<PagerSettings>,
     /// The API's socket; `None`: the default of the user.
     pub socket: Option<PathBuf>,
     /// The group that may read from the API.
@@ -202,6 +205,11 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .hotplug
         .settings(file.guard.stale_after)
         .map_err(|(key, message)| at(&["mechanisms", "hotplug", key], message))?;
+    let paging = file
+        .mechanisms
+        .paging
+        .settings()
+        .map_err(|(key, message)| at(&["mechanisms", "paging", key], message))?;
     floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
 
     let settings = Settings {
@@ -223,6 +231,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             action_deadline: file.daemon.tick * 2,
         },
         hotplug,
+        paging: paging.is_some(),
         limits_default,
         limits,
     };
@@ -245,6 +254,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             emergency_period: file.policy.interval.unwrap_or(EMERGENCY_PERIOD),
             shrink: file.agents.shrink,
         }),
+        paging,
         socket: file.daemon.socket,
         group: file.daemon.group,
         on_exit: file.daemon.on_exit,

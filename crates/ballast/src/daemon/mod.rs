@@ -4,6 +4,7 @@ pub(crate) mod clock;
 mod guests;
 mod observe;
 mod once;
+pub(crate) mod pager;
 mod recorder;
 mod run;
 pub mod view;

@@ -21,6 +21,10 @@ use crate::agents::{Agents, News};
 use crate::config::{AgentSettings, TrackingSettings};
 use crate::track::{Present, Service};
 
+/// A balloon that has told nothing for so long may have lost its driver: statistics come once a second, up to two
+/// late under pressure.
+const BALLOON_TELLS_WITHIN: Duration = Duration::from_secs(4);
+
 /// A guest's process, and what was last read of it.
 #[derive(Debug)]
 struct Process {
@@ -110,6 +114,13 @@ impl Observer {
         Snapshot::new(clock::now(), host, guests)
     }
 
+    /// The process of a guest and what it occupied when last read.
+    pub(super) fn process_of(&self, id: &GuestId) -> Option<(u32, Bytes)> {
+        let process = self.processes.get(id)?;
+        let (memory, _) = process.latest?;
+        Some((process.reader.pid(), memory.resident))
+    }
+
     /// Adds what others than the hypervisor know.
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
@@ -131,13 +142,19 @@ impl Observer {
         sample
     }
 
-    /// Adds what a program inside the guest says; where its balloon tells nothing, that as well.
+    /// Adds what a program inside the guest says; where its balloon tells nothing, or nothing new, that as well.
     fn add_agent(&mut self, sample: &mut GuestSample) {
         let agents = self.agents.as_mut();
         let heard = agents.and_then(|agents| agents.look(&sample.id, sample.memory_max()));
         let Some(heard) = heard else { return };
         sample.agent = heard.report;
-        sample.stats = sample.stats.or(heard.stats);
+        let is_old = |stats: &Measured<_>| stats.age >= BALLOON_TELLS_WITHIN;
+        sample.stats = match (sample.stats, heard.stats) {
+            (Some(balloon), Some(agent)) if is_old(&balloon) && agent.age < balloon.age => {
+                Some(agent)
+            }
+            (balloon, agent) => balloon.or(agent),
+        };
         for news in heard.news {
             match news {
                 News::Told(line) => info!("{}: {line}", sample.id),

@@ -13,7 +13,8 @@ use anyhow::Context;
 use ballast_api::FairnessView;
 use ballast_control::{Controller, Event};
 use ballast_model::{
-    Action, Bytes, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Plan, PolicyName, Snapshot,
+    Action, Bytes, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Paging, Plan, PolicyName,
+    Snapshot,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_qmp::fleet::FleetConfig;
@@ -27,6 +28,7 @@ use super::clock;
 use super::guests;
 use super::observe::Observer;
 use super::once::Once;
+use super::pager::{Ended, Order, Paged, Pager};
 use super::recorder::Recorder;
 use super::view::{COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
 use crate::agents::Agents;
@@ -118,6 +120,8 @@ struct Daemon {
     decision_cost: Duration,
     reload_error: Option<String>,
     said: Once,
+    /// `None`: the host pages nobody.
+    pager: Option<Pager>,
 }
 
 impl Daemon {
@@ -144,6 +148,7 @@ impl Daemon {
                 .collect::<Vec<_>>()
                 .join(", ")
         );
+        let pager = config.paging.map(Pager::start).transpose()?;
         // Half a tick for guests to answer leaves half a tick to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         Ok(Daemon {
@@ -166,6 +171,7 @@ impl Daemon {
             decision_cost: Duration::ZERO,
             reload_error: None,
             said: Once::default(),
+            pager,
         })
     }
 
@@ -237,6 +243,7 @@ impl Daemon {
             self.outcomes.insert(outcome.guest.clone(), (clock::wall(), outcome.clone()));
         }
         self.outcomes.retain(|id, _| snapshot.guest(id).is_some());
+        self.page(&plan);
         if let Some(agents) = &mut self.observer.agents {
             guests::answer(agents, &self.controller, &snapshot, &plan);
         }
@@ -268,6 +275,27 @@ impl Daemon {
         }
         notify(&[NotifyState::Watchdog]);
         self.latest = Some((snapshot, plan));
+    }
+
+    /// Hands the plan's orders to the pager, and reports what came of those before.
+    fn page(&mut self, plan: &Plan) {
+        let Some(pager) = &mut self.pager else { return };
+        let order = |paging: &Paging| {
+            let (pid, resident) = self.observer.process_of(&paging.guest)?;
+            Some(Order { paging: paging.clone(), pid, resident })
+        };
+        pager.obey(plan.paging.iter().filter_map(order).collect());
+        for Paged { guest, mechanism, moved, end } in pager.paged() {
+            let subject = format!("{guest} ({mechanism})");
+            match end {
+                Some(Ended::Refused(refusal)) => self.said.warn(&subject, &refusal.to_string()),
+                Some(Ended::Finished(finish)) => {
+                    self.said.over(&subject);
+                    info!("{guest}: {mechanism} {moved}: {}", finish.code());
+                }
+                None => debug!("{guest}: {mechanism} {moved} so far"),
+            }
+        }
     }
 
     fn report(&mut self, outcome: &Outcome) {

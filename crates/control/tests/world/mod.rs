@@ -53,6 +53,8 @@ pub struct ToyGuest {
     pub onlines: bool,
     /// Whether the host keeps what its balloon holds.
     pub inhibited: bool,
+    /// What the host has taken of what it holds.
+    pub paged_out: u64,
 }
 
 /// The host: guests, a clock, and a controller in charge.
@@ -61,6 +63,8 @@ pub struct World {
     pub guests: Vec<ToyGuest>,
     pub second: u64,
     pub host_available: u64,
+    /// Whether the host carries out orders to page.
+    pub host_swaps: bool,
     pub actions: Vec<(u64, Action)>,
 }
 
@@ -77,6 +81,7 @@ pub fn settings(policy: PolicyName, budget: u64) -> Settings {
     let mut settings = Settings::new(policy);
     settings.guard.budget = Some(Bytes::mib(budget));
     settings.guard.host_reserve = Bytes::ZERO;
+    settings.paging = true;
     settings
 }
 
@@ -98,6 +103,7 @@ impl ToyGuest {
             requested: 0,
             onlines: true,
             inhibited: false,
+            paged_out: 0,
         }
     }
 
@@ -131,6 +137,11 @@ impl ToyGuest {
         }
     }
 
+    /// What its process occupies.
+    pub fn resident(&self) -> u64 {
+        self.holds.saturating_sub(self.paged_out)
+    }
+
     fn sample(&self) -> GuestSample {
         if self.mood == Mood::Gone {
             return GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::Refused));
@@ -150,7 +161,7 @@ impl ToyGuest {
                 max: Bytes::mib(self.plug_max),
                 block: Bytes::mib(2),
             }),
-            resident: Some(Measured::fresh(Bytes::mib(self.holds))),
+            resident: Some(Measured::fresh(Bytes::mib(self.resident()))),
             stats: Some(Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
@@ -182,6 +193,7 @@ impl World {
             guests,
             second: 0,
             host_available: 1 << 20,
+            host_swaps: false,
             actions: Vec::new(),
         }
     }
@@ -219,6 +231,13 @@ impl World {
             };
             self.controller.handle_event(Event::Outcome(outcome));
             self.actions.push((self.second, action));
+        }
+        for paging in &plan.paging {
+            let host_swaps = self.host_swaps;
+            let guest = self.guests.iter_mut().find(|g| g.id == paging.guest).unwrap();
+            if host_swaps {
+                guest.paged_out = guest.holds.saturating_sub(mib(paging.resident));
+            }
         }
         plan
     }

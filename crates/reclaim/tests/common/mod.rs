@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_model::{Bytes, PAGE_SIZE, Timestamp};
 use ballast_reclaim::{
-    AddressRange, Finish, GuestRam, PageIn, PageInLimits, PageOut, PageOutLimits, Paging, Picker,
-    Progress, State, SwapBounds,
+    AddressRange, CgroupVersion, Finish, GuestRam, MemoryCgroup, PageIn, PageInLimits, PageOut,
+    PageOutLimits, Paging, Picker, Progress, State, SwapBounds, parse_mountinfo,
 };
 use rustix::io::Errno;
 
@@ -263,6 +263,53 @@ unsafe fn obey(socket: RawFd) -> ! {
             libc::write(socket, (&raw const answer).cast(), 8);
         }
         libc::_exit(0)
+    }
+}
+
+/// A group of version 1 for as long as it lives.
+pub(crate) struct Group(pub(crate) PathBuf);
+
+impl Group {
+    /// `None`, and a word of it, where there is no such controller, or none that may be used.
+    pub(crate) fn new() -> Option<Group> {
+        let text = fs::read("/proc/self/mountinfo").unwrap();
+        let mounts = parse_mountinfo(&text).unwrap();
+        let Some(mount) = mounts.iter().find(|mount| mount.version == CgroupVersion::One) else {
+            println!("not tried: no memory controller of version 1 is mounted");
+            let told = MemoryCgroup::find(Path::new("/"), std::process::id());
+            assert!(!matches!(told, Ok(group) if group.version() == CgroupVersion::One));
+            return None;
+        };
+        let path = mount.point.join(format!("ballast-reclaim-{}", std::process::id()));
+        match fs::create_dir(&path) {
+            Ok(()) => Some(Group(path)),
+            Err(error) => {
+                let may_not =
+                    [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::ReadOnlyFilesystem];
+                assert!(may_not.contains(&error.kind()), "{}: {error}", path.display());
+                println!("not tried: this process may make no group: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Moves a process in; what it writes from then on is counted.
+    pub(crate) fn add(&self, child: &Child) {
+        fs::write(self.0.join("cgroup.procs"), child.pid().to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What its process had is given back a moment after its end.
+        for _ in 0..200 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 }
 
