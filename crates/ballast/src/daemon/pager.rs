@@ -131,7 +131,7 @@ struct Job {
 }
 
 enum Way {
-    Out(PageOut),
+    Out(Box<PageOut>),
     In(PageIn),
 }
 
@@ -234,7 +234,7 @@ impl Job {
             };
             // Another choice of pages for each plan; the same for the same one.
             let picker = Picker::new(order.paging.generation.0);
-            Way::Out(PageOut::new(now.saturating_sub(wanted), picker, limits))
+            Way::Out(Box::new(PageOut::new(now.saturating_sub(wanted), picker, limits)))
         };
         Ok(Job { order, process, way, told: Bytes::ZERO, is_over: false })
     }

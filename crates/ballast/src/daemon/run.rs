@@ -10,13 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use ballast_api::FairnessView;
 use ballast_control::{Controller, Event};
 use ballast_model::{
     Action, Bytes, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Paging, Plan, PolicyName,
     Snapshot,
 };
-use ballast_policy::fairness::Fairness;
 use ballast_qmp::fleet::FleetConfig;
 use ballast_store::{Event as Recorded, Tick};
 use sd_notify::NotifyState;
@@ -30,7 +28,7 @@ use super::observe::Observer;
 use super::once::Once;
 use super::pager::{Ended, Order, Paged, Pager};
 use super::recorder::Recorder;
-use super::view::{COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
+use super::view::{self, COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
 use crate::agents::Agents;
 use crate::config::{self, Config, OnExit};
 use crate::server::{Server, ServerConfig};
@@ -328,7 +326,7 @@ impl Daemon {
             decision_cost: self.decision_cost,
             ticks: self.ticks,
             plans_refused: self.controller.plans_refused(),
-            fairness: fairness(self.controller.fairness()),
+            fairness: view::fairness(self.controller.fairness()),
             reload_error: self.reload_error.clone(),
             journal_error: self.recorder.error(),
         })
@@ -336,7 +334,7 @@ impl Daemon {
 
     /// Carries out an operator's command and records it.
     fn obey(&mut self, command: Command) -> Result<Done, String> {
-        let words = words(&command);
+        let words = command.words();
         let answer = match command {
             Command::DryRun => return self.dry_run(),
             Command::Pause => {
@@ -488,36 +486,6 @@ impl Daemon {
 async fn called(urgent: &Notify, soonest: Instant) {
     urgent.notified().await;
     tokio::time::sleep_until(soonest.into()).await;
-}
-
-/// Fairness as it is told.
-fn fairness(fairness: &Fairness) -> Option<FairnessView> {
-    let basis_points = |index: f64| (index * 10_000.0).round() as u32;
-    Some(FairnessView {
-        latest_basis_points: basis_points(fairness.latest()?),
-        mean_basis_points: basis_points(fairness.mean()?),
-        decisions: fairness.decisions() as u64,
-    })
-}
-
-/// A command in words, for the journal.
-fn words(command: &Command) -> String {
-    match command {
-        Command::Pause => "pause".to_owned(),
-        Command::Resume => "resume".to_owned(),
-        Command::DryRun => "plan --dry-run".to_owned(),
-        Command::SetPolicy(name) => format!("set --policy {name}"),
-        Command::SetGuest(id, change) => {
-            let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
-            let ceiling = change.ceiling.map(|ceiling| format!(" --ceiling {ceiling:#}"));
-            let shares = change.shares.map(|shares| format!(" --shares {shares}"));
-            let priority = change.priority.map(|priority| format!(" --priority {priority}"));
-            let misses = change.miss_rate_max.map(|rate| format!(" --miss-rate-max {rate}"));
-            let managed = change.managed.map(|managed| format!(" --managed={managed}"));
-            let parts = [floor, ceiling, shares, priority, misses, managed];
-            format!("set {id}{}", parts.into_iter().flatten().collect::<String>())
-        }
-    }
 }
 
 /// Tells the service manager, if there is one.

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use ballast_api::FairnessView;
 use ballast_model::{Bytes, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot};
+use ballast_policy::fairness::Fairness;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Commands that may wait for the main loop at once; more are refused.
@@ -84,6 +85,28 @@ pub enum Command {
     DryRun,
 }
 
+impl Command {
+    /// In words, for the journal.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Command::Pause => "pause".to_owned(),
+            Command::Resume => "resume".to_owned(),
+            Command::DryRun => "plan --dry-run".to_owned(),
+            Command::SetPolicy(name) => format!("set --policy {name}"),
+            Command::SetGuest(id, change) => {
+                let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
+                let ceiling = change.ceiling.map(|ceiling| format!(" --ceiling {ceiling:#}"));
+                let shares = change.shares.map(|shares| format!(" --shares {shares}"));
+                let priority = change.priority.map(|priority| format!(" --priority {priority}"));
+                let misses = change.miss_rate_max.map(|rate| format!(" --miss-rate-max {rate}"));
+                let managed = change.managed.map(|managed| format!(" --managed={managed}"));
+                let parts = [floor, ceiling, shares, priority, misses, managed];
+                format!("set {id}{}", parts.into_iter().flatten().collect::<String>())
+            }
+        }
+    }
+}
+
 /// The answer to a command.
 #[derive(Clone, Debug)]
 pub struct Done {
@@ -103,4 +126,14 @@ pub struct Handle {
     pub view: watch::Receiver<Option<Arc<View>>>,
     /// The way to the main loop.
     pub commands: mpsc::Sender<Request>,
+}
+
+/// Fairness as it is told.
+pub(super) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
+    let basis_points = |index: f64| (index * 10_000.0).round() as u32;
+    Some(FairnessView {
+        latest_basis_points: basis_points(fairness.latest()?),
+        mean_basis_points: basis_points(fairness.mean()?),
+        decisions: fairness.decisions() as u64,
+    })
 }
