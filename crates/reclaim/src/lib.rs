@@ -8,7 +8,7 @@
 //! All of it is steps that never sleep: time is a parameter, each step does a bounded amount, and says what really
 //! left and came. Whatever is refused is a [`Refusal`].
 //!
-//! Cost: about 20 µs a page that goes alone, 4 to 12 µs where 16 neighbours go together (`benches/paging.rs`).
+//! Cost: 8 to 25 µs for a page that goes alone, from 4 µs where 16 neighbours go together (`benches/paging.rs`).
 //! Source: flexmemd §3.2.2 pages out where a guest does not give; process_madvise(2), proc_pid_pagemap(5).
 //! Limits: Linux, pages of 4 KiB; memory that is locked or in huge pages of hugetlbfs stays. Decides nothing.
 //!
@@ -19,6 +19,9 @@
 //! takes it when it next looks for memory, before anything else; till then neither `MemFree` nor `MemAvailable` rises
 //! (seen on Linux 6.18: all of 64 MiB). [`Swap::cached`] tells how much of the host is in that state. A group counts it
 //! still, and gives it up first when it is squeezed.
+//!
+//! Others page out as well: the host's own reclaim, and whatever proactive reclaim it runs. What was read back and is not
+//! touched may go again at once.
 
 #![deny(unsafe_code)]
 

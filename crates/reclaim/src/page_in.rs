@@ -12,7 +12,8 @@
 //!
 //! The swap it takes from stays in use for private pages, as copies, until the kernel wants it.
 //!
-//! Cost: reading one by one from a disk was 34 MB/s, after `MADV_WILLNEED` several hundred (`benches/paging.rs`).
+//! Cost: pages that had gone at random came back from a disk one by one at 34 MiB/s, after `MADV_WILLNEED` at 130 to
+//! 510 (`benches/paging.rs`).
 //! Source: process_madvise(2), proc_pid_mem(5).
 //! Limits: waits for the disk; what is paged out below the place it has come to is not seen; shared memory needs its
 //! file ([`Refusal::Permission`]). On private memory that a user fault handler watches, waits for that handler.
