@@ -16,7 +16,7 @@
 //!
 //! What was paged out has left the process at once. With a swap area that answers at once (zram) its memory is free
 //! as soon. With a disk it stays in the swap cache, written and clean, at the end of the host's list, and the kernel
-//! takes it when it next looks for memory, before anything else; till then neither `MemFree` nor `MemAvailable` rises
+//! takes it when it next looks for memory, before anything else; till then `MemFree` does not rise
 //! (seen on Linux 6.18: all of 64 MiB). [`Swap::cached`] tells how much of the host is in that state. A group counts it
 //! still, and gives it up first when it is squeezed.
 //!

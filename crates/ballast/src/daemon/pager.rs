@@ -26,7 +26,7 @@ const GUESTS_MAX: usize = 64;
 /// Most that one step moves.
 const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
 /// A guest's memory is in mappings at least so large: smaller ones are the hypervisor's own.
-const RAM_MIN: Bytes = Bytes::mib(32);
+const RAM_MIN: Bytes = Bytes::mib(64);
 /// The host's available memory that paging in leaves alone.
 const HOST_SPARE: Bytes = Bytes::mib(256);
 /// Time between looks where every job waits.
