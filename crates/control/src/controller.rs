@@ -235,7 +235,7 @@ impl Controller {
             standings: &standings,
             ledger: &self.ledger,
             guard: &self.settings.guard,
-            may_page: self.settings.paging,
+            swap: self.settings.paging,
             paused: self.paused,
         };
         let (plan, bounds) = paged(paging, plan, self.bounds.clone());

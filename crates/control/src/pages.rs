@@ -1,7 +1,7 @@
 //! Whom the host pages, and what it then holds their processes to.
 
 use ballast_guard::{GuardSettings, Ledger, Standing};
-use ballast_mechanism::paging::{Bound, Page, PagingInput};
+use ballast_mechanism::paging::{Bound, Page, PagingInput, SwapRules};
 use ballast_model::{Held, Paging, PerGuest, Plan, Snapshot};
 
 /// Everything that is looked at beside the plan.
@@ -11,8 +11,8 @@ pub(crate) struct Pages<'a> {
     pub(crate) standings: &'a [Standing],
     pub(crate) ledger: &'a Ledger,
     pub(crate) guard: &'a GuardSettings,
-    /// Whether the host pages anybody at all.
-    pub(crate) may_page: bool,
+    /// How much of the host's swap is used for that; `None`: the host pages nobody.
+    pub(crate) swap: Option<SwapRules>,
     pub(crate) paused: bool,
 }
 
@@ -23,6 +23,8 @@ pub(crate) fn paged(
     mut bounds: PerGuest<Bound>,
 ) -> (Plan, PerGuest<Bound>) {
     let now = input.snapshot.taken_at;
+    // Where no bound can be kept, what a guest holds counts again.
+    let may_page = input.swap.is_some_and(|rules| rules.has_room(&input.snapshot.host));
     let seen = input.snapshot.guests().iter().zip(input.standings).zip(input.ledger.records());
     let each = seen.zip(plan.guests.iter_mut()).zip(bounds.values_mut());
     for ((((guest, standing), record), planned), bound) in each {
@@ -30,7 +32,7 @@ pub(crate) fn paged(
             standing.verdict,
             Err(Held::OptedOut | Held::Unreachable { .. } | Held::NotRunning { .. })
         );
-        if !input.may_page || is_left_alone {
+        if !may_page || is_left_alone {
             bound.end();
             continue;
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
 use ballast_mechanism::hotplug::HotplugSettings;
+use ballast_mechanism::paging::SwapRules;
 use ballast_model::{GuestId, GuestLimits, PolicyName};
 use ballast_policy::PolicySettings;
 
@@ -26,9 +27,9 @@ pub struct Settings {
     pub guard: GuardSettings,
     /// How memory is plugged in; `None`: it is not.
     pub hotplug: Option<HotplugSettings>,
-    /// Whether the host pages guests that do not give what they were asked for, and whoever drives carries that out; no
-    /// by default.
-    pub paging: bool,
+    /// How much of its swap the host uses to page guests that do not give what they were asked for, where whoever drives
+    /// carries that out; `None`, the default: it pages nobody.
+    pub paging: Option<SwapRules>,
     /// Limits of guests not named.
     pub limits_default: GuestLimits,
     /// Limits of guests named.
@@ -49,7 +50,7 @@ impl Settings {
             interval: None,
             guard: GuardSettings::default(),
             hotplug: Some(HotplugSettings::default()),
-            paging: false,
+            paging: None,
             limits_default: GuestLimits::default(),
             limits: BTreeMap::new(),
         }

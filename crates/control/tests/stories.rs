@@ -219,6 +219,13 @@ fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
     }
     let (a, b) = (world.guest("a").holds, world.guest("b").resident());
     assert!(a >= 700 && b <= 768 + 64, "what b was asked for, and its hypervisor: a {a}, b {b}");
+    // A host whose swap is full can hold nobody to anything: what the guest holds counts again.
+    world.host_swap_free = Bytes::mib(800);
+    let plan = world.tick();
+    assert!(plan.paging.is_empty());
+    assert_eq!(world.tick().budget.grantable, Bytes::ZERO);
+    world.host_swap_free = Bytes::gib(4);
+    world.ticks(5);
     // At last it gives: the bound ends, and the host reads back what it took.
     world.guest("b").mood = Mood::Willing;
     let mut read_back = false;

@@ -11,7 +11,9 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Compliance, Measured, Mechanism, Move, Rung, Timestamp, Why};
+use ballast_model::{
+    Bytes, Compliance, HostSample, Measured, Mechanism, Move, Rung, Timestamp, Why,
+};
 
 /// Memory of a hypervisor beside its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
@@ -19,6 +21,23 @@ pub const OVERHEAD: Bytes = Bytes::mib(64);
 const SLACK: Bytes = Bytes::mib(8);
 /// How long a guest is read back ahead after its bound has ended; what it has not touched by then it may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
+
+/// How much of the host's swap paging may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapRules {
+    /// At most this part of it is in use, in percent; more than 100 is 100.
+    pub use_max_percent: u64,
+    /// And at least so much of it stays free.
+    pub reserve: Bytes,
+}
+
+impl SwapRules {
+    /// Whether the host has somewhere to page out to; not where it does not say.
+    pub fn has_room(&self, host: &HostSample) -> bool {
+        let (Some(total), Some(free)) = (host.swap_total, host.swap_free) else { return false };
+        free > total.fraction(100 - self.use_max_percent.min(100), 100).max(self.reserve)
+    }
+}
 
 /// What is known of a guest when it is decided whether to page it.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,7 @@ use anyhow::Context;
 use ballast_control::Settings;
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_guard::GuardSettings;
+use ballast_mechanism::paging::SwapRules;
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_toml_strict::Error;
 use ballast_working_set::Budget;
@@ -231,7 +232,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             action_deadline: file.daemon.tick * 2,
         },
         hotplug,
-        paging: paging.is_some(),
+        paging: paging.map(|settings| SwapRules {
+            use_max_percent: settings.swap.use_max_percent,
+            reserve: settings.swap.reserve,
+        }),
         limits_default,
         limits,
     };

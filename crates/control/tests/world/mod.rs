@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_control::{Controller, Event, Settings};
+use ballast_mechanism::paging::SwapRules;
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
@@ -63,6 +64,7 @@ pub struct World {
     pub guests: Vec<ToyGuest>,
     pub second: u64,
     pub host_available: u64,
+    pub host_swap_free: Bytes,
     /// Whether the host carries out orders to page.
     pub host_swaps: bool,
     pub actions: Vec<(u64, Action)>,
@@ -81,7 +83,7 @@ pub fn settings(policy: PolicyName, budget: u64) -> Settings {
     let mut settings = Settings::new(policy);
     settings.guard.budget = Some(Bytes::mib(budget));
     settings.guard.host_reserve = Bytes::ZERO;
-    settings.paging = true;
+    settings.paging = Some(SwapRules { use_max_percent: 80, reserve: Bytes::mib(64) });
     settings
 }
 
@@ -193,6 +195,7 @@ impl World {
             guests,
             second: 0,
             host_available: 1 << 20,
+            host_swap_free: Bytes::gib(4),
             host_swaps: false,
             actions: Vec::new(),
         }
@@ -202,6 +205,8 @@ impl World {
         let host = HostSample {
             memory_total: Some(Bytes::mib(1 << 21)),
             memory_available: Some(Bytes::mib(self.host_available)),
+            swap_total: Some(Bytes::gib(4)),
+            swap_free: Some(self.host_swap_free),
             ..HostSample::default()
         };
         let now = Timestamp::from_millis(self.second * 1000);
