@@ -20,7 +20,9 @@ use ballast_policy::{Policy, Problem, build};
 use crate::Settings;
 use crate::pages::{Pages, paged};
 use crate::routing::{Routing, route};
-use crate::standings::{contender, held_without, limits_in_step, request_of, standing, within};
+use crate::standings::{
+    contender, has_hotplug, held_without, limits_in_step, request_of, standing, within,
+};
 
 /// What the controller is told between samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +230,8 @@ impl Controller {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
         }
         notes.extend(self.policy_notes.iter().cloned());
-        let (routers, refused) = (self.routers.clone(), self.plans_refused);
+        let routers = has_hotplug(snapshot).then(|| self.routers.clone());
+        let refused = self.plans_refused;
         let plan = self.plan(snapshot, &standings, budget, notes);
         let paging = Pages {
             snapshot,
@@ -240,8 +243,9 @@ impl Controller {
         };
         let (plan, bounds) = paged(paging, plan, self.bounds.clone());
         let plan = self.checked(plan, snapshot);
-        self.bounds = bounds;
-        if self.plans_refused > refused {
+        if self.plans_refused == refused {
+            self.bounds = bounds;
+        } else if let Some(routers) = routers {
             // Nothing of the plan is carried out: its orders have to be made again.
             self.routers = routers;
         }

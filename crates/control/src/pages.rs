@@ -28,11 +28,9 @@ pub(crate) fn paged(
     let seen = input.snapshot.guests().iter().zip(input.standings).zip(input.ledger.records());
     let each = seen.zip(plan.guests.iter_mut()).zip(bounds.values_mut());
     for ((((guest, standing), record), planned), bound) in each {
-        let is_left_alone = matches!(
-            standing.verdict,
-            Err(Held::OptedOut | Held::Unreachable { .. } | Held::NotRunning { .. })
-        );
-        if !may_page || is_left_alone {
+        // As balloons, the host takes nothing of a guest whose figures are missing, old or cannot be true.
+        let is_known = matches!(standing.verdict, Ok(_) | Err(Held::Stuck { .. }));
+        if !may_page || !is_known {
             bound.end();
             continue;
         }

@@ -20,6 +20,11 @@ pub(crate) fn limits_in_step<'a>(
     own.into_iter().map(|own| own.unwrap_or(&settings.limits_default)).collect()
 }
 
+/// Whether memory can be plugged into any guest.
+pub(crate) fn has_hotplug(snapshot: &Snapshot) -> bool {
+    snapshot.guests().iter().any(|guest| guest.hotplug.is_some())
+}
+
 /// What a policy is told of a guest that can be moved.
 pub(crate) fn contender(standing: &Standing) -> Option<Contender> {
     let estimate = standing.verdict.as_ref().ok()?;

@@ -202,6 +202,21 @@ fn a_guest_whose_balloon_gives_the_host_nothing_is_moved_by_plugging_alone() {
 }
 
 #[test]
+fn the_host_takes_nothing_of_a_guest_whose_statistics_have_stopped() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+    world.guest("b").rate = 2;
+    let pages_out = |plan: &Plan| plan.paging.iter().any(|it| it.mechanism == Mechanism::PageOut);
+    assert!(pages_out(&world.ticks(40)), "slow, and told of");
+    world.guest("b").mood = Mood::Silent;
+    world.ticks(9);
+    for _ in 0..20 {
+        world.tick();
+        assert!(!pages_out(&world.tick()));
+    }
+}
+
+#[test]
 fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);

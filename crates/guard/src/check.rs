@@ -16,8 +16,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Mechanism, Plan, RunState,
-    Snapshot, in_step,
+    Action, Bytes, GuestId, GuestLimits, GuestSample, LinkState, Measured, Mechanism, Plan,
+    RunState, Snapshot, in_step,
 };
 
 /// What a plan must keep to.
@@ -318,6 +318,10 @@ fn check_paging(plan: &Plan, guests: &[Guest<'_>], rules: &Rules<'_>, found: &mu
         if !guest.limits.managed {
             let why = "excluded by the operator";
             found.push(Violation::Untouchable(paging.guest.clone(), why));
+        }
+        let is_told = |stats: Measured<_>| stats.age <= rules.stale_after;
+        if paging.mechanism == Mechanism::PageOut && !guest.sample.stats.is_some_and(is_told) {
+            found.push(Violation::OnStaleFigures(paging.guest.clone()));
         }
         let floor = guest.limits.bounds_for(guest.sample).map_or(Bytes::MAX, |(floor, _)| floor);
         if paging.mechanism == Mechanism::PageOut && paging.resident < floor {

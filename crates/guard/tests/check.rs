@@ -6,8 +6,8 @@ use std::time::Duration;
 use ballast_guard::check::{Before, Rules, Violation, violations};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats, HostSample,
-    Hotplug, HotplugKind, LinkDown, LinkState, Measured, Plan, PolicyName, RunState, Rung,
-    Snapshot, Timestamp,
+    Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism, Paging, Plan, PolicyName,
+    RunState, Rung, Snapshot, Timestamp,
 };
 
 fn id(name: &str) -> GuestId {
@@ -38,6 +38,7 @@ struct Case {
     guests: Vec<GuestSample>,
     available: Bytes,
     actions: Vec<Action>,
+    paging: Vec<Paging>,
     limits: BTreeMap<GuestId, GuestLimits>,
     before: BTreeMap<GuestId, Before>,
     step: Option<Bytes>,
@@ -50,6 +51,7 @@ impl Case {
             guests: vec![guest("a", 512), guest("b", 512)],
             available: Bytes::gib(8),
             actions: Vec::new(),
+            paging: Vec::new(),
             limits: BTreeMap::new(),
             before: ["a", "b"].into_iter().map(|name| (id(name), SETTLED)).collect(),
             step: None,
@@ -87,7 +89,7 @@ impl Case {
             budget: Budget::default(),
             guests: Vec::new(),
             actions: self.actions,
-            paging: Vec::new(),
+            paging: self.paging,
             rung: Rung::Normal,
             notes: Vec::new(),
         };
@@ -199,6 +201,28 @@ fn plugged_memory_moves_within_its_device_and_never_against_the_balloon() {
     let mut none = Case::new().act("a", 512);
     none.actions[0].plug = Some(Bytes::ZERO);
     assert!(impossible(none.check()), "no device");
+}
+
+#[test]
+fn the_host_pages_out_nobody_below_its_floor_or_on_old_figures() {
+    let check = |change: fn(&mut Case), mib| {
+        let mut case = Case::new().with(change);
+        case.paging.push(Paging {
+            guest: id("a"),
+            mechanism: Mechanism::PageOut,
+            resident: Bytes::mib(mib),
+            generation: Generation(7),
+            deadline: Timestamp::from_millis(9000),
+        });
+        case.check()
+    };
+    assert_eq!(check(|_| {}, 300), []);
+    assert!(matches!(check(|_| {}, 100)[..], [Violation::BelowFloor { .. }]));
+    let stale = [Violation::OnStaleFigures(id("a"))];
+    assert_eq!(check(|c| c.guests[0].stats = None, 300), stale);
+    let old = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::from_secs(11);
+    assert_eq!(check(old, 300), stale);
+    assert_eq!(check(|c| c.paused = true, 300), [Violation::WhilePaused]);
 }
 
 #[test]
