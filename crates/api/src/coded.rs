@@ -1,8 +1,8 @@
 //! Reasons on the wire: a stable word for machines with a sentence for people.
 
 use ballast_model::{
-    Change, Clamped, Compliance, GuestSample, Held, LinkDown, LinkState, Note, OutcomeKind, Reason,
-    RunState,
+    Bytes, Change, Clamped, Compliance, GuestPlan, GuestSample, Held, LinkDown, LinkState, Note,
+    OutcomeKind, Reason, RunState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -141,11 +141,14 @@ pub struct ComplianceView {
     pub idle_ms: Option<u64>,
     /// Time since it was asked, while it is slow.
     pub asked_ms: Option<u64>,
+    /// Bytes a second that its balloon was last seen to take; `None`: it was never seen at that.
+    pub balloon_bytes_per_s: Option<u64>,
 }
 
 impl ComplianceView {
-    /// The view of `compliance`.
-    pub fn new(compliance: &Compliance) -> Self {
+    /// The view of a guest's compliance in `plan`.
+    pub fn new(plan: &GuestPlan) -> Self {
+        let compliance = &plan.compliance;
         let (code, left, idle, asked) = match compliance {
             Compliance::Compliant => ("compliant", None, None, None),
             Compliance::Releasing { left, idle } => {
@@ -161,6 +164,7 @@ impl ComplianceView {
             left_bytes: left,
             idle_ms: idle.map(millis),
             asked_ms: asked.map(millis),
+            balloon_bytes_per_s: plan.balloon_rate.map(Bytes::get),
         }
     }
 }

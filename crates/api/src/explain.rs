@@ -83,7 +83,7 @@ impl ExplainReply {
             clamps: plan
                 .map(|plan| plan.clamps.iter().map(Coded::from).collect())
                 .unwrap_or_default(),
-            compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
+            compliance: plan.map(ComplianceView::new),
             target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
             moves: plan

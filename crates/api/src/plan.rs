@@ -93,7 +93,7 @@ impl PlanGuestView {
             allocation_bytes: guest.allocation.map(Bytes::get),
             desired: guest.desired.as_ref().map(DesiredView::from),
             clamps: guest.clamps.iter().map(Coded::from).collect(),
-            compliance: ComplianceView::new(&guest.compliance),
+            compliance: ComplianceView::new(guest),
             target_bytes: guest.target.map(Bytes::get),
             change: ChangeView::from(&guest.change),
             moves: guest.moves.iter().map(MoveView::from).collect(),

@@ -183,7 +183,7 @@ impl GuestView {
             managed: limits.map(|limits| limits.managed),
             stats_age_ms: stats_age_ms(sample, estimate),
             tracking: TrackingView::of(sample),
-            compliance: plan.map(|plan| ComplianceView::new(&plan.compliance)),
+            compliance: plan.map(ComplianceView::new),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
             regret: plan.and_then(|plan| plan.regret.as_ref()).map(RegretView::from),
         }

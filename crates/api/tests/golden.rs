@@ -115,6 +115,7 @@ fn seen() -> Seen {
             to: Bytes::mib(448),
             why: Why::BalloonTakesIt,
         }],
+        balloon_rate: Some(Bytes::mib(80)),
         regret: Some(Regret { taken: Bytes::mib(64), read_back: Bytes::mib(16), undone: 1 }),
     };
     let planned_b = GuestPlan {
@@ -129,6 +130,7 @@ fn seen() -> Seen {
         target: None,
         change: Change::Hold(Held::Unreachable { why: "no answer in time".to_owned() }),
         moves: vec![],
+        balloon_rate: None,
         regret: None,
     };
     let host = HostSample {
@@ -315,7 +317,8 @@ fn status() {
                     "text": "releasing, 3MiB left",
                     "left_bytes": 3145728,
                     "idle_ms": 2000,
-                    "asked_ms": null
+                    "asked_ms": null,
+                    "balloon_bytes_per_s": 83886080
                   },
                   "change": {
                     "code": "shrink",
@@ -356,7 +359,8 @@ fn status() {
                     "text": "compliant",
                     "left_bytes": null,
                     "idle_ms": null,
-                    "asked_ms": null
+                    "asked_ms": null,
+                    "balloon_bytes_per_s": null
                   },
                   "change": {
                     "code": "hold",
@@ -553,7 +557,8 @@ fn explain_of_a_known_guest() {
                 "text": "releasing, 3MiB left",
                 "left_bytes": 3145728,
                 "idle_ms": 2000,
-                "asked_ms": null
+                "asked_ms": null,
+                "balloon_bytes_per_s": 83886080
               },
               "target_bytes": 469762048,
               "change": {
@@ -665,7 +670,8 @@ fn explain_of_an_unknown_guest() {
                 "text": "compliant",
                 "left_bytes": null,
                 "idle_ms": null,
-                "asked_ms": null
+                "asked_ms": null,
+                "balloon_bytes_per_s": null
               },
               "target_bytes": null,
               "change": {
@@ -738,7 +744,8 @@ fn plan() {
                     "text": "releasing, 3MiB left",
                     "left_bytes": 3145728,
                     "idle_ms": 2000,
-                    "asked_ms": null
+                    "asked_ms": null,
+                    "balloon_bytes_per_s": 83886080
                   },
                   "target_bytes": 469762048,
                   "change": {
@@ -776,7 +783,8 @@ fn plan() {
                     "text": "compliant",
                     "left_bytes": null,
                     "idle_ms": null,
-                    "asked_ms": null
+                    "asked_ms": null,
+                    "balloon_bytes_per_s": null
                   },
                   "target_bytes": null,
                   "change": {
@@ -885,7 +893,10 @@ fn every_reason_has_a_word_that_never_changes() {
         Compliance::Slow { left: zero, asked: idle },
         Compliance::Inhibited,
     ];
-    let view = |c| ballast_api::ComplianceView::new(c);
+    let view = |compliance: &Compliance| {
+        let guest = GuestPlan { compliance: *compliance, ..seen().plan.guests[0].clone() };
+        ballast_api::ComplianceView::new(&guest)
+    };
     let codes: Vec<_> = compliances.iter().map(|c| view(c).code).collect();
     assert_eq!(codes, ["compliant", "releasing", "stuck", "slow", "inhibited"]);
     assert_eq!(view(&compliances[2]).idle_ms, Some(42_000));

@@ -11,37 +11,21 @@ use ballast_guard::{
 use ballast_mechanism::hotplug::Router;
 use ballast_mechanism::paging::Bound;
 use ballast_model::{
-    Action, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits, GuestPlan, Held,
-    Note, Outcome, OutcomeKind, PerGuest, Plan, PolicyName, RequestKind, Rung, Snapshot, Timestamp,
+    Action, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestPlan, Held, Note,
+    OutcomeKind, PerGuest, Plan, RequestKind, Rung, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, Problem, build};
 
 use crate::Settings;
+use crate::event::Event;
+use crate::moving::Moving;
 use crate::pages::{Pages, paged};
 use crate::routing::{Routing, route};
 use crate::standings::{
     contender, has_hotplug, held_without, limits_in_step, request_of, standing, within,
 };
-
-/// What the controller is told between samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// An action was carried out, or not.
-    Outcome(Outcome),
-    /// The operator wants no actions for now.
-    Pause,
-    /// The operator wants actions again.
-    Resume,
-    /// New limits for one guest.
-    SetLimits(GuestId, GuestLimits),
-    /// Another policy.
-    SetPolicy(PolicyName),
-    /// A new configuration; targets in force, compliance and, between policies that have such, credits are kept.
-    Reconfigure(Box<Settings>),
-    /// What guests had to pay rent with when another controller last decided.
-    Credits(Vec<(GuestId, u64)>),
-}
+use crate::transfer::in_transfer;
 
 /// Decides; does nothing else.
 #[derive(Clone, Debug)]
@@ -66,8 +50,8 @@ pub struct Controller {
     paused: bool,
     actions: VecDeque<Action>,
     plans_refused: u64,
-    routers: PerGuest<Router>,
-    bounds: PerGuest<Bound>,
+    moving: Moving,
+    in_transfer: Vec<GuestId>,
 }
 
 impl Controller {
@@ -99,8 +83,8 @@ impl Controller {
             paused: false,
             actions: VecDeque::new(),
             plans_refused: 0,
-            routers: PerGuest::default(),
-            bounds: PerGuest::default(),
+            moving: Moving::default(),
+            in_transfer: Vec::new(),
         }
     }
 
@@ -127,6 +111,12 @@ impl Controller {
     /// When the next sample is due.
     pub fn poll_timeout(&self) -> Timestamp {
         self.next_sample
+    }
+
+    /// Guests that memory is on its way between: the sample at [`Controller::poll_timeout`] has to look at these alone,
+    /// unless it is [`Settings::tick`] since all were looked at.
+    pub fn in_transfer(&self) -> &[GuestId] {
+        &self.in_transfer
     }
 
     /// The next action to carry out. Actions not fetched before the next sample are dropped: that
@@ -217,7 +207,10 @@ impl Controller {
         self.next_sample = now + self.settings.tick;
 
         let standings = self.standings(snapshot);
-        let (budget, mut notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
+        let (mut budget, mut notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
+        if self.moving.rung() == Rung::Freeze {
+            budget.grantable = Bytes::ZERO;
+        }
         if self.is_due(now, &standings, budget) {
             self.decide(snapshot, &standings, budget);
         }
@@ -230,27 +223,33 @@ impl Controller {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
         }
         notes.extend(self.policy_notes.iter().cloned());
-        let routers = has_hotplug(snapshot).then(|| self.routers.clone());
+        let routers = has_hotplug(snapshot).then(|| self.moving.routers.clone());
         let refused = self.plans_refused;
-        let plan = self.plan(snapshot, &standings, budget, notes);
+        let mut plan = self.plan(snapshot, &standings, budget, notes);
+        self.moving.tell(&mut plan);
         let paging = Pages {
             snapshot,
             standings: &standings,
             ledger: &self.ledger,
+            rates: &self.moving.rates,
             guard: &self.settings.guard,
             swap: self.settings.paging,
             paused: self.paused,
         };
-        let (plan, bounds) = paged(paging, plan, self.bounds.clone());
+        let (plan, bounds) = paged(paging, plan, self.moving.bounds.clone());
         let plan = self.checked(plan, snapshot);
         if self.plans_refused == refused {
-            self.bounds = bounds;
+            self.moving.bounds = bounds;
         } else if let Some(routers) = routers {
             // Nothing of the plan is carried out: its orders have to be made again.
-            self.routers = routers;
+            self.moving.routers = routers;
         }
         self.ledger.sent(&plan);
-        self.ledger.lend(self.routers.values().map(Router::lent));
+        self.ledger.lend(self.moving.routers.values().map(Router::lent));
+        self.in_transfer = in_transfer(&plan);
+        if !self.in_transfer.is_empty() {
+            self.next_sample = now + self.settings.transfer_tick.min(self.settings.tick);
+        }
         self.actions.extend(plan.actions.iter().cloned());
         Arc::new(plan)
     }
@@ -274,19 +273,21 @@ impl Controller {
         self.estimator.observe(snapshot);
         self.goals.align(snapshot);
         self.requests.align(snapshot);
-        self.routers.align(snapshot);
-        self.bounds.align(snapshot);
+        if self.moving.observe(snapshot, &self.ledger, &self.settings) && self.settings.undo {
+            self.next_decision = None;
+        }
         let now = snapshot.taken_at;
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
-            let bound = self.bounds.at(place).and_then(Bound::in_force);
+            let bound = self.moving.bounds.at(place).and_then(Bound::in_force);
             let verdict = verdict
                 .and_then(|()| record.stuck(snapshot.taken_at).map_or(Ok(()), Err))
                 .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
             let mut standing =
                 standing(guest, limits, Some(record), bound, stale_after, now, verdict);
             if let Some(settings) = &self.settings.hotplug {
-                let range = self.routers.at(place).map(|router| router.range(now, guest, settings));
+                let range =
+                    self.moving.routers.at(place).map(|router| router.range(now, guest, settings));
                 standing.bounds = within(standing.bounds, range.flatten());
             }
             standing
@@ -321,22 +322,28 @@ impl Controller {
         let pacing = self.policy.pacing();
         self.next_decision = Some(now + self.settings.interval.unwrap_or(pacing.interval));
         let dead_band = self.settings.guard.dead_band.unwrap_or(pacing.dead_band);
-        let contenders = standings.iter().filter_map(contender).collect();
+        let left = budget.distributable.saturating_sub(immovable(standings));
+        let given_back = if self.settings.undo {
+            self.moving.given_back(now, standings, left, &self.settings.look_back)
+        } else {
+            vec![None; standings.len()]
+        };
+        let each = || standings.iter().zip(&given_back);
+        let contenders = each().filter_map(|(it, held)| contender(it, *held)).collect();
         for (standing, decided) in standings.iter().zip(self.requests.values_mut()) {
             *decided = request_of(standing).map(|request| request.number).max(*decided);
         }
-        let left = budget.distributable.saturating_sub(immovable(standings));
         let problem = Problem::new(left, contenders).at(now).on(snapshot.host.clone());
         self.fairness.observe(&problem);
         let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
         self.policy_notes = division.notes;
         let mut wanted = division.wanted.into_iter();
-        for (standing, goal) in standings.iter().zip(self.goals.values_mut()) {
+        for ((standing, held), goal) in each().zip(self.goals.values_mut()) {
             let desired = standing.verdict.as_ref().ok().and_then(|_| wanted.next());
             *goal = desired.and_then(|wanted| {
                 debug_assert_eq!(standing.id, wanted.id, "policies keep the problem's order");
-                goal_for(standing, wanted.desired, dead_band, &self.settings.guard)
+                goal_for(standing, wanted.desired, *held, dead_band, &self.settings.guard)
             });
         }
     }
@@ -364,12 +371,16 @@ impl Controller {
                 snapshot,
                 standings,
                 ledger: &self.ledger,
-                budget,
+                spare: if self.moving.rung() == Rung::Normal {
+                    budget.grantable
+                } else {
+                    Bytes::ZERO
+                },
                 settings,
                 generation: self.generation,
                 deadline: now + self.settings.guard.action_deadline,
             };
-            draft = route(routing, &mut self.routers, draft);
+            draft = route(routing, &mut self.moving.routers, draft);
         }
         let mut guests = draft.guests;
         if let Some(ledger) = self.policy.ledger() {
@@ -399,7 +410,7 @@ impl Controller {
             .guests()
             .iter()
             .zip(self.ledger.records())
-            .zip(self.bounds.values())
+            .zip(self.moving.bounds.values())
             .map(|((guest, record), bound)| {
                 let before = Before {
                     target: record.target(),
@@ -446,7 +457,7 @@ impl Controller {
             .map(|(guest, limits)| {
                 let record = self.ledger.record(&guest.id);
                 let stale_after = self.settings.guard.stale_after;
-                let bound = self.bounds.named(&guest.id).and_then(Bound::in_force);
+                let bound = self.moving.bounds.named(&guest.id).and_then(Bound::in_force);
                 let held = Err(Held::ClockBackwards);
                 standing(guest, limits, record, bound, stale_after, self.latest, held)
             })
@@ -464,6 +475,7 @@ impl Controller {
             compliance: Compliance::Compliant,
             change: Change::Hold(Held::ClockBackwards),
             moves: Vec::new(),
+            balloon_rate: None,
             regret: None,
         };
         Plan {
@@ -474,7 +486,7 @@ impl Controller {
             guests: standings.into_iter().map(held).collect(),
             actions: Vec::new(),
             paging: Vec::new(),
-            rung: Rung::Normal,
+            rung: self.moving.rung(),
             notes,
         }
     }

@@ -17,10 +17,14 @@
 #![forbid(unsafe_code)]
 
 mod controller;
+mod event;
+mod moving;
 mod pages;
 mod routing;
 mod settings;
 mod standings;
+mod transfer;
 
-pub use controller::{Controller, Event};
+pub use controller::Controller;
+pub use event::Event;
 pub use settings::Settings;

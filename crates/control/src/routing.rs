@@ -7,7 +7,7 @@
 
 use ballast_guard::{Draft, Ledger, Standing};
 use ballast_mechanism::hotplug::{HotplugSettings, Route, RouteInput, Router};
-use ballast_model::{Action, Budget, Bytes, Generation, GuestPlan, PerGuest, Snapshot, Timestamp};
+use ballast_model::{Action, Bytes, Generation, GuestPlan, PerGuest, Snapshot, Timestamp};
 
 /// Everything that routing looks at.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,8 @@ pub(crate) struct Routing<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) standings: &'a [Standing],
     pub(crate) ledger: &'a Ledger,
-    pub(crate) budget: Budget,
+    /// What can be granted at once, as far as memory may be plugged in.
+    pub(crate) spare: Bytes,
     pub(crate) settings: &'a HotplugSettings,
     pub(crate) generation: Generation,
     pub(crate) deadline: Timestamp,
@@ -31,7 +32,7 @@ pub(crate) fn route(input: Routing<'_>, routers: &mut PerGuest<Router>, mut draf
         .zip(&sent)
         .map(|(standing, target)| target.unwrap_or_default().saturating_sub(standing.covered()))
         .sum();
-    let mut spare = input.budget.grantable.saturating_sub(granted);
+    let mut spare = input.spare.saturating_sub(granted);
     let (mut releases, mut grants) = (Vec::with_capacity(draft.actions.len()), Vec::new());
     let seen = input.snapshot.guests().iter().zip(input.standings).zip(input.ledger.records());
     let each = seen.zip(routers.values_mut()).zip(draft.guests.iter_mut()).zip(sent);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
 use ballast_mechanism::hotplug::HotplugSettings;
+use ballast_mechanism::look_back::LookBackSettings;
 use ballast_mechanism::paging::SwapRules;
 use ballast_model::{GuestId, GuestLimits, PolicyName};
 use ballast_policy::PolicySettings;
@@ -15,6 +16,8 @@ use ballast_policy::PolicySettings;
 pub struct Settings {
     /// Time between samples.
     pub tick: Duration,
+    /// The same of guests that memory is on its way between.
+    pub transfer_tick: Duration,
     /// Who decides.
     pub policy: PolicyName,
     /// How.
@@ -30,6 +33,11 @@ pub struct Settings {
     /// How much of its swap the host uses to page guests that do not give what they were asked for, where whoever drives
     /// carries that out; `None`, the default: it pages nobody.
     pub paging: Option<SwapRules>,
+    /// How it is looked back on what moving memory cost.
+    pub look_back: LookBackSettings,
+    /// Whether a guest that thrashes with what it was left gets back what it held before, while all can have what they
+    /// need; no by default: what is given back stays out of the division for a minute, in which needs change.
+    pub undo: bool,
     /// Limits of guests not named.
     pub limits_default: GuestLimits,
     /// Limits of guests named.
@@ -40,10 +48,14 @@ impl Settings {
     /// Samples are taken once a second, as in Global §4.1.
     pub const TICK_DEFAULT: Duration = Duration::from_secs(1);
 
+    /// A balloon gives some tens of MiB in this time, which is as little as is worth an order.
+    pub const TRANSFER_TICK_DEFAULT: Duration = Duration::from_millis(100);
+
     /// Default settings with this policy.
     pub fn new(policy: PolicyName) -> Self {
         Settings {
             tick: Settings::TICK_DEFAULT,
+            transfer_tick: Settings::TRANSFER_TICK_DEFAULT,
             policy,
             policy_settings: PolicySettings::default(),
             probing: ProbingSettings::default(),
@@ -51,6 +63,8 @@ impl Settings {
             guard: GuardSettings::default(),
             hotplug: Some(HotplugSettings::default()),
             paging: None,
+            look_back: LookBackSettings::default(),
+            undo: false,
             limits_default: GuestLimits::default(),
             limits: BTreeMap::new(),
         }

@@ -25,12 +25,12 @@ pub(crate) fn has_hotplug(snapshot: &Snapshot) -> bool {
     snapshot.guests().iter().any(|guest| guest.hotplug.is_some())
 }
 
-/// What a policy is told of a guest that can be moved.
-pub(crate) fn contender(standing: &Standing) -> Option<Contender> {
+/// What a policy is told of a guest that can be moved, and of what it is `given_back`.
+pub(crate) fn contender(standing: &Standing, given_back: Option<Bytes>) -> Option<Contender> {
     let estimate = standing.verdict.as_ref().ok()?;
     let (floor, ceiling) = standing.bounds.unwrap_or_default();
     Some(Contender {
-        floor,
+        floor: floor.max(given_back.unwrap_or_default()),
         ceiling,
         shares: standing.shares,
         priority: standing.priority,

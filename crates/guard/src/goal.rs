@@ -21,10 +21,12 @@ pub struct Goal {
     pub held: Option<Held>,
 }
 
-/// The goal of a guest that may be moved; `None` for any other.
+/// The goal of a guest that may be moved; `None` for any other. It gets at least what it is `given_back`, within its
+/// ceiling.
 pub fn goal_for(
     standing: &Standing,
     desired: Desired,
+    given_back: Option<Bytes>,
     dead_band: Bytes,
     settings: &GuardSettings,
 ) -> Option<Goal> {
@@ -35,6 +37,12 @@ pub fn goal_for(
     if target < floor {
         target = floor;
         clamps.push(Clamped::Floor { floor });
+    }
+    if let Some(held) = given_back
+        && target <= held
+    {
+        target = held.page_ceil();
+        clamps.push(Clamped::Thrashed { held });
     }
     if target > ceiling {
         target = ceiling;

@@ -93,6 +93,8 @@ pub struct Record {
     known_since: Option<Timestamp>,
     changed_at: Timestamp,
     release: Release,
+    /// Whether the host keeps what its balloon takes.
+    is_inhibited: bool,
 }
 
 /// The records of all guests of a host.
@@ -212,6 +214,7 @@ impl Record {
     /// Whether the guest does as it was asked.
     pub fn compliance(&self, now: Timestamp) -> Compliance {
         match self.release {
+            Release::Settled if self.is_inhibited => Compliance::Inhibited,
             Release::Settled => Compliance::Compliant,
             Release::Under { progress_at, since, due, .. } => {
                 let left = match (self.last_seen, self.target) {
@@ -244,6 +247,7 @@ impl Record {
             self.release = Release::Settled;
             return;
         }
+        self.is_inhibited = sample.capabilities.discard_inhibited == Some(true);
         let Some(allocation) = sample.allocation.map(|measured| measured.value) else { return };
         if self.last_seen != Some(allocation) {
             self.last_seen = Some(allocation);

@@ -87,6 +87,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             target: step.send.or(record.target()),
             change: step.change,
             moves: Vec::new(),
+            balloon_rate: None,
             regret: None,
         });
     }

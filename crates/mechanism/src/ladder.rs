@@ -12,7 +12,7 @@
 //!
 //! Cost: O(1) a tick. Source: the rungs are Ballast's own; flexmemd §3.2.2 knows the first three.
 //! Limits: where available memory cannot be read the rung stays. Pressure alone raises nobody: a process that thrashes
-//! within a limit of its own presses without the host being short.
+//! within a limit of its own presses without the host being short. A host that is to keep no reserve is never short.
 
 use std::time::Duration;
 
@@ -21,21 +21,13 @@ use ballast_model::{Bytes, HostSample, Pressure, Rung, Timestamp};
 /// Rungs that have to be entered: all but the lowest.
 const ENTERED: usize = Rung::ALL.len() - 1;
 
-/// Parts of the reserve, in eighths, below which a rung is entered: balloons begin to take where grants end, and the
-/// other steps divide what is left evenly, so that each has a chance before the next.
-const ENTER_EIGHTHS: [u64; ENTERED] = [8, 6, 4, 2];
-
-/// The same where the reserve is small: 256 MiB is what a kernel with a few daemons lives in, and below 64 MiB even a
-/// small one begins to kill.
-const ENTER_MIN: [Bytes; ENTERED] =
-    [Bytes::mib(256), Bytes::mib(192), Bytes::mib(128), Bytes::mib(64)];
+/// Parts of the reserve, in eighths, below which a rung is entered. A host whose budget is all it has is at its reserve
+/// in normal operation, where the guard grants nothing more: the first rung lies a quarter below that.
+const ENTER_EIGHTHS: [u64; ENTERED] = [6, 4, 3, 2];
 
 /// Beyond what it was entered at, a rung is left with an eighth of the reserve more: more than a host's figures swing
 /// by within seconds while nothing happens.
 const LEAVE_EIGHTHS_MORE: u64 = 1;
-
-/// The same where the reserve is small.
-const LEAVE_MORE_MIN: Bytes = Bytes::mib(32);
 
 /// Share of time in which all tasks waited at which a rung is entered, in hundredths of a percent. At a twentieth work
 /// suffers visibly; at two fifths the host hardly does anything else.
@@ -75,8 +67,8 @@ impl LadderSettings {
     pub const PRESSURE_WITHIN_DEFAULT: u64 = 2;
     /// Two ticks: a single figure may be one of a burst of page cache being written.
     pub const ENTERED_AFTER_DEFAULT: Duration = Duration::from_secs(2);
-    /// The time over which the kernel averages pressure: earlier its figure still tells of what is over.
-    pub const LEFT_AFTER_DEFAULT: Duration = Duration::from_secs(10);
+    /// Three ticks: the kernel's figure of pressure is an average over ten seconds already.
+    pub const LEFT_AFTER_DEFAULT: Duration = Duration::from_secs(3);
 }
 
 /// Where a host stands on the ladder.
@@ -145,9 +137,10 @@ fn level(
     settings: &LadderSettings,
     leaving: bool,
 ) -> Rung {
-    let more = settings.reserve.fraction(LEAVE_EIGHTHS_MORE, 8).max(LEAVE_MORE_MIN);
-    let little = enter_below(0, settings)
-        .max(settings.reserve.fraction(settings.pressure_within, 1))
+    let more = settings.reserve.fraction(LEAVE_EIGHTHS_MORE, 8);
+    let little = settings
+        .reserve
+        .fraction(settings.pressure_within, 1)
         .saturating_add(if leaving { more } else { Bytes::ZERO });
     let presses = |place: usize| {
         let divisor = if leaving { 2 } else { 1 };
@@ -168,5 +161,5 @@ fn level(
 }
 
 fn enter_below(place: usize, settings: &LadderSettings) -> Bytes {
-    settings.reserve.fraction(ENTER_EIGHTHS[place], 8).max(ENTER_MIN[place])
+    settings.reserve.fraction(ENTER_EIGHTHS[place], 8)
 }

@@ -7,9 +7,8 @@
 //! |---|---|
 //! | `ladder` | how far does the host go to get memory back? |
 //! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
-//! | `paging` | what is the process of one guest held to, and is it paged out or in for that? |
-//! | `reclaim` | who of all guests is, as the host gets shorter, within its swap and so much a tick? |
-//! | `rates` | how fast is each mechanism with each guest, and which is to be taken? |
+//! | `rates` | how fast does each mechanism take memory from a guest, and which is to? |
+//! | `paging` | what is the process of a guest held to, and is it paged out or in for that? |
 //! | `look_back` | what did taking memory cost the guest, and is it to be given back? |
 //!
 //! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a constant target.
@@ -21,4 +20,3 @@ pub mod ladder;
 pub mod look_back;
 pub mod paging;
 pub mod rates;
-pub mod reclaim;

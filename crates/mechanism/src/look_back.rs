@@ -100,6 +100,7 @@ pub struct LookBack {
     undone: u64,
     hold: Option<Hold>,
     grants: Grants,
+    lately: Lately,
 }
 
 /// Reductions being looked back upon.
@@ -130,6 +131,24 @@ struct Giving {
 struct Usual {
     mark: Option<(Timestamp, Bytes)>,
     in_window: Bytes,
+}
+
+/// What a guest read back in the window under way and in the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lately {
+    mark: Option<(Timestamp, Bytes)>,
+    now: Bytes,
+    before: Bytes,
+}
+
+impl Lately {
+    fn observe(&mut self, now: Timestamp, read: Bytes, window: Duration) {
+        let (since, mark) = *self.mark.get_or_insert((now, read));
+        self.now = read.saturating_sub(mark);
+        if now.saturating_since(since) >= window {
+            *self = Lately { mark: Some((now, read)), now: Bytes::ZERO, before: self.now };
+        }
+    }
 }
 
 /// How far a guest that thrashed may not be shrunk.
@@ -163,6 +182,11 @@ impl LookBack {
         self.hold.filter(|hold| now < hold.until).map(|hold| hold.at)
     }
 
+    /// Whether it reads back much at present, whatever was done to it: it has too little.
+    pub fn lacks(&self, settings: &LookBackSettings) -> bool {
+        self.lately.now.max(self.lately.before) > settings.thrash_min
+    }
+
     /// Takes in a sample; says what is to be done at once. To be called once for every snapshot.
     pub fn observe(
         &mut self,
@@ -181,6 +205,7 @@ impl LookBack {
             Some(true) => {}
             known => {
                 self.taking = None;
+                self.lately = Lately::default();
                 if known.is_some() {
                     self.usual = Usual::default();
                 }
@@ -188,6 +213,7 @@ impl LookBack {
             }
         }
         let read = self.read.sum;
+        self.lately.observe(now, read, settings.window);
         if given >= CHANGE_MIN {
             // What comes back ends the reduction: its cost is over.
             self.close(now, settings.window);

@@ -1,24 +1,26 @@
 //! Whom the host pages out, and in again.
 //!
-//! Idea (flexmemd §3.2.2): a guest that has not given what it was asked for, its time being over, is bounded: its process
-//! is to occupy no more than it would have if the guest had given it, and the host pages it out until it does. While a
-//! bound is in force the guest counts as what its process occupies, so that others get what was taken. When the
-//! guest gives at last, or nothing is asked of it any more, the bound ends and the host reads back ahead of the guest
-//! what it took.
+//! Idea (flexmemd §3.2.2): a guest of which memory is to be taken by paging (see [`crate::rates::choose`]) is bounded:
+//! its process is to occupy no more than it would have if the guest had given it, and the host pages it out until it
+//! does. While a bound is in force the guest counts as what its process occupies, so that others get what was taken.
+//! When nothing is to be taken so any more, the bound ends and the host reads back ahead of the guest what it took.
+//!
+//! A host that gets shorter does not wait for those who owe: it also takes from the *richest*, those who hold most beyond
+//! what the policy wants for them, and no more of them than it lacks.
 //!
 //! Cost: O(1) a guest and tick. Limits: never below a guest's floor; a process whose size is not known, or not lately, is
 //! left alone. Pages are anybody's: which go is the mechanism's choice.
 
 use std::time::Duration;
 
-use ballast_model::{
-    Bytes, Compliance, HostSample, Measured, Mechanism, Move, Rung, Timestamp, Why,
-};
+use ballast_model::{Bytes, HostSample, Measured, Mechanism, Move, Timestamp, Why};
 
 /// Memory of a hypervisor beside its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
 /// Less than this above a bound is not paged out.
 const SLACK: Bytes = Bytes::mib(8);
+/// Who holds less than this beyond its part is not rich.
+const RICH_MIN: Bytes = Bytes::mib(16);
 /// How long a guest is read back ahead after its bound has ended; what it has not touched by then it may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,7 @@ impl SwapRules {
 }
 
 /// What is known of a guest when it is decided whether to page it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PagingInput {
     /// The moment of the decision.
     pub now: Timestamp,
@@ -48,14 +50,12 @@ pub struct PagingInput {
     pub resident: Option<Measured<Bytes>>,
     /// What it holds.
     pub holds: Option<Bytes>,
-    /// Whether it gives what it was asked for.
-    pub compliance: Compliance,
-    /// How far the host goes: from [`Rung::ReclaimOwed`] on nobody is given time.
-    pub rung: Rung,
-    /// What it was last asked to hold; `None`: nothing.
-    pub asked: Option<Bytes>,
+    /// What it is to hold by paging, and why; `None`: nothing is taken from it so.
+    pub take_to: Option<(Bytes, Why)>,
     /// What it is guaranteed; `None`: not known.
     pub floor: Option<Bytes>,
+    /// Whether the host has memory to read back what it took.
+    pub may_read_back: bool,
     /// A size older than this is not acted on.
     pub stale_after: Duration,
 }
@@ -93,23 +93,12 @@ impl Bound {
     /// Decides anew; to be called once for every snapshot.
     pub fn decide(&mut self, input: &PagingInput) -> Option<Page> {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
-        let owes = match input.compliance {
-            Compliance::Slow { left, asked } => Some((left, asked)),
-            Compliance::Stuck { idle } => {
-                Some((input.holds?.saturating_sub(input.asked.unwrap_or(input.holds?)), idle))
-            }
-            Compliance::Releasing { left, idle } if input.rung >= Rung::ReclaimOwed => {
-                Some((left, idle))
-            }
-            Compliance::Compliant | Compliance::Releasing { .. } | Compliance::Inhibited => None,
-        };
-        if let (Some((left, since)), Some(asked), Some(floor)) = (owes, input.asked, input.floor) {
-            let bound = asked.max(floor).saturating_add(OVERHEAD).page_ceil();
+        if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
+            let bound = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
             self.in_force = Some(bound);
             self.ended = None;
-            let why = Why::NotGiven { left, asked: since };
             return (resident > bound.saturating_add(SLACK))
-                .then(|| page(Mechanism::PageOut, resident, bound, why));
+                .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
         if self.in_force.take().is_some() {
             self.ended = Some(input.now);
@@ -120,8 +109,38 @@ impl Bound {
             return None;
         }
         let whole = input.holds?.saturating_add(OVERHEAD);
-        (resident < whole).then(|| page(Mechanism::PageIn, resident, whole, Why::Growing))
+        (resident < whole && input.may_read_back)
+            .then(|| page(Mechanism::PageIn, resident, whole, Why::Growing))
     }
+}
+
+/// A guest as far as it goes by how rich it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wealth {
+    /// What it holds beyond what the policy wants for it, and beyond its floor.
+    pub beyond: Bytes,
+    /// Whether it was among the richest when this was last asked.
+    pub was_rich: bool,
+}
+
+/// Of which guests a host takes that lacks `lacking`, the richest first until that is covered; those it takes from
+/// already stay among them, for what is taken of them is why the host lacks no more. O(n log n).
+pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..wealth.len()).collect();
+    order.sort_by_key(|&at| (!wealth[at].was_rich, std::cmp::Reverse(wealth[at].beyond), at));
+    let mut left = lacking;
+    let mut taken = vec![false; wealth.len()];
+    for at in order {
+        let Wealth { beyond, was_rich } = wealth[at];
+        if beyond < RICH_MIN || (left == Bytes::ZERO && !was_rich) {
+            continue;
+        }
+        taken[at] = true;
+        if !was_rich {
+            left = left.saturating_sub(beyond);
+        }
+    }
+    taken
 }
 
 fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: Why) -> Page {
@@ -134,52 +153,47 @@ mod tests {
 
     use super::*;
 
-    fn input(compliance: Compliance, resident_mib: u64) -> PagingInput {
+    fn not_given() -> Option<(Bytes, Why)> {
+        let why = Why::NotGiven { left: Bytes::mib(312), asked: Duration::from_secs(20) };
+        Some((Bytes::mib(200), why))
+    }
+
+    fn input(take_to: Option<(Bytes, Why)>, resident_mib: u64) -> PagingInput {
         PagingInput {
             now: Timestamp::from_millis(100_000),
             resident: Some(Measured::fresh(Bytes::mib(resident_mib))),
             holds: Some(Bytes::mib(512)),
-            compliance,
-            rung: Rung::Normal,
-            asked: Some(Bytes::mib(200)),
+            take_to,
             floor: Some(Bytes::mib(128)),
+            may_read_back: true,
             stale_after: Duration::from_secs(10),
         }
     }
 
-    const STUCK: Compliance = Compliance::Stuck { idle: Duration::from_secs(20) };
-
     #[test]
     fn who_does_not_give_is_paged_out_to_what_it_was_asked_for_and_no_further() {
         let mut bound = Bound::default();
-        assert_eq!(bound.decide(&input(Compliance::Compliant, 560)), None);
-        let releasing = Compliance::Releasing { left: Bytes::mib(9), idle: Duration::ZERO };
-        assert_eq!(bound.decide(&input(releasing, 560)), None, "it is on its way");
-        let short = PagingInput { rung: Rung::ReclaimOwed, ..input(releasing, 560) };
-        assert!(Bound::default().decide(&short).is_some(), "for which a short host has no time");
-        let page = bound.decide(&input(STUCK, 560)).unwrap();
+        assert_eq!(bound.decide(&input(None, 560)), None);
+        let page = bound.decide(&input(not_given(), 560)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         assert_eq!(
             page.told.to_string(),
             "page-out 560MiB to 264MiB: 312MiB not given 20s after they were asked for"
         );
-        assert_eq!(bound.decide(&input(STUCK, 270)), None, "near enough");
+        assert_eq!(bound.decide(&input(not_given(), 270)), None, "near enough");
         assert_eq!(bound.in_force(), Some(Bytes::mib(264)), "and held there");
-        let slow = Compliance::Slow { left: Bytes::mib(50), asked: Duration::from_secs(30) };
-        assert!(bound.decide(&input(slow, 400)).is_some());
     }
 
     #[test]
-    fn what_was_taken_is_read_back_once_the_guest_gives() {
+    fn what_was_taken_is_read_back_once_nothing_is_to_be_taken() {
         let mut bound = Bound::default();
-        bound.decide(&input(STUCK, 560));
-        let page = bound.decide(&input(Compliance::Compliant, 264)).unwrap();
+        bound.decide(&input(not_given(), 560));
+        let short = PagingInput { may_read_back: false, ..input(None, 264) };
+        assert_eq!(bound.clone().decide(&short), None, "the host has no memory for that");
+        let page = bound.decide(&input(None, 264)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageIn, Bytes::mib(576)));
         assert_eq!(bound.in_force(), None);
-        let later = PagingInput {
-            now: Timestamp::from_millis(111_000),
-            ..input(Compliance::Compliant, 264)
-        };
+        let later = PagingInput { now: Timestamp::from_millis(111_000), ..input(None, 264) };
         assert_eq!(bound.decide(&later), None, "not for ever");
         assert_eq!(bound.decide(&later), None);
     }
@@ -187,32 +201,70 @@ mod tests {
     #[test]
     fn nothing_is_done_without_figures() {
         let mut bound = Bound::default();
-        let unknown = PagingInput { resident: None, ..input(STUCK, 560) };
+        let unknown = PagingInput { resident: None, ..input(not_given(), 560) };
         assert_eq!(bound.decide(&unknown), None);
-        let mut stale = input(STUCK, 560);
+        let mut stale = input(not_given(), 560);
         stale.resident.as_mut().unwrap().age = Duration::from_secs(11);
         assert_eq!(bound.decide(&stale), None);
-        let nothing_asked = PagingInput { asked: None, ..input(STUCK, 560) };
-        assert_eq!(bound.decide(&nothing_asked), None);
+        let no_floor = PagingInput { floor: None, ..input(not_given(), 560) };
+        assert_eq!(bound.decide(&no_floor), None);
         assert_eq!(bound.in_force(), None);
+    }
+
+    #[test]
+    fn the_richest_give_what_the_host_lacks_and_keep_giving() {
+        let rich = |beyond, was_rich| Wealth { beyond: Bytes::mib(beyond), was_rich };
+        let wealth = [rich(100, false), rich(300, false), rich(8, false), rich(200, false)];
+        assert_eq!(richest(&wealth, Bytes::ZERO), [false; 4]);
+        assert_eq!(richest(&wealth, Bytes::mib(250)), [false, true, false, false]);
+        assert_eq!(richest(&wealth, Bytes::mib(350)), [false, true, false, true]);
+        assert_eq!(
+            richest(&wealth, Bytes::gib(1)),
+            [true, true, false, true],
+            "8 MiB are not worth it"
+        );
+        let wealth = [rich(100, true), rich(300, false)];
+        assert_eq!(
+            richest(&wealth, Bytes::ZERO),
+            [true, false],
+            "what it gave is why nothing lacks"
+        );
+        assert_eq!(richest(&wealth, Bytes::mib(50)), [true, true]);
     }
 
     proptest! {
         #[test]
-        fn nobody_is_taken_below_its_floor_or_what_it_was_asked(
-            resident in 0..4096u64, holds in 0..4096u64, asked in 0..4096u64, floor in 0..4096u64,
+        fn nobody_is_taken_below_its_floor_or_what_it_is_to_hold(
+            resident in 0..4096u64, holds in 0..4096u64, to in 0..4096u64, floor in 0..4096u64,
         ) {
             let mut bound = Bound::default();
             let page = bound.decide(&PagingInput {
                 holds: Some(Bytes::mib(holds)),
-                asked: Some(Bytes::mib(asked)),
                 floor: Some(Bytes::mib(floor)),
-                ..input(STUCK, resident)
+                ..input(Some((Bytes::mib(to), Why::Growing)), resident)
             });
             if let Some(page) = page {
                 prop_assert_eq!(page.mechanism, Mechanism::PageOut);
-                prop_assert!(page.resident >= Bytes::mib(floor.max(asked)));
+                prop_assert!(page.resident >= Bytes::mib(floor.max(to)));
                 prop_assert!(page.resident < Bytes::mib(resident));
+            }
+        }
+
+        /// Enough where there is enough, nobody more than needed, and nobody poorer than one who is spared.
+        #[test]
+        fn the_richest_cover_what_is_lacking(beyond in prop::collection::vec(0..500u64, 0..12), lacking in 0..3000u64) {
+            let wealth: Vec<_> =
+                beyond.iter().map(|mib| Wealth { beyond: Bytes::mib(*mib), was_rich: false }).collect();
+            let taken = richest(&wealth, Bytes::mib(lacking));
+            let of = |which| -> Vec<u64> {
+                beyond.iter().zip(&taken).filter(|(_, taken)| **taken == which).map(|(mib, _)| *mib).collect()
+            };
+            let (took, spared) = (of(true), of(false));
+            let sum: u64 = took.iter().sum();
+            prop_assert!(sum >= lacking || spared.iter().all(|mib| *mib < 16));
+            if let Some(least) = took.iter().min() {
+                prop_assert!(sum - least < lacking);
+                prop_assert!(spared.iter().all(|mib| mib <= least));
             }
         }
     }

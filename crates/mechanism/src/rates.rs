@@ -1,11 +1,11 @@
-//! How fast each mechanism is with a guest, and which is to take memory from it.
+//! How fast each mechanism takes memory from a guest, and which is to.
 //!
-//! Idea: what a mechanism governs is compared from sample to sample while it is under way; a moving average of bytes a
-//! second follows, in integers. A mechanism that stands still while it should move is slow, which the average then
-//! says. From that it is estimated how long a reduction will take, and the mechanism chosen:
+//! Idea: what a mechanism governs is compared from sample to sample while it is to take some of it; a moving average of
+//! bytes a second follows, in integers. A mechanism that stands still while it should take is slow, which the average
+//! then says. From that it is estimated how long a reduction will take, and the mechanism chosen:
 //!
-//! 1. *the balloon*, unless it gives the host nothing, is not there, or the guest does not give: it takes whole pages
-//!    of the guest's own choice, which are those it needs least;
+//! 1. *the balloon*, unless it gives the host nothing or the guest does not give: it takes whole pages of the guest's
+//!    own choice, which are those it needs least;
 //! 2. *unplugging*, where there is no usable balloon: the guest has to empty whole blocks, and stalls over pages it
 //!    cannot move; otherwise only to give back address space, which is a [`Router`](crate::hotplug::Router)'s matter;
 //! 3. *paging* last: the host knows least of what the guest needs, and each mistake costs a read from disk. It needs
@@ -16,15 +16,19 @@
 
 use std::time::Duration;
 
-use ballast_model::{
-    Bytes, Compliance, GuestSample, HotplugKind, Mechanism, Move, Rung, Timestamp, Why,
-};
+use ballast_model::{Bytes, Compliance, GuestSample, HotplugKind, Mechanism, Rung, Timestamp, Why};
 
 /// Weight of a new measurement in the average: a quarter, so that three samples make up most of it.
 const NEW_WEIGHT: u64 = 4;
 
 /// Samples further apart say nothing of a rate: the guest may have been done long before.
 const APART_MAX: Duration = Duration::from_secs(10);
+
+/// Samples closer than this are not compared: a balloon's size is told in steps.
+const APART_MIN: Duration = Duration::from_millis(50);
+
+/// Time that a short host gives balloons: with more it waits for nobody, as a tick is as long.
+const SHORT_WAITS: Duration = Duration::from_secs(1);
 
 /// What is assumed of a mechanism before it was measured, in bytes a second.
 const fn assumed(mechanism: Mechanism) -> Bytes {
@@ -38,21 +42,41 @@ const fn assumed(mechanism: Mechanism) -> Bytes {
     }
 }
 
+/// What mechanisms are to get a guest to; `None`: there is no order in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InForce {
+    /// What the guest is to hold, balloon and plugged memory together.
+    pub target: Option<Bytes>,
+    /// What its process is to occupy at most.
+    pub bound: Option<Bytes>,
+}
+
 /// Measured rates of one guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    measured: [Option<Bytes>; Mechanism::ALL.len()],
-    /// What each mechanism governed when last seen under way, and when.
-    marks: [Option<(Bytes, Timestamp)>; Mechanism::ALL.len()],
+    balloon: Rate,
+    paging: Rate,
+}
+
+/// The rate of one mechanism.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    measured: Option<Bytes>,
+    /// What it governed when last seen under way, and when.
+    mark: Option<(Bytes, Timestamp)>,
 }
 
 impl Rates {
-    /// Bytes a second that a mechanism was seen to move; `None`: never seen at work.
+    /// Bytes a second that a mechanism was seen to take; `None`: never seen at that.
     pub fn measured(&self, mechanism: Mechanism) -> Option<Bytes> {
-        self.measured[place(mechanism)]
+        match mechanism {
+            Mechanism::Balloon => self.balloon.measured,
+            Mechanism::PageOut => self.paging.measured,
+            Mechanism::VirtioMem | Mechanism::Dimm | Mechanism::PageIn => None,
+        }
     }
 
-    /// Time that moving `amount` takes by a mechanism, by what was measured or is assumed; [`Duration::MAX`] for one
+    /// Time that taking `amount` needs by a mechanism, by what was measured or is assumed; [`Duration::MAX`] for one
     /// that stands still.
     pub fn time_for(&self, mechanism: Mechanism, amount: Bytes) -> Duration {
         let rate = self.measured(mechanism).unwrap_or(assumed(mechanism)).get();
@@ -63,41 +87,45 @@ impl Rates {
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
-    /// Takes in a sample; `under_way` are the guest's moves that were not done when it was last seen. To be called
-    /// once for every snapshot.
-    pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, under_way: &[Move]) {
-        for mechanism in Mechanism::ALL {
-            let at = place(mechanism);
-            let governed = governed(mechanism, sample);
-            let before = self.marks[at].take();
-            let order = under_way.iter().find(|order| order.mechanism == mechanism);
-            let (Some(governed), Some(order)) = (governed, order) else { continue };
-            let done =
-                if order.to < order.from { governed <= order.to } else { governed >= order.to };
-            if !done {
-                self.marks[at] = Some((governed, now));
-            }
-            let Some((mark, since)) = before else { continue };
-            let passed = now.saturating_since(since);
-            if passed.is_zero() || passed > APART_MAX {
-                continue;
-            }
-            let moved = if order.to < order.from {
-                mark.saturating_sub(governed)
-            } else {
-                governed.saturating_sub(mark)
-            };
-            let rate = moved.fraction(1000, u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
-            // One that got there had time to spare: it may be faster than this, not slower.
-            let slower = self.measured[at].is_some_and(|measured| rate < measured);
-            if !(done && slower) {
-                self.measured[at] = Some(match self.measured[at] {
-                    Some(average) => average
-                        .fraction(NEW_WEIGHT - 1, NEW_WEIGHT)
-                        .saturating_add(rate.fraction(1, NEW_WEIGHT)),
-                    None => rate,
-                });
-            }
+    /// Takes in a sample, where `in_force` was ordered before it. To be called once for every snapshot.
+    pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: InForce) {
+        let holds = sample.allocation.map(|measured| measured.value);
+        self.balloon.observe(now, holds, in_force.target);
+        let resident = sample.resident.map(|measured| measured.value);
+        self.paging.observe(now, resident, in_force.bound);
+    }
+}
+
+impl Rate {
+    fn observe(&mut self, now: Timestamp, governed: Option<Bytes>, to: Option<Bytes>) {
+        let before = self.mark;
+        if let Some((_, since)) = before
+            && now.saturating_since(since) < APART_MIN
+        {
+            return;
+        }
+        self.mark = None;
+        let (Some(governed), Some(to)) = (governed, to) else { return };
+        let done = governed <= to;
+        if !done {
+            self.mark = Some((governed, now));
+        }
+        let Some((mark, since)) = before else { return };
+        let passed = now.saturating_since(since);
+        if passed > APART_MAX {
+            return;
+        }
+        let moved = mark.saturating_sub(governed);
+        let rate = moved.fraction(1000, u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
+        // One that got there had time to spare: it may be faster than this, not slower.
+        let slower = self.measured.is_some_and(|measured| rate < measured);
+        if !(done && slower) {
+            self.measured = Some(match self.measured {
+                Some(average) => average
+                    .fraction(NEW_WEIGHT - 1, NEW_WEIGHT)
+                    .saturating_add(rate.fraction(1, NEW_WEIGHT)),
+                None => rate,
+            });
         }
     }
 }
@@ -113,29 +141,24 @@ pub struct Reduction<'a> {
     pub amount: Bytes,
     /// How far the host goes.
     pub rung: Rung,
-    /// Time within which the host needs it; `None`: it can wait.
-    pub within: Option<Duration>,
     /// Whether the host can page guests out at all.
     pub may_page: bool,
 }
 
 /// The mechanism to take memory by, and why this one; `None`: there is none for this guest.
 pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Why)> {
-    let Reduction { sample, compliance, amount, rung, within, may_page } = *reduction;
+    let Reduction { sample, compliance, amount, rung, may_page } = *reduction;
     let no_balloon = sample.capabilities.balloon == Some(false);
     let inhibited = sample.capabilities.discard_inhibited == Some(true);
     if inhibited || no_balloon || compliance == Compliance::Inhibited {
+        // Locked pages cannot be paged out either, and who has no balloon was never asked for anything.
+        let hotplug = sample.hotplug.filter(|hotplug| hotplug.plugged > Bytes::ZERO)?;
+        let mechanism = match hotplug.kind {
+            HotplugKind::VirtioMem => Mechanism::VirtioMem,
+            HotplugKind::Dimm => Mechanism::Dimm,
+        };
         let why = if no_balloon { Why::NoBalloon } else { Why::BallooningInhibited };
-        let hotplug = sample.hotplug.filter(|hotplug| hotplug.plugged > Bytes::ZERO);
-        if let Some(hotplug) = hotplug {
-            let mechanism = match hotplug.kind {
-                HotplugKind::VirtioMem => Mechanism::VirtioMem,
-                HotplugKind::Dimm => Mechanism::Dimm,
-            };
-            return Some((mechanism, why));
-        }
-        // Locked pages cannot be paged out either.
-        return (no_balloon && !inhibited && may_page).then_some((Mechanism::PageOut, why));
+        return Some((mechanism, why));
     }
     if may_page {
         match compliance {
@@ -149,29 +172,9 @@ pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Wh
         }
         let balloon = rates.time_for(Mechanism::Balloon, amount);
         let paging = rates.time_for(Mechanism::PageOut, amount);
-        if rung >= Rung::ReclaimOwed
-            && within.is_some_and(|within| balloon > within)
-            && paging < balloon
-        {
+        if rung >= Rung::ReclaimOwed && balloon > SHORT_WAITS && paging < balloon {
             return Some((Mechanism::PageOut, Why::HostShort { rung }));
         }
     }
     Some((Mechanism::Balloon, Why::BalloonTakesIt))
-}
-
-/// What a mechanism governs of a guest, if it is known.
-fn governed(mechanism: Mechanism, sample: &GuestSample) -> Option<Bytes> {
-    let plugged = sample.hotplug.map(|hotplug| hotplug.plugged);
-    match mechanism {
-        Mechanism::Balloon => {
-            let holds = sample.allocation?.value;
-            Some(holds.saturating_sub(plugged.unwrap_or_default()))
-        }
-        Mechanism::VirtioMem | Mechanism::Dimm => plugged,
-        Mechanism::PageOut | Mechanism::PageIn => Some(sample.resident?.value),
-    }
-}
-
-fn place(mechanism: Mechanism) -> usize {
-    mechanism as usize
 }

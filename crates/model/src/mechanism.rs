@@ -179,9 +179,9 @@ pub enum Rung {
     /// There is enough.
     #[default]
     Normal,
-    /// Guests get no more than they have; balloons take what the policy wants at once.
+    /// Memory is moved by balloons alone: nothing is plugged in ahead of need.
     BalloonOnly,
-    /// The host pages out guests that have not given what they were asked for, without waiting.
+    /// The host pages out guests whose balloons cannot give in time what they were asked for, without waiting.
     ReclaimOwed,
     /// The host pages out those that hold most beyond what the policy wants for them.
     ReclaimRichest,
@@ -215,7 +215,7 @@ impl fmt::Display for Rung {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rung::Normal => "enough memory",
-            Rung::BalloonOnly => "balloons only take",
+            Rung::BalloonOnly => "balloons alone move memory",
             Rung::ReclaimOwed => "what guests owe is paged out",
             Rung::ReclaimRichest => "the richest guests are paged out",
             Rung::Freeze => "nothing is granted",

@@ -96,6 +96,8 @@ pub struct GuestPlan {
     pub change: Change,
     /// By which mechanisms, and why by these.
     pub moves: Vec<Move>,
+    /// Bytes a second that its balloon was last seen to take; `None`: it was never seen at that.
+    pub balloon_rate: Option<Bytes>,
     /// What its last reductions cost it; `None`: none was looked back upon yet.
     pub regret: Option<Regret>,
 }

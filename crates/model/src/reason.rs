@@ -306,6 +306,11 @@ pub enum Clamped {
         /// The maximum.
         ceiling: Bytes,
     },
+    /// Raised to what it held before it thrashed, for as long as a pause takes.
+    Thrashed {
+        /// What it held before.
+        held: Bytes,
+    },
     /// Growth limited per decision.
     StepUp {
         /// Largest growth.
@@ -334,6 +339,7 @@ impl Clamped {
         match self {
             Clamped::Floor { .. } => "floor",
             Clamped::Ceiling { .. } => "ceiling",
+            Clamped::Thrashed { .. } => "thrashed",
             Clamped::StepUp { .. } => "step-up",
             Clamped::StepDown { .. } => "step-down",
             Clamped::AwaitingRelease { .. } => "awaiting-release",
@@ -347,6 +353,9 @@ impl fmt::Display for Clamped {
         match self {
             Clamped::Floor { floor } => write!(f, "held at its floor of {floor}"),
             Clamped::Ceiling { ceiling } => write!(f, "held at its ceiling of {ceiling}"),
+            Clamped::Thrashed { held } => {
+                write!(f, "given back {held}: with less it read back what it had lost")
+            }
             Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),
             Clamped::StepDown { limit } => write!(f, "shrinking limited to {limit} a decision"),
             Clamped::AwaitingRelease { short } => {

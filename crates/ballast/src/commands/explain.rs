@@ -288,12 +288,16 @@ fn bounds(limits: &LimitsView) -> String {
 }
 
 fn compliance_text(compliance: &ComplianceView) -> String {
-    match compliance.idle_ms {
+    let rate = compliance
+        .balloon_bytes_per_s
+        .map(|rate| format!("; its balloon took {} a second", size(rate)));
+    let text = match compliance.idle_ms {
         Some(idle) if compliance.code == "releasing" => {
             format!("{}, last gave any {} ago", compliance.text, span(idle))
         }
         _ => compliance.text.clone(),
-    }
+    };
+    text + &rate.unwrap_or_default()
 }
 
 fn outcome(outcome: &OutcomeView) -> String {

@@ -187,13 +187,21 @@ fn tracked(tracking: Option<&TrackingView>) -> String {
     parts.join(", ")
 }
 
+/// From this part on what a guest read back of what was taken is told, in hundredths of a percent: less is usual.
+const REGRET_TOLD: u64 = 1_000;
+
 fn doing(guest: &GuestView) -> String {
     let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
     let told = change.why.as_ref().is_some_and(|why| why.code == "stuck");
-    match &guest.compliance {
-        Some(compliance) if compliance.code != "compliant" && !told => {
-            format!("{}; {}", change.text, compliance.text)
-        }
-        _ => change.text.clone(),
+    let mut text = change.text.clone();
+    if let Some(compliance) = &guest.compliance
+        && compliance.code != "compliant"
+        && !told
+    {
+        text.push_str(&format!("; {}", compliance.text));
     }
+    if let Some(regret) = guest.regret.filter(|regret| regret.basis_points >= REGRET_TOLD) {
+        text.push_str(&format!("; read back {} % of what was taken", regret.basis_points / 100));
+    }
+    text
 }

@@ -13,6 +13,7 @@ use crate::daemon::pager::PagerSettings;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MechanismsTable {
+    pub(super) undo: bool,
     pub(super) hotplug: HotplugTable,
     pub(super) paging: PagingTable,
 }
@@ -62,11 +63,14 @@ impl Default for PagingTable {
 }
 
 impl PagingTable {
-    /// Its settings; `None`: the host pages nobody.
+    /// Its settings for a host that keeps that reserve; `None`: the host pages nobody.
     ///
     /// # Errors
     /// The key and what is wrong with it.
-    pub(super) fn settings(&self) -> Result<Option<PagerSettings>, (&'static str, String)> {
+    pub(super) fn settings(
+        &self,
+        host_reserve: Bytes,
+    ) -> Result<Option<PagerSettings>, (&'static str, String)> {
         if self.per_second < Bytes::mib(1) {
             return Err(("per_second", format!("{}: expected at least 1MiB", self.per_second)));
         }
@@ -76,7 +80,8 @@ impl PagingTable {
         }
         let swap =
             SwapBounds { use_max_percent: self.swap_use_max_percent, reserve: self.swap_reserve };
-        Ok(self.enabled.then_some(PagerSettings { per_second: self.per_second, swap }))
+        let per_second = self.per_second;
+        Ok(self.enabled.then_some(PagerSettings { per_second, swap, host_reserve }))
     }
 }
 

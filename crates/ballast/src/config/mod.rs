@@ -209,7 +209,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     let paging = file
         .mechanisms
         .paging
-        .settings()
+        .settings(file.host.reserve)
         .map_err(|(key, message)| at(&["mechanisms", "paging", key], message))?;
     floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
 
@@ -236,8 +236,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             use_max_percent: settings.swap.use_max_percent,
             reserve: settings.swap.reserve,
         }),
+        undo: file.mechanisms.undo,
         limits_default,
         limits,
+        ..Settings::new(policy)
     };
     Ok(Config {
         path: path.to_owned(),

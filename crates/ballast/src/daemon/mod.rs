@@ -5,6 +5,7 @@ mod guests;
 mod observe;
 mod once;
 pub(crate) mod pager;
+mod pressure;
 mod recorder;
 mod run;
 pub mod view;

@@ -73,12 +73,13 @@ impl Observer {
         self.completed(readings, |_| true)
     }
 
-    /// What is to be seen now of guests that have called for a tick, and what was seen before of the others.
-    pub(super) async fn urgent_snapshot(&mut self) -> Snapshot {
-        let callers = self.agents.as_ref().map(Agents::callers).unwrap_or_default();
+    /// What is to be seen now of guests that have called for a tick and of `others`, and what was seen before of the rest.
+    pub(super) async fn urgent_snapshot(&mut self, others: &[GuestId]) -> Snapshot {
+        let mut asked = self.agents.as_ref().map(Agents::callers).unwrap_or_default();
+        asked.extend(others.iter().cloned());
         let (now, wall) = (clock::now(), clock::wall());
-        let readings = self.fleet.sample_only(now, wall, self.deadline, &callers).await;
-        self.completed(readings, |id| callers.contains(id))
+        let readings = self.fleet.sample_only(now, wall, self.deadline, &asked).await;
+        self.completed(readings, |id| asked.contains(id))
     }
 
     /// The snapshot of `readings`, with what others than the hypervisor know, read anew where `is_read`.

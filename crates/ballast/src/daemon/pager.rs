@@ -27,8 +27,6 @@ const GUESTS_MAX: usize = 64;
 const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
 /// A guest's memory is in mappings at least so large: smaller ones are the hypervisor's own.
 const RAM_MIN: Bytes = Bytes::mib(64);
-/// The host's available memory that paging in leaves alone.
-const HOST_SPARE: Bytes = Bytes::mib(256);
 /// Time between looks where every job waits.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -39,6 +37,8 @@ pub(crate) struct PagerSettings {
     pub(crate) per_second: Bytes,
     /// How much of the host's swap may be in use.
     pub(crate) swap: SwapBounds,
+    /// The host's available memory that paging in leaves alone.
+    pub(crate) host_reserve: Bytes,
 }
 
 impl PagerSettings {
@@ -190,7 +190,9 @@ impl Worker {
             }
             let Progress { state, moved, .. } = match &mut job.way {
                 Way::Out(page_out) => page_out.step(&job.process, now),
-                Way::In(page_in) => page_in.step(&job.process, now, host_spare()),
+                Way::In(page_in) => {
+                    page_in.step(&job.process, now, host_spare(self.settings.host_reserve))
+                }
             };
             let end = match state {
                 State::Finished(finish) => Some(Ended::Finished(finish)),
@@ -240,8 +242,8 @@ impl Job {
     }
 }
 
-/// What the host has available beyond what paging in leaves alone; nothing where it does not say.
-fn host_spare() -> Bytes {
+/// What the host has available beyond its reserve; nothing where it does not say.
+fn host_spare(reserve: Bytes) -> Bytes {
     let available = ballast_host::HostReader::new(Path::new(PROC)).sample().0.memory_available;
-    available.unwrap_or_default().saturating_sub(HOST_SPARE)
+    available.unwrap_or_default().saturating_sub(reserve)
 }

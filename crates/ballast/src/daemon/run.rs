@@ -27,6 +27,7 @@ use super::guests;
 use super::observe::Observer;
 use super::once::Once;
 use super::pager::{Ended, Order, Paged, Pager};
+use super::pressure;
 use super::recorder::Recorder;
 use super::view::{self, COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
 use crate::agents::Agents;
@@ -96,8 +97,8 @@ impl Signals {
 enum Look {
     /// Every guest.
     AtAll,
-    /// Those that cannot wait for the next tick.
-    AtCallers,
+    /// Those that cannot wait for the next tick: who has called, and whom memory is on its way between.
+    AtUrgent,
 }
 
 /// Everything the daemon holds while it runs.
@@ -181,8 +182,9 @@ impl Daemon {
         signals: &mut Signals,
     ) -> &'static str {
         let urgent = self.observer.agents.as_ref().map(Agents::urgent).unwrap_or_default();
+        let pressure = pressure::alarm();
         loop {
-            let wait = self.controller.poll_timeout().saturating_since(clock::now());
+            let wait = self.until_next_tick();
             let soonest = self.ticked_at + URGENT_APART;
             tokio::select! {
                 biased;
@@ -194,8 +196,9 @@ impl Daemon {
                     // Who asked may have gone; the command is carried out all the same.
                     let _ = answer.send(done);
                 }
-                () = tokio::time::sleep(wait) => self.tick(Look::AtAll).await,
+                () = tokio::time::sleep(wait) => self.tick(self.whom_to_look_at()).await,
                 () = called(&urgent, soonest) => self.tick(self.whom_to_look_at()).await,
+                () = pressure.notified() => self.tick(Look::AtAll).await,
             }
             if self.latest.is_some() {
                 view.send_replace(self.view().map(Arc::new));
@@ -203,10 +206,16 @@ impl Daemon {
         }
     }
 
-    /// Whom a tick that guests have called for asks: those who call without end keep nobody from looking at the others.
+    /// Time until the controller wants a sample, or all guests have to be looked at again.
+    fn until_next_tick(&self) -> Duration {
+        let all = self.controller.settings().tick.saturating_sub(self.looked_at.elapsed());
+        self.controller.poll_timeout().saturating_since(clock::now()).min(all)
+    }
+
+    /// Whom a tick asks: those who call without end keep nobody from looking at the others.
     fn whom_to_look_at(&self) -> Look {
         let is_due = self.looked_at.elapsed() >= self.controller.settings().tick;
-        if is_due { Look::AtAll } else { Look::AtCallers }
+        if is_due { Look::AtAll } else { Look::AtUrgent }
     }
 
     /// Observe, decide, act, record.
@@ -218,7 +227,7 @@ impl Daemon {
                 self.looked_at = self.ticked_at;
                 self.observer.snapshot().await
             }
-            Look::AtCallers => self.observer.urgent_snapshot().await,
+            Look::AtUrgent => self.observer.urgent_snapshot(self.controller.in_transfer()).await,
         };
         let begun = Instant::now();
         let plan = self.controller.handle_sample(&snapshot);

@@ -102,6 +102,7 @@ fn planned(name: &str, change: Change) -> GuestPlan {
         target: None,
         change,
         moves: vec![],
+        balloon_rate: None,
         regret: None,
     }
 }

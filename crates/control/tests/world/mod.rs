@@ -56,6 +56,8 @@ pub struct ToyGuest {
     pub inhibited: bool,
     /// What the host has taken of what it holds.
     pub paged_out: u64,
+    /// What it has read back from its swap in all.
+    pub swap_in: u64,
 }
 
 /// The host: guests, a clock, and a controller in charge.
@@ -106,6 +108,7 @@ impl ToyGuest {
             onlines: true,
             inhibited: false,
             paged_out: 0,
+            swap_in: 0,
         }
     }
 
@@ -167,6 +170,7 @@ impl ToyGuest {
             stats: Some(Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
+                    swap_in: Some(Bytes::mib(self.swap_in)),
                     total: (self.plug_max > 0).then(|| {
                         let unused = if self.onlines { 0 } else { self.plugged };
                         Bytes::mib(self.holds.saturating_sub(40 + unused))

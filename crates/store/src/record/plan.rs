@@ -65,6 +65,8 @@ pub struct GuestPlanRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balloon_bytes_per_s: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regret: Option<RegretRecord>,
 }
 
@@ -237,6 +239,7 @@ impl From<&GuestPlan> for GuestPlanRecord {
             target,
             change,
             moves,
+            balloon_rate,
             regret,
         } = guest;
         GuestPlanRecord {
@@ -257,6 +260,7 @@ impl From<&GuestPlan> for GuestPlanRecord {
             target_bytes: some_bytes(*target),
             change: change.into(),
             moves: moves.iter().map(MoveRecord::from).collect(),
+            balloon_bytes_per_s: some_bytes(*balloon_rate),
             regret: regret.map(RegretRecord::from),
         }
     }
@@ -284,6 +288,7 @@ impl TryFrom<GuestPlanRecord> for GuestPlan {
             target: record.target_bytes.map(Bytes::new),
             change: record.change.into(),
             moves: moves?,
+            balloon_rate: record.balloon_bytes_per_s.map(Bytes::new),
             regret: record.regret.map(Regret::from),
         })
     }

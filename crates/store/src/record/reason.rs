@@ -122,6 +122,7 @@ pub enum ClampedRecord {
     Ceiling { ceiling_bytes: u64 },
     StepUp { limit_bytes: u64 },
     StepDown { limit_bytes: u64 },
+    Thrashed { held_bytes: u64 },
     AwaitingRelease { short_bytes: u64 },
     HostReserve { short_bytes: u64 },
 }
@@ -347,6 +348,7 @@ impl From<&Clamped> for ClampedRecord {
             Clamped::Ceiling { ceiling } => ClampedRecord::Ceiling { ceiling_bytes: ceiling.get() },
             Clamped::StepUp { limit } => ClampedRecord::StepUp { limit_bytes: limit.get() },
             Clamped::StepDown { limit } => ClampedRecord::StepDown { limit_bytes: limit.get() },
+            Clamped::Thrashed { held } => ClampedRecord::Thrashed { held_bytes: held.get() },
             Clamped::AwaitingRelease { short } => {
                 ClampedRecord::AwaitingRelease { short_bytes: short.get() }
             }
@@ -368,6 +370,9 @@ impl From<ClampedRecord> for Clamped {
             }
             ClampedRecord::StepUp { limit_bytes } => {
                 Clamped::StepUp { limit: Bytes::new(limit_bytes) }
+            }
+            ClampedRecord::Thrashed { held_bytes } => {
+                Clamped::Thrashed { held: Bytes::new(held_bytes) }
             }
             ClampedRecord::StepDown { limit_bytes } => {
                 Clamped::StepDown { limit: Bytes::new(limit_bytes) }

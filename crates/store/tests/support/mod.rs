@@ -155,6 +155,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
             target: Some(target),
             change,
             moves: vec![],
+            balloon_rate: None,
             regret: None,
         });
     }
@@ -356,6 +357,7 @@ fn clamped() -> impl Strategy<Value = Clamped> + Clone {
         bytes().prop_map(|ceiling| Clamped::Ceiling { ceiling }),
         bytes().prop_map(|limit| Clamped::StepUp { limit }),
         bytes().prop_map(|limit| Clamped::StepDown { limit }),
+        bytes().prop_map(|held| Clamped::Thrashed { held }),
         bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
         bytes().prop_map(|short| Clamped::HostReserve { short }),
     ]
@@ -585,7 +587,7 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
         option::of(any::<u64>()),
         compliance(),
         option::of(bytes()),
-        (change(), prop::collection::vec(moved(), 0..3), option::of(regret())),
+        (change(), prop::collection::vec(moved(), 0..3), option::of(regret()), option::of(bytes())),
     )
         .prop_map(
             |(
@@ -612,6 +614,7 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
                     target,
                     change: change.0,
                     moves: change.1,
+                    balloon_rate: change.3,
                     regret: change.2,
                 }
             },

@@ -1,0 +1,24 @@
+//! What happens between samples.
+
+use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName};
+
+use crate::Settings;
+
+/// What the controller is told between samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An action was carried out, or not.
+    Outcome(Outcome),
+    /// The operator wants no actions for now.
+    Pause,
+    /// The operator wants actions again.
+    Resume,
+    /// New limits for one guest.
+    SetLimits(GuestId, GuestLimits),
+    /// Another policy.
+    SetPolicy(PolicyName),
+    /// A new configuration; targets in force, compliance and, between policies that have such, credits are kept.
+    Reconfigure(Box<Settings>),
+    /// What guests had to pay rent with when another controller last decided.
+    Credits(Vec<(GuestId, u64)>),
+}

@@ -1,0 +1,179 @@
+//! How memory is moved, seen from outside: the host's rungs, transfers, rates and what is undone.
+
+mod world;
+
+use ballast_control::Settings;
+use ballast_mechanism::ladder::LadderSettings;
+use ballast_model::{
+    Bytes, Clamped, Compliance, Mechanism, Plan, PolicyName, Rung, Timestamp, Why,
+};
+use world::{Mood, ToyGuest, World, id, mib, settings};
+
+/// `a` has what it needs, `b` holds much more than it uses.
+fn rich_and_poor(settings: Settings) -> World {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+    World::new(settings, guests)
+}
+
+fn paged_out(plan: &Plan) -> impl Iterator<Item = &str> {
+    let out = plan.paging.iter().filter(|it| it.mechanism == Mechanism::PageOut);
+    out.map(|it| it.guest.as_str())
+}
+
+#[test]
+fn a_host_that_gets_shorter_goes_further_and_comes_back_step_by_step() {
+    let mut settings = settings(PolicyName::Static, 4096);
+    settings.guard.host_reserve = Bytes::mib(512);
+    let mut world = rich_and_poor(settings);
+    world.guest("b").mood = Mood::Stubborn;
+    assert_eq!(world.ticks(5).rung, Rung::Normal);
+    for (available, rung) in [
+        (300, Rung::BalloonOnly),
+        (220, Rung::ReclaimOwed),
+        (150, Rung::ReclaimRichest),
+        (100, Rung::Freeze),
+    ] {
+        world.host_available = available;
+        assert_eq!(world.ticks(3).rung, rung, "{available} MiB");
+    }
+    let plan = world.tick();
+    assert_eq!(plan.budget.grantable, Bytes::ZERO);
+    world.host_available = 4096;
+    let left_after = LadderSettings::LEFT_AFTER_DEFAULT.as_secs();
+    let rungs: Vec<Rung> = (0..4).map(|_| world.ticks(left_after + 1).rung).collect();
+    assert!(rungs.is_sorted_by(|before, after| before >= after), "{rungs:?}");
+    assert_eq!(world.ticks(left_after).rung, Rung::Normal);
+}
+
+#[test]
+fn a_short_host_takes_from_the_richest_and_reads_back_when_it_is_short_no_more() {
+    let mut settings = settings(PolicyName::Global, 4096);
+    settings.guard.host_reserve = Bytes::mib(512);
+    // No balloon moves: what there is to take the host has to take.
+    settings.guard.step_down_max = Some(Bytes::ZERO);
+    let guests = vec![ToyGuest::new("a", 512, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+    let mut world = World::new(settings, guests);
+    world.host_swaps = true;
+    world.ticks(5);
+    world.host_available = 150;
+    let plan = world.ticks(4);
+    assert_eq!(plan.rung, Rung::ReclaimRichest);
+    assert!(paged_out(&plan).eq(["b"]), "a holds what it is to: {:?}", plan.paging);
+    let moves = &plan.guest(&id("b")).unwrap().moves;
+    let short = Why::HostShort { rung: Rung::ReclaimRichest };
+    assert!(moves.iter().any(|it| it.why == short), "{moves:?}");
+    let b = world.guest("b");
+    assert!(b.resident() < b.holds && b.resident() >= 128, "{} of {}", b.resident(), b.holds);
+    // With what it gave the host is less short, and keeps it all the same.
+    world.host_available = 200;
+    let bound = world.guest("b").resident();
+    world.ticks(2);
+    assert!(world.guest("b").resident() <= bound);
+    world.host_available = 4096;
+    world.ticks(20);
+    let b = world.guest("b");
+    assert_eq!(b.resident(), b.holds, "read back");
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn while_memory_is_on_its_way_those_concerned_are_looked_at_more_often() {
+    let mut world = rich_and_poor(settings(PolicyName::Global, 1536));
+    world.ticks(3);
+    world.guest("a").used = 900;
+    let mut fast = 0;
+    for _ in 0..20 {
+        world.tick();
+        let now = Timestamp::from_millis(world.second * 1000);
+        let wait = world.controller.poll_timeout().saturating_since(now);
+        let concerned: Vec<&str> =
+            world.controller.in_transfer().iter().map(|id| id.as_str()).collect();
+        if concerned.is_empty() {
+            assert_eq!(wait, Settings::TICK_DEFAULT);
+        } else {
+            assert_eq!((wait, &concerned[..]), (Settings::TRANSFER_TICK_DEFAULT, &["a", "b"][..]));
+            fast += 1;
+        }
+    }
+    assert!(fast > 0, "there was a transfer");
+    assert!(world.controller.in_transfer().is_empty(), "and it is over");
+    let plan = world.tick();
+    let rate = plan.guest(&id("b")).unwrap().balloon_rate.map(mib);
+    assert_eq!(rate, Some(100), "what its balloon was seen to take a second");
+    assert_eq!(plan.guest(&id("a")).unwrap().balloon_rate, None, "it only ever got");
+}
+
+#[test]
+fn a_guest_that_gives_nothing_is_not_looked_at_more_often() {
+    let mut world = rich_and_poor(settings(PolicyName::Global, 1536));
+    world.guest("b").mood = Mood::Stubborn;
+    world.guest("a").used = 900;
+    world.ticks(4);
+    for _ in 0..30 {
+        world.tick();
+        assert!(world.controller.in_transfer().is_empty());
+    }
+}
+
+/// `b` is shrunk, and then reads back a lot.
+fn thrashing(undo: bool) -> (World, u64) {
+    let mut settings = settings(PolicyName::Global, 1400);
+    settings.undo = undo;
+    let guests = vec![ToyGuest::new("a", 1024, 500, 300), ToyGuest::new("b", 1024, 900, 700)];
+    let mut world = World::new(settings, guests);
+    world.ticks(20);
+    let before = world.guest("b").holds;
+    world.guest("b").used = 100;
+    world.ticks(10);
+    let after = world.guest("b").holds;
+    assert!(before - after >= 100, "{before} to {after}");
+    world.guest("b").swap_in += 400;
+    (world, before)
+}
+
+#[test]
+fn what_made_a_guest_thrash_is_undone() {
+    let (mut world, before) = thrashing(true);
+    let mut told = None;
+    for _ in 0..10 {
+        let plan = world.tick();
+        let b = plan.guest(&id("b")).unwrap();
+        let is_given_back = |clamp: &&Clamped| matches!(clamp, Clamped::Thrashed { .. });
+        told = told.or(b.clamps.iter().find(is_given_back).cloned());
+    }
+    assert_eq!(told, Some(Clamped::Thrashed { held: Bytes::mib(before) }));
+    assert_eq!(world.guest("b").holds, before);
+    let regret = world.tick().guest(&id("b")).unwrap().regret.unwrap();
+    assert!(regret.undone == 1 && regret.basis_points() > 2_500, "{regret:?}");
+    // The pause over, it may be tried again.
+    world.ticks(70);
+    assert!(world.guest("b").holds < before);
+}
+
+#[test]
+fn nothing_is_undone_that_the_operator_does_not_want_undone_but_it_is_counted() {
+    let (mut world, before) = thrashing(false);
+    let plan = world.ticks(10);
+    assert!(world.guest("b").holds < before);
+    assert!(plan.guest(&id("b")).unwrap().regret.unwrap().undone == 1);
+}
+
+#[test]
+fn nothing_is_undone_while_somebody_else_lacks_memory() {
+    let (mut world, before) = thrashing(true);
+    for _ in 0..10 {
+        world.guest("a").swap_in += 20;
+        world.tick();
+    }
+    assert!(world.guest("b").holds < before);
+}
+
+#[test]
+fn a_guest_that_cannot_give_the_host_anything_is_called_that() {
+    let mut world = rich_and_poor(settings(PolicyName::Global, 1536));
+    world.guest("b").inhibited = true;
+    let plan = world.ticks(5);
+    assert_eq!(plan.guest(&id("b")).unwrap().compliance, Compliance::Inhibited);
+    assert_eq!(plan.guest(&id("a")).unwrap().compliance, Compliance::Compliant);
+    assert!(world.actions.iter().all(|(_, action)| action.guest != id("b")));
+}
