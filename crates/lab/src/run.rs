@@ -17,6 +17,7 @@ use crate::cpu_limit::{self, CpuController};
 use crate::debian::Kernel;
 use crate::disk;
 use crate::guest::{Guest, GuestStart};
+use crate::host_swap;
 use crate::initramfs::initramfs;
 use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
@@ -50,6 +51,9 @@ pub struct RunOptions {
     /// Whether each guest's processor time is bounded to its share, once all are ready.
     #[serde(default = "yes")]
     pub limit_cpu: bool,
+    /// Swap that the host has while the run lasts; `None`: what it has anyway. Only root may.
+    #[serde(default)]
+    pub host_swap: Option<Bytes>,
     /// The folder of the runs; `None`: that of this user.
     #[serde(default)]
     pub runs_folder: Option<PathBuf>,
@@ -74,6 +78,7 @@ impl RunOptions {
             accel: AccelChoice::Auto,
             kernel: KernelChoice::Default,
             limit_cpu: true,
+            host_swap: None,
             runs_folder: None,
             cache_folder: None,
             helper: Helper::default(),
@@ -90,6 +95,9 @@ impl RunOptions {
                 "{} guests: expected 1 to {GUESTS_MAX}",
                 self.guests.len()
             )));
+        }
+        if let Some(Err(why)) = self.host_swap.map(host_swap::validate) {
+            return Err(LabError::Invalid(why));
         }
         let mut names = BTreeSet::new();
         for guest in &self.guests {
@@ -122,6 +130,7 @@ impl Run {
     /// When anything needed is missing, or a guest does not get ready; nothing is left then.
     pub fn start(options: &RunOptions, say: &dyn Fn(&str)) -> Result<Run, LabError> {
         options.validate()?;
+        options.host_swap.map_or(Ok(()), host_swap::ensure_permitted)?;
         let cache = match &options.cache_folder {
             Some(folder) => Cache::at(folder)?,
             None => Cache::open()?,
@@ -159,6 +168,7 @@ impl Run {
                 guests: vec![GuestSpec::new(name.clone(), TRIAL_MEMORY)],
                 name,
                 limit_cpu: false,
+                host_swap: None,
                 ..options.clone()
             };
             let archives = std::slice::from_ref(&bare);
@@ -246,7 +256,8 @@ fn boot(
     patience: Duration,
     say: &dyn Fn(&str),
 ) -> Result<Run, LabError> {
-    let wanted = options.guests.iter().map(GuestSpec::disk_total).sum();
+    let disks: Bytes = options.guests.iter().map(GuestSpec::disk_total).sum();
+    let wanted = disks.saturating_add(options.host_swap.unwrap_or_default());
     disk::ensure_space(ground.cache.root(), wanted)?;
     let folder = RunFolder::create(ground.base, &options.name)?;
     let reaper = Reaper::start(&options.helper, &folder).inspect_err(|_| folder.end())?;
@@ -258,6 +269,10 @@ fn boot(
         reaper,
         spawner: Spawner::start(),
     };
+    if let Some(size) = options.host_swap {
+        host_swap::turn_on(ground.cache, &run.folder, size)?;
+        say(&format!("the host has {size} of swap for this run"));
+    }
     let began = Instant::now();
     for (spec, archive) in options.guests.iter().zip(archives) {
         let start = GuestStart {

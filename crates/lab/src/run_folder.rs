@@ -3,12 +3,14 @@
 //! Idea: whoever ends a run (its owner, its reaper, or the next run after both were killed) needs
 //! nothing but the folder: it names the owner, the guests' processes and the cgroups. It comes into
 //! being by a rename, complete with its owner, so that it never looks abandoned by mistake.
-//! Layout: `owner.json`, `guests/G.json`, `cgroups`, `qmp/G.sock` (for the daemon), `lab/` (the lab's
+//! Layout: `owner.json`, `guests/G.json`, `cgroups`, `swap` (the path of the host's swap for the run), `qmp/G.sock` (for the daemon), `lab/` (the lab's
 //! own sockets), `console/G.log`, `control.sock` (of a supervisor).
 //! Limits: disks are not here: they have no name.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::ProcessId;
 use crate::qemu::GuestPaths;
-use crate::{LabError, cpu_limit};
+use crate::{LabError, cpu_limit, host_swap};
 
 /// Longest path of a Unix socket, in bytes, without the terminating zero (unix(7)).
 const SOCKET_PATH_LEN_MAX: usize = 107;
@@ -35,6 +37,8 @@ const UNFINISHED_PREFIX: &str = ".unfinished-";
 const ENDED_PREFIX: &str = ".ended-";
 /// Names the process that holds the run.
 const OWNER_FILE: &str = "owner.json";
+/// Names the file of the host's swap, where a run has some.
+const HOST_SWAP_FILE: &str = "swap";
 
 /// A run's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -304,7 +308,13 @@ impl RunFolder {
         fs::write(&path, text).map_err(LabError::io("write", path))
     }
 
-    /// Ends whatever the folder names and removes it: processes, then groups, then files. The folder
+    /// Records the file of the host's swap that is about to be turned on.
+    pub(crate) fn record_host_swap(&self, file: &Path) -> Result<(), LabError> {
+        let path = self.path.join(HOST_SWAP_FILE);
+        fs::write(&path, file.as_os_str().as_bytes()).map_err(LabError::io("write", path))
+    }
+
+    /// Ends whatever the folder names and removes it: processes, then groups, swap and files. The folder
     /// is taken out of its place first, so that of several who would end it one does, and none ends
     /// a later run of the same name.
     pub fn end(&self) {
@@ -330,6 +340,10 @@ impl RunFolder {
         let groups = fs::read_to_string(ended.path.join("cgroups")).unwrap_or_default();
         for group in groups.lines() {
             cpu_limit::remove(Path::new(group));
+        }
+        // After the processes that have memory in it.
+        if let Ok(file) = fs::read(ended.path.join(HOST_SWAP_FILE)) {
+            host_swap::turn_off(Path::new(OsStr::from_bytes(&file)));
         }
         let _ = fs::remove_dir_all(&ended.path);
     }

@@ -18,8 +18,10 @@ use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::host_swap;
 use crate::postgresql::IMAGE_SIZE;
-use crate::scenario_settings::Settings;
+use crate::scenario_settings::{Settings, Transfer};
+use crate::scenario_variant::{BEST, Variant, over};
 use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, Hotplug, RunOptions, Truth};
 
 /// Longest scenario.
@@ -70,39 +72,14 @@ pub struct Scenario {
     /// The same, of how it tracks guests.
     #[serde(default)]
     pub tracking: Map<String, Value>,
+    /// A transfer of memory from guest to guest that is timed; none without it.
+    #[serde(default)]
+    pub transfer: Option<Transfer>,
     /// What a paper measured in this situation, as `ballast simulate` has it too.
     #[serde(default)]
     pub paper: Vec<Map<String, Value>>,
     /// The guests.
     pub guests: Vec<ScenarioGuest>,
-}
-
-/// The name of the runs in which guests have all their memory.
-pub const BEST: &str = "best";
-
-/// Something to compare: a policy, and how it and tracking are set.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Variant {
-    /// Its name in all figures.
-    pub name: String,
-    /// The daemon's `[policy]`, with the policy's `name`; over the scenario's own, key by key.
-    pub policy: Map<String, Value>,
-    /// The daemon's `[tracking]`, likewise.
-    #[serde(default)]
-    pub tracking: Map<String, Value>,
-    /// Guests have all their memory.
-    #[serde(skip)]
-    pub is_best: bool,
-}
-
-impl Variant {
-    /// That of `policy`, as the scenario sets it.
-    fn of(policy: PolicyName) -> Variant {
-        let name = policy.as_str().to_owned();
-        let table = Map::from_iter([("name".to_owned(), Value::from(policy.as_str()))]);
-        Variant { name, policy: table, ..Variant::default() }
-    }
 }
 
 /// What the guests share.
@@ -114,6 +91,9 @@ pub struct Host {
     /// Memory that stays free on the host beside it; without it, what the daemon takes.
     #[serde(default)]
     pub reserve: Option<Bytes>,
+    /// Swap that the host has during each run, of a file that is made for it; without it, what it has anyway.
+    #[serde(default)]
+    pub swap: Option<Bytes>,
 }
 
 /// A guest of a scenario.
@@ -136,6 +116,10 @@ pub struct ScenarioGuest {
     /// Memory that can be plugged in while it runs; none without it.
     #[serde(default)]
     pub hotplug: Option<Hotplug>,
+    /// Time from the beginning of the measurement after which its balloon does nothing any more, because its driver
+    /// is unloaded; never without it. What its balloon has then, it gets back.
+    #[serde(default, with = "duration::option")]
+    pub balloon_stops: Option<Duration>,
     /// Its weight; 1,000 without it.
     #[serde(default)]
     pub shares: Option<u32>,
@@ -291,6 +275,7 @@ impl Scenario {
             accel: self.settings.accel,
             kernel: self.settings.kernel.clone(),
             limit_cpu: self.settings.limit_cpu,
+            host_swap: self.host.swap,
             ..RunOptions::new(self.name.clone(), guests.collect())
         }
     }
@@ -324,7 +309,18 @@ impl Scenario {
                 return Err(Mistake { key: at(&["name"]), message });
             }
             guest.validate(&at)?;
+            check(
+                &at(&["balloon_stops"]).iter().map(String::as_str).collect::<Vec<_>>(),
+                guest.balloon_stops.is_none_or(|stops| stops < self.duration),
+                || "is not before the end: expected less than duration".to_owned(),
+            )?;
             guest.validate_workloads(number, self.duration)?;
+        }
+        if let Some(Err(why)) = self.host.swap.map(host_swap::validate) {
+            return check(&["host", "swap"], false, || why);
+        }
+        if let Some(Err((key, why))) = self.transfer.as_ref().map(|it| it.validate(&self.guests)) {
+            return check(&["transfer", key], false, || why);
         }
         self.validate_sums()
     }
@@ -467,19 +463,6 @@ struct Mistake {
     message: String,
 }
 
-/// `table` with the keys of `other` in their place; tables in tables are joined alike.
-fn over(table: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
-    let mut joined = table.clone();
-    for (key, value) in other {
-        let value = match (joined.get(key), value) {
-            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(over(old, new)),
-            _ => value.clone(),
-        };
-        joined.insert(key.clone(), value);
-    }
-    joined
-}
-
 fn path(guest: usize, key: &[&str]) -> Vec<String> {
     let start = ["guests".to_owned(), guest.to_string()];
     start.into_iter().chain(key.iter().map(|&name| name.to_owned())).collect()
@@ -560,6 +543,18 @@ ceiling = "2GiB""#;
     }
 
     #[test]
+    fn a_balloon_may_stop_the_host_may_have_swap_and_a_transfer_be_timed() {
+        let more =
+            "[transfer]\nfrom = \"b\"\nto = \"a\"\namount = \"256MiB\"\n[host]\nswap = \"1GiB\"";
+        let text = GOOD.replacen("[host]", more, 1);
+        let stops = "start = \"512MiB\"\nballoon_stops = \"20s\"";
+        let scenario = parse(&text.replacen("start = \"512MiB\"", stops, 1)).unwrap();
+        assert_eq!(scenario.run_options().host_swap, Some(Bytes::gib(1)));
+        assert_eq!(scenario.guests[0].balloon_stops, Some(Duration::from_secs(20)));
+        assert_eq!(scenario.transfer.unwrap().amount, Bytes::mib(256));
+    }
+
+    #[test]
     fn every_mistake_is_told_with_its_place_and_key() {
         for (from, to, expected) in [
             ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
@@ -580,6 +575,42 @@ ceiling = "2GiB""#;
             ),
             ("start = \"512MiB\"", "hotplug = { max = \"1GiB\", by = 1 }", "unknown key `by`"),
             ("start = \"512MiB\"", "shares = 0", "shares 0 is out of range"),
+            (
+                "start = \"512MiB\"",
+                "balloon_stops = \"60s\"",
+                "balloon_stops: is not before the end",
+            ),
+            ("start = \"512MiB\"", "balloon_stops = 9", "balloon_stops: 9 has no unit"),
+            (
+                "budget = \"1GiB\"",
+                "budget = \"1GiB\"\nswap = \"1MiB\"",
+                "host.swap: 1MiB of swap is",
+            ),
+            (
+                "[host]",
+                "[transfer]\nfrom = \"a\"\nto = \"c\"\namount = \"64MiB\"\n[host]",
+                "transfer.to: no guest `c`",
+            ),
+            (
+                "[host]",
+                "[transfer]\nfrom = \"b\"\nto = \"b\"\namount = \"64MiB\"\n[host]",
+                "transfer.to: `b` gives",
+            ),
+            (
+                "[host]",
+                "[transfer]\nfrom = \"a\"\nto = \"b\"\namount = \"64MiB\"\n[host]",
+                "transfer.to: guest `b` has no workload",
+            ),
+            (
+                "[host]",
+                "[transfer]\nfrom = \"b\"\nto = \"a\"\namount = \"600MiB\"\n[host]",
+                "transfer.amount: 600MiB is more than",
+            ),
+            (
+                "[host]",
+                "[transfer]\nfrom = \"b\"\nto = \"a\"\namount = \"1MiB\"\nat = \"5s\"\n[host]",
+                "unknown key `at`",
+            ),
             ("memory = \"1GiB\"", "memory = \"1MiB\"", "memory 1MiB must be whole MiB"),
             (
                 "[host]",

@@ -1,13 +1,15 @@
-//! `[settings]` of a scenario file: how its runs are set up, whatever is compared.
+//! `[settings]` and `[transfer]` of a scenario file: how its runs are set up, whatever is compared, and what is timed.
 //!
 //! Idea: what is not said has a default that suits most scenarios. Limits: see [`crate::scenario`].
 
 use std::time::Duration;
 
+use ballast_model::{Bytes, GuestId, PAGE_SIZE};
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
 use crate::KernelChoice;
+use crate::ScenarioGuest;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 
@@ -56,5 +58,55 @@ impl Default for Settings {
             agent: false,
             intermittent: Intermittent::Adaptive,
         }
+    }
+}
+
+/// A transfer of memory from guest to guest that is timed: from the moment in which the receiver's last workload begins
+/// until it has so much more, against the time in which the giver's balloon alone takes it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// Who gives.
+    pub from: GuestId,
+    /// Who receives.
+    pub to: GuestId,
+    /// How much.
+    pub amount: Bytes,
+}
+
+impl Transfer {
+    /// Checks that it can be, among `guests`.
+    ///
+    /// # Errors
+    /// The key and what is wrong with it.
+    pub(crate) fn validate(&self, guests: &[ScenarioGuest]) -> Result<(), (&'static str, String)> {
+        let find = |name: &GuestId, key| {
+            let found = guests.iter().find(|guest| guest.name == *name);
+            found.ok_or_else(|| (key, format!("no guest `{name}` here")))
+        };
+        let (from, to) = (find(&self.from, "from")?, find(&self.to, "to")?);
+        if self.from == self.to {
+            return Err(("to", format!("`{}` gives: expected another guest", self.to)));
+        }
+        if to.workloads.is_empty() {
+            let why = format!("guest `{}` has no workload, so that it needs nothing", to.name);
+            return Err(("to", why));
+        }
+        let spare = |guest: &ScenarioGuest| {
+            let floor = guest.limits().floor_for(guest.memory);
+            guest.start().saturating_sub(floor)
+        };
+        let room = to.memory_max().saturating_sub(to.start());
+        let most = spare(from).min(room);
+        if self.amount.get() < PAGE_SIZE || self.amount > most {
+            let amount = self.amount;
+            let why = format!(
+                "{amount:#} is more than `{}` has above its floor at its start or `{}` has room for, or nothing: \
+                 expected at most {most}",
+                from.name, to.name
+            );
+            return Err(("amount", why));
+        }
+        Ok(())
     }
 }

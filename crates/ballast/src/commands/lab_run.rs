@@ -12,7 +12,8 @@ use crate::simulate::contestants::Contestants;
 use crate::simulate::scenario_file::ScenarioFile;
 use crate::story::calibration::Calibration;
 use crate::story::compare::Comparison;
-use crate::story::record::{Machine, Record, ScenarioInfo};
+use crate::story::record::{Machine, MoveRecord, Record, RunRecord, ScenarioInfo, TransferRecord};
+use crate::story::transfer_table::{GOALS, Goals};
 use crate::story::{self, Live, page, raw, table};
 
 /// Play a scenario under several policies, one after the other, and compare.
@@ -131,11 +132,51 @@ struct Told<'a> {
     scenario: &'a ScenarioInfo,
     machine: &'a Machine,
     comparison: &'a Comparison,
+    moves: Vec<RunMoves<'a>>,
+    /// Where one was timed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    transfers: Vec<RunTransfer<'a>>,
     /// Where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration: Option<&'a Calibration>,
     /// The page and the raw data, where they were asked for.
     files: &'a [PathBuf],
+}
+
+/// What was moved of one guest by one mechanism in one run.
+#[derive(Serialize)]
+struct RunMoves<'a> {
+    policy: &'a str,
+    repetition: u32,
+    #[serde(flatten)]
+    row: &'a MoveRecord,
+    bytes_per_s: Option<f64>,
+}
+
+/// How long a transfer took in one run.
+#[derive(Serialize)]
+struct RunTransfer<'a> {
+    policy: &'a str,
+    repetition: u32,
+    #[serde(flatten)]
+    transfer: &'a TransferRecord,
+    ratio: Option<f64>,
+    goals: Goals,
+}
+
+fn moves(run: &RunRecord) -> impl Iterator<Item = RunMoves<'_>> {
+    run.moves.iter().map(|row| RunMoves {
+        policy: &run.policy,
+        repetition: run.repetition,
+        row,
+        bytes_per_s: row.bytes_per_s(),
+    })
+}
+
+fn transfer(run: &RunRecord) -> Option<RunTransfer<'_>> {
+    let transfer = run.transfer.as_ref()?;
+    let (policy, repetition, ratio) = (&*run.policy, run.repetition, transfer.ratio());
+    Some(RunTransfer { policy, repetition, transfer, ratio, goals: GOALS })
 }
 
 /// Plays `scenario`, whose file is `text`, and `model`, which is the same for the simulator; writes
@@ -170,6 +211,8 @@ pub(super) async fn story(
         scenario: &record.scenario,
         machine: &record.machine,
         comparison: &comparison,
+        moves: record.runs.iter().flat_map(moves).collect(),
+        transfers: record.runs.iter().filter_map(transfer).collect(),
         calibration,
         files: &files,
     };

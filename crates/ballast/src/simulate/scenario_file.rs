@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
-use ballast_lab::{DiskSpec, Hotplug, Speed};
+use ballast_lab::{DiskSpec, Hotplug};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_sim::{
     Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
@@ -26,7 +26,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::paper::{PAPER_MAX, PaperFigure};
 use super::scenario_machine::{
-    BalloonTable, DataTable, KernelTable, Machine, SourcesTable, balloon, disk, kernel, sources,
+    BalloonTable, DataTable, KernelTable, Machine, ReclaimTable, SourcesTable, balloon, disk,
+    kernel, sources,
 };
 use super::scenario_policy::PolicyTable;
 use super::scenario_workload::WorkloadTable;
@@ -70,6 +71,8 @@ struct FileTable {
     _best: IgnoredAny,
     #[serde(default, rename = "needs")]
     _needs: IgnoredAny,
+    #[serde(default, rename = "transfer")]
+    _transfer: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
     guests: Vec<GuestTable>,
@@ -94,14 +97,8 @@ struct HostTable {
     swap_shared: bool,
     #[serde(default)]
     reclaim: Option<ReclaimTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReclaimTable {
-    #[serde(with = "duration")]
-    grace: Duration,
-    speed: Speed,
+    #[serde(default, rename = "swap")]
+    _swap: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -193,6 +190,8 @@ struct GuestTable {
     sources: Option<SourcesTable>,
     #[serde(default, rename = "with")]
     _with: IgnoredAny,
+    #[serde(default, rename = "balloon_stops")]
+    _balloon_stops: IgnoredAny,
     #[serde(default)]
     workloads: Vec<WorkloadTable>,
 }

@@ -61,6 +61,15 @@ pub(super) struct SourcesTable {
     tracker_blind_beyond_allocation: Option<bool>,
 }
 
+/// How the host pages out guests that do not give.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReclaimTable {
+    #[serde(with = "duration")]
+    pub(super) grace: Duration,
+    pub(super) speed: Speed,
+}
+
 /// A guest's data disk: the lab's has a size, of which the simulator needs none.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]

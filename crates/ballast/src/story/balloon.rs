@@ -2,6 +2,7 @@
 //!
 //! Idea: this goes over the lab's own QMP socket; the other one is the daemon's.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -26,9 +27,13 @@ struct BalloonInfo {
 
 impl Balloon {
     pub(super) async fn of(guest: &Guest) -> anyhow::Result<Balloon> {
-        let connected = Client::connect(guest.lab_qmp_socket(), ANSWER_PATIENCE).await;
-        let qmp =
-            connected.map_err(|down| anyhow!("{}: {down}", guest.lab_qmp_socket().display()))?;
+        Balloon::at(guest.lab_qmp_socket()).await
+    }
+
+    /// That of the guest whose QEMU listens there.
+    pub(super) async fn at(socket: &Path) -> anyhow::Result<Balloon> {
+        let connected = Client::connect(socket, ANSWER_PATIENCE).await;
+        let qmp = connected.map_err(|down| anyhow!("{}: {down}", socket.display()))?;
         Ok(Balloon { qmp })
     }
 

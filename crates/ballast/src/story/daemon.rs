@@ -130,14 +130,14 @@ impl Daemon {
         }
     }
 
-    /// Ends it and waits for that.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    /// Ends it and waits for that; where it kept what it has.
+    pub(super) async fn stop(mut self) -> anyhow::Result<Places> {
         self.ensure_alive()?;
         if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             kill_process(pid, Signal::TERM).context("cannot end the daemon")?;
         }
         match tokio::time::timeout(END_PATIENCE, self.child.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) if status.success() => Ok(self.places),
             Ok(Ok(status)) => bail!("the daemon ended with an error ({status}){}", self.log()),
             Ok(Err(error)) => Err(error).context("cannot wait for the daemon"),
             Err(_) => {

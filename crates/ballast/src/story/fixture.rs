@@ -76,6 +76,8 @@ fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
         repetition,
         measured_s: SECONDS as f64,
         guests: vec![a, b],
+        moves: Vec::new(),
+        transfer: None,
         remarks: Vec::new(),
     }
 }

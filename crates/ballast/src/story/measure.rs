@@ -2,7 +2,7 @@
 //!
 //! Idea: the schedule's clock begins once every guest has reported; from then on workloads are started
 //! when they are due, and every second what guests report and what the daemon sees is taken down.
-//! Limits: a guest that waits for its swap disk reports late: its reports are dated by its own clock.
+//! Limits: while a balloon's driver is unloaded nothing else is taken down; a guest that waits for its swap disk reports late: its reports are dated by its own clock.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use ballast_api::GuestView;
 use ballast_lab::{Event, Guest, LabError, Run, Scenario, Subscription};
 use ballast_lab_guest::protocol::{End, FromGuest, Totals};
+use ballast_model::GuestId;
 use tokio::time::Instant;
 
 use super::daemon::Daemon;
@@ -22,6 +23,9 @@ use super::turns::{Start, Turn, starts};
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the first report of an idle guest may take; one comes every second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a guest may take to unload the driver of its balloon, which gives back what the balloon has.
+const UNLOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One guest under observation.
 struct Watched<'a> {
@@ -38,6 +42,13 @@ struct Started {
     at_s: f64,
 }
 
+/// A run that was measured.
+pub(super) struct Measured {
+    pub(super) record: RunRecord,
+    /// When the receiver of the scenario's transfer began to need what it is to get.
+    pub(super) demanded: Option<std::time::Instant>,
+}
+
 /// Plays the scenario's schedule and takes everything down.
 pub(super) async fn measure(
     scenario: &Scenario,
@@ -45,18 +56,25 @@ pub(super) async fn measure(
     run: &Run,
     daemon: &mut Daemon,
     live: &mut Live,
-) -> anyhow::Result<RunRecord> {
+) -> anyhow::Result<Measured> {
     let (began, mut watched) = begin(scenario, run)?;
     let mut due = starts(scenario).into_iter().peekable();
+    let mut stops = stops(scenario).into_iter().peekable();
     let mut started: Vec<Started> = Vec::new();
     let end = began + scenario.duration;
     let mut sample_at = began;
     loop {
-        let next_start = due.peek().map(|start| began + start.at);
-        tokio::time::sleep_until(next_start.map_or(sample_at, |at| at.min(sample_at))).await;
+        let next = [due.peek().map(|start| start.at), stops.peek().map(|(at, _)| *at)];
+        let next = next.into_iter().flatten().map(|at| began + at).fold(sample_at, Instant::min);
+        tokio::time::sleep_until(next).await;
+        while let Some((_, guest)) = stops.next_if(|(at, _)| began + *at <= Instant::now()) {
+            unload_balloon(run.guest(guest.as_str())?)?;
+            live.say(&format!("guest {guest}: its balloon's driver is unloaded"));
+        }
         while let Some(start) = due.next_if(|start| began + start.at <= Instant::now()) {
+            let at_s = began.elapsed().as_secs_f64();
             run.guest(start.guest.as_str())?.send_start(&start.id, &start.spec)?;
-            started.push(Started { start, at_s: began.elapsed().as_secs_f64() });
+            started.push(Started { start, at_s });
         }
         if Instant::now() < sample_at {
             continue;
@@ -79,9 +97,14 @@ pub(super) async fn measure(
         sample_at = sample_at.min(end);
     }
     let measured_s = began.elapsed().as_secs_f64();
+    let of_receiver = |it: &&Started| {
+        scenario.transfer.as_ref().is_some_and(|transfer| transfer.to == it.start.guest)
+    };
+    let demanded = started.iter().rfind(of_receiver);
+    let demanded = demanded.map(|it| began.into_std() + Duration::from_secs_f64(it.at_s));
     let workloads = stop(run, started, &mut watched)?;
     let remarks = watched.iter().flat_map(|guest| guest.collector.remarks(guest.name())).collect();
-    Ok(RunRecord {
+    let record = RunRecord {
         policy: turn.variant.name.clone(),
         repetition: turn.repetition,
         measured_s,
@@ -93,8 +116,33 @@ pub(super) async fn measure(
                 samples: guest.samples,
             })
             .collect(),
+        moves: Vec::new(),
+        transfer: None,
         remarks,
-    })
+    };
+    Ok(Measured { record, demanded })
+}
+
+/// Whose balloon stops when, the first first.
+fn stops(scenario: &Scenario) -> Vec<(Duration, GuestId)> {
+    let of_guests = scenario.guests.iter();
+    let mut stops: Vec<_> =
+        of_guests.filter_map(|guest| Some((guest.balloon_stops?, guest.name.clone()))).collect();
+    stops.sort();
+    stops
+}
+
+/// From now on the guest's balloon does nothing; what it has goes back to the guest.
+fn unload_balloon(guest: &Guest) -> anyhow::Result<()> {
+    let done = guest.exec(&["rmmod", "virtio_balloon"].map(str::to_owned), UNLOAD_PATIENCE)?;
+    if !done.end.is_success() {
+        bail!(
+            "guest {}: its balloon's driver cannot be unloaded: {}",
+            guest.id(),
+            done.stderr.trim()
+        );
+    }
+    Ok(())
 }
 
 /// Waits for a report of every guest, and begins.

@@ -16,6 +16,8 @@ mod inside;
 mod live;
 mod machine;
 mod measure;
+mod moves;
+mod moves_table;
 mod needs;
 pub mod page;
 mod paper;
@@ -27,6 +29,8 @@ mod series;
 mod settings;
 mod start_size;
 pub mod table;
+mod transfer;
+pub mod transfer_table;
 mod turns;
 mod words;
 

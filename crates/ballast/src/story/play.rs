@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use ballast_lab::{ProcessId, Run, RunFolder, Scenario};
@@ -15,10 +15,12 @@ use tokio::time::Instant;
 
 use super::daemon::Daemon;
 use super::live::Live;
+use super::measure::Measured;
 use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
 use super::settings::{self, Places, daemon_toml};
+use super::transfer::Watch;
 use super::turns::{Turn, turns};
-use super::{describe, machine, measure, needs, start_size};
+use super::{describe, machine, measure, moves, needs, start_size, transfer};
 
 /// Name of the daemon's folder in the run's folder.
 const DAEMON_FOLDER: &str = "daemon";
@@ -119,8 +121,18 @@ async fn with_daemon(
     if settled.saturating_duration_since(Instant::now()) > Duration::ZERO {
         tokio::time::sleep_until(settled).await;
     }
-    let record = measure::measure(scenario, turn, run, &mut daemon, live).await?;
-    daemon.stop().await?;
+    let watch = scenario.transfer.as_ref().map(|it| Watch::start(run, it)).transpose()?;
+    let since = SystemTime::now();
+    let measured = measure::measure(scenario, turn, run, &mut daemon, live).await;
+    let looks = watch.map(Watch::finish);
+    let Measured { mut record, demanded } = measured?;
+    let places = daemon.stop().await?;
+    record.moves = moves::read(&places.journal(), since)?;
+    if let (Some(transfer), Some(looks), Some(demand)) = (&scenario.transfer, looks, demanded) {
+        live.say(&format!("the balloon of {} by itself", transfer.from));
+        let figures = transfer::figures(scenario, transfer, run, &looks?, demand).await?;
+        record.transfer = Some(figures);
+    }
     Ok(record)
 }
 

@@ -112,6 +112,12 @@ pub struct RunRecord {
     pub measured_s: f64,
     /// The guests, in the order of the scenario.
     pub guests: Vec<GuestRun>,
+    /// What the daemon had moved, by which mechanism and why; by guest and mechanism.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MoveRecord>,
+    /// How long a transfer from guest to guest took, where one is timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<TransferRecord>,
     /// What a reader of the figures should know.
     pub remarks: Vec<String>,
 }
@@ -120,6 +126,70 @@ impl RunRecord {
     /// The part of one guest.
     pub fn guest(&self, name: &str) -> Option<&GuestRun> {
         self.guests.iter().find(|guest| guest.guest == name)
+    }
+}
+
+/// What one mechanism moved of one guest in one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MoveRecord {
+    /// The guest.
+    pub guest: String,
+    /// `balloon`, `virtio-mem`, `dimm`, `page-out` or `page-in`.
+    pub mechanism: String,
+    /// How often it was ordered to; an order that stands over several ticks is one. 0: it moved without one.
+    pub orders: u64,
+    /// What the guest gave, or was taken from its process.
+    pub to_host_bytes: u64,
+    /// What the guest got, or its process got back.
+    pub to_guest_bytes: u64,
+    /// Time between looks that showed something moved, in seconds.
+    pub moving_s: f64,
+    /// Why by this mechanism; the reasons in the order in which they first came.
+    pub reasons: Vec<MoveReason>,
+}
+
+impl MoveRecord {
+    /// What moved in either direction, in bytes a second of the time in which anything did; `None`: nothing did.
+    pub fn bytes_per_s(&self) -> Option<f64> {
+        let moved = self.to_host_bytes.saturating_add(self.to_guest_bytes);
+        (self.moving_s > 0.0).then(|| moved as f64 / self.moving_s)
+    }
+}
+
+/// A reason for which a mechanism was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MoveReason {
+    /// Stable word.
+    pub code: String,
+    /// The same in words, with the figures of the first time.
+    pub text: String,
+    /// Orders for this reason.
+    pub count: u64,
+}
+
+/// How long it took memory to get from one guest to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransferRecord {
+    /// Who gave.
+    pub from: String,
+    /// Who received.
+    pub to: String,
+    /// How much.
+    pub amount_bytes: u64,
+    /// Time from the demand to the receiver's first new memory, in seconds; `None`: none came.
+    pub first_use_s: Option<f64>,
+    /// Time until all of it had arrived, in seconds; `None`: it never had.
+    pub arrived_s: Option<f64>,
+    /// Time in which the giver's balloon alone takes as much, in seconds, in the same run.
+    pub balloon_alone_s: f64,
+    /// The longest time between two looks at the balloons, in seconds: times are no more exact than that.
+    pub looks_apart_s_max: f64,
+}
+
+impl TransferRecord {
+    /// Time until all had arrived against what the balloon alone needs.
+    pub fn ratio(&self) -> Option<f64> {
+        self.arrived_s.filter(|_| self.balloon_alone_s > 0.0).map(|all| all / self.balloon_alone_s)
     }
 }
 

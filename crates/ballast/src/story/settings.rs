@@ -48,7 +48,7 @@ impl Places {
         self.folder.join("log")
     }
 
-    fn journal(&self) -> PathBuf {
+    pub(super) fn journal(&self) -> PathBuf {
         self.folder.join("journal.db")
     }
 }

@@ -6,8 +6,10 @@ use super::calibration::Calibration;
 use super::calibration_table;
 use super::compare::{Comparison, Row};
 use super::figures;
+use super::moves_table;
 use super::paper;
 use super::record::Record;
+use super::transfer_table;
 use super::words;
 
 /// The comparison, with what it means in plain sentences, and the simulator beside it.
@@ -25,6 +27,8 @@ pub fn render(
     for remark in &comparison.remarks {
         out.push_str(&format!("note: {remark}\n"));
     }
+    out.push_str(&moves_table::render(record));
+    out.push_str(&transfer_table::render(record));
     out.push_str(&paper::render(record, comparison));
     if let (Some(calibration), Some(first)) = (calibration, comparison.policies.first()) {
         out.push_str(&format!("\n{}", calibration_table::render(calibration, first)));
@@ -105,6 +109,8 @@ mod tests {
                      to static         2.34×   2.34×     1.00×         0.00×    0.00×     0.00×         1.00×        1.00×              –
 
             With global guest a did 2.34× the work of static in the same 10 s; the work of static was done after 5 s (from one run of each; ballast lab run --repetitions shows the spread).
+
+            No memory was moved.
         "#]].assert_eq(&text);
     }
 

@@ -15,8 +15,10 @@ use super::calibration::Calibration;
 use super::calibration_table;
 use super::compare::{Comparison, Figure, Ratio, Row};
 use super::figures::{self, size};
+use super::moves_table;
 use super::paper;
 use super::record::{GuestInfo, Record};
+use super::transfer_table;
 use super::words;
 
 const STYLE: &str = include_str!("page.css");
@@ -62,6 +64,10 @@ pub fn render(
                 ul.remarks { @for remark in &comparison.remarks { li { (remark) } } }
             }
         }
+        (moved(record))
+        @if let Some((above, below)) = transfer_table::words(record) {
+            (transferred(record, &above, &below))
+        }
         @if !record.scenario.paper.is_empty() { (beside_paper(record, comparison)) }
         @for plots in plots { (plots) }
         @if let Some(calibration) = calibration { (simulated(calibration, comparison)) }
@@ -69,6 +75,52 @@ pub fn render(
         (what_was_run(record, raw_data))
     };
     Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
+}
+
+/// What was moved, by which mechanism and why.
+fn moved(record: &Record) -> Markup {
+    let rows = moves_table::rows(record);
+    html! {
+        section {
+            h2 { "What was moved" }
+            @if rows.is_empty() { p { "No memory was moved." } } @else {
+                (plain_table(&moves_table::COLUMNS, &rows, moves_table::is_figure))
+            }
+        }
+    }
+}
+
+/// How long a transfer from guest to guest took.
+fn transferred(record: &Record, above: &str, below: &str) -> Markup {
+    html! {
+        section {
+            h2 { "From guest to guest" }
+            p { (above) }
+            (plain_table(&transfer_table::COLUMNS, &transfer_table::rows(record), |column| column > 0))
+            p.small { (below) }
+        }
+    }
+}
+
+fn plain_table(columns: &[&str], rows: &[Vec<String>], is_figure: fn(usize) -> bool) -> Markup {
+    html! {
+        div.wide {
+            table {
+                thead { tr {
+                    @for (column, name) in columns.iter().enumerate() {
+                        @if is_figure(column) { th.number { (name) } } @else { th { (name) } }
+                    }
+                } }
+                tbody {
+                    @for row in rows { tr {
+                        @for (column, cell) in row.iter().enumerate() {
+                            @if is_figure(column) { td.number { (cell) } } @else { td { (cell) } }
+                        }
+                    } }
+                }
+            }
+        }
+    }
 }
 
 /// What a paper measured, beside what was measured here.

@@ -1,0 +1,111 @@
+//! How long transfers took, as rows for a terminal and a page, beside what they are to take.
+
+use comfy_table::CellAlignment::{Left, Right};
+use serde::Serialize;
+
+use super::figures::{NONE, size, times};
+use super::record::{Record, RunRecord, TransferRecord};
+use crate::commands::format;
+
+/// What the columns are.
+pub(super) const COLUMNS: [&str; 6] =
+    ["policy", "first memory after", "all after", "balloon alone", "ratio", "looks apart, at most"];
+
+/// What a transfer is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Goals {
+    /// Time from the demand to the receiver's first memory, in seconds; less than this.
+    pub first_use_s: f64,
+    /// Time until all has arrived against what the balloon alone needs; at most this.
+    pub ratio: f64,
+}
+
+/// What is aimed for.
+pub const GOALS: Goals = Goals { first_use_s: 0.3, ratio: 1.25 };
+
+/// A line for each run in which a transfer was timed.
+pub(super) fn rows(record: &Record) -> Vec<Vec<String>> {
+    let line = |run: &RunRecord| {
+        let policy = match record.scenario.repetitions {
+            1 => run.policy.clone(),
+            _ => format!("{} {}", run.policy, run.repetition),
+        };
+        let transfer = run.transfer.as_ref()?;
+        Some(vec![
+            policy,
+            span(transfer.first_use_s),
+            span(transfer.arrived_s),
+            span(Some(transfer.balloon_alone_s)),
+            transfer.ratio().map_or(NONE.to_owned(), times),
+            span(Some(transfer.looks_apart_s_max)),
+        ])
+    };
+    record.runs.iter().filter_map(line).collect()
+}
+
+fn span(s: Option<f64>) -> String {
+    match s {
+        None => NONE.to_owned(),
+        Some(s) if s < 1.0 => format!("{:.0} ms", 1000.0 * s),
+        Some(s) => format!("{s:.2} s"),
+    }
+}
+
+/// What is above the table and below it; `None` where no transfer was timed.
+pub(super) fn words(record: &Record) -> Option<(String, String)> {
+    let TransferRecord { from, to, amount_bytes, .. } =
+        record.runs.iter().find_map(|run| run.transfer.as_ref())?;
+    let above = format!(
+        "Transfer of {} from {from} to {to}, timed from the moment {to} begins to need it:",
+        size(*amount_bytes as f64)
+    );
+    let goals = format!(
+        "Goals: the first memory within {:.0} ms, all of it within {} the time that the balloon alone needs.",
+        1000.0 * GOALS.first_use_s,
+        times(GOALS.ratio)
+    );
+    Some((above, goals))
+}
+
+/// The table for a terminal; nothing where no transfer was timed.
+pub(super) fn render(record: &Record) -> String {
+    let Some((above, below)) = words(record) else { return String::new() };
+    let names = COLUMNS.map(str::to_uppercase);
+    let align = |column| if column == 0 { Left } else { Right };
+    let columns: Vec<_> =
+        names.iter().enumerate().map(|(column, name)| (name.as_str(), align(column))).collect();
+    format!("\n{above}\n{}{below}\n", format::table(&columns, rows(record), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::fixture;
+    use expect_test::expect;
+
+    #[test]
+    fn times_stand_beside_what_the_balloon_alone_needs() {
+        let mut record = fixture::record(&[("static", &[100]), ("global", &[250])]);
+        assert_eq!(render(&record), "");
+        let transfer = |first_use_s, arrived_s| TransferRecord {
+            from: "b".to_owned(),
+            to: "a".to_owned(),
+            amount_bytes: 1 << 30,
+            first_use_s,
+            arrived_s,
+            balloon_alone_s: 2.0,
+            looks_apart_s_max: 0.0071,
+        };
+        record.runs[0].transfer = Some(transfer(None, None));
+        record.runs[1].transfer = Some(transfer(Some(0.25), Some(2.4)));
+        expect![[r#"
+
+            Transfer of 1GiB from b to a, timed from the moment a begins to need it:
+            POLICY  FIRST MEMORY AFTER  ALL AFTER  BALLOON ALONE  RATIO  LOOKS APART, AT MOST
+            static                   –          –         2.00 s      –                  7 ms
+            global              250 ms     2.40 s         2.00 s  1.20×                  7 ms
+            Goals: the first memory within 300 ms, all of it within 1.25× the time that the balloon alone needs.
+        "#]]
+        .assert_eq(&render(&record));
+    }
+}
