@@ -77,7 +77,7 @@ pub use reaper::{Helper, REAPER_COMMAND, SUPERVISOR_COMMAND, reaper_main};
 pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
 pub use scenario::{Host, Scenario, ScenarioGuest, ScenarioWorkload};
-pub use scenario_settings::{Settings, Transfer};
+pub use scenario_settings::{Demand, Settings, Transfer};
 pub use scenario_variant::{BEST, Variant};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
 pub use tracker::TRACK_LIBRARY;

@@ -72,6 +72,20 @@ pub struct Transfer {
     pub to: GuestId,
     /// How much.
     pub amount: Bytes,
+    /// How the daemon learns of it; `use` without it.
+    #[serde(default)]
+    pub demand: Demand,
+}
+
+/// How the daemon learns that a guest needs memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Demand {
+    /// The guest uses it: as fast as its workload fills memory.
+    #[default]
+    Use,
+    /// In the moment in which the workload begins the operator guarantees it all of it, as its floor.
+    Floor,
 }
 
 impl Transfer {

@@ -12,8 +12,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_api::{Client, ClientError, GuestView};
+use ballast_api::{Client, ClientError, GuestView, SetGuest};
 use ballast_lab::Helper;
+use ballast_model::{Bytes, GuestId};
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -128,6 +129,13 @@ impl Daemon {
             Ok(reply) => Ok(Some(reply.guests)),
             Err(_) => self.ensure_alive().map(|()| None),
         }
+    }
+
+    /// Guarantees so much memory to a guest from now on.
+    pub(super) async fn guarantee(&self, guest: &GuestId, floor: Bytes) -> anyhow::Result<()> {
+        let change = SetGuest { floor_bytes: Some(floor.get()), ..SetGuest::default() };
+        let told = || format!("the daemon does not guarantee {floor} to guest {guest}");
+        self.client.set_guest(guest, &change).await.map(drop).with_context(told)
     }
 
     /// Ends it and waits for that; where it kept what it has.

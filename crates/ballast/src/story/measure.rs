@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_api::GuestView;
-use ballast_lab::{Event, Guest, LabError, Run, Scenario, Subscription};
+use ballast_lab::{Demand, Event, Guest, LabError, Run, Scenario, Subscription};
 use ballast_lab_guest::protocol::{End, FromGuest, Totals};
-use ballast_model::GuestId;
+use ballast_model::{Bytes, GuestId};
 use tokio::time::Instant;
 
 use super::daemon::Daemon;
@@ -60,6 +60,7 @@ pub(super) async fn measure(
     let (began, mut watched) = begin(scenario, run)?;
     let mut due = starts(scenario).into_iter().peekable();
     let mut stops = stops(scenario).into_iter().peekable();
+    let guaranteed = guaranteed(scenario);
     let mut started: Vec<Started> = Vec::new();
     let end = began + scenario.duration;
     let mut sample_at = began;
@@ -74,6 +75,11 @@ pub(super) async fn measure(
         while let Some(start) = due.next_if(|start| began + start.at <= Instant::now()) {
             let at_s = began.elapsed().as_secs_f64();
             run.guest(start.guest.as_str())?.send_start(&start.id, &start.spec)?;
+            if let Some((_, floor)) = guaranteed.as_ref().filter(|(id, _)| *id == start.id)
+                && is_receiver(scenario, &start)
+            {
+                daemon.guarantee(&start.guest, *floor).await?;
+            }
             started.push(Started { start, at_s });
         }
         if Instant::now() < sample_at {
@@ -97,10 +103,7 @@ pub(super) async fn measure(
         sample_at = sample_at.min(end);
     }
     let measured_s = began.elapsed().as_secs_f64();
-    let of_receiver = |it: &&Started| {
-        scenario.transfer.as_ref().is_some_and(|transfer| transfer.to == it.start.guest)
-    };
-    let demanded = started.iter().rfind(of_receiver);
+    let demanded = started.iter().rfind(|it| is_receiver(scenario, &it.start));
     let demanded = demanded.map(|it| began.into_std() + Duration::from_secs_f64(it.at_s));
     let workloads = stop(run, started, &mut watched)?;
     let remarks = watched.iter().flat_map(|guest| guest.collector.remarks(guest.name())).collect();
@@ -121,6 +124,18 @@ pub(super) async fn measure(
         remarks,
     };
     Ok(Measured { record, demanded })
+}
+
+fn is_receiver(scenario: &Scenario, start: &Start) -> bool {
+    scenario.transfer.as_ref().is_some_and(|transfer| transfer.to == start.guest)
+}
+
+/// With which of the receiver's workloads, its last, the daemon is told of the demand, and the floor it then has.
+fn guaranteed(scenario: &Scenario) -> Option<(String, Bytes)> {
+    let transfer = scenario.transfer.as_ref().filter(|it| it.demand == Demand::Floor)?;
+    let receiver = scenario.guests.iter().find(|guest| guest.name == transfer.to)?;
+    let last = starts(scenario).into_iter().rfind(|start| start.guest == transfer.to)?;
+    Some((last.id, receiver.start().saturating_add(transfer.amount)))
 }
 
 /// Whose balloon stops when, the first first.

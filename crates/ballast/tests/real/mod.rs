@@ -1,6 +1,6 @@
 //! Real guests for tests of the daemon: a run of the lab, and what a test asks of its guests.
 
-#![allow(unreachable_pub)] // one test file is all that uses it
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 pub mod journal;
 pub mod liar;
@@ -9,7 +9,7 @@ pub mod rounds;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ballast_lab::{DiskSpec, Guest, GuestSpec, Helper, Run, RunOptions, Speed};
+use ballast_lab::{DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed};
 use ballast_lab_guest::protocol::{Phase, Report};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_model::Bytes;
@@ -32,14 +32,38 @@ pub struct Lab {
 impl Lab {
     /// Boots `guests` side by side.
     pub fn boot(guests: Vec<GuestSpec>) -> Lab {
+        Lab::try_boot(guests, None).unwrap()
+    }
+
+    /// The same where the host has so much swap meanwhile. `None`, and a word of it, where this process may not turn
+    /// swap on, or the host has swap of its own, which would be used as well.
+    pub fn boot_with_swap(guests: Vec<GuestSpec>, swap: Bytes) -> Option<Lab> {
+        let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+        if areas.lines().count() > 1 {
+            println!("not tried: the host has swap of its own");
+            return None;
+        }
+        let refusals = ["only root", "Operation not permitted"];
+        match Lab::try_boot(guests, Some(swap)) {
+            Ok(lab) => Some(lab),
+            Err(why) if refusals.iter().any(|it| why.to_string().contains(it)) => {
+                println!("not tried: {why}");
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    fn try_boot(guests: Vec<GuestSpec>, host_swap: Option<Bytes>) -> Result<Lab, LabError> {
         let folder = tempfile::tempdir().unwrap();
         let options = RunOptions {
             helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_ballast")) },
             runs_folder: Some(folder.path().join("runs")),
+            host_swap,
             ..RunOptions::new("t".parse().unwrap(), guests)
         };
-        let run = Run::start(&options, &|line| eprintln!("{line}")).unwrap();
-        Lab { run, _folder: folder }
+        let run = Run::start(&options, &|line| eprintln!("{line}"))?;
+        Ok(Lab { run, _folder: folder })
     }
 
     pub fn guest(&self, name: &str) -> &Guest {
