@@ -112,6 +112,23 @@ fn assert_page(page: &Path) {
     assert!(page.matches("<svg").count() >= 4, "a plot of each guest under each policy");
 }
 
+/// Only `global` moved anything, by balloon, from `b` to `a`, for reasons.
+fn assert_moved(moves: &serde_json::Value) {
+    let moves = moves.as_array().unwrap();
+    for (guest, direction) in [("a", "to_guest_bytes"), ("b", "to_host_bytes")] {
+        let of_guest: Vec<_> = moves.iter().filter(|it| it["guest"] == guest).collect();
+        let [moved] = of_guest[..] else { panic!("one row of {guest}: {moves:?}") };
+        assert_eq!((&moved["policy"], &moved["mechanism"]), (&"global".into(), &"balloon".into()));
+        assert!(moved[direction].as_u64().unwrap() > 0, "{moved}");
+        assert!(moved["orders"].as_u64().unwrap() > 0 && moved["bytes_per_s"].is_f64(), "{moved}");
+        let reasons = moved["reasons"].as_array().unwrap();
+        assert!(
+            !reasons.is_empty() && reasons.iter().all(|why| why["text"].is_string()),
+            "{moved}"
+        );
+    }
+}
+
 /// Real and simulated guests agree: to a few MiB in what they hold, in direction and order of magnitude
 /// in the rest.
 fn assert_simulated_alike(calibration: &serde_json::Value) {
@@ -161,6 +178,8 @@ fn a_scenario_is_played_compared_and_leaves_nothing() {
     assert_eq!(told["comparison"]["repetitions"], 1);
     assert_eq!(told["comparison"]["gains"][0]["policy"], "global");
     assert_eq!(told["files"].as_array().unwrap().len(), 3);
+    assert_moved(&told["moves"]);
+    assert_eq!(told["transfers"], serde_json::Value::Null, "none is timed");
     assert_page(&place.path("page.html"));
     assert_simulated_alike(&told["calibration"]);
 

@@ -478,7 +478,7 @@ fn check(key: &[&str], holds: bool, message: impl FnOnce() -> String) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HotplugKind;
+    use crate::{Demand, HotplugKind};
     use proptest::prelude::*;
 
     const GOOD: &str = r#"
@@ -551,7 +551,11 @@ ceiling = "2GiB""#;
         let scenario = parse(&text.replacen("start = \"512MiB\"", stops, 1)).unwrap();
         assert_eq!(scenario.run_options().host_swap, Some(Bytes::gib(1)));
         assert_eq!(scenario.guests[0].balloon_stops, Some(Duration::from_secs(20)));
-        assert_eq!(scenario.transfer.unwrap().amount, Bytes::mib(256));
+        let transfer = scenario.transfer.unwrap();
+        assert_eq!((transfer.amount, transfer.demand), (Bytes::mib(256), Demand::Use));
+        let told = more.replacen("\n[host]", "\ndemand = \"floor\"\n[host]", 1);
+        let scenario = parse(&GOOD.replacen("[host]", &told, 1)).unwrap();
+        assert_eq!(scenario.transfer.unwrap().demand, Demand::Floor);
     }
 
     #[test]

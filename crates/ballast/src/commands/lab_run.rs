@@ -26,6 +26,9 @@ Examples:
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
 The first policy is what the others are measured against. Progress goes to standard error.
+What was moved of each guest, by which mechanism, how fast and why is told from the daemon's journal. A scenario can
+give the host swap while it runs ([host] swap, as root), unload a guest's balloon driver (balloon_stops), and time a
+transfer from guest to guest against what the giver's balloon alone needs ([transfer]).
 With --simulated the same scenario is also played in the simulator, on the machine that the file
 describes and at the speeds that the real runs turned out to have, and every figure stands beside the
 real one.")]

@@ -2,7 +2,8 @@
 //!
 //! Idea: the schedule's clock begins once every guest has reported; from then on workloads are started
 //! when they are due, and every second what guests report and what the daemon sees is taken down.
-//! Limits: while a balloon's driver is unloaded nothing else is taken down; a guest that waits for its swap disk reports late: its reports are dated by its own clock.
+//! Limits: while a balloon's driver is unloaded nothing else is taken down; a guest that waits for its swap disk reports
+//! late: its reports are dated by its own clock.
 
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ use super::turns::{Start, Turn, starts};
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the first report of an idle guest may take; one comes every second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
-
 /// How long a guest may take to unload the driver of its balloon, which gives back what the balloon has.
 const UNLOAD_PATIENCE: Duration = Duration::from_secs(30);
 

@@ -178,11 +178,13 @@ pub struct TransferRecord {
     pub amount_bytes: u64,
     /// Time from the demand to the receiver's first new memory, in seconds; `None`: none came.
     pub first_use_s: Option<f64>,
+    /// Time until the giver had given as much, in seconds; `None`: it never had.
+    pub given_s: Option<f64>,
     /// Time until all of it had arrived, in seconds; `None`: it never had.
     pub arrived_s: Option<f64>,
     /// Time in which the giver's balloon alone takes as much, in seconds, in the same run.
     pub balloon_alone_s: f64,
-    /// The longest time between two looks at the balloons, in seconds: times are no more exact than that.
+    /// The longest time between two looks at the receiver until all had arrived, in seconds: times are no more exact than that.
     pub looks_apart_s_max: f64,
 }
 

@@ -3,10 +3,10 @@
 //! Idea: while a run is measured a thread of its own asks both guests' QEMU for the sizes of their balloons, every few
 //! milliseconds, over the lab's sockets. After the run, with the daemon gone and every guest at its start again, the giver
 //! fills as much memory as was moved, frees it, and its balloon takes it by itself: no transfer can be faster than that.
-//! Limits: sizes are those QEMU tells; a look takes as long as QEMU needs to answer, and the longest pause between two
-//! is told with the figures. The giver's memory is free when it is taken, in either case only if the scenario has it so.
+//! Limits: sizes are those QEMU tells; a look takes as long as QEMU needs to answer, and the longest pause between two at
+//! the receiver is told with the figures. The giver's memory is free when it is taken, in either case only if the scenario has it so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -23,51 +23,70 @@ use super::start_size;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Most looks kept; those that show nothing new are not.
+/// Most looks at a guest: of an hour and more.
 const LOOKS_MAX: usize = 1 << 20;
 /// How long filling, freeing, and the balloon by itself may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The workload that fills the giver's memory.
 const FILL: &str = "fill-before-balloon";
 
-/// What both guests held at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
-    at: Instant,
-    from: Bytes,
-    to: Bytes,
-}
+/// What one guest was seen to hold, and when.
+#[derive(Debug, Default)]
+struct Series(Vec<(Instant, Bytes)>);
 
 /// What was seen of both guests.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// Those that showed something new.
-    changes: Vec<Look>,
-    /// The longest time between any two.
-    apart_max: Duration,
+    from: Series,
+    to: Series,
+}
+
+/// Times of a transfer since it was demanded, in seconds; `None`: that was never so.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Times {
+    first_use_s: Option<f64>,
+    given_s: Option<f64>,
+    arrived_s: Option<f64>,
+    /// The longest time between two looks at the receiver until all had arrived.
+    looks_apart_s_max: f64,
+}
+
+impl Series {
+    /// What was held at `demand`, or first.
+    fn base(&self, demand: Instant) -> Option<Bytes> {
+        let at_demand = self.0.iter().rfind(|(at, _)| *at <= demand);
+        at_demand.or(self.0.first()).map(|(_, held)| *held)
+    }
+
+    /// When `reached` first accepted what was held after `demand`, in seconds since then.
+    fn when(&self, demand: Instant, reached: impl Fn(Bytes) -> bool) -> Option<f64> {
+        let mut after = self.0.iter().filter(|(at, _)| *at > demand);
+        after.find(|(_, held)| reached(*held)).map(|(at, _)| (*at - demand).as_secs_f64())
+    }
+
+    /// The longest time between two looks from `demand` on, up to so many seconds later.
+    fn apart_max(&self, demand: Instant, until_s: Option<f64>) -> f64 {
+        let is_within =
+            |at: Instant| at > demand && until_s.is_none_or(|s| (at - demand).as_secs_f64() <= s);
+        let pairs = self.0.windows(2).filter(|pair| is_within(pair[1].0));
+        pairs.map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).fold(0.0, f64::max)
+    }
 }
 
 impl Looks {
-    fn add(&mut self, look: Look, before: Option<Instant>) {
-        self.apart_max = self.apart_max.max(before.map_or(Duration::ZERO, |it| look.at - it));
-        let is_new =
-            self.changes.last().is_none_or(|last| (last.from, last.to) != (look.from, look.to));
-        if is_new && self.changes.len() < LOOKS_MAX {
-            self.changes.push(look);
+    /// The times of `amount` that was demanded at `demand`.
+    fn times(&self, demand: Instant, amount: Bytes) -> Times {
+        let (Some(from), Some(to)) = (self.from.base(demand), self.to.base(demand)) else {
+            return Times::default();
+        };
+        let (less, more) = (from.saturating_sub(amount), to.saturating_add(amount));
+        let arrived_s = self.to.when(demand, |held| held >= more);
+        Times {
+            first_use_s: self.to.when(demand, |held| held > to),
+            given_s: self.from.when(demand, |held| held <= less),
+            arrived_s,
+            looks_apart_s_max: self.to.apart_max(demand, arrived_s),
         }
-    }
-
-    /// When the receiver had more than at `demand`, and when `amount` more; each in seconds since then.
-    fn times(&self, demand: Instant, amount: Bytes) -> (Option<f64>, Option<f64>) {
-        let at_demand = self.changes.iter().rfind(|look| look.at <= demand);
-        let Some(base) = at_demand.or(self.changes.first()).map(|look| look.to) else {
-            return (None, None);
-        };
-        let since = |least: Bytes| {
-            let mut after = self.changes.iter().filter(|look| look.at > demand);
-            after.find(|look| look.to >= least).map(|look| (look.at - demand).as_secs_f64())
-        };
-        (since(base.saturating_add(Bytes::new(1))), since(base.saturating_add(amount)))
     }
 }
 
@@ -101,19 +120,22 @@ impl Watch {
 
 fn watch(sockets: &[PathBuf; 2], stop: &AtomicBool) -> anyhow::Result<Looks> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let [from, to] = sockets;
-        let (mut from, mut to) = (Balloon::at(from).await?, Balloon::at(to).await?);
-        let (mut looks, mut before) = (Looks::default(), None);
-        while !stop.load(Ordering::Relaxed) {
-            let sizes = (from.actual().await?, to.actual().await?);
-            let look = Look { at: Instant::now(), from: sizes.0, to: sizes.1 };
-            looks.add(look, before);
-            before = Some(look.at);
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Ok(looks)
-    })
+    let [from, to] = sockets;
+    // Apart from each other: QEMU does not answer while it takes pages from the giver.
+    let both = async { tokio::try_join!(series(from, stop), series(to, stop)) };
+    let (from, to) = runtime.block_on(both)?;
+    Ok(Looks { from, to })
+}
+
+async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<Series> {
+    let mut balloon = Balloon::at(socket).await?;
+    let mut looks = Vec::new();
+    while !stop.load(Ordering::Relaxed) && looks.len() < LOOKS_MAX {
+        let held = balloon.actual().await?;
+        looks.push((Instant::now(), held));
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(Series(looks))
 }
 
 /// The figures of `transfer`, demanded at `demand`; guests are at their starts afterwards, the giver below.
@@ -124,17 +146,18 @@ pub(super) async fn figures(
     looks: &Looks,
     demand: Instant,
 ) -> anyhow::Result<TransferRecord> {
-    let (first_use_s, arrived_s) = looks.times(demand, transfer.amount);
+    let times = looks.times(demand, transfer.amount);
     let alone = balloon_alone(scenario, transfer, run).await;
     let alone = alone.with_context(|| format!("the balloon of {} by itself", transfer.from))?;
     Ok(TransferRecord {
         from: transfer.from.to_string(),
         to: transfer.to.to_string(),
         amount_bytes: transfer.amount.get(),
-        first_use_s,
-        arrived_s,
+        first_use_s: times.first_use_s,
+        given_s: times.given_s,
+        arrived_s: times.arrived_s,
         balloon_alone_s: alone.as_secs_f64(),
-        looks_apart_s_max: looks.apart_max.as_secs_f64(),
+        looks_apart_s_max: times.looks_apart_s_max,
     })
 }
 
@@ -166,19 +189,23 @@ async fn balloon_alone(
 mod tests {
     use super::*;
 
+    /// Looks at both guests: when, in milliseconds, and what they held, in MiB.
     fn looks(began: Instant, seen: &[(u64, u64, u64)]) -> Looks {
-        let mut looks = Looks::default();
-        let mut before = None;
-        for (at_ms, from, to) in seen {
-            let at = began + Duration::from_millis(*at_ms);
-            looks.add(Look { at, from: Bytes::mib(*from), to: Bytes::mib(*to) }, before);
-            before = Some(at);
-        }
-        looks
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        let from = seen.iter().map(|(ms, from, _)| (at(*ms), Bytes::mib(*from)));
+        let to = seen.iter().map(|(ms, _, to)| (at(*ms), Bytes::mib(*to)));
+        Looks { from: Series(from.collect()), to: Series(to.collect()) }
+    }
+
+    /// First memory, given, arrived, and looks apart, in milliseconds.
+    fn ms(times: Times) -> ([Option<u64>; 3], u64) {
+        let ms = |s: f64| (s * 1000.0).round() as u64;
+        let all = [times.first_use_s, times.given_s, times.arrived_s].map(|it| it.map(ms));
+        (all, ms(times.looks_apart_s_max))
     }
 
     #[test]
-    fn times_count_from_the_demand_and_what_the_receiver_had_then() {
+    fn times_count_from_the_demand_and_what_was_held_then() {
         let began = Instant::now();
         let seen = looks(
             began,
@@ -190,21 +217,21 @@ mod tests {
                 (18, 1014, 310),
                 (30, 1000, 310),
                 (35, 1000, 311),
-                (300, 900, 400),
-                (312, 800, 510),
+                (250, 814, 400),
+                (262, 800, 510),
                 (400, 800, 400),
             ],
         );
-        assert_eq!(seen.changes.len(), 7);
-        assert_eq!(seen.apart_max, Duration::from_millis(265));
         let demand = began + Duration::from_millis(12);
-        let ms = |(first, all): (Option<f64>, Option<f64>)| {
-            [first, all].map(|it| it.map(|s| (s * 1000.0).round() as u64))
-        };
-        assert_eq!(ms(seen.times(demand, Bytes::mib(200))), [Some(23), Some(300)]);
-        assert_eq!(ms(seen.times(demand, Bytes::mib(201))), [Some(23), None], "not all of it");
-        let late = began + Duration::from_millis(350);
-        assert_eq!(ms(seen.times(late, Bytes::mib(1))), [None, None], "it got nothing more");
-        assert_eq!(ms(Looks::default().times(began, Bytes::mib(1))), [None, None]);
+        let told = |demand, mib| ms(seen.times(demand, Bytes::mib(mib)));
+        assert_eq!(told(demand, 200), ([Some(23), Some(238), Some(250)], 215));
+        assert_eq!(
+            told(demand, 205),
+            ([Some(23), Some(250), None], 215),
+            "it did not get all of it"
+        );
+        let late = began + Duration::from_millis(300);
+        assert_eq!(told(late, 1), ([None, None, None], 138), "nothing came any more");
+        assert_eq!(Looks::default().times(began, Bytes::mib(1)), Times::default());
     }
 }

@@ -8,8 +8,15 @@ use super::record::{Record, RunRecord, TransferRecord};
 use crate::commands::format;
 
 /// What the columns are.
-pub(super) const COLUMNS: [&str; 6] =
-    ["policy", "first memory after", "all after", "balloon alone", "ratio", "looks apart, at most"];
+pub(super) const COLUMNS: [&str; 7] = [
+    "policy",
+    "first memory after",
+    "all given after",
+    "all there after",
+    "balloon alone",
+    "ratio",
+    "looks apart, at most",
+];
 
 /// What a transfer is to take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -34,6 +41,7 @@ pub(super) fn rows(record: &Record) -> Vec<Vec<String>> {
         Some(vec![
             policy,
             span(transfer.first_use_s),
+            span(transfer.given_s),
             span(transfer.arrived_s),
             span(Some(transfer.balloon_alone_s)),
             transfer.ratio().map_or(NONE.to_owned(), times),
@@ -92,6 +100,7 @@ mod tests {
             to: "a".to_owned(),
             amount_bytes: 1 << 30,
             first_use_s,
+            given_s: arrived_s,
             arrived_s,
             balloon_alone_s: 2.0,
             looks_apart_s_max: 0.0071,
@@ -101,9 +110,9 @@ mod tests {
         expect![[r#"
 
             Transfer of 1GiB from b to a, timed from the moment a begins to need it:
-            POLICY  FIRST MEMORY AFTER  ALL AFTER  BALLOON ALONE  RATIO  LOOKS APART, AT MOST
-            static                   –          –         2.00 s      –                  7 ms
-            global              250 ms     2.40 s         2.00 s  1.20×                  7 ms
+            POLICY  FIRST MEMORY AFTER  ALL GIVEN AFTER  ALL THERE AFTER  BALLOON ALONE  RATIO  LOOKS APART, AT MOST
+            static                   –                –                –         2.00 s      –                  7 ms
+            global              250 ms           2.40 s           2.40 s         2.00 s  1.20×                  7 ms
             Goals: the first memory within 300 ms, all of it within 1.25× the time that the balloon alone needs.
         "#]]
         .assert_eq(&render(&record));
