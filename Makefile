@@ -37,9 +37,9 @@ lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build
 	@scripts/lint
 
-soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 50)
+soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100)
 	@scripts/setup
-	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-50} scripts/test guests
+	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-100} scripts/test guests
 
 sanitize: ## unsafe loops under the address sanitizer, the long tests too
 	@scripts/setup build

@@ -17,6 +17,7 @@ use ballast_store::{Range, Reader, What};
 use harness::{Daemon, Ground, guest, wait_for};
 use real::journal::{Audit, assert_file_intact};
 use real::rounds::{self, Rounds};
+use real::squeezes::{self, Squeezes};
 use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
 
 /// Four times as fast as usual, so that there is less to wait for.
@@ -353,6 +354,22 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
     let mut rounds = Rounds::new(&lab, &ground, BOOT);
     (1..=rounds::count()).for_each(|number| rounds.run(number));
     rounds.end();
+}
+
+/// A guest without swap is squeezed to its floor and given memory back, whatever it does with it, and nothing in it
+/// is ever killed for want of memory. Some rounds here, many under `make soak`.
+#[test]
+fn a_guest_without_swap_is_never_squeezed_to_death() {
+    let lab = Lab::boot(squeezes::guests(BOOT));
+    let ground = Ground::new();
+    let settings = format!(
+        "[host]\nbudget = \"640MiB\"\n[policy]\ninterval = \"500ms\"\n[guests.dry]\nfloor = \"{:#}\"",
+        squeezes::FLOOR
+    );
+    ground.configure_for(lab.sockets(), FAST, &settings);
+    let mut squeezes = Squeezes::new(&lab, &ground, BOOT, Bytes::mib(640));
+    (1..=squeezes::count()).for_each(|number| squeezes.run(number));
+    squeezes.end();
 }
 
 /// The daemon knows the working set of a guest with the tracker in it, and its curve, and `meb` gives it the

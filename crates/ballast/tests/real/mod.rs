@@ -5,6 +5,7 @@
 pub mod journal;
 pub mod liar;
 pub mod rounds;
+pub mod squeezes;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,12 +98,25 @@ impl Lab {
 
     /// Starts a workload that goes through `size` again and again.
     pub fn start_constant(&self, name: &str, size: Bytes) {
-        let spec = WorkloadSpec::from(Pattern::Constant { size });
+        self.start(name, Pattern::Constant { size });
+    }
+
+    /// Starts a workload.
+    pub fn start(&self, name: &str, pattern: Pattern) {
+        let spec = WorkloadSpec::from(pattern);
         self.guest(name).start_workload(WORKLOAD, &spec, PATIENCE).unwrap();
     }
 
     pub fn stop_workload(&self, name: &str) {
         self.guest(name).stop_workload(WORKLOAD).unwrap();
+    }
+
+    /// A report that the guest has made since this was called.
+    pub fn fresh_report(&self, name: &str) -> Report {
+        let latest = || self.guest(name).latest_report().unwrap();
+        let before = latest().map_or(0, |report| report.seq);
+        // One may be on its way already.
+        wait_for("a report", || latest().filter(|report| report.seq >= before + 2))
     }
 
     /// How fast the guest's workload gets on from now on.

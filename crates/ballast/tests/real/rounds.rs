@@ -62,7 +62,20 @@ pub struct Rounds<'a> {
 
 /// How many rounds there shall be.
 pub fn count() -> u64 {
-    from_environment("BALLAST_SOAK_ROUNDS").unwrap_or(ROUNDS_DEFAULT)
+    count_or(ROUNDS_DEFAULT)
+}
+
+/// How many rounds there shall be where nobody says.
+pub fn count_or(default: u64) -> u64 {
+    from_environment("BALLAST_SOAK_ROUNDS").unwrap_or(default)
+}
+
+/// The random numbers of these rounds; the seed is printed.
+pub fn random() -> Rng {
+    let clock = || SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed = from_environment("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(clock()));
+    eprintln!("BALLAST_SOAK_SEED={seed} repeats these rounds");
+    Rng::new(seed)
 }
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -73,9 +86,6 @@ fn from_environment(name: &str) -> Option<u64> {
 impl<'a> Rounds<'a> {
     /// Of guests `a` and `b`, booted with `boot` each, that share as much.
     pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes) -> Rounds<'a> {
-        let clock = || SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-        let seed = from_environment("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(clock()));
-        eprintln!("BALLAST_SOAK_SEED={seed} repeats these rounds");
         Rounds {
             lab,
             ground,
@@ -84,7 +94,7 @@ impl<'a> Rounds<'a> {
             working: BTreeSet::new(),
             audit: Audit::new(boot),
             boot,
-            random: Rng::new(seed),
+            random: random(),
         }
     }
 

@@ -1,0 +1,219 @@
+//! Rounds of squeezes of a guest that has nowhere to put its memory.
+//!
+//! Idea: `dry` has no swap. Its neighbour wants far more than its part and far less by turns, so that the policy takes
+//! from `dry` down to its floor and gives back; what both do with their memory, who begins, and how low a ceiling is
+//! meanwhile is drawn anew each round. After each nothing may have been killed for want of memory, by the kernel's
+//! count, by its console, and by the workload that still gets on.
+//!
+//! Cost: some eight seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an operator says
+//! that a guest cannot do without. `BALLAST_SOAK_SEED` repeats rounds as far as the guests' own timing allows;
+//! `BALLAST_SOAK_ROUNDS` says how many.
+
+use std::fs;
+
+use ballast_lab::{DiskSpec, GuestSpec, GuestState, Speed};
+use ballast_lab_guest::protocol::{Phase, Report};
+use ballast_lab_guest::rng::Rng;
+use ballast_lab_guest::workload::Pattern;
+use ballast_model::Bytes;
+
+use super::journal::Audit;
+use super::{Data, Lab, allocation, rounds, swapping, wait_settled};
+use crate::harness::{Daemon, Ground, guest, wait_for};
+
+/// What `dry` keeps whatever happens: its kernel with all that is beside workloads (some 90 MiB), the data that is
+/// compared, and [`FILLED_MAX`].
+pub const FLOOR: Bytes = Bytes::mib(288);
+
+const ROUNDS_DEFAULT: u64 = 10;
+const DRY: &str = "dry";
+const WET: &str = "wet";
+/// The most that a workload of `dry` fills for good, and the most that it reads through the page cache.
+const FILLED_MAX: Bytes = Bytes::mib(144);
+const READ_MAX: Bytes = Bytes::mib(256);
+/// What the neighbour wants where it wants little, and where it wants more than its part.
+const LITTLE: (Bytes, Bytes) = (Bytes::mib(16), Bytes::mib(64));
+const MUCH: (Bytes, Bytes) = (Bytes::mib(300), Bytes::mib(400));
+/// Data of `dry` that must stay what it is, in MiB.
+const DATA_MIB: u64 = 16;
+/// A balloon may stop this much short, when the last pages are hard to find.
+const SLACK: Bytes = Bytes::mib(4);
+/// Less is no squeeze.
+const SQUEEZE_MIN: Bytes = Bytes::mib(32);
+/// What a kernel that kills says on its console.
+const KILLING: [&str; 3] = ["Out of memory", "oom-kill", "Killed process"];
+
+/// What `dry` does with its memory in a round.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Nothing,
+    /// Fills so much.
+    Fill(Bytes),
+    /// Reads a file of this size, of which the kernel keeps what it has room for.
+    Read(Bytes),
+}
+
+/// A daemon with the two, and what is known of them.
+pub struct Squeezes<'a> {
+    lab: &'a Lab,
+    ground: &'a Ground,
+    daemon: Daemon<'a>,
+    data: Data,
+    boot: Bytes,
+    audit: Audit,
+    random: Rng,
+    rounds: u64,
+    /// Rounds in which `dry` gave memory.
+    squeezed: u64,
+}
+
+/// How many rounds there shall be.
+pub fn count() -> u64 {
+    rounds::count_or(ROUNDS_DEFAULT)
+}
+
+/// The guests, booted with `boot` each.
+pub fn guests(boot: Bytes) -> Vec<GuestSpec> {
+    let data = Some(DiskSpec { size: Bytes::mib(384), speed: Speed::Nvme });
+    let dry = GuestSpec { data, ..GuestSpec::new(DRY.parse().unwrap(), boot) };
+    vec![dry, swapping(WET, boot)]
+}
+
+impl<'a> Squeezes<'a> {
+    /// Of `guests` that share `budget`.
+    pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes, budget: Bytes) -> Squeezes<'a> {
+        assert_eq!(lab.guest(DRY).ready().unwrap().swap_total, None);
+        Squeezes {
+            lab,
+            ground,
+            daemon: ground.start(),
+            data: lab.store_data(DRY, DATA_MIB),
+            boot,
+            audit: Audit::new(budget),
+            random: rounds::random(),
+            rounds: 0,
+            squeezed: 0,
+        }
+    }
+
+    /// One round; the neighbour wants much in those with odd numbers.
+    pub fn run(&mut self, number: u64) {
+        self.rounds += 1;
+        let (low, high) = if number % 2 == 1 { MUCH } else { LITTLE };
+        let (demand, work) = (self.between(low, high), self.work());
+        let ceiling = match self.random.chance(0.5) {
+            true => self.between(FLOOR, self.boot),
+            false => self.boot,
+        };
+        let is_dry_first = self.random.chance(0.5);
+        let before = allocation(&self.daemon, DRY).unwrap_or(self.boot);
+        self.set_ceiling(ceiling);
+        let wet = |lab: &Lab| lab.start_constant(WET, demand);
+        if is_dry_first {
+            self.start(work);
+            wet(self.lab);
+        } else {
+            wet(self.lab);
+            self.wait_moved();
+            self.start(work);
+        }
+        self.wait_filled(WET);
+        if !matches!(work, Work::Nothing) {
+            self.wait_filled(DRY);
+        }
+        self.wait_moved();
+        let after = allocation(&self.daemon, DRY).unwrap();
+        self.squeezed += u64::from(after + SQUEEZE_MIN <= before);
+        eprintln!(
+            "round {number}: wet wants {demand}, dry {work:?} (first: {is_dry_first}), ceiling {ceiling}: {before} to {after}"
+        );
+        self.look(!matches!(work, Work::Nothing));
+        self.lab.stop_workload(WET);
+        if !matches!(work, Work::Nothing) {
+            self.lab.stop_workload(DRY);
+        }
+        self.set_ceiling(self.boot);
+    }
+
+    /// Ends the daemon in order and looks a last time.
+    pub fn end(mut self) {
+        self.look(false);
+        eprintln!("squeezed in {} of {} rounds", self.squeezed, self.rounds);
+        // Every second one is meant to.
+        assert!(self.squeezed * 5 >= self.rounds, "{} of {}", self.squeezed, self.rounds);
+        assert!(self.audit.ticks_within > 0, "the budget was never kept");
+        assert!(self.daemon.stop().success());
+    }
+
+    fn between(&mut self, low: Bytes, high: Bytes) -> Bytes {
+        low + Bytes::pages(self.random.below((high - low).to_pages()))
+    }
+
+    fn work(&mut self) -> Work {
+        match self.random.below(4) {
+            0 => Work::Nothing,
+            1 => Work::Read(self.between(Bytes::mib(64), READ_MAX)),
+            _ => Work::Fill(self.between(Bytes::mib(16), FILLED_MAX)),
+        }
+    }
+
+    fn start(&self, work: Work) {
+        match work {
+            Work::Nothing => {}
+            Work::Fill(size) => self.lab.start_constant(DRY, size),
+            Work::Read(size) => self.lab.start(DRY, Pattern::FileRandom { size }),
+        }
+    }
+
+    fn set_ceiling(&self, ceiling: Bytes) {
+        let (code, out, err) =
+            self.ground.ballast(&["set", DRY, "--ceiling", &format!("{ceiling:#}")]);
+        assert_eq!(code, Some(0), "{out}{err}");
+    }
+
+    /// Waits until nothing is on its way any more: targets are reached, or given up.
+    fn wait_moved(&self) {
+        let is_there = |name: &str| {
+            let status = self.daemon.status()?;
+            let view = guest(&status, name)?;
+            let is_set_aside = view.compliance.as_ref().is_some_and(|it| it.code == "stuck");
+            let off = view.allocation_bytes?.abs_diff(view.target_bytes?);
+            Some(is_set_aside || off <= SLACK.get())
+        };
+        // What a workload did a moment ago is seen some ticks later.
+        wait_settled(&self.daemon);
+        wait_for("targets that are reached", || (is_there(DRY)? && is_there(WET)?).then_some(()));
+    }
+
+    /// Waits until a workload has all that it wants.
+    fn wait_filled(&self, name: &str) {
+        wait_for("the workload to have its memory", || {
+            let report = self.lab.guest(name).latest_report().unwrap()?;
+            let work = report.workloads.first()?;
+            (work.phase == Phase::Touching && work.touches > 0).then_some(())
+        });
+    }
+
+    /// Everything that holds after any round.
+    fn look(&mut self, is_working: bool) {
+        for name in [DRY, WET] {
+            let report = self.lab.fresh_report(name);
+            let console = fs::read_to_string(self.lab.guest(name).console()).unwrap();
+            let said = console.lines().find(|line| KILLING.iter().any(|it| line.contains(it)));
+            assert_eq!((report.vm.oom_kill, said), (Some(0), None), "{name}: {report:?}");
+            assert_eq!(self.lab.guest(name).state(), GuestState::Ready, "{name}");
+        }
+        if is_working {
+            let touches = |report: &Report| report.workloads.first().map(|work| work.touches);
+            let before = touches(&self.lab.fresh_report(DRY));
+            assert!(before.is_some(), "the workload is gone");
+            wait_for("the workload to get on", || {
+                (touches(&self.lab.fresh_report(DRY)) > before).then_some(())
+            });
+        }
+        self.lab.assert_intact(&self.data);
+        self.audit.read(&self.ground.journal());
+        let status = self.daemon.status().unwrap().daemon.unwrap();
+        assert_eq!((status.plans_refused, status.journal_error), (0, None));
+    }
+}
