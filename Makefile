@@ -28,6 +28,7 @@ bench: ## run the benchmarks and print their figures
 	@cargo bench --workspace --bench '*'
 	@scripts/build
 	@$${CARGO_TARGET_DIR:-target}/release/ballast bench agent
+	@$${CARGO_TARGET_DIR:-target}/release/ballast bench mechanisms
 	@$${CARGO_TARGET_DIR:-target}/release/ballast bench mrc
 	@$${CARGO_TARGET_DIR:-target}/release/ballast bench policies
 	@$${CARGO_TARGET_DIR:-target}/release/ballast bench sim

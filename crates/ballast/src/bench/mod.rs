@@ -6,6 +6,7 @@
 mod agent;
 mod goal;
 mod machine;
+mod mechanisms;
 pub mod mrc;
 pub mod policies;
 mod process;
@@ -22,6 +23,7 @@ use clap::Subcommand;
 #[command(after_help = "\
 Examples:
   ballast bench agent
+  ballast bench mechanisms --quick
   ballast bench mrc
   ballast bench mrc --quick
   ballast bench policies
@@ -37,6 +39,8 @@ pub struct Args {
 enum BenchCommand {
     /// What guests' agents cost, and how soon an emergency is answered.
     Agent(agent::Args),
+    /// How fast memory is moved, and what that costs.
+    Mechanisms(mechanisms::Args),
     /// Engines for stack distances, side by side.
     Mrc(mrc::Args),
     /// What one decision of each policy costs.
@@ -56,6 +60,7 @@ enum BenchCommand {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         BenchCommand::Agent(args) => agent::run(args),
+        BenchCommand::Mechanisms(args) => mechanisms::run(args),
         BenchCommand::Mrc(args) => mrc::run(args),
         BenchCommand::Policies(args) => policies::run(args),
         BenchCommand::Sim(args) => sim::run(args),

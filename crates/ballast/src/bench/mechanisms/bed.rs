@@ -1,0 +1,196 @@
+//! A real guest to move memory of, and the connection by which it is moved.
+//!
+//! Idea: one guest of the lab and one QMP connection of the benchmark's own, without the daemon: what is timed is the
+//! mechanism alone. Every wait is for what QEMU says that the guest has done.
+//! Limits: looks each [`LOOK`], so that times are that sharp; an emulated guest is slower than a real one in all that its
+//! kernel does.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ballast_host::PROC;
+use ballast_lab::{Accel, Guest, GuestSpec, Run, RunOptions};
+use ballast_lab_guest::protocol::{Phase, Report};
+use ballast_lab_guest::workload::{Common, Pattern, WorkloadSpec};
+use ballast_model::{Bytes, GuestId};
+use ballast_qmp::client::Client;
+use ballast_qmp::command::Command;
+use ballast_reclaim::{GuestRam, Paging};
+use serde::Deserialize;
+use tokio::runtime::{Builder, Runtime};
+
+/// Time between two looks at how far a guest has come.
+const LOOK: Duration = Duration::from_millis(5);
+/// Far beyond what any move of some hundred MiB takes.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The lab's virtio-mem device.
+const DEVICE: &str = "/machine/peripheral/plug0";
+/// A guest's memory is in mappings at least so large.
+const RAM_MIN: Bytes = Bytes::mib(64);
+/// The name of the workload.
+const WORKLOAD: &str = "w";
+
+/// The guest.
+pub(super) struct Bed {
+    run: Run,
+    id: GuestId,
+    client: Client,
+    runtime: Runtime,
+}
+
+#[derive(Deserialize)]
+struct BalloonReply {
+    actual: u64,
+}
+
+impl Bed {
+    /// Boots a guest with `memory`; `change` is what it has beyond.
+    ///
+    /// # Errors
+    /// Something needed is missing, or it does not get ready.
+    pub(super) fn start(
+        memory: Bytes,
+        change: impl FnOnce(&mut GuestSpec),
+        say: &dyn Fn(&str),
+    ) -> anyhow::Result<Bed> {
+        let id: GuestId = "bench".parse()?;
+        let mut spec = GuestSpec::new(id.clone(), memory);
+        change(&mut spec);
+        let name: GuestId = format!("bench-mechanisms-{}", std::process::id()).parse()?;
+        // There is no other guest to be fair to.
+        let options = RunOptions { limit_cpu: false, ..RunOptions::new(name, vec![spec]) };
+        let run = Run::start(&options, say)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let socket = run.guest(id.as_str())?.lab_qmp_socket().to_owned();
+        let client = runtime
+            .block_on(Client::connect(&socket, PATIENCE))
+            .map_err(|error| anyhow::anyhow!("{}: {error}", socket.display()))?;
+        Ok(Bed { run, id, client, runtime })
+    }
+
+    /// How guests execute here.
+    pub(super) fn accel(&self) -> Accel {
+        self.run.accel()
+    }
+
+    pub(super) fn guest(&self) -> anyhow::Result<&Guest> {
+        Ok(self.run.guest(self.id.as_str())?)
+    }
+
+    /// What a line of shell prints in the guest.
+    ///
+    /// # Errors
+    /// It fails there, or the guest is gone.
+    pub(super) fn shell(&self, line: &str) -> anyhow::Result<String> {
+        let output = self.guest()?.exec(&["/bin/sh", "-c", line].map(str::to_owned), PATIENCE)?;
+        if !output.end.is_success() {
+            bail!("`{line}` failed in the guest: {}", output.stderr.trim());
+        }
+        Ok(output.stdout.trim().to_owned())
+    }
+
+    fn call(&mut self, command: &Command<'_>) -> anyhow::Result<String> {
+        Ok(self.runtime.block_on(self.client.call(command))?)
+    }
+
+    /// What the guest holds of the memory it has.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub(super) fn holds(&mut self) -> anyhow::Result<Bytes> {
+        let json = self.call(&Command::QueryBalloon)?;
+        let reply: BalloonReply = serde_json::from_str(&json).context("query-balloon")?;
+        Ok(Bytes::new(reply.actual))
+    }
+
+    /// Asks for what the guest is to hold.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub(super) fn ask(&mut self, target: Bytes) -> anyhow::Result<()> {
+        self.call(&Command::Balloon { target }).map(drop)
+    }
+
+    /// The same, and waits until it does; how long that took.
+    ///
+    /// # Errors
+    /// QEMU does not answer, or the guest does not get there.
+    pub(super) fn reach(&mut self, target: Bytes) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        self.ask(target)?;
+        wait("what the guest is to hold", || Ok((self.holds()? == target).then_some(())))?;
+        Ok(began.elapsed())
+    }
+
+    /// Has so much plugged in by virtio-mem, and waits until it is; how long that took.
+    ///
+    /// # Errors
+    /// QEMU does not answer, or the guest does not get there.
+    pub(super) fn plug(&mut self, size: Bytes) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let (property, value) = ("requested-size", size.get());
+        self.call(&Command::QomSet { path: DEVICE, property, value })?;
+        wait("what is to be plugged in", || {
+            let json = self.call(&Command::QomGet { path: DEVICE, property: "size" })?;
+            let plugged: u64 = serde_json::from_str(&json).context("the device's size")?;
+            Ok((plugged == size.get()).then_some(()))
+        })?;
+        Ok(began.elapsed())
+    }
+
+    /// Starts the workload and waits until it has its memory; with `rate` it touches no more pages a second.
+    ///
+    /// # Errors
+    /// The guest refuses, or does not get there.
+    pub(super) fn start_workload(&self, pattern: Pattern, rate: Option<u64>) -> anyhow::Result<()> {
+        let common = Common { touches_per_s: rate, ..Common::default() };
+        self.guest()?.start_workload(WORKLOAD, &WorkloadSpec { pattern, common }, PATIENCE)?;
+        wait("a workload to have its memory", || {
+            let report = self.guest()?.latest_report()?;
+            let has = |report: Report| {
+                let work = report.workloads.into_iter().next()?;
+                (matches!(work.phase, Phase::Touching | Phase::Waiting) && work.touches > 0)
+                    .then_some(())
+            };
+            Ok(report.and_then(has))
+        })
+    }
+
+    /// # Errors
+    /// There is none.
+    pub(super) fn stop_workload(&self) -> anyhow::Result<()> {
+        self.guest()?.stop_workload(WORKLOAD)?;
+        Ok(())
+    }
+
+    /// The guest's process, for the host to page.
+    ///
+    /// # Errors
+    /// It is gone, or this process may not.
+    pub(super) fn paging(&self) -> anyhow::Result<Paging> {
+        let pid = u32::try_from(self.guest()?.pid())?;
+        Paging::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN))
+            .map_err(|refusal| anyhow::anyhow!("{refusal}"))
+    }
+}
+
+/// Looks again and again, until there is something.
+///
+/// # Errors
+/// There is nothing for too long.
+pub(super) fn wait<T>(
+    what: &str,
+    mut look: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if Instant::now() > end {
+            bail!("waited in vain for {what}");
+        }
+        std::thread::sleep(LOOK);
+    }
+}

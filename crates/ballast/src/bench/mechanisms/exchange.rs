@@ -1,0 +1,277 @@
+//! What it costs a guest that computes when memory is moved in and out of it.
+//!
+//! Idea: a workload that fits whatever the balloon has goes through its memory again and again, while the balloon
+//! takes and gives back the same memory at a set rate. What it does in a second against what it does at rest is
+//! the cost: of the guest's driver and allocator, and of the host that takes pages and makes new ones.
+//! Windows at all rates come by turns, each round between two at rest, so that a machine that gets slower does so for all.
+//!
+//! Cost: some ten seconds a window. Source: Global §4.5, up to 1.2 GB/s.
+//! Limits: one virtual processor, which the driver takes from the workload; rates are what the guest's own kernel counts,
+//! where it cannot follow less than was asked for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ballast_lab::Accel;
+use ballast_lab_guest::protocol::Report;
+use ballast_lab_guest::workload::Pattern;
+use ballast_model::Bytes;
+use serde::Serialize;
+
+use super::bed::Bed;
+use crate::bench::timing::median;
+
+/// What the guest has, what it computes on, and what is moved in and out.
+const MEMORY: Bytes = Bytes::mib(768);
+const COMPUTED: Bytes = Bytes::mib(64);
+const SWING: Bytes = Bytes::mib(384);
+/// Asked for at once.
+const STEP: Bytes = Bytes::mib(16);
+/// Between two looks where there is nothing to ask for.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// At which rate memory is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Rest,
+    /// So many MiB a second, in and out together.
+    MibPerS(u64),
+    AsFastAsItGoes,
+}
+
+impl Pace {
+    /// A round; the rest around the others makes the base.
+    const ROUND: [Pace; 9] = [
+        Pace::Rest,
+        Pace::MibPerS(50),
+        Pace::MibPerS(100),
+        Pace::MibPerS(200),
+        Pace::MibPerS(400),
+        Pace::MibPerS(800),
+        Pace::MibPerS(1200),
+        Pace::AsFastAsItGoes,
+        Pace::Rest,
+    ];
+    const QUICK: [Pace; 4] = [Pace::Rest, Pace::MibPerS(200), Pace::AsFastAsItGoes, Pace::Rest];
+
+    fn name(self) -> String {
+        match self {
+            Pace::Rest => "at rest".to_owned(),
+            Pace::MibPerS(rate) => format!("{rate} MiB/s"),
+            Pace::AsFastAsItGoes => "as fast as it goes".to_owned(),
+        }
+    }
+}
+
+/// What came of a rate.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figure {
+    /// The rate asked for; as fast as it goes where `null`.
+    pub(super) asked_bytes_per_s: Option<u64>,
+    pub(super) windows: usize,
+    /// What was moved in a second, in and out together: the median.
+    pub(super) moved_bytes_per_s: f64,
+    /// Pages that the workload touched in a second: the median.
+    pub(super) touches_per_s: f64,
+    /// The same against that at rest in its own round: median, least and most.
+    pub(super) work: f64,
+    pub(super) work_least: f64,
+    pub(super) work_most: f64,
+}
+
+/// One window.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    round: usize,
+    pace: Pace,
+    touches_per_s: f64,
+    moved_per_s: f64,
+}
+
+/// Measures; what runs is told to `say`. With how guests execute.
+///
+/// # Errors
+/// Something that guests need is not there, or the guest does not get anywhere.
+pub(super) fn measure(
+    rounds: usize,
+    is_quick: bool,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<(Accel, Vec<Figure>)> {
+    say("work beside moving memory: booting");
+    let mut bed = Bed::start(MEMORY, |_| {}, say)?;
+    bed.start_workload(Pattern::Constant { size: COMPUTED }, None)?;
+    let (paces, length) = match is_quick {
+        true => (&Pace::QUICK[..], Duration::from_secs(3)),
+        false => (&Pace::ROUND[..], Duration::from_secs(10)),
+    };
+    let mut windows = Vec::new();
+    for round in 0..rounds {
+        for &pace in paces {
+            say(&format!("work beside moving memory {}/{rounds}: {}", round + 1, pace.name()));
+            windows.push(window(&mut bed, round, pace, length)?);
+            bed.reach(MEMORY)?;
+        }
+    }
+    Ok((bed.accel(), figures(&windows)))
+}
+
+fn window(bed: &mut Bed, round: usize, pace: Pace, length: Duration) -> anyhow::Result<Window> {
+    let mut mover = Mover { pace, began: Instant::now(), steps: 0, is_taking: true };
+    let before = mover.until_report(bed, Duration::ZERO)?;
+    let after = mover.until_report(bed, length)?;
+    let seconds = Duration::from_millis(after.uptime_ms - before.uptime_ms).as_secs_f64();
+    let touches = |report: &Report| {
+        report.workloads.first().map(|work| work.touches).context("the workload is gone")
+    };
+    let moved = |report: &Report| -> anyhow::Result<u64> {
+        let pages = report.vm.balloon_inflate.zip(report.vm.balloon_deflate);
+        let (inflated, deflated) =
+            pages.context("the guest's kernel does not count its balloon")?;
+        Ok(inflated + deflated)
+    };
+    let pages = moved(&after)? - moved(&before)?;
+    Ok(Window {
+        round,
+        pace,
+        touches_per_s: (touches(&after)? - touches(&before)?) as f64 / seconds,
+        moved_per_s: Bytes::pages(pages).get() as f64 / seconds,
+    })
+}
+
+/// Moves memory out and in.
+struct Mover {
+    pace: Pace,
+    began: Instant,
+    /// Steps asked for since then.
+    steps: u64,
+    /// Whether the balloon is on the way up, where it goes as fast as it can.
+    is_taking: bool,
+}
+
+impl Mover {
+    /// Goes on for `length`, and until the guest's next report.
+    fn until_report(&mut self, bed: &mut Bed, length: Duration) -> anyhow::Result<Report> {
+        let end = Instant::now() + length;
+        let mut seen = None;
+        loop {
+            self.step(bed)?;
+            let latest = bed.guest()?.latest_report()?.context("the guest reports nothing")?;
+            if Instant::now() >= end {
+                let seq = *seen.get_or_insert(latest.seq);
+                if latest.seq > seq {
+                    return Ok(latest);
+                }
+            }
+        }
+    }
+
+    /// Asks for the next step, if it is time to.
+    fn step(&mut self, bed: &mut Bed) -> anyhow::Result<()> {
+        match self.pace {
+            Pace::Rest => std::thread::sleep(PAUSE),
+            Pace::MibPerS(rate) => {
+                let due = self.began.elapsed().as_secs_f64() * rate as f64 / STEP.as_mib_f64();
+                if due < (self.steps + 1) as f64 {
+                    std::thread::sleep(PAUSE);
+                } else {
+                    // Late steps are made up for at once.
+                    self.steps = due as u64;
+                    bed.ask(MEMORY.saturating_sub(swung(self.steps)))?;
+                }
+            }
+            Pace::AsFastAsItGoes => {
+                let target = match self.is_taking {
+                    true => MEMORY.saturating_sub(SWING),
+                    false => MEMORY,
+                };
+                if self.steps == 0 || bed.holds()? == target {
+                    self.is_taking = self.steps == 0 || !self.is_taking;
+                    self.steps += 1;
+                    let next = if self.is_taking { SWING } else { Bytes::ZERO };
+                    bed.ask(MEMORY.saturating_sub(next))?;
+                } else {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the balloon is to have after so many steps: up to [`SWING`] and down again.
+fn swung(steps: u64) -> Bytes {
+    let up = SWING.get() / STEP.get();
+    let at = steps % (2 * up);
+    Bytes::new(STEP.get() * at.min(2 * up - at))
+}
+
+fn figures(windows: &[Window]) -> Vec<Figure> {
+    let mut paces: Vec<Pace> = Vec::new();
+    for window in windows {
+        if !paces.contains(&window.pace) {
+            paces.push(window.pace);
+        }
+    }
+    let base = |round| {
+        let at_rest = windows.iter().filter(|it| it.round == round && it.pace == Pace::Rest);
+        let (sum, count) =
+            at_rest.fold((0.0, 0.0), |(sum, count), it| (sum + it.touches_per_s, count + 1.0));
+        sum / count
+    };
+    let figure = |pace: Pace| {
+        let of: Vec<&Window> = windows.iter().filter(|it| it.pace == pace).collect();
+        let work: Vec<f64> = of.iter().map(|it| it.touches_per_s / base(it.round)).collect();
+        Figure {
+            asked_bytes_per_s: match pace {
+                Pace::Rest => Some(0),
+                Pace::MibPerS(rate) => Some(Bytes::mib(rate).get()),
+                Pace::AsFastAsItGoes => None,
+            },
+            windows: of.len(),
+            moved_bytes_per_s: median(of.iter().map(|it| it.moved_per_s)),
+            touches_per_s: median(of.iter().map(|it| it.touches_per_s)),
+            work: median(work.iter().copied()),
+            work_least: work.iter().copied().fold(f64::INFINITY, f64::min),
+            work_most: work.iter().copied().fold(0.0, f64::max),
+        }
+    };
+    paces.into_iter().map(figure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_balloon_swings_up_and_down() {
+        let up = SWING.get() / STEP.get();
+        let held: Vec<Bytes> = (0..=4 * up).map(swung).collect();
+        assert_eq!((held[0], held[1], held[up as usize]), (Bytes::ZERO, STEP, SWING));
+        assert_eq!((held[2 * up as usize], held[3 * up as usize]), (Bytes::ZERO, SWING));
+        assert!(held.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == STEP));
+    }
+
+    /// Each round against its own rest: 90 of 100, and 80 of 200, whatever the machine did meanwhile.
+    #[test]
+    fn work_is_held_against_the_rest_of_its_round() {
+        let window = |round, pace, touches_per_s, moved_per_s| Window {
+            round,
+            pace,
+            touches_per_s,
+            moved_per_s,
+        };
+        let fast = Pace::AsFastAsItGoes;
+        let figures = figures(&[
+            window(0, Pace::Rest, 90.0, 0.0),
+            window(0, fast, 90.0, 4096.0),
+            window(0, Pace::Rest, 110.0, 0.0),
+            window(1, Pace::Rest, 200.0, 0.0),
+            window(1, fast, 80.0, 8192.0),
+        ]);
+        assert_eq!(figures.len(), 2);
+        assert_eq!((figures[0].asked_bytes_per_s, figures[0].windows), (Some(0), 3));
+        let fast = &figures[1];
+        assert_eq!((fast.asked_bytes_per_s, fast.moved_bytes_per_s), (None, 8192.0));
+        assert_eq!((fast.work_least, fast.work_most), (0.4, 0.9));
+    }
+}

@@ -1,0 +1,117 @@
+//! `ballast bench mechanisms`: how fast memory is moved, what that costs the guest, and what help inside it gains.
+//!
+//! Idea: real guests, moved without the daemon, so that the mechanisms alone are timed; a folder of files for a
+//! table each, which have nothing in common but the guest they move. Cost: a quarter of an hour; `--quick`
+//! takes two minutes.
+//! Limits: the lab's guests are emulated where KVM does not work, and then far slower in all that their kernel does:
+//! compare rows with each other.
+
+mod assist;
+mod bed;
+mod exchange;
+mod rates;
+mod render;
+
+use std::io::{self, Write};
+
+use anyhow::bail;
+use ballast_lab::Accel;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::machine;
+use crate::commands::Output;
+
+/// Measure how fast memory is moved, what it costs the guest, and what help inside it gains.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench mechanisms
+  ballast bench mechanisms --quick
+  ballast bench mechanisms --table rates --rounds 9 --json > rates.json
+
+Tables:
+  rates     how fast each mechanism moves memory: balloon, virtio-mem, pages to the host's swap and back; the last only
+            where the host has swap, and as root
+  help      time to inflate a balloon in a guest that is full, without help and with memory dropped, reclaimed or
+            compacted inside the guest before; the help counts
+  exchange  work of a guest that computes while memory is moved in and out of it, by rate
+
+Guests have 768 MiB and are booted one after the other; nothing of it needs a daemon.")]
+pub(super) struct Args {
+    /// A table, as often as wanted [default: all]
+    #[arg(long = "table", value_name = "NAME", value_enum)]
+    tables: Vec<Table>,
+    /// Rounds of each table
+    #[arg(long, value_name = "N", default_value_t = 7,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// One round, and few rates
+    #[arg(long, conflicts_with = "rounds")]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// How fast each mechanism moves memory
+    Rates,
+    /// What help inside the guest gains a balloon
+    Help,
+    /// What moving memory costs a guest that computes
+    Exchange,
+}
+
+/// Everything measured in one run; of tables that were not asked for nothing.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    processor: Option<String>,
+    is_quick: bool,
+    /// How guests execute here.
+    accel: Option<Accel>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<Vec<rates::Figure>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<Vec<assist::Figure>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exchange: Option<Vec<exchange::Figure>>,
+}
+
+/// Measures and prints; what runs is told on standard error.
+///
+/// # Errors
+/// Something that guests need is not there, a guest does not get anywhere, or standard output cannot be written.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    // Commands run on a runtime, and within one no other can wait.
+    let measured = std::thread::scope(|scope| scope.spawn(|| measure(args)).join());
+    let Ok(report) = measured else { bail!("the measuring thread has ended by a panic") };
+    args.output.print(&report?, render::render)
+}
+
+fn measure(args: &Args) -> anyhow::Result<Report> {
+    let say = |line: &str| {
+        // Nobody reads it, or somebody does: the figures are the same.
+        let _ = writeln!(io::stderr(), "{line}");
+    };
+    let rounds = if args.quick { 1 } else { usize::from(args.rounds) };
+    let is_wanted = |table| args.tables.is_empty() || args.tables.contains(&table);
+    let rates = is_wanted(Table::Rates).then(|| rates::measure(rounds, &say)).transpose()?;
+    let help = is_wanted(Table::Help).then(|| assist::measure(rounds, &say)).transpose()?;
+    let exchange = is_wanted(Table::Exchange)
+        .then(|| exchange::measure(rounds, args.quick, &say))
+        .transpose()?;
+    let accels = [rates.as_ref().map(|it| it.0), help.as_ref().map(|it| it.0)];
+    let accel = accels.into_iter().chain([exchange.as_ref().map(|it| it.0)]).flatten().next();
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION"),
+        processor: machine::processor(),
+        is_quick: args.quick,
+        accel,
+        rates: rates.map(|it| it.1),
+        help: help.map(|it| it.1),
+        exchange: exchange.map(|it| it.1),
+    })
+}

@@ -1,0 +1,166 @@
+//! How fast each mechanism moves memory.
+//!
+//! Idea: one guest, and each mechanism there and back in turn, again and again. Balloon and plugged memory are timed until
+//! QEMU says that it is so, pages until the last one has left the process or is back in it.
+//! Cost: some five seconds a round. Limits: of memory that nothing else wants: what a guest needs comes slower (see the
+//! help for a balloon); a host without swap has nothing to say of paging; pages that were just written out come back
+//! from the host's copies in memory, not from its disk.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use ballast_lab::{Accel, Hotplug};
+use ballast_lab_guest::workload::Pattern;
+use ballast_model::{Bytes, Timestamp};
+use ballast_reclaim::{
+    PageIn, PageInLimits, PageOut, PageOutLimits, Picker, Progress, State, SwapBounds,
+};
+use serde::Serialize;
+
+use super::bed::Bed;
+use crate::bench::timing::Spread;
+
+/// What the guest boots with, and what can be plugged in.
+const MEMORY: Bytes = Bytes::mib(768);
+const PLUGGED: Bytes = Bytes::mib(512);
+/// What its balloon takes of memory that is free.
+const TAKEN: Bytes = Bytes::mib(512);
+/// What it has in use when pages are moved, and how much of that is.
+const USED: Bytes = Bytes::mib(384);
+const PAGED: Bytes = Bytes::mib(256);
+/// Neighbouring pages that go together: as the daemon's do.
+const GRANULE_PAGES: u64 = 16;
+/// As fast as can be.
+const NO_LIMIT: Bytes = Bytes::gib(64);
+const STEP_MAX: Bytes = Bytes::mib(8);
+const SWAP: SwapBounds = SwapBounds { use_max_percent: 95, reserve: Bytes::ZERO };
+/// Longer than any order here takes.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A mechanism in one direction.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figure {
+    pub(super) mechanism: &'static str,
+    pub(super) runs: usize,
+    /// Moved in a run; of pages what really left or came.
+    pub(super) bytes: u64,
+    /// Bytes a second.
+    pub(super) bytes_per_s: Spread,
+    /// Why there are no figures.
+    pub(super) not_measured: Option<String>,
+}
+
+/// What was moved in how long, by runs.
+type Runs = Vec<(Bytes, Duration)>;
+
+/// Measures; what runs is told to `say`. With how guests execute.
+///
+/// # Errors
+/// Something that guests need is not there, or the guest does not get anywhere.
+pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Accel, Vec<Figure>)> {
+    say("rates of mechanisms: booting");
+    let with_device =
+        |spec: &mut ballast_lab::GuestSpec| spec.hotplug = Some(Hotplug::virtio_mem(PLUGGED));
+    let mut bed = Bed::start(MEMORY, with_device, say)?;
+    let mut runs: [Runs; 4] = Default::default();
+    for round in 0..rounds {
+        say(&format!("rates of mechanisms {}/{rounds}: balloon, virtio-mem", round + 1));
+        runs[0].push((TAKEN, bed.reach(MEMORY.saturating_sub(TAKEN))?));
+        runs[1].push((TAKEN, bed.reach(MEMORY)?));
+        runs[2].push((PLUGGED, bed.plug(PLUGGED)?));
+        runs[3].push((PLUGGED, bed.plug(Bytes::ZERO)?));
+    }
+    let names =
+        ["balloon, inflating", "balloon, deflating", "virtio-mem, plug", "virtio-mem, unplug"];
+    let mut figures: Vec<Figure> =
+        names.into_iter().zip(&runs).map(|(name, runs)| figure(name, runs, None)).collect();
+    bed.start_workload(Pattern::Constant { size: USED }, Some(1))?;
+    let mut runs: [Runs; 2] = Default::default();
+    let mut why_not = None;
+    for round in 0..rounds {
+        say(&format!("rates of mechanisms {}/{rounds}: pages", round + 1));
+        match there_and_back(&bed) {
+            Ok([out, back]) => {
+                runs[0].push(out);
+                runs[1].push(back);
+            }
+            Err(why) => {
+                why_not = Some(format!("{why:#}"));
+                break;
+            }
+        }
+    }
+    for (name, runs) in ["pages, out", "pages, in"].into_iter().zip(&runs) {
+        figures.push(figure(name, runs, why_not.clone()));
+    }
+    Ok((bed.accel(), figures))
+}
+
+/// Pages to the host's swap and back.
+fn there_and_back(bed: &Bed) -> anyhow::Result<[(Bytes, Duration); 2]> {
+    let paging = bed.paging()?;
+    let limits = PageOutLimits { per_second: NO_LIMIT, step_bytes_max: STEP_MAX, swap: SWAP };
+    let mut out = PageOut::new(PAGED, Picker::new(1).granule_pages(GRANULE_PAGES), limits);
+    let out = finish(|now| out.step(&paging, now))?;
+    let limits = PageInLimits { per_second: NO_LIMIT, step_bytes_max: STEP_MAX };
+    let mut back = PageIn::new(None, limits);
+    let back = finish(|now| back.step(&paging, now, NO_LIMIT))?;
+    Ok([out, back])
+}
+
+/// Takes steps until there is nothing left to do; what moved, and in how long.
+fn finish(mut step: impl FnMut(Timestamp) -> Progress) -> anyhow::Result<(Bytes, Duration)> {
+    let began = Instant::now();
+    loop {
+        let progress = step(Timestamp::ZERO + began.elapsed());
+        let taken = began.elapsed();
+        match progress.state {
+            State::Finished(_) => return Ok((progress.moved, taken)),
+            State::Refused(refusal) => bail!("{refusal}"),
+            State::Going | State::Waiting { .. } if taken > PATIENCE => {
+                bail!("not finished after {} s", taken.as_secs())
+            }
+            State::Going | State::Waiting { .. } => {}
+        }
+    }
+}
+
+fn figure(mechanism: &'static str, runs: &Runs, not_measured: Option<String>) -> Figure {
+    let speeds = runs.iter().map(|(moved, taken)| moved.get() as f64 / taken.as_secs_f64());
+    Figure {
+        mechanism,
+        runs: runs.len(),
+        bytes: runs.iter().map(|run| run.0.get()).min().unwrap_or(0),
+        bytes_per_s: Spread::of_speeds(speeds),
+        not_measured,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_run_is_the_worst() {
+        let runs = vec![
+            (Bytes::mib(10), Duration::from_secs(1)),
+            (Bytes::mib(10), Duration::from_secs(5)),
+            (Bytes::mib(9), Duration::from_secs(3)),
+        ];
+        let figure = figure("a", &runs, None);
+        let mib = |n: f64| n / (1 << 20) as f64;
+        assert_eq!((figure.runs, figure.bytes), (3, Bytes::mib(9).get()));
+        assert_eq!((mib(figure.bytes_per_s.median), mib(figure.bytes_per_s.worst)), (3.0, 2.0));
+    }
+
+    #[test]
+    fn what_is_refused_has_no_figures() {
+        let refused = |_| Progress {
+            state: State::Refused(ballast_reclaim::Refusal::NoSwap),
+            tried: Bytes::ZERO,
+            moved: Bytes::ZERO,
+        };
+        assert!(finish(refused).is_err());
+        assert_eq!(figure("a", &Runs::new(), Some("no swap".to_owned())).runs, 0);
+    }
+}
