@@ -10,12 +10,14 @@ mod real;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
-use ballast_lab::{Balloon, GuestSpec};
+use ballast_lab::{Balloon, GuestSpec, Hotplug};
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, Entry};
 use ballast_store::{Range, Reader, What};
 use harness::{Daemon, Ground, guest, wait_for};
 use real::journal::{Audit, assert_file_intact};
+use real::monitor::Monitor;
+use real::moved::Destination;
 use real::rounds::{self, Rounds};
 use real::squeezes::{self, Squeezes};
 use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
@@ -678,4 +680,67 @@ fn a_lying_guest_does_not_have_the_part_of_an_honest_one() {
     let status = daemon.status().expect("a status");
     assert!(guest(&status, "honest").is_some() && guest(&status, "liar").is_some());
     assert!(daemon.stop().success());
+}
+
+/// Boot memory of a guest into which memory can be plugged, and how much.
+const SMALL: Bytes = Bytes::mib(384);
+const PLUGGABLE: Bytes = Bytes::mib(512);
+
+/// Has a guest hold so much, where there is no more than that for it.
+fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
+    wait_allocation("what it may have", daemon, name, |holds| {
+        holds.abs_diff(size) <= Bytes::mib(10)
+    });
+}
+
+fn assert_unrefused(daemon: &Daemon<'_>) {
+    let status = daemon.status().unwrap().daemon.unwrap();
+    assert_eq!((status.plans_refused, status.journal_error), (0, None));
+}
+
+/// Moved to another QEMU while its balloon takes memory: where it comes in it is held until it
+/// runs, where it was it is held from then on, and it has what it is to have in the end.
+#[test]
+fn a_guest_that_moves_to_another_host_in_mid_action_is_held_and_then_followed() {
+    let lab = Lab::boot(vec![GuestSpec {
+        hotplug: Some(Hotplug::virtio_mem(PLUGGABLE)),
+        ..GuestSpec::new("leaves".parse().unwrap(), SMALL)
+    }]);
+    let ground = Ground::new();
+    let settings = "[host]\nbudget = \"2GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
+         [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"128MiB\"\nahead = \"128MiB\"\n\
+         [guests.leaves]\nceiling = \"380MiB\"\n[guests.comes]\nceiling = \"200MiB\"";
+    ground.configure_for(lab.sockets(), FAST, settings);
+    let daemon = ground.start();
+    wait_holds(&daemon, "leaves", Bytes::mib(380));
+    let folder = tempfile::tempdir().unwrap();
+    let arriving = lab.sockets().join("comes.sock");
+    let destination = Destination::start(lab.guest("leaves").pid(), &arriving, folder.path());
+    let state = |name: &str| Some(guest(&daemon.status()?, name)?.state.code.clone());
+    wait_for("the guest that is to come", || state("comes"));
+    let mut monitor = Monitor::connect(lab.guest("leaves").lab_qmp_socket());
+    destination.begin(&mut monitor, 8);
+    set(&ground, &["leaves", "--ceiling", "200MiB"]);
+    wait_for("the balloon on its way", || {
+        (allocation(&daemon, "leaves")? < Bytes::mib(370)).then_some(())
+    });
+    wait_settled(&daemon);
+    let status = daemon.status().unwrap();
+    let comes = guest(&status, "comes").unwrap();
+    assert_ne!(comes.state.code, "running", "{comes:?}");
+    destination.finish(&mut monitor);
+    wait_for("the guest to run where it came to", || (state("comes")? == "running").then_some(()));
+    wait_for("the guest to be held where it was", || (state("leaves")? != "running").then_some(()));
+    wait_holds(&daemon, "comes", Bytes::mib(200));
+    assert_unrefused(&daemon);
+    lab.guest("leaves").kill();
+    wait_for("the one that has left to be forgotten", || {
+        (daemon.status()?.guests.len() == 1).then_some(())
+    });
+    set(&ground, &["comes", "--ceiling", "380MiB"]);
+    wait_holds(&daemon, "comes", Bytes::mib(380));
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    drop(destination);
+    let _ = std::fs::remove_file(&arriving);
 }

@@ -4,6 +4,8 @@
 
 pub mod journal;
 pub mod liar;
+pub mod monitor;
+pub mod moved;
 pub mod rounds;
 pub mod squeezes;
 

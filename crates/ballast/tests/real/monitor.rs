@@ -1,0 +1,47 @@
+//! What a test tells a guest's QEMU beside the daemon.
+//!
+//! Limits: one line an answer; events in between are passed over.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::PATIENCE;
+
+/// A connection to a QMP socket that nobody else uses.
+pub struct Monitor {
+    lines: BufReader<UnixStream>,
+}
+
+impl Monitor {
+    pub fn connect(socket: &Path) -> Monitor {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut monitor = Monitor { lines: BufReader::new(stream) };
+        let greeting = monitor.line();
+        assert!(greeting["QMP"].is_object(), "{greeting}");
+        monitor.run("qmp_capabilities", &json!({}));
+        monitor
+    }
+
+    /// What a command returns; refusals are failures.
+    pub fn run(&mut self, command: &str, arguments: &Value) -> Value {
+        let line = json!({ "execute": command, "arguments": arguments });
+        writeln!(self.lines.get_mut(), "{line}").unwrap();
+        loop {
+            let mut answer = self.line();
+            assert!(answer["error"].is_null(), "{command}: {answer}");
+            if answer.get("return").is_some() {
+                return answer["return"].take();
+            }
+        }
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(self.lines.read_line(&mut line).unwrap() > 0, "QEMU has hung up");
+        serde_json::from_str(&line).unwrap()
+    }
+}

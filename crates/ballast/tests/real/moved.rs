@@ -1,0 +1,79 @@
+//! A guest's QEMU once more, into which the guest moves.
+//!
+//! Idea: the same command line as that of the QEMU it moves out of, as `/proc` has it, with other names for all that can be
+//! there once, and waiting for the guest to come in. Limits: guests without disks, whose files are inherited.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+
+use super::monitor::Monitor;
+use crate::harness::wait_for;
+
+/// The QEMU that is moved into; it ends with this.
+pub struct Destination {
+    child: Child,
+    incoming: String,
+}
+
+impl Destination {
+    /// Waits for the guest of process `pid`. Its QMP socket is `qmp`, everything else it makes is in `folder`.
+    pub fn start(pid: i32, qmp: &Path, folder: &Path) -> Destination {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        let words: Vec<String> = line
+            .split(|byte| *byte == 0)
+            .filter(|word| !word.is_empty())
+            .map(|word| String::from_utf8(word.to_vec()).unwrap())
+            .collect();
+        let mut sockets = 0;
+        let mut renamed = |word: &String| match word {
+            word if word.starts_with("unix:") => {
+                sockets += 1;
+                let path = if sockets == 1 { qmp.to_owned() } else { folder.join("qmp") };
+                format!("unix:{},server=on,wait=off", path.display())
+            }
+            word if word.starts_with("socket,id=") => {
+                let (device, _) = word.split_once(",path=").unwrap();
+                let path = folder.join(device.rsplit('=').next().unwrap());
+                format!("{device},path={},server=on,wait=off", path.display())
+            }
+            word if word.starts_with("file:") => format!("file:{}", folder.join("log").display()),
+            word => word.clone(),
+        };
+        let arguments: Vec<String> = words[1..].iter().map(&mut renamed).collect();
+        let incoming = format!("unix:{}", folder.join("in").display());
+        let child = Command::new(&words[0])
+            .args(arguments)
+            .args(["-incoming", &incoming])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let socket: PathBuf = folder.join("in");
+        wait_for("the QEMU to move into", || socket.exists().then_some(()));
+        Destination { child, incoming }
+    }
+
+    /// Begins to move the guest of `source`, so slowly that there is something to see: so many MiB a second.
+    pub fn begin(&self, source: &mut Monitor, mib_per_s: u64) {
+        source.run("migrate-set-parameters", &json!({ "max-bandwidth": mib_per_s << 20 }));
+        source.run("migrate", &json!({ "uri": self.incoming }));
+    }
+
+    /// From now on as fast as can be; waits until the guest is here.
+    pub fn finish(&self, source: &mut Monitor) {
+        source.run("migrate-set-parameters", &json!({ "max-bandwidth": 4_u64 << 30 }));
+        wait_for("the end of the move", || {
+            let seen = source.run("query-migrate", &json!({}));
+            assert!(!["failed", "cancelled"].contains(&seen["status"].as_str()?), "{seen}");
+            (seen["status"] == "completed").then_some(())
+        });
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
