@@ -5,7 +5,7 @@
 //! meanwhile is drawn anew each round. After each nothing may have been killed for want of memory, by the kernel's
 //! count, by its console, and by the workload that still gets on.
 //!
-//! Cost: some eight seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an operator says
+//! Cost: some 17 seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an operator says
 //! that a guest cannot do without. `BALLAST_SOAK_SEED` repeats rounds as far as the guests' own timing allows;
 //! `BALLAST_SOAK_ROUNDS` says how many.
 
