@@ -5,7 +5,7 @@ mod world;
 use ballast_control::Settings;
 use ballast_mechanism::ladder::LadderSettings;
 use ballast_model::{
-    Bytes, Clamped, Compliance, Mechanism, Plan, PolicyName, Rung, Timestamp, Why,
+    Bytes, Clamped, Compliance, GuestLimits, Mechanism, Plan, PolicyName, Rung, Timestamp, Why,
 };
 use world::{Mood, ToyGuest, World, id, mib, settings};
 
@@ -176,4 +176,20 @@ fn a_guest_that_cannot_give_the_host_anything_is_called_that() {
     assert_eq!(plan.guest(&id("b")).unwrap().compliance, Compliance::Inhibited);
     assert_eq!(plan.guest(&id("a")).unwrap().compliance, Compliance::Compliant);
     assert!(world.actions.iter().all(|(_, action)| action.guest != id("b")));
+}
+
+#[test]
+fn a_guest_above_its_ceiling_that_gives_nothing_holds_nobody_up() {
+    let mut settings = settings(PolicyName::Global, 1536);
+    let ceiling = GuestLimits { ceiling: Some(Bytes::mib(200)), ..GuestLimits::default() };
+    settings.limits.insert(id("b"), ceiling);
+    let mut world = rich_and_poor(settings);
+    world.host_swaps = true;
+    world.guest("a").used = 900;
+    world.guest("b").mood = Mood::Stubborn;
+    world.ticks(100);
+    // Its host has taken what it did not give, and what it is still asked for is called off and asked for anew.
+    assert!(world.guest("b").resident() <= 200 + 64, "{}", world.guest("b").resident());
+    assert!(world.guest("a").holds > 900);
+    assert_eq!(world.controller.plans_refused(), 0);
 }

@@ -279,18 +279,20 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     };
     let holds = allocation.value;
     let reference = before.target.unwrap_or(holds);
+    // Where the host holds its process to less than it holds, an action up to that gives it nothing all the same.
+    let covered = committed.max(holds).page_ceil();
     let too_old = match sample.stats {
         None => true,
         Some(stats) => stats.age.max(allocation.age) > rules.stale_after,
     };
-    if too_old && (action.target < holds || action.target > committed.page_ceil()) {
+    if too_old && (action.target < holds || action.target > covered) {
         found.push(Violation::OnStaleFigures(id()));
     }
     let reduces = action.target < holds && action.target < reference;
     if reduces && action.target < floor {
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
     }
-    if action.target > ceiling && action.target > committed.page_ceil() {
+    if action.target > ceiling && action.target > covered {
         found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
     }
     let low = holds.min(reference);

@@ -156,6 +156,16 @@ fn floors_ceilings_and_steps_hold() {
     };
     let found = Case::new().with(ceiling).act("a", 530).check();
     assert!(matches!(found[..], [Violation::AboveCeiling { .. }]), "{found:?}");
+    // What it holds it may keep, also where the host holds its process to less.
+    let bounded = |c: &mut Case| {
+        ceiling(c);
+        c.guests[0] = guest("a", 540);
+        c.guests[0].resident = Some(Measured::fresh(Bytes::mib(400)));
+        c.before.insert(id("a"), Before { bound: Some(Bytes::mib(400)), ..SETTLED });
+    };
+    assert_eq!(Case::new().with(bounded).act("a", 540).check(), []);
+    let found = Case::new().with(bounded).act("a", 541).check();
+    assert!(matches!(found[..], [Violation::AboveCeiling { .. }, ..]), "{found:?}");
     let stepped = |mib| Case::new().with(|c| c.step = Some(Bytes::mib(32))).act("a", mib).check();
     assert_eq!(stepped(480), []);
     assert_eq!(stepped(479), [Violation::StepTooLarge(id("a"))]);

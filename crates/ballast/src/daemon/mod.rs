@@ -5,10 +5,10 @@ mod guests;
 mod observe;
 mod once;
 pub(crate) mod pager;
-mod pressure;
 mod recorder;
 mod run;
 pub mod view;
+mod wake;
 
 pub use clock::processor_time;
 pub use run::run;

@@ -19,7 +19,7 @@ use ballast_qmp::fleet::FleetConfig;
 use ballast_store::{Event as Recorded, Tick};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::clock;
@@ -27,9 +27,9 @@ use super::guests;
 use super::observe::Observer;
 use super::once::Once;
 use super::pager::{Ended, Order, Paged, Pager};
-use super::pressure;
 use super::recorder::Recorder;
 use super::view::{self, COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
+use super::wake;
 use crate::agents::Agents;
 use crate::config::{self, Config, OnExit};
 use crate::server::{Server, ServerConfig};
@@ -37,10 +37,6 @@ use crate::server::{Server, ServerConfig};
 /// Longest time given to guests to return to what they held, when the daemon ends and was told to
 /// restore that.
 const RESTORE_TICKS_MAX: u32 = 60;
-/// Least time between two ticks that guests' emergencies call for: a thousand guests that lie must not keep the
-/// daemon from all else.
-const URGENT_APART: Duration = Duration::from_millis(25);
-
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors
@@ -182,10 +178,10 @@ impl Daemon {
         signals: &mut Signals,
     ) -> &'static str {
         let urgent = self.observer.agents.as_ref().map(Agents::urgent).unwrap_or_default();
-        let pressure = pressure::alarm();
+        let pressure = wake::alarm();
         loop {
             let wait = self.until_next_tick();
-            let soonest = self.ticked_at + URGENT_APART;
+            let soonest = self.ticked_at + wake::URGENT_APART;
             tokio::select! {
                 biased;
                 _ = signals.terminate.recv() => return "SIGTERM",
@@ -197,7 +193,7 @@ impl Daemon {
                     let _ = answer.send(done);
                 }
                 () = tokio::time::sleep(wait) => self.tick(self.whom_to_look_at()).await,
-                () = called(&urgent, soonest) => self.tick(self.whom_to_look_at()).await,
+                () = wake::called(&urgent, soonest) => self.tick(self.whom_to_look_at()).await,
                 () = pressure.notified() => self.tick(Look::AtAll).await,
             }
             if self.latest.is_some() {
@@ -489,12 +485,6 @@ impl Daemon {
         }
         warn!("not every guest could be given back what it held at first");
     }
-}
-
-/// Waits for an emergency, and then until `soonest`.
-async fn called(urgent: &Notify, soonest: Instant) {
-    urgent.notified().await;
-    tokio::time::sleep_until(soonest.into()).await;
 }
 
 /// Tells the service manager, if there is one.

@@ -226,6 +226,7 @@ mod tests {
             target: None,
             change: Change::Hold(Held::OptedOut),
             moves: moves.collect(),
+            balloon_rate: None,
             regret: None,
         };
         let paging = paging.map(|mechanism| Paging {

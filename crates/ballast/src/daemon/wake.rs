@@ -1,15 +1,20 @@
-//! Wakes the daemon when the host's tasks wait for memory.
+//! What wakes the daemon between ticks: guests' emergencies, and the host's tasks waiting for memory.
 //!
-//! Idea: a thread of its own waits for the kernel's trigger; it ends with the process.
+//! Idea: a thread of its own waits for the kernel's trigger of pressure; it ends with the process.
 //! Limits: where the kernel offers no trigger, pressure is found at the next tick as before, which is said once.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ballast_host::{PROC, PressureTrigger};
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::Notify;
 use tracing::info;
+
+/// Least time between two ticks that guests' emergencies call for: a thousand guests that lie must not keep the
+/// daemon from all else.
+pub(super) const URGENT_APART: Duration = Duration::from_millis(25);
 
 /// What is told when tasks wait for memory; never where the kernel does not say.
 pub(super) fn alarm() -> Arc<Notify> {
@@ -36,4 +41,10 @@ fn watch(trigger: &PressureTrigger, alarm: &Notify) {
             Ok(_) | Err(_) => return,
         }
     }
+}
+
+/// Waits for an emergency, and then until `soonest`.
+pub(super) async fn called(urgent: &Notify, soonest: Instant) {
+    urgent.notified().await;
+    tokio::time::sleep_until(soonest.into()).await;
 }
