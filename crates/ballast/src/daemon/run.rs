@@ -110,8 +110,8 @@ struct Daemon {
     outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
     ticks: u64,
     ticked_at: Instant,
-    /// When every guest was last looked at.
-    looked_at: Instant,
+    /// When every guest was last looked at; `None`: not yet.
+    looked_at: Option<Instant>,
     decision_cost: Duration,
     reload_error: Option<String>,
     said: Once,
@@ -162,7 +162,7 @@ impl Daemon {
             outcomes: BTreeMap::new(),
             ticks: 0,
             ticked_at: Instant::now(),
-            looked_at: Instant::now(),
+            looked_at: None,
             decision_cost: Duration::ZERO,
             reload_error: None,
             said: Once::default(),
@@ -180,7 +180,8 @@ impl Daemon {
         let urgent = self.observer.agents.as_ref().map(Agents::urgent).unwrap_or_default();
         let pressure = wake::alarm();
         loop {
-            let wait = self.until_next_tick();
+            let wanted = self.controller.poll_timeout().saturating_since(clock::now());
+            let wait = wanted.min(self.until_look_at_all());
             let soonest = self.ticked_at + wake::URGENT_APART;
             tokio::select! {
                 biased;
@@ -188,9 +189,14 @@ impl Daemon {
                 _ = signals.interrupt.recv() => return "SIGINT",
                 _ = signals.hang_up.recv() => self.reload(),
                 Some((command, answer)) = requests.recv() => {
+                    let decides_anew = command.decides_anew() && self.latest.is_some();
                     let done = self.obey(command);
+                    let decides_anew = decides_anew && done.is_ok();
                     // Who asked may have gone; the command is carried out all the same.
                     let _ = answer.send(done);
+                    if decides_anew {
+                        self.tick(self.whom_to_look_at()).await;
+                    }
                 }
                 () = tokio::time::sleep(wait) => self.tick(self.whom_to_look_at()).await,
                 () = wake::called(&urgent, soonest) => self.tick(self.whom_to_look_at()).await,
@@ -202,16 +208,15 @@ impl Daemon {
         }
     }
 
-    /// Time until the controller wants a sample, or all guests have to be looked at again.
-    fn until_next_tick(&self) -> Duration {
-        let all = self.controller.settings().tick.saturating_sub(self.looked_at.elapsed());
-        self.controller.poll_timeout().saturating_since(clock::now()).min(all)
+    /// Time until all guests have to be looked at again.
+    fn until_look_at_all(&self) -> Duration {
+        let since = |at: Instant| self.controller.settings().tick.saturating_sub(at.elapsed());
+        self.looked_at.map_or(Duration::ZERO, since)
     }
 
     /// Whom a tick asks: those who call without end keep nobody from looking at the others.
     fn whom_to_look_at(&self) -> Look {
-        let is_due = self.looked_at.elapsed() >= self.controller.settings().tick;
-        if is_due { Look::AtAll } else { Look::AtUrgent }
+        if self.until_look_at_all().is_zero() { Look::AtAll } else { Look::AtUrgent }
     }
 
     /// Observe, decide, act, record.
@@ -220,7 +225,7 @@ impl Daemon {
         self.ticked_at = Instant::now();
         let snapshot = match look {
             Look::AtAll => {
-                self.looked_at = self.ticked_at;
+                self.looked_at = Some(self.ticked_at);
                 self.observer.snapshot().await
             }
             Look::AtUrgent => self.observer.urgent_snapshot(self.controller.in_transfer()).await,

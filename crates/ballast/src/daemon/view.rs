@@ -86,6 +86,14 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether what it changes is worth a decision at once: whoever gave it waits for that.
+    pub(super) fn decides_anew(&self) -> bool {
+        match self {
+            Command::Resume | Command::SetGuest(..) | Command::SetPolicy(_) => true,
+            Command::Pause | Command::DryRun => false,
+        }
+    }
+
     /// In words, for the journal.
     pub(super) fn words(&self) -> String {
         match self {
