@@ -202,6 +202,7 @@ impl<'a> Source<'a> {
             shares: self.number() as u32,
             priority: self.byte() % 4,
             miss_rate_max: self.perhaps(Source::number),
+            swap: self.perhaps(|from| from.byte() % 2 == 0),
             managed: self.byte() % 8 != 0,
         }
     }
@@ -281,6 +282,7 @@ impl<'a> Source<'a> {
         AgentReport {
             committed: self.perhaps(Source::size),
             swap_used: self.perhaps(Source::size),
+            swap_free: self.perhaps(Source::size),
             active: self.perhaps(Source::size),
             inactive: self.perhaps(Source::size),
             watermark_high: self.perhaps(Source::size),

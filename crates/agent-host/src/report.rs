@@ -11,6 +11,7 @@ pub fn agent_report(said: &Statistics, request: Option<MemoryRequest>) -> AgentR
     AgentReport {
         committed: memory.committed_bytes.map(Bytes::new),
         swap_used: difference(memory.swap_total_bytes, memory.swap_free_bytes),
+        swap_free: memory.swap_free_bytes.map(Bytes::new),
         active: memory.active_bytes.map(Bytes::new),
         inactive: memory.inactive_bytes.map(Bytes::new),
         watermark_high: said.watermarks.high_bytes.map(Bytes::new),
@@ -70,7 +71,10 @@ mod tests {
         said.counters.scan_kswapd_pages = Some(30);
         said.counters.swap_in_pages = Some(2);
         let report = agent_report(&said, None);
-        assert_eq!(report.swap_used, Some(Bytes::new(6)));
+        assert_eq!(
+            (report.swap_used, report.swap_free),
+            (Some(Bytes::new(6)), Some(Bytes::new(4)))
+        );
         assert_eq!((report.scanned_pages, report.reclaimed_pages), (Some(33), None));
         let stats = guest_stats(&said, Bytes::kib(4));
         assert_eq!(stats.disk_caches, Some(Bytes::new(8)));

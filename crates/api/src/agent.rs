@@ -15,6 +15,8 @@ pub struct AgentView {
     pub committed_bytes: Option<u64>,
     /// Swap in use.
     pub swap_used_bytes: Option<u64>,
+    /// Swap not in use; zero where there is none.
+    pub swap_free_bytes: Option<u64>,
     /// Memory on the active lists.
     pub active_bytes: Option<u64>,
     /// Memory on the inactive lists.
@@ -40,6 +42,7 @@ impl AgentView {
             age_ms: millis(agent.age),
             committed_bytes: report.committed.map(Bytes::get),
             swap_used_bytes: report.swap_used.map(Bytes::get),
+            swap_free_bytes: report.swap_free.map(Bytes::get),
             active_bytes: report.active.map(Bytes::get),
             inactive_bytes: report.inactive.map(Bytes::get),
             watermark_high_bytes: report.watermark_high.map(Bytes::get),

@@ -214,7 +214,7 @@ fn operators_are_obeyed_and_recorded() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let a = peers.using(&ground, "a", 600);
     let _b = peers.using(&ground, "b", 100);
-    ground.configure(FAST, BUDGET);
+    ground.configure(FAST, &format!("{BUDGET}\n[defaults]\nswap = true"));
     let daemon = ground.start();
     wait_for("balance", || (a.allocation() >= Bytes::mib(690)).then_some(()));
     for (arguments, status) in [

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
 use ballast_lab::{Balloon, GuestSpec, Hotplug};
+use ballast_lab_guest::workload::Pattern;
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, Entry};
 use ballast_store::{Range, Reader, What};
@@ -29,6 +30,8 @@ const BOOT: Bytes = Bytes::mib(512);
 const HALF: Bytes = Bytes::mib(256);
 /// Attempts at meeting a guest while it gives memory: that takes it a second or so.
 const CATCHES_MAX: u32 = 10;
+/// What a workload uses that is more than its guest is to have.
+const USED: Bytes = Bytes::mib(280);
 /// More than half of the budget holds beside a guest's kernel, and less than all of it.
 const WORKING_SET: Bytes = Bytes::mib(240);
 
@@ -372,6 +375,34 @@ fn a_guest_without_swap_is_never_squeezed_to_death() {
     let mut squeezes = Squeezes::new(&lab, &ground, BOOT, Bytes::mib(640));
     (1..=squeezes::count()).for_each(|number| squeezes.run(number));
     squeezes.end();
+}
+
+/// The operator lowers the ceiling of a guest without swap below what it uses: it gives what it can, and nothing in it is
+/// killed; when it no longer uses that, it gives the rest.
+#[test]
+fn a_guest_without_swap_keeps_what_it_uses_whatever_its_ceiling() {
+    let lab = Lab::boot(vec![GuestSpec::new("dry".parse().unwrap(), BOOT)]);
+    lab.start("dry", Pattern::Constant { size: USED });
+    lab.pace("dry");
+    let ground = Ground::new();
+    let settings = "[host]\nbudget = \"1GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
+         [guests.dry]\nceiling = \"200MiB\"";
+    ground.configure_for(lab.sockets(), FAST, settings);
+    let daemon = ground.start();
+    wait_allocation("what it can give", &daemon, "dry", |holds| holds + Bytes::mib(16) <= BOOT);
+    wait_settled(&daemon);
+    let left = allocation(&daemon, "dry").unwrap();
+    assert!(left > USED, "{left} left of {USED} used");
+    let (code, out, err) = ground.ballast(&["explain", "dry"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("is not known to have swap"), "{out}");
+    lab.pace("dry");
+    assert_eq!(lab.fresh_report("dry").vm.oom_kill, Some(0));
+    lab.stop_workload("dry");
+    wait_holds(&daemon, "dry", Bytes::mib(200));
+    assert_eq!(lab.fresh_report("dry").vm.oom_kill, Some(0));
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
 }
 
 /// The daemon knows the working set of a guest with the tracker in it, and its curve, and `meb` gives it the

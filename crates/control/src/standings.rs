@@ -29,9 +29,10 @@ pub(crate) fn has_hotplug(snapshot: &Snapshot) -> bool {
 pub(crate) fn contender(standing: &Standing, given_back: Option<Bytes>) -> Option<Contender> {
     let estimate = standing.verdict.as_ref().ok()?;
     let (floor, ceiling) = standing.bounds.unwrap_or_default();
+    let floor = floor.max(given_back.unwrap_or_default()).max(standing.least.unwrap_or_default());
     Some(Contender {
-        floor: floor.max(given_back.unwrap_or_default()),
-        ceiling,
+        floor,
+        ceiling: ceiling.max(floor),
         shares: standing.shares,
         priority: standing.priority,
         miss_rate_max: standing.miss_rate_max,
@@ -70,6 +71,7 @@ pub(crate) fn standing(
         id: guest.id.clone(),
         allocation,
         bounds: limits.bounds_for(guest),
+        least: record.and_then(|record| record.least(guest, limits, stale_after)),
         shares: limits.shares,
         priority: limits.priority,
         miss_rate_max: limits.miss_rate_max,

@@ -26,9 +26,8 @@ fn mood() -> impl Strategy<Value = Mood> {
 }
 
 fn guest() -> impl Strategy<Value = ToyGuest> {
-    (512..4096u64, 0..100u64, 10..400u64).prop_map(|(boot, used, rate)| ToyGuest {
-        rate,
-        ..ToyGuest::new("x", boot, boot / 2, boot * used / 100)
+    (512..4096u64, 0..100u64, 10..400u64, any::<bool>()).prop_map(|(boot, used, rate, has_swap)| {
+        ToyGuest { rate, has_swap, ..ToyGuest::new("x", boot, boot / 2, boot * used / 100) }
     })
 }
 
@@ -86,8 +85,15 @@ proptest! {
             let boot = world.guests[at].boot;
             world.guests[at].used = turn.used.min(boot);
             world.guests[at].mood = turn.mood;
+            // As soon as it says that it uses more, nothing more of that is taken of a guest without swap.
+            let mut left = None;
             for _ in 0..turn.ticks {
                 world.tick();
+                let guest = &world.guests[at];
+                if guest.mood == Mood::Willing && !guest.has_swap {
+                    let left = *left.get_or_insert(guest.holds.min(guest.used));
+                    prop_assert!(guest.holds >= left, "{left} used of {guest:?}");
+                }
                 prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
                 for (guest, started) in world.guests.iter().zip(&started) {
                     let floor = floor_of(guest).min(*started);

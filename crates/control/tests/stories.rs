@@ -446,6 +446,33 @@ fn operators_may_limit_steps_under_every_policy() {
     assert!(last.0 > 830, "{last:?}");
 }
 
+/// The operator lowers its ceiling below what it uses, and then it uses more.
+#[test]
+fn a_guest_without_swap_keeps_what_it_uses() {
+    let squeezed = |has_swap| {
+        let mut a = ToyGuest::new("a", 1024, 800, 500);
+        a.has_swap = has_swap;
+        let mut world = World::new(settings(PolicyName::Static, 1600), vec![a]);
+        world.ticks(3);
+        let limits = GuestLimits { ceiling: Some(Bytes::mib(300)), ..GuestLimits::default() };
+        world.controller.handle_event(Event::SetLimits(id("a"), limits));
+        world.ticks(2);
+        world.guest("a").used = 600;
+        world.ticks(30);
+        world
+    };
+    assert_eq!(squeezed(true).holds(), [300]);
+    let mut world = squeezed(false);
+    assert_eq!(world.holds(), [632], "what it uses, and 32 MiB to spare");
+    let plan = world.tick();
+    let told = plan.guests[0].clamps.last().cloned();
+    assert_eq!(told, Some(Clamped::NoSwap { least: Bytes::mib(632) }));
+    world.guest("a").used = 200;
+    world.ticks(30);
+    assert_eq!(world.holds(), [300]);
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
 #[test]
 fn actions_nobody_fetched_are_not_lost() {
     let mut world = two(PolicyName::Global);

@@ -4,10 +4,11 @@
 //! code that shares nothing with it but the vocabulary: it recomputes from the snapshot what may be
 //! done and compares. It imports no policy and none of the guard's other files.
 //!
-//! Checked: conservation (grants within what is free of budget and host), floors, ceilings, step
-//! limits, the host's reserve, no reduction on stale or missing figures, no action on guests that
-//! are not to be touched, releases before grants, form (whole pages, generation, deadline, each
-//! guest once), and of plugging: whole blocks within the device, and never against the balloon.
+//! Checked: conservation (grants within what is free of budget and host), floors, what guests
+//! without swap use, ceilings, step limits, the host's reserve, no reduction on stale or missing
+//! figures, no action on guests that are not to be touched, releases before grants, form (whole
+//! pages, generation, deadline, each guest once), and of plugging: whole blocks within the device,
+//! and never against the balloon.
 //!
 //! Cost: O(n log n). Limits: that targets are wise is not checked, only that they are safe.
 
@@ -85,6 +86,15 @@ pub enum Violation {
         /// Its floor.
         floor: Bytes,
     },
+    /// A reduction below what a guest uses that has no swap for the rest.
+    BelowUse {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        target: Bytes,
+        /// What it uses, less the swap it has left.
+        used: Bytes,
+    },
     /// Growth beyond the ceiling.
     AboveCeiling {
         /// The guest.
@@ -136,6 +146,9 @@ impl fmt::Display for Violation {
             Violation::Untouchable(id, why) => write!(f, "{id}: must not be touched: {why}"),
             Violation::BelowFloor { guest, target, floor } => {
                 write!(f, "{guest}: target {target} below floor {floor}")
+            }
+            Violation::BelowUse { guest, target, used } => {
+                write!(f, "{guest}: target {target} below the {used} it uses, without swap")
             }
             Violation::AboveCeiling { guest, target, ceiling } => {
                 write!(f, "{guest}: target {target} above ceiling {ceiling}")
@@ -292,6 +305,10 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     if reduces && action.target < floor {
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
     }
+    let used = used_without_swap(sample, limits, rules.stale_after);
+    if let Some(used) = used.filter(|used| reduces && action.target < *used) {
+        found.push(Violation::BelowUse { guest: id(), target: action.target, used });
+    }
     if action.target > ceiling && action.target > covered {
         found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
     }
@@ -304,6 +321,25 @@ fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mu
     {
         found.push(Violation::StepTooLarge(id()));
     }
+}
+
+/// What a guest cannot give because it has no swap for it, as far as one sample tells. `None`: it has swap.
+fn used_without_swap(
+    sample: &GuestSample,
+    limits: &GuestLimits,
+    stale_after: Duration,
+) -> Option<Bytes> {
+    let stats = sample.stats?.value;
+    let agent = sample.agent.filter(|agent| agent.age <= stale_after);
+    let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
+        (Some(true), _) => return None,
+        (Some(false), _) => Bytes::ZERO,
+        (None, Some(free)) => free,
+        (None, None) if stats.swap_out.unwrap_or_default() > Bytes::ZERO => return None,
+        (None, None) => Bytes::ZERO,
+    };
+    let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
+    Some(sample.allocation?.value.saturating_sub(spared))
 }
 
 /// What concerns whom the host pages.

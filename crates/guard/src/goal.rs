@@ -48,6 +48,12 @@ pub fn goal_for(
         target = ceiling;
         clamps.push(Clamped::Ceiling { ceiling });
     }
+    if let Some(least) = standing.least
+        && target < least
+    {
+        target = least;
+        clamps.push(Clamped::NoSwap { least });
+    }
     if let Some(limit) = settings.step_up_max
         && target.saturating_sub(reference) > limit
     {

@@ -21,11 +21,12 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, Compliance, GuestId, GuestSample, Held, LinkState, PerGuest, Plan, Snapshot,
-    Timestamp,
+    Bytes, Change, Compliance, GuestId, GuestLimits, GuestSample, Held, LinkState, PerGuest, Plan,
+    Snapshot, Timestamp,
 };
 
 use crate::GuardSettings;
+use crate::swap_room::{least, used_by};
 
 /// A guest within this much of its target has complied: balloons stop a little short when the last
 /// pages are hard to find.
@@ -36,6 +37,10 @@ const PROGRESS_MIN: Bytes = Bytes::mib(1);
 
 /// The slowest that a balloon is expected to take memory, a second: under swap load 80 MB/s were the slowest seen.
 const RATE_MIN_PER_S: Bytes = Bytes::mib(32);
+
+/// A guest's figures belong to what it holds when that has been so for this long before: devices tell times in whole
+/// seconds.
+const SETTLED_FOR: Duration = Duration::from_secs(1);
 
 /// A target the guest has left without having been asked to is sent again after this long.
 const REASSERT_AFTER: Duration = Duration::from_secs(30);
@@ -92,6 +97,8 @@ pub struct Record {
     /// When it first appeared; `None` before its first snapshot.
     known_since: Option<Timestamp>,
     changed_at: Timestamp,
+    /// What it used when its figures and what it held last belonged together; more if it has said so since.
+    used: Option<Bytes>,
     release: Release,
     /// Whether the host keeps what its balloon takes.
     is_inhibited: bool,
@@ -233,6 +240,27 @@ impl Record {
         }
     }
 
+    /// What the guest has to be left because it has no swap for what it uses; `None`: its floor says that.
+    pub fn least(
+        &self,
+        sample: &GuestSample,
+        limits: &GuestLimits,
+        stale_after: Duration,
+    ) -> Option<Bytes> {
+        least(self.used?, sample, limits, stale_after)
+    }
+
+    /// While a balloon takes memory, a guest's figures are of a time when it held more: what it seems to use falls with
+    /// what it holds. Then only more than before is believed.
+    fn remember_use(&mut self, sample: &GuestSample, now: Timestamp) {
+        let (Some(used), Some(stats)) = (used_by(sample), sample.stats) else { return };
+        let belongs = now.saturating_since(self.changed_at) >= stats.age + SETTLED_FOR;
+        self.used = Some(match self.used {
+            Some(before) if !belongs => before.max(used),
+            _ => used,
+        });
+    }
+
     fn observe(
         &mut self,
         sample: &GuestSample,
@@ -253,6 +281,7 @@ impl Record {
             self.last_seen = Some(allocation);
             self.changed_at = now;
         }
+        self.remember_use(sample, now);
         let over = match self.promised() {
             Some(target) => allocation.saturating_sub(target),
             None => Bytes::ZERO,

@@ -5,15 +5,16 @@
 //! | file | answers |
 //! |---|---|
 //! | `standing` | may this guest be moved at all, and on what figures? |
+//! | `swap_room` | what must a guest be left that has no swap? |
 //! | `ledger` | what was asked of each guest, and does it comply? |
 //! | `budget` | how much may be handed out, and how much of it at once? |
 //! | `goal` | the policy's wish within floor, ceiling, step limits and dead band |
 //! | `ration` | the plan: releases at once, grants only from what is really free |
 //! | `check` | does a finished plan keep every promise? Written apart from all of the above |
 //!
-//! Promises: never below a floor, never shrunk on stale or implausible statistics, memory granted
-//! only after it was released, never into the host's reserve; a guest that gives nothing is set
-//! aside and moves nobody else.
+//! Promises: never below a floor, never below its use without swap, never shrunk on stale or
+//! implausible statistics, memory granted only after it was released, never into the host's
+//! reserve; a guest that gives nothing is set aside and moves nobody else.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod ledger;
 mod ration;
 mod settings;
 mod standing;
+mod swap_room;
 
 pub use budget::{budget_for, immovable};
 pub use goal::{Goal, goal_for};

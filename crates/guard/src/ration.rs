@@ -103,6 +103,18 @@ fn lacking(standing: &Standing, goal: Option<&Goal>) -> Bytes {
     }
 }
 
+/// Where a guest is to be now, and why that is more than its goal, if it is: without swap it may have come to use more
+/// since the decision. A `reference` that is near that is left alone.
+fn target_now(standing: &Standing, goal: &Goal, reference: Bytes) -> (Bytes, Option<Clamped>) {
+    match standing.least {
+        Some(least) if goal.target < least => {
+            let is_near = reference.abs_diff(least) < GRANT_MIN;
+            (if is_near { reference } else { least }, Some(Clamped::NoSwap { least }))
+        }
+        _ => (goal.target, None),
+    }
+}
+
 /// New memory for each guest, adding up to at most what is grantable.
 fn grants(input: &Rationing<'_>) -> Vec<Bytes> {
     let wants: Vec<u64> = input
@@ -182,7 +194,7 @@ fn held_step(standing: &Standing, record: &Record, held: &Held) -> Step {
     };
     if let (Held::Stuck { .. }, Some(asked)) = (held, record.retrying()) {
         let floor = standing.bounds.map_or(Bytes::MAX, |(floor, _)| floor);
-        let again = asked.max(floor);
+        let again = asked.max(floor).max(standing.least.unwrap_or_default());
         if in_force == again || again >= allocation {
             return Step::hold(held.clone());
         }
@@ -206,15 +218,17 @@ fn moved_step(
     grant: Bytes,
 ) -> Step {
     let send_again = record.must_send_again();
-    if goal.target <= reference {
-        let by = reference - goal.target;
+    let (target, raised) = target_now(standing, goal, reference);
+    if target <= reference {
+        let by = reference - target;
         if by == Bytes::ZERO && !send_again {
-            return Step::hold(goal.held.clone().unwrap_or(Held::OnTarget));
+            let held = goal.held.clone().unwrap_or(Held::OnTarget);
+            return Step { clamp: raised, ..Step::hold(held) };
         }
-        return Step { send: Some(goal.target), clamp: None, change: Change::Shrink { by } };
+        return Step { send: Some(target), clamp: raised, change: Change::Shrink { by } };
     }
-    let reachable = goal.target.min(standing.committed + grant).max(reference);
-    let short = goal.target - reachable;
+    let reachable = target.min(standing.committed + grant).max(reference);
+    let short = target - reachable;
     let clamp = (short > Bytes::ZERO).then(|| {
         let by_budget = input.budget.distributable.saturating_sub(input.budget.committed);
         if input.budget.grantable < by_budget.page_floor() {
@@ -223,6 +237,7 @@ fn moved_step(
             Clamped::AwaitingRelease { short }
         }
     });
+    let clamp = clamp.or(raised);
     let by = reachable - reference;
     let worth_it = short == Bytes::ZERO || by >= GRANT_MIN;
     if !send_again && (by == Bytes::ZERO || !worth_it) {

@@ -19,6 +19,8 @@ pub struct Standing {
     pub allocation: Option<Bytes>,
     /// Floor and ceiling, resolved against its boot memory; `None` while that is unknown.
     pub bounds: Option<(Bytes, Bytes)>,
+    /// What it has to be left because it has no swap for what it uses, at most what it holds; `None`: its floor says that.
+    pub least: Option<Bytes>,
     /// Its weight.
     pub shares: u32,
     /// When memory is short, those of lower priority go without first.

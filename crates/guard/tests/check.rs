@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ballast_guard::check::{Before, Rules, Violation, violations};
 use ballast_model::{
-    Action, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats, HostSample,
-    Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism, Paging, Plan, PolicyName,
-    RunState, Rung, Snapshot, Timestamp,
+    Action, AgentReport, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats,
+    HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism, Paging, Plan,
+    PolicyName, RunState, Rung, Snapshot, Timestamp,
 };
 
 fn id(name: &str) -> GuestId {
@@ -19,7 +19,11 @@ fn guest(name: &str, holds_mib: u64) -> GuestSample {
         allocation: Some(Measured::fresh(Bytes::mib(holds_mib))),
         boot_memory: Some(Bytes::gib(1)),
         resident: Some(Measured::fresh(Bytes::mib(holds_mib))),
-        stats: Some(Measured::fresh(GuestStats::default())),
+        // It has been seen to write to swap.
+        stats: Some(Measured::fresh(GuestStats {
+            swap_out: Some(Bytes::mib(1)),
+            ..GuestStats::default()
+        })),
         ..GuestSample::unknown(id(name), LinkState::Up)
     }
 }
@@ -117,6 +121,33 @@ fn good_plans_pass() {
         c.guests[1].stats = None;
     });
     assert_eq!(shrinking.act("b", 512).check(), [], "calling a reduction off on no figures");
+}
+
+#[test]
+fn without_swap_nothing_that_a_guest_uses_can_be_taken() {
+    let check = |target, told: &dyn Fn(&mut GuestSample), swap| {
+        let case = Case::new().with(|c| {
+            let stats = GuestStats { available: Some(Bytes::mib(112)), ..GuestStats::default() };
+            c.guests[0].stats = Some(Measured::fresh(stats));
+            told(&mut c.guests[0]);
+            c.limits.insert(id("a"), GuestLimits { swap, ..GuestLimits::default() });
+        });
+        let found = case.act("a", target).check();
+        assert!(matches!(found[..], [] | [Violation::BelowUse { .. }]), "{found:?}");
+        found.is_empty()
+    };
+    let is_silent = |_: &mut GuestSample| {};
+    let has_swapped = |guest: &mut GuestSample| {
+        guest.stats.as_mut().unwrap().value.swap_out = Some(Bytes::mib(1));
+    };
+    let says_swap = |guest: &mut GuestSample| {
+        let report = AgentReport { swap_free: Some(Bytes::mib(50)), ..AgentReport::default() };
+        guest.agent = Some(Measured::fresh(report));
+    };
+    assert!(check(400, &is_silent, None) && !check(399, &is_silent, None));
+    assert!(check(200, &is_silent, Some(true)) && !check(399, &has_swapped, Some(false)));
+    assert!(check(200, &has_swapped, None));
+    assert!(check(350, &says_swap, None) && !check(349, &says_swap, None));
 }
 
 #[test]

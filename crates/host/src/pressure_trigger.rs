@@ -2,8 +2,8 @@
 //!
 //! Idea: a line written to `/proc/pressure/memory` makes that open file a trigger: from then on it tells by `POLLPRI` when
 //! tasks waited for longer than a threshold within a window, once a window at most.
-//! Cost: the kernel's bookkeeping, ten times a window. Limits: Linux 5.2 and a privileged process; until 6.5 an ordinary
-//! one gets none. The trigger ends with the file.
+//! Cost: the kernel's bookkeeping, ten times a window. Limits: Linux 5.2 and a process with `CAP_SYS_RESOURCE`; any other
+//! gets one from 6.5 on, with windows of whole two seconds. The trigger ends with the file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -18,9 +18,10 @@ pub struct PressureTrigger {
 }
 
 impl PressureTrigger {
-    /// The time looked at: the shortest that is worth waking anybody for. The kernel takes 500 ms to 10 s.
-    pub const WINDOW: Duration = Duration::from_secs(1);
-    /// Time in which some task waited, of that: one in ten, at which work begins to suffer.
+    /// The time looked at: the shortest that is worth waking anybody for, else what processes without privileges may
+    /// have. The kernel takes 500 ms to 10 s.
+    pub const WINDOWS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+    /// Time in which some task waited, of that: one in ten of the first, at which work begins to suffer.
     pub const STALL: Duration = Duration::from_millis(100);
 
     /// Arms a trigger with the file in `proc`.
@@ -30,8 +31,15 @@ impl PressureTrigger {
     pub fn arm(proc: &Path) -> io::Result<PressureTrigger> {
         let mut file =
             OpenOptions::new().read(true).write(true).open(proc.join("pressure/memory"))?;
-        let (stall, window) = (Self::STALL.as_micros(), Self::WINDOW.as_micros());
-        file.write_all(format!("some {stall} {window}\0").as_bytes())?;
+        let mut arm = |window: Duration| {
+            let (stall, window) = (Self::STALL.as_micros(), window.as_micros());
+            file.write_all(format!("some {stall} {window}\0").as_bytes())
+        };
+        let [first, other] = Self::WINDOWS;
+        arm(first).or_else(|why| match why.kind() {
+            io::ErrorKind::InvalidInput => arm(other),
+            _ => Err(why),
+        })?;
         Ok(PressureTrigger { file })
     }
 }
@@ -68,7 +76,7 @@ mod tests {
             Err(why) => assert!(
                 crate::read_pressure(proc).is_ok_and(|it| it.is_none())
                     || why.kind() == io::ErrorKind::PermissionDenied
-                    || why.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()),
+                    || why.kind() == io::ErrorKind::InvalidInput,
                 "{why}"
             ),
         }

@@ -195,6 +195,7 @@ impl ScenarioGuest {
             ceiling: self.ceiling,
             shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
             priority: self.priority,
+            swap: Some(self.swap.is_some()),
             ..GuestLimits::default()
         }
     }

@@ -16,6 +16,9 @@ pub struct GuestLimits {
     pub priority: u8,
     /// Misses a second that the guest should stay under (a service objective); `None`: none.
     pub miss_rate_max: Option<u64>,
+    /// Whether the guest has swap of its own. `None`: as its agent says, else not before it is seen to write to some.
+    /// One that has none is left what it uses, whatever its ceiling.
+    pub swap: Option<bool>,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
 }
@@ -28,6 +31,7 @@ impl Default for GuestLimits {
             shares: GuestLimits::SHARES_DEFAULT,
             priority: 0,
             miss_rate_max: None,
+            swap: None,
             managed: true,
         }
     }

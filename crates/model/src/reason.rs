@@ -311,6 +311,11 @@ pub enum Clamped {
         /// What it held before.
         held: Bytes,
     },
+    /// Raised to what it uses: it has no swap for the rest.
+    NoSwap {
+        /// What it uses and some to spare, less the swap it has left; at most what it holds.
+        least: Bytes,
+    },
     /// Growth limited per decision.
     StepUp {
         /// Largest growth.
@@ -340,6 +345,7 @@ impl Clamped {
             Clamped::Floor { .. } => "floor",
             Clamped::Ceiling { .. } => "ceiling",
             Clamped::Thrashed { .. } => "thrashed",
+            Clamped::NoSwap { .. } => "no-swap",
             Clamped::StepUp { .. } => "step-up",
             Clamped::StepDown { .. } => "step-down",
             Clamped::AwaitingRelease { .. } => "awaiting-release",
@@ -355,6 +361,9 @@ impl fmt::Display for Clamped {
             Clamped::Ceiling { ceiling } => write!(f, "held at its ceiling of {ceiling}"),
             Clamped::Thrashed { held } => {
                 write!(f, "given back {held}: with less it read back what it had lost")
+            }
+            Clamped::NoSwap { least } => {
+                write!(f, "left {least}: it uses as much, and is not known to have swap for it")
             }
             Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),
             Clamped::StepDown { limit } => write!(f, "shrinking limited to {limit} a decision"),

@@ -18,6 +18,8 @@ pub struct AgentReport {
     pub committed: Option<Bytes>,
     /// Swap in use.
     pub swap_used: Option<Bytes>,
+    /// Swap not in use; zero where there is none.
+    pub swap_free: Option<Bytes>,
     /// Memory on the active lists.
     pub active: Option<Bytes>,
     /// Memory on the inactive lists.

@@ -268,6 +268,7 @@ impl Guest {
         AgentReport {
             committed: Some(memory.committed()),
             swap_used: Some(memory.swap_used()),
+            swap_free: Some(memory.swap_free()),
             active: Some(memory.active()),
             inactive: Some(memory.inactive()),
             watermark_high: Some(Bytes::new(memory.watermark_high() / PAGE_SIZE * PAGE_SIZE)),

@@ -215,6 +215,10 @@ impl Memory {
         self.in_blocks(self.slots)
     }
 
+    pub(crate) fn swap_free(&self) -> Bytes {
+        self.in_blocks(self.slots_most - self.slots)
+    }
+
     /// Memory in use by processes, page cache and kernel, swap apart.
     pub(crate) fn used(&self) -> Bytes {
         Bytes::new(self.allocation.saturating_sub(self.free()))

@@ -220,6 +220,7 @@ pub(super) struct GuestTable {
     pub(super) shares: Option<u32>,
     pub(super) priority: Option<u8>,
     pub(super) miss_rate_max: Option<u64>,
+    pub(super) swap: Option<bool>,
     pub(super) managed: Option<bool>,
 }
 

@@ -332,6 +332,7 @@ impl GuestTable {
             shares: self.shares.unwrap_or(default.shares),
             priority: self.priority.unwrap_or(default.priority),
             miss_rate_max: objective(self.miss_rate_max).unwrap_or(default.miss_rate_max),
+            swap: self.swap.or(default.swap),
             managed: self.managed.unwrap_or(default.managed),
         }
     }

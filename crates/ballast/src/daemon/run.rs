@@ -404,22 +404,14 @@ impl Daemon {
             shares: change.shares.unwrap_or(old.shares),
             priority: change.priority.unwrap_or(old.priority),
             miss_rate_max: config::objective(change.miss_rate_max).unwrap_or(old.miss_rate_max),
+            swap: old.swap,
             managed: change.managed.unwrap_or(old.managed),
         };
         limits.validate().map_err(|e| format!("{id}: {e}"))?;
         let mut all = settings.limits.clone();
         all.insert(id.clone(), limits.clone());
         config::floors_fit(settings.guard.budget, &all)?;
-        let message = format!(
-            "{id}: floor {}, ceiling {}, shares {}, priority {}, {}{}, until the daemon restarts or \
-             reloads",
-            limits.floor.map_or("default".to_owned(), |floor| floor.to_string()),
-            limits.ceiling.map_or("its boot memory".to_owned(), |ceiling| ceiling.to_string()),
-            limits.shares,
-            limits.priority,
-            limits.miss_rate_max.map_or(String::new(), |rate| format!("at most {rate} misses/s, ")),
-            if limits.managed { "managed" } else { "not managed" },
-        );
+        let message = view::limits_set(&id, &limits);
         self.controller.handle_event(Event::SetLimits(id, limits));
         Ok(message)
     }

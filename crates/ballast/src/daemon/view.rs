@@ -145,3 +145,19 @@ pub(super) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
         decisions: fairness.decisions() as u64,
     })
 }
+
+/// The limits that a guest has been set to, in words.
+pub(super) fn limits_set(id: &GuestId, limits: &GuestLimits) -> String {
+    let size =
+        |set: Option<Bytes>, default: &str| set.map_or(default.to_owned(), |it| it.to_string());
+    format!(
+        "{id}: floor {}, ceiling {}, shares {}, priority {}, {}{}, until the daemon restarts or \
+         reloads",
+        size(limits.floor, "default"),
+        size(limits.ceiling, "its boot memory"),
+        limits.shares,
+        limits.priority,
+        limits.miss_rate_max.map_or(String::new(), |rate| format!("at most {rate} misses/s, ")),
+        if limits.managed { "managed" } else { "not managed" },
+    )
+}

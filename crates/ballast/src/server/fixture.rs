@@ -69,6 +69,7 @@ fn with_agent(guest: GuestSample) -> GuestSample {
     let value = AgentReport {
         committed: Some(Bytes::mib(700)),
         swap_used: Some(Bytes::mib(83)),
+        swap_free: Some(Bytes::mib(429)),
         active: Some(Bytes::mib(300)),
         inactive: Some(Bytes::mib(150)),
         watermark_high: Some(Bytes::mib(12)),

@@ -426,6 +426,7 @@ impl GuestTable {
             shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
             priority: self.priority,
             miss_rate_max: self.miss_rate_max,
+            swap: Some(self.swap.or(defaults.swap).is_some()),
             ..GuestLimits::default()
         };
         if let Err(error) = limits.validate() {

@@ -109,6 +109,9 @@ pub(super) fn daemon_toml(
 fn bounds(guest: &ScenarioGuest) -> Value {
     let limits = guest.limits();
     let mut table = json!({ "shares": limits.shares, "priority": limits.priority });
+    if let Some(swap) = limits.swap {
+        table["swap"] = json!(swap);
+    }
     for (key, bound) in [("floor", limits.floor), ("ceiling", limits.ceiling)] {
         if let Some(bound) = bound {
             table[key] = json!(bound);

@@ -56,6 +56,8 @@ pub struct ToyGuest {
     pub inhibited: bool,
     /// What the host has taken of what it holds.
     pub paged_out: u64,
+    /// Whether it has swap, and was seen to write to it.
+    pub has_swap: bool,
     /// What it has read back from its swap in all.
     pub swap_in: u64,
 }
@@ -108,6 +110,7 @@ impl ToyGuest {
             onlines: true,
             inhibited: false,
             paged_out: 0,
+            has_swap: true,
             swap_in: 0,
         }
     }
@@ -171,6 +174,7 @@ impl ToyGuest {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
                     swap_in: Some(Bytes::mib(self.swap_in)),
+                    swap_out: Some(Bytes::mib(self.has_swap.into())),
                     total: (self.plug_max > 0).then(|| {
                         let unused = if self.onlines { 0 } else { self.plugged };
                         Bytes::mib(self.holds.saturating_sub(40 + unused))

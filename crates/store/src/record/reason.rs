@@ -123,6 +123,7 @@ pub enum ClampedRecord {
     StepUp { limit_bytes: u64 },
     StepDown { limit_bytes: u64 },
     Thrashed { held_bytes: u64 },
+    NoSwap { least_bytes: u64 },
     AwaitingRelease { short_bytes: u64 },
     HostReserve { short_bytes: u64 },
 }
@@ -349,6 +350,7 @@ impl From<&Clamped> for ClampedRecord {
             Clamped::StepUp { limit } => ClampedRecord::StepUp { limit_bytes: limit.get() },
             Clamped::StepDown { limit } => ClampedRecord::StepDown { limit_bytes: limit.get() },
             Clamped::Thrashed { held } => ClampedRecord::Thrashed { held_bytes: held.get() },
+            Clamped::NoSwap { least } => ClampedRecord::NoSwap { least_bytes: least.get() },
             Clamped::AwaitingRelease { short } => {
                 ClampedRecord::AwaitingRelease { short_bytes: short.get() }
             }
@@ -370,6 +372,9 @@ impl From<ClampedRecord> for Clamped {
             }
             ClampedRecord::StepUp { limit_bytes } => {
                 Clamped::StepUp { limit: Bytes::new(limit_bytes) }
+            }
+            ClampedRecord::NoSwap { least_bytes } => {
+                Clamped::NoSwap { least: Bytes::new(least_bytes) }
             }
             ClampedRecord::Thrashed { held_bytes } => {
                 Clamped::Thrashed { held: Bytes::new(held_bytes) }

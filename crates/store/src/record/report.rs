@@ -21,6 +21,8 @@ pub struct AgentRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap_used_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_free_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inactive_bytes: Option<u64>,
@@ -146,6 +148,7 @@ impl From<Measured<AgentReport>> for AgentRecord {
         let AgentReport {
             committed,
             swap_used,
+            swap_free,
             active,
             inactive,
             watermark_high,
@@ -158,6 +161,7 @@ impl From<Measured<AgentReport>> for AgentRecord {
             age_ns: ns(age),
             committed_bytes: some_bytes(committed),
             swap_used_bytes: some_bytes(swap_used),
+            swap_free_bytes: some_bytes(swap_free),
             active_bytes: some_bytes(active),
             inactive_bytes: some_bytes(inactive),
             watermark_high_bytes: some_bytes(watermark_high),
@@ -174,6 +178,7 @@ impl From<AgentRecord> for Measured<AgentReport> {
         let value = AgentReport {
             committed: record.committed_bytes.map(Bytes::new),
             swap_used: record.swap_used_bytes.map(Bytes::new),
+            swap_free: record.swap_free_bytes.map(Bytes::new),
             active: record.active_bytes.map(Bytes::new),
             inactive: record.inactive_bytes.map(Bytes::new),
             watermark_high: record.watermark_high_bytes.map(Bytes::new),

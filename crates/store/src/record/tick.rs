@@ -37,6 +37,8 @@ pub struct LimitsRecord {
     pub priority: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss_rate_max: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<bool>,
     pub managed: bool,
 }
 
@@ -75,13 +77,15 @@ impl TryFrom<TickRecord> for TickEntry {
 
 impl From<&GuestLimits> for LimitsRecord {
     fn from(limits: &GuestLimits) -> Self {
-        let GuestLimits { floor, ceiling, shares, priority, miss_rate_max, managed } = *limits;
+        let GuestLimits { floor, ceiling, shares, priority, miss_rate_max, swap, managed } =
+            *limits;
         LimitsRecord {
             floor_bytes: some_bytes(floor),
             ceiling_bytes: some_bytes(ceiling),
             shares,
             priority,
             miss_rate_max,
+            swap,
             managed,
         }
     }
@@ -95,6 +99,7 @@ impl From<LimitsRecord> for GuestLimits {
             shares: record.shares,
             priority: record.priority,
             miss_rate_max: record.miss_rate_max,
+            swap: record.swap,
             managed: record.managed,
         }
     }

@@ -351,16 +351,18 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
         .prop_map(|(at, host, guests)| Snapshot::new(at, host, guests))
 }
 
-fn clamped() -> impl Strategy<Value = Clamped> + Clone {
+fn clamped() -> BoxedStrategy<Clamped> {
     prop_oneof![
         bytes().prop_map(|floor| Clamped::Floor { floor }),
         bytes().prop_map(|ceiling| Clamped::Ceiling { ceiling }),
         bytes().prop_map(|limit| Clamped::StepUp { limit }),
         bytes().prop_map(|limit| Clamped::StepDown { limit }),
         bytes().prop_map(|held| Clamped::Thrashed { held }),
+        bytes().prop_map(|least| Clamped::NoSwap { least }),
         bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
         bytes().prop_map(|short| Clamped::HostReserve { short }),
     ]
+    .boxed()
 }
 
 fn input() -> impl Strategy<Value = Input> {
@@ -531,15 +533,16 @@ fn curve() -> impl Strategy<Value = Arc<MissCurve>> {
     )
 }
 
-fn agent() -> impl Strategy<Value = Measured<AgentReport>> {
-    let sizes = prop::array::uniform5(option::of(bytes()));
-    (sizes, any::<[Option<u64>; 3]>(), option::of(request()), span()).prop_map(
-        |(sizes, counters, request, age)| {
-            let [committed, swap_used, active, inactive, watermark_high] = sizes;
+fn agent() -> BoxedStrategy<Measured<AgentReport>> {
+    let sizes = prop::array::uniform6(option::of(bytes()));
+    (sizes, any::<[Option<u64>; 3]>(), option::of(request()), span())
+        .prop_map(|(sizes, counters, request, age)| {
+            let [committed, swap_used, swap_free, active, inactive, watermark_high] = sizes;
             let [refaulted_file_pages, scanned_pages, reclaimed_pages] = counters;
             let value = AgentReport {
                 committed,
                 swap_used,
+                swap_free,
                 active,
                 inactive,
                 watermark_high,
@@ -549,8 +552,8 @@ fn agent() -> impl Strategy<Value = Measured<AgentReport>> {
                 request,
             };
             Measured { value, age }
-        },
-    )
+        })
+        .boxed()
 }
 
 fn tracker() -> impl Strategy<Value = Measured<TrackerReport>> {
@@ -754,14 +757,15 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn limits() -> impl Strategy<Value = GuestLimits> {
-    let objective = (any::<u8>(), any::<Option<u64>>());
+    let objective = (any::<u8>(), any::<Option<u64>>(), any::<Option<bool>>());
     (option::of(bytes()), option::of(bytes()), any::<u32>(), objective, any::<bool>()).prop_map(
-        |(floor, ceiling, shares, (priority, miss_rate_max), managed)| GuestLimits {
+        |(floor, ceiling, shares, (priority, miss_rate_max, swap), managed)| GuestLimits {
             floor,
             ceiling,
             shares,
             priority,
             miss_rate_max,
+            swap,
             managed,
         },
     )
