@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
 use ballast_lab::{Balloon, GuestSpec, Hotplug};
+use ballast_lab_guest::protocol::READY_LINE_PREFIX;
 use ballast_lab_guest::workload::Pattern;
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, Entry};
@@ -713,9 +714,17 @@ fn a_lying_guest_does_not_have_the_part_of_an_honest_one() {
     assert!(daemon.stop().success());
 }
 
-/// Boot memory of a guest into which memory can be plugged, and how much.
+/// Boot memory of guests into which memory is plugged, what can be, and what two of them share.
 const SMALL: Bytes = Bytes::mib(384);
 const PLUGGABLE: Bytes = Bytes::mib(512);
+const SHARED: Bytes = Bytes::mib(1100);
+
+/// A guest into which memory can be plugged; told to reboot it does, and does not end.
+fn pluggable(name: &str) -> GuestSpec {
+    let extra_args = ["-action", "reboot=reset"].map(str::to_owned).to_vec();
+    let hotplug = Some(Hotplug::virtio_mem(PLUGGABLE));
+    GuestSpec { hotplug, extra_args, ..GuestSpec::new(name.parse().unwrap(), SMALL) }
+}
 
 /// Has a guest hold so much, where there is no more than that for it.
 fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
@@ -729,14 +738,71 @@ fn assert_unrefused(daemon: &Daemon<'_>) {
     assert_eq!((status.plans_refused, status.journal_error), (0, None));
 }
 
+/// Rebooted while memory is plugged in, pulled out, or ballooned, a guest has what it is to have in the end; killed
+/// while memory is plugged in, it leaves all of it to the other.
+#[test]
+fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
+    let lab = Lab::boot(vec![pluggable("moves"), pluggable("other")]);
+    let ground = Ground::new();
+    let settings = format!(
+        "[host]\nbudget = \"{SHARED:#}\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
+         [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"128MiB\"\nahead = \"128MiB\"\n\
+         [guests.other]\nceiling = \"300MiB\"\n[guests.moves]\nceiling = \"300MiB\""
+    );
+    ground.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = ground.start();
+    wait_holds(&daemon, "moves", Bytes::mib(300));
+    wait_holds(&daemon, "other", Bytes::mib(300));
+    let mut monitor = Monitor::connect(lab.guest("moves").lab_qmp_socket());
+    let is_plugging = |monitor: &mut Monitor| {
+        wait_for("memory on its way", || {
+            let (plugged, requested) = monitor.plugged();
+            (plugged != requested).then_some((plugged, requested))
+        })
+    };
+    for (ceiling, is_ballooned) in [(780, false), (300, false), (384, true), (200, true)] {
+        let boots = boots(&lab, "moves");
+        set(&ground, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
+        if is_ballooned {
+            wait_for("the balloon on its way", || {
+                let view = daemon.status()?;
+                let view = guest(&view, "moves")?;
+                (view.target_bytes? == Bytes::mib(ceiling).get()).then_some(())
+            });
+        } else {
+            let (plugged, requested) = is_plugging(&mut monitor);
+            eprintln!("rebooted with {plugged} plugged in of {requested} asked for");
+        }
+        monitor.run("system_reset", &serde_json::json!({}));
+        wait_for("the guest to boot", || (self::boots(&lab, "moves") > boots).then_some(()));
+        wait_holds(&daemon, "moves", Bytes::mib(ceiling));
+        assert_unrefused(&daemon);
+    }
+
+    set(&ground, &["moves", "--ceiling", "780MiB"]);
+    let (plugged, requested) = is_plugging(&mut monitor);
+    lab.guest("moves").kill();
+    eprintln!("killed with {plugged} plugged in of {requested} asked for");
+    wait_for("the lost guest to be forgotten", || {
+        (daemon.status()?.guests.len() == 1).then_some(())
+    });
+    set(&ground, &["other", "--ceiling", "850MiB"]);
+    wait_holds(&daemon, "other", Bytes::mib(850));
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+}
+
+/// How often a guest has got ready.
+fn boots(lab: &Lab, name: &str) -> usize {
+    let console = std::fs::read_to_string(lab.guest(name).console()).unwrap();
+    console.matches(READY_LINE_PREFIX).count()
+}
+
 /// Moved to another QEMU while its balloon takes memory: where it comes in it is held until it
 /// runs, where it was it is held from then on, and it has what it is to have in the end.
 #[test]
 fn a_guest_that_moves_to_another_host_in_mid_action_is_held_and_then_followed() {
-    let lab = Lab::boot(vec![GuestSpec {
-        hotplug: Some(Hotplug::virtio_mem(PLUGGABLE)),
-        ..GuestSpec::new("leaves".parse().unwrap(), SMALL)
-    }]);
+    let lab = Lab::boot(vec![pluggable("leaves")]);
     let ground = Ground::new();
     let settings = "[host]\nbudget = \"2GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
          [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"128MiB\"\nahead = \"128MiB\"\n\

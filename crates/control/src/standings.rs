@@ -62,10 +62,13 @@ pub(crate) fn standing(
     let in_force = record.and_then(Record::target);
     let held = allocation.or_else(|| record?.last_seen());
     let promised = record.and_then(Record::promised);
+    let committed = held.max(promised).or(guest.present_memory()).unwrap_or(Bytes::ZERO);
     let committed = match (bound, guest.resident) {
-        // The host takes what is beyond that, whatever the guest holds.
-        (Some(bound), Some(resident)) if resident.age <= stale_after => resident.value.max(bound),
-        _ => held.max(promised).or(guest.present_memory()).unwrap_or(Bytes::ZERO),
+        // The host takes what is beyond that. A bound leaves room for the hypervisor, which is nothing promised.
+        (Some(bound), Some(resident)) if resident.age <= stale_after => {
+            committed.min(resident.value.max(bound))
+        }
+        _ => committed,
     };
     Standing {
         id: guest.id.clone(),

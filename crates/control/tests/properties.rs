@@ -66,7 +66,7 @@ fn floor_of(guest: &ToyGuest) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     /// Conservation, floors and the checker, through any sequence of demands and misbehaviour.
     #[test]

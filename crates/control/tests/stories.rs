@@ -252,6 +252,27 @@ fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
+/// The bound on a slow guest's process leaves room for its hypervisor, which is no memory that the guest may have.
+#[test]
+fn a_guest_held_to_a_bound_may_not_grow_into_it() {
+    let guests = vec![ToyGuest::new("a", 1024, 1024, 100), ToyGuest::new("b", 1024, 512, 100)];
+    let mut world = World::new(settings(PolicyName::Static, 1536), guests);
+    world.guest("a").rate = 15;
+    let is_slow = |plan: &Plan| matches!(plan.guests[0].compliance, Compliance::Slow { .. });
+    (0..60).find(|_| is_slow(&world.tick())).expect("a slow guest");
+    let holds = world.holds()[0];
+    assert!((768..832).contains(&holds), "less than it is bound to: {holds}");
+    // Now it may have more than it has left, and the other gives that slowly.
+    world.guest("b").rate = 2;
+    let limits = GuestLimits { ceiling: Some(Bytes::mib(500)), ..GuestLimits::default() };
+    world.controller.handle_event(Event::SetLimits(id("b"), limits));
+    for _ in 0..40 {
+        world.tick();
+        assert!(world.committed() <= 1536, "{}", world.committed());
+    }
+    assert!(world.holds()[0] > holds, "{:?}", world.holds());
+}
+
 #[test]
 fn a_stuck_guest_is_named_and_moves_nobody_else() {
     let guests = vec![
@@ -427,6 +448,32 @@ fn an_action_that_failed_is_sent_again_and_a_restarted_guest_is_told_again() {
     world.ticks(30);
     assert!(world.holds()[1] < 200, "{:?}", world.holds());
     assert!(world.committed() <= 1024 + 10);
+}
+
+/// Started anew with nothing to move, a balloon's driver writes nothing, and QEMU tells what was so before.
+#[test]
+fn a_guest_that_is_said_to_hold_what_it_held_before_a_reboot_is_nudged() {
+    let mut world = World::new(
+        settings(PolicyName::Static, 2048),
+        vec![ToyGuest::new("a", 1024, 900, 100), ToyGuest::new("b", 1024, 900, 100)],
+    );
+    world.ticks(5);
+    // In the end it says that more than that is available.
+    for said in [1000, 700] {
+        world.guest("a").said = Some(said);
+        let before = world.second;
+        world.ticks(20);
+        assert_eq!(world.actions_since(before), 0, "it may be on its way");
+        world.ticks(20);
+        assert_eq!((world.guest("a").said, world.actions_since(before)), (None, 1));
+        assert!(world.holds()[0] >= 1022, "by next to nothing: {:?}", world.holds());
+    }
+    // What the guest may not have less than it is not asked for.
+    let limits = GuestLimits { floor: Some(Bytes::gib(1)), ..GuestLimits::default() };
+    world.controller.handle_event(Event::SetLimits(id("b"), limits));
+    world.guest("b").said = Some(700);
+    world.ticks(40);
+    assert_eq!(world.guest("b").target, 1024);
 }
 
 #[test]

@@ -233,10 +233,11 @@ fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
         let holds = sample.allocation.map(|allocation| allocation.value);
         let promised = before.target.map(|target| target.saturating_add(before.lent));
         let occupies = sample.resident.filter(|it| it.age <= rules.stale_after);
+        let holds = holds.or(before.last_seen).max(promised).or(sample.present_memory());
         let committed = match (before.bound, occupies) {
-            // The host takes what is beyond that, whatever the guest holds.
-            (Some(bound), Some(occupies)) => Some(occupies.value.max(bound)),
-            _ => holds.or(before.last_seen).max(promised).or(sample.present_memory()),
+            // The host takes what is beyond that. A bound leaves room for the hypervisor, which is nothing promised.
+            (Some(bound), Some(occupies)) => holds.min(Some(occupies.value.max(bound))),
+            _ => holds,
         };
         Guest {
             sample,

@@ -42,8 +42,8 @@ const RATE_MIN_PER_S: Bytes = Bytes::mib(32);
 /// seconds.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
 
-/// A target the guest has left without having been asked to is sent again after this long.
-const REASSERT_AFTER: Duration = Duration::from_secs(30);
+/// A guest that seems to hold less than it may for so long is nudged.
+const NUDGE_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
 enum Release {
@@ -93,6 +93,10 @@ pub struct Record {
     /// What it was promised beyond that for a while, as memory is plugged in or out.
     lent: Bytes,
     send_again: bool,
+    /// The target in force has to be sent a page smaller. QEMU tells what the guest's driver wrote last, and a driver that
+    /// starts with nothing to move writes nothing: after a reboot it then tells what was so before it, until the balloon
+    /// moves.
+    nudge: bool,
     last_seen: Option<Bytes>,
     /// When it first appeared; `None` before its first snapshot.
     known_since: Option<Timestamp>,
@@ -127,6 +131,7 @@ impl Ledger {
             if !matches!(guest.change, Change::Hold(_)) {
                 record.target = guest.target;
                 record.send_again = false;
+                record.nudge = false;
             }
         }
     }
@@ -195,7 +200,12 @@ impl Record {
 
     /// Whether the target in force has to be sent again.
     pub(crate) fn must_send_again(&self) -> bool {
-        self.send_again
+        self.send_again || self.nudge
+    }
+
+    /// Whether it is then to be a page smaller, so that the balloon moves.
+    pub(crate) fn must_nudge(&self) -> bool {
+        self.nudge
     }
 
     /// Why a guest that does not comply is left alone, if it is.
@@ -324,9 +334,9 @@ impl Record {
                 }
             }
         };
-        let left_alone = now.saturating_since(self.changed_at) >= REASSERT_AFTER;
-        if left_alone && self.target.is_some_and(|target| target > allocation + COMPLIANCE_SLACK) {
-            self.send_again = true;
+        let is_less = self.target.is_some_and(|target| target > allocation + COMPLIANCE_SLACK);
+        if is_less && now.saturating_since(self.changed_at) >= NUDGE_AFTER {
+            self.nudge = true;
             self.changed_at = now;
         }
     }

@@ -104,15 +104,24 @@ fn lacking(standing: &Standing, goal: Option<&Goal>) -> Bytes {
 }
 
 /// Where a guest is to be now, and why that is more than its goal, if it is: without swap it may have come to use more
-/// since the decision. A `reference` that is near that is left alone.
+/// since the decision. A `reference` near that is left alone, unless the guest is still on its way down to it.
 fn target_now(standing: &Standing, goal: &Goal, reference: Bytes) -> (Bytes, Option<Clamped>) {
     match standing.least {
         Some(least) if goal.target < least => {
-            let is_near = reference.abs_diff(least) < GRANT_MIN;
+            let falls_short = reference < least && standing.allocation > Some(reference);
+            let is_near = reference.abs_diff(least) < GRANT_MIN && !falls_short;
             (if is_near { reference } else { least }, Some(Clamped::NoSwap { least }))
         }
         _ => (goal.target, None),
     }
+}
+
+/// A page less than is in force, for a balloon that is to move; where the guest may not have less, what it may have.
+fn nudged(standing: &Standing, target: Bytes, reference: Bytes) -> Bytes {
+    let floor = standing.bounds.map_or(Bytes::MAX, |(floor, _)| floor);
+    let less = target.saturating_sub(Bytes::pages(1));
+    let may_have_less = less >= floor.max(standing.least.unwrap_or_default());
+    if target == reference && may_have_less { less } else { target }
 }
 
 /// New memory for each guest, adding up to at most what is grantable.
@@ -201,6 +210,12 @@ fn held_step(standing: &Standing, record: &Record, held: &Held) -> Step {
         let change = Change::Shrink { by: allocation - again };
         return Step { send: Some(again), clamp: None, change };
     }
+    // What its hypervisor still says of the time before a reboot may be what cannot be true.
+    if matches!(held, Held::Implausible(_)) && record.must_nudge() {
+        let to = nudged(standing, in_force, in_force);
+        let by = in_force - to;
+        return Step { send: Some(to), clamp: None, change: Change::Shrink { by } };
+    }
     if calls_off_shrinking(held) && in_force < allocation {
         let send = Some(allocation.page_ceil());
         return Step { send, clamp: None, change: Change::CancelShrink { why: held.clone() } };
@@ -219,6 +234,7 @@ fn moved_step(
 ) -> Step {
     let send_again = record.must_send_again();
     let (target, raised) = target_now(standing, goal, reference);
+    let target = if record.must_nudge() { nudged(standing, target, reference) } else { target };
     if target <= reference {
         let by = reference - target;
         if by == Bytes::ZERO && !send_again {

@@ -27,8 +27,8 @@ pub struct Standing {
     pub priority: u8,
     /// Misses a second it should stay under.
     pub miss_rate_max: Option<u64>,
-    /// What it holds or was promised, whichever is more; where the host holds its process to something, what that
-    /// occupies or may.
+    /// What it holds or was promised, whichever is more; no more than its process occupies or may, where the host holds
+    /// that to something.
     pub committed: Bytes,
     /// The target in force, else what it holds: what changes are measured from.
     pub reference: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! What a test tells a guest's QEMU beside the daemon.
+//! What a test tells a guest's QEMU beside the daemon: reboots, moves, and what is plugged in.
 //!
 //! Limits: one line an answer; events in between are passed over.
 
@@ -6,9 +6,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use ballast_model::Bytes;
 use serde_json::{Value, json};
 
 use crate::harness::PATIENCE;
+
+/// The lab's virtio-mem device.
+const DEVICE: &str = "/machine/peripheral/plug0";
 
 /// A connection to a QMP socket that nobody else uses.
 pub struct Monitor {
@@ -37,6 +41,15 @@ impl Monitor {
                 return answer["return"].take();
             }
         }
+    }
+
+    /// What is plugged in, and what is to be.
+    pub fn plugged(&mut self) -> (Bytes, Bytes) {
+        let mut property = |name| {
+            let arguments = json!({ "path": DEVICE, "property": name });
+            Bytes::new(self.run("qom-get", &arguments).as_u64().unwrap())
+        };
+        (property("size"), property("requested-size"))
     }
 
     fn line(&mut self) -> Value {

@@ -36,6 +36,8 @@ pub struct ToyGuest {
     pub id: GuestId,
     pub boot: u64,
     pub holds: u64,
+    /// What its hypervisor says that it holds until its balloon moves, if that is something else.
+    pub said: Option<u64>,
     pub target: u64,
     pub used: u64,
     /// Most it gives a second.
@@ -97,6 +99,7 @@ impl ToyGuest {
             id: id(name),
             boot,
             holds,
+            said: None,
             target: holds,
             used,
             rate: 100,
@@ -160,7 +163,7 @@ impl ToyGuest {
         };
         GuestSample {
             run_state: Some(RunState::Running),
-            allocation: Some(Measured::fresh(Bytes::mib(self.holds))),
+            allocation: Some(Measured::fresh(Bytes::mib(self.said.unwrap_or(self.holds)))),
             boot_memory: Some(Bytes::mib(self.boot)),
             hotplug: (self.plug_max > 0).then_some(Hotplug {
                 kind: HotplugKind::VirtioMem,
@@ -231,6 +234,9 @@ impl World {
             let kind = match guest.mood {
                 Mood::Gone => OutcomeKind::Failed("gone".to_owned()),
                 _ => {
+                    if action.target != Bytes::mib(guest.target) {
+                        guest.said = None;
+                    }
                     guest.target = mib(action.target);
                     guest.requested = action.plug.map_or(guest.requested, mib);
                     OutcomeKind::Accepted
