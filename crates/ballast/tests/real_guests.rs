@@ -368,12 +368,12 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
 fn a_guest_without_swap_is_never_squeezed_to_death() {
     let lab = Lab::boot(squeezes::guests(BOOT));
     let ground = Ground::new();
+    let (budget, floor) = (Bytes::mib(720), squeezes::FLOOR);
     let settings = format!(
-        "[host]\nbudget = \"640MiB\"\n[policy]\ninterval = \"500ms\"\n[guests.dry]\nfloor = \"{:#}\"",
-        squeezes::FLOOR
+        "[host]\nbudget = \"{budget:#}\"\n[policy]\ninterval = \"500ms\"\n[guests.dry]\nfloor = \"{floor:#}\""
     );
     ground.configure_for(lab.sockets(), FAST, &settings);
-    let mut squeezes = Squeezes::new(&lab, &ground, BOOT, Bytes::mib(640));
+    let mut squeezes = Squeezes::new(&lab, &ground, BOOT, budget);
     (1..=squeezes::count()).for_each(|number| squeezes.run(number));
     squeezes.end();
 }

@@ -39,7 +39,7 @@ const DATA_MIB: u64 = 16;
 /// A balloon may stop this much short, when the last pages are hard to find.
 const SLACK: Bytes = Bytes::mib(4);
 /// Less is no squeeze.
-const SQUEEZE_MIN: Bytes = Bytes::mib(16);
+const SQUEEZE_MIN: Bytes = Bytes::mib(32);
 /// What a kernel that kills says on its console.
 const KILLING: [&str; 3] = ["Out of memory", "oom-kill", "Killed process"];
 
