@@ -11,6 +11,7 @@ use ballast_lab::GuestSpec;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_mechanism::paging::OVERHEAD;
 use ballast_model::{Bytes, Mechanism};
+use ballast_reclaim::{GuestRam, Paging};
 use ballast_store::{Range, Reader, What};
 use harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 use real::journal::assert_file_intact;
@@ -22,6 +23,8 @@ const BUDGET: Bytes = Bytes::mib(768);
 const ASKED: Bytes = Bytes::mib(256);
 /// What it held beyond that without using it.
 const IDLE: Bytes = Bytes::mib(240);
+/// What it works with where a tracker looks.
+const WORKS_WITH: Bytes = Bytes::mib(160);
 /// What a process may be above its bound: what is not worth paging, and what it touches between two looks.
 const SLACK: Bytes = Bytes::mib(16);
 
@@ -37,13 +40,13 @@ fn guests() -> Vec<GuestSpec> {
 }
 
 /// Until `needy` may have more, `stubborn` has all its memory.
-fn configured(lab: &Lab) -> Ground {
+fn configured(lab: &Lab, more: &str) -> Ground {
     let ground = Ground::new();
     let agents = lab.guest("needy").agent_socket().unwrap().parent().unwrap().to_owned();
     let settings = format!(
         "[host]\nbudget = \"{}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [guard]\nstuck_after = \"3s\"\nrelease_grace = \"1s\"\n[agents]\nfolders = [{agents:?}]\n\
-         [guests.needy]\nceiling = \"{}\"\n",
+         [guests.needy]\nceiling = \"{}\"\n{more}",
         BUDGET,
         BUDGET.saturating_sub(BOOT),
     );
@@ -51,14 +54,14 @@ fn configured(lab: &Lab) -> Ground {
     ground
 }
 
-/// From here on `stubborn` gives nothing, and is asked to.
-fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+/// From here on `stubborn` gives nothing, and is asked to; it works with so much.
+fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Bytes) {
     wait_allocation("its ceiling", daemon, "needy", |holds| holds <= BUDGET.saturating_sub(BOOT));
     wait_allocation("all of its memory", daemon, "stubborn", |holds| holds == BOOT);
     let once = WorkloadSpec::from(Pattern::Sequential { size: IDLE, passes: Some(1) });
     lab.guest("stubborn").start_workload("once", &once, PATIENCE).unwrap();
     lab.guest("stubborn").wait_done("once", PATIENCE).unwrap();
-    lab.start_constant("stubborn", Bytes::mib(40));
+    lab.start_constant("stubborn", works_with);
     lab.shell("stubborn", "rmmod virtio_balloon");
     let ceiling = |name: &str, bytes: Bytes| {
         let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
@@ -105,9 +108,9 @@ fn a_guest_that_ignores_its_balloon_is_paged_out_and_its_neighbour_gets_the_memo
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), Bytes::gib(1)) else { return };
     let data = lab.store_data("stubborn", 48);
-    let ground = configured(&lab);
+    let ground = configured(&lab, "");
     let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon);
+    ask_in_vain(&lab, &ground, &daemon, Bytes::mib(40));
     let before = resident(&daemon, "stubborn").unwrap();
     let bound = ASKED.saturating_add(OVERHEAD);
     wait_for("its process to be as small as it was asked to be", || {
@@ -137,15 +140,51 @@ fn a_guest_that_ignores_its_balloon_is_paged_out_and_its_neighbour_gets_the_memo
     assert_file_intact(&ground.journal());
 }
 
+/// Where a tracker knows which pages are cold, these are taken: the guest misses next to nothing of what it works with.
+#[test]
+fn of_a_tracked_guest_the_cold_pages_go_first() {
+    let _turn = turn();
+    let tracked = |spec: GuestSpec| GuestSpec { tracked: spec.id.as_str() == "stubborn", ..spec };
+    let guests = guests().into_iter().map(tracked).collect();
+    let Some(lab) = Lab::boot_with_swap(guests, Bytes::gib(1)) else { return };
+    let tracking = "[tracking]\ninterval = \"500ms\"\nevery = true\nintermittent = \"off\"";
+    let ground = configured(&lab, tracking);
+    let daemon = ground.start();
+    let before = written();
+    ask_in_vain(&lab, &ground, &daemon, WORKS_WITH);
+    let bound = ASKED.saturating_add(OVERHEAD);
+    wait_allocation("what the other did not give", &daemon, "needy", |holds| {
+        holds >= BUDGET.saturating_sub(bound).saturating_sub(Bytes::mib(32))
+    });
+    assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
+    assert!(daemon.stop().success());
+
+    // What it works with it would have read back at once.
+    let pid = lab.guest("stubborn").pid().unsigned_abs();
+    let ram = GuestRam::AtLeast(Bytes::mib(64));
+    let residency = Paging::open("/proc".as_ref(), pid, None, ram).unwrap().residency().unwrap();
+    let (written, away) = (written() - before, residency.swapped.unwrap());
+    eprintln!("{written} written to swap, {away} still there");
+    assert!(away >= Bytes::mib(96), "{away}");
+    assert!(written.get() * 5 <= away.get() * 6, "{written} for {away}");
+}
+
+/// What the host has written to swap since it was booted.
+fn written() -> Bytes {
+    let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap();
+    let pages = vmstat.lines().find_map(|line| line.strip_prefix("pswpout ")).unwrap();
+    Bytes::pages(pages.parse().unwrap())
+}
+
 /// A host whose swap is smaller than what is to be paged writes as much as it may, says so, and stops there.
 #[test]
 fn a_tiny_swap_is_used_up_to_its_bound_and_that_is_told() {
     let _turn = turn();
     let reserve = Bytes::mib(64);
     let Some(lab) = Lab::boot_with_swap(guests(), reserve + Bytes::mib(32)) else { return };
-    let ground = configured(&lab);
+    let ground = configured(&lab, "");
     let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon);
+    ask_in_vain(&lab, &ground, &daemon, Bytes::mib(40));
     wait_for("the log to say that there is no more", || {
         ground.log().contains("in use, expected less than").then_some(())
     });

@@ -1,8 +1,8 @@
 //! Host reclaim: memory of a guest is taken by the host, without the guest's help, and given back.
 //!
 //! Idea: the host writes pages of the hypervisor's process to its own swap. [`PageOut`] takes pages at random, as
-//! the host knows less of them than the guest does; what a tracker knows to be hot is spared, what it knows to
-//! be cold goes first. [`PageIn`] reads them back before the guest has to. [`MemoryCgroup`] leaves the choice of
+//! the host knows less of them than the guest does; what a tracker knows to be cold goes first, what it knows to
+//! be hot last ([`Coldness`]). [`PageIn`] reads them back before the guest has to. [`MemoryCgroup`] leaves the choice of
 //! pages to the kernel. [`capabilities`] says which of these ways a guest's process has, and why not the others.
 //!
 //! All of it is steps that never sleep: time is a parameter, each step does a bounded amount, and says what really
@@ -27,6 +27,7 @@
 
 mod capabilities;
 mod cgroup;
+mod coldness;
 mod kernel;
 mod line;
 mod maps;
@@ -50,6 +51,7 @@ pub use cgroup::{
     CgroupMount, CgroupVersion, LIMIT_STEP, MemoryCgroup, OwnGroups, RECLAIM_BYTES_MAX, Reclaimed,
     Squeeze, SqueezeStep, Squeezed, parse_amount, parse_mountinfo, parse_own_groups,
 };
+pub use coldness::{Coldness, FilePart};
 pub use maps::{Mapping, Totals, parse_maps, parse_totals};
 pub use page_in::{PageIn, PageInLimits};
 pub use page_out::{PageOut, PageOutLimits};

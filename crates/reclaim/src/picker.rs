@@ -3,7 +3,7 @@
 //! Idea: the host does not know which pages a guest needs. By address it would take what the guest's kernel put together,
 //! and by age what the guest last read through; at random it takes of everything its part, and no workload is
 //! its worst case. What somebody does know goes before: pages known to be cold go first, in the order they are
-//! told; pages known to be hot stay.
+//! told; pages known to be hot go last.
 //!
 //! Cost: below 0.1 µs a page; no list of pages ([`Permutation`]).
 //! Source: flexmemd §3.2.2; random replacement as in VMware ESX Server, Waldspurger, OSDI 2002.
@@ -25,14 +25,14 @@ pub const GRANULE_PAGES_MAX: u64 = 512;
 pub struct Picker {
     seed: u64,
     granule_pages: u64,
-    spare: RangeSet,
     cold: Vec<AddressRange>,
+    hot: Vec<AddressRange>,
 }
 
 impl Picker {
     /// At random, each page by itself; the same `seed` gives the same choice of the same memory.
     pub fn new(seed: u64) -> Picker {
-        Picker { seed, granule_pages: 1, spare: RangeSet::default(), cold: Vec::new() }
+        Picker { seed, granule_pages: 1, cold: Vec::new(), hot: Vec::new() }
     }
 
     /// Takes `pages` neighbours together, 1 to [`GRANULE_PAGES_MAX`]: coarser, and faster, to read back as well. Of
@@ -41,14 +41,14 @@ impl Picker {
         Picker { granule_pages: pages.clamp(1, GRANULE_PAGES_MAX), ..self }
     }
 
-    /// Spares these, whatever is said of them besides.
-    pub fn spare(self, spare: RangeSet) -> Picker {
-        Picker { spare, ..self }
-    }
-
     /// Takes these first, in this order.
     pub fn cold(self, cold: Vec<AddressRange>) -> Picker {
         Picker { cold, ..self }
+    }
+
+    /// Takes these when nothing else is left, in this order; not those that are said to be cold as well.
+    pub fn hot(self, hot: Vec<AddressRange>) -> Picker {
+        Picker { hot, ..self }
     }
 }
 
@@ -57,7 +57,9 @@ impl Picker {
 pub(crate) struct Draw {
     /// What was drawn last and not all taken, and before all else what is cold.
     queue: VecDeque<AddressRange>,
-    /// Not drawn at random: spared, or cold.
+    /// Drawn when all else was.
+    last: VecDeque<AddressRange>,
+    /// Not drawn at random: cold, or hot.
     excluded: RangeSet,
     /// Each region with the number of its first granule.
     regions: Vec<(u64, AddressRange)>,
@@ -71,13 +73,14 @@ impl Draw {
     pub(crate) fn new(picker: &Picker, regions: impl Iterator<Item = AddressRange>) -> Draw {
         let memory: RangeSet = regions.collect();
         let mut seen = Seen::default();
-        let mut queue = VecDeque::new();
-        for part in picker.cold.iter().flat_map(|&range| memory.within(range)) {
-            for new in seen.add(part) {
-                queue.extend(picker.spare.without(new));
-            }
-        }
-        let excluded = seen.ranges().chain(picker.spare.ranges().iter().copied()).collect();
+        let mut list = |told: &[AddressRange]| -> VecDeque<AddressRange> {
+            told.iter()
+                .flat_map(|&range| memory.within(range))
+                .flat_map(|it| seen.add(it))
+                .collect()
+        };
+        let (queue, last) = (list(&picker.cold), list(&picker.hot));
+        let excluded = seen.ranges().collect();
         let granule_bytes = picker.granule_pages * PAGE_SIZE;
         let mut granules = 0;
         let numbered = memory.ranges().iter().map(|&range| {
@@ -87,16 +90,21 @@ impl Draw {
         });
         let regions = numbered.collect();
         let order = Permutation::new(granules, picker.seed);
-        Draw { queue, excluded, regions, granule_bytes, order, at: 0 }
+        Draw { queue, last, excluded, regions, granule_bytes, order, at: 0 }
     }
 
     /// Up to `most`, and at least a page, of what goes next; `None` when all was drawn. It may be in memory or not. Empty
-    /// where what comes next is spared, so that each call does little.
+    /// where what comes next is not for chance to draw, so that each call does little.
     pub(crate) fn next(&mut self, most: Bytes) -> Option<AddressRange> {
         if self.queue.is_empty() {
-            let granule = self.order.at(self.at)?;
-            self.at += 1;
-            self.queue.extend(self.excluded.without(self.granule(granule)));
+            match self.order.at(self.at) {
+                Some(granule) => {
+                    self.at += 1;
+                    self.queue.extend(self.excluded.without(self.granule(granule)));
+                }
+                None if self.last.is_empty() => return None,
+                None => self.queue = std::mem::take(&mut self.last),
+            }
         }
         let Some(next) = self.queue.pop_front() else { return Some(AddressRange::new(0, 0)) };
         let (taken, rest) = next.split(most.max(Bytes::pages(1)));
@@ -150,24 +158,22 @@ mod tests {
         #[test]
         fn all_that_may_go_is_drawn_once_and_nothing_else(
             seed: u64, granule in 0u64..40, most in 1u64..50,
-            regions in ranges(), spare in ranges(), cold in ranges(),
+            regions in ranges(), cold in ranges(), hot in ranges(),
         ) {
-            let picker = Picker::new(seed)
-                .granule_pages(granule)
-                .spare(spare.iter().copied().collect())
-                .cold(cold.clone());
+            let picker =
+                Picker::new(seed).granule_pages(granule).cold(cold.clone()).hot(hot.clone());
             let order = drawn(&picker, &regions, most);
-            let spared = BTreeSet::from_iter(pages(&spare));
-            let may_go: BTreeSet<u64> =
-                pages(&regions).into_iter().filter(|page| !spared.contains(page)).collect();
+            let may_go = BTreeSet::from_iter(pages(&regions));
             prop_assert_eq!(order.len(), may_go.len(), "each once");
             prop_assert_eq!(BTreeSet::from_iter(order.iter().copied()), may_go.clone());
             let mut told = BTreeSet::new();
-            let first: Vec<u64> = pages(&cold)
-                .into_iter()
-                .filter(|page| may_go.contains(page) && told.insert(*page))
-                .collect();
-            prop_assert_eq!(&order[..first.len()], &first[..], "cold ones first, in the order told");
+            let mut listed = |ranges: &[AddressRange]| -> Vec<u64> {
+                let all = pages(ranges).into_iter();
+                all.filter(|page| may_go.contains(page) && told.insert(*page)).collect()
+            };
+            let (first, last) = (listed(&cold), listed(&hot));
+            prop_assert_eq!(&order[..first.len()], &first[..], "cold ones first, as told");
+            prop_assert_eq!(&order[order.len() - last.len()..], &last[..], "hot ones last, as told");
             prop_assert_eq!(drawn(&picker, &regions, most), order, "the same seed, the same choice");
         }
 

@@ -80,26 +80,39 @@ fn what_the_guest_reads_back_itself_is_as_it_was() {
 }
 
 #[test]
-fn hot_pages_stay_and_cold_ones_go_first() {
+fn cold_pages_go_first_and_hot_ones_last() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new(96) else { return };
     let child = Child::filled(16, 16);
     let paging = child.paging();
     let hot = [part(child.shared, 0, 8), part(child.private, 0, 8)];
-    let cold = vec![part(child.private, 12, 2), part(child.shared, 4, 6)];
-    let picker = || Picker::new(3).spare(hot.into_iter().collect()).cold(cold.clone());
-    // Two of each of the cold, as the other half of the second is hot.
-    let (end, out) = page_out(&paging, Bytes::mib(4), picker());
-    assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(4)));
-    assert!(child.resident(part(child.private, 12, 2)) < Bytes::kib(128));
-    assert!(child.resident(part(child.shared, 8, 2)) < Bytes::kib(128));
-    assert!(is_about(paging.residency().unwrap().resident, 28));
-    let (end, _) = page_out(&paging, Bytes::gib(1), picker());
-    assert_eq!(end, Finish::Exhausted);
+    let cold = [part(child.private, 12, 2), part(child.shared, 8, 2)];
+    // By their places in the file, as a tracker knows them.
+    let shared = paging.regions().unwrap().into_iter().find(|it| it.is_shared).unwrap();
+    let in_file = |range: &AddressRange| FilePart {
+        device: shared.device,
+        inode: shared.inode,
+        offset: shared.offset + (range.start() - shared.range.start()),
+        len: range.len(),
+    };
+    let known = Coldness { cold: vec![in_file(&cold[1])], hot: vec![in_file(&hot[0])] };
+    let regions = paging.regions().unwrap();
+    let (end, out) = page_out(&paging, Bytes::mib(2), known.tell(Picker::new(3), &regions));
+    assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(2)));
+    assert!(child.resident(cold[1]) < Bytes::kib(128));
+
+    let picker = || Picker::new(3).cold(cold.to_vec()).hot(hot.to_vec());
+    let (end, out) = page_out(&paging, Bytes::mib(2), picker());
+    assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(2)));
+    assert!(child.resident(cold[0]) < Bytes::kib(128));
+    let (end, _) = page_out(&paging, Bytes::mib(12), picker());
+    assert_eq!(end, Finish::Reached);
     for hot in hot {
         assert!(is_about(child.resident(hot), 8), "hot pages stay");
     }
-    assert!(paging.residency().unwrap().resident <= Bytes::mib(17));
+    let (end, _) = page_out(&paging, Bytes::gib(1), picker());
+    assert_eq!(end, Finish::Exhausted);
+    assert!(paging.residency().unwrap().resident <= Bytes::mib(1), "when nothing else is left");
 }
 
 #[test]

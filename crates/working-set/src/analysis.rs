@@ -187,6 +187,11 @@ impl Analysis {
         self.recency.len()
     }
 
+    /// These granules by their number, latest touch first.
+    pub fn order(&self) -> Vec<u64> {
+        self.recency.order()
+    }
+
     /// Goes on with granules of another size, or another share of them.
     fn watch_by(&mut self, watched: Watched, has: impl Fn(u64) -> bool) {
         if watched == self.watched {

@@ -158,6 +158,11 @@ impl Pilot {
         (seen, step)
     }
 
+    /// Watched granules ever touched, by their number, latest touch first; O(their number).
+    pub fn order(&self) -> Vec<u64> {
+        self.analysis.order()
+    }
+
     fn watched(&self) -> Watched {
         match &self.settings.sample {
             Some(budget) => Watched {

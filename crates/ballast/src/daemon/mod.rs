@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 mod guests;
 mod observe;
+mod occupancy;
 mod once;
 pub(crate) mod pager;
 mod recorder;

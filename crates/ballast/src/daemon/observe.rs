@@ -8,15 +8,22 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
-use ballast_model::{Bytes, GuestId, GuestSample, Measured, RunState, Snapshot, Timestamp};
+use ballast_model::{
+    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, RunState, Rung, Snapshot,
+    Timestamp,
+};
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
+use ballast_reclaim::Coldness;
 use tracing::info;
 
 use super::clock;
+use super::occupancy::{Count, Occupancy};
 use super::once::Once;
+use super::pager::RAM_MIN;
 use crate::agents::{Agents, News};
 use crate::config::{AgentSettings, TrackingSettings};
 use crate::track::{Present, Service};
@@ -24,6 +31,9 @@ use crate::track::{Present, Service};
 /// A balloon that has told nothing for so long may have lost its driver: statistics come once a second, up to two
 /// late under pressure.
 const BALLOON_TELLS_WITHIN: Duration = Duration::from_secs(4);
+
+/// The age of what is not known to be all that a process occupies: too old for anything to be decided by it.
+const UNCOUNTED: Duration = Duration::from_secs(3600);
 
 /// A guest's process, and what was last read of it.
 #[derive(Debug)]
@@ -40,6 +50,7 @@ pub(super) struct Observer {
     host: HostReader,
     processes: BTreeMap<GuestId, Process>,
     trackers: Option<Service>,
+    occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
     buffer: Vec<u8>,
     said: Once,
@@ -47,22 +58,26 @@ pub(super) struct Observer {
 
 impl Observer {
     /// An observer of the guests of `fleet`, each given `deadline` to answer in every tick.
+    ///
+    /// # Errors
+    /// The system gives no thread.
     pub(super) fn new(
         fleet: FleetConfig,
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
-    ) -> Self {
-        Observer {
+    ) -> anyhow::Result<Self> {
+        Ok(Observer {
             fleet: Fleet::new(fleet),
             deadline,
             host: HostReader::new(Path::new(PROC)),
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
+            occupancy: Occupancy::start()?,
             buffer: Vec::new(),
             said: Once::default(),
-        }
+        })
     }
 
     /// What is to be seen now.
@@ -115,11 +130,35 @@ impl Observer {
         Snapshot::new(clock::now(), host, guests)
     }
 
-    /// The process of a guest and what it occupied when last read.
+    /// The process of a guest and what it occupied when last looked at.
     pub(super) fn process_of(&self, id: &GuestId) -> Option<(u32, Bytes)> {
         let process = self.processes.get(id)?;
-        let (memory, _) = process.latest?;
-        Some((process.reader.pid(), memory.resident))
+        let ((memory, at), pid) = (process.latest?, process.reader.pid());
+        Some((pid, self.resident(id, pid, &memory, at).value))
+    }
+
+    /// Who has to give memory, or anybody where the host runs short, may soon be paged, or is.
+    pub(super) fn expect_paging(&mut self, plan: &Plan) {
+        let is_expected = |guest: &GuestPlan| {
+            let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
+            let is_paged = plan.paging.iter().any(|paging| paging.guest == guest.id);
+            owes || is_paged || plan.rung >= Rung::BalloonOnly
+        };
+        let mut counted = Vec::new();
+        for guest in &plan.guests {
+            let is_expected = is_expected(guest);
+            if let Some(trackers) = &self.trackers {
+                trackers.expect_paging(&guest.id, is_expected);
+            }
+            let process = self.processes.get(&guest.id).filter(|_| is_expected);
+            counted.extend(process.map(|process| process.reader.pid()));
+        }
+        self.occupancy.count(counted);
+    }
+
+    /// What its tracker knows of a guest's pages.
+    pub(super) fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
+        self.trackers.as_ref()?.coldness(id)
     }
 
     /// Adds what others than the hypervisor know.
@@ -197,12 +236,38 @@ impl Observer {
             }
         }
         let Some((memory, at)) = process.latest else { return sample };
-        let age = now.saturating_since(at);
-        sample.resident = Some(Measured { value: memory.resident, age });
+        sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
         if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
             sample.capabilities.discard_inhibited = Some(true);
         }
         sample
+    }
+
+    /// What a guest's process occupies, by what it had in its page table at a moment.
+    fn resident(
+        &self,
+        id: &GuestId,
+        pid: u32,
+        memory: &ProcessMemory,
+        at: Timestamp,
+    ) -> Measured<Bytes> {
+        let now = clock::now();
+        let mapped = Measured { value: memory.resident, age: now.saturating_since(at) };
+        // At least so much, and nothing to hold it to.
+        let uncounted = Measured { age: UNCOUNTED, ..mapped };
+        let is_tracked = self.trackers.as_ref().is_some_and(|trackers| trackers.has_tracker(id));
+        let mapped_shared = memory.resident_shared.unwrap_or_default();
+        match self.occupancy.latest(pid) {
+            None | Some(Some(Count { shared: Ok(None), .. })) => mapped,
+            Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
+                value: memory.resident.saturating_sub(mapped_shared) + shared,
+                age: mapped.age.max(now.saturating_since(counted_at)),
+            },
+            // The kernel cannot count, or this process may not: only a tracker hides much.
+            Some(Some(Count { shared: Err(_), .. })) if !is_tracked => mapped,
+            Some(None) if !is_tracked && mapped_shared < RAM_MIN => mapped,
+            Some(Some(_) | None) => uncounted,
+        }
     }
 }
 

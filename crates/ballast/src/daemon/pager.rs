@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use anyhow::Context;
 use ballast_host::PROC;
 use ballast_model::{Bytes, GuestId, Mechanism, Paging, Timestamp};
 use ballast_reclaim::{
-    Finish, GuestRam, PageIn, PageInLimits, PageOut, PageOutLimits, Picker, Progress, Refusal,
-    State, SwapBounds,
+    Coldness, Finish, GuestRam, PageIn, PageInLimits, PageOut, PageOutLimits, Picker, Progress,
+    Refusal, State, SwapBounds,
 };
 
 use super::clock;
@@ -26,7 +27,7 @@ const GUESTS_MAX: usize = 64;
 /// Most that one step moves.
 const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
 /// A guest's memory is in mappings at least so large: smaller ones are the hypervisor's own.
-const RAM_MIN: Bytes = Bytes::mib(64);
+pub(super) const RAM_MIN: Bytes = Bytes::mib(64);
 /// Time between looks where every job waits.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -71,6 +72,8 @@ pub(crate) struct Order {
     pub(crate) pid: u32,
     /// What its process occupies now.
     pub(crate) resident: Bytes,
+    /// What is known of its pages.
+    pub(crate) coldness: Option<Arc<Coldness>>,
 }
 
 /// The thread's handle; the thread ends with it.
@@ -235,7 +238,10 @@ impl Job {
                 swap: settings.swap,
             };
             // Another choice of pages for each plan; the same for the same one.
-            let picker = Picker::new(order.paging.generation.0);
+            let mut picker = Picker::new(order.paging.generation.0);
+            if let Some(coldness) = &order.coldness {
+                picker = coldness.tell(picker, &process.regions()?);
+            }
             Way::Out(Box::new(PageOut::new(now.saturating_sub(wanted), picker, limits)))
         };
         Ok(Job { order, process, way, told: Bytes::ZERO, is_over: false })

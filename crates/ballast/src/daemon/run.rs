@@ -153,7 +153,7 @@ impl Daemon {
                 deadline,
                 config.tracking.as_ref(),
                 config.agents.as_ref(),
-            ),
+            )?,
             config,
             recorder,
             started_at: clock::wall(),
@@ -288,9 +288,11 @@ impl Daemon {
     /// Hands the plan's orders to the pager, and reports what came of those before.
     fn page(&mut self, plan: &Plan) {
         let Some(pager) = &mut self.pager else { return };
+        self.observer.expect_paging(plan);
         let order = |paging: &Paging| {
             let (pid, resident) = self.observer.process_of(&paging.guest)?;
-            Some(Order { paging: paging.clone(), pid, resident })
+            let coldness = self.observer.coldness(&paging.guest);
+            Some(Order { paging: paging.clone(), pid, resident, coldness })
         };
         pager.obey(plan.paging.iter().filter_map(order).collect());
         for Paged { guest, mechanism, moved, end } in pager.paged() {

@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
 use ballast_model::Bytes;
+use ballast_reclaim::Coldness;
 use ballast_track_wire::{Granule, HashKind, Mode, RegionSpec, Sample};
 use ballast_tracker::{DataTlb, Observed, Trackable, TrackerError, Tracking, Watching};
 use ballast_working_set::{Finished, Pilot, PilotSettings, Watch};
 
+use super::coldness::Looks;
 use super::row::{Row, Seen};
 use super::tiny::{self, Moved, Tiny};
 
@@ -50,6 +52,8 @@ pub(crate) struct Follower {
     began: Instant,
     intervals: Intervals,
     known: Option<Bytes>,
+    looks: Looks,
+    seed: u64,
 }
 
 /// What tells a new phase.
@@ -92,6 +96,8 @@ impl Follower {
             began: Instant::now(),
             intervals: Intervals::default(),
             known: None,
+            looks: Looks::default(),
+            seed: settings.seed,
         })
     }
 
@@ -103,6 +109,11 @@ impl Follower {
     /// Its memory, and how it is numbered.
     pub(super) fn tracking(&self) -> &Tracking {
         &self.tracking
+    }
+
+    /// Which of its pages are cold; `None` as long as that is not known.
+    pub(crate) fn coldness(&self) -> Option<Coldness> {
+        self.looks.coldness(&self.pilot.order(), self.known?, self.seed)
     }
 
     /// From now on intervals are so long.
@@ -176,6 +187,7 @@ impl Follower {
             seen: None,
         };
         let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
+        self.looks.add(mode, self.tracking.regions());
         row.seen = Some(Seen {
             working_set: seen.report.working_set,
             touched: seen.touched,

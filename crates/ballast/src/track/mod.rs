@@ -4,6 +4,7 @@
 //! touches mean and how to watch next (`crates/working-set`); interval after interval it yields a [`Row`].
 //! `ballast track` shows them, the daemon lets its policy see them.
 
+mod coldness;
 mod follow;
 pub(crate) mod page;
 mod plot;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
 use ballast_model::{Bytes, GuestId, Measured, Share, TrackerReport, Tracking, TrackingState};
+use ballast_reclaim::Coldness;
 use ballast_tracker::{
     Trackable, TrackerError, check_shared, clear_referenced, memory_paths_at, referenced,
     trackable_at,
@@ -89,6 +90,8 @@ struct Shared {
     allocation: AtomicU64,
     /// Whether the guest runs: one that is paused or migrated is left alone.
     may_track: AtomicBool,
+    /// Whether the host may soon page it, and wants to know what is cold.
+    is_to_give: AtomicBool,
     latest: Mutex<Latest>,
 }
 
@@ -96,6 +99,7 @@ struct Shared {
 struct Latest {
     report: Option<(TrackerReport, Instant)>,
     tracking: Tracking,
+    coldness: Option<Arc<Coldness>>,
 }
 
 impl Latest {
@@ -118,6 +122,7 @@ impl Latest {
     fn fail(&mut self, trouble: String) {
         let failing = Tracking::new(TrackingState::Failing);
         self.tracking = Tracking { trouble: Some(trouble), ..failing };
+        self.coldness = None;
     }
 }
 
@@ -202,6 +207,27 @@ impl Service {
         followed.shared.may_track.store(guest.is_running, Ordering::Relaxed);
         followed.look()
     }
+
+    /// Whether the host may soon page a guest: what is cold in it is then kept at hand.
+    pub(crate) fn expect_paging(&self, id: &GuestId, is_expected: bool) {
+        if let Some(followed) = self.followed.get(id) {
+            followed.shared.is_to_give.store(is_expected, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a guest has a tracker in it, or may have.
+    pub(crate) fn has_tracker(&self, id: &GuestId) -> bool {
+        self.followed.get(id).is_some_and(|followed| {
+            let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            !matches!(latest.tracking.state, TrackingState::Absent | TrackingState::Referenced)
+        })
+    }
+
+    /// What is known of a guest's pages, where [`Service::expect_paging`] asked for it.
+    pub(crate) fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
+        let latest = self.followed.get(id)?.shared.latest.lock();
+        latest.unwrap_or_else(PoisonError::into_inner).coldness.clone()
+    }
 }
 
 impl Followed {
@@ -210,9 +236,11 @@ impl Followed {
             stop: AtomicBool::new(false),
             allocation: AtomicU64::new(0),
             may_track: AtomicBool::new(guest.is_running),
+            is_to_give: AtomicBool::new(false),
             latest: Mutex::new(Latest {
                 report: None,
                 tracking: Tracking::new(TrackingState::Waiting),
+                coldness: None,
             }),
         });
         let (theirs, settings, pid) = (Arc::clone(&shared), settings.clone(), guest.pid);
@@ -273,7 +301,10 @@ fn track(guest: &Trackable, settings: &ServiceSettings, shared: &Shared) -> Opti
                 }
             }
         } else {
-            shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Waiting));
+            shared.update(|latest| {
+                latest.tracking = Tracking::new(TrackingState::Waiting);
+                latest.coldness = None;
+            });
             retry = RETRY_FIRST;
         }
         if !shared.wait(retry) {
@@ -300,12 +331,15 @@ fn follow(
         let tracking = tracking_of(&row);
         let is_same_phase = row.step.is_some_and(|step| step.next.is_same_phase());
         let (moved, holds) = (row.moved, row.tracked);
+        let is_to_give = shared.is_to_give.load(Ordering::Relaxed);
+        let coldness = if is_to_give { follower.coldness().map(Arc::new) } else { None };
         let report = row.seen.map(|seen| {
             let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
             (report, Instant::now())
         });
         shared.update(|latest| {
             latest.tracking = tracking;
+            latest.coldness = coldness;
             if report.is_some() {
                 latest.report = report;
             } else if let Some(moved) = moved {
@@ -363,7 +397,8 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&s
                     trouble: why.map(str::to_owned),
                     ..Tracking::new(TrackingState::Referenced)
                 };
-                *latest = Latest { report: Some((report, Instant::now())), tracking };
+                *latest =
+                    Latest { report: Some((report, Instant::now())), tracking, coldness: None };
             }
             Ok(_) => latest.tracking = Tracking::new(TrackingState::Waiting),
             Err(error) => latest.fail(error.to_string()),
@@ -392,7 +427,7 @@ mod tests {
         let seen = Instant::now() - Duration::from_secs(60);
         let report = TrackerReport { working_set: Bytes::mib(60), curve: None };
         let tracking = Tracking::new(TrackingState::Resting);
-        let mut latest = Latest { report: Some((report, seen)), tracking };
+        let mut latest = Latest { report: Some((report, seen)), tracking, coldness: None };
         latest.move_by(Moved { before: 100, now: 150 }, Bytes::mib(512));
         let (told, at) = latest.report.clone().unwrap();
         assert!(told.working_set == Bytes::mib(90) && at > seen);
@@ -403,7 +438,7 @@ mod tests {
     #[test]
     fn what_still_holds_is_not_old_and_what_was_never_seen_is_not_confirmed() {
         let tracking = Tracking::new(TrackingState::Waiting);
-        let mut latest = Latest { report: None, tracking };
+        let mut latest = Latest { report: None, tracking, coldness: None };
         latest.confirm();
         assert!(latest.report.is_none());
         let seen = Instant::now() - Duration::from_secs(60);
