@@ -355,7 +355,7 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
     ground.configure_for(
         lab.sockets(),
         FAST,
-        "[host]\nbudget = \"512MiB\"\n[policy]\ninterval = \"1s\"",
+        "[host]\nbudget = \"512MiB\"\n[policy]\ninterval = \"1s\"\n[defaults]\nswap = true",
     );
     let mut rounds = Rounds::new(&lab, &ground, BOOT);
     (1..=rounds::count()).for_each(|number| rounds.run(number));

@@ -23,7 +23,8 @@ use crate::moving::Moving;
 use crate::pages::{Pages, paged};
 use crate::routing::{Routing, route};
 use crate::standings::{
-    contender, has_hotplug, held_without, limits_in_step, request_of, standing, within,
+    before, bound_of, contender, has_hotplug, held_without, limits_in_step, request_of, standing,
+    within,
 };
 use crate::transfer::in_transfer;
 
@@ -225,7 +226,7 @@ impl Controller {
         notes.extend(self.policy_notes.iter().cloned());
         let routers = has_hotplug(snapshot).then(|| self.moving.routers.clone());
         let refused = self.plans_refused;
-        let mut plan = self.plan(snapshot, &standings, budget, notes);
+        let (mut plan, asks) = self.plan(snapshot, &standings, budget, notes);
         self.moving.tell(&mut plan);
         let paging = Pages {
             snapshot,
@@ -237,9 +238,10 @@ impl Controller {
             paused: self.paused,
         };
         let (plan, bounds) = paged(paging, plan, self.moving.bounds.clone());
-        let plan = self.checked(plan, snapshot);
+        let plan = self.checked(plan, snapshot, &standings, &asks);
         if self.plans_refused == refused {
             self.moving.bounds = bounds;
+            self.ledger.ask_anew(asks);
         } else if let Some(routers) = routers {
             // Nothing of the plan is carried out: its orders have to be made again.
             self.moving.routers = routers;
@@ -279,12 +281,12 @@ impl Controller {
         let now = snapshot.taken_at;
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
-            let bound = self.moving.bounds.at(place).and_then(Bound::in_force);
-            let verdict = verdict
-                .and_then(|()| record.stuck(snapshot.taken_at).map_or(Ok(()), Err))
+            let bound = bound_of(self.moving.bounds.at(place), record);
+            let stuck = if verdict.is_ok() { record.stuck(now) } else { None };
+            let estimate = verdict
                 .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
-            let mut standing =
-                standing(guest, limits, Some(record), bound, stale_after, now, verdict);
+            let part = (estimate, stuck);
+            let mut standing = standing(guest, limits, Some(record), bound, stale_after, now, part);
             if let Some(settings) = &self.settings.hotplug {
                 let range =
                     self.moving.routers.at(place).map(|router| router.range(now, guest, settings));
@@ -299,7 +301,7 @@ impl Controller {
     /// of the last decision, the host has less than was given away, or a guest asks for memory in a
     /// way that does not wait.
     fn is_due(&self, now: Timestamp, standings: &[Standing], budget: Budget) -> bool {
-        let movable = standings.iter().map(|standing| standing.verdict.is_ok());
+        let movable = standings.iter().map(|standing| standing.estimate().is_some());
         self.next_decision.is_none_or(|at| now >= at)
             || budget.committed > budget.distributable
             || !movable.eq(self.goals.values().map(Option::is_some))
@@ -340,7 +342,7 @@ impl Controller {
         self.policy_notes = division.notes;
         let mut wanted = division.wanted.into_iter();
         for ((standing, held), goal) in each().zip(self.goals.values_mut()) {
-            let desired = standing.verdict.as_ref().ok().and_then(|_| wanted.next());
+            let desired = standing.estimate().and_then(|_| wanted.next());
             *goal = desired.and_then(|wanted| {
                 debug_assert_eq!(standing.id, wanted.id, "policies keep the problem's order");
                 goal_for(standing, wanted.desired, *held, dead_band, &self.settings.guard)
@@ -354,7 +356,7 @@ impl Controller {
         standings: &[Standing],
         budget: Budget,
         notes: Vec<Note>,
-    ) -> Plan {
+    ) -> (Plan, Vec<Option<Bytes>>) {
         let now = snapshot.taken_at;
         let mut draft = ration(Rationing {
             standings,
@@ -388,7 +390,7 @@ impl Controller {
                 guest.credits = ledger.credits(&guest.id);
             }
         }
-        Plan {
+        let plan = Plan {
             generation: self.generation,
             decided_at: now,
             policy: self.settings.policy,
@@ -398,28 +400,30 @@ impl Controller {
             paging: Vec::new(),
             rung: Rung::Normal,
             notes,
-        }
+        };
+        (plan, draft.asks)
     }
 
     /// The plan, or, where the checker finds fault with it, one that does nothing and says so.
-    fn checked(&mut self, mut plan: Plan, snapshot: &Snapshot) -> Plan {
-        if plan.actions.is_empty() && plan.paging.is_empty() {
+    fn checked(
+        &mut self,
+        mut plan: Plan,
+        snapshot: &Snapshot,
+        standings: &[Standing],
+        asks: &[Option<Bytes>],
+    ) -> Plan {
+        let asks_nothing = asks.iter().all(Option::is_none);
+        if plan.actions.is_empty() && plan.paging.is_empty() && asks_nothing {
             return plan;
         }
-        let before: Vec<(&GuestId, Before)> = snapshot
+        let known: Vec<(&GuestId, Before)> = snapshot
             .guests()
             .iter()
             .zip(self.ledger.records())
             .zip(self.moving.bounds.values())
-            .map(|((guest, record), bound)| {
-                let before = Before {
-                    target: record.target(),
-                    lent: record.lent(),
-                    bound: bound.in_force(),
-                    last_seen: record.last_seen(),
-                    known_for: record.known_for(snapshot.taken_at),
-                };
-                (&guest.id, before)
+            .zip(standings.iter().zip(plan.guests.iter().zip(asks)))
+            .map(|(((guest, record), bound), (standing, (planned, ask)))| {
+                (&guest.id, before(standing, record, bound, planned, *ask, snapshot.taken_at))
             })
             .collect();
         let guard = &self.settings.guard;
@@ -431,7 +435,7 @@ impl Controller {
             step_down_max: guard.step_down_max,
             limits: &self.settings.limits,
             limits_default: &self.settings.limits_default,
-            before: &before,
+            before: &known,
             paused: self.paused,
         };
         if let Some(violation) = check::violations(&plan, snapshot, &rules).first() {
@@ -439,7 +443,7 @@ impl Controller {
             let violation = violation.to_string();
             plan.actions.clear();
             plan.paging.clear();
-            for (guest, (_, before)) in plan.guests.iter_mut().zip(&before) {
+            for (guest, (_, before)) in plan.guests.iter_mut().zip(&known) {
                 guest.target = before.target;
                 guest.change = Change::Hold(Held::PlanRefused { violation: violation.clone() });
             }
@@ -458,7 +462,7 @@ impl Controller {
                 let record = self.ledger.record(&guest.id);
                 let stale_after = self.settings.guard.stale_after;
                 let bound = self.moving.bounds.named(&guest.id).and_then(Bound::in_force);
-                let held = Err(Held::ClockBackwards);
+                let held = (Err(Held::ClockBackwards), None);
                 standing(guest, limits, record, bound, stale_after, self.latest, held)
             })
             .collect();

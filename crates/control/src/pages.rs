@@ -4,8 +4,8 @@ use ballast_guard::{GuardSettings, Ledger, Record, Standing};
 use ballast_mechanism::paging::{Bound, Page, PagingInput, SwapRules, Wealth, richest};
 use ballast_mechanism::rates::{Rates, Reduction, choose};
 use ballast_model::{
-    Bytes, GuestPlan, GuestSample, Held, Mechanism, Paging, PerGuest, Plan, Rung, Snapshot,
-    Timestamp, Why,
+    Bytes, Compliance, GuestPlan, GuestSample, Held, Mechanism, Paging, PerGuest, Plan, Rung,
+    Snapshot, Timestamp, Why,
 };
 
 /// Everything that is looked at beside the plan.
@@ -42,7 +42,8 @@ pub(crate) fn paged(
             continue;
         }
         let short = || Some((part(planned)?, Why::HostShort { rung: plan.rung }));
-        let owed = owed(guest, record, rates, plan.rung, now);
+        let is_bounded = bound.in_force().is_some();
+        let owed = owed(guest, record, rates, plan.rung, is_bounded, now);
         let take_to = owed.or_else(|| if is_rich { short() } else { None });
         let page = bound.decide(&PagingInput {
             now,
@@ -78,14 +79,22 @@ fn owed(
     record: &Record,
     rates: &Rates,
     rung: Rung,
+    is_bounded: bool,
     now: Timestamp,
 ) -> Option<(Bytes, Why)> {
     let asked = record.asked()?;
     let amount = sample.allocation?.value.saturating_sub(asked);
     let compliance = record.compliance(now);
     let reduction = Reduction { sample, compliance, amount, rung, may_page: true };
-    let (mechanism, why) = choose(&reduction, rates)?;
-    (mechanism == Mechanism::PageOut).then_some((asked, why))
+    match choose(&reduction, rates)? {
+        (Mechanism::PageOut, why) => Some((asked, why)),
+        // Others may have what the host took: it is held to what it was asked for until it has given all of that.
+        _ if is_bounded => {
+            let Compliance::Releasing { left, idle } = compliance else { return None };
+            Some((asked, Why::NotGiven { left, asked: idle }))
+        }
+        _ => None,
+    }
 }
 
 /// What the policy wants for a guest.

@@ -26,12 +26,14 @@ pub(crate) struct Routing<'a> {
 /// snapshot.
 pub(crate) fn route(input: Routing<'_>, routers: &mut PerGuest<Router>, mut draft: Draft) -> Draft {
     let sent = sent(&draft);
-    let granted: Bytes = input
-        .standings
-        .iter()
-        .zip(&sent)
-        .map(|(standing, target)| target.unwrap_or_default().saturating_sub(standing.covered()))
-        .sum();
+    let granted = |((standing, target), ask): ((&Standing, &Option<Bytes>), &Option<Bytes>)| {
+        let target = ask.or(*target).unwrap_or_default();
+        match standing.paged {
+            Some(_) => standing.committed_at(target).saturating_sub(standing.lasting()),
+            None => target.saturating_sub(standing.covered()),
+        }
+    };
+    let granted: Bytes = input.standings.iter().zip(&sent).zip(&draft.asks).map(granted).sum();
     let mut spare = input.spare.saturating_sub(granted);
     let (mut releases, mut grants) = (Vec::with_capacity(draft.actions.len()), Vec::new());
     let seen = input.snapshot.guests().iter().zip(input.standings).zip(input.ledger.records());

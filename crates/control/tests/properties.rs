@@ -88,7 +88,7 @@ proptest! {
             // As soon as it says that it uses more, nothing more of that is taken of a guest without swap.
             let mut left = None;
             for _ in 0..turn.ticks {
-                world.tick();
+                let plan = world.tick();
                 let guest = &world.guests[at];
                 if guest.mood == Mood::Willing && !guest.has_swap {
                     let left = *left.get_or_insert(guest.holds.min(guest.used));
@@ -100,7 +100,37 @@ proptest! {
                     prop_assert!(guest.holds >= floor && guest.target >= floor, "{guest:?}");
                     prop_assert!(guest.holds <= guest.boot);
                 }
-                prop_assert_eq!(world.controller.plans_refused(), 0);
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+            }
+        }
+    }
+
+    /// The same where the host takes what guests do not give, and they read it back. One of which nothing more is heard is
+    /// no longer held to anything, nor is one that comes to use more and has no swap, so there are none here.
+    #[test]
+    fn the_budget_holds_where_the_host_pages(
+        guests in guests(),
+        turns in prop::collection::vec((turn(), any::<bool>(), 0..200u64), 1..12),
+        policy in policy(),
+        spare in 0..2000u64,
+    ) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        world.guests.iter_mut().for_each(|guest| guest.has_swap = true);
+        world.host_swaps = true;
+        world.tick();
+        // What is not worth paging out.
+        let most = budget + 8 * world.guests.len() as u64;
+        for (turn, gives, reads_back) in turns {
+            let at = turn.guest % world.guests.len();
+            let guest = &mut world.guests[at];
+            guest.used = turn.used.min(guest.boot);
+            guest.mood = if gives { Mood::Willing } else { Mood::Stubborn };
+            guest.reads_back = reads_back;
+            for _ in 0..turn.ticks {
+                let plan = world.tick();
+                prop_assert!(world.occupied() <= most, "{} > {budget}", world.occupied());
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
             }
         }
     }

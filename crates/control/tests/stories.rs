@@ -273,6 +273,38 @@ fn a_guest_held_to_a_bound_may_not_grow_into_it() {
     assert!(world.holds()[0] > holds, "{:?}", world.holds());
 }
 
+/// A guest that gives nothing has its part all the same: of what it does not give the host takes as much as the policy
+/// wants for others now, and lets it have again what nobody else is to have.
+#[test]
+fn what_a_stuck_guest_is_held_to_follows_the_policy() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 300), ToyGuest::new("b", 1024, 1024, 300)];
+    let mut world = World::new(settings(PolicyName::Static, 1536), guests);
+    world.host_swaps = true;
+    world.guest("b").mood = Mood::Stubborn;
+    world.guest("b").reads_back = 8;
+    let ceiling = |world: &mut World, name: &str, mib: Option<u64>| {
+        let limits = GuestLimits { ceiling: mib.map(Bytes::mib), ..GuestLimits::default() };
+        world.controller.handle_event(Event::SetLimits(id(name), limits));
+        for _ in 0..60 {
+            world.tick();
+            assert!(world.occupied() <= 1536 + 8, "{}", world.occupied());
+        }
+        (world.guest("a").holds, world.guest("b").resident())
+    };
+    let about = |seen: (u64, u64), a: u64, b: u64| {
+        assert!(seen.0.abs_diff(a) <= 16 && seen.1.abs_diff(b) <= 16, "{seen:?}");
+    };
+    // What it is held to has room for its hypervisor, 64 MiB.
+    about(ceiling(&mut world, "a", None), 768 - 32, 768 + 32);
+    about(ceiling(&mut world, "a", Some(600)), 600, 936);
+    about(ceiling(&mut world, "b", Some(500)), 600, 564);
+    about(ceiling(&mut world, "a", None), 964, 564);
+    about(ceiling(&mut world, "b", None), 768 - 32, 768 + 32);
+    about(ceiling(&mut world, "a", Some(400)), 400, 1024);
+    assert!(matches!(world.tick().guests[1].compliance, Compliance::Stuck { .. }));
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
 #[test]
 fn a_stuck_guest_is_named_and_moves_nobody_else() {
     let guests = vec![

@@ -67,7 +67,7 @@ pub fn budget_for(
     (Budget { distributable, committed, grantable }, notes)
 }
 
-/// What guests that take no part in the division hold or were promised.
+/// What guests that take no part in the division hold or were promised, and others beyond their part.
 pub fn immovable(standings: &[Standing]) -> Bytes {
-    standings.iter().filter(|s| s.verdict.is_err()).map(|s| s.committed).sum()
+    standings.iter().map(Standing::immovable).sum()
 }

@@ -53,6 +53,8 @@ pub struct Before {
     pub lent: Bytes,
     /// What the host holds its process to; `None`: nothing.
     pub bound: Option<Bytes>,
+    /// What it is held to from then on, where that is more.
+    pub bound_next: Option<Bytes>,
     /// What it was last seen to hold, should it not be seen now.
     pub last_seen: Option<Bytes>,
     /// How long it has been known.
@@ -207,7 +209,8 @@ pub fn violations(plan: &Plan, snapshot: &Snapshot, rules: &Rules<'_>) -> Vec<Vi
             found.push(Violation::ReleaseAfterGrant(action.guest.clone()));
         }
     }
-    let granted = granted_by.into_iter().sum();
+    let let_go: Bytes = guests.iter().map(|guest| guest.let_go).sum();
+    let granted = granted_by.into_iter().sum::<Bytes>() + let_go;
     let free = free_to_grant(snapshot, &guests, rules);
     if granted > free {
         found.push(Violation::Overcommitted { granted, free });
@@ -222,6 +225,8 @@ struct Guest<'a> {
     before: Before,
     /// What it holds or may still take on the strength of its last target.
     committed: Bytes,
+    /// What it may take beyond that as the host holds it to more.
+    let_go: Bytes,
 }
 
 fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
@@ -234,17 +239,15 @@ fn look_up<'a>(snapshot: &'a Snapshot, rules: &Rules<'a>) -> Vec<Guest<'a>> {
         let promised = before.target.map(|target| target.saturating_add(before.lent));
         let occupies = sample.resident.filter(|it| it.age <= rules.stale_after);
         let holds = holds.or(before.last_seen).max(promised).or(sample.present_memory());
+        let holds = holds.unwrap_or(Bytes::ZERO);
         let committed = match (before.bound, occupies) {
             // The host takes what is beyond that. A bound leaves room for the hypervisor, which is nothing promised.
-            (Some(bound), Some(occupies)) => holds.min(Some(occupies.value.max(bound))),
+            (Some(bound), Some(occupies)) => holds.min(occupies.value.max(bound)),
             _ => holds,
         };
-        Guest {
-            sample,
-            limits: limits.unwrap_or(rules.limits_default),
-            before,
-            committed: committed.unwrap_or(Bytes::ZERO),
-        }
+        let within = |bound: Option<Bytes>| holds.min(bound.unwrap_or(Bytes::MAX));
+        let let_go = within(before.bound.max(before.bound_next)) - within(before.bound);
+        Guest { sample, limits: limits.unwrap_or(rules.limits_default), before, committed, let_go }
     };
     snapshot.guests().iter().zip(rules_for).map(guest).collect()
 }
@@ -261,7 +264,7 @@ fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
 
 /// What concerns one guest alone.
 fn check_guest(action: &Action, guest: &Guest<'_>, rules: &Rules<'_>, found: &mut Vec<Violation>) {
-    let Guest { sample, limits, before, committed } = *guest;
+    let Guest { sample, limits, before, committed, .. } = *guest;
     let id = || sample.id.clone();
     // Where the balloon cannot be used, plugged memory still can.
     let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);

@@ -136,6 +136,17 @@ impl Ledger {
         }
     }
 
+    /// What stuck guests are asked for from now on, in the order of the snapshot last observed; `None`: what they were.
+    pub fn ask_anew(&mut self, asks: impl IntoIterator<Item = Option<Bytes>>) {
+        for (record, ask) in self.records.values_mut().zip(asks) {
+            if let (Some(ask), Release::Stuck { asked, .. } | Release::Retrying { asked, .. }) =
+                (ask, &mut record.release)
+            {
+                *asked = ask;
+            }
+        }
+    }
+
     /// What each guest is promised beyond its target, in the order of the snapshot last observed.
     pub fn lend(&mut self, lent: impl IntoIterator<Item = Bytes>) {
         for (record, lent) in self.records.values_mut().zip(lent) {

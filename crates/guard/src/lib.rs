@@ -33,4 +33,4 @@ pub use goal::{Goal, goal_for};
 pub use ledger::{Ledger, Record};
 pub use ration::{Draft, Rationing, ration};
 pub use settings::GuardSettings;
-pub use standing::{Standing, verdict};
+pub use standing::{Paged, Standing, verdict};

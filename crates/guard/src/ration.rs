@@ -27,6 +27,8 @@ pub struct Draft {
     pub guests: Vec<GuestPlan>,
     /// What is to be done, releases first.
     pub actions: Vec<Action>,
+    /// What stuck guests are asked for from now on, in the order of the standings; `None`: what they were.
+    pub asks: Vec<Option<Bytes>>,
 }
 
 /// Everything that [`ration`] looks at.
@@ -57,11 +59,13 @@ pub fn ration(input: Rationing<'_>) -> Draft {
     let mut releases = Vec::new();
     let mut grows = Vec::new();
     let mut guests = Vec::with_capacity(input.standings.len());
+    let mut asks = Vec::with_capacity(input.standings.len());
     let each =
         input.standings.iter().zip(input.goals.values()).zip(input.ledger.records()).zip(grants);
     for (((standing, goal), record), grant) in each {
         let goal = goal.as_ref();
         let step = step_for(&input, standing, record, goal, grant);
+        asks.push(ask_anew(standing, goal, grant).filter(|_| !input.paused));
         if let Some(target) = step.send {
             let action = Action {
                 guest: standing.id.clone(),
@@ -79,7 +83,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             id: standing.id.clone(),
             allocation: standing.allocation,
             bounds: standing.bounds,
-            estimate: standing.verdict.as_ref().ok().cloned(),
+            estimate: standing.estimate().cloned(),
             desired: goal.map(|goal| goal.desired.clone()),
             clamps,
             credits: None,
@@ -92,15 +96,22 @@ pub fn ration(input: Rationing<'_>) -> Draft {
         });
     }
     releases.append(&mut grows);
-    Draft { guests, actions: releases }
+    Draft { guests, actions: releases, asks }
 }
 
 /// What one guest lacks beyond what it holds or was promised.
 fn lacking(standing: &Standing, goal: Option<&Goal>) -> Bytes {
-    match (goal, &standing.verdict) {
-        (Some(goal), Ok(_)) => goal.target.saturating_sub(standing.committed),
-        _ => Bytes::ZERO,
+    match goal.filter(|_| standing.estimate().is_some()) {
+        Some(goal) => standing.committed_at(goal.target).saturating_sub(standing.lasting()),
+        None => Bytes::ZERO,
     }
+}
+
+/// What a stuck guest that is paged is asked for from now on: less at once, more as far as memory is there.
+fn ask_anew(standing: &Standing, goal: Option<&Goal>, grant: Bytes) -> Option<Bytes> {
+    let asked = standing.paged.filter(|_| standing.demand_stuck.is_some())?.asked;
+    let ask = goal?.target.min(asked + grant);
+    (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
 }
 
 /// Where a guest is to be now, and why that is more than its goal, if it is: without swap it may have come to use more
@@ -203,12 +214,14 @@ fn held_step(standing: &Standing, record: &Record, held: &Held) -> Step {
     };
     if let (Held::Stuck { .. }, Some(asked)) = (held, record.retrying()) {
         let floor = standing.bounds.map_or(Bytes::MAX, |(floor, _)| floor);
-        let again = asked.max(floor).max(standing.least.unwrap_or_default());
-        if in_force == again || again >= allocation {
+        let is_allowed = asked >= floor.max(standing.least.unwrap_or_default());
+        if is_allowed && in_force == asked {
             return Step::hold(held.clone());
         }
-        let change = Change::Shrink { by: allocation - again };
-        return Step { send: Some(again), clamp: None, change };
+        if is_allowed && asked < allocation {
+            let change = Change::Shrink { by: allocation - asked };
+            return Step { send: Some(asked), clamp: None, change };
+        }
     }
     // What its hypervisor still says of the time before a reboot may be what cannot be true.
     if matches!(held, Held::Implausible(_)) && record.must_nudge() {
@@ -243,7 +256,8 @@ fn moved_step(
         }
         return Step { send: Some(target), clamp: raised, change: Change::Shrink { by } };
     }
-    let reachable = target.min(standing.committed + grant).max(reference);
+    let affordable = standing.target_for(standing.lasting() + grant);
+    let reachable = target.min(affordable.max(standing.unsparable())).max(reference);
     let short = target - reachable;
     let clamp = (short > Bytes::ZERO).then(|| {
         let by_budget = input.budget.distributable.saturating_sub(input.budget.committed);
@@ -255,7 +269,8 @@ fn moved_step(
     });
     let clamp = clamp.or(raised);
     let by = reachable - reference;
-    let worth_it = short == Bytes::ZERO || by >= GRANT_MIN;
+    let is_urgent = reference < standing.unsparable();
+    let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
     if !send_again && (by == Bytes::ZERO || !worth_it) {
         return Step { send: None, clamp, change: Change::Hold(Held::OnTarget) };
     }

@@ -30,7 +30,8 @@ pub struct Standing {
     /// What it holds or was promised, whichever is more; no more than its process occupies or may, where the host holds
     /// that to something.
     pub committed: Bytes,
-    /// The target in force, else what it holds: what changes are measured from.
+    /// What it was asked to hold where it is stuck and paged, the target in force, else what it holds: what changes are
+    /// measured from.
     pub reference: Option<Bytes>,
     /// Host memory known to be occupied by it, never more than `committed`.
     pub occupied: Bytes,
@@ -38,9 +39,67 @@ pub struct Standing {
     pub known_for: Duration,
     /// Its demand, or why it is left alone.
     pub verdict: Result<Estimate, Held>,
+    /// What the host pages it out to, as long as it does not give that itself.
+    pub paged: Option<Paged>,
+    /// The demand of one that is stuck and paged: it gives nothing, and yet what it was asked for can be taken, and given
+    /// back.
+    pub demand_stuck: Option<Estimate>,
+}
+
+/// What a guest is held to that owes memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paged {
+    /// What it was asked to hold.
+    pub asked: Bytes,
+    /// What its process may occupy: that and room for the hypervisor.
+    pub bound: Bytes,
+}
+
+impl Paged {
+    /// Room for the hypervisor.
+    fn room(self) -> Bytes {
+        self.bound.saturating_sub(self.asked)
+    }
 }
 
 impl Standing {
+    /// Its demand, if it has a part in the division of memory.
+    pub fn estimate(&self) -> Option<&Estimate> {
+        self.verdict.as_ref().ok().or(self.demand_stuck.as_ref())
+    }
+
+    /// What it holds beyond its part in the division of memory.
+    pub fn immovable(&self) -> Bytes {
+        match (&self.verdict, self.paged, &self.demand_stuck) {
+            (Ok(_), ..) => Bytes::ZERO,
+            (Err(_), Some(paged), Some(_)) => self.lasting().saturating_sub(paged.asked),
+            (Err(_), ..) => self.committed,
+        }
+    }
+
+    /// What it is committed for longer than it takes the host to page it out to its bound.
+    pub fn lasting(&self) -> Bytes {
+        self.committed.min(self.paged.map_or(Bytes::MAX, |paged| paged.bound))
+    }
+
+    /// What it holds and uses, and has no swap for: no balloon may take of that, even where the host counted on it.
+    pub fn unsparable(&self) -> Bytes {
+        self.least.min(self.allocation).unwrap_or_default().page_floor()
+    }
+
+    /// What it would be committed if that were its target.
+    pub fn committed_at(&self, target: Bytes) -> Bytes {
+        let holds = self.allocation.unwrap_or_default().max(target);
+        self.paged.map_or(target, |paged| holds.min(target.saturating_add(paged.room())))
+    }
+
+    /// The greatest target at which it is committed for no more than that.
+    pub fn target_for(&self, committed: Bytes) -> Bytes {
+        let is_held = self.allocation.is_some_and(|holds| holds > committed);
+        let paged = self.paged.filter(|_| is_held);
+        committed.saturating_sub(paged.map_or(Bytes::ZERO, Paged::room))
+    }
+
     /// Up to this an action gives the guest nothing that it has not already.
     pub fn covered(&self) -> Bytes {
         self.allocation.unwrap_or_default().page_ceil().max(self.committed)

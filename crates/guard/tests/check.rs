@@ -30,6 +30,7 @@ fn guest(name: &str, holds_mib: u64) -> GuestSample {
 
 /// A guest known for long, without a target.
 const SETTLED: Before = Before {
+    bound_next: None,
     target: None,
     lent: Bytes::ZERO,
     bound: None,
@@ -201,6 +202,27 @@ fn floors_ceilings_and_steps_hold() {
     assert_eq!(stepped(480), []);
     assert_eq!(stepped(479), [Violation::StepTooLarge(id("a"))]);
     assert_eq!(stepped(545), [Violation::StepTooLarge(id("a"))]);
+}
+
+/// Of 1,100 MiB one has 512, and one that holds 540 is held to 400.
+#[test]
+fn to_hold_a_guest_to_more_is_to_grant_it_that() {
+    let let_go = |next: u64, grown: u64| {
+        let held_to_more = |c: &mut Case| {
+            c.guests[0] = guest("a", 540);
+            c.guests[0].resident = Some(Measured::fresh(Bytes::mib(400)));
+            let (bound, bound_next) = (Some(Bytes::mib(400)), Some(Bytes::mib(next)));
+            c.before.insert(id("a"), Before { bound, bound_next, ..SETTLED });
+        };
+        Case::new().with(held_to_more).act("b", grown).check()
+    };
+    assert_eq!(let_go(500, 600), []);
+    let [Violation::Overcommitted { granted, free }] = let_go(500, 601)[..] else {
+        panic!("{:?}", let_go(500, 601))
+    };
+    assert_eq!((granted, free), (Bytes::mib(189), Bytes::mib(188)));
+    assert_eq!(let_go(4000, 560), [], "more than it holds it cannot take");
+    assert_eq!(let_go(100, 700), [], "to hold it to less frees nothing yet");
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct ToyGuest {
     pub inhibited: bool,
     /// What the host has taken of what it holds.
     pub paged_out: u64,
+    /// What it reads back of that each second, MiB.
+    pub reads_back: u64,
     /// Whether it has swap, and was seen to write to it.
     pub has_swap: bool,
     /// What it has read back from its swap in all.
@@ -113,6 +115,7 @@ impl ToyGuest {
             onlines: true,
             inhibited: false,
             paged_out: 0,
+            reads_back: 0,
             has_swap: true,
             swap_in: 0,
         }
@@ -137,7 +140,10 @@ impl ToyGuest {
         if self.holds < self.target {
             self.holds = self.target.min(self.boot + self.plugged); // deflation is quick
         } else if self.mood != Mood::Stubborn {
+            let before = self.holds;
             self.holds = self.holds.saturating_sub(self.rate).max(self.target);
+            // Of what the balloon takes, as much had been paged out as of all.
+            self.paged_out = self.paged_out * self.holds / before.max(1);
         }
         if self.mood == Mood::Silent {
             self.silent_for += 1;
@@ -228,6 +234,9 @@ impl World {
     pub fn tick(&mut self) -> Arc<Plan> {
         self.second += 1;
         self.guests.iter_mut().for_each(ToyGuest::step);
+        for guest in &mut self.guests {
+            guest.paged_out = guest.paged_out.saturating_sub(guest.reads_back);
+        }
         let plan = self.controller.handle_sample(&self.snapshot());
         while let Some(action) = self.controller.poll_action() {
             let guest = self.guests.iter_mut().find(|g| g.id == action.guest).unwrap();
@@ -276,6 +285,12 @@ impl World {
     /// What guests hold or could take at once: must stay within the budget.
     pub fn committed(&self) -> u64 {
         self.guests.iter().map(|g| g.holds.max(g.target)).sum()
+    }
+
+    /// The same, where the host takes what it has bound guests not to occupy.
+    pub fn occupied(&self) -> u64 {
+        let of = |g: &ToyGuest| if g.paged_out > 0 { g.resident() } else { g.holds.max(g.target) };
+        self.guests.iter().map(of).sum()
     }
 
     pub fn actions_since(&self, second: u64) -> usize {
