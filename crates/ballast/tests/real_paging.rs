@@ -1,4 +1,8 @@
-//! Real guests that ignore their balloons, paged out by the host under the real daemon.
+//! Real guests paged out by the host under the real daemon: those that ignore their balloons, and the richest where the
+//! host is short.
+//!
+//! A host is short where little is available of what it is to keep. To make it so without taking anybody's memory, it is
+//! told to keep more than it has.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root, for the host's swap.
 
@@ -8,14 +12,17 @@ mod real;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_lab::GuestSpec;
+use ballast_lab_guest::protocol::READY_LINE_PREFIX;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_mechanism::paging::OVERHEAD;
-use ballast_model::{Bytes, Mechanism};
+use ballast_model::{Bytes, Mechanism, Rung, Why};
 use ballast_reclaim::{GuestRam, Paging};
-use ballast_store::{Range, Reader, What};
+use ballast_store::{Range, Reader, TickEntry, What};
 use harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 use real::journal::assert_file_intact;
+use real::monitor::Monitor;
 use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
+use rustix::process::Signal;
 
 /// Boot memory of each of two guests, what both have together, and what is asked of the one that does not give.
 const BOOT: Bytes = Bytes::mib(512);
@@ -23,10 +30,14 @@ const BUDGET: Bytes = Bytes::mib(768);
 const ASKED: Bytes = Bytes::mib(256);
 /// What it held beyond that without using it.
 const IDLE: Bytes = Bytes::mib(240);
-/// What it works with where a tracker looks.
+/// What it works with, and where a tracker looks.
+const WORKS_LITTLE: Bytes = Bytes::mib(40);
 const WORKS_WITH: Bytes = Bytes::mib(160);
 /// What a process may be above its bound: what is not worth paging, and what it touches between two looks.
 const SLACK: Bytes = Bytes::mib(16);
+/// Settings under which a guest is soon found out, and as often asked again.
+const IMPATIENT: &str =
+    "[guard]\nstuck_after = \"3s\"\nstuck_retry = \"3s\"\nrelease_grace = \"1s\"";
 
 /// Swap is the host's: one test at a time.
 fn turn() -> MutexGuard<'static, ()> {
@@ -34,47 +45,63 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Two guests: `stubborn`, which has idle memory, something to do and a balloon that does nothing, and `needy`.
+/// Two guests: `stubborn`, which has idle memory, something to do and a balloon that does nothing, and `needy`. Told to
+/// reboot they do, and do not end.
 fn guests() -> Vec<GuestSpec> {
-    ["stubborn", "needy"].map(|name| GuestSpec { agent: true, ..swapping(name, BOOT) }).into()
+    let spec = |name| {
+        let extra_args = ["-action", "reboot=reset"].map(str::to_owned).to_vec();
+        GuestSpec { agent: true, extra_args, ..swapping(name, BOOT) }
+    };
+    ["stubborn", "needy"].map(spec).into()
+}
+
+/// Writes a configuration for these guests: what `[host]` says beside the budget, and `more`.
+fn configure(lab: &Lab, ground: &Ground, host: &str, more: &str) {
+    let agents = lab.guest("needy").agent_socket().unwrap().parent().unwrap().to_owned();
+    let settings = format!(
+        "[host]\nbudget = \"{BUDGET}\"\n{host}\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
+         [agents]\nfolders = [{agents:?}]\n{more}\n",
+    );
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
 }
 
 /// Until `needy` may have more, `stubborn` has all its memory.
 fn configured(lab: &Lab, more: &str) -> Ground {
     let ground = Ground::new();
-    let agents = lab.guest("needy").agent_socket().unwrap().parent().unwrap().to_owned();
-    let settings = format!(
-        "[host]\nbudget = \"{}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
-         [guard]\nstuck_after = \"3s\"\nrelease_grace = \"1s\"\n[agents]\nfolders = [{agents:?}]\n\
-         [guests.needy]\nceiling = \"{}\"\n{more}",
-        BUDGET,
-        BUDGET.saturating_sub(BOOT),
-    );
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    let ceiling = BUDGET.saturating_sub(BOOT);
+    let more = format!("{IMPATIENT}\n[guests.needy]\nceiling = \"{ceiling}\"\n{more}");
+    configure(lab, &ground, "", &more);
     ground
+}
+
+/// What an operator says of how much a guest may have.
+fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
+    let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
+    assert_eq!(code, Some(0), "{out}{err}");
 }
 
 /// From here on `stubborn` gives nothing, and is asked to; it works with so much.
 fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Bytes) {
     wait_allocation("its ceiling", daemon, "needy", |holds| holds <= BUDGET.saturating_sub(BOOT));
     wait_allocation("all of its memory", daemon, "stubborn", |holds| holds == BOOT);
-    let once = WorkloadSpec::from(Pattern::Sequential { size: IDLE, passes: Some(1) });
-    lab.guest("stubborn").start_workload("once", &once, PATIENCE).unwrap();
-    lab.guest("stubborn").wait_done("once", PATIENCE).unwrap();
+    touch_once(lab, "stubborn");
     lab.start_constant("stubborn", works_with);
     lab.shell("stubborn", "rmmod virtio_balloon");
-    let ceiling = |name: &str, bytes: Bytes| {
-        let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
-        assert_eq!(code, Some(0), "{out}{err}");
-    };
-    ceiling("needy", BOOT);
-    ceiling("stubborn", ASKED);
+    set_ceiling(ground, "needy", BOOT);
+    set_ceiling(ground, "stubborn", ASKED);
     wait_for("the guest to be found out", || {
         let status = daemon.status()?;
         let stubborn = guest(&status, "stubborn")?;
         (stubborn.compliance.as_ref()?.code == "stuck").then_some(())
     });
     assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
+}
+
+/// Has a guest touch [`IDLE`], which its process occupies from then on.
+fn touch_once(lab: &Lab, name: &str) {
+    let once = WorkloadSpec::from(Pattern::Sequential { size: IDLE, passes: Some(1) });
+    lab.guest(name).start_workload("once", &once, PATIENCE).unwrap();
+    lab.guest(name).wait_done("once", PATIENCE).unwrap();
 }
 
 /// What its process occupies.
@@ -89,16 +116,24 @@ fn swap() -> (Bytes, Bytes) {
     (total.saturating_sub(free), free)
 }
 
-/// Orders to page out that the journal has.
-fn page_outs(ground: &Ground) -> usize {
+/// The ticks that the journal has.
+fn ticks(ground: &Ground) -> Vec<TickEntry> {
     let reader = Reader::open(&ground.journal()).unwrap();
-    let orders = |what: What| match what {
-        What::Tick(tick) => {
-            tick.plan.paging.iter().filter(|it| it.mechanism == Mechanism::PageOut).count()
-        }
-        What::Event(_) => 0,
+    let tick = |what| match what {
+        What::Tick(tick) => Some(*tick),
+        What::Event(_) => None,
     };
-    reader.ticks(Range::default()).map(|entry| orders(entry.unwrap().what)).sum()
+    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().what)).collect()
+}
+
+/// Orders of a tick to page by this mechanism.
+fn orders(tick: &TickEntry, mechanism: Mechanism) -> impl Iterator<Item = &ballast_model::Paging> {
+    tick.plan.paging.iter().filter(move |it| it.mechanism == mechanism)
+}
+
+fn assert_unrefused(daemon: &Daemon<'_>) {
+    let status = daemon.status().unwrap().daemon.unwrap();
+    assert_eq!((status.plans_refused, status.journal_error), (0, None));
 }
 
 /// The host takes what it does not give, down to what it was asked for and no further; its neighbour gets that, and it
@@ -110,7 +145,7 @@ fn a_guest_that_ignores_its_balloon_is_paged_out_and_its_neighbour_gets_the_memo
     let data = lab.store_data("stubborn", 48);
     let ground = configured(&lab, "");
     let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon, Bytes::mib(40));
+    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
     let before = resident(&daemon, "stubborn").unwrap();
     let bound = ASKED.saturating_add(OVERHEAD);
     wait_for("its process to be as small as it was asked to be", || {
@@ -134,8 +169,8 @@ fn a_guest_that_ignores_its_balloon_is_paged_out_and_its_neighbour_gets_the_memo
         assert_eq!(report.vm.oom_kill, Some(0), "{name}");
     }
     assert_eq!(allocation(&daemon, "stubborn"), Some(BOOT));
-    assert!(page_outs(&ground) > 0);
-    assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
+    assert!(ticks(&ground).iter().any(|tick| orders(tick, Mechanism::PageOut).count() > 0));
+    assert_unrefused(&daemon);
     assert!(daemon.stop().success());
     assert_file_intact(&ground.journal());
 }
@@ -156,7 +191,7 @@ fn of_a_tracked_guest_the_cold_pages_go_first() {
     wait_allocation("what the other did not give", &daemon, "needy", |holds| {
         holds >= BUDGET.saturating_sub(bound).saturating_sub(Bytes::mib(32))
     });
-    assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
+    assert_unrefused(&daemon);
     assert!(daemon.stop().success());
 
     // What it works with it would have read back at once.
@@ -184,7 +219,7 @@ fn a_tiny_swap_is_used_up_to_its_bound_and_that_is_told() {
     let Some(lab) = Lab::boot_with_swap(guests(), reserve + Bytes::mib(32)) else { return };
     let ground = configured(&lab, "");
     let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon, Bytes::mib(40));
+    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
     wait_for("the log to say that there is no more", || {
         ground.log().contains("in use, expected less than").then_some(())
     });
@@ -197,7 +232,222 @@ fn a_tiny_swap_is_used_up_to_its_bound_and_that_is_told() {
         "not to its bound"
     );
     assert!(lab.pace("stubborn").touches_per_s > 0.0);
-    let status = daemon.status().unwrap();
-    assert_eq!(status.daemon.unwrap().plans_refused, 0);
+    assert_unrefused(&daemon);
     assert!(daemon.stop().success());
+}
+
+/// Slow enough to be met in mid page-out.
+const SLOW: &str = "[mechanisms.paging]\nper_second = \"8MiB\"";
+
+/// Waits until some of a guest has been paged out, and more is to be; what its process occupied before, and then.
+fn wait_mid_page_out(daemon: &Daemon<'_>, name: &str) {
+    let before = resident(daemon, name).unwrap();
+    let now = wait_for("pages to leave", || {
+        resident(daemon, name).filter(|now| now.saturating_add(Bytes::mib(24)) <= before)
+    });
+    let bound = ASKED.saturating_add(OVERHEAD);
+    eprintln!("{before} before, {now} in mid page-out to {bound}, {} in swap", swap().0);
+    assert!(now > bound.saturating_add(SLACK), "{now}: not in the middle any more");
+}
+
+/// Rebooted in mid page-out, a guest has a balloon that works again: it gives what it is asked for, nobody pages it from
+/// then on, and it gets it back when it may have it.
+#[test]
+fn a_guest_that_is_rebooted_in_mid_page_out_gives_by_its_balloon_and_is_paged_no_more() {
+    let _turn = turn();
+    let Some(lab) = Lab::boot_with_swap(guests(), Bytes::gib(1)) else { return };
+    let ground = configured(&lab, SLOW);
+    let daemon = ground.start();
+    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
+    wait_mid_page_out(&daemon, "stubborn");
+    let boots = || {
+        let console = std::fs::read_to_string(lab.guest("stubborn").console()).unwrap();
+        console.matches(READY_LINE_PREFIX).count()
+    };
+    let before = boots();
+    Monitor::connect(lab.guest("stubborn").lab_qmp_socket())
+        .run("system_reset", &serde_json::json!({}));
+    wait_for("the guest to boot", || (boots() > before).then_some(()));
+    wait_allocation("what it was asked for", &daemon, "stubborn", |holds| {
+        holds <= ASKED.saturating_add(Bytes::mib(4))
+    });
+    wait_for("the guest to comply", || {
+        (guest(&daemon.status()?, "stubborn")?.compliance.as_ref()?.code == "compliant")
+            .then_some(())
+    });
+    wait_allocation("all of the rest", &daemon, "needy", |holds| {
+        holds >= BUDGET.saturating_sub(ASKED).saturating_sub(Bytes::mib(8))
+    });
+    let paged = ticks(&ground).len();
+    set_ceiling(&ground, "needy", BUDGET.saturating_sub(BOOT));
+    set_ceiling(&ground, "stubborn", BOOT);
+    wait_allocation("all it may have", &daemon, "stubborn", |holds| holds == BOOT);
+    wait_settled(&daemon);
+    let (_, out, _) = ground.ballast(&["explain", "stubborn", "--json"]);
+    let inputs = serde_json::from_str::<ballast_api::ExplainReply>(&out).unwrap().inputs;
+    let ages = (inputs.stats.unwrap().age_ms, inputs.agent.unwrap().age_ms);
+    assert!(ages.0.max(ages.1) < 10_000, "{ages:?}");
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    let later = &ticks(&ground)[paged..];
+    assert!(later.len() > 8, "{}", later.len());
+    assert!(later.iter().all(|tick| orders(tick, Mechanism::PageOut).count() == 0));
+    // Nothing counts for less than it holds, as what is held to a bound does.
+    let last = later.last().unwrap();
+    let held: Bytes = last.plan.guests.iter().filter_map(|guest| guest.allocation).sum();
+    assert!(last.plan.budget.committed >= held, "{:?}", last.plan);
+    assert_file_intact(&ground.journal());
+}
+
+/// Killed in mid page-out, a guest leaves nothing behind: its neighbour gets what it held, and the host its swap.
+#[test]
+fn a_guest_that_is_killed_in_mid_page_out_leaves_its_memory_and_the_hosts_swap() {
+    let _turn = turn();
+    let Some(lab) = Lab::boot_with_swap(guests(), Bytes::gib(1)) else { return };
+    let ground = configured(&lab, SLOW);
+    let daemon = ground.start();
+    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
+    wait_mid_page_out(&daemon, "stubborn");
+    let needy = allocation(&daemon, "needy").unwrap();
+    let used = swap().0;
+    assert!(used >= Bytes::mib(16) && needy < BOOT, "{used} in swap, {needy} held");
+    lab.guest("stubborn").kill();
+    wait_for("its swap to be free", || (swap().0 <= used.fraction(1, 4)).then_some(()));
+    wait_for("the lost guest to be forgotten", || {
+        (daemon.status()?.guests.len() == 1).then_some(())
+    });
+    wait_allocation("all it may have", &daemon, "needy", |holds| holds == BOOT);
+    lab.start_constant("needy", Bytes::mib(300));
+    assert!(lab.pace("needy").touches_per_s > 0.0);
+    wait_settled(&daemon);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    let last = ticks(&ground).pop().unwrap();
+    assert_eq!(last.plan.paging, []);
+    assert_file_intact(&ground.journal());
+}
+
+/// What `needy` has, and what it is to have at least where there is none to be had.
+const ENOUGH: Bytes = Bytes::mib(192);
+const LACKED: Bytes = Bytes::mib(256);
+/// What a decision may take by a balloon is then too little to be taken: all that leaves a guest the host takes.
+const NO_SHRINKING: &str = "[guard]\nstep_down_max = \"64KiB\"\n";
+
+/// `needy` has what it needs, `stubborn` all the rest, and no less than [`ASKED`].
+fn bounds(needs: Bytes) -> String {
+    format!(
+        "[guests.stubborn]\nfloor = \"{ASKED}\"\n\
+         [guests.needy]\nfloor = \"{needs}\"\nceiling = \"{needs}\"\n"
+    )
+}
+
+/// The reserve of which the host has so many sixteenths available.
+fn reserve_for(daemon: &Daemon<'_>, sixteenths: u64) -> Bytes {
+    let host = daemon.status().unwrap().host;
+    let available = Bytes::new(host.memory_available_bytes.unwrap());
+    let reserve = available.fraction(16, sixteenths).page_floor();
+    eprintln!("{available} available, {reserve} to be kept");
+    reserve
+}
+
+fn wait_rung(daemon: &Daemon<'_>, rung: Rung) {
+    wait_for(rung.code(), || (daemon.status()?.rung.code == rung.code()).then_some(()));
+}
+
+/// A host that gets short takes from the richest by paging, and from nobody below its floor; where it is shorter still
+/// nobody gets anything, whatever it lacks; and when it has enough again, what was taken is read back and who lacks gets.
+#[test]
+fn a_short_host_takes_from_the_richest_then_grants_nothing_and_comes_back() {
+    let _turn = turn();
+    let Some(lab) = Lab::boot_with_swap(guests(), Bytes::gib(1)) else { return };
+    let data = lab.store_data("stubborn", 48);
+    let ground = Ground::new();
+    configure(&lab, &ground, "", &bounds(ENOUGH));
+    let daemon = ground.start();
+    let keep = |reserve: Bytes, needs: Bytes| {
+        let more = format!("{NO_SHRINKING}{}", bounds(needs));
+        configure(&lab, &ground, &format!("reserve = \"{reserve:#}\""), &more);
+    };
+    wait_allocation("all the rest", &daemon, "stubborn", |holds| holds == BOOT);
+    wait_allocation("what it needs", &daemon, "needy", |holds| holds == ENOUGH);
+    touch_once(&lab, "stubborn");
+    lab.start_constant("stubborn", WORKS_LITTLE);
+    lab.pace("stubborn");
+    let before = resident(&daemon, "stubborn").unwrap();
+    assert_eq!(daemon.status().unwrap().rung.code, Rung::Normal.code());
+
+    // Less than three eighths, and more than two.
+    keep(reserve_for(&daemon, 5), ENOUGH);
+    daemon.signal(Signal::HUP);
+    wait_rung(&daemon, Rung::ReclaimRichest);
+    let (_, out, _) = ground.ballast(&["status"]);
+    assert!(out.contains("short    "), "{out}");
+    let bound = ASKED.saturating_add(OVERHEAD);
+    let left = wait_for("its process to be as small as its floor lets it be", || {
+        resident(&daemon, "stubborn").filter(|it| *it <= bound.saturating_add(SLACK))
+    });
+    let (used, _) = swap();
+    eprintln!("{before} before, {left} left, {used} in swap");
+    assert!(used >= Bytes::mib(16) && left >= ASKED, "{left} left, {used} in swap");
+    assert_eq!(allocation(&daemon, "stubborn"), Some(BOOT), "not by its balloon");
+
+    // Less than two. The daemon comes to that host anew, and is told later that it is to keep less.
+    keep(reserve_for(&daemon, 3), LACKED);
+    assert!(daemon.stop().success());
+    let daemon = ground.start();
+    wait_rung(&daemon, Rung::Freeze);
+    wait_settled(&daemon);
+    assert_eq!(allocation(&daemon, "needy"), Some(ENOUGH), "nothing is granted");
+    let (_, out, _) = ground.ballast(&["status"]);
+    assert!(out.contains("nothing is granted"), "{out}");
+    let (_, out, _) = ground.ballast(&["explain", "needy"]);
+    let lacks = format!("{} more when", LACKED.saturating_sub(ENOUGH));
+    assert!(out.contains(&lacks), "{out}");
+    assert!(lab.pace("stubborn").touches_per_s > 0.0);
+    wait_for("its process to be as small under the other daemon", || {
+        resident(&daemon, "stubborn").filter(|it| *it <= bound.saturating_add(SLACK))
+    });
+
+    keep(Bytes::mib(512), LACKED);
+    daemon.signal(Signal::HUP);
+    wait_allocation("what it lacked", &daemon, "needy", |holds| holds == LACKED);
+    wait_rung(&daemon, Rung::Normal);
+    wait_for("what was taken to be read back", || (swap().0 <= used.fraction(1, 4)).then_some(()));
+    lab.assert_intact(&data);
+    assert!(lab.pace("stubborn").touches_per_s > 0.0);
+    for name in ["stubborn", "needy"] {
+        let report = lab.fresh_report(name);
+        assert_eq!(report.vm.oom_kill, Some(0), "{name}");
+    }
+    wait_allocation("all the rest again", &daemon, "stubborn", |holds| holds == BOOT);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    assert_file_intact(&ground.journal());
+    assert_told(&ticks(&ground));
+}
+
+/// What the journal has of a host that was short.
+fn assert_told(ticks: &[TickEntry]) {
+    let mut rungs: Vec<Rung> = ticks.iter().map(|tick| tick.plan.rung).collect();
+    rungs.dedup();
+    let back = [Rung::ReclaimRichest, Rung::ReclaimOwed, Rung::BalloonOnly, Rung::Normal];
+    assert_eq!(rungs, [&[Rung::Normal, Rung::ReclaimRichest, Rung::Freeze], &back[..]].concat());
+    for tick in ticks.iter().filter(|tick| tick.plan.rung >= Rung::ReclaimRichest) {
+        for sample in tick.snapshot.guests() {
+            let at = format!("{} at {}: {:?}", sample.id, tick.plan.rung, tick.plan);
+            if sample.id.as_str() == "stubborn" {
+                assert!(sample.resident.is_none_or(|it| it.value >= ASKED), "{at}");
+            } else if tick.plan.rung == Rung::Freeze {
+                // On the way back there is memory for it long before the host grants any.
+                assert!(sample.allocation.is_none_or(|it| it.value <= ENOUGH), "{at}");
+            }
+        }
+        let mut out = orders(tick, Mechanism::PageOut);
+        assert!(out.all(|order| order.guest.as_str() == "stubborn"), "{:?}", tick.plan);
+    }
+    let whys = ticks.iter().flat_map(|tick| &tick.plan.guests).flat_map(|guest| &guest.moves);
+    assert!(whys.into_iter().any(|it| it.why == Why::HostShort { rung: Rung::ReclaimRichest }));
+    let taken = ticks.iter().rposition(|tick| orders(tick, Mechanism::PageOut).count() > 0);
+    let back = ticks.iter().position(|tick| orders(tick, Mechanism::PageIn).count() > 0);
+    assert!(taken < back, "{taken:?} {back:?}");
 }

@@ -2,10 +2,11 @@
 
 mod world;
 
-use ballast_control::Settings;
+use ballast_control::{Event, Settings};
 use ballast_mechanism::ladder::LadderSettings;
 use ballast_model::{
-    Bytes, Clamped, Compliance, GuestLimits, Mechanism, Plan, PolicyName, Rung, Timestamp, Why,
+    Bytes, Clamped, Compliance, GuestLimits, Mechanism, Plan, PolicyName, Pressure, Rung,
+    Timestamp, Why,
 };
 use world::{Mood, ToyGuest, World, id, mib, settings};
 
@@ -74,6 +75,49 @@ fn a_short_host_takes_from_the_richest_and_reads_back_when_it_is_short_no_more()
     let b = world.guest("b");
     assert_eq!(b.resident(), b.holds, "read back");
     assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn what_the_richest_gave_is_read_back_though_a_host_comes_back_from_far() {
+    let mut settings = settings(PolicyName::Static, 4096);
+    settings.guard.host_reserve = Bytes::mib(512);
+    settings.guard.step_down_max = Some(Bytes::ZERO);
+    let mut world = rich_and_poor(settings);
+    world.host_swaps = true;
+    world.ticks(5);
+    world.host_available = 100;
+    assert_eq!(world.ticks(4).rung, Rung::Freeze);
+    let b = world.guest("b");
+    assert!(b.resident() < b.holds, "{} of {}", b.resident(), b.holds);
+    // Nothing is to be taken of it any more, at once; the steps back take longer.
+    world.host_available = 4096;
+    world.ticks(30);
+    let b = world.guest("b");
+    assert_eq!(b.resident(), b.holds, "read back");
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn a_host_whose_tasks_all_wait_grants_nothing_though_it_has_more_than_its_reserve() {
+    let mut settings = settings(PolicyName::Static, 2048);
+    settings.guard.host_reserve = Bytes::mib(512);
+    let ceiling = |mib| GuestLimits { ceiling: Some(Bytes::mib(mib)), ..GuestLimits::default() };
+    settings.limits.insert(id("a"), ceiling(512));
+    let mut world = rich_and_poor(settings);
+    // Within what pressure counts at.
+    world.host_available = 900;
+    world.ticks(5);
+    world.host_pressure = Some(Pressure { some_basis_points: 9_000, full_basis_points: 5_000 });
+    assert_eq!(world.ticks(3).rung, Rung::Freeze);
+    world.controller.handle_event(Event::SetLimits(id("a"), ceiling(640)));
+    let plan = world.ticks(5);
+    assert!(plan.budget.distributable > plan.budget.committed, "{:?}", plan.budget);
+    assert_eq!(world.guest("a").holds, 512, "nothing is granted");
+    let clamps = &plan.guest(&id("a")).unwrap().clamps;
+    assert!(clamps.iter().any(|it| matches!(it, Clamped::HostReserve { .. })), "{clamps:?}");
+    world.host_pressure = None;
+    world.ticks(20);
+    assert_eq!(world.guest("a").holds, 640);
 }
 
 #[test]

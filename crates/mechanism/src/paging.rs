@@ -21,7 +21,8 @@ pub const OVERHEAD: Bytes = Bytes::mib(64);
 const SLACK: Bytes = Bytes::mib(8);
 /// Who holds less than this beyond its part is not rich.
 const RICH_MIN: Bytes = Bytes::mib(16);
-/// How long a guest is read back ahead after its bound has ended; what it has not touched by then it may not need.
+/// How long a guest is read back ahead after its bound has ended and the host has memory for that; what it has not touched
+/// by then it may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
 
 /// How much of the host's swap paging may use.
@@ -64,8 +65,8 @@ pub struct PagingInput {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
     in_force: Option<Bytes>,
-    /// When the last one ended.
-    ended: Option<Timestamp>,
+    /// Since when what the last one took can be read back.
+    readable_since: Option<Timestamp>,
 }
 
 /// What is to be done about a guest's pages.
@@ -96,21 +97,25 @@ impl Bound {
         if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
             let bound = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
             self.in_force = Some(bound);
-            self.ended = None;
+            self.readable_since = None;
             return (resident > bound.saturating_add(SLACK))
                 .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
         if self.in_force.take().is_some() {
-            self.ended = Some(input.now);
+            self.readable_since = Some(input.now);
         }
-        let ended = self.ended?;
-        if input.now.saturating_since(ended) > READ_BACK_FOR {
-            self.ended = None;
+        let since = self.readable_since?;
+        if !input.may_read_back {
+            // A host comes down from being short in more time than this is for.
+            self.readable_since = Some(input.now);
+            return None;
+        }
+        if input.now.saturating_since(since) > READ_BACK_FOR {
+            self.readable_since = None;
             return None;
         }
         let whole = input.holds?.saturating_add(OVERHEAD);
-        (resident < whole && input.may_read_back)
-            .then(|| page(Mechanism::PageIn, resident, whole, Why::Growing))
+        (resident < whole).then(|| page(Mechanism::PageIn, resident, whole, Why::Growing))
     }
 }
 
@@ -196,6 +201,22 @@ mod tests {
         let later = PagingInput { now: Timestamp::from_millis(111_000), ..input(None, 264) };
         assert_eq!(bound.decide(&later), None, "not for ever");
         assert_eq!(bound.decide(&later), None);
+    }
+
+    #[test]
+    fn what_was_taken_is_read_back_however_long_the_host_is_short_yet() {
+        let mut bound = Bound::default();
+        bound.decide(&input(not_given(), 560));
+        let at = |second: u64| PagingInput {
+            now: Timestamp::from_millis(second * 1000),
+            ..input(None, 264)
+        };
+        for second in 100..150 {
+            let short = PagingInput { may_read_back: false, ..at(second) };
+            assert_eq!(bound.decide(&short), None);
+        }
+        assert_eq!(bound.decide(&at(150)).unwrap().mechanism, Mechanism::PageIn);
+        assert_eq!(bound.decide(&at(161)), None, "for ten seconds");
     }
 
     #[test]

@@ -19,8 +19,10 @@ use ballast_reclaim::{
     Coldness, Finish, GuestRam, PageIn, PageInLimits, PageOut, PageOutLimits, Picker, Progress,
     Refusal, State, SwapBounds,
 };
+use tracing::{debug, info};
 
 use super::clock;
+use super::once::Once;
 
 /// Most guests that are paged at a time.
 const GUESTS_MAX: usize = 64;
@@ -63,6 +65,25 @@ pub(crate) struct Paged {
 pub(crate) enum Ended {
     Finished(Finish),
     Refused(Refusal),
+}
+
+impl Paged {
+    /// Says it in the log.
+    pub(super) fn say(&self, said: &mut Once) {
+        let Paged { guest, mechanism, moved, end } = self;
+        let subject = format!("{guest} ({mechanism})");
+        match end {
+            Some(Ended::Refused(refusal)) => said.warn(&subject, &refusal.to_string()),
+            Some(Ended::Finished(finish)) => {
+                said.over(&subject);
+                // Where there is nothing to move, the same order comes with each tick.
+                if *moved > Bytes::ZERO {
+                    info!("{guest}: {mechanism} {moved}: {}", finish.code());
+                }
+            }
+            None => debug!("{guest}: {mechanism} {moved} so far"),
+        }
+    }
 }
 
 /// An order and the process it is about.

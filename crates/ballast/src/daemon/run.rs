@@ -26,7 +26,7 @@ use super::clock;
 use super::guests;
 use super::observe::Observer;
 use super::once::Once;
-use super::pager::{Ended, Order, Paged, Pager};
+use super::pager::{Order, Pager, PagerSettings};
 use super::recorder::Recorder;
 use super::view::{self, COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
 use super::wake;
@@ -295,16 +295,8 @@ impl Daemon {
             Some(Order { paging: paging.clone(), pid, resident, coldness })
         };
         pager.obey(plan.paging.iter().filter_map(order).collect());
-        for Paged { guest, mechanism, moved, end } in pager.paged() {
-            let subject = format!("{guest} ({mechanism})");
-            match end {
-                Some(Ended::Refused(refusal)) => self.said.warn(&subject, &refusal.to_string()),
-                Some(Ended::Finished(finish)) => {
-                    self.said.over(&subject);
-                    info!("{guest}: {mechanism} {moved}: {}", finish.code());
-                }
-                None => debug!("{guest}: {mechanism} {moved} so far"),
-            }
+        for paged in pager.paged() {
+            paged.say(&mut self.said);
         }
     }
 
@@ -430,6 +422,7 @@ impl Daemon {
                 if let Some(journal) = &new.journal {
                     self.recorder.keep(journal);
                 }
+                self.page_by(new.paging);
                 self.config.settings = new.settings;
                 self.config.on_exit = new.on_exit;
                 self.reload_error = None;
@@ -450,6 +443,17 @@ impl Daemon {
             self.restore().await;
         }
         self.recorder.close(why);
+    }
+
+    /// From now on pages by these settings. What was on its way ends, and goes on with the next plan.
+    fn page_by(&mut self, settings: Option<PagerSettings>) {
+        if settings == self.config.paging {
+            return;
+        }
+        match settings.map(Pager::start).transpose() {
+            Ok(pager) => (self.pager, self.config.paging) = (pager, settings),
+            Err(error) => warn!("guests are paged as before: {error:#}"),
+        }
     }
 
     /// Gives every guest back what it held at first: floors and ceilings are set to that, and the

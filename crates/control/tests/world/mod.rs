@@ -12,7 +12,7 @@ use ballast_mechanism::paging::SwapRules;
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
-    PolicyName, RequestKind, RunState, Snapshot, Timestamp,
+    PolicyName, Pressure, RequestKind, RunState, Snapshot, Timestamp,
 };
 
 /// How a toy guest behaves.
@@ -72,6 +72,7 @@ pub struct World {
     pub guests: Vec<ToyGuest>,
     pub second: u64,
     pub host_available: u64,
+    pub host_pressure: Option<Pressure>,
     pub host_swap_free: Bytes,
     /// Whether the host carries out orders to page.
     pub host_swaps: bool,
@@ -212,6 +213,7 @@ impl World {
             guests,
             second: 0,
             host_available: 1 << 20,
+            host_pressure: None,
             host_swap_free: Bytes::gib(4),
             host_swaps: false,
             actions: Vec::new(),
@@ -224,7 +226,7 @@ impl World {
             memory_available: Some(Bytes::mib(self.host_available)),
             swap_total: Some(Bytes::gib(4)),
             swap_free: Some(self.host_swap_free),
-            ..HostSample::default()
+            pressure: self.host_pressure,
         };
         let now = Timestamp::from_millis(self.second * 1000);
         Snapshot::new(now, host, self.guests.iter().map(ToyGuest::sample).collect())
