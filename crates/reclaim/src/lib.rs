@@ -2,8 +2,9 @@
 //!
 //! Idea: the host writes pages of the hypervisor's process to its own swap. [`PageOut`] takes pages at random, as
 //! the host knows less of them than the guest does; what a tracker knows to be cold goes first, what it knows to
-//! be hot last ([`Coldness`]). [`PageIn`] reads them back before the guest has to. [`MemoryCgroup`] leaves the choice of
-//! pages to the kernel. [`capabilities`] says which of these ways a guest's process has, and why not the others.
+//! be hot last ([`Coldness`]). [`PageIn`] reads them back before the guest has to. [`GroupOut`] leaves the choice of pages
+//! to the kernel, in the guest's own [`MemoryCgroup`]. [`capabilities`] says which of these ways a guest's process has,
+//! and why not the others.
 //!
 //! All of it is steps that never sleep: time is a parameter, each step does a bounded amount, and says what really
 //! left and came. Whatever is refused is a [`Refusal`].
@@ -28,6 +29,7 @@
 mod capabilities;
 mod cgroup;
 mod coldness;
+mod group_out;
 mod kernel;
 mod line;
 mod maps;
@@ -52,6 +54,7 @@ pub use cgroup::{
     Squeeze, SqueezeStep, Squeezed, parse_amount, parse_mountinfo, parse_own_groups,
 };
 pub use coldness::{Coldness, FilePart};
+pub use group_out::{GroupOut, GroupWay};
 pub use maps::{Mapping, Totals, parse_maps, parse_totals};
 pub use page_in::{PageIn, PageInLimits};
 pub use page_out::{PageOut, PageOutLimits};

@@ -24,9 +24,9 @@ use crate::{AddressRange, Finish, Paging, Picker, Progress, Rate, Refusal, State
 /// Most places looked at in one step: 20 to 40 ms where nothing is in memory.
 const LOOKS_MAX: u32 = 16_384;
 /// When so much in a row was tried and nothing moved, the kernel will not move any.
-const STUCK: Bytes = Bytes::mib(16);
+pub(crate) const STUCK: Bytes = Bytes::mib(16);
 /// Less than this is not worth a step; unless it is all.
-const WORTH: Bytes = Bytes::kib(256);
+pub(crate) const WORTH: Bytes = Bytes::kib(256);
 
 /// Bounds of paging out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

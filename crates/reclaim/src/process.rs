@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::Refusal;
-use crate::line::{decimal, malformed};
+use crate::line::{KIB_EXPECTED, decimal, kib, malformed, numbered};
 use crate::maps::{Totals, parse_totals};
 
 /// No file is read beyond this: 65,530 mappings, as many as a process may have, of 120 bytes each.
@@ -102,6 +102,19 @@ impl Vmm {
         parse_totals(&text).map_err(|why| Refusal::unreadable(&self.path.join(name), why))
     }
 
+    /// Memory it has in its page tables, by the kernel's count (`VmRSS`), which anybody may read: some hundred KiB off, as
+    /// that is kept for each processor.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`] or [`Refusal::Unreadable`].
+    pub fn resident(&self) -> Result<Bytes, Refusal> {
+        let text = self.read("status")?;
+        let resident = parse_resident(&text)
+            .map_err(|why| Refusal::unreadable(&self.path.join("status"), why))?;
+        // A process that ends has no memory any more, and is there still.
+        resident.ok_or(Refusal::Gone { pid: self.pid })
+    }
+
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -154,6 +167,14 @@ pub fn parse_start_time(text: &[u8]) -> Result<u64, String> {
     field.and_then(decimal).ok_or_else(|| malformed(1, text, "a start time as field 22"))
 }
 
+/// `VmRSS` in the text of `/proc/PID/status`; `None` for a process without memory.
+fn parse_resident(text: &[u8]) -> Result<Option<Bytes>, String> {
+    let found =
+        numbered(text).find_map(|(at, line)| Some((at, line, line.strip_prefix(b"VmRSS:")?)));
+    let Some((at, line, value)) = found else { return Ok(None) };
+    kib(value).map(Some).ok_or_else(|| malformed(at, line, KIB_EXPECTED))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -179,9 +200,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_a_process_has_is_found_among_its_status() {
+        let text = b"Name:\tVmRSS: 9 kB\nVmHWM:\t   12 kB\nVmRSS:\t   8 kB\n";
+        assert_eq!(parse_resident(text), Ok(Some(Bytes::kib(8))));
+        assert_eq!(parse_resident(b"Name:\tx\nState:\tZ (zombie)\n"), Ok(None));
+        let why = parse_resident(b"Name:\tx\nVmRSS:\t-8 kB\n").unwrap_err();
+        assert!(why.starts_with("line 2: `VmRSS: -8 kB`: expected a whole number"), "{why}");
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text: Vec<u8>, words in "[0-9 ()]{0,80}") {
+            let _ = parse_resident(&text);
             let _ = parse_start_time(&text);
             let _ = parse_start_time(words.as_bytes());
         }
@@ -198,10 +229,12 @@ mod tests {
         let found = open(Some(start + 1)).unwrap_err();
         assert_eq!(found, Refusal::Reused { pid: child.id(), expected: start + 1, found: start });
         assert!(vmm.totals().unwrap().resident > Bytes::ZERO);
+        assert!(vmm.resident().unwrap() > Bytes::ZERO);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!vmm.is_alive());
         assert_eq!(vmm.totals(), Err(Refusal::Gone { pid: child.id() }));
+        assert_eq!(vmm.resident(), Err(Refusal::Gone { pid: child.id() }));
         assert_eq!(vmm.read("maps"), Err(Refusal::Gone { pid: child.id() }));
     }
 

@@ -171,6 +171,12 @@ impl Refusal {
         )
     }
 
+    /// Whether it is for want of permission or of kernel support that pages of a process may not be chosen: then its
+    /// cgroup may be left ([`GroupOut`](crate::GroupOut)).
+    pub const fn leaves_cgroup(&self) -> bool {
+        matches!(self, Refusal::Permission { .. } | Refusal::KernelTooOld { .. })
+    }
+
     pub(crate) fn unreadable(path: &Path, why: impl ToString) -> Refusal {
         Refusal::Unreadable { path: path.to_owned(), why: why.to_string() }
     }

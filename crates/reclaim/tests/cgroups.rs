@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use ballast_model::Bytes;
+use ballast_model::{Bytes, Timestamp};
 use ballast_reclaim::*;
 use common::*;
 
@@ -245,5 +245,191 @@ fn what_was_paged_out_and_waits_in_memory_goes_first_when_its_group_is_squeezed(
     assert!(left >= Bytes::mib(20), "{left} of the 24MiB that were not paged out are left");
     drop(squeeze);
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
+    drop(child);
+}
+
+/// A host of version 2 whose guest is this very process, with 128 MiB in memory.
+fn with_this_process(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let pid = std::process::id();
+    let stat = format!("{pid} (qemu) S{}\n", " 1".repeat(30));
+    let host = version_two(&[
+        (&format!("proc/{pid}/stat"), &stat),
+        (&format!("proc/{pid}/status"), "Name:\tqemu\nVmRSS:\t  131072 kB\n"),
+        (&format!("proc/{pid}/cgroup"), "0::/vm/a\n"),
+        ("sys/fs/cgroup/vm/a/cgroup.procs", &format!("{pid}\n")),
+    ]);
+    for (name, text) in files {
+        fs::write(host.path().join(name), text).unwrap();
+    }
+    host
+}
+
+fn order(host: &tempfile::TempDir, to: Bytes, limits: PageOutLimits) -> Result<GroupOut, Refusal> {
+    GroupOut::open(host.path(), std::process::id(), None, to, limits)
+}
+
+const GROUP: &str = "sys/fs/cgroup/vm/a";
+
+#[test]
+fn a_group_of_version_two_is_asked_for_no_more_than_its_process_has_beyond() {
+    let host = with_this_process(&[]);
+    let group = host.path().join(GROUP);
+    for (to, step_bytes_max, asked) in [
+        (Bytes::mib(64), OUT.step_bytes_max, Bytes::mib(8)),
+        (Bytes::mib(127), OUT.step_bytes_max, Bytes::mib(1)),
+        (Bytes::ZERO, Bytes::gib(1), LIMIT_STEP),
+        (Bytes::ZERO, Bytes::new(1), Bytes::pages(1)),
+    ] {
+        let mut out = order(&host, to, PageOutLimits { step_bytes_max, ..OUT }).unwrap();
+        assert_eq!(out.way(), GroupWay::Reclaim);
+        let progress = out.step(Timestamp::ZERO);
+        assert_eq!((progress.tried, progress.moved), (asked, Bytes::ZERO));
+        assert_eq!(read(&group, "memory.reclaim"), asked.get().to_string());
+        assert_eq!(read(&group, "memory.high"), "max\n");
+        fs::write(group.join("memory.reclaim"), "").unwrap();
+    }
+    // Files give nothing: after 16 MiB that is known.
+    let mut out = order(&host, Bytes::mib(64), OUT).unwrap();
+    let second = |second: u64| Timestamp::from_millis(second * 1000);
+    assert_eq!(out.step(second(0)).state, State::Going);
+    assert_eq!(out.step(second(1)).state, State::Finished(Finish::Stuck));
+    assert_eq!(out.step(second(2)).tried, Bytes::mib(16), "and that is all");
+    // A process that has no more than it is to have is left alone.
+    fs::write(group.join("memory.reclaim"), "").unwrap();
+    let mut out = order(&host, Bytes::mib(128), OUT).unwrap();
+    assert_eq!(out.step(Timestamp::ZERO).state, State::Finished(Finish::Reached));
+    assert_eq!(read(&group, "memory.reclaim"), "");
+}
+
+#[test]
+fn without_memory_reclaim_a_bound_stands_for_a_step_only() {
+    let host = with_this_process(&[("sys/fs/cgroup/vm/a/memory.high", "209715200")]);
+    let group = host.path().join(GROUP);
+    fs::remove_file(group.join("memory.reclaim")).unwrap();
+    let mut out = order(&host, Bytes::mib(64), OUT).unwrap();
+    assert_eq!(out.way(), GroupWay::High);
+    assert_eq!(out.step(Timestamp::ZERO).state, State::Going);
+    assert_eq!(read(&group, "memory.high"), "209715200");
+    fs::remove_file(group.join("memory.high")).unwrap();
+    assert_eq!(
+        out.step(Timestamp::ZERO).state,
+        State::Refused(Refusal::CgroupLacks {
+            path: group.join("memory.high"),
+            needs: "version 2 of cgroups",
+        })
+    );
+}
+
+#[test]
+fn a_step_that_may_not_be_asks_for_nothing() {
+    let group = |name: &str| format!("{GROUP}/{name}");
+    let pid = std::process::id();
+    let shared = format!("{pid}\n8\n");
+    for (name, text, code) in [
+        ("proc/meminfo", "SwapTotal: 0 kB\nSwapFree: 0 kB\n", "no-swap"),
+        ("proc/meminfo", "SwapTotal: 4096 kB\nSwapFree: 0 kB\n", "swap-full"),
+        (&group("cgroup.procs"), &shared, "shared-cgroup"),
+        (&format!("proc/{pid}/cgroup"), "0::/\n", "no-cgroup"),
+        (&group("memory.current"), "max\n", "unreadable"),
+        (&format!("proc/{pid}/status"), "State:\tZ (zombie)\n", "gone"),
+        (&format!("proc/{pid}/status"), "VmRSS: 1\n", "unreadable"),
+    ] {
+        let host = with_this_process(&[]);
+        let mut out = order(&host, Bytes::mib(64), OUT).unwrap();
+        fs::write(host.path().join(name), text).unwrap();
+        let State::Refused(refusal) = out.step(Timestamp::ZERO).state else { panic!("{name}") };
+        assert_eq!(refusal.code(), code, "{refusal}");
+        assert_eq!(read(&host.path().join(GROUP), "memory.reclaim"), "", "{name}");
+    }
+    let host = with_this_process(&[("sys/fs/cgroup/vm/a/cgroup.procs", &shared)]);
+    assert_eq!(order(&host, Bytes::ZERO, OUT).unwrap_err().code(), "shared-cgroup");
+    let slow = PageOutLimits { per_second: Bytes::ZERO, ..OUT };
+    let host = with_this_process(&[]);
+    let mut out = order(&host, Bytes::mib(64), slow).unwrap();
+    assert_eq!(out.step(Timestamp::ZERO).state, State::Going, "what may go at once");
+    assert_eq!(out.step(Timestamp::from_millis(9_000)).state, State::Waiting { until: None });
+}
+
+/// Steps until the order ends, and after each no bound is there.
+fn finish_by_group(out: &mut GroupOut, group: &MemoryCgroup) -> (Finish, Progress) {
+    finish(|now| {
+        let progress = out.step(now);
+        assert_eq!(group.limit(), Ok(None), "its bound is back after each step");
+        progress
+    })
+}
+
+/// What a process may end up below what it is to have: a batch of the kernel's, and what it counts late.
+const BELOW: Bytes = Bytes::mib(2);
+
+#[test]
+fn a_process_in_a_real_group_of_version_one_goes_out_by_that_and_no_further() {
+    let _turn = turn();
+    let Some(_swap) = SwapFile::new(160) else { return };
+    let Some(group) = Group::new() else { return };
+    let child = Child::new(32, 48);
+    group.add(&child);
+    child.fill();
+    let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
+    let vmm = Vmm::open(Path::new(PROC), child.pid(), None).unwrap();
+    let before = vmm.resident().unwrap();
+    let to = before.saturating_sub(Bytes::mib(40));
+    let open = |to, limits| GroupOut::open(Path::new("/"), child.pid(), None, to, limits).unwrap();
+
+    let mut out = open(to, OUT);
+    assert_eq!(out.way(), GroupWay::Limit);
+    let (end, progress) = finish_by_group(&mut out, &found);
+    assert_eq!(end, Finish::Reached);
+    let left = vmm.resident().unwrap();
+    println!("{before} before, {left} of {to} after {progress:?}");
+    assert!(left <= to.saturating_add(Bytes::mib(1)) && left >= to.saturating_sub(BELOW), "{left}");
+    assert!(progress.moved >= Bytes::mib(39), "{progress:?}");
+
+    // In a second no more than may be in one, and a step.
+    let slow = PageOutLimits { per_second: Bytes::mib(2), step_bytes_max: Bytes::mib(1), ..OUT };
+    let mut out = open(Bytes::ZERO, slow);
+    let last = (0..=1000).map(|ms| out.step(Timestamp::from_millis(ms))).last().unwrap();
+    assert!(
+        last.tried <= Bytes::mib(3) && last.moved <= Bytes::mib(3).saturating_add(BELOW),
+        "{last:?}"
+    );
+
+    // Below what is locked nothing goes.
+    assert_eq!(child.tell(Order::Lock, child.shared), 0);
+    let (end, _) = finish_by_group(&mut open(Bytes::mib(4), OUT), &found);
+    assert_eq!(end, Finish::Stuck);
+    assert!(child.resident(child.shared) == Bytes::mib(32));
+    assert!(child.is_intact(child.shared) && child.is_intact(child.private));
+    drop(child);
+}
+
+#[test]
+fn page_cache_in_a_group_goes_first_and_the_group_gives_no_more_than_the_amount() {
+    let _turn = turn();
+    let Some(_swap) = SwapFile::new(160) else { return };
+    let Some(group) = Group::new() else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (procs, file) = (group.0.join("cgroup.procs"), folder.path().join("disk"));
+    let script = format!(
+        "echo $$ > {} && head -c 24M /dev/zero > {file} && sync {file}",
+        procs.display(),
+        file = file.display(),
+    );
+    assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    let child = Child::new(0, 48);
+    group.add(&child);
+    child.fill();
+    let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
+    let usage = found.usage().unwrap();
+    assert!(usage >= Bytes::mib(70), "{usage}: its file is counted in it");
+    let to = Vmm::open(Path::new(PROC), child.pid(), None).unwrap().resident().unwrap();
+    let to = to.saturating_sub(Bytes::mib(16));
+    let mut out = GroupOut::open(Path::new("/"), child.pid(), None, to, OUT).unwrap();
+    let (end, progress) = finish_by_group(&mut out, &found);
+    let given = usage.saturating_sub(found.usage().unwrap());
+    println!("{given} of the group, {} of the process", progress.moved);
+    assert_eq!(end, Finish::Reached);
+    assert!(given >= Bytes::mib(15) && given <= Bytes::mib(16).saturating_add(BELOW), "{given}");
+    assert!(child.is_intact(child.private));
     drop(child);
 }

@@ -16,6 +16,9 @@ use crate::line::{decimal, malformed};
 /// Most that [`MemoryCgroup::reclaim`] asks for at once: bounds how long it takes.
 pub const RECLAIM_BYTES_MAX: Bytes = Bytes::mib(64);
 
+/// What has `memory.reclaim`.
+pub(crate) const RECLAIM_NEEDS: &str = "version 2 of Linux 5.19 or later";
+
 /// What version 1 writes for no limit, rounded down to a page of any size: the largest multiple of 64 KiB.
 const UNLIMITED: u64 = i64::MAX as u64 & !0xffff;
 
@@ -123,7 +126,7 @@ impl MemoryCgroup {
     pub fn reclaim(&self, amount: Bytes) -> Result<Reclaimed, Refusal> {
         let asked = amount.min(RECLAIM_BYTES_MAX).page_floor();
         let usage_before = self.usage()?;
-        self.has("memory.reclaim", "version 2 of Linux 5.19 or later")?;
+        self.has("memory.reclaim", RECLAIM_NEEDS)?;
         let is_complete = match self.write("memory.reclaim", &asked.get().to_string()) {
             Ok(()) => true,
             // It took less.

@@ -325,7 +325,7 @@ pub(crate) const IN: PageInLimits =
     PageInLimits { per_second: Bytes::gib(64), step_bytes_max: Bytes::mib(8) };
 
 /// Takes steps, a second apart, until there is nothing to be done.
-fn finish(mut step: impl FnMut(Timestamp) -> Progress) -> (Finish, Progress) {
+pub(crate) fn finish(mut step: impl FnMut(Timestamp) -> Progress) -> (Finish, Progress) {
     for second in 0..STEPS_MAX {
         let progress = step(Timestamp::from_millis(second * 1000));
         match progress.state {
