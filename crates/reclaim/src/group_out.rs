@@ -5,8 +5,9 @@
 //! Version 2 is asked by `memory.reclaim`. Where that is not there, a bound is lowered by as much and put back within the
 //! same step ([`Squeeze`](crate::Squeeze)): it stands only while the kernel reclaims.
 //!
-//! A group counts more than its guest. The page cache of its disk images goes too, mostly first; so the end is when the
-//! group has given the amount, whatever of it was the guest's, and the process is looked at again for the next order.
+//! A group counts more than its guest. The page cache of its disk images, and copies of what is in swap already, go too and
+//! mostly first. So the end is at the latest when the group has given the amount, whatever of it was the guest's
+//! ([`Finish::GaveOther`]): an order takes no more than was ordered, and the next one takes on from there.
 //!
 //! Cost: a step reads some ten small files of the kernel; the rest is the kernel's.
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
@@ -148,8 +149,7 @@ impl GroupOut {
     }
 
     /// Moves what may be moved at `now`: at most `step_bytes_max`, and at most [`LIMIT_STEP`]. Takes as long as the kernel
-    /// needs for it. What `moved` is of the [`Progress`] is what left the process; where page cache went
-    /// instead, [`Finish::Reached`] comes with less than the amount.
+    /// needs for it. `moved` of the [`Progress`] is what left the process.
     pub fn step(&mut self, now: Timestamp) -> Progress {
         let state = match self.finish {
             Some(finish) => State::Finished(finish),
@@ -166,10 +166,11 @@ impl GroupOut {
         let group = MemoryCgroup::find(&self.root, self.vmm.pid())?;
         self.way = GroupWay::of(&group)?;
         let before = self.look(&group)?;
-        let missing = self.missing(&before);
-        if missing == Bytes::ZERO {
-            return Ok(State::Finished(Finish::Reached));
+        if let Some(finish) = self.end(&before) {
+            return Ok(State::Finished(finish));
         }
+        let of_group = self.amount.saturating_sub(self.given);
+        let missing = before.resident.saturating_sub(self.to).min(of_group);
         let room = self.limits.swap.room(&Swap::read(&self.root.join("proc"))?)?;
         let step = self.limits.step_bytes_max.clamp(Bytes::pages(1), LIMIT_STEP);
         let worth = missing.min(step).min(WORTH);
@@ -189,19 +190,22 @@ impl GroupOut {
         taken?;
         let is_in_vain = moved == Bytes::ZERO && given == Bytes::ZERO;
         self.in_vain = if is_in_vain { self.in_vain + asked } else { Bytes::ZERO };
-        Ok(if self.missing(&after) == Bytes::ZERO {
-            State::Finished(Finish::Reached)
-        } else if self.in_vain >= STUCK {
-            State::Finished(Finish::Stuck)
-        } else {
-            State::Going
+        Ok(match self.end(&after) {
+            Some(finish) => State::Finished(finish),
+            None if self.in_vain >= STUCK => State::Finished(Finish::Stuck),
+            None => State::Going,
         })
     }
 
-    /// What is still to leave: of the process, and no more than of the group.
-    fn missing(&self, look: &Look) -> Bytes {
-        let of_group = self.amount.saturating_sub(self.given);
-        look.resident.saturating_sub(self.to).min(of_group).page_floor()
+    /// Whether no whole page is missing any more: of the process, or of what the group is to give.
+    fn end(&self, look: &Look) -> Option<Finish> {
+        if look.resident < self.to.saturating_add(Bytes::pages(1)) {
+            Some(Finish::Reached)
+        } else if self.given >= self.amount {
+            Some(Finish::GaveOther)
+        } else {
+            None
+        }
     }
 
     /// Nothing is to be seen of a process that ends, which would pass for success: that it lives is asked last.

@@ -42,6 +42,8 @@ pub enum Finish {
     Exhausted,
     /// The kernel was asked again and again, and moved nothing: a group's bound on swap, say.
     Stuck,
+    /// A group gave the amount, and not all of it was the process's: page cache, or copies of what is in swap already.
+    GaveOther,
 }
 
 impl Finish {
@@ -51,6 +53,7 @@ impl Finish {
             Finish::Reached => "reached",
             Finish::Exhausted => "exhausted",
             Finish::Stuck => "stuck",
+            Finish::GaveOther => "gave-other",
         }
     }
 }

@@ -428,7 +428,7 @@ fn page_cache_in_a_group_goes_first_and_the_group_gives_no_more_than_the_amount(
     let (end, progress) = finish_by_group(&mut out, &found);
     let given = usage.saturating_sub(found.usage().unwrap());
     println!("{given} of the group, {} of the process", progress.moved);
-    assert_eq!(end, Finish::Reached);
+    assert_eq!(end, Finish::GaveOther);
     assert!(given >= Bytes::mib(15) && given <= Bytes::mib(16).saturating_add(BELOW), "{given}");
     assert!(child.is_intact(child.private));
     drop(child);

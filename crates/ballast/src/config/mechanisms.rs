@@ -7,7 +7,7 @@ use ballast_model::Bytes;
 use ballast_reclaim::SwapBounds;
 use serde::Deserialize;
 
-use crate::daemon::pager::PagerSettings;
+use crate::daemon::pager::{PagerSettings, PagingWay};
 
 /// `[mechanisms]`
 #[derive(Debug, Default, Deserialize)]
@@ -45,6 +45,7 @@ impl Default for HotplugTable {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PagingTable {
     pub(super) enabled: bool,
+    pub(super) way: PagingWay,
     pub(super) per_second: Bytes,
     pub(super) swap_use_max_percent: u64,
     pub(super) swap_reserve: Bytes,
@@ -55,6 +56,7 @@ impl Default for PagingTable {
         let SwapBounds { use_max_percent, reserve } = SwapBounds::default();
         PagingTable {
             enabled: true,
+            way: PagingWay::Auto,
             per_second: PagerSettings::PER_SECOND_DEFAULT,
             swap_use_max_percent: use_max_percent,
             swap_reserve: reserve,
@@ -80,8 +82,8 @@ impl PagingTable {
         }
         let swap =
             SwapBounds { use_max_percent: self.swap_use_max_percent, reserve: self.swap_reserve };
-        let per_second = self.per_second;
-        Ok(self.enabled.then_some(PagerSettings { per_second, swap, host_reserve }))
+        let (way, per_second) = (self.way, self.per_second);
+        Ok(self.enabled.then_some(PagerSettings { way, per_second, swap, host_reserve }))
     }
 }
 

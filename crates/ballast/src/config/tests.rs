@@ -11,6 +11,7 @@ use ballast_policy::{PolicySettings, TaxRule};
 use proptest::prelude::*;
 
 use super::*;
+use crate::daemon::pager::PagingWay;
 
 fn read(text: &str) -> Result<Config, Error> {
     parse(text, Path::new("ballast.toml"))
@@ -30,6 +31,7 @@ fn the_example_is_the_defaults_and_two_guests() {
     assert_eq!(example.qmp_folders, defaults.qmp_folders);
     assert_eq!(example.qmp_timeout, defaults.qmp_timeout);
     assert_eq!(example.on_exit, defaults.on_exit);
+    assert_eq!(example.paging, defaults.paging);
 }
 
 #[test]
@@ -230,6 +232,21 @@ fn what_is_set_of_meb_and_tws_is_kept_exactly() {
         for needle in *needles {
             assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
         }
+    }
+}
+
+#[test]
+fn whose_memory_is_paged_out_is_kept_exactly() {
+    let way = |text: &str| read(text).unwrap().paging.unwrap().way;
+    assert_eq!(way(""), PagingWay::Auto);
+    for (word, expected) in
+        [("auto", PagingWay::Auto), ("process", PagingWay::Process), ("cgroup", PagingWay::Cgroup)]
+    {
+        assert_eq!(way(&format!("[mechanisms.paging]\nway = \"{word}\"")), expected);
+    }
+    let message = read("[mechanisms.paging]\nway = \"group\"").unwrap_err().to_string();
+    for needle in ["ballast.toml:2:", "mechanisms.paging.way", "\"group\"", "`cgroup`"] {
+        assert!(message.contains(needle), "{message}");
     }
 }
 
