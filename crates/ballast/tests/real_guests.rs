@@ -23,6 +23,7 @@ use real::moved::Destination;
 use real::rounds::{self, Rounds};
 use real::squeezes::{self, Squeezes};
 use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
+use tempfile::TempDir;
 
 /// Four times as fast as usual, so that there is less to wait for.
 const FAST: &str = "tick = \"250ms\"";
@@ -754,12 +755,6 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     wait_holds(&daemon, "moves", Bytes::mib(300));
     wait_holds(&daemon, "other", Bytes::mib(300));
     let mut monitor = Monitor::connect(lab.guest("moves").lab_qmp_socket());
-    let is_plugging = |monitor: &mut Monitor| {
-        wait_for("memory on its way", || {
-            let (plugged, requested) = monitor.plugged();
-            (plugged != requested).then_some((plugged, requested))
-        })
-    };
     for (ceiling, is_ballooned) in [(780, false), (300, false), (384, true), (200, true)] {
         let boots = boots(&lab, "moves");
         set(&ground, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
@@ -770,7 +765,7 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
                 (view.target_bytes? == Bytes::mib(ceiling).get()).then_some(())
             });
         } else {
-            let (plugged, requested) = is_plugging(&mut monitor);
+            let (plugged, requested) = wait_plugging(&mut monitor);
             eprintln!("rebooted with {plugged} plugged in of {requested} asked for");
         }
         monitor.run("system_reset", &serde_json::json!({}));
@@ -780,12 +775,10 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     }
 
     set(&ground, &["moves", "--ceiling", "780MiB"]);
-    let (plugged, requested) = is_plugging(&mut monitor);
+    let (plugged, requested) = wait_plugging(&mut monitor);
     lab.guest("moves").kill();
     eprintln!("killed with {plugged} plugged in of {requested} asked for");
-    wait_for("the lost guest to be forgotten", || {
-        (daemon.status()?.guests.len() == 1).then_some(())
-    });
+    wait_guests(&daemon, 1);
     set(&ground, &["other", "--ceiling", "850MiB"]);
     wait_holds(&daemon, "other", Bytes::mib(850));
     assert_unrefused(&daemon);
@@ -798,46 +791,100 @@ fn boots(lab: &Lab, name: &str) -> usize {
     console.matches(READY_LINE_PREFIX).count()
 }
 
-/// Moved to another QEMU while its balloon takes memory: where it comes in it is held until it
-/// runs, where it was it is held from then on, and it has what it is to have in the end.
+/// Moved to another QEMU while its balloon takes memory, and from there to a third while memory is plugged in: where it
+/// comes in it is held until it runs, where it was it is held from then on, and it has what it is to have in the end.
 #[test]
 fn a_guest_that_moves_to_another_host_in_mid_action_is_held_and_then_followed() {
     let lab = Lab::boot(vec![pluggable("leaves")]);
     let ground = Ground::new();
-    let settings = "[host]\nbudget = \"2GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
+    let settings = "[host]\nbudget = \"3GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
          [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"128MiB\"\nahead = \"128MiB\"\n\
-         [guests.leaves]\nceiling = \"380MiB\"\n[guests.comes]\nceiling = \"200MiB\"";
+         [guests.leaves]\nceiling = \"380MiB\"\n[guests.comes]\nceiling = \"200MiB\"\n\
+         [guests.stays]\nceiling = \"780MiB\"";
     ground.configure_for(lab.sockets(), FAST, settings);
     let daemon = ground.start();
     wait_holds(&daemon, "leaves", Bytes::mib(380));
-    let folder = tempfile::tempdir().unwrap();
-    let arriving = lab.sockets().join("comes.sock");
-    let destination = Destination::start(lab.guest("leaves").pid(), &arriving, folder.path());
-    let state = |name: &str| Some(guest(&daemon.status()?, name)?.state.code.clone());
-    wait_for("the guest that is to come", || state("comes"));
+
     let mut monitor = Monitor::connect(lab.guest("leaves").lab_qmp_socket());
-    destination.begin(&mut monitor, 8);
+    let comes = ComingIn::begin(&daemon, &lab, lab.guest("leaves").pid(), &mut monitor, "comes");
     set(&ground, &["leaves", "--ceiling", "200MiB"]);
     wait_for("the balloon on its way", || {
         (allocation(&daemon, "leaves")? < Bytes::mib(370)).then_some(())
     });
-    wait_settled(&daemon);
-    let status = daemon.status().unwrap();
-    let comes = guest(&status, "comes").unwrap();
-    assert_ne!(comes.state.code, "running", "{comes:?}");
-    destination.finish(&mut monitor);
-    wait_for("the guest to run where it came to", || (state("comes")? == "running").then_some(()));
-    wait_for("the guest to be held where it was", || (state("leaves")? != "running").then_some(()));
-    wait_holds(&daemon, "comes", Bytes::mib(200));
-    assert_unrefused(&daemon);
+    comes.end(&daemon, &mut monitor, "leaves", Bytes::mib(200));
     lab.guest("leaves").kill();
-    wait_for("the one that has left to be forgotten", || {
-        (daemon.status()?.guests.len() == 1).then_some(())
-    });
+    wait_guests(&daemon, 1);
     set(&ground, &["comes", "--ceiling", "380MiB"]);
     wait_holds(&daemon, "comes", Bytes::mib(380));
+
+    let mut monitor = comes.destination.monitor();
+    let stays = ComingIn::begin(&daemon, &lab, comes.destination.pid(), &mut monitor, "stays");
+    set(&ground, &["comes", "--ceiling", "780MiB"]);
+    let (plugged, requested) = wait_plugging(&mut monitor);
+    eprintln!("moves with {plugged} plugged in of {requested} asked for");
+    stays.end(&daemon, &mut monitor, "comes", Bytes::mib(780));
+    comes.destination.kill();
+    wait_guests(&daemon, 1);
+    set(&ground, &["stays", "--ceiling", "300MiB"]);
+    wait_holds(&daemon, "stays", Bytes::mib(300));
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    drop(destination);
-    let _ = std::fs::remove_file(&arriving);
+}
+
+/// A guest on its way to another QEMU, where the daemon knows it by another name.
+struct ComingIn {
+    destination: Destination,
+    name: &'static str,
+    // Removed after its QEMU has ended.
+    _folder: TempDir,
+}
+
+impl ComingIn {
+    /// So slowly that it can be met on its way.
+    fn begin(
+        daemon: &Daemon<'_>,
+        lab: &Lab,
+        pid: i32,
+        source: &mut Monitor,
+        name: &'static str,
+    ) -> ComingIn {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = lab.sockets().join(format!("{name}.sock"));
+        let destination = Destination::start(pid, &socket, folder.path());
+        wait_for("the guest that is to come", || state(daemon, name));
+        destination.begin(source, 8);
+        ComingIn { destination, name, _folder: folder }
+    }
+
+    /// It is held on both sides until it runs on this one, and then on the other; in the end it holds `size`.
+    fn end(&self, daemon: &Daemon<'_>, source: &mut Monitor, from: &str, size: Bytes) {
+        wait_settled(daemon);
+        assert_ne!(state(daemon, self.name).as_deref(), Some("running"));
+        self.destination.finish(source);
+        let is_running = |name: &str| Some(state(daemon, name)? == "running");
+        wait_for("the guest to run", || is_running(self.name)?.then_some(()));
+        wait_for("the guest to be held where it was", || (!is_running(from)?).then_some(()));
+        wait_holds(daemon, self.name, size);
+        assert_unrefused(daemon);
+    }
+}
+
+/// What it is taken for.
+fn state(daemon: &Daemon<'_>, name: &str) -> Option<String> {
+    Some(guest(&daemon.status()?, name)?.state.code.clone())
+}
+
+/// Waits until the others have been forgotten.
+fn wait_guests(daemon: &Daemon<'_>, count: usize) {
+    wait_for("the lost guest to be forgotten", || {
+        (daemon.status()?.guests.len() == count).then_some(())
+    });
+}
+
+/// Memory being plugged in or pulled out: what is plugged in, and what is to be.
+fn wait_plugging(monitor: &mut Monitor) -> (Bytes, Bytes) {
+    wait_for("memory on its way", || {
+        let (plugged, requested) = monitor.plugged();
+        (plugged != requested).then_some((plugged, requested))
+    })
 }

@@ -21,6 +21,7 @@ use ballast_store::{Range, Reader, TickEntry, What};
 use harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 use real::journal::assert_file_intact;
 use real::monitor::Monitor;
+use real::moved::Destination;
 use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
 use rustix::process::Signal;
 
@@ -89,12 +90,16 @@ fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Byte
     lab.shell("stubborn", "rmmod virtio_balloon");
     set_ceiling(ground, "needy", BOOT);
     set_ceiling(ground, "stubborn", ASKED);
+    wait_stuck(daemon, "stubborn");
+    assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
+}
+
+/// Waits until a guest is found out.
+fn wait_stuck(daemon: &Daemon<'_>, name: &str) {
     wait_for("the guest to be found out", || {
         let status = daemon.status()?;
-        let stubborn = guest(&status, "stubborn")?;
-        (stubborn.compliance.as_ref()?.code == "stuck").then_some(())
+        (guest(&status, name)?.compliance.as_ref()?.code == "stuck").then_some(())
     });
-    assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
 }
 
 /// Has a guest touch [`IDLE`], which its process occupies from then on.
@@ -324,6 +329,52 @@ fn a_guest_that_is_killed_in_mid_page_out_leaves_its_memory_and_the_hosts_swap()
     assert!(daemon.stop().success());
     let last = ticks(&ground).pop().unwrap();
     assert_eq!(last.plan.paging, []);
+    assert_file_intact(&ground.journal());
+}
+
+/// Moved to another QEMU in mid page-out, a guest takes all its memory along, what is in the host's swap as well. Where it
+/// was nobody pages it any more; where it came to nobody takes what nothing is known of.
+#[test]
+fn a_guest_that_moves_in_mid_page_out_brings_all_its_memory_and_is_left_alone() {
+    let _turn = turn();
+    // Its disk cannot be in two places, and what it does is to be seen without it.
+    let spec = GuestSpec::new("stubborn".parse().unwrap(), BOOT);
+    let Some(lab) = Lab::boot_with_swap(vec![spec], Bytes::gib(1)) else { return };
+    let ground = Ground::new();
+    let settings = format!(
+        "[host]\nbudget = \"2GiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n[defaults]\nswap = true\n\
+         {IMPATIENT}\n{SLOW}\n[guests.comes]\nceiling = \"{ASKED}\"\n"
+    );
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    let daemon = ground.start();
+    wait_allocation("all of its memory", &daemon, "stubborn", |holds| holds == BOOT);
+    let data = lab.store_data("stubborn", 64);
+    touch_once(&lab, "stubborn");
+    lab.shell("stubborn", "rmmod virtio_balloon");
+    set_ceiling(&ground, "stubborn", ASKED);
+    wait_stuck(&daemon, "stubborn");
+    wait_mid_page_out(&daemon, "stubborn");
+
+    let folder = tempfile::tempdir().unwrap();
+    let arriving = lab.sockets().join("comes.sock");
+    let destination = Destination::start(lab.guest("stubborn").pid(), &arriving, folder.path());
+    let mut monitor = Monitor::connect(lab.guest("stubborn").lab_qmp_socket());
+    destination.begin(&mut monitor, 8);
+    wait_settled(&daemon);
+    destination.finish(&mut monitor);
+    wait_for("the guest to run", || {
+        (guest(&daemon.status()?, "comes")?.state.code == "running").then_some(())
+    });
+    wait_settled(&daemon);
+    assert_eq!(orders(&ticks(&ground).pop().unwrap(), Mechanism::PageOut).count(), 0);
+    assert_eq!(allocation(&daemon, "comes"), Some(BOOT));
+    lab.guest("stubborn").kill();
+    wait_for("the one that has left to be forgotten", || {
+        (daemon.status()?.guests.len() == 1).then_some(())
+    });
+    destination.assert_intact(&data);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
     assert_file_intact(&ground.journal());
 }
 

@@ -165,7 +165,12 @@ impl Guest {
         let fixed = self.capabilities.balloon == Some(false)
             || self.capabilities.discard_inhibited == Some(true);
         if !fixed {
-            self.to_hold = (self.boot + plug.unwrap_or(self.plugged) - target).max(0);
+            // The hypervisor reckons with what is asked for, be it plugged in already or not.
+            let with = plug.unwrap_or(self.requested);
+            if self.kind == HotplugKind::VirtioMem && target <= with && with > 0 {
+                return;
+            }
+            self.to_hold = (self.boot + with - target).max(0);
             if self.kind == HotplugKind::VirtioMem {
                 self.to_hold = self.to_hold.min(self.boot - 1);
             }
@@ -427,10 +432,35 @@ fn requests_of_others_are_let_be_while_the_guest_follows_and_taken_back_when_not
     let unused = Some(Why::NotOnlined { unused: Bytes::mib(1024) });
     assert_eq!(orders[0], (512, Some(0), unused));
     assert_eq!(guest.requested, 0);
+    assert_eq!(guest.total(), 512);
     guest.plugs = true;
     guest.requested = 256;
     guest.orders(3, 0);
     assert_eq!((guest.plugged, guest.total()), (256, 512), "the balloon takes it");
+}
+
+/// As after a move to another host, or a restart of the daemon, in mid plug.
+#[test]
+fn an_order_takes_back_what_others_asked_for_and_asks_anew() {
+    for (requested, slow) in [(200, 0), (396, 0), (200, 20), (396, 20), (1024, 20)] {
+        let mut guest = Guest::new(384, 1024);
+        guest.requested = requested;
+        for tick in 0..20 {
+            let route = guest.route((tick == 0).then_some(780), 4096);
+            if tick == 0 {
+                let more = Bytes::mib(u64::try_from(requested).unwrap());
+                assert_eq!(told(&route), Some((384, Some(0), Some(Why::AskedByOthers { more }))));
+            }
+            guest.arrive();
+            for _ in 0..10 {
+                guest.step(8, slow);
+                assert!(guest.total() >= 384, "{guest:?}");
+            }
+            guest.step(i64::MAX, if slow > 0 { slow } else { 1 << 20 });
+        }
+        guest.orders(60, 4096);
+        assert_eq!(guest.total(), 780, "{guest:?}");
+    }
 }
 
 #[test]
@@ -542,6 +572,10 @@ proptest! {
                     }
                     _ => {}
                 }
+            }
+            // Whether others' memory is used nobody judges.
+            if event.what % 32 == 6 && guest.onlines && guest.kind == HotplugKind::VirtioMem {
+                guest.requested = (guest.plugged + 3 * guest.block).min(guest.max);
             }
             // A target that the guard lowers may still be followed until the order arrives; that is the guard's.
             let before = guest.in_force.unwrap_or_default();

@@ -105,6 +105,11 @@ pub enum Why {
         /// Plugged and not used.
         unused: Bytes,
     },
+    /// Somebody else, or an earlier life of guest or daemon, asked for more to be plugged in; that is taken back.
+    AskedByOthers {
+        /// Asked for and not plugged in yet.
+        more: Bytes,
+    },
     /// The guest does not give up what was to be unplugged; it keeps that.
     UnplugStalled {
         /// Time since it last gave any.
@@ -137,6 +142,7 @@ impl Why {
             Why::NoBalloon => "no-balloon",
             Why::PluggedIdle { .. } => "plugged-idle",
             Why::NotOnlined { .. } => "not-onlined",
+            Why::AskedByOthers { .. } => "asked-by-others",
             Why::UnplugStalled { .. } => "unplug-stalled",
             Why::NotGiven { .. } => "not-given",
             Why::HostShort { .. } => "host-short",
@@ -160,6 +166,9 @@ impl fmt::Display for Why {
             }
             Why::NotOnlined { unused } => {
                 write!(f, "the guest's kernel does not use {unused} of it: is memory onlined there?")
+            }
+            Why::AskedByOthers { more } => {
+                write!(f, "{more} more were asked for before, or by somebody else, and are taken back")
             }
             Why::UnplugStalled { idle } => {
                 write!(f, "the guest has given up none of it for {}s", idle.as_secs())

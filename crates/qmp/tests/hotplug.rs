@@ -219,6 +219,10 @@ async fn modules_come_and_go_and_their_memory_with_them() {
     host.accept(Bytes::mib(1000), Some(Bytes::mib(512))).await;
     host.plugged(Bytes::mib(512), Bytes::mib(512)).await;
     assert_eq!(host.peer.module_memory_count(), 4);
+
+    // The balloon takes from modules as well: they may be more than all that is left.
+    host.accept(Bytes::mib(400), None).await;
+    host.sample_until(holds(Bytes::mib(400))).await;
 }
 
 #[tokio::test]

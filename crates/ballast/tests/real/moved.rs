@@ -3,18 +3,31 @@
 //! Idea: the same command line as that of the QEMU it moves out of, as `/proc` has it, with other names for all that can be
 //! there once, and waiting for the guest to come in. Limits: guests without disks, whose files are inherited.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use ballast_lab_guest::protocol::{FromGuest, PROTOCOL_VERSION, ToGuest};
 use serde_json::json;
 
 use super::monitor::Monitor;
+use super::{CHECKSUM, Data};
 use crate::harness::wait_for;
+
+const INCOMING: &str = "-incoming";
+const SECOND_QMP: &str = "qmp";
+/// The lab's port, by the name of its device.
+const CHANNEL: &str = "lab";
+const CHANNEL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The QEMU that is moved into; it ends with this.
 pub struct Destination {
     child: Child,
     incoming: String,
+    qmp: PathBuf,
+    folder: PathBuf,
 }
 
 impl Destination {
@@ -25,12 +38,14 @@ impl Destination {
             .split(|byte| *byte == 0)
             .filter(|word| !word.is_empty())
             .map(|word| String::from_utf8(word.to_vec()).unwrap())
+            // One that was moved into itself: that comes last.
+            .take_while(|word| word != INCOMING)
             .collect();
         let mut sockets = 0;
         let mut renamed = |word: &String| match word {
             word if word.starts_with("unix:") => {
                 sockets += 1;
-                let path = if sockets == 1 { qmp.to_owned() } else { folder.join("qmp") };
+                let path = if sockets == 1 { qmp.to_owned() } else { folder.join(SECOND_QMP) };
                 format!("unix:{},server=on,wait=off", path.display())
             }
             word if word.starts_with("socket,id=") => {
@@ -45,13 +60,55 @@ impl Destination {
         let incoming = format!("unix:{}", folder.join("in").display());
         let child = Command::new(&words[0])
             .args(arguments)
-            .args(["-incoming", &incoming])
+            .args([INCOMING, &incoming])
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
         let socket: PathBuf = folder.join("in");
         wait_for("the QEMU to move into", || socket.exists().then_some(()));
-        Destination { child, incoming }
+        Destination { child, incoming, qmp: qmp.to_owned(), folder: folder.to_owned() }
+    }
+
+    /// Of its process.
+    pub fn pid(&self) -> i32 {
+        self.child.id().try_into().unwrap()
+    }
+
+    /// By its second QMP socket.
+    pub fn monitor(&self) -> Monitor {
+        Monitor::connect(&self.folder.join(SECOND_QMP))
+    }
+
+    /// Reads all of the guest's data where it is now, and compares.
+    pub fn assert_intact(&self, data: &Data) {
+        let found = wait_for("the guest's answer", || self.try_shell(CHECKSUM));
+        assert_eq!(found, data.sum, "data of {}", data.guest);
+    }
+
+    /// What a line of shell prints in the guest. `None`: it was not heard, as its port is about to open.
+    fn try_shell(&self, line: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(self.folder.join(CHANNEL)).unwrap();
+        stream.set_read_timeout(Some(CHANNEL_PATIENCE)).unwrap();
+        let hello = ToGuest::Hello { version: PROTOCOL_VERSION, nonce: 1 };
+        for message in [hello, ToGuest::shell(1, line, CHANNEL_PATIENCE.as_millis() as u64)] {
+            write!(stream, "\n{}\n", serde_json::to_string(&message).unwrap()).unwrap();
+        }
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        lines.find_map(|line| match serde_json::from_str(&line) {
+            Ok(FromGuest::ExecDone { stdout, .. }) => Some(stdout),
+            _ => None,
+        })
+    }
+
+    /// Its process is gone.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.qmp);
     }
 
     /// Begins to move the guest of `source`, so slowly that there is something to see: so many MiB a second.
@@ -73,7 +130,6 @@ impl Destination {
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }

@@ -77,7 +77,7 @@ impl Router {
         let Tick { layout, wanted, input, .. } = *tick;
         let settings = input.settings;
         let refused = self.unproven.is_some_and(|unproven| unproven.refused);
-        if self.vague || refused || !self.plug_pause.is_over(input.now) {
+        if refused || !self.plug_pause.is_over(input.now) {
             return None;
         }
         let (present, plugged) = (layout.present(), layout.plugged);
@@ -182,7 +182,7 @@ impl Router {
         let ordered = self.last.map_or(wanted, |(target, _)| target);
         let target = wanted.max(self.with_unproven(tick, layout.plugged).min(ordered));
         let target = layout.reachable(target, layout.plugged);
-        let in_force = !self.vague && self.last == Some((target, layout.plugged));
+        let in_force = self.last == Some((target, layout.plugged));
         if target.saturating_sub(tick.promised) > input.spare {
             return None;
         }
@@ -292,8 +292,8 @@ impl Router {
         Some(Order { target: self.unplugged(tick, phase.to), plug: Some(phase.to), why: None })
     }
 
-    /// Lets others' requests be carried out, and takes back what a guest does not follow: it could at any time, and
-    /// nothing would cover it.
+    /// Lets others' requests be carried out, and takes back what a guest does not follow (it could at any time, and
+    /// nothing would cover it) or what an order of our own comes before.
     fn moved(&mut self, tick: &Tick<'_>, mut phase: Moved) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
@@ -319,11 +319,13 @@ impl Router {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        // A balloon that reckoned with what is about to go would take too much.
+        // A balloon that reckoned with what is about to come or go would take too much; what the order needs
+        // of it is asked for anew.
         let to = plugged.min(layout.requested);
         let kept = self.with_unproven(tick, to).min(layout.total);
         let target = layout.reachable(wanted.max(kept), to);
-        Some(Order { target, plug: (!grows).then_some(to), why: None })
+        let why = grows.then(|| Why::AskedByOthers { more: layout.requested - plugged });
+        Some(Order { target, plug: Some(to), why })
     }
 
     fn pause_plugging(&mut self, input: &RouteInput<'_>) {

@@ -138,8 +138,6 @@ pub struct Router {
     phase: Phase,
     /// The last order: total and plugged. `None`: none that still holds.
     last: Option<(Bytes, Bytes)>,
-    /// It went out while somebody else had memory plugged: with how much the balloon reckoned is not certain.
-    vague: bool,
     unproven: Option<Unproven>,
     gap: Gap,
     idle_since: Option<Timestamp>,
@@ -191,14 +189,16 @@ impl Router {
         let order =
             if self.notice(&tick) { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
         // An order may still be on its way when the next snapshot is taken; until then the one before counts too.
-        let lingers =
-            if order.is_some() && self.lent > Bytes::ZERO { self.reach } else { Bytes::ZERO };
+        let mut lingers = Bytes::ZERO;
+        if order.is_some() {
+            let reach = if self.lent > Bytes::ZERO { self.reach } else { Bytes::ZERO };
+            lingers = reach.max(self.may_come(&tick));
+        }
         if let Some(order) = &order {
             self.last = Some((order.target, order.plug.unwrap_or(layout.plugged)));
-            self.vague = matches!(self.phase, Phase::Moved(_)) && order.plug.is_none();
         }
         let ordered = self.last.map_or(Bytes::ZERO, |(target, _)| target);
-        self.reach = ordered.max(self.may_come(&tick, order.as_ref()));
+        self.reach = ordered.max(self.may_come(&tick));
         self.lent = self.reach.max(lingers).saturating_sub(wanted);
         match order {
             Some(order) => finished(&layout, order, promised),
@@ -258,17 +258,13 @@ impl Router {
     }
 
     /// What the guest may come to hold by what is requested already, whatever is ordered now.
-    fn may_come(&self, tick: &Tick<'_>, order: Option<&Order>) -> Bytes {
+    fn may_come(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
         if layout.requested <= layout.plugged && !matches!(self.phase, Phase::Moved(_)) {
             return Bytes::ZERO;
         }
         let most = layout.plugged.max(layout.requested);
-        let taken_back = order.and_then(|order| order.plug).is_some_and(|it| it != most);
-        if taken_back || matches!(self.phase, Phase::Moved(_)) {
-            return self.coming(tick, most).unwrap_or(layout.total_with(most));
-        }
-        layout.total_with(most)
+        self.coming(tick, most).unwrap_or(layout.total_with(most))
     }
 }
 

@@ -233,7 +233,8 @@ impl Plugging {
         let moves_balloon = has_balloon || plug.is_none();
         let mut list = steps.before_balloon;
         if moves_balloon {
-            let left = target.saturating_sub(steps.in_force);
+            // QEMU's balloon reckons with modules as with boot memory, and with virtio-mem not at all.
+            let left = target.saturating_add(steps.modules).saturating_sub(steps.in_force);
             if left == Bytes::ZERO && steps.in_force > Bytes::ZERO {
                 let plugged = steps.in_force;
                 return Err(format!(
@@ -241,8 +242,8 @@ impl Plugging {
                      booted with"
                 ));
             }
-            let left = unplugged.map_or(left, |most| left.min(most));
-            list.push(Step::Balloon(left.saturating_add(steps.modules)));
+            let most = unplugged.map(|unplugged| unplugged.saturating_add(steps.modules));
+            list.push(Step::Balloon(most.map_or(left, |most| left.min(most))));
         }
         list.extend(steps.after_balloon);
         Ok(list)

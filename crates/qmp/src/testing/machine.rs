@@ -23,8 +23,9 @@ const CACHES: Bytes = Bytes::mib(60);
 pub(super) struct Machine {
     config: PeerConfig,
     negotiated: bool,
-    target: Bytes,
-    allocation: Bytes,
+    /// What the balloon holds, and is to hold.
+    held: Bytes,
+    to_hold: Bytes,
     moved_at: Instant,
     polling_interval_secs: u64,
     last_update: u64,
@@ -42,8 +43,8 @@ impl Machine {
         Machine {
             config,
             negotiated: false,
-            target: config.boot_memory,
-            allocation: config.boot_memory,
+            held: Bytes::ZERO,
+            to_hold: Bytes::ZERO,
             moved_at: now,
             polling_interval_secs: 0,
             last_update: 0,
@@ -65,11 +66,13 @@ impl Machine {
     /// All memory held at `now`, plugged in or not.
     pub(super) fn holds(&mut self, now: Instant) -> Bytes {
         let virtio_mem = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.virtio_mem(now));
-        self.allocation(now) + virtio_mem + self.modules()
+        self.allocation(now) + virtio_mem
     }
 
-    fn modules(&self) -> Bytes {
-        self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::modules)
+    /// What the balloon reckons with.
+    fn counted(&self) -> Bytes {
+        let modules = self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::modules);
+        self.config.boot_memory + modules
     }
 
     pub(super) fn set_misbehaviour(&mut self, misbehaviour: Misbehaviour) {
@@ -92,27 +95,28 @@ impl Machine {
     }
 
     pub(super) fn target(&self) -> Bytes {
-        self.target
+        self.config.boot_memory.saturating_sub(self.to_hold)
     }
 
-    /// Memory of the boot held at `now`: it has moved towards the target since it was last looked at.
+    /// Memory of the boot and modules held at `now`: it has moved towards the target since it was last looked at.
     pub(super) fn allocation(&mut self, now: Instant) -> Bytes {
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
         // Less than a millisecond moves nothing; it is counted with the next look.
         if passed_ms > 0 {
             self.moved_at += Duration::from_millis(passed_ms);
             let way = self.config.rate_per_sec.fraction(passed_ms, 1000).page_floor();
-            self.allocation = if self.target < self.allocation {
-                self.allocation.saturating_sub(way).max(self.target)
+            self.held = if self.to_hold < self.held {
+                self.held.saturating_sub(way).max(self.to_hold)
             } else {
-                self.allocation.saturating_add(way).min(self.target)
+                self.held.saturating_add(way).min(self.to_hold)
             };
         }
-        self.allocation
+        self.counted().saturating_sub(self.held)
     }
 
     pub(super) fn is_moving(&mut self, now: Instant) -> bool {
-        self.allocation(now) != self.target
+        self.allocation(now);
+        self.held != self.to_hold
     }
 
     pub(super) fn queue_event(&mut self, name: &str) {
@@ -121,7 +125,7 @@ impl Machine {
     }
 
     pub(super) fn queue_balloon_change(&mut self, now: Instant) {
-        let actual = (self.allocation(now) + self.modules()).get();
+        let actual = self.allocation(now).get();
         self.queue_event_with("BALLOON_CHANGE", &json!({"actual": actual}));
     }
 
@@ -203,7 +207,7 @@ impl Machine {
             }
             "query-balloon" => {
                 self.need_balloon()?;
-                Ok(json!({"actual": (self.allocation(now) + self.modules()).get()}))
+                Ok(json!({"actual": self.allocation(now).get()}))
             }
             "balloon" => {
                 self.need_balloon()?;
@@ -212,8 +216,7 @@ impl Machine {
                     ("GenericError", "Parameter 'target' expects a size".to_owned())
                 })?;
                 self.allocation(now);
-                let left = Bytes::new(value).saturating_sub(self.modules());
-                self.target = left.min(self.config.boot_memory);
+                self.to_hold = self.counted().saturating_sub(Bytes::new(value));
                 Ok(json!({}))
             }
             "qom-list" => self.list(arguments["path"].as_str().unwrap_or_default()),
@@ -312,7 +315,8 @@ impl Machine {
         if is_due || self.frozen_stats.is_null() {
             let sent = |value: Bytes| if is_due { value.get() } else { u64::MAX };
             let plugged = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.used(now));
-            let total = self.allocation.saturating_sub(KERNEL) + plugged;
+            let present = self.config.boot_memory.saturating_sub(KERNEL) + plugged;
+            let total = present.saturating_sub(self.held);
             let available = total.saturating_sub(self.config.used);
             self.frozen_stats = json!({
                 "stat-htlb-pgalloc": 0,

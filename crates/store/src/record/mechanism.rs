@@ -52,6 +52,7 @@ pub enum WhyRecord {
     NoBalloon,
     PluggedIdle { idle_ns: u64 },
     NotOnlined { unused_bytes: u64 },
+    AskedByOthers { more_bytes: u64 },
     UnplugStalled { idle_ns: u64 },
     NotGiven { left_bytes: u64, asked_ns: u64 },
     HostShort { rung: String },
@@ -158,6 +159,7 @@ impl From<&Why> for WhyRecord {
             Why::NoBalloon => WhyRecord::NoBalloon,
             Why::PluggedIdle { idle } => WhyRecord::PluggedIdle { idle_ns: ns(idle) },
             Why::NotOnlined { unused } => WhyRecord::NotOnlined { unused_bytes: unused.get() },
+            Why::AskedByOthers { more } => WhyRecord::AskedByOthers { more_bytes: more.get() },
             Why::UnplugStalled { idle } => WhyRecord::UnplugStalled { idle_ns: ns(idle) },
             Why::NotGiven { left, asked } => {
                 WhyRecord::NotGiven { left_bytes: left.get(), asked_ns: ns(asked) }
@@ -185,6 +187,9 @@ impl TryFrom<WhyRecord> for Why {
             }
             WhyRecord::NotOnlined { unused_bytes } => {
                 Why::NotOnlined { unused: Bytes::new(unused_bytes) }
+            }
+            WhyRecord::AskedByOthers { more_bytes } => {
+                Why::AskedByOthers { more: Bytes::new(more_bytes) }
             }
             WhyRecord::UnplugStalled { idle_ns } => {
                 Why::UnplugStalled { idle: Duration::from_nanos(idle_ns) }

@@ -648,6 +648,7 @@ fn moved() -> impl Strategy<Value = Move> {
         Just(Why::NoBalloon),
         span().prop_map(|idle| Why::PluggedIdle { idle }),
         bytes().prop_map(|unused| Why::NotOnlined { unused }),
+        bytes().prop_map(|more| Why::AskedByOthers { more }),
         span().prop_map(|idle| Why::UnplugStalled { idle }),
         (bytes(), span()).prop_map(|(left, asked)| Why::NotGiven { left, asked }),
         rung().prop_map(|rung| Why::HostShort { rung }),
