@@ -247,7 +247,9 @@ impl Controller {
             self.moving.routers = routers;
         }
         self.ledger.sent(&plan);
-        self.ledger.lend(self.moving.routers.values().map(Router::lent));
+        let lent =
+            |router: &Option<Box<Router>>| router.as_ref().map_or(Bytes::ZERO, |it| it.lent());
+        self.ledger.lend(self.moving.routers.values().map(lent));
         self.in_transfer = in_transfer(&plan);
         if !self.in_transfer.is_empty() {
             self.next_sample = now + self.settings.transfer_tick.min(self.settings.tick);
@@ -278,7 +280,7 @@ impl Controller {
         if self.moving.observe(snapshot, &self.ledger, &self.settings) && self.settings.undo {
             self.next_decision = None;
         }
-        let now = snapshot.taken_at;
+        let (now, unplugged) = (snapshot.taken_at, Router::default());
         let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
         each.map(|(place, (((guest, limits), record), verdict))| {
             let bound = bound_of(self.moving.bounds.at(place), record);
@@ -288,9 +290,9 @@ impl Controller {
             let part = (estimate, stuck);
             let mut standing = standing(guest, limits, Some(record), bound, stale_after, now, part);
             if let Some(settings) = &self.settings.hotplug {
-                let range =
-                    self.moving.routers.at(place).map(|router| router.range(now, guest, settings));
-                standing.bounds = within(standing.bounds, range.flatten());
+                let router = self.moving.routers.at(place).and_then(Option::as_deref);
+                let range = router.unwrap_or(&unplugged).range(now, guest, settings);
+                standing.bounds = within(standing.bounds, range);
             }
             standing
         })
@@ -363,27 +365,20 @@ impl Controller {
             goals: &self.goals,
             budget,
             ledger: &self.ledger,
-            settings: &self.settings.guard,
             paused: self.paused,
-            generation: self.generation,
             now,
         });
-        if let (false, Some(settings)) = (self.paused, &self.settings.hotplug) {
-            let routing = Routing {
-                snapshot,
-                standings,
-                ledger: &self.ledger,
-                spare: if self.moving.rung() == Rung::Normal {
-                    budget.grantable
-                } else {
-                    Bytes::ZERO
-                },
-                settings,
-                generation: self.generation,
-                deadline: now + self.settings.guard.action_deadline,
-            };
-            draft = route(routing, &mut self.moving.routers, draft);
-        }
+        let is_normal = self.moving.rung() == Rung::Normal;
+        let routing = Routing {
+            snapshot,
+            standings,
+            ledger: &self.ledger,
+            spare: if is_normal { budget.grantable } else { Bytes::ZERO },
+            settings: self.settings.hotplug.as_ref().filter(|_| !self.paused),
+            generation: self.generation,
+            deadline: now + self.settings.guard.action_deadline,
+        };
+        let actions = route(routing, &mut self.moving.routers, &mut draft);
         let mut guests = draft.guests;
         if let Some(ledger) = self.policy.ledger() {
             for guest in &mut guests {
@@ -396,7 +391,7 @@ impl Controller {
             policy: self.settings.policy,
             budget,
             guests,
-            actions: draft.actions,
+            actions,
             paging: Vec::new(),
             rung: Rung::Normal,
             notes,

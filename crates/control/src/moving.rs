@@ -19,7 +19,8 @@ use crate::Settings;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moving {
     ladder: Ladder,
-    pub(crate) routers: PerGuest<Router>,
+    /// `None`: nothing can be plugged into it.
+    pub(crate) routers: PerGuest<Option<Box<Router>>>,
     pub(crate) bounds: PerGuest<Bound>,
     pub(crate) rates: PerGuest<Rates>,
     look_backs: PerGuest<LookBack>,

@@ -112,7 +112,7 @@ pub(crate) fn standing(
         None => committed,
     };
     let (verdict, demand_stuck) = match stuck {
-        Some(stuck) => (Err(stuck), estimate.ok().filter(|_| paged.is_some())),
+        Some(stuck) => (Err(stuck), estimate.ok().filter(|_| paged.is_some()).map(Box::new)),
         None => (estimate, None),
     };
     let asked = paged.filter(|_| demand_stuck.is_some()).map(|paged| paged.asked);

@@ -10,12 +10,11 @@
 //! [`GRANT_MIN`]) waits.
 
 use ballast_model::{
-    Action, Budget, Bytes, Change, Clamped, Generation, GuestPlan, Held, PerGuest, Timestamp,
-    largest_remainder,
+    Budget, Bytes, Change, Clamped, GuestPlan, Held, PerGuest, Timestamp, largest_remainder,
 };
 
 use crate::standing::calls_off_shrinking;
-use crate::{Goal, GuardSettings, Ledger, Record, Standing};
+use crate::{Goal, Ledger, Record, Standing};
 
 /// Parts of a grant smaller than this wait for more to be released.
 const GRANT_MIN: Bytes = Bytes::mib(8);
@@ -25,9 +24,9 @@ const GRANT_MIN: Bytes = Bytes::mib(8);
 pub struct Draft {
     /// Every guest's part, in the order of the standings.
     pub guests: Vec<GuestPlan>,
-    /// What is to be done, releases first.
-    pub actions: Vec<Action>,
-    /// What stuck guests are asked for from now on, in the order of the standings; `None`: what they were.
+    /// What each is to be sent, in the same order; `None`: nothing.
+    pub sends: Vec<Option<Bytes>>,
+    /// What stuck guests are asked for from now on, in the same order; `None`: what they were.
     pub asks: Vec<Option<Bytes>>,
 }
 
@@ -42,12 +41,8 @@ pub struct Rationing<'a> {
     pub budget: Budget,
     /// What was asked before.
     pub ledger: &'a Ledger,
-    /// Deadlines.
-    pub settings: &'a GuardSettings,
     /// Whether the operator has paused acting.
     pub paused: bool,
-    /// The plan's number.
-    pub generation: Generation,
     /// The moment of the decision.
     pub now: Timestamp,
 }
@@ -55,9 +50,7 @@ pub struct Rationing<'a> {
 /// Drafts the plan of one tick.
 pub fn ration(input: Rationing<'_>) -> Draft {
     let grants = grants(&input);
-    let deadline = input.now + input.settings.action_deadline;
-    let mut releases = Vec::new();
-    let mut grows = Vec::new();
+    let mut sends = Vec::with_capacity(input.standings.len());
     let mut guests = Vec::with_capacity(input.standings.len());
     let mut asks = Vec::with_capacity(input.standings.len());
     let each =
@@ -66,17 +59,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
         let goal = goal.as_ref();
         let step = step_for(&input, standing, record, goal, grant);
         asks.push(ask_anew(standing, goal, grant).filter(|_| !input.paused));
-        if let Some(target) = step.send {
-            let action = Action {
-                guest: standing.id.clone(),
-                target,
-                plug: None,
-                generation: input.generation,
-                deadline,
-            };
-            let grants_memory = target > standing.covered();
-            if grants_memory { grows.push(action) } else { releases.push(action) }
-        }
+        sends.push(step.send);
         let mut clamps = goal.map_or_else(Vec::new, |goal| goal.clamps.clone());
         clamps.extend(step.clamp);
         guests.push(GuestPlan {
@@ -95,8 +78,7 @@ pub fn ration(input: Rationing<'_>) -> Draft {
             regret: None,
         });
     }
-    releases.append(&mut grows);
-    Draft { guests, actions: releases, asks }
+    Draft { guests, sends, asks }
 }
 
 /// What one guest lacks beyond what it holds or was promised.

@@ -43,7 +43,7 @@ pub struct Standing {
     pub paged: Option<Paged>,
     /// The demand of one that is stuck and paged: it gives nothing, and yet what it was asked for can be taken, and given
     /// back.
-    pub demand_stuck: Option<Estimate>,
+    pub demand_stuck: Option<Box<Estimate>>,
 }
 
 /// What a guest is held to that owes memory.
@@ -65,7 +65,7 @@ impl Paged {
 impl Standing {
     /// Its demand, if it has a part in the division of memory.
     pub fn estimate(&self) -> Option<&Estimate> {
-        self.verdict.as_ref().ok().or(self.demand_stuck.as_ref())
+        self.verdict.as_ref().ok().or(self.demand_stuck.as_deref())
     }
 
     /// What it holds beyond its part in the division of memory.

@@ -175,13 +175,16 @@ impl Router {
     pub fn route(&mut self, input: &RouteInput<'_>) -> Route {
         if input.sample.hotplug.is_none() || matches!(input.sample.link, LinkState::Down(_)) {
             *self = Router::default();
-            return self.unrouted(input);
+            return unrouted(input.sample, input.send);
         }
         let layout = Layout::of(input.sample, input.settings.stale_after);
         let (Some(layout), Some((_, ceiling)), Some(wanted)) =
             (layout, input.bounds, input.send.or(input.in_force))
         else {
-            return self.unrouted(input);
+            if input.send.is_some() {
+                self.last = None;
+            }
+            return unrouted(input.sample, input.send);
         };
         let before = input.in_force.unwrap_or_default().saturating_add(self.lent);
         let promised = layout.total.max(wanted).max(before);
@@ -204,21 +207,6 @@ impl Router {
             Some(order) => finished(&layout, order, promised),
             None => Route::default(),
         }
-    }
-
-    /// What the guard sends, as it is.
-    fn unrouted(&mut self, input: &RouteInput<'_>) -> Route {
-        let Some(target) = input.send else { return Route::default() };
-        self.last = None;
-        let sample = input.sample;
-        let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
-        let moves = match sample.allocation {
-            Some(holds) => {
-                balloon_move(holds.value.saturating_sub(plugged), target.saturating_sub(plugged))
-            }
-            None => None,
-        };
-        Route { target: Some(target), moves: moves.into_iter().collect(), ..Route::default() }
     }
 
     /// Takes in what was seen before anything is ordered. Says whether the guest was found to have started anew.
@@ -266,6 +254,19 @@ impl Router {
         let most = layout.plugged.max(layout.requested);
         self.coming(tick, most).unwrap_or(layout.total_with(most))
     }
+}
+
+/// The order for a guest into which nothing can be plugged, or of which too little is known: what the guard sends, as it is.
+pub fn unrouted(sample: &GuestSample, send: Option<Bytes>) -> Route {
+    let Some(target) = send else { return Route::default() };
+    let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
+    let moves = match sample.allocation {
+        Some(holds) => {
+            balloon_move(holds.value.saturating_sub(plugged), target.saturating_sub(plugged))
+        }
+        None => None,
+    };
+    Route { target: Some(target), moves: moves.into_iter().collect(), ..Route::default() }
 }
 
 /// The order for a guest that has just started anew: nothing is plugged in any more, and its driver is about to have
