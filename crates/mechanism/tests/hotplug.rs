@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_mechanism::hotplug::{HotplugSettings, Route, RouteInput, Router};
+use ballast_mechanism::hotplug::{HotplugSettings, Route, RouteInput, Router, unrouted};
 use ballast_model::{
     Bytes, Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkState, Measured,
     Mechanism, RunState, Timestamp, Why,
@@ -461,6 +461,18 @@ fn an_order_takes_back_what_others_asked_for_and_asks_anew() {
         guest.orders(60, 4096);
         assert_eq!(guest.total(), 780, "{guest:?}");
     }
+}
+
+#[test]
+fn where_nothing_is_plugged_in_what_others_asked_for_is_taken_back_with_an_order() {
+    let mut guest = Guest::new(384, 1024);
+    (guest.plugged, guest.requested) = (128, 396);
+    let why = Why::AskedByOthers { more: Bytes::mib(268) };
+    let route = |send: Option<i64>| unrouted(&guest.sample(), send.map(mib));
+    assert_eq!(told(&route(Some(500))), Some((500, Some(128), Some(why))));
+    assert_eq!(route(None), Route::default());
+    guest.requested = 128;
+    assert_eq!(told(&unrouted(&guest.sample(), Some(mib(500)))), Some((500, None, None)));
 }
 
 #[test]

@@ -162,10 +162,14 @@ impl Layout {
     }
 
     pub(super) fn mechanism(&self) -> Mechanism {
-        match self.kind {
-            HotplugKind::VirtioMem => Mechanism::VirtioMem,
-            HotplugKind::Dimm => Mechanism::Dimm,
-        }
+        mechanism_of(self.kind)
+    }
+}
+
+pub(super) fn mechanism_of(kind: HotplugKind) -> Mechanism {
+    match kind {
+        HotplugKind::VirtioMem => Mechanism::VirtioMem,
+        HotplugKind::Dimm => Mechanism::Dimm,
     }
 }
 

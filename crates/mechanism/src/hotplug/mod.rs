@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
 
-use layout::Layout;
+use layout::{Layout, mechanism_of};
 use online::{Gap, Unproven};
 pub use settings::HotplugSettings;
 use wait::{Pause, Wait};
@@ -256,17 +256,23 @@ impl Router {
     }
 }
 
-/// The order for a guest into which nothing can be plugged, or of which too little is known: what the guard sends, as it is.
+/// The order for a guest into which nothing is plugged, or of which too little is known: what the guard sends, as it is.
+/// What was asked to be plugged in and has not come is taken back: the balloon would make up for it at once.
 pub fn unrouted(sample: &GuestSample, send: Option<Bytes>) -> Route {
     let Some(target) = send else { return Route::default() };
+    let mut route = Route { target: Some(target), ..Route::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
-    let moves = match sample.allocation {
-        Some(holds) => {
-            balloon_move(holds.value.saturating_sub(plugged), target.saturating_sub(plugged))
-        }
-        None => None,
-    };
-    Route { target: Some(target), moves: moves.into_iter().collect(), ..Route::default() }
+    if let Some(holds) = sample.allocation {
+        let (from, to) = (holds.value.saturating_sub(plugged), target.saturating_sub(plugged));
+        route.moves.extend(balloon_move(from, to));
+    }
+    if let Some(hotplug) = sample.hotplug.filter(|it| it.requested > plugged) {
+        let mechanism = mechanism_of(hotplug.kind);
+        let why = Why::AskedByOthers { more: hotplug.requested - plugged };
+        route.plug = Some(plugged);
+        route.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
+    }
+    route
 }
 
 /// The order for a guest that has just started anew: nothing is plugged in any more, and its driver is about to have
