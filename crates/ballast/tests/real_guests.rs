@@ -11,7 +11,6 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
 use ballast_lab::{Balloon, GuestSpec, Hotplug};
-use ballast_lab_guest::protocol::READY_LINE_PREFIX;
 use ballast_lab_guest::workload::Pattern;
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, Entry};
@@ -22,7 +21,9 @@ use real::monitor::Monitor;
 use real::moved::Destination;
 use real::rounds::{self, Rounds};
 use real::squeezes::{self, Squeezes};
-use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
+use real::{
+    Lab, allocation, assert_unrefused, swapping, wait_allocation, wait_guests, wait_settled,
+};
 use tempfile::TempDir;
 
 /// Four times as fast as usual, so that there is less to wait for.
@@ -734,11 +735,6 @@ fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
     });
 }
 
-fn assert_unrefused(daemon: &Daemon<'_>) {
-    let status = daemon.status().unwrap().daemon.unwrap();
-    assert_eq!((status.plans_refused, status.journal_error), (0, None));
-}
-
 /// Rebooted while memory is plugged in, pulled out, or ballooned, a guest has what it is to have in the end; killed
 /// while memory is plugged in, it leaves all of it to the other.
 #[test]
@@ -756,7 +752,7 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     wait_holds(&daemon, "other", Bytes::mib(300));
     let mut monitor = Monitor::connect(lab.guest("moves").lab_qmp_socket());
     for (ceiling, is_ballooned) in [(780, false), (300, false), (384, true), (200, true)] {
-        let boots = boots(&lab, "moves");
+        let boots = lab.boots("moves");
         set(&ground, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
         if is_ballooned {
             wait_for("the balloon on its way", || {
@@ -769,7 +765,7 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
             eprintln!("rebooted with {plugged} plugged in of {requested} asked for");
         }
         monitor.run("system_reset", &serde_json::json!({}));
-        wait_for("the guest to boot", || (self::boots(&lab, "moves") > boots).then_some(()));
+        wait_for("the guest to boot", || (lab.boots("moves") > boots).then_some(()));
         wait_holds(&daemon, "moves", Bytes::mib(ceiling));
         assert_unrefused(&daemon);
     }
@@ -783,12 +779,6 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     wait_holds(&daemon, "other", Bytes::mib(850));
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-}
-
-/// How often a guest has got ready.
-fn boots(lab: &Lab, name: &str) -> usize {
-    let console = std::fs::read_to_string(lab.guest(name).console()).unwrap();
-    console.matches(READY_LINE_PREFIX).count()
 }
 
 /// Moved to another QEMU while its balloon takes memory, and from there to a third while memory is plugged in: where it
@@ -872,13 +862,6 @@ impl ComingIn {
 /// What it is taken for.
 fn state(daemon: &Daemon<'_>, name: &str) -> Option<String> {
     Some(guest(&daemon.status()?, name)?.state.code.clone())
-}
-
-/// Waits until the others have been forgotten.
-fn wait_guests(daemon: &Daemon<'_>, count: usize) {
-    wait_for("the lost guest to be forgotten", || {
-        (daemon.status()?.guests.len() == count).then_some(())
-    });
 }
 
 /// Memory being plugged in or pulled out: what is plugged in, and what is to be.

@@ -12,7 +12,6 @@ mod real;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_lab::GuestSpec;
-use ballast_lab_guest::protocol::READY_LINE_PREFIX;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_mechanism::paging::OVERHEAD;
 use ballast_model::{Bytes, Mechanism, Rung, Why};
@@ -22,7 +21,9 @@ use harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 use real::journal::assert_file_intact;
 use real::monitor::Monitor;
 use real::moved::Destination;
-use real::{Lab, allocation, swapping, wait_allocation, wait_settled};
+use real::{
+    Lab, allocation, assert_unrefused, swapping, wait_allocation, wait_guests, wait_settled,
+};
 use rustix::process::Signal;
 
 /// Boot memory of each of two guests, what both have together, and what is asked of the one that does not give.
@@ -134,11 +135,6 @@ fn ticks(ground: &Ground) -> Vec<TickEntry> {
 /// Orders of a tick to page by this mechanism.
 fn orders(tick: &TickEntry, mechanism: Mechanism) -> impl Iterator<Item = &ballast_model::Paging> {
     tick.plan.paging.iter().filter(move |it| it.mechanism == mechanism)
-}
-
-fn assert_unrefused(daemon: &Daemon<'_>) {
-    let status = daemon.status().unwrap().daemon.unwrap();
-    assert_eq!((status.plans_refused, status.journal_error), (0, None));
 }
 
 /// The host takes what it does not give, down to what it was asked for and no further; its neighbour gets that, and it
@@ -265,14 +261,10 @@ fn a_guest_that_is_rebooted_in_mid_page_out_gives_by_its_balloon_and_is_paged_no
     let daemon = ground.start();
     ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
     wait_mid_page_out(&daemon, "stubborn");
-    let boots = || {
-        let console = std::fs::read_to_string(lab.guest("stubborn").console()).unwrap();
-        console.matches(READY_LINE_PREFIX).count()
-    };
-    let before = boots();
+    let before = lab.boots("stubborn");
     Monitor::connect(lab.guest("stubborn").lab_qmp_socket())
         .run("system_reset", &serde_json::json!({}));
-    wait_for("the guest to boot", || (boots() > before).then_some(()));
+    wait_for("the guest to boot", || (lab.boots("stubborn") > before).then_some(()));
     wait_allocation("what it was asked for", &daemon, "stubborn", |holds| {
         holds <= ASKED.saturating_add(Bytes::mib(4))
     });
@@ -318,9 +310,7 @@ fn a_guest_that_is_killed_in_mid_page_out_leaves_its_memory_and_the_hosts_swap()
     assert!(used >= Bytes::mib(16) && needy < BOOT, "{used} in swap, {needy} held");
     lab.guest("stubborn").kill();
     wait_for("its swap to be free", || (swap().0 <= used.fraction(1, 4)).then_some(()));
-    wait_for("the lost guest to be forgotten", || {
-        (daemon.status()?.guests.len() == 1).then_some(())
-    });
+    wait_guests(&daemon, 1);
     wait_allocation("all it may have", &daemon, "needy", |holds| holds == BOOT);
     lab.start_constant("needy", Bytes::mib(300));
     assert!(lab.pace("needy").touches_per_s > 0.0);
@@ -369,9 +359,7 @@ fn a_guest_that_moves_in_mid_page_out_brings_all_its_memory_and_is_left_alone() 
     assert_eq!(orders(&ticks(&ground).pop().unwrap(), Mechanism::PageOut).count(), 0);
     assert_eq!(allocation(&daemon, "comes"), Some(BOOT));
     lab.guest("stubborn").kill();
-    wait_for("the one that has left to be forgotten", || {
-        (daemon.status()?.guests.len() == 1).then_some(())
-    });
+    wait_guests(&daemon, 1);
     destination.assert_intact(&data);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());

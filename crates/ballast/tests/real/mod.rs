@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_lab::{DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed};
-use ballast_lab_guest::protocol::{Phase, Report};
+use ballast_lab_guest::protocol::{Phase, READY_LINE_PREFIX, Report};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_model::Bytes;
 use tempfile::TempDir;
@@ -113,6 +113,12 @@ impl Lab {
         self.guest(name).stop_workload(WORKLOAD).unwrap();
     }
 
+    /// How often a guest has got ready.
+    pub fn boots(&self, name: &str) -> usize {
+        let console = std::fs::read_to_string(self.guest(name).console()).unwrap();
+        console.matches(READY_LINE_PREFIX).count()
+    }
+
     /// A report that the guest has made since this was called.
     pub fn fresh_report(&self, name: &str) -> Report {
         let latest = || self.guest(name).latest_report().unwrap();
@@ -182,6 +188,19 @@ pub fn wait_allocation(
     reached: impl Fn(Bytes) -> bool,
 ) {
     wait_for(what, || allocation(daemon, name).filter(|&holds| reached(holds)));
+}
+
+/// No plan was found fault with, and all of them were recorded.
+pub fn assert_unrefused(daemon: &Daemon<'_>) {
+    let status = daemon.status().unwrap().daemon.unwrap();
+    assert_eq!((status.plans_refused, status.journal_error), (0, None));
+}
+
+/// Waits until the daemon knows of so many guests, and has forgotten the others.
+pub fn wait_guests(daemon: &Daemon<'_>, count: usize) {
+    wait_for("the lost guests to be forgotten", || {
+        (daemon.status()?.guests.len() == count).then_some(())
+    });
 }
 
 /// Waits until the daemon has seen so much more of the world that it has nothing left to do.
