@@ -1,11 +1,11 @@
 # Ballast: what can be made. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench lint soak sanitize fuzz clean
+.PHONY: help setup build install test test-quick demo bench lint soak sanitize fuzz clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (apt packages; says which)
 	@scripts/setup
@@ -14,9 +14,18 @@ build: ## build ballast and the guests' program, optimised
 	@scripts/setup build
 	@scripts/build
 
+install: ## install ballast and ballast-lab under PREFIX (default /usr/local)
+	@scripts/setup build
+	@cargo build --profile dist -p ballast --bin ballast -p ballast-lab --bin ballast-lab
+	@install -D -m 755 -t $(DESTDIR)$${PREFIX:-/usr/local}/bin $${CARGO_TARGET_DIR:-target}/dist/ballast $${CARGO_TARGET_DIR:-target}/dist/ballast-lab
+
 test: ## every check, with real guests: what continuous integration runs
 	@scripts/setup
 	@scripts/test
+
+test-quick: ## format and the tests without guests
+	@scripts/setup build
+	@scripts/test quick
 
 demo: ## two real guests, without balancing and with it, side by side
 	@scripts/setup

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ballast_agent_host::{Event, Known, Session, Settings};
-use ballast_agent_wire::message::{decode, encode};
-use ballast_agent_wire::{FrameReader, GuestFrame};
+use ballast_agent_proto::host::{AgentEvent, AgentSession, HostFacts, SessionSettings};
+use ballast_agent_proto::wire::message::{decode, encode};
+use ballast_agent_proto::wire::{FrameReader, GuestFrame};
 use ballast_model::{Bytes, Timestamp};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -19,12 +19,12 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
     }
     let most = Bytes::gib(1);
-    let settings = Settings {
+    let settings = SessionSettings {
         statistics_period: Duration::from_secs(1),
         emergency_period: Duration::from_secs(1),
-        known: Known { memory_max: Some(most) },
+        host_facts: HostFacts { memory_max: Some(most) },
     };
-    let mut session = Session::new(settings, Timestamp::ZERO);
+    let mut session = AgentSession::new(settings, Timestamp::ZERO);
     // The number of the seeds' hellos.
     session.connected(4711, Timestamp::ZERO);
     for (piece, ms) in bytes.chunks(31).zip((0..).step_by(100)) {
@@ -32,8 +32,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         session.handle_timeout(Timestamp::from_millis(ms));
         while let Some(event) = session.poll_event() {
             match event {
-                Event::Request { request, .. } => assert!(request.amount <= most),
-                Event::Shrunk { gave, .. } => assert!(gave <= most),
+                AgentEvent::Request { request, .. } => assert!(request.amount <= most),
+                AgentEvent::Shrunk { gave, .. } => assert!(gave <= most),
                 _ => {}
             }
         }

@@ -1,9 +1,9 @@
 //! What a host sends to an agent: any bytes are refused, or mean what they say.
 #![no_main]
 
-use ballast_agent_wire::frame::HEADER_LEN;
-use ballast_agent_wire::message::{decode, encode};
-use ballast_agent_wire::{FrameReader, HostFrame, PAYLOAD_BYTES_MAX};
+use ballast_agent_proto::wire::frame::HEADER_LEN;
+use ballast_agent_proto::wire::message::{decode, encode};
+use ballast_agent_proto::wire::{FrameReader, HostFrame, PAYLOAD_BYTES_MAX};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (mut whole, mut torn) = (FrameReader::new(), FrameReader::new());

@@ -18,7 +18,7 @@ fn settings(from: &mut Source<'_>) -> Settings {
     settings.guard.step_down_max = from.perhaps(Source::size);
     settings.guard.dead_band = from.perhaps(Source::size);
     settings.interval = from.perhaps(Source::span);
-    settings.limits_default = from.limits();
+    settings.limits.default = from.limits();
     settings
 }
 

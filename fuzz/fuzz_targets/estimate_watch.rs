@@ -27,7 +27,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             let tracker = guest.tracker.as_ref().and_then(|it| it.value.curve.as_ref());
             assert_eq!(estimate.curve.is_some(), tracker.is_some());
             for source in &estimate.passed_over {
-                // Where nothing is fresh, what stands is among the stale ones, and nothing relies on it.
+                // Where nothing is fresh, what stands is among the stale ones, and nothing relies
+                // on it.
                 let stands = source.source == estimate.demand.source;
                 assert!(
                     !stands || estimate.demand.confidence.percent() == 0,

@@ -1,4 +1,4 @@
-//! Figures host reclaim decides nothing by, and stops by: swap, a group's memory, a process's start.
+//! Single figures: swap, a cgroup's memory, a process's start time.
 #![no_main]
 
 use ballast_reclaim::{SwapBounds, parse_amount, parse_start_time, parse_swap};

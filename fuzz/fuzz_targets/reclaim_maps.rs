@@ -1,4 +1,5 @@
-//! Mappings of a process: any bytes are refused, or read; mappings written again are the same.
+//! Mappings of a process: any bytes are rejected or parse, and parsed mappings survive a round
+//! trip.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {

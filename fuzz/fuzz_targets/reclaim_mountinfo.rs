@@ -1,4 +1,4 @@
-//! Mounts of groups: any bytes are refused, or give places that begin at the root.
+//! Mounts of cgroups: any bytes are rejected or give absolute paths.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {

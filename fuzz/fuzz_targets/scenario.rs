@@ -2,7 +2,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    if let Err(error) = ballast_lab::Scenario::parse(text, "scenario.toml".as_ref()) {
+    if let Err(error) = ballast_lab_host::Scenario::parse(text, "scenario.toml".as_ref()) {
         assert!(error.to_string().starts_with("scenario.toml"), "{error}");
     }
 });

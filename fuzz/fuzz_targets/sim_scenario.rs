@@ -1,9 +1,9 @@
-//! A scenario of the simulator: any text gives a scenario or an error with a place, and what can be read
-//! and is small runs.
+//! A scenario of the simulator: any text gives a scenario or an error with a place, and what can be
+//! read and is small runs.
 #![no_main]
 
-use ballast::simulate::scenario_file::ScenarioFile;
 use ballast_model::Bytes;
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
 use ballast_sim::{Scenario, Simulation, named};
 
 /// Ticks that are run.

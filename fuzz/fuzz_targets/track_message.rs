@@ -1,15 +1,15 @@
 //! Messages of the tracker's protocol: any packet is refused, or means what it says.
 #![no_main]
 
-use ballast_track_wire::{Frame, Reply, Request};
+use ballast_tracker_proto::{Frame, TrackerReply, TrackerRequest};
 
 libfuzzer_sys::fuzz_target!(|packet: &[u8]| {
-    if let Ok(frame) = Frame::<Request>::decode(packet) {
+    if let Ok(frame) = Frame::<TrackerRequest>::decode(packet) {
         let (bytes, len) = frame.encode();
-        assert_eq!(Frame::<Request>::decode(&bytes[..len]), Ok(frame));
+        assert_eq!(Frame::<TrackerRequest>::decode(&bytes[..len]), Ok(frame));
     }
-    if let Ok(frame) = Frame::<Reply>::decode(packet) {
+    if let Ok(frame) = Frame::<TrackerReply>::decode(packet) {
         let (bytes, len) = frame.encode();
-        assert_eq!(Frame::<Reply>::decode(&bytes[..len]), Ok(frame));
+        assert_eq!(Frame::<TrackerReply>::decode(&bytes[..len]), Ok(frame));
     }
 });

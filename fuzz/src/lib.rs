@@ -1,7 +1,7 @@
 //! Values of the model made from bytes, for targets that decide instead of parsing.
 //!
-//! Idea: every byte string is some value, and small changes of it are small changes of the value. Sizes
-//! are mostly of a real host's order, and now and then zero, odd, or the largest there are.
+//! Idea: every byte string is some value, and small changes of it are small changes of the value.
+//! Sizes are mostly of a real host's order, and now and then zero, odd, or the largest there are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,11 @@ use ballast_model::{
     GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, MemoryRequest, MissCurve,
     PolicyName, RequestKind, RunState, Signals, Snapshot, Tax, Timestamp, TrackerReport,
 };
-use ballast_policy::flexmemd::{Choice, Demand as DemandFrom, Frequency, PriceRule, RoundLimit};
-use ballast_policy::{Contender, PolicySettings, TaxRule, flexmemd, meb};
+use ballast_policy::flexmemd::{
+    CombinationChoice, DemandInput, FlexmemdSettings, Frequency, PriceRule, RoundLimit,
+};
+use ballast_policy::meb::{MebSettings, Weighting};
+use ballast_policy::{Contender, PolicySettings, TaxRule};
 
 /// Most guests of one problem: enough for everybody to be in somebody's way.
 const GUESTS_MAX: u64 = 9;
@@ -161,20 +164,20 @@ impl<'a> Source<'a> {
         PolicySettings {
             reserve: self.size(),
             tax: if self.yes() { TaxRule::Dynamic } else { tax },
-            meb: meb::Settings {
+            meb: MebSettings {
                 step: self.size(),
                 shrink_basis_points: self.number() as u32,
                 grow_basis_points: self.number() as u32,
-                weighting: self.one_of(&[meb::Weighting::Shares, meb::Weighting::Equal]),
+                weighting: self.one_of(&[Weighting::Shares, Weighting::Equal]),
             },
             flexmemd: self.flexmemd(),
         }
     }
 
-    fn flexmemd(&mut self) -> flexmemd::Settings {
-        let plain = flexmemd::Settings::default();
+    fn flexmemd(&mut self) -> FlexmemdSettings {
+        let plain = FlexmemdSettings::default();
         let (price, demands) =
-            (self.number(), [DemandFrom::Ignored, DemandFrom::Explicit, DemandFrom::Implicit]);
+            (self.number(), [DemandInput::Ignored, DemandInput::Explicit, DemandInput::Implicit]);
         let prices = [
             PriceRule::None,
             PriceRule::Fixed(price),
@@ -182,11 +185,11 @@ impl<'a> Source<'a> {
             PriceRule::Market,
         ];
         let often = [Frequency::Once, Frequency::Immediate, Frequency::Periodic];
-        flexmemd::Settings {
+        FlexmemdSettings {
             period: self.span(),
             tax_basis_points: self.number() as u32,
             round: self.one_of(&[RoundLimit::Equal, RoundLimit::ByFloor]),
-            choice: Choice {
+            choice: CombinationChoice {
                 frequency: self.perhaps(|from| from.one_of(&often)),
                 price: self.perhaps(|from| from.one_of(&prices)),
                 demand: self.perhaps(|from| from.one_of(&demands)),

@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod census;
+pub mod suite;
 pub mod tidy;

@@ -1,9 +1,12 @@
-//! Developer commands of the workspace: `cargo xtask tidy`.
+//! Developer commands of the workspace: `cargo xtask tidy`, `census` and `test`.
 
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use xtask::census::Census;
+use xtask::suite::{self, Selection};
 use xtask::tidy::{self, Severity, Tree};
 
 /// Developer commands of the Ballast workspace.
@@ -16,13 +19,55 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Checks what a machine can of the workspace's rules: arrows, headers, lengths, leftovers.
+    /// Checks the workspace's rules: crate dependencies, headers, file lengths, leftovers.
     Tidy,
+    /// Counts lines, dependencies, test programs and import circles, and checks their limits.
+    Census {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Builds and runs the tests; `scripts/test` gives them what they need around them.
+    Test {
+        /// Which tests.
+        #[arg(default_value = "all")]
+        selection: Selection,
+        /// Number of test programs with real guests that run in parallel, one test of each at a
+        /// time.
+        #[arg(long, default_value_t = 1)]
+        beside: usize,
+        /// Arguments for cargo.
+        #[arg(last = true)]
+        cargo: Vec<String>,
+    },
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    let Command::Tidy = Arguments::parse().command;
-    let tree = Tree::load(Path::new(env!("CARGO_MANIFEST_DIR")))?;
+fn main() -> ExitCode {
+    let passed = match Arguments::parse().command {
+        Command::Tidy => tidy(),
+        Command::Census { json } => census(json),
+        Command::Test { selection, beside, cargo } => {
+            suite::run(selection, beside, &cargo).map(|tally| tally.is_success())
+        }
+    };
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // `{:#}` prints the causes; `Debug` would print a stack backtrace too.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of this package, from which cargo finds the workspace.
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn tidy() -> anyhow::Result<bool> {
+    let tree = Tree::load(package())?;
     let findings = tidy::check(&tree);
     for finding in &findings {
         println!("{finding}");
@@ -34,5 +79,20 @@ fn main() -> anyhow::Result<ExitCode> {
         tree.packages.len(),
         findings.len() - failures
     );
-    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(failures == 0)
+}
+
+fn census(json: bool) -> anyhow::Result<bool> {
+    let root = package().parent().context("the package is in no workspace")?;
+    let census = Census::take(&Tree::load(package())?, root)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&census)?);
+    } else {
+        print!("{}", census.lines());
+    }
+    let exceeded = census.exceeded();
+    for what in &exceeded {
+        eprintln!("error: {what}");
+    }
+    Ok(exceeded.is_empty())
 }

@@ -1,22 +1,23 @@
-//! By which mechanism memory is moved, and what that cost.
+//! How memory is moved, and what that cost.
 //!
-//! Idea: the guard says how much each guest is to hold; here it is decided how it gets there. The controller calls
-//! these after the guard, in this order:
+//! Idea: the guard says how much each guest is to hold; here it is decided how it gets there. The
+//! controller calls these after the guard, in this order:
 //!
 //! | module | answers |
 //! |---|---|
-//! | `ladder` | how far does the host go to get memory back? |
+//! | `host_pressure` | how short of memory is the host, and how far does it go? |
 //! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
 //! | `rates` | how fast does each mechanism take memory from a guest, and which is to? |
 //! | `paging` | what is the process of a guest held to, and is it paged out or in for that? |
-//! | `look_back` | what did taking memory cost the guest, and is it to be given back? |
+//! | `thrash` | what did taking memory cost the guest, and must it be restored? |
 //!
-//! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a constant target.
+//! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a
+//! constant target.
 
 #![forbid(unsafe_code)]
 
+pub mod host_pressure;
 pub mod hotplug;
-pub mod ladder;
-pub mod look_back;
 pub mod paging;
 pub mod rates;
+pub mod thrash;

@@ -1,15 +1,16 @@
-//! Whom the host pages out, and in again.
+//! Which guests the host pages out, and in again.
 //!
-//! Idea (flexmemd §3.2.2): a guest of which memory is to be taken by paging (see [`crate::rates::choose`]) is bounded:
-//! its process is to occupy no more than it would have if the guest had given it, and the host pages it out until it
-//! does. While a bound is in force the guest counts as what its process occupies, so that others get what was taken.
-//! When nothing is to be taken so any more, the bound ends and the host reads back ahead of the guest what it took.
+//! Idea (flexmemd §3.2.2): where memory is taken from a guest by paging (see
+//! [`crate::rates::choose`]) it is capped: its process is to occupy no more than it would have if
+//! the guest had given it, and the host pages it out until it does. While a cap is in force the
+//! guest counts as what its process occupies, so that others get what was taken. When nothing is to
+//! be taken so any more, the cap ends and the host reads back ahead of the guest what it took.
 //!
-//! A host that gets shorter does not wait for those who owe: it also takes from the *richest*, those who hold most beyond
-//! what the policy wants for them, and no more of them than it lacks.
+//! A host that gets shorter does not wait for those who owe: it also takes from the *richest*,
+//! those who hold most beyond what the policy wants for them, and no more of them than it lacks.
 //!
-//! Cost: O(1) a guest and tick. Limits: never below a guest's floor; a process whose size is not known, or not lately, is
-//! left alone. Pages are anybody's: which go is the mechanism's choice.
+//! Cost: O(1) a guest and tick. Limits: never below a guest's floor; a process whose size is not
+//! known, or not lately, is left alone. Pages are anybody's: which go is the mechanism's choice.
 
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use ballast_model::{Bytes, HostSample, Measured, Mechanism, Move, Timestamp, Why
 
 /// Memory of a hypervisor beside its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
-/// Less than this above a bound is not paged out.
+/// Less than this above a cap is not paged out.
 const SLACK: Bytes = Bytes::mib(8);
 /// Who holds less than this beyond its part is not rich.
 const RICH_MIN: Bytes = Bytes::mib(16);
-/// How long a guest is read back ahead after its bound has ended and the host has memory for that; what it has not touched
-/// by then it may not need.
+/// How long a guest is read back ahead after its cap has ended and the host has memory for that;
+/// what it has not touched by then it may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
 
 /// How much of the host's swap paging may use.
@@ -30,7 +31,7 @@ const READ_BACK_FOR: Duration = Duration::from_secs(10);
 pub struct SwapRules {
     /// At most this part of it is in use, in percent; more than 100 is 100.
     pub use_max_percent: u64,
-    /// And at least so much of it stays free.
+    /// And at least this much of it stays free.
     pub reserve: Bytes,
 }
 
@@ -61,9 +62,9 @@ pub struct PagingInput {
     pub stale_after: Duration,
 }
 
-/// The bound on what one guest's process occupies.
+/// The cap on what one guest's process occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct ResidentCap {
     in_force: Option<Bytes>,
     /// Since when what the last one took can be read back.
     readable_since: Option<Timestamp>,
@@ -80,7 +81,7 @@ pub struct Page {
     pub told: Move,
 }
 
-impl Bound {
+impl ResidentCap {
     /// What the process is held to; `None`: to nothing.
     pub fn in_force(&self) -> Option<Bytes> {
         self.in_force
@@ -88,7 +89,7 @@ impl Bound {
 
     /// Nobody is held to anything from now on.
     pub fn end(&mut self) {
-        *self = Bound::default();
+        *self = ResidentCap::default();
     }
 
     /// Decides anew; to be called once for every snapshot.
@@ -128,8 +129,9 @@ pub struct Wealth {
     pub was_rich: bool,
 }
 
-/// Of which guests a host takes that lacks `lacking`, the richest first until that is covered; those it takes from
-/// already stay among them, for what is taken of them is why the host lacks no more. O(n log n).
+/// Which guests a host takes from that lacks `lacking`: the richest first until that is covered.
+/// Guests it takes from already stay among them, because what was taken from them is why the host
+/// lacks no more. O(n log n).
 pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
     let mut order: Vec<usize> = (0..wealth.len()).collect();
     order.sort_by_key(|&at| (!wealth[at].was_rich, std::cmp::Reverse(wealth[at].beyond), at));
@@ -177,13 +179,13 @@ mod tests {
 
     #[test]
     fn who_does_not_give_is_paged_out_to_what_it_was_asked_for_and_no_further() {
-        let mut bound = Bound::default();
+        let mut bound = ResidentCap::default();
         assert_eq!(bound.decide(&input(None, 560)), None);
         let page = bound.decide(&input(not_given(), 560)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         assert_eq!(
             page.told.to_string(),
-            "page-out 560MiB to 264MiB: 312MiB not given 20s after they were asked for"
+            "page-out 560MiB to 264MiB: 312MiB still not released 20s after the request"
         );
         assert_eq!(bound.decide(&input(not_given(), 270)), None, "near enough");
         assert_eq!(bound.in_force(), Some(Bytes::mib(264)), "and held there");
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_is_read_back_once_nothing_is_to_be_taken() {
-        let mut bound = Bound::default();
+        let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         let short = PagingInput { may_read_back: false, ..input(None, 264) };
         assert_eq!(bound.clone().decide(&short), None, "the host has no memory for that");
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_is_read_back_however_long_the_host_is_short_yet() {
-        let mut bound = Bound::default();
+        let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         let at = |second: u64| PagingInput {
             now: Timestamp::from_millis(second * 1000),
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn nothing_is_done_without_figures() {
-        let mut bound = Bound::default();
+        let mut bound = ResidentCap::default();
         let unknown = PagingInput { resident: None, ..input(not_given(), 560) };
         assert_eq!(bound.decide(&unknown), None);
         let mut stale = input(not_given(), 560);
@@ -258,7 +260,7 @@ mod tests {
         fn nobody_is_taken_below_its_floor_or_what_it_is_to_hold(
             resident in 0..4096u64, holds in 0..4096u64, to in 0..4096u64, floor in 0..4096u64,
         ) {
-            let mut bound = Bound::default();
+            let mut bound = ResidentCap::default();
             let page = bound.decide(&PagingInput {
                 holds: Some(Bytes::mib(holds)),
                 floor: Some(Bytes::mib(floor)),
@@ -271,7 +273,8 @@ mod tests {
             }
         }
 
-        /// Enough where there is enough, nobody more than needed, and nobody poorer than one who is spared.
+        /// Enough where there is enough, nobody more than needed, and nobody poorer than one who is
+        /// spared.
         #[test]
         fn the_richest_cover_what_is_lacking(beyond in prop::collection::vec(0..500u64, 0..12), lacking in 0..3000u64) {
             let wealth: Vec<_> =

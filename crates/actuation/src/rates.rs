@@ -1,22 +1,27 @@
 //! How fast each mechanism takes memory from a guest, and which is to.
 //!
-//! Idea: what a mechanism governs is compared from sample to sample while it is to take some of it; a moving average of
-//! bytes a second follows, in integers. A mechanism that stands still while it should take is slow, which the average
-//! then says. From that it is estimated how long a reduction will take, and the mechanism chosen:
+//! Idea: what a mechanism governs is compared from sample to sample while it is to take some of it;
+//! a moving average of bytes a second follows, in integers. A mechanism that stands still while it
+//! should take is slow, which the average then says. From that it is estimated how long a reduction
+//! will take, and the mechanism chosen:
 //!
-//! 1. *the balloon*, unless it gives the host nothing or the guest does not give: it takes whole pages of the guest's
-//!    own choice, which are those it needs least;
-//! 2. *unplugging*, where there is no usable balloon: the guest has to empty whole blocks, and stalls over pages it
-//!    cannot move; otherwise only to give back address space, which is a [`Router`](crate::hotplug::Router)'s matter;
-//! 3. *paging* last: the host knows least of what the guest needs, and each mistake costs a read from disk. It needs
-//!    nobody's consent, so it is the one for guests that do not give, or not in the time the host has.
+//! 1. *the balloon*, unless it gives the host nothing or the guest does not give: it takes whole
+//!    pages of the guest's own choice, which are those it needs least;
+//! 2. *unplugging*, where there is no usable balloon: the guest has to empty whole blocks, and
+//!    stalls over pages it cannot move; otherwise only to give back address space, which is a
+//!    [`Actuator`](crate::hotplug::Actuator)'s matter;
+//! 3. *paging* last: the host knows least of what the guest needs, and each mistake costs a read
+//!    from disk. It needs nobody's consent, so it is the one for guests that do not give, or not in
+//!    the time the host has.
 //!
-//! Cost: O(1) a guest and tick. Limits: a mechanism not yet seen at work is taken to be as fast as those measured
-//! under load elsewhere; nothing is known of a guest's future load.
+//! Cost: O(1) a guest and tick. Limits: a mechanism not yet seen at work is taken to be as fast as
+//! those measured under load elsewhere; nothing is known of a guest's future load.
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Compliance, GuestSample, HotplugKind, Mechanism, Rung, Timestamp, Why};
+use ballast_model::{
+    Bytes, Compliance, GuestSample, HotplugKind, Mechanism, PressureLevel, Timestamp, Why,
+};
 
 /// Weight of a new measurement in the average: a quarter, so that three samples make up most of it.
 const NEW_WEIGHT: u64 = 4;
@@ -24,7 +29,7 @@ const NEW_WEIGHT: u64 = 4;
 /// Samples further apart say nothing of a rate: the guest may have been done long before.
 const APART_MAX: Duration = Duration::from_secs(10);
 
-/// Samples closer than this are not compared: a balloon's size is told in steps.
+/// Samples closer than this are not compared: a balloon's size changes in steps.
 const APART_MIN: Duration = Duration::from_millis(50);
 
 /// Time that a short host gives balloons: with more it waits for nobody, as a tick is as long.
@@ -76,8 +81,8 @@ impl Rates {
         }
     }
 
-    /// Time that taking `amount` needs by a mechanism, by what was measured or is assumed; [`Duration::MAX`] for one
-    /// that stands still.
+    /// Time that taking `amount` needs by a mechanism, by what was measured or is assumed;
+    /// [`Duration::MAX`] for one that stands still.
     pub fn time_for(&self, mechanism: Mechanism, amount: Bytes) -> Duration {
         let rate = self.measured(mechanism).unwrap_or(assumed(mechanism)).get();
         if rate == 0 {
@@ -87,7 +92,8 @@ impl Rates {
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
-    /// Takes in a sample, where `in_force` was ordered before it. To be called once for every snapshot.
+    /// Takes in a sample, where `in_force` was ordered before it. To be called once for every
+    /// snapshot.
     pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: InForce) {
         let holds = sample.allocation.map(|measured| measured.value);
         self.balloon.observe(now, holds, in_force.target);
@@ -140,18 +146,19 @@ pub struct Reduction<'a> {
     /// What is still to be taken.
     pub amount: Bytes,
     /// How far the host goes.
-    pub rung: Rung,
+    pub level: PressureLevel,
     /// Whether the host can page guests out at all.
     pub may_page: bool,
 }
 
 /// The mechanism to take memory by, and why this one; `None`: there is none for this guest.
 pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Why)> {
-    let Reduction { sample, compliance, amount, rung, may_page } = *reduction;
+    let Reduction { sample, compliance, amount, level, may_page } = *reduction;
     let no_balloon = sample.capabilities.balloon == Some(false);
     let inhibited = sample.capabilities.discard_inhibited == Some(true);
     if inhibited || no_balloon || compliance == Compliance::Inhibited {
-        // Locked pages cannot be paged out either, and who has no balloon was never asked for anything.
+        // Locked pages cannot be paged out either, and who has no balloon was never asked for
+        // anything.
         let hotplug = sample.hotplug.filter(|hotplug| hotplug.plugged > Bytes::ZERO)?;
         let mechanism = match hotplug.kind {
             HotplugKind::VirtioMem => Mechanism::VirtioMem,
@@ -172,8 +179,8 @@ pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Wh
         }
         let balloon = rates.time_for(Mechanism::Balloon, amount);
         let paging = rates.time_for(Mechanism::PageOut, amount);
-        if rung >= Rung::ReclaimOwed && balloon > SHORT_WAITS && paging < balloon {
-            return Some((Mechanism::PageOut, Why::HostShort { rung }));
+        if level >= PressureLevel::ReclaimOwed && balloon > SHORT_WAITS && paging < balloon {
+            return Some((Mechanism::PageOut, Why::HostShort { level }));
         }
     }
     Some((Mechanism::Balloon, Why::BalloonTakesIt))

@@ -1,15 +1,16 @@
-//! What moving memory did to a guest.
+//! Whether a guest thrashes after memory was taken from it.
 //!
-//! Idea: after memory is taken from a guest, what it reads back from its swap and reads again of its files for a while
-//! is what it lacked. Where that is more than a part of what was taken, the guest thrashes: the reduction is to be
-//! undone, and the guest not to be shrunk below that point again for a pause that grows each time. What it read back
-//! at its usual pace before is not counted against the reduction. Of memory that was granted it is looked whether the
-//! guest's free memory was drawn on: what stays free was not needed.
+//! Idea: after memory is taken from a guest, what it reads back from its swap and reads again of
+//! its files for a while is what it lacked. Where that is more than a part of what was taken, the
+//! guest thrashes: the reduction is to be undone, and the guest not to be shrunk below that point
+//! again for a pause that grows each time. What it read back at its usual pace before is not
+//! counted against the reduction. Of memory that was granted it is looked whether the guest's free
+//! memory was drawn on: what stays free was not needed.
 //!
-//! Reductions that follow each other are looked back upon together, for a guest feels their sum.
+//! Reductions in a row are judged together, because the guest feels their sum.
 //!
-//! Cost: O(1) a guest and tick. Source: Global §4.5 asks what an exchange costs.
-//! Limits: needs the swap counter of the statistics or the refault counter of an agent; without either nothing is
+//! Cost: O(1) a guest and tick. Source: Global §4.5 asks what an exchange costs. Limits: needs the
+//! swap counter of the statistics or the refault counter of an agent; without either nothing is
 //! judged. Free-page reporting does not show here: it takes nothing that is used.
 
 use std::collections::VecDeque;
@@ -23,13 +24,13 @@ const CHANGE_MIN: Bytes = Bytes::mib(1);
 /// Reductions that a regret is made from: some minutes of an eager policy.
 const REMEMBERED_MAX: usize = 8;
 
-/// A sequence of reductions is looked back upon this many windows after its beginning, though it may go on.
+/// A sequence of reductions is judged at the latest this many windows after it began.
 const WINDOWS_MAX: u32 = 6;
 
-/// Settings of a [`LookBack`].
+/// Settings of a [`ThrashDetector`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookBackSettings {
-    /// How long after a change it is looked at what came of it.
+pub struct ThrashSettings {
+    /// How long after a change its cost is measured.
     pub window: Duration,
     /// A guest thrashes that reads back more than this part of what was taken, in hundredths.
     pub thrash_percent: u64,
@@ -39,18 +40,18 @@ pub struct LookBackSettings {
     pub pause: Duration,
 }
 
-impl Default for LookBackSettings {
+impl Default for ThrashSettings {
     fn default() -> Self {
-        LookBackSettings {
-            window: LookBackSettings::WINDOW_DEFAULT,
-            thrash_percent: LookBackSettings::THRASH_PERCENT_DEFAULT,
-            thrash_min: LookBackSettings::THRASH_MIN_DEFAULT,
-            pause: LookBackSettings::PAUSE_DEFAULT,
+        ThrashSettings {
+            window: ThrashSettings::WINDOW_DEFAULT,
+            thrash_percent: ThrashSettings::THRASH_PERCENT_DEFAULT,
+            thrash_min: ThrashSettings::THRASH_MIN_DEFAULT,
+            pause: ThrashSettings::PAUSE_DEFAULT,
         }
     }
 }
 
-impl LookBackSettings {
+impl ThrashSettings {
     /// A guest that lacks memory it uses notices within seconds; statistics are up to two late.
     pub const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
     /// Some of what a kernel gives up first is wanted again; a quarter was no idle memory.
@@ -63,10 +64,10 @@ impl LookBackSettings {
     pub const PAUSE_MAX: Duration = Duration::from_secs(960);
 }
 
-/// What is to be done about a guest that was shrunk.
+/// What to do about a guest that was shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It thrashes: what was taken is to be given back.
+    /// It thrashes: restore what was taken.
     Undo {
         /// What it held before.
         to: Bytes,
@@ -77,7 +78,7 @@ pub enum Verdict {
     },
 }
 
-/// What became of memory that was granted, over all that was looked back upon.
+/// How much of the granted memory was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     /// Granted.
@@ -86,24 +87,31 @@ pub struct Grants {
     pub used: Bytes,
 }
 
-/// Looks back on the changes of one guest.
+/// Watches the changes of one guest.
 #[derive(Clone, Debug, Default)]
-pub struct LookBack {
+pub struct ThrashDetector {
     last: Option<Bytes>,
     read: ReadBack,
     free: Option<Bytes>,
     taking: Option<Taking>,
     giving: Option<Giving>,
     usual: Usual,
-    /// Taken and read back, of the last reductions.
-    remembered: VecDeque<(Bytes, Bytes)>,
+    /// What the last reductions cost.
+    remembered: VecDeque<Cost>,
     undone: u64,
     hold: Option<Hold>,
     grants: Grants,
     lately: Lately,
 }
 
-/// Reductions being looked back upon.
+/// What a sequence of reductions cost the guest.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    taken: Bytes,
+    read_back: Bytes,
+}
+
+/// Reductions under observation.
 #[derive(Clone, Copy, Debug)]
 struct Taking {
     from: Bytes,
@@ -117,7 +125,7 @@ struct Taking {
     usual: Bytes,
 }
 
-/// Grants being looked back upon.
+/// Grants under observation.
 #[derive(Clone, Copy, Debug)]
 struct Giving {
     granted: Bytes,
@@ -159,15 +167,15 @@ struct Hold {
     pause: Duration,
 }
 
-impl LookBack {
-    /// What the last reductions cost; `None`: none was looked back upon yet.
+impl ThrashDetector {
+    /// What the last reductions cost; `None`: not known yet.
     pub fn regret(&self) -> Option<Regret> {
         if self.remembered.is_empty() {
             return None;
         }
         Some(Regret {
-            taken: self.remembered.iter().map(|(taken, _)| *taken).sum(),
-            read_back: self.remembered.iter().map(|(_, read_back)| *read_back).sum(),
+            taken: self.remembered.iter().map(|cost| cost.taken).sum(),
+            read_back: self.remembered.iter().map(|cost| cost.read_back).sum(),
             undone: self.undone,
         })
     }
@@ -183,7 +191,7 @@ impl LookBack {
     }
 
     /// Whether it reads back much at present, whatever was done to it: it has too little.
-    pub fn lacks(&self, settings: &LookBackSettings) -> bool {
+    pub fn lacks(&self, settings: &ThrashSettings) -> bool {
         self.lately.now.max(self.lately.before) > settings.thrash_min
     }
 
@@ -192,7 +200,7 @@ impl LookBack {
         &mut self,
         now: Timestamp,
         sample: &GuestSample,
-        settings: &LookBackSettings,
+        settings: &ThrashSettings,
     ) -> Option<Verdict> {
         let holds = sample.allocation?.value;
         let last = self.last.unwrap_or(holds);
@@ -203,6 +211,8 @@ impl LookBack {
         self.look_at_use(now, sample, given, settings.window);
         match self.read.observe(sample) {
             Some(true) => {}
+            // Most guests tell nothing; what is remembered of those is not written again each time.
+            None if self.taking.is_none() && self.lately.mark.is_none() => return None,
             known => {
                 self.taking = None;
                 self.lately = Lately::default();
@@ -243,7 +253,7 @@ impl LookBack {
     }
 
     /// Whether the reductions under way cost too much, or are far enough back to be remembered.
-    fn judge(&mut self, now: Timestamp, settings: &LookBackSettings) -> Option<Verdict> {
+    fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Verdict> {
         let taking = self.taking?;
         let read_back = taking.cost(self.read.sum, now, settings.window);
         let too_much = taking.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
@@ -251,7 +261,7 @@ impl LookBack {
             self.close(now, settings.window);
             self.undone += 1;
             let pause = match self.hold {
-                Some(hold) => (hold.pause * 2).min(LookBackSettings::PAUSE_MAX),
+                Some(hold) => (hold.pause * 2).min(ThrashSettings::PAUSE_MAX),
                 None => settings.pause,
             };
             self.hold = Some(Hold { at: taking.from, until: now + pause, pause });
@@ -270,16 +280,17 @@ impl LookBack {
         None
     }
 
-    /// Ends looking back on the reductions under way.
+    /// Ends the observation of the reductions under way.
     fn close(&mut self, now: Timestamp, window: Duration) {
         let Some(taking) = self.taking.take() else { return };
-        self.remembered.push_back((taking.taken, taking.cost(self.read.sum, now, window)));
+        let read_back = taking.cost(self.read.sum, now, window);
+        self.remembered.push_back(Cost { taken: taking.taken, read_back });
         if self.remembered.len() > REMEMBERED_MAX {
             self.remembered.pop_front();
         }
     }
 
-    /// Looks whether what is granted is used.
+    /// Measures how much of a grant is used.
     fn look_at_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
         let stats = sample.stats;
         let Some((free, age)) = stats.and_then(|stats| Some((stats.value.free?, stats.age))) else {
@@ -338,7 +349,8 @@ impl Usual {
     }
 }
 
-/// What a guest reads back: from its swap, and of files it had read before. Either counter may come and go.
+/// What a guest reads back: from its swap, and of files it had read before. Either counter may come
+/// and go.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReadBack {
     swap: Option<Bytes>,
@@ -348,7 +360,8 @@ struct ReadBack {
 }
 
 impl ReadBack {
-    /// Takes a sample in; `None`: nothing is known of it. `Some(false)`: it started anew, as its counters fell.
+    /// Takes a sample in; `None`: nothing is known of it. `Some(false)`: it started anew, as its
+    /// counters fell.
     fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
         let swap = sample.stats.and_then(|stats| stats.value.swap_in);
         let files =

@@ -1,9 +1,9 @@
-"""Speaks the protocol of docs/agent-protocol.md, written from that page alone. Either side, or a filter:
+"""A client for the protocol of docs/agent-protocol.md, written from that page alone. Modes:
 
     client.py decode                 frames on standard input to a line of JSON for each payload
     client.py encode                 lines of JSON to frames
     client.py agent SOCKET ROUNDS    an agent: answers hello and shrink, sends ROUNDS statistics
-    client.py host SOCKET ROUNDS     a host: prints what an agent says until ROUNDS statistics came
+    client.py host SOCKET ROUNDS     a host: prints messages of an agent until ROUNDS statistics came
 """
 import json
 import socket
@@ -18,8 +18,8 @@ PAYLOAD_MAX = 16384
 
 def frame(message):
     payload = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
-    described = struct.pack("<BBH", 1, 0, len(payload))
-    return MAGIC + described + struct.pack("<I", zlib.crc32(described + payload)) + payload
+    fields = struct.pack("<BBH", 1, 0, len(payload))
+    return MAGIC + fields + struct.pack("<I", zlib.crc32(fields + payload)) + payload
 
 
 class Reader:
@@ -33,8 +33,8 @@ class Reader:
         while True:
             at = self.held.find(MAGIC[:1])
             self.held = self.held[at:] if at >= 0 else b""
-            wrong, size = self.front()
-            if wrong:
+            invalid, size = self.front()
+            if invalid:
                 self.held = self.held[1:]
             elif size is None:
                 return payloads
@@ -43,7 +43,7 @@ class Reader:
                 self.held = self.held[size:]
 
     def front(self):
-        """Whether what is held is no frame, and else its size once it is whole."""
+        """Returns whether the buffer starts with an invalid frame; else the frame's size, once complete."""
         held = self.held
         if not held.startswith(MAGIC[: len(held)]):
             return True, None

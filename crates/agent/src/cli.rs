@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Idea: options lie above the configuration file, and without either it does what it should in a guest
-//! that has the port. Exit status 0 done, 1 failed, 2 wrong usage.
+//! Options override the configuration file. A guest with the virtio-serial port needs neither.
+//! Exit status: 0 success, 1 failure, 2 usage error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,61 +9,61 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::config::{self, Config};
-use crate::linux::Sources;
+use crate::config::{self, AgentConfig};
+use crate::linux::KernelSources;
 use crate::shrink;
-use crate::transport::Address;
+use crate::transport::HostAddress;
 use crate::{once, run};
 
-/// Where the configuration is, if it is anywhere.
+/// The default configuration file.
 const CONFIG_FILE: &str = "/etc/ballast/agent.toml";
-/// Where it is noted what was lowered, until it is raised again.
+/// Where shrinkers record original limits while limits are lowered.
 const STATE_FOLDER: &str = "/run/ballast-agent";
 
 const EXAMPLES: &str = "\
 Examples:
   ballast-agent
-      report to the host, until told to stop
+      report to the host until stopped
   ballast-agent --once --json
       print one sample of this guest's statistics
   ballast-agent --connect unix:/run/host.sock --redis 127.0.0.1:6379
-      report to a Unix socket, and let a redis cache shrink when told to
+      report to a Unix socket, and shrink a redis cache when the host orders it
   ballast-agent --release
-      let everything grow again that was made to shrink";
+      let all shrunk programs grow again";
 
-/// Reports a guest's memory to the host, asks for memory, and makes programs give it back.
+/// Reports a guest's memory to the host, asks for memory, and makes programs give memory back
 #[derive(Debug, Parser)]
 #[command(name = "ballast-agent", version, after_help = EXAMPLES)]
-struct Options {
-    /// Where the host is: virtio:NAME, unix:PATH or vsock:CONTEXT:PORT
+struct AgentOptions {
+    /// Address of the host: virtio:NAME, unix:PATH or vsock:CONTEXT:PORT
     #[arg(long, value_name = "ADDRESS")]
-    connect: Option<Address>,
-    /// Configuration [default: /etc/ballast/agent.toml, if it is there]
+    connect: Option<HostAddress>,
+    /// Configuration file [default: /etc/ballast/agent.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A redis used as a cache: address and port, or its socket
+    /// A redis used as a cache: address and port, or socket
     #[arg(long, value_name = "ADDRESS")]
     redis: Option<String>,
-    /// A memcached: address and port, or its socket
+    /// A memcached server: address and port, or socket
     #[arg(long, value_name = "ADDRESS")]
     memcached: Option<String>,
-    /// Folder of executables, each a shrinker
+    /// Folder of executables, each of which is a shrinker
     #[arg(long, value_name = "FOLDER")]
     hooks: Option<PathBuf>,
-    /// Print one sample of statistics and end
+    /// Print one sample of statistics and exit
     #[arg(long)]
     once: bool,
-    /// With --once: as JSON, in the protocol's form
+    /// With --once: print the protocol's JSON
     #[arg(long, requires = "once")]
     json: bool,
-    /// Let everything grow again that was made to shrink, and end
+    /// Let all shrunk programs grow again, and exit
     #[arg(long, conflicts_with = "once")]
     release: bool,
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
-    match execute(Options::parse()) {
+    match execute(AgentOptions::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ballast-agent: {error}");
@@ -72,33 +72,35 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn execute(options: Options) -> Result<(), String> {
+fn execute(options: AgentOptions) -> Result<(), String> {
     let config = options.config()?;
     if options.once {
-        let statistics = Sources::open(Path::new("/")).sample();
+        let statistics = KernelSources::open(Path::new("/")).sample();
         return once::print(&statistics, options.json).map_err(|error| error.to_string());
     }
     let mut shrinkers = shrink::configured(&config.shrinkers, Path::new(STATE_FOLDER));
-    // What a killed agent left lowered.
-    shrink::release(&mut shrinkers);
+    // A killed agent may have left limits lowered.
+    shrink::release_all(&mut shrinkers);
     if options.release {
         return Ok(());
     }
     let address = match config.connect.as_deref().map(str::parse) {
-        None => Address::default(),
-        Some(address) => address.map_err(|error: crate::transport::NoAddress| error.to_string())?,
+        None => HostAddress::default(),
+        Some(address) => {
+            address.map_err(|error: crate::transport::AddressError| error.to_string())?
+        }
     };
     run::run(&address, &config, shrinkers)
 }
 
-impl Options {
-    /// The file with the options above it.
-    fn config(&self) -> Result<Config, String> {
+impl AgentOptions {
+    /// The configuration file with the options applied.
+    fn config(&self) -> Result<AgentConfig, String> {
         let file = self.config.as_deref().unwrap_or(Path::new(CONFIG_FILE));
         let mut config = match fs::read_to_string(file) {
             Ok(text) => config::parse(&text, file).map_err(|error| error.to_string())?,
             Err(error) if self.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
-                Config::default()
+                AgentConfig::default()
             }
             Err(error) => return Err(format!("{}: {error}", file.display())),
         };
@@ -108,10 +110,12 @@ impl Options {
         let shrinkers = &mut config.shrinkers;
         if let Some(address) = &self.redis {
             let (password_file, keep) = (None, None);
-            shrinkers.redis = Some(config::Redis { address: address.clone(), password_file, keep });
+            shrinkers.redis =
+                Some(config::RedisConfig { address: address.clone(), password_file, keep });
         }
         if let Some(address) = &self.memcached {
-            shrinkers.memcached = Some(config::Memcached { address: address.clone(), keep: None });
+            shrinkers.memcached =
+                Some(config::MemcachedConfig { address: address.clone(), keep: None });
         }
         if let Some(folder) = &self.hooks {
             shrinkers.hooks = Some(folder.clone());
@@ -127,20 +131,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_example_is_understood_and_every_option_explained() {
-        let command = Options::command();
+    fn examples_parse_and_every_option_has_help() {
+        let command = AgentOptions::command();
         command.clone().debug_assert();
         assert!(command.get_arguments().all(|it| it.get_help().is_some()));
         let lines: Vec<&str> =
             EXAMPLES.lines().filter(|line| line.starts_with("  ballast-agent")).collect();
         assert!(lines.len() > 3);
         for line in lines {
-            Options::try_parse_from(line.split_whitespace()).unwrap();
+            AgentOptions::try_parse_from(line.split_whitespace()).unwrap();
         }
     }
 
     #[test]
-    fn options_lie_above_the_file() {
+    fn options_override_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.toml");
         fs::write(&file, "connect = \"vsock\"\n[shrinkers]\nhooks = \"/a\"\n").unwrap();
@@ -148,7 +152,7 @@ mod tests {
             let file = file.display().to_string();
             let words =
                 ["ballast-agent", "--config", &file].into_iter().chain(more.iter().copied());
-            Options::try_parse_from(words).unwrap().config().unwrap()
+            AgentOptions::try_parse_from(words).unwrap().config().unwrap()
         };
         let config = parse(&[]);
         assert_eq!(config.connect.as_deref(), Some("vsock"));
@@ -156,7 +160,8 @@ mod tests {
         assert_eq!(config.connect.as_deref(), Some("unix:/s"));
         assert_eq!(config.shrinkers.hooks, Some("/b".into()));
         assert_eq!(config.shrinkers.redis.unwrap().address, "/r");
-        let none = Options::try_parse_from(["ballast-agent", "--config", "/nonexistent"]).unwrap();
+        let none =
+            AgentOptions::try_parse_from(["ballast-agent", "--config", "/nonexistent"]).unwrap();
         assert!(none.config().unwrap_err().contains("/nonexistent"));
     }
 }

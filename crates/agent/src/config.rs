@@ -1,50 +1,51 @@
-//! What an operator may set.
+//! The agent's configuration file.
 //!
-//! Idea: a file that need not be there, and options of the command line above it. Nothing of an
-//! application is touched that is not named in either.
+//! The file is optional and command-line options override it. The agent touches only applications
+//! that one of the two names.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ballast_agent_proto::request::linux::RequestThresholds;
 use ballast_model::Bytes;
-use ballast_request::linux::Thresholds;
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
-/// The file's contents.
+/// The agent's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// The host's address; the virtio-serial port without it.
+pub struct AgentConfig {
+    /// The host's address. Default: the virtio-serial port.
     pub connect: Option<String>,
-    /// Requests.
-    pub requests: Requests,
-    /// Histograms of ages.
-    pub ages: Ages,
-    /// What makes programs shrink.
-    pub shrinkers: Shrinkers,
+    /// Requests for memory.
+    pub requests: RequestConfig,
+    /// Histograms of idle ages.
+    pub ages: AgesConfig,
+    /// Shrinkers.
+    pub shrinkers: ShrinkersConfig,
 }
 
-/// When memory is asked for.
+/// When the agent asks for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Requests {
-    /// Whether it is at all.
+pub struct RequestConfig {
+    /// Whether it asks at all.
     pub enabled: bool,
     /// Whether failing reclaim is an emergency.
     pub emergencies: bool,
-    /// Asks when so much more is free than the kernel's watermarks.
+    /// Added to the kernel's watermarks, to ask earlier.
     pub margin: Bytes,
-    /// Failures of reclaim that are an emergency, in per cent of what was tried, 1 to 100.
+    /// Share of scanned pages that were not reclaimed, above which there is an emergency: 1 to 100.
     pub emergency_percent: u8,
-    /// Memory is offered while programs use less than this part of what the kernel lets them, in per cent, 1 to 100.
+    /// Share of its allowed size under which the active list must be for memory to be offered: 1 to
+    /// 100.
     pub spare_percent: u8,
 }
 
-impl Default for Requests {
-    fn default() -> Requests {
-        let Thresholds { emergency, spare } = Thresholds::default();
-        Requests {
+impl Default for RequestConfig {
+    fn default() -> RequestConfig {
+        let RequestThresholds { emergency, spare } = RequestThresholds::default();
+        RequestConfig {
             enabled: true,
             emergencies: true,
             margin: Bytes::ZERO,
@@ -54,40 +55,40 @@ impl Default for Requests {
     }
 }
 
-/// How often ages are reported.
+/// How often idle ages are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Ages {
-    /// Time between two histograms.
+pub struct AgesConfig {
+    /// Interval between histograms.
     #[serde(with = "duration")]
     pub every: Duration,
 }
 
-impl Default for Ages {
-    fn default() -> Ages {
-        Ages { every: Duration::from_secs(10) }
+impl Default for AgesConfig {
+    fn default() -> AgesConfig {
+        AgesConfig { every: Duration::from_secs(10) }
     }
 }
 
-/// What makes programs shrink.
+/// The shrinkers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Shrinkers {
-    /// Whether page cache is reclaimed, where the kernel can without touching programs' memory.
+pub struct ShrinkersConfig {
+    /// Whether page cache is reclaimed, if the kernel can do so without touching anonymous memory.
     pub page_cache: bool,
-    /// Whether they also work by themselves when the host does not grant what was asked for.
+    /// Whether shrinkers also work when the host does not grant a request.
     pub when_refused: bool,
-    /// Folder of executables, each a shrinker.
+    /// Folder of executables, each of which is a shrinker.
     pub hooks: Option<PathBuf>,
     /// A redis used as a cache.
-    pub redis: Option<Redis>,
-    /// A memcached.
-    pub memcached: Option<Memcached>,
+    pub redis: Option<RedisConfig>,
+    /// A memcached server.
+    pub memcached: Option<MemcachedConfig>,
 }
 
-impl Default for Shrinkers {
-    fn default() -> Shrinkers {
-        Shrinkers {
+impl Default for ShrinkersConfig {
+    fn default() -> ShrinkersConfig {
+        ShrinkersConfig {
             page_cache: true,
             when_refused: true,
             hooks: None,
@@ -97,37 +98,37 @@ impl Default for Shrinkers {
     }
 }
 
-/// A redis.
+/// A redis server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Redis {
+pub struct RedisConfig {
     /// `127.0.0.1:6379`, or the path of its socket.
     pub address: String,
-    /// A file whose first line is its password.
+    /// A file whose first line is the password.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
-    /// What it keeps in any case; half of what it has without it.
+    /// Memory the server always keeps. Default: half of what it has.
     #[serde(default)]
     pub keep: Option<Bytes>,
 }
 
-/// A memcached.
+/// A memcached server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Memcached {
+pub struct MemcachedConfig {
     /// `127.0.0.1:11211`, or the path of its socket.
     pub address: String,
-    /// What it keeps in any case; half of what it has without it.
+    /// Memory the server always keeps. Default: half of what it has.
     #[serde(default)]
     pub keep: Option<Bytes>,
 }
 
-/// Reads `text`, the contents of `file`.
+/// Parses `text`, the contents of `file`.
 ///
 /// # Errors
-/// The first mistake, with its place.
-pub fn parse(text: &str, file: &Path) -> Result<Config, Error> {
-    let config: Config = ballast_toml_strict::parse(text, file)?;
+/// The first error, with its line and column.
+pub fn parse(text: &str, file: &Path) -> Result<AgentConfig, Error> {
+    let config: AgentConfig = ballast_toml_strict::parse(text, file)?;
     if config.ages.every < Duration::from_secs(1) {
         return Err(Error::at(text, file, &["ages", "every"], "expected at least 1s"));
     }
@@ -150,14 +151,14 @@ mod tests {
     const EXAMPLE: &str = include_str!("../packaging/agent.example.toml");
 
     #[test]
-    fn nothing_said_is_the_default() {
-        assert_eq!(parse("", Path::new("a.toml")).unwrap(), Config::default());
+    fn an_empty_file_gives_the_defaults() {
+        assert_eq!(parse("", Path::new("a.toml")).unwrap(), AgentConfig::default());
     }
 
-    /// Every key is in the example, commented; with its defaults but for what names a program.
+    /// Every key is in the example; keys that name a program or place are commented out.
     #[test]
-    fn the_example_is_what_it_says() {
-        assert_eq!(parse(EXAMPLE, Path::new("a.toml")).unwrap(), Config::default());
+    fn the_example_file_shows_the_defaults() {
+        assert_eq!(parse(EXAMPLE, Path::new("a.toml")).unwrap(), AgentConfig::default());
         let keys = EXAMPLE.lines().map(|line| {
             let key = line.strip_prefix('#').unwrap_or(line);
             if key.starts_with(' ') { "" } else { key }
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
+    fn errors_state_line_and_column() {
         for (text, expected) in [
             ("[requests]\nmargn = 1\n", "did you mean `margin`"),
             ("[requests]\nspare_percent = 0\n", "a.toml:2:17: requests.spare_percent: expected 1"),

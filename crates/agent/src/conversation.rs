@@ -1,81 +1,82 @@
-//! The agent's side of the conversation, without I/O.
+//! The agent's side of the conversation with the host, without I/O.
 //!
-//! Idea: bytes of the host in, orders out; messages in, bytes out. Nothing but hello is said before the
-//! host's hello, and nothing after [`SILENCE_MAX`] without a word of it.
-//! Limits: [`FRAMES_MAX`] frames wait to be written, the oldest that is not begun gives way.
+//! Received bytes go in and orders come out; messages go in and bytes to write come out. The agent
+//! sends nothing but hello before the host's hello, and nothing after [`SILENCE_MAX`] without a
+//! message from the host.
+//! Limits: [`FRAMES_MAX`] frames wait to be written; a full queue drops the oldest unwritten frame.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ballast_agent_wire::message::{NAMES_MAX, common_version, decode, encode, short};
-use ballast_agent_wire::statistics::NUMBER_MAX;
-use ballast_agent_wire::{
+use ballast_agent_proto::wire::message::{NAMES_MAX, common_version, decode, encode, short};
+use ballast_agent_proto::wire::statistics::NUMBER_MAX;
+use ballast_agent_proto::wire::{
     FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, VERSION, VERSION_OLDEST,
 };
 use ballast_model::Timestamp;
 
-/// Most frames that wait to be written.
+/// Most frames in the write queue.
 pub const FRAMES_MAX: usize = 32;
-/// Time without a word of the host after which it is taken for gone.
+/// Time without messages after which the host counts as gone.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Time without saying anything after which a heartbeat is due.
+/// Time without sent messages after which a heartbeat is due.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
-/// Bounds of the periods a host may wish for: as often as balloons move, and as rarely as an hour.
+/// Accepted periods: from the speed of balloons to an hour.
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
 
-/// Who this agent is.
+/// What the agent says about itself in its hello.
 #[derive(Clone, Debug)]
-pub struct Identity {
-    /// New for each start.
+pub struct OwnIdentity {
+    /// A number that is new for each start.
     pub instance: u64,
     /// The guest's kernel.
     pub system: String,
-    /// Bytes of a page.
+    /// The guest's page size.
     pub page_bytes: u64,
-    /// What it can do.
+    /// What the agent can do.
     pub capabilities: Vec<String>,
-    /// Its shrinkers.
+    /// The agent's shrinkers.
     pub shrinkers: Vec<String>,
 }
 
-/// What the host wished for in its hello.
+/// The parameters in the host's hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wishes {
-    /// Time between two statistics.
+pub struct HostParameters {
+    /// Interval between statistics.
     pub statistics_period: Duration,
-    /// Least time between two emergencies.
+    /// Shortest interval between emergencies.
     pub emergency_period: Duration,
 }
 
-/// What the host said that something is to be done about.
+/// A message from the host that the agent must act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It greeted: the conversation begins anew.
-    Greeted(Wishes),
-    /// Anything but a hello.
+pub enum ReceivedMessage {
+    /// A new hello: the conversation starts over.
+    Greeted(HostParameters),
+    /// Any other message.
     Message(HostMessage),
 }
 
-/// The conversation.
+/// The state of the conversation.
 #[derive(Debug)]
 pub struct Conversation {
-    identity: Identity,
+    identity: OwnIdentity,
     reader: FrameReader,
     seq: u64,
     host_seq: u64,
-    wishes: Option<Wishes>,
-    /// The number of the host's last hello.
+    parameters: Option<HostParameters>,
+    /// Session number of the host's last hello.
     session: u64,
-    heard_at: Timestamp,
-    said_at: Timestamp,
+    received_at: Timestamp,
+    queued_at: Timestamp,
     frames: VecDeque<Vec<u8>>,
-    /// Bytes of the first frame that are written.
+    /// Bytes of the first frame already written.
     written: usize,
 }
 
 impl Conversation {
-    /// One that has not begun.
-    pub fn new(mut identity: Identity) -> Conversation {
+    /// A conversation that has not begun.
+    pub fn new(mut identity: OwnIdentity) -> Conversation {
         identity.instance &= NUMBER_MAX;
         identity.system = short(&identity.system);
         identity.shrinkers.truncate(NAMES_MAX);
@@ -84,51 +85,56 @@ impl Conversation {
             reader: FrameReader::new(),
             seq: 0,
             host_seq: 0,
-            wishes: None,
+            parameters: None,
             session: 0,
-            heard_at: Timestamp::ZERO,
-            said_at: Timestamp::ZERO,
+            received_at: Timestamp::ZERO,
+            queued_at: Timestamp::ZERO,
             frames: VecDeque::new(),
             written: 0,
         }
     }
 
-    /// The transport is open: knocks, so that a host that is there already greets at once.
+    /// The transport is open. Sends hello, so that a host that is already there greets at once.
     pub fn opened(&mut self, uptime: Duration, now: Timestamp) {
         self.closed();
         self.introduce(0, uptime, now);
     }
 
-    /// The transport is closed: what was not written is of no more use.
+    /// The transport is closed. Discards the write queue.
     pub fn closed(&mut self) {
         self.reader = FrameReader::new();
         self.frames.clear();
         self.written = 0;
-        self.wishes = None;
+        self.parameters = None;
     }
 
-    /// What the host wished for, while there is one.
-    pub const fn wishes(&self) -> Option<Wishes> {
-        self.wishes
+    /// The host's parameters, while a conversation is open.
+    pub const fn parameters(&self) -> Option<HostParameters> {
+        self.parameters
     }
 
-    /// Bytes of the host came.
-    pub fn handle_bytes(&mut self, bytes: &[u8], uptime: Duration, now: Timestamp) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    /// Handles received bytes.
+    pub fn handle_bytes(
+        &mut self,
+        bytes: &[u8],
+        uptime: Duration,
+        now: Timestamp,
+    ) -> Vec<ReceivedMessage> {
+        let mut received = Vec::new();
         self.reader.push(bytes);
         while let Some(frame) = self.reader.next_frame() {
-            // What cannot be read is what is left of another conversation, or was torn.
+            // Invalid frames are remains of an earlier conversation, or torn.
             let Ok(frame) = frame else { continue };
             match decode::<HostFrame>(&frame) {
-                Ok(frame) => heard.extend(self.handle_frame(frame, uptime, now)),
-                Err(error) if self.wishes.is_some() => {
+                Ok(frame) => received.extend(self.handle_frame(frame, uptime, now)),
+                Err(error) if self.parameters.is_some() => {
                     let text = short(&error.to_string());
-                    self.say(GuestMessage::Error { text }, uptime, now);
+                    self.send(GuestMessage::Error { text }, uptime, now);
                 }
                 Err(_) => {}
             }
         }
-        heard
+        received
     }
 
     fn handle_frame(
@@ -136,59 +142,59 @@ impl Conversation {
         frame: HostFrame,
         uptime: Duration,
         now: Timestamp,
-    ) -> Option<Heard> {
+    ) -> Option<ReceivedMessage> {
         if let HostMessage::Hello { version, oldest, session, statistics_ms, emergency_ms } =
             frame.message
         {
             self.introduce(session, uptime, now);
             self.host_seq = frame.seq;
-            self.heard_at = now;
-            // Repeated, since the answer took its time: nothing begins anew.
-            if self.wishes.is_some() && session == self.session {
+            self.received_at = now;
+            // A repetition, because our answer came late: the conversation continues.
+            if self.parameters.is_some() && session == self.session {
                 return None;
             }
             self.session = session;
             let span =
                 |ms: u64| Duration::from_millis(ms.clamp(*PERIOD_MS.start(), *PERIOD_MS.end()));
-            self.wishes = common_version(version, oldest).map(|_| Wishes {
+            self.parameters = common_version(version, oldest).map(|_| HostParameters {
                 statistics_period: span(statistics_ms),
                 emergency_period: span(emergency_ms),
             });
-            return self.wishes.map(Heard::Greeted);
+            return self.parameters.map(ReceivedMessage::Greeted);
         }
-        if self.wishes.is_none() || frame.seq <= self.host_seq {
+        if self.parameters.is_none() || frame.seq <= self.host_seq {
             return None;
         }
         self.host_seq = frame.seq;
-        self.heard_at = now;
-        Some(Heard::Message(frame.message))
+        self.received_at = now;
+        Some(ReceivedMessage::Message(frame.message))
     }
 
-    /// Time has passed.
+    /// Sends a heartbeat when due, and notices a silent host.
     pub fn handle_timeout(&mut self, uptime: Duration, now: Timestamp) {
-        if self.wishes.is_none() {
+        if self.parameters.is_none() {
             return;
         }
-        if now.saturating_since(self.heard_at) >= SILENCE_MAX {
-            self.wishes = None;
-        } else if now.saturating_since(self.said_at) >= HEARTBEAT_PERIOD {
-            self.say(GuestMessage::Heartbeat {}, uptime, now);
+        if now.saturating_since(self.received_at) >= SILENCE_MAX {
+            self.parameters = None;
+        } else if now.saturating_since(self.queued_at) >= HEARTBEAT_PERIOD {
+            self.send(GuestMessage::Heartbeat {}, uptime, now);
         }
     }
 
-    /// Says something, if the host has greeted.
-    pub fn say(&mut self, message: GuestMessage, uptime: Duration, now: Timestamp) {
-        if self.wishes.is_some() {
+    /// Sends a message, if a conversation is open.
+    pub fn send(&mut self, message: GuestMessage, uptime: Duration, now: Timestamp) {
+        if self.parameters.is_some() {
             self.queue(message, uptime, now);
         }
     }
 
-    /// Bytes to write.
+    /// The next bytes to write.
     pub fn unwritten(&self) -> Option<&[u8]> {
         self.frames.front()?.get(self.written..)
     }
 
-    /// So many of them are written.
+    /// Marks `bytes` of them as written.
     pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
         if self.frames.front().is_some_and(|frame| frame.len() <= self.written) {
@@ -216,10 +222,11 @@ impl Conversation {
     fn queue(&mut self, message: GuestMessage, uptime: Duration, now: Timestamp) {
         let uptime_ms = u64::try_from(uptime.as_millis()).unwrap_or(NUMBER_MAX).min(NUMBER_MAX);
         let frame = GuestFrame { seq: self.seq + 1, uptime_ms, message };
-        // A list of hooks whose excuses do not fit a frame; the host misses the answer and goes on.
+        // Encoding fails if the texts of many hooks exceed a frame; the host then misses this
+        // answer.
         let Ok(bytes) = encode(&frame) else { return };
         self.seq += 1;
-        self.said_at = now;
+        self.queued_at = now;
         if self.frames.len() >= FRAMES_MAX {
             self.frames.remove(usize::from(self.written > 0));
         }
@@ -240,7 +247,7 @@ mod tests {
     }
 
     fn conversation() -> Conversation {
-        Conversation::new(Identity {
+        Conversation::new(OwnIdentity {
             instance: 7,
             system: "test".to_owned(),
             page_bytes: 4096,
@@ -260,7 +267,7 @@ mod tests {
     fn said(conversation: &mut Conversation) -> Vec<GuestMessage> {
         let mut reader = FrameReader::new();
         while let Some(bytes) = conversation.unwritten().map(<[u8]>::to_vec) {
-            // As a port does it that takes little at once.
+            // Like a port that accepts few bytes at a time.
             let some = &bytes[..bytes.len().min(10)];
             reader.push(some);
             conversation.wrote(some.len());
@@ -271,55 +278,55 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_hello_before_hello() {
+    fn only_hello_is_sent_before_the_hosts_hello() {
         let mut it = conversation();
         it.opened(NO_TIME, at(0));
-        it.say(GuestMessage::Heartbeat {}, NO_TIME, at(0));
-        let knock = said(&mut it);
-        assert!(matches!(knock[..], [GuestMessage::Hello { session: 0, .. }]), "{knock:?}");
+        it.send(GuestMessage::Heartbeat {}, NO_TIME, at(0));
+        let first = said(&mut it);
+        assert!(matches!(first[..], [GuestMessage::Hello { session: 0, .. }]), "{first:?}");
         assert_eq!(it.handle_bytes(&host(1, HostMessage::Heartbeat {}), NO_TIME, at(1)), []);
-        let heard = it.handle_bytes(&host(2, hello(1, 1)), NO_TIME, at(2));
-        let wishes = Wishes {
+        let received = it.handle_bytes(&host(2, hello(1, 1)), NO_TIME, at(2));
+        let parameters = HostParameters {
             statistics_period: Duration::from_secs(1),
             emergency_period: Duration::from_millis(100),
         };
-        assert_eq!(heard, [Heard::Greeted(wishes)]);
-        it.say(GuestMessage::Heartbeat {}, NO_TIME, at(3));
+        assert_eq!(received, [ReceivedMessage::Greeted(parameters)]);
+        it.send(GuestMessage::Heartbeat {}, NO_TIME, at(3));
         let answer = said(&mut it);
         assert!(matches!(
             answer[..],
             [GuestMessage::Hello { session: 3, .. }, GuestMessage::Heartbeat {}]
         ));
-        // A repetition is answered, and nothing begins anew.
+        // A repeated hello is answered and the conversation continues.
         assert_eq!(it.handle_bytes(&host(3, hello(1, 1)), NO_TIME, at(4)), []);
         assert!(matches!(said(&mut it)[..], [GuestMessage::Hello { session: 3, .. }]));
         it.closed();
-        assert_eq!(it.wishes(), None);
+        assert_eq!(it.parameters(), None);
     }
 
     #[test]
-    fn a_host_of_another_time_is_answered_and_left_alone() {
+    fn an_unsupported_host_is_answered_and_then_ignored() {
         let mut it = conversation();
         assert_eq!(it.handle_bytes(&host(1, hello(9, 2)), NO_TIME, at(0)), []);
-        it.say(GuestMessage::Heartbeat {}, NO_TIME, at(3));
+        it.send(GuestMessage::Heartbeat {}, NO_TIME, at(3));
         assert!(matches!(said(&mut it)[..], [GuestMessage::Hello { version: 1, .. }]));
     }
 
     #[test]
-    fn repeated_orders_do_not_count_and_rubbish_is_told() {
+    fn repeated_orders_are_ignored_and_invalid_ones_reported() {
         let mut it = conversation();
         it.handle_bytes(&host(1, hello(1, 1)), NO_TIME, at(0));
         let order = host(2, HostMessage::Release {});
-        let heard = it.handle_bytes(&[order.clone(), order].concat(), NO_TIME, at(1));
-        assert_eq!(heard, [Heard::Message(HostMessage::Release {})]);
+        let received = it.handle_bytes(&[order.clone(), order].concat(), NO_TIME, at(1));
+        assert_eq!(received, [ReceivedMessage::Message(HostMessage::Release {})]);
         said(&mut it);
-        let wrong = ballast_agent_wire::frame::encode("{\"seq\":\"three\"}").unwrap();
-        it.handle_bytes(&wrong, NO_TIME, at(2));
+        let invalid = ballast_agent_proto::wire::frame::encode("{\"seq\":\"three\"}").unwrap();
+        it.handle_bytes(&invalid, NO_TIME, at(2));
         assert!(matches!(said(&mut it)[..], [GuestMessage::Error { .. }]));
     }
 
     #[test]
-    fn a_silent_host_is_gone_and_a_silent_agent_beats() {
+    fn heartbeats_are_sent_until_the_host_is_silent() {
         let mut it = conversation();
         it.handle_bytes(&host(1, hello(1, 1)), NO_TIME, at(0));
         said(&mut it);
@@ -328,20 +335,20 @@ mod tests {
         it.handle_timeout(NO_TIME, at(5_000));
         assert_eq!(said(&mut it), [GuestMessage::Heartbeat {}]);
         it.handle_timeout(NO_TIME, at(30_000));
-        assert_eq!((it.wishes(), said(&mut it)), (None, vec![]));
+        assert_eq!((it.parameters(), said(&mut it)), (None, vec![]));
     }
 
     proptest! {
-        /// However little is written, what waits is bounded, and what was begun is finished.
+        /// However little is written, the queue is bounded and begun frames are finished.
         #[test]
-        fn what_waits_is_bounded(steps in prop::collection::vec((0..5u8, 0..40usize), 0..200)) {
+        fn the_write_queue_is_bounded(steps in prop::collection::vec((0..5u8, 0..40usize), 0..200)) {
             let mut it = conversation();
             it.handle_bytes(&host(1, hello(1, 1)), NO_TIME, at(0));
             let mut reader = FrameReader::new();
             let mut seqs = Vec::new();
-            for (say, write) in steps {
-                for _ in 0..say {
-                    it.say(GuestMessage::Heartbeat {}, NO_TIME, at(1));
+            for (messages, write) in steps {
+                for _ in 0..messages {
+                    it.send(GuestMessage::Heartbeat {}, NO_TIME, at(1));
                 }
                 let bytes = it.unwritten().unwrap_or_default();
                 let some = bytes[..bytes.len().min(write)].to_vec();

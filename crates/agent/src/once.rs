@@ -1,10 +1,8 @@
-//! One sample, printed.
-//!
-//! Idea: the JSON form is that of the protocol's `statistics`; the other is for people, a figure a line.
+//! Prints one sample of statistics, as the protocol's JSON or as one line per value.
 
 use std::io::{self, Write};
 
-use ballast_agent_wire::Statistics;
+use ballast_agent_proto::wire::Statistics;
 use ballast_model::Bytes;
 
 /// Prints `statistics`.
@@ -20,20 +18,24 @@ fn text(statistics: &Statistics, json: bool) -> io::Result<String> {
         return Ok(serde_json::to_string(statistics)? + "\n");
     }
     let mut text = String::new();
-    let pressure = statistics.pressure.unwrap_or_default();
-    let rest = statistics.memory.figures().chain(statistics.watermarks.figures());
-    let rest = rest.chain(statistics.counters.figures());
-    let stalls = [("some", pressure.some), ("full", pressure.full)];
-    let stalls = stalls.into_iter().flat_map(|(kind, stall)| {
-        stall.figures().map(move |(name, value)| (format!("pressure_{kind}_{name}"), value))
-    });
-    for (name, value) in rest.map(|(name, value)| (name.to_owned(), value)).chain(stalls) {
+    let mut push = |name: &str, value: Option<u64>| {
         let value = match value {
             None => "-".to_owned(),
             Some(value) if name.ends_with("_bytes") => format!("{:#}", Bytes::new(value)),
             Some(value) => value.to_string(),
         };
         text.push_str(&format!("{name:<36} {value}\n"));
+    };
+    let watermarks = statistics.watermarks.fields();
+    let counters = statistics.counters.fields();
+    for (name, value) in statistics.memory.fields().chain(watermarks).chain(counters) {
+        push(name, value);
+    }
+    let pressure = statistics.pressure.unwrap_or_default();
+    for (kind, stall) in [("some", pressure.some), ("full", pressure.full)] {
+        for (name, value) in stall.fields() {
+            push(&format!("pressure_{kind}_{name}"), value);
+        }
     }
     Ok(text)
 }
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_form_has_what_is_known() {
+    fn both_forms_have_the_known_values() {
         let mut statistics = Statistics::default();
         statistics.memory.free_bytes = Some(3 << 20);
         statistics.counters.oom_kills = Some(2);

@@ -1,69 +1,75 @@
-//! The loop.
+//! The agent's main loop.
 //!
-//! Idea: wait for whatever comes first (bytes of the host, the end of an order, the time to look), then do
-//! all there is to do without waiting. What the host is told of its wishes is in `Agent`, which is handed
-//! the time; the rest moves bytes.
+//! Each round waits for input from the host, the end of an order, or the time of the next sample,
+//! and then does everything that is due without blocking. `AgentLoop` holds the logic and the
+//! clock, `HostConnection` moves bytes.
 //!
-//! Limits: while the host's end is closed the way there cannot be waited for, and is looked at every
+//! Limits: a virtio-serial port whose host end is closed cannot be polled; it is checked every
 //! `RECONNECT_PERIOD`.
 
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_agent_wire::{Balloon, GuestMessage, HostMessage, Kind, Outcome, capability};
+use ballast_agent_proto::wire::{
+    BalloonActivity, GuestMessage, HostMessage, RequestOutcome, WireRequestKind, capability,
+};
 use ballast_model::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::asker::Asker;
-use crate::config::Config;
-use crate::conversation::{Conversation, Heard, Identity};
-use crate::linux::{self, Sources};
-use crate::shrink::{Shrinker, Workers};
-use crate::transport::{Address, Transport};
+use crate::config::AgentConfig;
+use crate::conversation::{Conversation, OwnIdentity, ReceivedMessage};
+use crate::linux::{self, KernelSources};
+use crate::requester::Requester;
+use crate::shrink::{ShrinkWorker, Shrinker};
+use crate::transport::{HostAddress, Transport};
 
-/// Time between two attempts at reaching the host.
+/// Time between two attempts to connect.
 const RECONNECT_PERIOD: Duration = Duration::from_millis(500);
-/// Most pieces read at a time, so that a host that never stops talking is still reported to.
+/// Most reads per round, so that a host that never stops sending still gets reports.
 const READS_MAX: usize = 16;
-/// Time shrinkers are given that work because a request was not granted.
+/// Time limit of an order that the agent gives itself after a refused request.
 const OWN_ORDER_TIME: Duration = Duration::from_secs(10);
-/// The number of an order that no host gave.
+/// The number of an order that the agent gives itself.
 const OWN_ORDER: u64 = 0;
 
-/// Reports to the host at `address`; comes back only with why it cannot begin.
+/// Reports to the host at `address`. Returns only on failure.
 ///
 /// # Errors
-/// The system has no thread left.
+/// The shrinker thread cannot be started, or polling fails.
 pub fn run(
-    address: &Address,
-    config: &Config,
+    address: &HostAddress,
+    config: &AgentConfig,
     shrinkers: Vec<Box<dyn Shrinker>>,
 ) -> Result<(), String> {
     linux::stay_responsive();
-    let workers = Workers::start(shrinkers).map_err(|error| format!("shrinkers: {error}"))?;
-    let mut agent = Agent::new(config, workers, Sources::open(Path::new("/")));
-    let mut way = Way { address: address.clone(), transport: None, was_open: false, told: false };
+    let worker = ShrinkWorker::start(shrinkers).map_err(|error| format!("shrinkers: {error}"))?;
+    let mut agent = AgentLoop::new(config, worker, KernelSources::open(Path::new("/")));
+    let mut host = HostConnection::new(address.clone());
     loop {
-        let wait = if way.was_open { agent.wait() } else { agent.wait().min(RECONNECT_PERIOD) };
-        way.wait(&agent, wait)?;
-        way.tend(&mut agent);
-        agent.tend();
-        way.send(&mut agent);
+        let wait = if host.was_open { agent.wait() } else { agent.wait().min(RECONNECT_PERIOD) };
+        host.wait(&agent, wait)?;
+        host.receive(&mut agent);
+        agent.run_due();
+        host.send(&mut agent);
     }
 }
 
-/// The way to the host, open or not.
-struct Way {
-    address: Address,
+/// The connection to the host, open or not.
+struct HostConnection {
+    address: HostAddress,
     transport: Option<Box<dyn Transport>>,
     was_open: bool,
-    /// That it cannot be reached was told.
-    told: bool,
+    /// Whether the current failure to connect was logged.
+    is_failure_logged: bool,
 }
 
-impl Way {
-    fn wait(&self, agent: &Agent, wait: Duration) -> Result<(), String> {
-        let mut fds = vec![PollFd::from_borrowed_fd(agent.workers.fd(), PollFlags::IN)];
+impl HostConnection {
+    fn new(address: HostAddress) -> HostConnection {
+        HostConnection { address, transport: None, was_open: false, is_failure_logged: false }
+    }
+
+    fn wait(&self, agent: &AgentLoop, wait: Duration) -> Result<(), String> {
+        let mut fds = vec![PollFd::from_borrowed_fd(agent.shrinkers.fd(), PollFlags::IN)];
         if let Some(transport) = self.transport.as_ref().filter(|_| self.was_open) {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, agent.conversation.unwritten().is_some());
@@ -79,15 +85,18 @@ impl Way {
         }
     }
 
-    /// Opens what is closed, and reads what has come.
-    fn tend(&mut self, agent: &mut Agent) {
+    /// Connects if necessary, and handles received bytes.
+    fn receive(&mut self, agent: &mut AgentLoop) {
         if self.transport.is_none() {
             match self.address.open() {
                 Ok(transport) => self.transport = Some(transport),
                 Err(error) => {
-                    if !self.told {
-                        eprintln!("ballast-agent: {}: {error}; trying again", self.address);
-                        self.told = true;
+                    if !self.is_failure_logged {
+                        eprintln!(
+                            "ballast-agent: cannot connect to {}: {error}; retrying",
+                            self.address
+                        );
+                        self.is_failure_logged = true;
                     }
                     return;
                 }
@@ -96,7 +105,7 @@ impl Way {
         let Some(transport) = &mut self.transport else { return };
         let open = transport.is_open();
         if open && !self.was_open {
-            self.told = false;
+            self.is_failure_logged = false;
             agent.conversation.opened(linux::uptime(), now());
         } else if !open && self.was_open {
             agent.conversation.closed();
@@ -106,13 +115,13 @@ impl Way {
         for _ in 0..READS_MAX {
             match transport.read(&mut chunk) {
                 Ok(None) => break,
-                Ok(Some(n)) => agent.hear(chunk.get(..n).unwrap_or_default()),
+                Ok(Some(n)) => agent.handle_bytes(chunk.get(..n).unwrap_or_default()),
                 Err(_) => return self.close(agent),
             }
         }
     }
 
-    fn send(&mut self, agent: &mut Agent) {
+    fn send(&mut self, agent: &mut AgentLoop) {
         while self.was_open
             && let Some(transport) = &mut self.transport
             && let Some(bytes) = agent.conversation.unwritten()
@@ -125,149 +134,152 @@ impl Way {
         }
     }
 
-    fn close(&mut self, agent: &mut Agent) {
+    fn close(&mut self, agent: &mut AgentLoop) {
         self.transport = None;
         self.was_open = false;
         agent.conversation.closed();
     }
 }
 
-/// What the agent does, given the time.
-struct Agent {
+/// The agent's state and its reactions.
+struct AgentLoop {
     conversation: Conversation,
-    sources: Sources,
-    asker: Asker,
-    workers: Workers,
+    sources: KernelSources,
+    requester: Requester,
+    shrinkers: ShrinkWorker,
     when_refused: bool,
     ages_period: Duration,
-    look_at: Timestamp,
+    sample_at: Timestamp,
     ages_at: Timestamp,
-    /// The last order's number.
+    /// Number of the last order.
     order: u64,
-    /// The last request for more.
-    asked_bytes: u64,
-    deflating: bool,
+    /// Size of the last request for more memory.
+    requested_bytes: u64,
+    is_deflating: bool,
 }
 
-impl Agent {
-    fn new(config: &Config, workers: Workers, mut sources: Sources) -> Agent {
+impl AgentLoop {
+    fn new(config: &AgentConfig, shrinkers: ShrinkWorker, mut sources: KernelSources) -> AgentLoop {
         let sample = sources.sample();
         let mut capabilities = vec![capability::STATISTICS, capability::REQUESTS];
         let optional = [
             (capability::PRESSURE, sample.pressure.is_some()),
             (capability::WATERMARKS, sample.watermarks.low_bytes.is_some()),
             (capability::AGES, sources.ages().is_some()),
-            (capability::SHRINK, !workers.names().is_empty()),
+            (capability::SHRINK, !shrinkers.names().is_empty()),
         ];
         capabilities.extend(optional.iter().filter(|(_, has)| *has).map(|(name, _)| *name));
-        let identity = Identity {
+        let identity = OwnIdentity {
             instance: linux::random(),
             system: linux::system(),
             page_bytes: linux::page_bytes(),
             capabilities: capabilities.into_iter().map(str::to_owned).collect(),
-            shrinkers: workers.names().to_vec(),
+            shrinkers: shrinkers.names().to_vec(),
         };
-        Agent {
+        AgentLoop {
             conversation: Conversation::new(identity),
             sources,
-            asker: Asker::new(config.requests),
-            workers,
+            requester: Requester::new(config.requests),
+            shrinkers,
             when_refused: config.shrinkers.when_refused,
             ages_period: config.ages.every,
-            look_at: now(),
+            sample_at: now(),
             ages_at: now(),
             order: 0,
-            asked_bytes: 0,
-            deflating: false,
+            requested_bytes: 0,
+            is_deflating: false,
         }
     }
 
-    /// Time until there is something to do by itself.
+    /// Time until the next sample is due.
     fn wait(&self) -> Duration {
-        match self.conversation.wishes() {
-            Some(_) => self.look_at.saturating_since(now()),
-            // A heartbeat and the like can wait as long; without a host there is neither.
+        match self.conversation.parameters() {
+            Some(_) => self.sample_at.saturating_since(now()),
+            // Without a host there are no samples and no heartbeats.
             None => Duration::from_secs(5),
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn handle_bytes(&mut self, bytes: &[u8]) {
         let (uptime, now) = (linux::uptime(), now());
-        for heard in self.conversation.handle_bytes(bytes, uptime, now) {
-            match heard {
-                Heard::Greeted(wishes) => {
-                    self.asker.greeted(wishes.emergency_period);
-                    (self.look_at, self.ages_at) = (now, now);
-                    (self.order, self.deflating) = (0, false);
+        for received in self.conversation.handle_bytes(bytes, uptime, now) {
+            match received {
+                ReceivedMessage::Greeted(parameters) => {
+                    self.requester.greeted(parameters.emergency_period);
+                    (self.sample_at, self.ages_at) = (now, now);
+                    (self.order, self.is_deflating) = (0, false);
                 }
-                Heard::Message(message) => self.obey(message, now),
+                ReceivedMessage::Message(message) => self.handle_message(message, now),
             }
         }
     }
 
-    fn obey(&mut self, message: HostMessage, now: Timestamp) {
+    fn handle_message(&mut self, message: HostMessage, now: Timestamp) {
         match message {
             HostMessage::Answer { request, outcome, bytes, .. } => {
-                let last = self.asker.answered(request);
-                let left = self.asked_bytes.saturating_sub(bytes);
-                if last && self.when_refused && outcome != Outcome::Granted && left > 0 {
-                    // Before the kernel has to; what cannot be given it takes itself.
-                    let _ = self.workers.order(OWN_ORDER, left, OWN_ORDER_TIME);
+                let is_last = self.requester.answered(request);
+                let left = self.requested_bytes.saturating_sub(bytes);
+                if is_last && self.when_refused && outcome != RequestOutcome::Granted && left > 0 {
+                    // Before the kernel has to reclaim. The kernel reclaims what shrinkers cannot
+                    // give.
+                    let _ = self.shrinkers.order(OWN_ORDER, left, OWN_ORDER_TIME);
                 }
             }
             HostMessage::Shrink { number, .. } if number <= self.order => {
                 let text =
                     format!("order {number} after order {}: expected a larger number", self.order);
-                self.say(GuestMessage::Error { text }, now);
+                self.send(GuestMessage::Error { text }, now);
             }
             HostMessage::Shrink { number, bytes, within_ms } => {
                 self.order = number;
                 let within = Duration::from_millis(within_ms);
-                if self.deflating || !self.workers.order(number, bytes, within) {
+                if self.is_deflating || !self.shrinkers.order(number, bytes, within) {
                     let given = Vec::new();
-                    self.say(GuestMessage::Shrunk { number, gave_bytes: 0, given }, now);
+                    self.send(GuestMessage::Shrunk { number, gave_bytes: 0, given }, now);
                 }
             }
-            HostMessage::Release {} => self.workers.release(),
-            HostMessage::Balloon { state } => self.deflating = state == Balloon::Deflating,
+            HostMessage::Release {} => self.shrinkers.release(),
+            HostMessage::Balloon { state } => {
+                self.is_deflating = state == BalloonActivity::Deflating
+            }
             HostMessage::Hello { .. } | HostMessage::Heartbeat {} | HostMessage::Unknown => {}
         }
     }
 
-    /// Does what is due.
-    fn tend(&mut self) {
+    /// Sends what is due: results of orders, heartbeats, statistics, requests and ages.
+    fn run_due(&mut self) {
         let now = now();
-        let told: Vec<GuestMessage> = self.workers.told().collect();
-        for message in told {
-            self.say(message, now);
+        let results: Vec<GuestMessage> = self.shrinkers.messages().collect();
+        for message in results {
+            self.send(message, now);
         }
         self.conversation.handle_timeout(linux::uptime(), now);
-        let Some(wishes) = self.conversation.wishes() else { return };
-        if now < self.look_at {
+        let Some(parameters) = self.conversation.parameters() else { return };
+        if now < self.sample_at {
             return;
         }
-        let period = wishes.statistics_period;
-        // What comes late moves what is after it: two at once would say nothing new.
-        self.look_at = (self.look_at + period).max(now + period / 2);
+        let period = parameters.statistics_period;
+        // A late sample delays the next one: two in quick succession add nothing.
+        self.sample_at = (self.sample_at + period).max(now + period / 2);
         let statistics = self.sources.sample();
-        self.say(GuestMessage::Statistics(Box::new(statistics)), now);
-        if let Some(request) = self.asker.look(&statistics, now) {
-            self.asked_bytes = match &request {
-                GuestMessage::Request { kind: Kind::More, bytes, .. } => *bytes,
+        self.send(GuestMessage::Statistics(Box::new(statistics)), now);
+        if let Some(request) = self.requester.request(&statistics, now) {
+            self.requested_bytes = match &request {
+                GuestMessage::Request { kind: WireRequestKind::More, bytes, .. } => *bytes,
                 _ => 0,
             };
-            self.say(request, now);
+            self.send(request, now);
         }
         if now >= self.ages_at {
             self.ages_at = now + self.ages_period;
             if let Some(ages) = self.sources.ages() {
-                self.say(GuestMessage::Ages(ages), now);
+                self.send(GuestMessage::Ages(ages), now);
             }
         }
     }
 
-    fn say(&mut self, message: GuestMessage, now: Timestamp) {
-        self.conversation.say(message, linux::uptime(), now);
+    fn send(&mut self, message: GuestMessage, now: Timestamp) {
+        self.conversation.send(message, linux::uptime(), now);
     }
 }
 

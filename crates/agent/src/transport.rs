@@ -1,10 +1,10 @@
-//! The way to the host.
+//! The transport to the host.
 //!
-//! Idea: whatever carries bytes both ways is a [`Transport`]; the rest of the program does not know
-//! which. Nothing here waits: reading and writing take what goes at once.
+//! A [`Transport`] carries bytes both ways; the rest of the program does not know which kind it
+//! has. Reads and writes never block.
 //!
-//! Limits: a virtio-serial port stays open while the host's end is not, which shows as `POLLHUP` at
-//! every poll and so cannot be waited for; sockets are made anew.
+//! Limits: while the host's end of a virtio-serial port is closed, every poll returns `POLLHUP`, so
+//! the port cannot be waited for. A socket that fails is replaced.
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ballast_agent_wire::{PORT_NAME, VSOCK_PORT};
+use ballast_agent_proto::wire::{PORT_NAME, VSOCK_PORT};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
@@ -23,38 +23,38 @@ use thiserror::Error;
 
 use crate::linux::port;
 
-/// The host, as a context of vsock.
+/// The host's context number of vsock.
 const VSOCK_HOST: u32 = 2;
-/// Most bytes of one write: the kernel copies them to memory that it must allocate, perhaps under
+/// Most bytes of one write: the kernel copies them to newly allocated memory, perhaps under memory
 /// pressure.
 const WRITE_BYTES_MAX: usize = 4096;
 
-/// Something that carries bytes both ways.
+/// Carries bytes both ways.
 pub trait Transport {
-    /// What to wait for.
+    /// The descriptor to poll.
     fn fd(&self) -> BorrowedFd<'_>;
     /// Whether the host's end is open.
     fn is_open(&self) -> bool;
-    /// Reads what is there; `None`: nothing is.
+    /// Reads available bytes; `None` if there are none.
     ///
     /// # Errors
-    /// It is of no more use.
+    /// The transport is broken.
     fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>>;
-    /// Writes what goes at once; 0 where nothing does.
+    /// Writes as much as possible without blocking; may return 0.
     ///
     /// # Errors
-    /// It is of no more use.
+    /// The transport is broken.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 }
 
-/// Where the host is to be found.
+/// Address of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A virtio-serial port by its name.
-    Port(String),
-    /// A Unix socket.
+pub enum HostAddress {
+    /// The name of a virtio-serial port.
+    VirtioPort(String),
+    /// The path of a Unix socket.
     Unix(PathBuf),
-    /// A port of vsock.
+    /// A vsock port.
     Vsock {
         /// The context, 2 for the host.
         context: u32,
@@ -63,62 +63,62 @@ pub enum Address {
     },
 }
 
-/// It is none.
+/// A text that is not an address.
 #[derive(Debug, Error)]
 #[error(
-    "`{0}` is no address: expected `virtio:NAME`, `unix:PATH` or `vsock:CONTEXT:PORT`, such as \
+    "`{0}` is not an address: expected `virtio:NAME`, `unix:PATH` or `vsock:CONTEXT:PORT`, such as \
      `virtio:org.ballast.agent` or `vsock:2:9873`"
 )]
-pub struct NoAddress(String);
+pub struct AddressError(String);
 
-impl Default for Address {
-    fn default() -> Address {
-        Address::Port(PORT_NAME.to_owned())
+impl Default for HostAddress {
+    fn default() -> HostAddress {
+        HostAddress::VirtioPort(PORT_NAME.to_owned())
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for HostAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Port(name) => write!(f, "virtio:{name}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Vsock { context, port } => write!(f, "vsock:{context}:{port}"),
+            HostAddress::VirtioPort(name) => write!(f, "virtio:{name}"),
+            HostAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            HostAddress::Vsock { context, port } => write!(f, "vsock:{context}:{port}"),
         }
     }
 }
 
-impl FromStr for Address {
-    type Err = NoAddress;
+impl FromStr for HostAddress {
+    type Err = AddressError;
 
-    fn from_str(text: &str) -> Result<Address, NoAddress> {
-        let no_address = || NoAddress(text.to_owned());
+    fn from_str(text: &str) -> Result<HostAddress, AddressError> {
+        let invalid = || AddressError(text.to_owned());
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match (kind, rest) {
-            ("virtio", "") => Ok(Address::default()),
+            ("virtio", "") => Ok(HostAddress::default()),
             // A name, not a path.
-            ("virtio", name) if !name.contains('/') => Ok(Address::Port(name.to_owned())),
-            ("unix", path) if !path.is_empty() => Ok(Address::Unix(path.into())),
-            ("vsock", "") => Ok(Address::Vsock { context: VSOCK_HOST, port: VSOCK_PORT }),
+            ("virtio", name) if !name.contains('/') => Ok(HostAddress::VirtioPort(name.to_owned())),
+            ("unix", path) if !path.is_empty() => Ok(HostAddress::Unix(path.into())),
+            ("vsock", "") => Ok(HostAddress::Vsock { context: VSOCK_HOST, port: VSOCK_PORT }),
             ("vsock", rest) => {
-                let (context, port) = rest.split_once(':').ok_or_else(no_address)?;
+                let (context, port) = rest.split_once(':').ok_or_else(invalid)?;
                 match (context.parse(), port.parse()) {
-                    (Ok(context), Ok(port)) => Ok(Address::Vsock { context, port }),
-                    _ => Err(no_address()),
+                    (Ok(context), Ok(port)) => Ok(HostAddress::Vsock { context, port }),
+                    _ => Err(invalid()),
                 }
             }
-            _ => Err(no_address()),
+            _ => Err(invalid()),
         }
     }
 }
 
-impl Address {
-    /// Opens the way there.
+impl HostAddress {
+    /// Opens the transport.
     ///
     /// # Errors
-    /// It is not there, or may not be used.
+    /// The host cannot be reached.
     pub fn open(&self) -> io::Result<Box<dyn Transport>> {
         match self {
-            Address::Port(name) => {
+            HostAddress::VirtioPort(name) => {
                 let device = port::find(Path::new("/"), name).ok_or_else(|| {
                     let what = format!("no virtio-serial port is named `{name}`");
                     io::Error::new(io::ErrorKind::NotFound, what)
@@ -126,23 +126,23 @@ impl Address {
                 let flags = OFlags::NONBLOCK.bits().cast_signed();
                 let file =
                     File::options().read(true).write(true).custom_flags(flags).open(device)?;
-                Ok(Box::new(Port(file)))
+                Ok(Box::new(VirtioPort(file)))
             }
-            Address::Unix(path) => Socket::of(UnixStream::connect(path)?.into()),
-            Address::Vsock { context, port } => {
+            HostAddress::Unix(path) => HostSocket::of(UnixStream::connect(path)?.into()),
+            HostAddress::Vsock { context, port } => {
                 let kind = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
                 let fd = nix::sys::socket::socket(AddressFamily::Vsock, kind.0, kind.1, None)?;
                 nix::sys::socket::connect(fd.as_raw_fd(), &VsockAddr::new(*context, *port))?;
-                Socket::of(fd)
+                HostSocket::of(fd)
             }
         }
     }
 }
 
 /// A virtio-serial port.
-struct Port(File);
+struct VirtioPort(File);
 
-impl Transport for Port {
+impl Transport for VirtioPort {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -155,27 +155,27 @@ impl Transport for Port {
     }
 
     fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>> {
-        // An end that is not open reads as nothing, which is not the end.
-        Ok(nothing_yet(self.0.read(chunk))?.filter(|n| *n > 0))
+        // A port whose host end is closed reads 0 bytes; that is not the end of the stream.
+        Ok(would_block_as_none(self.0.read(chunk))?.filter(|n| *n > 0))
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let some = bytes.get(..WRITE_BYTES_MAX).unwrap_or(bytes);
-        Ok(nothing_yet(self.0.write(some))?.unwrap_or(0))
+        Ok(would_block_as_none(self.0.write(some))?.unwrap_or(0))
     }
 }
 
 /// A connected socket.
-struct Socket(File);
+struct HostSocket(File);
 
-impl Socket {
+impl HostSocket {
     fn of(fd: OwnedFd) -> io::Result<Box<dyn Transport>> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Box::new(Socket(File::from(fd))))
+        Ok(Box::new(HostSocket(File::from(fd))))
     }
 }
 
-impl Transport for Socket {
+impl Transport for HostSocket {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -185,18 +185,18 @@ impl Transport for Socket {
     }
 
     fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>> {
-        match nothing_yet(self.0.read(chunk))? {
+        match would_block_as_none(self.0.read(chunk))? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             other => Ok(other),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(nothing_yet(self.0.write(bytes))?.unwrap_or(0))
+        Ok(would_block_as_none(self.0.write(bytes))?.unwrap_or(0))
     }
 }
 
-fn nothing_yet(done: io::Result<usize>) -> io::Result<Option<usize>> {
+fn would_block_as_none(done: io::Result<usize>) -> io::Result<Option<usize>> {
     use io::ErrorKind::{Interrupted, WouldBlock};
     match done {
         Err(error) if matches!(error.kind(), Interrupted | WouldBlock) => Ok(None),
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_written() {
+    fn addresses_round_trip() {
         for (text, expected) in [
             ("virtio", "virtio:org.ballast.agent"),
             ("virtio:org.other", "virtio:org.other"),
@@ -217,18 +217,18 @@ mod tests {
             ("vsock", "vsock:2:9873"),
             ("vsock:3:7", "vsock:3:7"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), expected);
+            assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), expected);
         }
         for text in ["", "tcp:1", "unix:", "virtio:/dev/x", "vsock:1", "vsock:a:b"] {
-            let error = text.parse::<Address>().unwrap_err().to_string();
+            let error = text.parse::<HostAddress>().unwrap_err().to_string();
             assert!(error.contains("expected `virtio:NAME`"), "{error}");
         }
     }
 
     #[test]
-    fn a_socket_that_ends_is_of_no_more_use() {
+    fn a_closed_socket_reads_as_an_error() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut socket = Socket::of(ours.into()).unwrap();
+        let mut socket = HostSocket::of(ours.into()).unwrap();
         let mut chunk = [0; 4];
         assert_eq!(socket.read(&mut chunk).unwrap(), None);
         (&theirs).write_all(b"ab").unwrap();

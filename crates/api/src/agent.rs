@@ -1,4 +1,4 @@
-//! What a program inside a guest says of it.
+//! Reports of the agent inside a guest.
 
 use ballast_model::{Bytes, GuestSample};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// What a guest's agent reports. The age is as of the tick.
+/// An agent's report. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentView {
     /// Its age.
@@ -15,7 +15,7 @@ pub struct AgentView {
     pub committed_bytes: Option<u64>,
     /// Swap in use.
     pub swap_used_bytes: Option<u64>,
-    /// Swap not in use; zero where there is none.
+    /// Swap not in use; zero if there is no swap.
     pub swap_free_bytes: Option<u64>,
     /// Memory on the active lists.
     pub active_bytes: Option<u64>,
@@ -25,16 +25,16 @@ pub struct AgentView {
     pub watermark_high_bytes: Option<u64>,
     /// Page cache read again after it was evicted, in pages since the guest's boot.
     pub refaulted_file_pages: Option<u64>,
-    /// Pages that reclaim looked at, since the guest's boot.
+    /// Pages that reclaim scanned since the guest's boot.
     pub scanned_pages: Option<u64>,
-    /// Pages that it freed.
+    /// Pages that reclaim freed since the guest's boot.
     pub reclaimed_pages: Option<u64>,
-    /// What the guest last asked for: `more`, `less` or `emergency`.
+    /// The guest's last request: `more`, `less` or `emergency`.
     pub request: Option<Coded>,
 }
 
 impl AgentView {
-    /// Of `sample`; `None`: it has no agent that was ever heard.
+    /// The view for `sample`; `None`: no agent ever reported.
     pub(crate) fn of(sample: &GuestSample) -> Option<AgentView> {
         let agent = sample.agent?;
         let report = agent.value;

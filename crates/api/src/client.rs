@@ -1,4 +1,4 @@
-//! A client of the daemon's API.
+//! Client of the daemon's API.
 //!
 //! Idea: one connection per request over the daemon's Unix socket; every wait and every size has a
 //! bound, and every failure says what to do about it.
@@ -21,30 +21,30 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    CommandReply, ErrorReply, ExplainReply, GuestsReply, PlanReply, SetGuest, SetPolicy,
+    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, SetPolicy,
     StatusReply, path,
 };
 
-/// Largest reply read. The status of 10,000 guests is about 10 MiB.
+/// Largest accepted reply. The status of 10,000 guests is about 10 MiB.
 pub const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// Time a request may take unless told otherwise: longer than the daemon waits for its main loop,
-/// so that its own, better explained refusal arrives first.
+/// Default time limit of a request: longer than the daemon waits for its main loop, so that the
+/// daemon's own refusal, which explains more, arrives first.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 
-/// Most characters of an unreadable reply that are shown.
+/// Most characters of an unreadable reply in an error.
 const EXCERPT_CHARS_MAX: usize = 120;
 
-/// Why the daemon could not be asked, or what it refused.
+/// Why a request failed or was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no socket, or nobody behind it.
+    /// There is no socket, or no daemon listens on it.
     #[error(
         "no daemon listens on {}: start one with `ballast daemon --config FILE`, or name its socket \
          with --socket", .socket.display()
     )]
     NoDaemon {
-        /// Where it was looked for.
+        /// The socket's path.
         socket: PathBuf,
     },
     /// The socket may not be opened by this user.
@@ -63,7 +63,7 @@ pub enum ClientError {
         /// How it failed.
         source: io::Error,
     },
-    /// No answer in time.
+    /// The reply did not arrive in time.
     #[error("the daemon on {} did not answer within {}s", .socket.display(), .after.as_secs_f64())]
     TimedOut {
         /// The socket.
@@ -72,7 +72,7 @@ pub enum ClientError {
         after: Duration,
     },
     /// The connection broke.
-    #[error("the daemon on {} broke the connection off: {source}", .socket.display())]
+    #[error("the daemon on {} closed the connection: {source}", .socket.display())]
     Broken {
         /// The socket.
         socket: PathBuf,
@@ -85,7 +85,7 @@ pub enum ClientError {
         /// The socket.
         socket: PathBuf,
     },
-    /// The reply is not what the API promises: another program or another version.
+    /// The reply is not of this API: another program or another version answered.
     #[error(
         "the reply from {} cannot be read ({why}): is it a Ballast daemon of this version?",
         .socket.display()
@@ -93,7 +93,7 @@ pub enum ClientError {
     Unreadable {
         /// The socket.
         socket: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the reply.
         why: String,
     },
     /// The daemon refused the request.
@@ -101,12 +101,12 @@ pub enum ClientError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// The daemon's reply.
         reply: Box<ErrorReply>,
     },
 }
 
-/// A client of the daemon behind one socket.
+/// A client of one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -114,12 +114,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the daemon that listens on `socket`. Connects for each request.
+    /// A client of the daemon on `socket`. Each request opens a connection.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client { socket: socket.into(), timeout: TIMEOUT_DEFAULT }
     }
 
-    /// The same, waiting at most `timeout` for each request.
+    /// Limits each request to `timeout`.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Client { timeout, ..self }
     }
@@ -129,15 +129,15 @@ impl Client {
         &self.socket
     }
 
-    /// Host and guests at a glance.
+    /// Host and guests in summary.
     ///
     /// # Errors
-    /// See [`ClientError`]; so for every request below.
+    /// See [`ClientError`].
     pub async fn status(&self) -> Result<StatusReply, ClientError> {
         self.get(path::STATUS).await
     }
 
-    /// The guests alone.
+    /// Only the guests.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -161,7 +161,7 @@ impl Client {
         self.get(path::PLAN).await
     }
 
-    /// The plan the next tick would make.
+    /// The plan that the next tick would make.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -178,7 +178,7 @@ impl Client {
         String::from_utf8(body.to_vec()).map_err(|error| self.unreadable(error, &body))
     }
 
-    /// Stops acting.
+    /// Pauses Ballast.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -186,7 +186,7 @@ impl Client {
         self.post(path::PAUSE, &()).await
     }
 
-    /// Acts again.
+    /// Resumes Ballast.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -201,7 +201,7 @@ impl Client {
     pub async fn set_guest(
         &self,
         guest: &GuestId,
-        change: &SetGuest,
+        change: &GuestChange,
     ) -> Result<CommandReply, ClientError> {
         self.post(&of_guest(path::SET_GUEST, guest), change).await
     }
@@ -264,7 +264,7 @@ impl Client {
         let broken = |source| ClientError::Broken { socket: self.socket.clone(), source };
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Dropped with this call, and the connection with it.
+        // Dropping it at the end of this call closes the connection.
         let mut driver = JoinSet::new();
         driver.spawn(connection);
         let request = Request::builder()
@@ -321,7 +321,7 @@ fn of_guest(path: &str, guest: &GuestId) -> String {
     path.replace("{id}", guest.as_str())
 }
 
-/// Who may open `socket`, as far as its file tells.
+/// Which users may open `socket`, according to its file mode.
 fn remedy(socket: &Path) -> String {
     const GROUP_WRITE: u32 = 0o020;
     let Ok(file) = std::fs::metadata(socket) else {
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Root may open every socket, so the refusal is made up and only its text is looked at.
+    /// Root may open every socket, so this tests only the text of the refusal.
     #[test]
     fn without_permission_the_error_says_whom_to_be() {
         let folder = tempfile::tempdir().unwrap();

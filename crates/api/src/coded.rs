@@ -1,4 +1,4 @@
-//! Reasons on the wire: a stable word for machines with a sentence for people.
+//! Reasons on the wire: a stable code for machines and a sentence for people.
 
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestPlan, GuestSample, Held, LinkDown, LinkState, Note,
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::tick::millis;
 
-/// A stable word with its sentence.
+/// A stable code with its sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coded {
-    /// Stable word for machines: lower case, dashes between words.
+    /// Stable code for machines: lower case, words joined by dashes.
     pub code: String,
-    /// The same for people, with figures; its wording may change.
+    /// The sentence for people, with figures; its wording may change.
     pub text: String,
 }
 
@@ -23,7 +23,7 @@ impl Coded {
         Coded { code: code.to_owned(), text: text.to_string() }
     }
 
-    /// Whether a guest can be reached and what it is doing, in one.
+    /// The guest's run state, or why it cannot be reached.
     pub(crate) fn state_of(sample: &GuestSample) -> Self {
         match (&sample.link, &sample.run_state) {
             (LinkState::Down(why), _) => Coded::from(why),
@@ -98,16 +98,16 @@ impl From<&RunState> for Coded {
     }
 }
 
-/// What a plan does about a guest.
+/// The change a plan makes to a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeView {
     /// `grow`, `shrink`, `cancel-shrink` or `hold`.
     pub code: String,
-    /// The whole for people.
+    /// The sentence for people.
     pub text: String,
-    /// By how much it grows or shrinks.
+    /// The amount by which it grows or shrinks.
     pub by_bytes: Option<u64>,
-    /// Why it is held, or why shrinking is called off.
+    /// Why it is held, or why its shrinking is cancelled.
     pub why: Option<Coded>,
 }
 
@@ -128,20 +128,20 @@ impl From<&Change> for ChangeView {
     }
 }
 
-/// Whether a guest gives what it was asked for.
+/// Whether a guest releases the memory it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComplianceView {
     /// `compliant`, `releasing`, `slow`, `stuck` or `inhibited`.
     pub code: String,
-    /// The whole for people.
+    /// The sentence for people.
     pub text: String,
-    /// Still to be given, while it is releasing or slow.
+    /// Memory still to release, while it is releasing or slow.
     pub left_bytes: Option<u64>,
-    /// Time since it last gave any, while it is releasing or stuck.
+    /// Time since it last released memory, while it is releasing or stuck.
     pub idle_ms: Option<u64>,
     /// Time since it was asked, while it is slow.
     pub asked_ms: Option<u64>,
-    /// Bytes a second that its balloon was last seen to take; `None`: it was never seen at that.
+    /// Last measured rate of its balloon, in bytes a second; `None`: never measured.
     pub balloon_bytes_per_s: Option<u64>,
 }
 

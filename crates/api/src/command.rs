@@ -1,41 +1,9 @@
-//! What the daemon can be told, and its answers.
+//! Commands to the daemon, and its replies.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Coded;
 use crate::tick::version;
-
-/// Body of `POST /v1/guests/{id}/set`. A field that is absent or `null` leaves the bound as it is;
-/// at least one must be present.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetGuest {
-    /// New guaranteed minimum.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor_bytes: Option<u64>,
-    /// New largest allocation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ceiling_bytes: Option<u64>,
-    /// New weight, 1 to 1,000,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shares: Option<u32>,
-    /// New priority: when memory is short, guests of lower priority go without first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u8>,
-    /// New objective, in misses a second; 0: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub miss_rate_max_per_s: Option<u64>,
-    /// Whether Ballast may move the guest's memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub managed: Option<bool>,
-}
-
-impl SetGuest {
-    /// Whether it changes nothing.
-    pub fn is_empty(&self) -> bool {
-        *self == SetGuest::default()
-    }
-}
 
 /// Body of `POST /v1/policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,35 +13,35 @@ pub struct SetPolicy {
     pub policy: String,
 }
 
-/// Answer to every command that was carried out.
+/// Reply to a command that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandReply {
-    /// Version of the format.
+    /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
-    /// What is now the case, for people.
+    /// The new state, for people.
     pub message: String,
 }
 
 impl CommandReply {
-    /// The answer saying `message`.
+    /// A reply with `message`.
     pub fn new(message: impl Into<String>) -> Self {
         CommandReply { api_version: version(), message: message.into() }
     }
 }
 
-/// Answer to every request that was refused, with an HTTP status of 400 or above.
+/// Reply to a refused request, with an HTTP status of 400 or above.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorReply {
-    /// Version of the format.
+    /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
-    /// What is wrong and what to do.
+    /// What is wrong, and what to do.
     pub error: Coded,
-    /// The known name nearest to the unknown one asked for.
+    /// The known name closest to the unknown one.
     pub nearest: Option<String>,
 }
 
 impl ErrorReply {
-    /// The refusal `code` with its sentence.
+    /// A refusal with its code and sentence.
     pub fn new(code: &str, text: impl ToString) -> Self {
         ErrorReply { api_version: version(), error: Coded::new(code, text), nearest: None }
     }

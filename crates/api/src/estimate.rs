@@ -1,7 +1,7 @@
-//! What is known of a guest's need for memory: use, demand with its source, misses by size.
+//! A guest's demand for memory: use, demand with its source, misses by size.
 //!
-//! Limits: of a miss curve, which may have millions of points, the misses at [`CURVE_PERCENTS`] of what
-//! the guest holds; the journal has all of it.
+//! Limits: a miss curve may have millions of points; replies have those at [`CURVE_PERCENTS`] of the
+//! guest's allocation, the journal has all.
 
 use ballast_model::{Bytes, Demand, DemandSource, Estimate, MissCurve, PassedOver};
 use serde::{Deserialize, Serialize};
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// Sizes at which misses are told, in per cent of what a guest holds.
+/// Sizes at which replies give misses, in percent of the guest's allocation.
 pub const CURVE_PERCENTS: [u32; 6] = [25, 50, 75, 100, 125, 150];
 
-/// What is known of a guest's need for memory.
+/// What is known about a guest's demand for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EstimateView {
-    /// Memory it uses and could not give back without reclaim.
+    /// Memory it uses and could not release without reclaim.
     pub used_bytes: u64,
-    /// Memory it could give back without swapping.
+    /// Memory it could release without swapping.
     pub available_bytes: u64,
-    /// Where these two come from, for people.
+    /// The source of these two figures, for people.
     pub provenance: String,
-    /// What it would need to run as well as it can.
+    /// Memory it would need to run at full speed.
     pub demand: DemandView,
-    /// What other sources say of that, the most trusted first.
+    /// Estimates from other sources, the most trusted first.
     pub passed_over: Vec<PassedOverView>,
-    /// Its misses by size, where they are known.
+    /// Its misses by size, if known.
     pub curve: Option<CurveView>,
 }
 
-/// What a guest would need, and how that is known. The age is as of the tick.
+/// A guest's demand and its source. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DemandView {
     /// The memory.
     pub size_bytes: u64,
-    /// Where the figure comes from: `working-set`, `probing`, `used` or `committed`.
+    /// The source: `working-set`, `probing`, `used` or `committed`.
     pub source: Coded,
     /// Time since that source last confirmed it.
     pub age_ms: u64,
-    /// How far it is to be relied on, from 0 to 100.
+    /// Confidence, from 0 to 100 percent.
     pub confidence_percent: u8,
 }
 
@@ -47,7 +47,7 @@ pub struct DemandView {
 pub struct PassedOverView {
     /// The source, as in [`DemandView::source`].
     pub source: Coded,
-    /// What it says.
+    /// Its estimate.
     pub size_bytes: u64,
     /// Time since it was last confirmed.
     pub age_ms: u64,
@@ -60,25 +60,25 @@ pub struct PassedOverView {
 pub struct CurveView {
     /// Time in which the misses were counted.
     pub interval_ms: u64,
-    /// Distance between two sizes that the curve tells apart.
+    /// Distance between two points of the curve.
     pub step_bytes: u64,
-    /// From the smallest size to the largest; empty where it is not known what the guest holds.
+    /// Points by ascending size; empty if the guest's allocation is unknown.
     pub points: Vec<CurvePointView>,
 }
 
 /// The misses at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurvePointView {
-    /// The size, in per cent of what the guest holds.
+    /// The size, in percent of the guest's allocation.
     pub percent: u32,
     /// The size.
     pub memory_bytes: u64,
-    /// Misses a second with it, rounded up.
+    /// Misses a second at this size, rounded up.
     pub misses_per_s: u64,
 }
 
 impl EstimateView {
-    /// The view of `estimate`, of a guest that holds `allocation`.
+    /// The view of `estimate` for a guest with this allocation.
     pub(crate) fn new(estimate: &Estimate, allocation: Option<Bytes>) -> Self {
         let curve = estimate.curve.as_deref();
         EstimateView {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misses_are_told_around_what_the_guest_holds() {
+    fn points_surround_the_guests_allocation() {
         let curve = MissCurve::new(Bytes::mib(128), Duration::from_secs(2), vec![90, 40, 30, 5, 0]);
         let view = CurveView::new(&curve.unwrap(), Some(Bytes::mib(400)));
         let told =
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn any_size_has_its_misses() {
+    fn every_size_has_misses() {
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![7]).unwrap();
         let view = CurveView::new(&curve, Some(Bytes::MAX));
         assert!(view.points.iter().all(|point| point.misses_per_s == 7));

@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
-use ballast_model::{Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measured, Outcome};
+use ballast_model::{
+    Bounds, Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measured, Outcome,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
@@ -14,42 +16,42 @@ use crate::{
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainReply {
-    /// Version of the format.
+    /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
-    /// The tick it is made from.
+    /// The tick that the reply describes.
     pub tick: TickView,
     /// The guest.
     pub guest: String,
-    /// What was seen of it.
+    /// What was observed of it.
     pub inputs: InputsView,
     /// The operator's bounds.
     pub limits: LimitsView,
     /// The memory divided between all guests.
     pub budget: BudgetView,
-    /// What concerns the host as a whole.
+    /// Notes about the host as a whole.
     pub notes: Vec<Coded>,
-    /// What is known of its need for memory.
+    /// What is known about its demand for memory.
     pub estimate: Option<EstimateView>,
-    /// What the policy wants for it.
+    /// The policy's target for it, and why.
     pub desired: Option<DesiredView>,
-    /// How the guard changed that, in order.
+    /// How the guard changed that target, in order.
     pub clamps: Vec<Coded>,
-    /// Whether it gives what it was asked for.
+    /// Whether it releases the memory it was asked for.
     pub compliance: Option<ComplianceView>,
     /// The target in force.
     pub target_bytes: Option<u64>,
-    /// What the plan does about it.
+    /// The change this plan makes.
     pub change: Option<ChangeView>,
-    /// By which mechanisms, and why by these.
+    /// The mechanisms that move its memory, and why these.
     pub moves: Vec<MoveView>,
-    /// What its last reductions cost it; `None`: none was looked back upon.
+    /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
     pub regret: Option<RegretView>,
-    /// What came of the last action.
+    /// The outcome of its last action.
     pub outcome: Option<OutcomeView>,
 }
 
 impl ExplainReply {
-    /// The chain for `id`; `None` where the tick does not know it. O(log n).
+    /// The chain for `id`; `None`: the tick has no such guest. O(log n).
     pub fn new(tick: &Tick<'_>, id: &GuestId) -> Option<Self> {
         let sample = tick.snapshot.guest(id)?;
         let plan = tick.plan.guest(id);
@@ -106,10 +108,10 @@ fn age_of<T>(measured: Option<Measured<T>>) -> Option<u64> {
     measured.map(|measured| millis(measured.age))
 }
 
-/// What was seen of a guest. Ages are as of the tick.
+/// What was observed of a guest. Ages are as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputsView {
-    /// What it is doing, or why it cannot be reached.
+    /// Its run state, or why it cannot be reached.
     pub state: Coded,
     /// Memory it holds.
     pub allocation_bytes: Option<u64>,
@@ -117,7 +119,7 @@ pub struct InputsView {
     pub allocation_age_ms: Option<u64>,
     /// Memory it was booted with.
     pub boot_bytes: Option<u64>,
-    /// What can be plugged in beside; `None`: nothing can.
+    /// Memory that can be hotplugged; `None`: none.
     pub hotplug: Option<HotplugView>,
     /// Host memory its process occupies.
     pub resident_bytes: Option<u64>,
@@ -125,25 +127,25 @@ pub struct InputsView {
     pub resident_age_ms: Option<u64>,
     /// Its own statistics.
     pub stats: Option<StatsView>,
-    /// How its page touches are watched; `None`: they are not to be.
+    /// How its page touches are tracked; `None`: they are not.
     pub tracking: Option<TrackingView>,
-    /// What a program inside it reports; `None`: there is none that was ever heard.
+    /// Its agent's report; `None`: no agent ever reported.
     #[serde(default)]
     pub agent: Option<AgentView>,
-    /// What can be done with it.
+    /// Its devices and their features.
     pub capabilities: CapabilitiesView,
 }
 
-/// A guest's own statistics, as it sent them. Counters count from its boot.
+/// A guest's own statistics, as it reported them. Counters count from its boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatsView {
     /// Their age.
     pub age_ms: u64,
     /// Memory its kernel manages.
     pub total_bytes: Option<u64>,
-    /// Memory in no use.
+    /// Free memory.
     pub free_bytes: Option<u64>,
-    /// Memory it could give back without swapping.
+    /// Memory it could release without swapping.
     pub available_bytes: Option<u64>,
     /// Page cache that could be dropped.
     pub disk_caches_bytes: Option<u64>,
@@ -174,14 +176,14 @@ impl From<&Measured<GuestStats>> for StatsView {
     }
 }
 
-/// What can be done with a guest; `None` is not found out yet.
+/// A guest's devices and their features; `None`: not known yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapabilitiesView {
     /// A balloon device is present.
     pub balloon: Option<bool>,
     /// It reports statistics.
     pub statistics: Option<bool>,
-    /// The guest hands free pages back by itself.
+    /// The guest reports free pages, which the host takes back.
     pub free_page_reporting: Option<bool>,
     /// The balloon deflates by itself when the guest runs out of memory.
     pub deflate_on_oom: Option<bool>,
@@ -204,7 +206,7 @@ impl From<&Capabilities> for CapabilitiesView {
     }
 }
 
-/// The operator's bounds, as set and as they come out against the guest's boot memory.
+/// The operator's bounds: as set, and as they apply to this guest's boot memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsView {
     /// The floor as set; `None` is the default, an eighth of boot memory.
@@ -217,21 +219,21 @@ pub struct LimitsView {
     pub ceiling_bytes: Option<u64>,
     /// Its weight.
     pub shares: Option<u32>,
-    /// Its priority; those of lower priority go without first.
+    /// Its priority; when memory is short, lower priorities lose first.
     pub priority: Option<u8>,
-    /// Misses a second it should stay under; `None`: it has no such objective.
+    /// Its objective in misses a second; `None`: none.
     pub miss_rate_max_per_s: Option<u64>,
     /// Whether Ballast may move its memory.
     pub managed: Option<bool>,
 }
 
 impl LimitsView {
-    fn new(limits: Option<&GuestLimits>, bounds: Option<(Bytes, Bytes)>) -> Self {
+    fn new(limits: Option<&GuestLimits>, bounds: Option<Bounds>) -> Self {
         LimitsView {
             floor_set_bytes: limits.and_then(|limits| limits.floor).map(Bytes::get),
             ceiling_set_bytes: limits.and_then(|limits| limits.ceiling).map(Bytes::get),
-            floor_bytes: bounds.map(|(floor, _)| floor.get()),
-            ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
+            floor_bytes: bounds.map(|bounds| bounds.floor.get()),
+            ceiling_bytes: bounds.map(|bounds| bounds.ceiling.get()),
             shares: limits.map(|limits| limits.shares),
             priority: limits.map(|limits| limits.priority),
             miss_rate_max_per_s: limits.and_then(|limits| limits.miss_rate_max),
@@ -240,7 +242,7 @@ impl LimitsView {
     }
 }
 
-/// What the policy wants for a guest.
+/// The policy's target for a guest, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredView {
     /// The allocation wanted.
@@ -255,12 +257,12 @@ impl From<&ballast_model::Desired> for DesiredView {
     }
 }
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutcomeView {
-    /// When it came in.
+    /// When it arrived.
     pub at_unix_ms: u64,
-    /// How long ago that was when the reply was made.
+    /// Its age when the reply was made.
     pub age_ms: u64,
     /// The plan the action belonged to.
     pub generation: u64,

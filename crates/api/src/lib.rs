@@ -1,13 +1,13 @@
-//! The daemon's API as it goes over the wire, and a client for it.
+//! The daemon's API: its wire format, and a client.
 //!
-//! Idea: HTTP with JSON over a Unix socket. The types here are the format and nothing else: they
-//! are built from the model's types in one direction, so that neither can bend the other. A reader
-//! ignores fields it does not know, a request with one is refused; a change that would break a
-//! reader is a new [`API_VERSION`] with paths of its own.
+//! Idea: HTTP with JSON over a Unix socket. The types here are the format and nothing else; they are
+//! built from the model's types, never the reverse. Readers ignore unknown fields; requests with
+//! unknown fields are refused. A change that breaks readers needs a new [`API_VERSION`] with its own
+//! paths. Begin here: [`Tick`], from which every reply is built.
 //!
-//! Sizes are whole bytes in fields ending in `_bytes`, spans whole milliseconds in `_ms`, wall-clock
-//! moments milliseconds since 1970 in `_unix_ms`, reasons a [`Coded`] pair of a stable word and a
-//! sentence for people. What is not known is `null`, never zero.
+//! Units are in the names: `_bytes`, `_ms`, and `_unix_ms` for milliseconds since 1970. Reasons are a
+//! [`Coded`] pair of a stable code and a sentence. Unknown figures are `null`, never zero. The journal's
+//! rows differ in all of this (nanoseconds, absent fields, no sentences), so no type serves both.
 
 #![forbid(unsafe_code)]
 
@@ -19,14 +19,16 @@ mod estimate;
 mod explain;
 mod mechanism;
 mod plan;
+mod socket;
 mod status;
 mod tick;
 mod tracking;
 
 pub use agent::AgentView;
+pub use ballast_model::GuestChange;
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
-pub use command::{CommandReply, ErrorReply, SetGuest, SetPolicy};
+pub use command::{CommandReply, ErrorReply, SetPolicy};
 pub use estimate::{
     CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
 };
@@ -35,6 +37,7 @@ pub use explain::{
 };
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use plan::{ActionView, PlanGuestView, PlanReply};
+pub use socket::{NoRuntimeFolder, default_socket};
 pub use status::{BudgetView, GuestView, GuestsReply, HostView, StatusReply};
 pub use tick::{DaemonView, FairnessView, Source, Tick, TickView};
 pub use tracking::TrackingView;
@@ -42,11 +45,11 @@ pub use tracking::TrackingView;
 /// Version of the wire format; part of every path and every reply.
 pub const API_VERSION: u32 = 1;
 
-/// Paths of the API, as the server routes them and the client asks for them.
+/// Paths of the API, for server and client.
 pub mod path {
-    /// Host and guests at a glance.
+    /// Host and guests in summary.
     pub const STATUS: &str = "/v1/status";
-    /// The guests alone.
+    /// Only the guests.
     pub const GUESTS: &str = "/v1/guests";
     /// One guest's chain from observation to action.
     pub const EXPLAIN: &str = "/v1/guests/{id}/explain";
@@ -54,15 +57,15 @@ pub mod path {
     pub const SET_GUEST: &str = "/v1/guests/{id}/set";
     /// The latest plan; with `?dry_run=true` the one the next tick would make.
     pub const PLAN: &str = "/v1/plan";
-    /// Stop acting.
+    /// Pause Ballast.
     pub const PAUSE: &str = "/v1/pause";
-    /// Act again.
+    /// Resume Ballast.
     pub const RESUME: &str = "/v1/resume";
     /// Change the policy.
     pub const POLICY: &str = "/v1/policy";
     /// Figures in the OpenMetrics text format.
     pub const METRICS: &str = "/metrics";
-    /// Every path, for listing to people.
+    /// Every path.
     pub const ALL: [&str; 9] =
         [STATUS, GUESTS, EXPLAIN, SET_GUEST, PLAN, PAUSE, RESUME, POLICY, METRICS];
 }

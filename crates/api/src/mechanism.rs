@@ -1,4 +1,4 @@
-//! By which mechanisms memory is moved, and why by these.
+//! The mechanisms that move memory, and why one was chosen.
 
 use ballast_model::{Hotplug, Move, Paging, Regret, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,19 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// How a guest's memory is moved by one mechanism.
+/// One mechanism's part in moving a guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveView {
     /// `balloon`, `virtio-mem`, `dimm`, `page-out` or `page-in`.
     pub mechanism: String,
-    /// The whole for people.
+    /// The sentence for people.
     pub text: String,
-    /// What the mechanism governs, before: memory the balloon leaves the guest, memory plugged in, or resident memory.
+    /// The mechanism's amount before: memory the balloon leaves the guest, plugged memory, or resident
+    /// memory.
     pub from_bytes: u64,
-    /// The same, after.
+    /// The same amount after.
     pub to_bytes: u64,
-    /// Why by this one.
+    /// Why this mechanism.
     pub why: Coded,
 }
 
@@ -33,16 +34,16 @@ impl From<&Move> for MoveView {
     }
 }
 
-/// Whom the host pages out or in.
+/// An order to page a guest out or in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PagingView {
     /// The guest.
     pub guest: String,
     /// `page-out` or `page-in`.
     pub mechanism: String,
-    /// Resident memory its process is to have.
+    /// The resident memory its process should have.
     pub resident_bytes: u64,
-    /// Time after the decision in which it may be gone on with.
+    /// Time after the decision until which the paging may continue.
     pub deadline_ms: u64,
 }
 
@@ -57,16 +58,16 @@ impl PagingView {
     }
 }
 
-/// Memory that can be plugged into a guest.
+/// Memory that can be hotplugged into a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotplugView {
     /// `virtio-mem` or `dimm`.
     pub kind: String,
-    /// Plugged in now.
+    /// Memory plugged in now.
     pub plugged_bytes: u64,
-    /// Asked for last.
+    /// Amount last requested.
     pub requested_bytes: u64,
-    /// The most that can be plugged in.
+    /// Most memory that can be plugged in.
     pub max_bytes: u64,
     /// Amounts are whole multiples of this.
     pub block_bytes: u64,
@@ -84,16 +85,16 @@ impl From<&Hotplug> for HotplugView {
     }
 }
 
-/// What taking memory from a guest cost it, over its last reductions that were looked back upon.
+/// What a guest's last evaluated reductions cost it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegretView {
     /// Memory taken.
     pub taken_bytes: u64,
-    /// Memory read back for lack of that.
+    /// Memory it read back from swap and files for lack of it.
     pub read_back_bytes: u64,
-    /// The one of the other, in hundredths of a percent.
+    /// Read back by taken, in hundredths of a percent.
     pub basis_points: u64,
-    /// Reductions undone for that reason.
+    /// Reductions undone because of that.
     pub undone: u64,
 }
 

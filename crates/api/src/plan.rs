@@ -1,4 +1,4 @@
-//! A plan: what is done about every guest, and the actions in their order.
+//! A plan: the change for every guest, and the actions in order.
 
 use ballast_model::{Action, Bytes, GuestPlan, Plan, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ use crate::{
 /// Answer to `GET /v1/plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanReply {
-    /// Version of the format.
+    /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
-    /// The tick whose snapshot the plan is made from.
+    /// The tick whose snapshot the plan was made from.
     pub tick: TickView,
-    /// Whether this is what the next tick would do: nothing of it is carried out.
+    /// Whether this plan is only a preview of the next tick; nothing of it is carried out.
     pub dry_run: bool,
     /// The plan's number.
     pub generation: u64,
@@ -23,25 +23,25 @@ pub struct PlanReply {
     pub policy: String,
     /// The memory it divides.
     pub budget: BudgetView,
-    /// What concerns the host as a whole.
+    /// Notes about the host as a whole.
     pub notes: Vec<Coded>,
     /// The guests, sorted by name.
     pub guests: Vec<PlanGuestView>,
-    /// What is to be done, releases first.
+    /// The actions, releases first.
     pub actions: Vec<ActionView>,
-    /// How far the host goes to get memory back.
+    /// How far the host goes to regain memory.
     pub rung: Coded,
-    /// Whom the host pages out or in.
+    /// The guests that the host pages out or in.
     pub paging: Vec<PagingView>,
 }
 
 impl PlanReply {
-    /// The plan the daemon decided on in `tick`.
+    /// The plan that the daemon decided in `tick`.
     pub fn latest(tick: &Tick<'_>) -> Self {
         PlanReply::new(tick, tick.plan, false)
     }
 
-    /// The plan the next tick would make from what `tick` saw.
+    /// The plan that the next tick would make from the snapshot of `tick`.
     pub fn dry_run(tick: &Tick<'_>, plan: &Plan) -> Self {
         PlanReply::new(tick, plan, true)
     }
@@ -57,7 +57,7 @@ impl PlanReply {
             notes: plan.notes.iter().map(Coded::from).collect(),
             guests: plan.guests.iter().map(PlanGuestView::new).collect(),
             actions: plan.actions.iter().map(|a| ActionView::new(a, plan.decided_at)).collect(),
-            rung: Coded::new(plan.rung.code(), plan.rung),
+            rung: Coded::new(plan.host_pressure.code(), plan.host_pressure),
             paging: plan.paging.iter().map(|p| PagingView::new(p, plan.decided_at)).collect(),
         }
     }
@@ -68,21 +68,21 @@ impl PlanReply {
 pub struct PlanGuestView {
     /// Its name.
     pub guest: String,
-    /// What it held when it was seen.
+    /// Memory it held when it was observed.
     pub allocation_bytes: Option<u64>,
-    /// What the policy wants for it.
+    /// The policy's target for it, and why.
     pub desired: Option<DesiredView>,
-    /// How the guard changed that, in order.
+    /// How the guard changed that target, in order.
     pub clamps: Vec<Coded>,
-    /// Whether it gives what it was asked for.
+    /// Whether it releases the memory it was asked for.
     pub compliance: ComplianceView,
-    /// The target in force once the plan is carried out.
+    /// The target in force after this plan.
     pub target_bytes: Option<u64>,
-    /// What the plan does about it.
+    /// The change this plan makes.
     pub change: ChangeView,
-    /// By which mechanisms, and why by these.
+    /// The mechanisms that move its memory, and why these.
     pub moves: Vec<MoveView>,
-    /// What its last reductions cost it; `None`: none was looked back upon.
+    /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
     pub regret: Option<RegretView>,
 }
 
@@ -102,16 +102,16 @@ impl PlanGuestView {
     }
 }
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionView {
     /// The guest.
     pub guest: String,
-    /// The allocation it is to have.
+    /// Its new allocation.
     pub target_bytes: u64,
-    /// What is to be plugged in; `None`: that stays as it is.
+    /// Its new amount of plugged memory; `None`: unchanged.
     pub plug_bytes: Option<u64>,
-    /// Time after the decision in which it may be begun.
+    /// Time after the decision within which it may begin.
     pub deadline_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Host and guests at a glance.
+//! Host and guests in summary.
 
 use ballast_model::{Bytes, Estimate, GuestSample, Provenance};
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use crate::{ChangeView, Coded, ComplianceView, HotplugView, RegretView, Tracking
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReply {
-    /// Version of the format.
+    /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
-    /// The tick it is made from.
+    /// The tick that the reply describes.
     pub tick: TickView,
-    /// The daemon, where one runs.
+    /// The daemon, if one runs.
     pub daemon: Option<DaemonView>,
     /// The host.
     pub host: HostView,
     /// The memory the plan divides.
     pub budget: BudgetView,
-    /// How far the host goes to get memory back.
+    /// How far the host goes to regain memory.
     pub rung: Coded,
-    /// What concerns the host as a whole.
+    /// Notes about the host as a whole.
     pub notes: Vec<Coded>,
     /// The guests, sorted by name.
     pub guests: Vec<GuestView>,
@@ -35,7 +35,7 @@ impl From<&Tick<'_>> for StatusReply {
             daemon: tick.daemon.clone(),
             host: HostView::from(&tick.snapshot.host),
             budget: BudgetView::from(&tick.plan.budget),
-            rung: Coded::new(tick.plan.rung.code(), tick.plan.rung),
+            rung: Coded::new(tick.plan.host_pressure.code(), tick.plan.host_pressure),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
             guests: guests(tick),
         }
@@ -45,9 +45,9 @@ impl From<&Tick<'_>> for StatusReply {
 /// Answer to `GET /v1/guests`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestsReply {
-    /// Version of the format.
+    /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
-    /// The tick it is made from.
+    /// The tick that the reply describes.
     pub tick: TickView,
     /// The guests, sorted by name.
     pub guests: Vec<GuestView>,
@@ -68,7 +68,7 @@ fn guests(tick: &Tick<'_>) -> Vec<GuestView> {
 pub struct HostView {
     /// Memory the host kernel manages.
     pub memory_total_bytes: Option<u64>,
-    /// Memory it could hand out without swapping.
+    /// Memory the host could allocate without swapping.
     pub memory_available_bytes: Option<u64>,
     /// Swap configured.
     pub swap_total_bytes: Option<u64>,
@@ -96,11 +96,11 @@ impl From<&ballast_model::HostSample> for HostView {
 /// The memory a plan divides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetView {
-    /// What all guests together may be allocated.
+    /// Memory that all guests together may be allocated.
     pub distributable_bytes: u64,
-    /// What guests hold or have been promised.
+    /// Memory that guests hold or were promised.
     pub committed_bytes: u64,
-    /// What could be granted without anybody releasing anything.
+    /// Memory that can be granted before any guest releases some.
     pub grantable_bytes: u64,
 }
 
@@ -114,12 +114,12 @@ impl From<&ballast_model::Budget> for BudgetView {
     }
 }
 
-/// One guest at a glance. Ages are as of the tick.
+/// One guest in summary. Ages are as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestView {
     /// Its name.
     pub guest: String,
-    /// What it is doing, or why it cannot be reached.
+    /// Its run state, or why it cannot be reached.
     pub state: Coded,
     /// Memory it holds.
     pub allocation_bytes: Option<u64>,
@@ -127,7 +127,7 @@ pub struct GuestView {
     pub target_bytes: Option<u64>,
     /// Memory it uses.
     pub used_bytes: Option<u64>,
-    /// Memory it could give back without swapping.
+    /// Memory it could release without swapping.
     pub available_bytes: Option<u64>,
     /// Memory it would need to run as well as it can.
     pub demand_bytes: Option<u64>,
@@ -135,7 +135,7 @@ pub struct GuestView {
     pub resident_bytes: Option<u64>,
     /// Memory it was booted with.
     pub boot_bytes: Option<u64>,
-    /// What can be plugged in beside; `None`: nothing can.
+    /// Memory that can be hotplugged; `None`: none.
     pub hotplug: Option<HotplugView>,
     /// Its guaranteed minimum.
     pub floor_bytes: Option<u64>,
@@ -143,19 +143,19 @@ pub struct GuestView {
     pub ceiling_bytes: Option<u64>,
     /// Its weight.
     pub shares: Option<u32>,
-    /// Its priority; those of lower priority go without first.
+    /// Its priority; when memory is short, lower priorities lose first.
     pub priority: Option<u8>,
     /// Whether Ballast may move its memory.
     pub managed: Option<bool>,
     /// Age of its statistics.
     pub stats_age_ms: Option<u64>,
-    /// How its page touches are watched; `None`: they are not to be.
+    /// How its page touches are tracked; `None`: they are not.
     pub tracking: Option<TrackingView>,
-    /// Whether it gives what it was asked for.
+    /// Whether it releases the memory it was asked for.
     pub compliance: Option<ComplianceView>,
-    /// What the plan does about it.
+    /// The change this plan makes.
     pub change: Option<ChangeView>,
-    /// What its last reductions cost it; `None`: none was looked back upon.
+    /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
     pub regret: Option<RegretView>,
 }
 
@@ -176,8 +176,8 @@ impl GuestView {
             resident_bytes: sample.resident.map(|measured| measured.value.get()),
             boot_bytes: sample.boot_memory.map(Bytes::get),
             hotplug: sample.hotplug.as_ref().map(HotplugView::from),
-            floor_bytes: bounds.map(|(floor, _)| floor.get()),
-            ceiling_bytes: bounds.map(|(_, ceiling)| ceiling.get()),
+            floor_bytes: bounds.map(|bounds| bounds.floor.get()),
+            ceiling_bytes: bounds.map(|bounds| bounds.ceiling.get()),
             shares: limits.map(|limits| limits.shares),
             priority: limits.map(|limits| limits.priority),
             managed: limits.map(|limits| limits.managed),

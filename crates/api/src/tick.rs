@@ -1,7 +1,7 @@
-//! One tick, from which every reply about it is built.
+//! One tick, the source of every reply.
 //!
 //! Idea: the daemon's latest view and the last tick of a journal both become a [`Tick`], so that
-//! every reply, table and export shows them alike.
+//! every reply, table and export shows the same figures.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,37 +17,37 @@ use crate::API_VERSION;
 pub enum Source {
     /// A running daemon.
     Daemon,
-    /// The last tick of a journal; nobody acts on it now.
+    /// The last tick of a journal, without a running daemon.
     Journal,
 }
 
-/// Everything known about one tick, borrowed from whoever keeps it.
+/// Everything known about one tick, borrowed.
 #[derive(Clone, Debug)]
 pub struct Tick<'a> {
-    /// Who tells it.
+    /// Where the tick comes from.
     pub source: Source,
-    /// When the reply is made, wall clock.
+    /// Wall clock of the reply.
     pub now: SystemTime,
-    /// When the tick was, wall clock.
+    /// Wall clock of the tick.
     pub seen_at: SystemTime,
-    /// What was seen.
+    /// What was observed.
     pub snapshot: &'a Snapshot,
     /// What was decided.
     pub plan: &'a Plan,
-    /// The operator's bounds, for the guests for which they are known.
+    /// The operator's bounds, by guest.
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
-    /// The last outcome of each guest, with the wall-clock time it came in.
+    /// The last outcome of each guest, with the wall clock of its arrival.
     pub outcomes: &'a BTreeMap<GuestId, (SystemTime, Outcome)>,
-    /// Whether acting is paused.
+    /// Whether the operator paused Ballast.
     pub paused: bool,
     /// Time the decision took.
     pub decision_cost: Duration,
-    /// What the daemon says of itself, where one runs.
+    /// The daemon's own state, if one runs.
     pub daemon: Option<DaemonView>,
 }
 
 impl Tick<'_> {
-    /// What every reply says about the tick it is made from.
+    /// The part about the tick that every reply has.
     pub fn view(&self) -> TickView {
         let age = self.now.duration_since(self.seen_at).unwrap_or_default();
         TickView {
@@ -62,33 +62,33 @@ impl Tick<'_> {
     }
 }
 
-/// The tick a reply is made from.
+/// The tick that a reply describes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TickView {
     /// Where the figures come from.
     pub source: Source,
-    /// When it was seen.
+    /// When it happened.
     pub seen_at_unix_ms: u64,
-    /// How long ago that was when the reply was made.
+    /// Its age when the reply was made.
     pub age_ms: u64,
     /// The number of its plan.
     pub generation: u64,
     /// The policy that made the plan.
     pub policy: String,
-    /// Whether the operator paused acting.
+    /// Whether the operator paused Ballast.
     pub paused: bool,
-    /// Time the decision took, in microseconds: it is far below a millisecond.
+    /// Time the decision took, in microseconds.
     pub decision_us: u64,
 }
 
-/// What a daemon says of itself.
+/// The daemon's own state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonView {
     /// Its version.
     pub version: String,
     /// When it started.
     pub started_at_unix_ms: u64,
-    /// The policy in force; the next plan is made by it.
+    /// The policy that makes the next plan.
     pub policy: String,
     /// Time between ticks.
     pub tick_ms: u64,
@@ -96,27 +96,27 @@ pub struct DaemonView {
     pub ticks: u64,
     /// Plans the checker refused since it started.
     pub plans_refused: u64,
-    /// How fairly memory is divided; `None` until the first decision about a guest.
+    /// How fairly memory is divided; `None` before the first decision about a guest.
     pub fairness: Option<FairnessView>,
     /// Why the last reload of the configuration was refused.
     pub reload_error: Option<String>,
-    /// Why the journal does not record.
+    /// Why the journal does not record; `None`: it does.
     pub journal_error: Option<String>,
 }
 
-/// Jain's index over the guests of what each has of its entitlement by shares, capped at its demand:
-/// 1 where all are served alike, 1/n where one of n has everything. In hundredths of a percent.
+/// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped at
+/// its demand: 1 if all are served equally, 1/n if one of n has everything. Hundredths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FairnessView {
     /// At the last decision.
     pub latest_basis_points: u32,
-    /// On average over the last decisions.
+    /// Mean of the last decisions.
     pub mean_basis_points: u32,
-    /// How many decisions those are.
+    /// Number of decisions in the mean.
     pub decisions: u64,
 }
 
-/// The version every reply carries.
+/// The version in every reply.
 pub(crate) const fn version() -> u32 {
     API_VERSION
 }
@@ -132,7 +132,7 @@ pub(crate) fn unix_millis(at: SystemTime) -> u64 {
 }
 
 impl DaemonView {
-    /// `at` in the form of [`DaemonView::started_at_unix_ms`].
+    /// `at` as [`DaemonView::started_at_unix_ms`] has it.
     pub fn unix_millis(at: SystemTime) -> u64 {
         unix_millis(at)
     }

@@ -1,4 +1,4 @@
-//! What watching a guest's page touches shows and costs, and why it shows nothing.
+//! Tracking of a guest's page touches: result, cost, and trouble.
 
 use ballast_model::{GuestSample, Share, Tracking, TrackingState};
 use serde::{Deserialize, Serialize};
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// How a guest's page touches are watched. The age is as of the tick.
+/// How a guest's page touches are tracked. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrackingView {
     /// `waiting`, `watching`, `resting`, `referenced`, `absent` or `failing`.
     pub state: Coded,
-    /// The working set that was found last.
+    /// The last working set found.
     pub working_set_bytes: Option<u64>,
     /// Time since it was last confirmed.
     pub age_ms: Option<u64>,
-    /// Which share of its memory is watched, in millionths.
+    /// Share of its memory that is watched, in millionths.
     pub watched_millionths: Option<u32>,
-    /// Processor time of tracker and guest that it took, in millionths of one core.
+    /// Processor time of tracker and guest, in millionths of one core.
     pub cost_millionths: Option<u32>,
-    /// Why nothing is seen, and what to do about it.
+    /// Why tracking does not work, and what to do.
     pub trouble: Option<String>,
 }
 
 impl TrackingView {
-    /// Of `sample`; `None`: nobody was to watch it, and nobody did.
+    /// The view for `sample`; `None`: it was neither tracked nor meant to be.
     pub(crate) fn of(sample: &GuestSample) -> Option<TrackingView> {
         let report = sample.tracker.as_ref();
-        // Journals of earlier versions, and simulated guests, have the report alone.
+        // Old journals and simulated guests have a report without a tracking state.
         let watching = || report.map(|_| Tracking::new(TrackingState::Watching));
         let tracking = sample.tracking.clone().or_else(watching)?;
         Some(TrackingView {

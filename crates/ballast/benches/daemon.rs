@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ballast_qmp::testing::{Peer, PeerConfig};
+use ballast_qmp_testing::{Peer, PeerConfig};
 use harness::{Peers, own_role, role, start_daemon, stop, watch};
 
 const GUESTS: usize = 100;

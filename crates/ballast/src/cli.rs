@@ -1,13 +1,9 @@
-//! The command line: every subcommand and where it goes.
+//! The command line: every subcommand.
 
 use clap::{Parser, Subcommand};
 
-use crate::bench;
-use crate::commands::{
-    control, daemon, demo, explain, imt, journal, lab, mrc, plan, policy, replay, set, simulate,
-    status, track,
-};
-use crate::story;
+use crate::commands::{control, daemon, explain, journal, plan, policy, set, status, track};
+use crate::lab::LabArgs;
 
 /// Balances the memory of the virtual machines on a host.
 #[derive(Clone, Debug, Parser)]
@@ -48,24 +44,28 @@ pub enum Command {
     /// Act again.
     Resume(control::ResumeArgs),
     /// See it work: two real guests, without balancing and with it.
-    Demo(demo::Args),
+    #[command(disable_help_flag = true)]
+    Demo(LabArgs),
     /// Real guests to try things on.
-    Lab(lab::Args),
+    #[command(disable_help_flag = true)]
+    Lab(LabArgs),
     /// What was recorded: export it, or say what there is.
     Journal(journal::Args),
     /// Miss-ratio curves and working sets of traces.
-    Mrc(mrc::Args),
+    #[command(disable_help_flag = true)]
+    Mrc(LabArgs),
     /// The working set of a live guest.
     Track(track::Args),
     /// How often working sets need tracking, and what resting costs.
-    Imt(imt::Args),
+    #[command(disable_help_flag = true)]
+    Imt(LabArgs),
     /// Compare policies on a simulated host.
-    Simulate(simulate::Args),
+    #[command(disable_help_flag = true)]
+    Simulate(LabArgs),
     /// What another policy would have done on recorded days.
-    Replay(replay::Args),
+    #[command(disable_help_flag = true)]
+    Replay(LabArgs),
     /// Measure how fast and how exact Ballast's parts are on this machine.
-    Bench(bench::Args),
-    /// The daemon of a story, which ends with it.
-    #[command(hide = true, name = story::daemon::COMMAND)]
-    LabDaemon(story::daemon::Args),
+    #[command(disable_help_flag = true)]
+    Bench(LabArgs),
 }

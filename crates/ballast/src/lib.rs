@@ -1,24 +1,12 @@
-//! The edge of Ballast: the daemon, the commands and everything that joins pure decisions with
-//! mechanisms.
+//! The `ballast` program: arguments and the operator's commands.
 //!
-//! Idea: `main` only starts what is here, so that tests and benchmarks can start it too.
+//! Idea: `main` only calls this library, so that tests can call it too. The daemon is
+//! `crates/daemon`. Commands that never run on a host are in `ballast-lab`; [`lab`] passes them on.
+//!
+//! Begin reading at `cli.rs`.
 
 #![forbid(unsafe_code)]
 
-mod agents;
-pub mod bench;
 pub mod cli;
 pub mod commands;
-pub mod config;
-mod csv;
-pub mod daemon;
-mod figures;
-pub mod imt;
-mod mrc;
-mod output;
-mod page;
-mod replay;
-pub mod server;
-pub mod simulate;
-pub mod story;
-mod track;
+pub mod lab;

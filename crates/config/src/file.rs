@@ -1,24 +1,24 @@
-//! The tables of the configuration file, as serde reads them. Meaning and defaults are documented
-//! for operators in `docs/ballast.example.toml`.
+//! The tables of the configuration file, as serde reads them. `docs/ballast.example.toml` documents
+//! meanings and defaults for operators.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
-use ballast_model::{Bytes, GuestId, Tax};
-use ballast_policy::{PolicySettings, TaxRule};
+use ballast_model::{Bytes, GuestId};
+use ballast_policy::PolicySettings;
 use ballast_working_set::Budget;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use super::OnExit;
-use super::flexmemd::FlexmemdTable;
-use super::intermittent::Intermittent;
-use super::meb::MebTable;
-use super::mechanisms::MechanismsTable;
-use super::tws::TwsTable;
+use crate::flexmemd::FlexmemdTable;
+use crate::intermittent::Intermittent;
+use crate::meb::MebTable;
+use crate::mechanisms::MechanismsTable;
+use crate::settings::OnExit;
+use crate::tau::Tau;
+use crate::tws::TwsTable;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -82,8 +82,8 @@ pub(super) struct QmpTable {
 
 impl Default for QmpTable {
     fn default() -> Self {
-        // A hypervisor that is alive answers within a millisecond; one whose main loop is busy
-        // with a disk may take some hundred.
+        // A live hypervisor answers within a millisecond; one whose main loop waits for a disk may
+        // take some hundred milliseconds.
         QmpTable { folders: vec!["/run/ballast/qmp".into()], timeout: Duration::from_millis(500) }
     }
 }
@@ -222,38 +222,4 @@ pub(super) struct GuestTable {
     pub(super) miss_rate_max: Option<u64>,
     pub(super) swap: Option<bool>,
     pub(super) managed: Option<bool>,
-}
-
-/// `"dynamic"`, or a number from 0 to 1.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tau(pub(super) TaxRule);
-
-impl<'de> Deserialize<'de> for Tau {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tau, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Tau;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"dynamic\" or a number from 0 to 1")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Tau, E> {
-                match text {
-                    "dynamic" => Ok(Tau(TaxRule::Dynamic)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-            fn visit_f64<E: serde::de::Error>(self, n: f64) -> Result<Tau, E> {
-                if !(0.0..=1.0).contains(&n) {
-                    return Err(E::invalid_value(serde::de::Unexpected::Float(n), &self));
-                }
-                // Rounded once, here at the edge; decisions use the exact fraction.
-                let numerator = (n * Tax::ONE.numerator() as f64).round() as u64;
-                Ok(Tau(TaxRule::Fixed(Tax::from_fraction(numerator))))
-            }
-            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Tau, E> {
-                self.visit_f64(n as f64)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
 }

@@ -1,22 +1,23 @@
-//! The table `[policy.flexmemd]`: what the six policies of flexmemd are put together from.
+//! The table `[policy.flexmemd]`: the components of flexmemd's six policies.
 //!
-//! Idea: what is left out is as the paper evaluates each algorithm, so that the same table serves
-//! whichever of the six is chosen; whether a choice makes sense with one is `flexmemd`'s to say.
+//! Idea: omitted keys have the values with which the paper evaluates each algorithm, so one table
+//! serves all six. The policy crate's `flexmemd` checks whether a combination is valid.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
 use ballast_policy::flexmemd::{
-    Choice, Demand, Frequency, PRICE_MAX, PriceRule, RoundLimit, Settings, Tariff, TariffStep,
-    Thresholds,
+    CombinationChoice, DemandInput, DemandThresholds, FlexmemdSettings, Frequency, PRICE_MAX,
+    PriceRule, RoundLimit, Tariff, TariffStep,
 };
 use serde::Deserialize;
 
-use super::knobs::{BASIS_POINTS, Mistake, basis_points};
+use crate::range::{BASIS_POINTS, Mistake, basis_points};
 
+/// The table `[policy.flexmemd]`.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct FlexmemdTable {
+pub struct FlexmemdTable {
     #[serde(with = "ballast_toml_strict::duration")]
     period: Duration,
     tax_per_second: f64,
@@ -32,7 +33,8 @@ pub(crate) struct FlexmemdTable {
 
 impl Default for FlexmemdTable {
     fn default() -> Self {
-        let Settings { period, tax_basis_points, thresholds, .. } = Settings::default();
+        let FlexmemdSettings { period, tax_basis_points, thresholds, .. } =
+            FlexmemdSettings::default();
         FlexmemdTable {
             period,
             tax_per_second: f64::from(tax_basis_points) / BASIS_POINTS,
@@ -48,7 +50,7 @@ impl Default for FlexmemdTable {
     }
 }
 
-/// A step of a tariff: from this part of rentable memory on, this price.
+/// A step of a tariff: the price from this part of rentable memory on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepTable {
@@ -90,18 +92,18 @@ enum DemandWord {
 }
 
 impl FlexmemdTable {
-    /// The settings it means.
+    /// The validated settings.
     ///
     /// # Errors
-    /// The key that is out of range or fits no other, and what was expected.
-    pub(super) fn settings(&self) -> Result<Settings, Mistake> {
+    /// The key that is out of range or conflicts with another, and what was expected.
+    pub(crate) fn settings(&self) -> Result<FlexmemdSettings, Mistake> {
         let longest = Duration::from_secs(3600);
-        super::in_range(self.period, Settings::PERIOD_MIN, longest)
+        crate::range::in_range(self.period, FlexmemdSettings::PERIOD_MIN, longest)
             .map_err(|message| ("period", message))?;
-        Ok(Settings {
+        Ok(FlexmemdSettings {
             period: self.period,
             tax_basis_points: basis_points("tax_per_second", self.tax_per_second, 0.0..=1.0)?,
-            thresholds: Thresholds {
+            thresholds: DemandThresholds {
                 swaps_per_second: self.swaps_per_second,
                 free_min: self.free_min,
             },
@@ -109,7 +111,7 @@ impl FlexmemdTable {
                 RoundWord::Equal => RoundLimit::Equal,
                 RoundWord::ByFloor => RoundLimit::ByFloor,
             },
-            choice: Choice {
+            choice: CombinationChoice {
                 frequency: self.frequency.map(|word| match word {
                     FrequencyWord::Once => Frequency::Once,
                     FrequencyWord::Immediate => Frequency::Immediate,
@@ -117,9 +119,9 @@ impl FlexmemdTable {
                 }),
                 price: self.price()?,
                 demand: self.demand.map(|word| match word {
-                    DemandWord::Ignored => Demand::Ignored,
-                    DemandWord::Explicit => Demand::Explicit,
-                    DemandWord::Implicit => Demand::Implicit,
+                    DemandWord::Ignored => DemandInput::Ignored,
+                    DemandWord::Explicit => DemandInput::Explicit,
+                    DemandWord::Implicit => DemandInput::Implicit,
                 }),
             },
         })
@@ -129,7 +131,7 @@ impl FlexmemdTable {
         let priced = matches!(self.price, Some(PriceWord::Fixed | PriceWord::Proportional));
         match self.price_per_kib {
             Some(_) if !priced => {
-                let message = "goes with price = \"fixed\" or \"proportional\" only".to_owned();
+                let message = "needs price = \"fixed\" or \"proportional\"".to_owned();
                 return Err(("price_per_kib", message));
             }
             Some(price) if price > PRICE_MAX => {
@@ -138,7 +140,7 @@ impl FlexmemdTable {
             _ => {}
         }
         if self.tariff.is_some() != (self.price == Some(PriceWord::Custom)) {
-            let message = "goes with price = \"custom\", and that with it".to_owned();
+            let message = "a tariff and price = \"custom\" need each other".to_owned();
             return Err((if self.tariff.is_some() { "tariff" } else { "price" }, message));
         }
         let per_kib = |default| self.price_per_kib.unwrap_or(default);

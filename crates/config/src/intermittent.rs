@@ -1,16 +1,16 @@
-//! When tracking rests, as people write it: `"adaptive"`, `"off"`, or a threshold.
+//! The key for when tracking rests: `"adaptive"`, `"off"`, or a threshold.
 
 use std::fmt;
 use std::str::FromStr;
 
-use ballast_estimate::phase::{IntermittentSettings, Mode, Threshold};
+use ballast_estimate::phase::{IntermittentSettings, Threshold, ThresholdMode};
 use serde::{Deserialize, Deserializer};
 
 const EXPECTED: &str = "\"adaptive\", \"off\" or a threshold from 0.05 to 0.30";
 
-/// `None`: tracking never rests.
+/// Settings of resting; `None`: tracking never rests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Intermittent(pub(crate) Option<IntermittentSettings>);
+pub struct Intermittent(pub Option<IntermittentSettings>);
 
 impl Default for Intermittent {
     fn default() -> Intermittent {
@@ -21,7 +21,7 @@ impl Default for Intermittent {
 impl Intermittent {
     fn fixed(threshold: f64) -> Result<Intermittent, String> {
         let threshold = Threshold::new(threshold).map_err(|error| error.to_string())?;
-        let mode = Mode::Fixed(threshold);
+        let mode = ThresholdMode::Fixed(threshold);
         Ok(Intermittent(Some(IntermittentSettings { mode, ..Default::default() })))
     }
 }
@@ -35,7 +35,7 @@ impl FromStr for Intermittent {
             "off" => Ok(Intermittent(None)),
             _ => match text.parse() {
                 Ok(threshold) => Intermittent::fixed(threshold),
-                Err(_) => Err(format!("`{text}` is no way to rest: expected {EXPECTED}")),
+                Err(_) => Err(format!("`{text}` is invalid: expected {EXPECTED}")),
             },
         }
     }
@@ -71,10 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_it_is_typed() {
+    fn modes_and_thresholds_are_parsed_and_others_refused() {
         let mode = |text: &str| text.parse::<Intermittent>().unwrap().0.map(|it| it.mode);
-        assert_eq!(mode("adaptive"), Some(Mode::Adaptive));
-        assert_eq!(mode("0.2"), Some(Mode::Fixed(Threshold::new(0.2).unwrap())));
+        assert_eq!(mode("adaptive"), Some(ThresholdMode::Adaptive));
+        assert_eq!(mode("0.2"), Some(ThresholdMode::Fixed(Threshold::new(0.2).unwrap())));
         assert_eq!(mode("off"), None);
         for (text, told) in
             [("on", "\"adaptive\", \"off\""), ("0.5", "0.05 to 0.3"), ("NaN", "NaN")]

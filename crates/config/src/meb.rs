@@ -1,17 +1,18 @@
-//! The table `[policy.meb]`: how fast, how finely and by what weight `meb` balances.
+//! The table `[policy.meb]`: speed, step size and weighting of `meb`.
 
 use ballast_model::Bytes;
-use ballast_policy::meb::{Settings, Weighting};
+use ballast_policy::meb::{MebSettings, Weighting};
 use serde::Deserialize;
 
-use super::knobs::{BASIS_POINTS, Mistake, basis_points};
+use crate::range::{BASIS_POINTS, Mistake, basis_points};
 
 const STEP_MIN: Bytes = Bytes::pages(1);
 const STEP_MAX: Bytes = Bytes::gib(1);
 
+/// The table `[policy.meb]`.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct MebTable {
+pub struct MebTable {
     step: Bytes,
     shrink_max: f64,
     grow_max: f64,
@@ -27,7 +28,8 @@ enum WeightingWord {
 
 impl Default for MebTable {
     fn default() -> Self {
-        let Settings { step, shrink_basis_points, grow_basis_points, .. } = Settings::default();
+        let MebSettings { step, shrink_basis_points, grow_basis_points, .. } =
+            MebSettings::default();
         MebTable {
             step,
             shrink_max: f64::from(shrink_basis_points) / BASIS_POINTS,
@@ -38,17 +40,17 @@ impl Default for MebTable {
 }
 
 impl MebTable {
-    /// The settings it means.
+    /// The validated settings.
     ///
     /// # Errors
     /// The key that is out of range, and what was expected.
-    pub(super) fn settings(&self) -> Result<Settings, Mistake> {
+    pub(crate) fn settings(&self) -> Result<MebSettings, Mistake> {
         let is_step = (STEP_MIN..=STEP_MAX).contains(&self.step);
         if !is_step || self.step.page_floor() != self.step {
             let message = format!("{}: expected {STEP_MIN} to {STEP_MAX}, whole pages", self.step);
             return Err(("step", message));
         }
-        Ok(Settings {
+        Ok(MebSettings {
             step: self.step,
             shrink_basis_points: basis_points("shrink_max", self.shrink_max, 0.001..=1.0)?,
             grow_basis_points: basis_points("grow_max", self.grow_max, 0.001..=10.0)?,

@@ -1,13 +1,13 @@
-//! `[mechanisms]`: by which mechanisms memory is moved.
+//! The table `[mechanisms]`: the mechanisms that move memory.
 
 use std::time::Duration;
 
-use ballast_mechanism::hotplug::HotplugSettings;
+use ballast_actuation::hotplug::HotplugSettings;
 use ballast_model::Bytes;
 use ballast_reclaim::SwapBounds;
 use serde::Deserialize;
 
-use crate::daemon::pager::{PagerSettings, PagingWay};
+use crate::paging::{PagerSettings, PagingWay};
 
 /// `[mechanisms]`
 #[derive(Debug, Default, Deserialize)]
@@ -65,10 +65,10 @@ impl Default for PagingTable {
 }
 
 impl PagingTable {
-    /// Its settings for a host that keeps that reserve; `None`: the host pages nobody.
+    /// The settings for a host with this reserve; `None`: paging is off.
     ///
     /// # Errors
-    /// The key and what is wrong with it.
+    /// The key and its mistake.
     pub(super) fn settings(
         &self,
         host_reserve: Bytes,
@@ -88,10 +88,10 @@ impl PagingTable {
 }
 
 impl HotplugTable {
-    /// Its settings, where statistics are acted on up to that age; `None`: nothing is plugged.
+    /// The settings, given the age up to which statistics are used; `None`: hotplug is off.
     ///
     /// # Errors
-    /// The key and what is wrong with it.
+    /// The key and its mistake.
     pub(super) fn settings(
         &self,
         stale_after: Duration,

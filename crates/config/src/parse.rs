@@ -1,130 +1,29 @@
-//! The daemon's configuration: one TOML file.
-//!
-//! Idea: [`parse`] turns text into a validated [`Config`] without touching anything else, so that a
-//! reload can be tried before the running configuration is given up, and a fuzzer can feed it
-//! rubbish. Reading the file is [`load`]'s.
-//!
-//! Every key is in `docs/ballast.example.toml`, which a test parses.
-
-mod file;
-mod flexmemd;
-mod intermittent;
-mod knobs;
-mod meb;
-mod mechanisms;
-mod tws;
+//! Parses text into a validated [`Config`]: every key, and every rule between keys.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use ballast_actuation::paging::SwapRules;
 use ballast_control::Settings;
-use ballast_estimate::phase::IntermittentSettings;
 use ballast_guard::GuardSettings;
-use ballast_mechanism::paging::SwapRules;
-use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
-use ballast_toml_strict::Error;
+use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitTable, PolicyName};
+use ballast_toml_strict::{Error, nearest};
 use ballast_working_set::Budget;
 
-use self::file::{File, GuestTable};
-use crate::agents::EMERGENCY_PERIOD;
-use crate::daemon::pager::PagerSettings;
-use crate::server::nearest;
+use crate::file::{File, GuestTable};
+use crate::knobs::Knobs;
+use crate::range::in_range;
+use crate::settings::{AgentSettings, Config, JournalSettings, TrackingSettings};
 
-pub(crate) use self::file::Tau;
-pub(crate) use self::flexmemd::FlexmemdTable;
-pub(crate) use self::intermittent::Intermittent;
-pub(crate) use self::knobs::Knobs;
-pub(crate) use self::meb::MebTable;
-pub(crate) use self::tws::TwsTable;
-
-/// What becomes of the guests' targets when the daemon ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnExit {
-    /// They stay as they are.
-    #[default]
-    Keep,
-    /// Every guest that was moved gets back what it held when the daemon first saw it, as far as
-    /// the budget allows.
-    Restore,
-}
-
-/// A validated configuration.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The file it came from.
-    pub path: PathBuf,
-    /// Its text, for the journal.
-    pub text: String,
-    /// What the controller is told.
-    pub settings: Settings,
-    /// Folders in which guests' QMP sockets (`NAME.sock`) are found.
-    pub qmp_folders: Vec<PathBuf>,
-    /// Longest wait for a guest's hypervisor to answer.
-    pub qmp_timeout: Duration,
-    /// How guests' working sets are tracked; `None`: they are not.
-    pub tracking: Option<TrackingSettings>,
-    /// How guests' agents are listened to; `None`: they are not.
-    pub agents: Option<AgentSettings>,
-    /// How the host pages guests; `None`: it does not.
-    pub(crate) paging: Option<PagerSettings>,
-    /// The API's socket; `None`: the default of the user.
-    pub socket: Option<PathBuf>,
-    /// The group that may read from the API.
-    pub group: Option<String>,
-    /// What becomes of targets at the end.
-    pub on_exit: OnExit,
-    /// The journal; `None`: nothing is recorded.
-    pub journal: Option<JournalSettings>,
-    /// Whether the daemon raises its own scheduling priority (Global §4.1).
-    pub raise_priority: bool,
-}
-
-/// How working sets are tracked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TrackingSettings {
-    /// How long an interval is.
-    pub interval: Duration,
-    /// What tracking a guest may cost, as a share of one core.
-    pub budget: Budget,
-    /// When tracking rests; `None`: never.
-    pub intermittent: Option<IntermittentSettings>,
-    /// All memory is watched, whatever that costs, instead of a sample as large as the budget allows.
-    pub every: bool,
-    /// Guests without a tracker are followed by the kernel's referenced bits.
-    pub referenced: bool,
-}
-
-/// How agents inside guests are listened to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentSettings {
-    /// Folders in which each guest's port has a socket `NAME.sock`.
-    pub folders: Vec<PathBuf>,
-    /// Time between two statistics of a guest.
-    pub period: Duration,
-    /// Least time between two emergencies of a guest.
-    pub emergency_period: Duration,
-    /// Whether programs in a guest are told to give memory back before its balloon takes it.
-    pub shrink: bool,
-}
-
-/// Where and how long is recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalSettings {
-    /// The SQLite file.
-    pub path: PathBuf,
-    /// Records older than this are deleted.
-    pub keep_age: Duration,
-    /// The oldest records are deleted when the file is larger than this.
-    pub keep_bytes: Bytes,
-}
+/// Shortest time between two emergencies of a guest, if the policy has no interval of its own.
+const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Reads and validates a configuration file.
 ///
 /// # Errors
-/// The file cannot be read, or what is wrong in it with its place.
+/// The file cannot be read, or has a mistake; the error names its place.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(
@@ -135,7 +34,7 @@ pub fn load(path: &Path) -> anyhow::Result<Config> {
     Ok(parse(&text, path)?)
 }
 
-/// Validates `text` as the contents of `path`, which is only named in errors.
+/// Validates `text` as the contents of `path`, which only appears in errors.
 ///
 /// # Errors
 /// The first mistake, with its place.
@@ -162,13 +61,16 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     in_range(file.agents.interval, Duration::from_millis(100), Duration::from_secs(60))
         .map_err(|message| at(&["agents", "interval"], message))?;
     if file.agents.enabled && file.agents.folders.is_empty() {
-        let message = "names no folder: no agent could be found".to_owned();
+        let message = "lists no folder, so no agent can be found".to_owned();
         return Err(at(&["agents", "folders"], message));
     }
     let tracking_budget = Budget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
     if file.qmp.folders.is_empty() {
-        return Err(at(&["qmp", "folders"], "names no folder: no guest could be found".to_owned()));
+        return Err(at(
+            &["qmp", "folders"],
+            "lists no folder, so no guest can be found".to_owned(),
+        ));
     }
     let policy: PolicyName =
         file.policy.name.parse().map_err(|e: ballast_model::ParsePolicyNameError| {
@@ -237,8 +139,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             reserve: settings.swap.reserve,
         }),
         undo: file.mechanisms.undo,
-        limits_default,
-        limits,
+        limits: LimitTable { default: limits_default, named: limits },
         ..Settings::new(policy)
     };
     Ok(Config {
@@ -273,10 +174,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     })
 }
 
-/// Whether the floors that the operator set can all be kept at once.
+/// Checks that the floors set by the operator fit the budget together.
 ///
 /// # Errors
-/// Says by how much they cannot.
+/// They do not; names both sums.
 pub fn floors_fit(
     budget: Option<Bytes>,
     limits: &BTreeMap<GuestId, GuestLimits>,
@@ -290,53 +191,21 @@ pub fn floors_fit(
     }
 }
 
-impl Config {
-    /// What differs in `new` that a running daemon cannot change.
-    pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
-        let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());
-        let differences = [
-            ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
-            ("[tracking]", self.tracking != new.tracking),
-            ("[agents]", self.agents != new.agents),
-            ("daemon.socket", self.socket != new.socket),
-            ("daemon.group", self.group != new.group),
-            ("daemon.raise_priority", self.raise_priority != new.raise_priority),
-            ("journal.path or journal.enabled", path(self) != path(new)),
-        ];
-        differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()
-    }
-}
-
-/// What a bound on misses a second means, where one is given: 0 is none, as no guest could keep it.
-pub(crate) fn objective(given: Option<u64>) -> Option<Option<u64>> {
-    given.map(|rate| (rate > 0).then_some(rate))
-}
-
-fn in_range(value: Duration, low: Duration, high: Duration) -> Result<(), String> {
-    if (low..=high).contains(&value) {
-        return Ok(());
-    }
-    Err(format!("{value:?} is out of range: expected {low:?} to {high:?}"))
-}
-
 impl GuestTable {
     fn limits(&self) -> GuestLimits {
         self.over(&GuestLimits::default())
     }
 
-    /// What this table says, and `default` where it says nothing.
+    /// The limits of this table, with `default` for missing keys.
     fn over(&self, default: &GuestLimits) -> GuestLimits {
-        GuestLimits {
-            floor: self.floor.or(default.floor),
-            ceiling: self.ceiling.or(default.ceiling),
-            shares: self.shares.unwrap_or(default.shares),
-            priority: self.priority.unwrap_or(default.priority),
-            miss_rate_max: objective(self.miss_rate_max).unwrap_or(default.miss_rate_max),
-            swap: self.swap.or(default.swap),
-            managed: self.managed.unwrap_or(default.managed),
-        }
+        let change = GuestChange {
+            floor: self.floor,
+            ceiling: self.ceiling,
+            shares: self.shares,
+            priority: self.priority,
+            miss_rate_max: self.miss_rate_max,
+            managed: self.managed,
+        };
+        GuestLimits { swap: self.swap.or(default.swap), ..change.apply(default) }
     }
 }
-
-#[cfg(test)]
-mod tests;

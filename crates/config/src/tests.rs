@@ -1,29 +1,30 @@
-//! Configuration: the example, the defaults, and every kind of mistake.
+//! Tests of the example file, the defaults and every kind of mistake.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ballast_model::Tax;
+use ballast_model::{Bytes, Tax};
+use ballast_policy::TaxRule;
 use ballast_policy::catalogue::ENTRIES;
 use ballast_policy::flexmemd::{Frequency, PriceRule, Tariff, TariffStep};
 use ballast_policy::meb::Weighting;
-use ballast_policy::{PolicySettings, TaxRule};
+use ballast_toml_strict::Error;
 use proptest::prelude::*;
 
 use super::*;
-use crate::daemon::pager::PagingWay;
+use crate::paging::PagingWay;
 
 fn read(text: &str) -> Result<Config, Error> {
     parse(text, Path::new("ballast.toml"))
 }
 
-/// `# key = …` lines of the example say defaults too.
+/// The example's `# key = …` lines state defaults, too.
 #[test]
-fn the_example_is_the_defaults_and_two_guests() {
-    let example = include_str!("../../../../docs/ballast.example.toml");
+fn the_example_equals_the_defaults_plus_two_guests() {
+    let example = include_str!("../../../docs/ballast.example.toml");
     let example = read(example).unwrap();
     let mut defaults = read("").unwrap();
-    assert_eq!(example.settings.limits.len(), 2);
+    assert_eq!(example.settings.limits.named.len(), 2);
     defaults.settings.limits = example.settings.limits.clone();
     assert_eq!(example.settings, defaults.settings);
     assert_eq!(example.journal, defaults.journal);
@@ -35,8 +36,8 @@ fn the_example_is_the_defaults_and_two_guests() {
 }
 
 #[test]
-fn every_key_that_the_example_leaves_out_can_be_uncommented() {
-    let example = include_str!("../../../../docs/ballast.example.toml");
+fn every_commented_key_of_the_example_is_valid() {
+    let example = include_str!("../../../docs/ballast.example.toml");
     let uncommented: String = example
         .lines()
         .map(|line| match line.strip_prefix("# ") {
@@ -48,18 +49,18 @@ fn every_key_that_the_example_leaves_out_can_be_uncommented() {
     assert_eq!(config.settings.guard.budget, Some(Bytes::gib(12)));
     assert_eq!(config.settings.guard.step_down_max, Some(Bytes::mib(128)));
     assert_eq!(config.group.as_deref(), Some("ballast"));
-    assert_eq!(config.settings.limits_default.floor, Some(Bytes::mib(256)));
+    assert_eq!(config.settings.limits.default.floor, Some(Bytes::mib(256)));
 }
 
 #[test]
-fn tracking_rests_as_it_is_told() {
-    use ballast_estimate::phase::{IntermittentSettings, Mode, Threshold};
+fn intermittent_tracking_has_its_configured_mode() {
+    use ballast_estimate::phase::{IntermittentSettings, Threshold, ThresholdMode};
     let rest = |text: &str| {
         let config = read(&format!("[tracking]\nintermittent = {text}")).unwrap();
         config.tracking.unwrap().intermittent.map(|settings| settings.mode)
     };
     assert_eq!(rest("\"adaptive\""), Some(IntermittentSettings::default().mode));
-    assert_eq!(rest("0.2"), Some(Mode::Fixed(Threshold::new(0.2).unwrap())));
+    assert_eq!(rest("0.2"), Some(ThresholdMode::Fixed(Threshold::new(0.2).unwrap())));
     assert_eq!(rest("\"off\""), None);
     for (text, told) in
         [("\"on\"", "\"adaptive\", \"off\""), ("1", "0.05 to 0.3"), ("true", "adaptive")]
@@ -70,22 +71,22 @@ fn tracking_rests_as_it_is_told() {
 }
 
 #[test]
-fn a_guest_inherits_what_its_table_does_not_say() {
+fn a_guest_inherits_missing_keys_from_the_defaults() {
     let config = read(
         "[defaults]\nfloor = \"256MiB\"\nshares = 5\npriority = 3\nmiss_rate_max = 9\n\
          [guests.web]\nceiling = \"1GiB\"\nmanaged = false\n[guests.db]\nmiss_rate_max = 0",
     )
     .unwrap();
-    let web = &config.settings.limits[&"web".parse().unwrap()];
+    let web = &config.settings.limits.named[&"web".parse().unwrap()];
     assert_eq!(web.floor, Some(Bytes::mib(256)));
     assert_eq!(web.ceiling, Some(Bytes::gib(1)));
     assert_eq!((web.shares, web.managed), (5, false));
     assert_eq!((web.priority, web.miss_rate_max), (3, Some(9)));
-    assert_eq!(config.settings.limits[&"db".parse().unwrap()].miss_rate_max, None);
+    assert_eq!(config.settings.limits.named[&"db".parse().unwrap()].miss_rate_max, None);
 }
 
 #[test]
-fn mistakes_are_named_with_their_place_and_what_was_expected() {
+fn errors_name_place_mistake_and_expected_value() {
     let cases: &[(&str, &[&str])] = &[
         ("[guests.web]\nflor = \"1GiB\"", &["ballast.toml:2:", "flor", "floor"]),
         ("[gard]", &["ballast.toml:1:", "gard", "guard"]),
@@ -127,22 +128,22 @@ fn mistakes_are_named_with_their_place_and_what_was_expected() {
 }
 
 #[test]
-fn floors_of_guests_that_are_not_managed_do_not_count() {
+fn floors_of_unmanaged_guests_do_not_count() {
     read("[host]\nbudget = \"1GiB\"\n[guests.a]\nfloor = \"2GiB\"\nmanaged = false").unwrap();
 }
 
 #[test]
 fn a_fixed_tax_is_exact() {
     let config = read("[policy]\ntau = 0.75").unwrap();
-    assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(PolicySettings::TAX_ESX));
+    assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(Tax::from_fraction(3 << 30)));
     let config = read("[policy]\ntau = 1").unwrap();
     assert_eq!(config.settings.policy_settings.tax, TaxRule::Fixed(Tax::ONE));
 }
 
-/// Every key of the catalogue is read, at its default means what is so without it, and the file has
-/// no others: an unknown one is answered with all that there are.
+/// Every key of the catalogue is accepted, its default changes nothing, and the file has no other
+/// keys; the error about an unknown key lists them all.
 #[test]
-fn the_keys_of_policies_are_those_of_their_catalogue() {
+fn policy_keys_equal_those_of_the_catalogue() {
     let mut known = BTreeSet::from(["name".to_owned()]);
     let parameters = ENTRIES.iter().flat_map(|entry| entry.parameters);
     for parameter in parameters {
@@ -168,7 +169,7 @@ fn the_keys_of_policies_are_those_of_their_catalogue() {
 }
 
 #[test]
-fn combinations_of_flexmemd_are_chosen_and_refused() {
+fn valid_flexmemd_combinations_are_accepted_and_others_refused() {
     let config = read(
         "[policy]\nname = \"fcfs\"\n[policy.flexmemd]\nfrequency = \"periodic\"\nprice = \"custom\"\n\
          tariff = [{ from = 0.0, per_kib = 1 }, { from = 0.5, per_kib = 9 }]",
@@ -201,7 +202,7 @@ fn combinations_of_flexmemd_are_chosen_and_refused() {
 }
 
 #[test]
-fn what_is_set_of_meb_and_tws_is_kept_exactly() {
+fn meb_and_tws_settings_are_kept_exactly() {
     let config = read(
         "[policy.meb]\nstep = \"8MiB\"\nshrink_max = 0.25\ngrow_max = 1\nweighting = \"equal\"\n\
          [policy.tws]\nfast = 0.1\nslow = 0.005\ncool_down_epochs = 4\nchange = 0\nchange_min = 0",
@@ -236,7 +237,7 @@ fn what_is_set_of_meb_and_tws_is_kept_exactly() {
 }
 
 #[test]
-fn whose_memory_is_paged_out_is_kept_exactly() {
+fn the_paging_way_is_kept_exactly() {
     let way = |text: &str| read(text).unwrap().paging.unwrap().way;
     assert_eq!(way(""), PagingWay::Auto);
     for (word, expected) in
@@ -251,14 +252,14 @@ fn whose_memory_is_paged_out_is_kept_exactly() {
 }
 
 #[test]
-fn a_missing_file_says_where_an_example_is() {
+fn the_error_about_a_missing_file_names_the_example() {
     let message = format!("{:#}", load(Path::new("no/such/ballast.toml")).unwrap_err());
     assert!(message.contains("no/such/ballast.toml") && message.contains("example"), "{message}");
 }
 
 proptest! {
     #[test]
-    fn rubbish_never_panics(text in "(\\[[a-z.]{0,8}\\]\n|[a-z_]{1,8} = [\"0-9a-zA-Z.\\-]{0,9}\n){0,8}") {
+    fn no_text_panics(text in "(\\[[a-z.]{0,8}\\]\n|[a-z_]{1,8} = [\"0-9a-zA-Z.\\-]{0,9}\n){0,8}") {
         let _ = read(&text);
     }
 }

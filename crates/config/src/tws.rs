@@ -1,19 +1,20 @@
-//! The table `[policy.tws]`: how working sets are probed for.
+//! The table `[policy.tws]`: how working sets are probed.
 //!
-//! Idea: the machine runs under every policy, as what it finds may be a guest's demand; `tws` is the
-//! policy that has guests follow it.
+//! Idea: probing runs under every policy, because its result may be a guest's demand. The policy
+//! `tws` makes guests follow it.
 
 use ballast_estimate::probing::ProbingSettings;
 use ballast_model::Bytes;
 use serde::Deserialize;
 
-use super::knobs::{BASIS_POINTS, Mistake, basis_points};
+use crate::range::{BASIS_POINTS, Mistake, basis_points};
 
 const COOL_DOWN_MAX: u32 = 3600;
 
+/// The table `[policy.tws]`.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct TwsTable {
+pub struct TwsTable {
     fast: f64,
     slow: f64,
     cool_down_epochs: u32,
@@ -42,11 +43,11 @@ impl Default for TwsTable {
 }
 
 impl TwsTable {
-    /// The settings it means.
+    /// The validated settings.
     ///
     /// # Errors
     /// The key that is out of range, and what was expected.
-    pub(super) fn settings(&self) -> Result<ProbingSettings, Mistake> {
+    pub(crate) fn settings(&self) -> Result<ProbingSettings, Mistake> {
         let cool_down_epochs = self.cool_down_epochs;
         if !(1..=COOL_DOWN_MAX).contains(&cool_down_epochs) {
             let message = format!("{cool_down_epochs}: expected 1 to {COOL_DOWN_MAX}");

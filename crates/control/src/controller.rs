@@ -1,58 +1,62 @@
 //! The state machine described in the crate's header.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod corrupted;
+
 use std::sync::Arc;
 
+use ballast_actuation::host_pressure::{HostPressure, HostPressureSettings};
+use ballast_actuation::paging::ResidentCap;
 use ballast_estimate::Estimator;
-use ballast_guard::check::{self, Before, Rules};
-use ballast_guard::{
-    Goal, Ledger, Rationing, Record, Standing, budget_for, goal_for, immovable, ration, verdict,
-};
-use ballast_mechanism::hotplug::Router;
-use ballast_mechanism::paging::Bound;
+use ballast_guard::check::{Checker, Rules};
+use ballast_guard::goal_for;
+use ballast_guard::{Assessment, Known, Lack, Totals, allocate_grants, budget_for};
 use ballast_model::{
-    Action, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestPlan, Held, Note,
-    OutcomeKind, PerGuest, Plan, RequestKind, Rung, Snapshot, Timestamp,
+    Action, Bytes, Change, Compliance, Generation, GuestId, GuestPlan, Held, Note, Outcome,
+    OutcomeKind, PerGuest, Plan, PressureLevel, RequestKind, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
-use ballast_policy::{Policy, Problem, build};
+use ballast_policy::{Policy, build};
 
 use crate::Settings;
+use crate::actuate::actuate;
+use crate::assess::{By, assess, observe};
+use crate::divide::{Divided, given_back, problem};
 use crate::event::Event;
-use crate::moving::Moving;
-use crate::pages::{Pages, paged};
-use crate::routing::{Routing, route};
-use crate::standings::{
-    before, bound_of, contender, has_hotplug, held_without, limits_in_step, request_of, standing,
-    within,
-};
-use crate::transfer::in_transfer;
+use crate::grant::Granting;
+use crate::page::{Host, page, rich};
+use crate::plan::{Draft, Proposal, StateChange, refused};
+use crate::state::GuestState;
+use crate::tick::{GuestTick, Seen, Tick};
+use crate::transfer::{Transfer, gives, waits};
 
 /// Decides; does nothing else.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    settings: Settings,
+    settings: Arc<Settings>,
     policy: Box<dyn Policy>,
     estimator: Estimator,
-    ledger: Ledger,
-    /// The last decision: goals of the guests it covered.
-    goals: PerGuest<Option<Goal>>,
+    guests: PerGuest<GuestState>,
+    checker: Checker,
+    host: HostPressure,
+    /// What the policy could not give at the last decision, as floors exceed the budget.
     shortfall: Bytes,
     /// What the policy said at the last decision.
     policy_notes: Vec<Note>,
     fairness: Fairness,
-    /// Per guest the number of the last request that was decided on.
-    requests: PerGuest<Option<u64>>,
     /// `None`: decide at the next sample.
     next_decision: Option<Timestamp>,
     next_sample: Timestamp,
     latest: Timestamp,
     generation: Generation,
     paused: bool,
-    actions: VecDeque<Action>,
+    /// The last plan, and how many of its actions were fetched.
+    plan: Option<Arc<Plan>>,
+    fetched: usize,
     plans_refused: u64,
-    moving: Moving,
-    in_transfer: Vec<GuestId>,
+    /// Whether a process was ever capped.
+    has_caps: bool,
+    transfer: Transfer,
 }
 
 impl Controller {
@@ -69,23 +73,24 @@ impl Controller {
         estimator.configure(settings.probing);
         Controller {
             policy,
-            settings,
+            settings: Arc::new(settings),
             estimator,
-            ledger: Ledger::default(),
-            goals: PerGuest::default(),
+            guests: PerGuest::default(),
+            checker: Checker::default(),
+            host: HostPressure::default(),
             shortfall: Bytes::ZERO,
             policy_notes: Vec::new(),
             fairness: Fairness::default(),
-            requests: PerGuest::default(),
             next_decision: None,
             next_sample: now,
             latest: now,
             generation: Generation(0),
             paused: false,
-            actions: VecDeque::new(),
+            plan: None,
+            fetched: 0,
             plans_refused: 0,
-            moving: Moving::default(),
-            in_transfer: Vec::new(),
+            has_caps: false,
+            transfer: Transfer::default(),
         }
     }
 
@@ -114,26 +119,27 @@ impl Controller {
         self.next_sample
     }
 
-    /// Guests that memory is on its way between: the sample at [`Controller::poll_timeout`] has to look at these alone,
-    /// unless it is [`Settings::tick`] since all were looked at.
-    pub fn in_transfer(&self) -> &[GuestId] {
-        &self.in_transfer
+    /// Guests that memory is on its way between: the sample at [`Controller::poll_timeout`] needs
+    /// only these, unless [`Settings::tick`] has passed since all were sampled.
+    pub fn in_transfer(&self) -> &Transfer {
+        &self.transfer
     }
 
     /// The next action to carry out. Actions not fetched before the next sample are dropped: that
     /// sample's plan takes their place.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.plan.as_ref()?.actions.get(self.fetched)?.clone();
+        self.fetched += 1;
+        Some(action)
     }
 
     /// No sample could be had by `now`: drops actions whose deadline has passed and asks for the
     /// next sample a tick later.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        let (kept, late): (VecDeque<Action>, VecDeque<Action>) =
-            self.actions.drain(..).partition(|action| action.deadline > now);
-        self.actions = kept;
-        for action in late {
-            self.ledger.failed(&action.guest);
+        // All actions of a plan have one deadline.
+        let next = self.plan.as_ref().and_then(|plan| plan.actions.get(self.fetched));
+        if next.is_some_and(|action| action.deadline <= now) {
+            self.drop_actions();
         }
         if now >= self.next_sample {
             self.next_sample = now + self.settings.tick;
@@ -144,46 +150,55 @@ impl Controller {
     /// next sample.
     pub fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Outcome(outcome) => match outcome.kind {
-                OutcomeKind::Accepted => {}
-                OutcomeKind::Failed(_)
-                | OutcomeKind::Expired
-                | OutcomeKind::Superseded
-                | OutcomeKind::Waiting => self.ledger.failed(&outcome.guest),
-            },
+            Event::Outcome(outcome) => self.note(&outcome),
             Event::Pause => {
                 self.paused = true;
                 self.drop_actions();
             }
             Event::Resume => self.paused = false,
             Event::SetLimits(id, limits) => {
-                self.settings.limits.insert(id, limits);
+                Arc::make_mut(&mut self.settings).limits.named.insert(id, limits);
                 self.next_decision = None;
             }
             Event::SetPolicy(name) => {
-                self.settings.policy = name;
+                Arc::make_mut(&mut self.settings).policy = name;
                 self.replace_policy();
             }
             Event::Reconfigure(settings) => {
                 self.estimator.configure(settings.probing);
-                self.settings = *settings;
+                self.settings = settings.into();
                 self.replace_policy();
             }
-            Event::Credits(accounts) => self.policy.keep_credits(&accounts, self.latest),
+            Event::Credits(credits) => self.policy.restore_credits(&credits, self.latest),
         }
     }
 
-    /// The policy that the settings name from the next sample on, with the credits that guests have.
+    fn note(&mut self, outcome: &Outcome) {
+        match outcome.kind {
+            OutcomeKind::Accepted => {}
+            OutcomeKind::Failed(_)
+            | OutcomeKind::Expired
+            | OutcomeKind::Superseded
+            | OutcomeKind::Waiting => {
+                if let Some(state) = self.guests.named_mut(&outcome.guest) {
+                    state.log.failed();
+                }
+            }
+        }
+    }
+
+    /// The policy that the settings name from the next sample on, with the credits that guests
+    /// have.
     fn replace_policy(&mut self) {
-        let accounts = self.policy.ledger().map(|ledger| ledger.accounts());
+        let credits = self.policy.accounts().map(|accounts| accounts.all());
         self.policy = build(self.settings.policy, self.settings.policy_settings.clone());
-        self.policy.keep_credits(&accounts.unwrap_or_default(), self.latest);
+        self.policy.restore_credits(&credits.unwrap_or_default(), self.latest);
         self.next_decision = None;
     }
 
     /// The number of a guest's last request that a decision took in.
     pub fn request_decided(&self, id: &GuestId) -> Option<u64> {
-        self.requests.named(id).copied().flatten()
+        self.guests.named(id)?.request
     }
 
     /// What [`Controller::handle_sample`] would return, without any effect: a decision is made
@@ -205,287 +220,327 @@ impl Controller {
             return Arc::new(self.plan_for_a_clock_that_went_backwards(snapshot));
         }
         self.latest = now;
-        self.next_sample = now + self.settings.tick;
+        let settings = Arc::clone(&self.settings);
+        let mut guests = std::mem::take(&mut self.guests);
+        guests.align(snapshot);
 
-        let standings = self.standings(snapshot);
-        let (mut budget, mut notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
-        if self.moving.rung() == Rung::Freeze {
+        let seen = self.observe(&mut guests, snapshot, &settings);
+        let mut tick = self.assess(snapshot, seen, &settings);
+        let is_due = self.is_due(&tick, &settings);
+        let divided = is_due.then(|| self.divide(&tick, &settings));
+        let lacks = self.bound(&mut tick, divided, &settings);
+        let granting = self.grant(&tick, &lacks, &settings);
+        let proposal = self.act(tick, granting, &settings);
+        self.guests = guests;
+        let plan = match self.check(&proposal, snapshot, &settings) {
+            None => self.commit(proposal),
+            Some(violation) => self.refuse(proposal.plan, violation),
+        };
+
+        let until_next = match self.transfer.guests() {
+            [] => settings.tick,
+            _ => settings.transfer_tick.min(settings.tick),
+        };
+        self.next_sample = now + until_next;
+        let plan = Arc::new(plan);
+        self.plan = Some(Arc::clone(&plan));
+        plan
+    }
+
+    /// Forgets actions nobody fetched; their guests never heard of them.
+    fn drop_actions(&mut self) {
+        let Some(plan) = self.plan.take() else { return };
+        for action in plan.actions.iter().skip(std::mem::take(&mut self.fetched)) {
+            if let Some(state) = self.guests.named_mut(&action.guest) {
+                state.log.failed();
+            }
+        }
+    }
+
+    /// Takes a snapshot in: what happened to the host and to each guest since the last one.
+    fn observe<'a>(
+        &mut self,
+        guests: &'a mut PerGuest<GuestState>,
+        snapshot: &'a Snapshot,
+        settings: &'a Settings,
+    ) -> impl Iterator<Item = Seen<'a>> + use<'a> {
+        let reserve = settings.guard.host_reserve;
+        let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
+        self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
+        self.checker.observe(snapshot);
+        self.estimator.observe(snapshot);
+        observe(guests, snapshot, settings)
+    }
+
+    /// What is known of each guest, and how much memory there is to divide.
+    fn assess<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        seen: impl Iterator<Item = Seen<'a>>,
+        settings: &Settings,
+    ) -> Tick<'a> {
+        let by = By {
+            now: snapshot.taken_at,
+            stale_after: settings.guard.stale_after,
+            hotplug: settings.hotplug.as_ref(),
+        };
+        let (mut totals, mut thrashes) = (Totals::default(), false);
+        let assessed = seen.enumerate().map(|(place, seen)| {
+            thrashes |= seen.thrashes;
+            let guest = assess(seen, || self.estimator.estimate(snapshot, place), by);
+            totals.add(&guest.assessment, &settings.guard);
+            guest
+        });
+        let guests = assessed.collect();
+        let (mut budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
+        if self.host.level() == PressureLevel::Freeze {
             budget.grantable = Bytes::ZERO;
         }
-        if self.is_due(now, &standings, budget) {
-            self.decide(snapshot, &standings, budget);
+        Tick { snapshot, guests, totals, thrashes, budget, notes }
+    }
+
+    /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
+    /// moved are not those of the last decision, the host has less than was given away, or a guest
+    /// asks for memory in a way that does not wait.
+    fn is_due(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
+        let now = tick.snapshot.taken_at;
+        self.next_decision.is_none_or(|at| now >= at)
+            || tick.thrashes && settings.undo
+            || tick.budget.committed > tick.budget.distributable
+            || tick.guests.iter().any(|it| it.estimate().is_some() != it.state.goal.is_some())
+            || tick.guests.iter().any(|guest| {
+                guest.request().is_some_and(|request| {
+                    let on_request = self.policy.pacing().on_request;
+                    let waits = !on_request && request.kind != RequestKind::Emergency;
+                    !waits && guest.state.request.is_none_or(|decided| request.number > decided)
+                })
+            })
+    }
+
+    /// Asks the policy what each guest that can be moved is to have.
+    fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
+        let now = tick.snapshot.taken_at;
+        self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
+        let left = tick.budget.distributable.saturating_sub(tick.totals.immovable);
+        let given_back = match settings.undo {
+            true => given_back(tick, left, &settings.thrash),
+            false => Vec::new(),
+        };
+        let problem = problem(tick, left, &given_back);
+        self.fairness.observe(&problem);
+        let division = self.policy.divide(&problem);
+        self.shortfall = division.shortfall;
+        self.policy_notes = division.notes;
+        Divided { given_back, wanted: division.wanted }
+    }
+
+    /// Brings what the policy wants, if it was asked, within each guest's own limits. What each
+    /// guest then lacks.
+    fn bound(
+        &self,
+        tick: &mut Tick<'_>,
+        divided: Option<Divided>,
+        settings: &Settings,
+    ) -> Vec<Lack> {
+        let guard = &settings.guard;
+        let dead_band = guard.dead_band.unwrap_or(self.policy.pacing().dead_band);
+        let lack = |guest: &GuestTick<'_>| Lack::of(&guest.assessment, guest.state.goal.as_ref());
+        let Some(Divided { given_back, wanted }) = divided else {
+            return tick.guests.iter().map(lack).collect();
+        };
+        let mut wanted = wanted.into_iter();
+        let bounded = tick.guests.iter_mut().enumerate().map(|(place, guest)| {
+            let request = guest.request().map(|request| request.number);
+            guest.state.request = request.max(guest.state.request);
+            let wanted = guest.estimate().and_then(|_| wanted.next());
+            guest.state.goal = wanted.and_then(|wanted| {
+                debug_assert_eq!(guest.sample.id, wanted.id, "policies keep the problem's order");
+                let held = given_back.get(place).copied().flatten();
+                goal_for(&guest.assessment, wanted.desired, held, dead_band, guard)
+            });
+            lack(guest)
+        });
+        bounded.collect()
+    }
+
+    /// New memory for each guest, as far as some is free, and what is then left to plug in ahead of
+    /// need.
+    fn grant(&self, tick: &Tick<'_>, lacks: &[Lack], settings: &Settings) -> Granting {
+        let new = allocate_grants(lacks, tick.budget);
+        let mut granting =
+            Granting { new, budget: tick.budget, paused: self.paused, spare: Bytes::ZERO };
+        let is_normal = self.host.level() == PressureLevel::Normal;
+        let plugs = settings.hotplug.is_some() && !self.paused;
+        let has_devices = || tick.guests.iter().any(|guest| guest.sample.hotplug.is_some());
+        if is_normal && plugs && has_devices() {
+            let granted: Bytes = tick
+                .guests
+                .iter()
+                .enumerate()
+                .map(|(place, guest)| granting.to(place, guest).new_memory(&guest.assessment))
+                .sum();
+            granting.spare = tick.budget.grantable.saturating_sub(granted);
         }
-        let seen = |s: &&Standing| s.committed > Bytes::ZERO;
-        let uncounted = standings.len() - standings.iter().filter(seen).count();
-        if uncounted > 0 {
-            notes.push(Note::Uncounted { guests: uncounted });
+        granting
+    }
+
+    /// Guest by guest: its grant, the order to its mechanisms, the cap on its process, and its line
+    /// in the plan.
+    fn act(&self, mut tick: Tick<'_>, granting: Granting, settings: &Settings) -> Proposal {
+        let now = tick.snapshot.taken_at;
+        let host = Host {
+            now,
+            level: self.host.level(),
+            may_page: settings.paging.is_some_and(|rules| rules.has_room(&tick.snapshot.host)),
+            paused: self.paused,
+            settings,
+        };
+        let pages = host.may_page || self.has_caps;
+        let rich = if pages { rich(&tick, host) } else { Vec::new() };
+        let hotplug = settings.hotplug.as_ref().filter(|_| !self.paused);
+        let mut spare = granting.spare;
+        let mut draft = self.heading(&mut tick, settings);
+        let lines = tick.guests.into_iter().enumerate().map(|(place, mut guest)| {
+            guest.grant = Some(granting.to(place, &guest));
+            let actuated = actuate(&guest, now, spare, hotplug);
+            spare = spare.saturating_sub(actuated.order.from_spare);
+            guest.actuated = Some(actuated);
+            let is_rich = rich.get(place).copied().unwrap_or_default();
+            guest.paged = pages.then(|| Box::new(page(&guest, is_rich, host)));
+            draft.line(place, guest)
+        });
+        // In place: a line of the plan takes the room of the tick that it is made from.
+        let lines = lines.collect();
+        draft.finish(lines)
+    }
+
+    /// A proposal without a line for any guest yet.
+    fn heading<'a>(&'a self, tick: &mut Tick<'_>, settings: &Settings) -> Draft<'a> {
+        let mut notes = std::mem::take(&mut tick.notes);
+        if tick.totals.uncounted > 0 {
+            notes.push(Note::Uncounted { guests: tick.totals.uncounted });
         }
         if self.shortfall > Bytes::ZERO {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
         }
         notes.extend(self.policy_notes.iter().cloned());
-        let routers = has_hotplug(snapshot).then(|| self.moving.routers.clone());
-        let refused = self.plans_refused;
-        let (mut plan, asks) = self.plan(snapshot, &standings, budget, notes);
-        self.moving.tell(&mut plan);
-        let paging = Pages {
-            snapshot,
-            standings: &standings,
-            ledger: &self.ledger,
-            rates: &self.moving.rates,
-            guard: &self.settings.guard,
-            swap: self.settings.paging,
-            paused: self.paused,
-        };
-        let (plan, bounds) = paged(paging, plan, self.moving.bounds.clone());
-        let plan = self.checked(plan, snapshot, &standings, &asks);
-        if self.plans_refused == refused {
-            self.moving.bounds = bounds;
-            self.ledger.ask_anew(asks);
-        } else if let Some(routers) = routers {
-            // Nothing of the plan is carried out: its orders have to be made again.
-            self.moving.routers = routers;
-        }
-        self.ledger.sent(&plan);
-        let lent =
-            |router: &Option<Box<Router>>| router.as_ref().map_or(Bytes::ZERO, |it| it.lent());
-        self.ledger.lend(self.moving.routers.values().map(lent));
-        self.in_transfer = in_transfer(&plan);
-        if !self.in_transfer.is_empty() {
-            self.next_sample = now + self.settings.transfer_tick.min(self.settings.tick);
-        }
-        self.actions.extend(plan.actions.iter().cloned());
-        Arc::new(plan)
-    }
-
-    /// Forgets actions nobody fetched; their guests never heard of them.
-    fn drop_actions(&mut self) {
-        for action in std::mem::take(&mut self.actions) {
-            self.ledger.failed(&action.guest);
-        }
-    }
-
-    /// Estimates and verdicts.
-    fn standings(&mut self, snapshot: &Snapshot) -> Vec<Standing> {
-        let limits = limits_in_step(&self.settings, snapshot);
-        let guests = || snapshot.guests().iter().zip(&limits);
-        let stale_after = self.settings.guard.stale_after;
-        let verdicts: Vec<Result<(), Held>> =
-            guests().map(|(guest, limits)| verdict(guest, limits, stale_after)).collect();
-        let usable: Vec<bool> = verdicts.iter().map(Result::is_ok).collect();
-        self.ledger.observe(snapshot, &usable, &self.settings.guard);
-        self.estimator.observe(snapshot);
-        self.goals.align(snapshot);
-        self.requests.align(snapshot);
-        if self.moving.observe(snapshot, &self.ledger, &self.settings) && self.settings.undo {
-            self.next_decision = None;
-        }
-        let (now, unplugged) = (snapshot.taken_at, Router::default());
-        let each = guests().zip(self.ledger.records()).zip(verdicts).enumerate();
-        each.map(|(place, (((guest, limits), record), verdict))| {
-            let bound = bound_of(self.moving.bounds.at(place), record);
-            let stuck = if verdict.is_ok() { record.stuck(now) } else { None };
-            let estimate = verdict
-                .and_then(|()| self.estimator.estimate(snapshot, place).map_err(held_without));
-            let part = (estimate, stuck);
-            let mut standing = standing(guest, limits, Some(record), bound, stale_after, now, part);
-            if let Some(settings) = &self.settings.hotplug {
-                let router = self.moving.routers.at(place).and_then(Option::as_deref);
-                let range = router.unwrap_or(&unplugged).range(now, guest, settings);
-                standing.bounds = within(standing.bounds, range);
-            }
-            standing
-        })
-        .collect()
-    }
-
-    /// Whether to ask the policy: its interval is over, the guests that can be moved are not those
-    /// of the last decision, the host has less than was given away, or a guest asks for memory in a
-    /// way that does not wait.
-    fn is_due(&self, now: Timestamp, standings: &[Standing], budget: Budget) -> bool {
-        let movable = standings.iter().map(|standing| standing.estimate().is_some());
-        self.next_decision.is_none_or(|at| now >= at)
-            || budget.committed > budget.distributable
-            || !movable.eq(self.goals.values().map(Option::is_some))
-            || self.is_asked(standings)
-    }
-
-    /// Whether a guest has made a request since the last decision that does not wait.
-    fn is_asked(&self, standings: &[Standing]) -> bool {
-        let on_request = self.policy.pacing().on_request;
-        standings.iter().zip(self.requests.values()).any(|(standing, decided)| {
-            request_of(standing).is_some_and(|request| {
-                let waits = !on_request && request.kind != RequestKind::Emergency;
-                !waits && decided.is_none_or(|number| request.number > number)
-            })
-        })
-    }
-
-    fn decide(&mut self, snapshot: &Snapshot, standings: &[Standing], budget: Budget) {
-        let now = snapshot.taken_at;
-        let pacing = self.policy.pacing();
-        self.next_decision = Some(now + self.settings.interval.unwrap_or(pacing.interval));
-        let dead_band = self.settings.guard.dead_band.unwrap_or(pacing.dead_band);
-        let left = budget.distributable.saturating_sub(immovable(standings));
-        let given_back = if self.settings.undo {
-            self.moving.given_back(now, standings, left, &self.settings.look_back)
-        } else {
-            vec![None; standings.len()]
-        };
-        let each = || standings.iter().zip(&given_back);
-        let contenders = each().filter_map(|(it, held)| contender(it, *held)).collect();
-        for (standing, decided) in standings.iter().zip(self.requests.values_mut()) {
-            *decided = request_of(standing).map(|request| request.number).max(*decided);
-        }
-        let problem = Problem::new(left, contenders).at(now).on(snapshot.host.clone());
-        self.fairness.observe(&problem);
-        let division = self.policy.divide(&problem);
-        self.shortfall = division.shortfall;
-        self.policy_notes = division.notes;
-        let mut wanted = division.wanted.into_iter();
-        for ((standing, held), goal) in each().zip(self.goals.values_mut()) {
-            let desired = standing.estimate().and_then(|_| wanted.next());
-            *goal = desired.and_then(|wanted| {
-                debug_assert_eq!(standing.id, wanted.id, "policies keep the problem's order");
-                goal_for(standing, wanted.desired, *held, dead_band, &self.settings.guard)
-            });
-        }
-    }
-
-    fn plan(
-        &mut self,
-        snapshot: &Snapshot,
-        standings: &[Standing],
-        budget: Budget,
-        notes: Vec<Note>,
-    ) -> (Plan, Vec<Option<Bytes>>) {
-        let now = snapshot.taken_at;
-        let mut draft = ration(Rationing {
-            standings,
-            goals: &self.goals,
-            budget,
-            ledger: &self.ledger,
-            paused: self.paused,
-            now,
-        });
-        let is_normal = self.moving.rung() == Rung::Normal;
-        let routing = Routing {
-            snapshot,
-            standings,
-            ledger: &self.ledger,
-            spare: if is_normal { budget.grantable } else { Bytes::ZERO },
-            settings: self.settings.hotplug.as_ref().filter(|_| !self.paused),
-            generation: self.generation,
-            deadline: now + self.settings.guard.action_deadline,
-        };
-        let actions = route(routing, &mut self.moving.routers, &mut draft);
-        let mut guests = draft.guests;
-        if let Some(ledger) = self.policy.ledger() {
-            for guest in &mut guests {
-                guest.credits = ledger.credits(&guest.id);
-            }
-        }
+        let now = tick.snapshot.taken_at;
         let plan = Plan {
             generation: self.generation,
             decided_at: now,
-            policy: self.settings.policy,
-            budget,
-            guests,
-            actions,
+            policy: settings.policy,
+            budget: tick.budget,
+            guests: Vec::new(),
+            actions: Vec::new(),
             paging: Vec::new(),
-            rung: Rung::Normal,
+            host_pressure: self.host.level(),
             notes,
         };
-        (plan, draft.asks)
+        Draft::new(plan, now + settings.guard.action_deadline, self.policy.accounts())
     }
 
-    /// The plan, or, where the checker finds fault with it, one that does nothing and says so.
-    fn checked(
-        &mut self,
-        mut plan: Plan,
+    /// What the checker finds wrong, if anything.
+    fn check(
+        &self,
+        proposal: &Proposal,
         snapshot: &Snapshot,
-        standings: &[Standing],
-        asks: &[Option<Bytes>],
-    ) -> Plan {
-        let asks_nothing = asks.iter().all(Option::is_none);
-        if plan.actions.is_empty() && plan.paging.is_empty() && asks_nothing {
-            return plan;
+        settings: &Settings,
+    ) -> Option<String> {
+        if proposal.does_nothing() {
+            return None;
         }
-        let known: Vec<(&GuestId, Before)> = snapshot
-            .guests()
-            .iter()
-            .zip(self.ledger.records())
-            .zip(self.moving.bounds.values())
-            .zip(standings.iter().zip(plan.guests.iter().zip(asks)))
-            .map(|(((guest, record), bound), (standing, (planned, ask)))| {
-                (&guest.id, before(standing, record, bound, planned, *ask, snapshot.taken_at))
-            })
-            .collect();
-        let guard = &self.settings.guard;
+        let guard = &settings.guard;
         let rules = Rules {
             budget: guard.budget,
             host_reserve: guard.host_reserve,
             stale_after: guard.stale_after,
             step_up_max: guard.step_up_max,
             step_down_max: guard.step_down_max,
-            limits: &self.settings.limits,
-            limits_default: &self.settings.limits_default,
-            before: &known,
+            limits: &settings.limits,
             paused: self.paused,
         };
-        if let Some(violation) = check::violations(&plan, snapshot, &rules).first() {
-            self.plans_refused += 1;
-            let violation = violation.to_string();
-            plan.actions.clear();
-            plan.paging.clear();
-            for (guest, (_, before)) in plan.guests.iter_mut().zip(&known) {
-                guest.target = before.target;
-                guest.change = Change::Hold(Held::PlanRefused { violation: violation.clone() });
+        let found = self.checker.check(&proposal.plan, &proposal.promises, snapshot, &rules);
+        found.first().map(ToString::to_string)
+    }
+
+    /// The plan is carried out: what it asks of guests and promises them holds from now on.
+    fn commit(&mut self, proposal: Proposal) -> Plan {
+        let Proposal { plan, promises, changes, is_transfer } = proposal;
+        self.checker.commit(&plan, &promises);
+        for StateChange { place, target, ask, actuator, cap } in changes {
+            let Some(state) = self.guests.at_mut(place) else { continue };
+            if target.is_some() {
+                state.log.sent(target);
             }
-            plan.notes.push(Note::Refused { violation });
+            if let Some(ask) = ask {
+                state.log.ask_anew(ask);
+            }
+            if let Some(next) = actuator {
+                state.log.set_transient_grant(next.transient_grant());
+                state.actuator = next.0;
+            }
+            self.has_caps |= cap != ResidentCap::default();
+            state.resident_cap = cap;
         }
+        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        plan
+    }
+
+    /// A plan that does nothing and says why; nothing of `plan` is remembered.
+    fn refuse(&mut self, plan: Plan, violation: String) -> Plan {
+        self.plans_refused += 1;
+        let plan = refused(plan, &self.guests, violation);
+        let is_transfer = plan.guests.iter().any(gives) && plan.guests.iter().any(waits);
+        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
         plan
     }
 
     /// Time is not trusted until it passes the latest moment seen again: everything is held, and
     /// nothing is remembered of the sample.
     fn plan_for_a_clock_that_went_backwards(&self, snapshot: &Snapshot) -> Plan {
-        let limits = limits_in_step(&self.settings, snapshot);
-        let each = snapshot.guests().iter().zip(limits);
-        let standings: Vec<Standing> = each
-            .map(|(guest, limits)| {
-                let record = self.ledger.record(&guest.id);
-                let stale_after = self.settings.guard.stale_after;
-                let bound = self.moving.bounds.named(&guest.id).and_then(Bound::in_force);
-                let held = (Err(Held::ClockBackwards), None);
-                standing(guest, limits, record, bound, stale_after, self.latest, held)
-            })
-            .collect();
-        let (budget, notes) = budget_for(&snapshot.host, &standings, &self.settings.guard);
-        let held = |standing: Standing| GuestPlan {
-            target: self.ledger.record(&standing.id).and_then(Record::target),
-            id: standing.id,
-            allocation: standing.allocation,
-            bounds: standing.bounds,
-            estimate: None,
-            desired: None,
-            clamps: Vec::new(),
-            credits: None,
-            compliance: Compliance::Compliant,
-            change: Change::Hold(Held::ClockBackwards),
-            moves: Vec::new(),
-            balloon_rate: None,
-            regret: None,
-        };
+        let settings = &self.settings;
+        let mut totals = Totals::default();
+        let mut guests = Vec::with_capacity(snapshot.guests().len());
+        for sample in snapshot.guests() {
+            let limits = settings.limits.of(&sample.id);
+            let state = self.guests.named(&sample.id);
+            let log = state.map(|state| &state.log);
+            let known = Known {
+                now: self.latest,
+                sample,
+                limits,
+                log,
+                cap: state.map(|state| state.resident_cap).and_then(|cap| cap.in_force()),
+                stale_after: settings.guard.stale_after,
+            };
+            let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);
+            totals.add(&assessment, &settings.guard);
+            guests.push(GuestPlan {
+                id: sample.id.clone(),
+                allocation: assessment.allocation,
+                bounds: assessment.bounds,
+                estimate: None,
+                desired: None,
+                clamps: Vec::new(),
+                credits: None,
+                compliance: Compliance::Compliant,
+                target: log.and_then(|log| log.target()),
+                change: Change::Hold(Held::ClockBackwards),
+                moves: Vec::new(),
+                balloon_rate: None,
+                regret: None,
+            });
+        }
+        let (budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
         Plan {
             generation: self.generation,
             decided_at: snapshot.taken_at,
-            policy: self.settings.policy,
+            policy: settings.policy,
             budget,
-            guests: standings.into_iter().map(held).collect(),
+            guests,
             actions: Vec::new(),
             paging: Vec::new(),
-            rung: self.moving.rung(),
+            host_pressure: self.host.level(),
             notes,
         }
     }

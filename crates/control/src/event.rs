@@ -4,7 +4,7 @@ use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName};
 
 use crate::Settings;
 
-/// What the controller is told between samples.
+/// What happened between samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An action was carried out, or not.
@@ -17,8 +17,9 @@ pub enum Event {
     SetLimits(GuestId, GuestLimits),
     /// Another policy.
     SetPolicy(PolicyName),
-    /// A new configuration; targets in force, compliance and, between policies that have such, credits are kept.
+    /// A new configuration; targets in force, compliance and, between policies that have such,
+    /// credits are kept.
     Reconfigure(Box<Settings>),
-    /// What guests had to pay rent with when another controller last decided.
+    /// Guests' credits when another controller last decided.
     Credits(Vec<(GuestId, u64)>),
 }

@@ -16,15 +16,28 @@
 
 #![forbid(unsafe_code)]
 
+mod actuate;
+mod assess;
 mod controller;
+mod divide;
 mod event;
-mod moving;
-mod pages;
-mod routing;
+mod grant;
+mod page;
+mod plan;
 mod settings;
-mod standings;
+mod state;
+mod tick;
 mod transfer;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "the integration tests use the rest")]
+#[path = "../tests/it/world.rs"]
+mod world;
+// What drives the tests speaks of the crate by its name.
+#[cfg(test)]
+extern crate self as ballast_control;
 
 pub use controller::Controller;
 pub use event::Event;
 pub use settings::Settings;
+pub use transfer::Transfer;

@@ -1,14 +1,13 @@
 //! Everything an operator decides, resolved and validated.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ballast_actuation::hotplug::HotplugSettings;
+use ballast_actuation::paging::SwapRules;
+use ballast_actuation::thrash::ThrashSettings;
 use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
-use ballast_mechanism::hotplug::HotplugSettings;
-use ballast_mechanism::look_back::LookBackSettings;
-use ballast_mechanism::paging::SwapRules;
-use ballast_model::{GuestId, GuestLimits, PolicyName};
+use ballast_model::{LimitTable, PolicyName};
 use ballast_policy::PolicySettings;
 
 /// Settings of the controller.
@@ -30,18 +29,17 @@ pub struct Settings {
     pub guard: GuardSettings,
     /// How memory is plugged in; `None`: it is not.
     pub hotplug: Option<HotplugSettings>,
-    /// How much of its swap the host uses to page guests that do not give what they were asked for, where whoever drives
-    /// carries that out; `None`, the default: it pages nobody.
+    /// How much of its swap the host uses to page guests that do not give what they were asked for,
+    /// where whoever drives carries that out; `None`, the default: it pages nobody.
     pub paging: Option<SwapRules>,
-    /// How it is looked back on what moving memory cost.
-    pub look_back: LookBackSettings,
-    /// Whether a guest that thrashes with what it was left gets back what it held before, while all can have what they
-    /// need; no by default: what is given back stays out of the division for a minute, in which needs change.
+    /// When a guest counts as thrashing with what it was left.
+    pub thrash: ThrashSettings,
+    /// Whether a guest that thrashes with what it was left gets back what it held before, while all
+    /// can have what they need; no by default: what is given back stays out of the division for a
+    /// minute, in which needs change.
     pub undo: bool,
-    /// Limits of guests not named.
-    pub limits_default: GuestLimits,
-    /// Limits of guests named.
-    pub limits: BTreeMap<GuestId, GuestLimits>,
+    /// The limits of guests.
+    pub limits: LimitTable,
 }
 
 impl Settings {
@@ -63,15 +61,9 @@ impl Settings {
             guard: GuardSettings::default(),
             hotplug: Some(HotplugSettings::default()),
             paging: None,
-            look_back: LookBackSettings::default(),
+            thrash: ThrashSettings::default(),
             undo: false,
-            limits_default: GuestLimits::default(),
-            limits: BTreeMap::new(),
+            limits: LimitTable::default(),
         }
-    }
-
-    /// The limits of one guest.
-    pub fn limits_of(&self, id: &GuestId) -> &GuestLimits {
-        self.limits.get(id).unwrap_or(&self.limits_default)
     }
 }

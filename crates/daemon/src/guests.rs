@@ -1,14 +1,15 @@
-//! What guests' agents are told of a plan.
+//! Passes a plan to the agents inside guests.
 //!
-//! Idea: before balloons take memory, programs give back what they can do without; afterwards requests that were decided
-//! on are answered, and guests hear what their balloons do.
+//! Idea: before a balloon inflates, programs in the guest release memory they do not need. After
+//! the actions, decided requests are answered and each guest learns what its balloon does.
 
 use ballast_control::Controller;
 use ballast_model::{Action, Outcome, OutcomeKind, Plan, Snapshot};
 
 use crate::agents::{Agents, Answer};
 
-/// The actions with which balloons are to wait, as programs in their guests give memory back first; and the others.
+/// Splits `actions`: those that wait until programs in the guest have released memory (as
+/// outcomes), and those to carry out now.
 pub(super) fn hold_back(
     agents: &mut Agents,
     snapshot: &Snapshot,
@@ -29,7 +30,7 @@ pub(super) fn hold_back(
     (waiting.into_iter().map(outcome).collect(), at_once)
 }
 
-/// Answers the requests that were decided on, and tells guests what their balloons do.
+/// Answers decided requests and sends each guest the state of its balloon.
 pub(super) fn answer(
     agents: &mut Agents,
     controller: &Controller,
@@ -45,7 +46,7 @@ pub(super) fn answer(
         if controller.request_decided(&guest.id) < Some(request.number) {
             continue;
         }
-        // What is wanted for it may come in steps, as others release it.
+        // The guest may get this in steps, as other guests release memory.
         let (wanted, why) = match &guest.desired {
             Some(desired) => (desired.target, desired.reason.to_string()),
             None => (target, guest.change.to_string()),

@@ -1,10 +1,12 @@
-//! One tick's look at the host and all its guests.
+//! Samples the host and its guests, once per tick.
 //!
-//! Idea: the hypervisor says what each guest was given; the kernel says what its process really
-//! occupies; the trackers say what it touches, and the agents what the guest knows of itself. All goes into
-//! one [`Snapshot`].
-//! Cost: the fleet's, and two reads of /proc per guest (about 10 µs). A look for the sake of guests that cannot wait
-//! asks only these: of the others what was read before is gone by, which is a tick old at most and says its age.
+//! Idea: four sources go into one [`Snapshot`]: the hypervisor (each guest's allocation), the
+//! kernel (host memory its process occupies), the trackers (memory it touches) and the agents (the
+//! guest's own statistics).
+//!
+//! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs). An urgent snapshot
+//! samples only the urgent guests and reuses the last readings of the others, which carry their age
+//! and are at most one tick old.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,8 +15,8 @@ use std::time::Duration;
 
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
 use ballast_model::{
-    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, RunState, Rung, Snapshot,
-    Timestamp,
+    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, RunState,
+    Snapshot, Timestamp,
 };
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
 use ballast_reclaim::Coldness;
@@ -22,27 +24,27 @@ use tracing::info;
 
 use super::clock;
 use super::occupancy::{Count, Occupancy};
-use super::once::Once;
 use super::pager::RAM_MIN;
-use crate::agents::{Agents, News};
-use crate::config::{AgentSettings, TrackingSettings};
-use crate::track::{Present, Service};
+use super::warn_once::WarnOnce;
+use crate::agents::{AgentNotice, Agents};
+use crate::track::{PresentGuest, Service};
+use ballast_config::{AgentSettings, TrackingSettings};
 
-/// A balloon that has told nothing for so long may have lost its driver: statistics come once a second, up to two
-/// late under pressure.
-const BALLOON_TELLS_WITHIN: Duration = Duration::from_secs(4);
+/// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
+/// Statistics normally arrive every second, up to two seconds late under pressure.
+const BALLOON_STATS_MAX_AGE: Duration = Duration::from_secs(4);
 
-/// The age of what is not known to be all that a process occupies: too old for anything to be decided by it.
-const UNCOUNTED: Duration = Duration::from_secs(3600);
+/// Age given to a resident size that may be incomplete: too old for any decision to use it.
+const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
 
-/// A guest's process, and what was last read of it.
+/// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
 struct Process {
     reader: ProcessReader,
     latest: Option<(ProcessMemory, Timestamp)>,
 }
 
-/// Looks at everything there is to be seen.
+/// Samples the host and every guest.
 #[derive(Debug)]
 pub(super) struct Observer {
     pub(super) fleet: Fleet,
@@ -53,14 +55,14 @@ pub(super) struct Observer {
     occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
     buffer: Vec<u8>,
-    said: Once,
+    warnings: WarnOnce,
 }
 
 impl Observer {
-    /// An observer of the guests of `fleet`, each given `deadline` to answer in every tick.
+    /// An observer of the guests of `fleet`; each guest has `deadline` to answer in every tick.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// A thread cannot be started.
     pub(super) fn new(
         fleet: FleetConfig,
         deadline: Duration,
@@ -76,29 +78,31 @@ impl Observer {
             agents: agents.map(|settings| Agents::new(settings.clone())),
             occupancy: Occupancy::start()?,
             buffer: Vec::new(),
-            said: Once::default(),
+            warnings: WarnOnce::default(),
         })
     }
 
-    /// What is to be seen now.
+    /// Samples every guest.
     pub(super) async fn snapshot(&mut self) -> Snapshot {
-        // Whoever has called is among all that are asked now.
+        // Every guest is sampled, so pending emergency calls are served too.
         let _ = self.agents.as_ref().map(Agents::callers);
         let readings = self.fleet.sample(clock::now(), clock::wall(), self.deadline).await;
-        self.completed(readings, |_| true)
+        self.complete_all(readings, |_| true)
     }
 
-    /// What is to be seen now of guests that have called for a tick and of `others`, and what was seen before of the rest.
+    /// Samples the guests that called for a tick and `others`; reuses the last readings of the
+    /// rest.
     pub(super) async fn urgent_snapshot(&mut self, others: &[GuestId]) -> Snapshot {
-        let mut asked = self.agents.as_ref().map(Agents::callers).unwrap_or_default();
-        asked.extend(others.iter().cloned());
+        let mut sampled = self.agents.as_ref().map(Agents::callers).unwrap_or_default();
+        sampled.extend(others.iter().cloned());
         let (now, wall) = (clock::now(), clock::wall());
-        let readings = self.fleet.sample_only(now, wall, self.deadline, &asked).await;
-        self.completed(readings, |id| asked.contains(id))
+        let readings = self.fleet.sample_only(now, wall, self.deadline, &sampled).await;
+        self.complete_all(readings, |id| sampled.contains(id))
     }
 
-    /// The snapshot of `readings`, with what others than the hypervisor know, read anew where `is_read`.
-    fn completed(
+    /// Builds the snapshot from `readings` and the other sources; reads a guest's process again
+    /// only where `is_read`.
+    fn complete_all(
         &mut self,
         readings: Vec<GuestReading>,
         is_read: impl Fn(&GuestId) -> bool,
@@ -125,24 +129,25 @@ impl Observer {
         let guests = readings.into_iter().map(complete).collect();
         let (host, errors) = self.host.sample();
         for error in errors {
-            self.said.warn("host", &error.to_string());
+            self.warnings.warn("host", &error.to_string());
         }
         Snapshot::new(clock::now(), host, guests)
     }
 
-    /// The process of a guest and what it occupied when last looked at.
+    /// A guest's process and the host memory it occupied at the last reading.
     pub(super) fn process_of(&self, id: &GuestId) -> Option<(u32, Bytes)> {
         let process = self.processes.get(id)?;
         let ((memory, at), pid) = (process.latest?, process.reader.pid());
         Some((pid, self.resident(id, pid, &memory, at).value))
     }
 
-    /// Who has to give memory, or anybody where the host runs short, may soon be paged, or is.
+    /// Prepares for paging: guests that owe memory or are being paged (every guest if the host is
+    /// short) have their cold pages tracked and their memory counted.
     pub(super) fn expect_paging(&mut self, plan: &Plan) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
             let is_paged = plan.paging.iter().any(|paging| paging.guest == guest.id);
-            owes || is_paged || plan.rung >= Rung::BalloonOnly
+            owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly
         };
         let mut counted = Vec::new();
         for guest in &plan.guests {
@@ -156,25 +161,25 @@ impl Observer {
         self.occupancy.count(counted);
     }
 
-    /// What its tracker knows of a guest's pages.
+    /// Which of a guest's pages its tracker found cold.
     pub(super) fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
         self.trackers.as_ref()?.coldness(id)
     }
 
-    /// Adds what others than the hypervisor know.
+    /// Adds what the kernel, the tracker and the agent know to a hypervisor's reading.
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
         let mut sample = self.with_process(reading, is_read);
         if let Some((trackers, pid)) = self.trackers.as_mut().zip(pid) {
-            let told = trackers.look(Present {
+            let status = trackers.status(PresentGuest {
                 id: &sample.id,
                 pid,
                 allocation: sample.allocation.map(|allocation| allocation.value),
                 is_running: sample.run_state == Some(RunState::Running),
             });
-            sample.tracker = told.report;
-            sample.tracking = told.tracking;
-            if let Some(trouble) = told.news {
+            sample.tracker = status.report;
+            sample.tracking = status.tracking;
+            if let Some(trouble) = status.new_trouble {
                 info!("{}: not tracked: {trouble}", sample.id);
             }
         }
@@ -182,28 +187,32 @@ impl Observer {
         sample
     }
 
-    /// Adds what a program inside the guest says; where its balloon tells nothing, or nothing new, that as well.
+    /// Adds the agent's report. Its statistics replace the balloon's where those are missing or
+    /// old.
     fn add_agent(&mut self, sample: &mut GuestSample) {
         let agents = self.agents.as_mut();
-        let heard = agents.and_then(|agents| agents.look(&sample.id, sample.memory_max()));
-        let Some(heard) = heard else { return };
-        sample.agent = heard.report;
-        let is_old = |stats: &Measured<_>| stats.age >= BALLOON_TELLS_WITHIN;
-        sample.stats = match (sample.stats, heard.stats) {
+        let state = agents.and_then(|agents| agents.state(&sample.id, sample.memory_max()));
+        let Some(state) = state else { return };
+        sample.agent = state.report;
+        let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;
+        sample.stats = match (sample.stats, state.stats) {
             (Some(balloon), Some(agent)) if is_old(&balloon) && agent.age < balloon.age => {
                 Some(agent)
             }
             (balloon, agent) => balloon.or(agent),
         };
-        for news in heard.news {
-            match news {
-                News::Told(line) => info!("{}: {line}", sample.id),
-                News::Doubted(line) => self.said.warn(&format!("{} (agent)", sample.id), &line),
+        for notice in state.notices {
+            match notice {
+                AgentNotice::Info(line) => info!("{}: {line}", sample.id),
+                AgentNotice::Warning(line) => {
+                    self.warnings.warn(&format!("{} (agent)", sample.id), &line)
+                }
             }
         }
     }
 
-    /// Adds what the hypervisor's process occupies; unless it is to be read, what was read last if anything was.
+    /// Adds the memory the hypervisor's process occupies: read now if `is_read`, else the last
+    /// reading.
     fn with_process(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let GuestReading { mut sample, pid } = reading;
         let Some(pid) = pid else { return sample };
@@ -215,7 +224,7 @@ impl Observer {
                 }
                 Ok(None) => return sample,
                 Err(error) => {
-                    self.said.warn(sample.id.as_str(), &error.to_string());
+                    self.warnings.warn(sample.id.as_str(), &error.to_string());
                     return sample;
                 }
             }
@@ -231,7 +240,7 @@ impl Observer {
                 }
                 Err(error) => {
                     process.latest = None;
-                    self.said.warn(sample.id.as_str(), &error.to_string());
+                    self.warnings.warn(sample.id.as_str(), &error.to_string());
                 }
             }
         }
@@ -243,7 +252,7 @@ impl Observer {
         sample
     }
 
-    /// What a guest's process occupies, by what it had in its page table at a moment.
+    /// The host memory a guest's process occupies, given its page-table counts read `at`.
     fn resident(
         &self,
         id: &GuestId,
@@ -253,8 +262,8 @@ impl Observer {
     ) -> Measured<Bytes> {
         let now = clock::now();
         let mapped = Measured { value: memory.resident, age: now.saturating_since(at) };
-        // At least so much, and nothing to hold it to.
-        let uncounted = Measured { age: UNCOUNTED, ..mapped };
+        // A lower bound only: no decision may use it.
+        let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
         let is_tracked = self.trackers.as_ref().is_some_and(|trackers| trackers.has_tracker(id));
         let mapped_shared = memory.resident_shared.unwrap_or_default();
         match self.occupancy.latest(pid) {
@@ -263,16 +272,18 @@ impl Observer {
                 value: memory.resident.saturating_sub(mapped_shared) + shared,
                 age: mapped.age.max(now.saturating_since(counted_at)),
             },
-            // The kernel cannot count, or this process may not: only a tracker hides much.
+            // The count is unsupported or not permitted. Only a tracker hides much from the page
+            // table.
             Some(Some(Count { shared: Err(_), .. })) if !is_tracked => mapped,
             Some(None) if !is_tracked && mapped_shared < RAM_MIN => mapped,
-            Some(Some(_) | None) => uncounted,
+            Some(Some(_) | None) => incomplete,
         }
     }
 }
 
-/// Whether so much of a hypervisor's memory is locked that guest memory must be among it; QMP does
-/// not tell of `-overcommit mem-lock=on` and of some passthrough devices.
+/// Whether the hypervisor locked so much memory that guest memory must be locked. QMP does not
+/// report
+/// `-overcommit mem-lock=on` and some passthrough devices.
 fn holds_guest_memory(locked: Bytes, sample: &GuestSample) -> bool {
     sample.allocation.is_some_and(|holds| locked >= holds.value.fraction(1, 2))
 }

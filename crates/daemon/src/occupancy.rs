@@ -1,12 +1,12 @@
-//! What guests with shared memory occupy, of those that the host may page.
+//! Counts the host memory of guests with shared memory that the host may page.
 //!
-//! Idea: the kernel counts for a process what it has in its page table. Of memory that is shared this may be far less
-//! than the host has for it: pages from which a tracker took permission are not in there, nor those that were paged
-//! out and wait in memory for their place to be needed. The file that the memory is in knows. A thread counts, as
-//! counting takes too long for a tick.
+//! Idea: the kernel's resident size of a process counts its page table. For shared memory that can
+//! be far too low: it misses pages a tracker has revoked and pages that were paged out but still
+//! sit in the swap cache. The memory's file has the true count. Counting takes too long for a tick,
+//! so a thread does it.
 //!
-//! Cost: 4 ms for each GiB of a guest that is counted, no more than a tenth of a core. Limits: as
-//! [`Paging::shared_in_memory`].
+//! Cost: 4 ms per GiB of a counted guest, at most a tenth of a core.
+//! Limits: those of [`GuestMemory::shared_in_memory`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,28 +17,29 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
-use ballast_reclaim::{GuestRam, Paging, Refusal};
+use ballast_reclaim::{GuestMemory, GuestRam, ReclaimError};
 
 use super::clock;
 use super::pager::RAM_MIN;
 
-/// Between two counts of all guests, at least.
+/// Shortest pause between two counts of all guests.
 const APART_MIN: Duration = Duration::from_millis(250);
-/// And so many times what they took.
+/// The pause is at least this many times as long as the last count took.
 const APART_COSTS: u32 = 10;
 
-/// A count of one process.
+/// The shared memory of one process.
 #[derive(Clone, Debug)]
 pub(super) struct Count {
     pub(super) at: Timestamp,
-    /// What is in memory of its shared guest memory; `None`: it has none.
-    pub(super) shared: Result<Option<Bytes>, Refusal>,
+    /// How much of its shared guest memory is in host memory; `None`: it has no shared guest
+    /// memory.
+    pub(super) shared: Result<Option<Bytes>, ReclaimError>,
 }
 
-/// By process.
+/// Counts by process id.
 type Counts = BTreeMap<u32, Count>;
 
-/// The thread's handle; the thread ends with it.
+/// Handle of the counting thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Occupancy {
     processes: Sender<Vec<u32>>,
@@ -50,45 +51,45 @@ impl Occupancy {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system gives none.
+    /// The thread cannot be started.
     pub(super) fn start() -> anyhow::Result<Occupancy> {
-        let (processes, told) = mpsc::channel();
+        let (processes, requests) = mpsc::channel();
         let latest = Arc::new(Mutex::new(Counts::new()));
         let theirs = Arc::clone(&latest);
         std::thread::Builder::new()
             .name("occupancy".to_owned())
-            .spawn(move || run(&told, &theirs))
-            .context("no thread to count what guests occupy")?;
+            .spawn(move || run(&requests, &theirs))
+            .context("cannot start the thread that counts guests' memory")?;
         Ok(Occupancy { processes, counted: Vec::new(), latest })
     }
 
-    /// From now on these processes are counted and no others.
+    /// Sets the processes to count, replacing the earlier set.
     pub(super) fn count(&mut self, processes: Vec<u32>) {
         if processes != self.counted {
             self.counted.clone_from(&processes);
-            // The thread lives as long as this does.
+            // Sending cannot fail: the thread lives as long as this handle.
             let _ = self.processes.send(processes);
         }
     }
 
-    /// Whether a process is counted, and the last count, if there was one.
+    /// The last count of a process. `None`: it is not counted; `Some(None)`: no count is done yet.
     pub(super) fn latest(&self, pid: u32) -> Option<Option<Count>> {
         let latest = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         self.counted.contains(&pid).then(|| latest().get(&pid).cloned())
     }
 }
 
-fn run(told: &Receiver<Vec<u32>>, latest: &Mutex<Counts>) {
+fn run(requests: &Receiver<Vec<u32>>, latest: &Mutex<Counts>) {
     let mut processes: Vec<u32> = Vec::new();
     let mut pause = Duration::ZERO;
     loop {
-        let news = if processes.is_empty() {
-            told.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        let request = if processes.is_empty() {
+            requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
-            told.recv_timeout(pause)
+            requests.recv_timeout(pause)
         };
-        match news {
-            Ok(news) => processes = news,
+        match request {
+            Ok(request) => processes = request,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -101,6 +102,6 @@ fn run(told: &Receiver<Vec<u32>>, latest: &Mutex<Counts>) {
 
 fn count(pid: u32) -> Count {
     let at = clock::now();
-    let process = Paging::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN));
+    let process = GuestMemory::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN));
     Count { at, shared: process.and_then(|process| process.shared_in_memory()) }
 }

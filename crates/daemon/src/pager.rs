@@ -1,15 +1,16 @@
-//! Carries out orders to page guests out and in.
+//! Pages guests out and in, as the plan orders.
 //!
-//! Idea: writing to a disk takes its time, and a tick has none. A thread of its own keeps one job per guest and takes
-//! small steps; each tick hands it the orders of its plan, which take the place of those before, and fetches
-//! what came of them. An order that is not given again is dropped with its job.
+//! Idea: writing to disk takes too long for a tick. A thread keeps one job per guest and works in
+//! small steps. Each tick replaces the thread's orders with those of its plan and fetches the
+//! outcomes so far. An order that is not repeated is dropped with its job.
 //!
-//! Pages of the guest's process are chosen where that is permitted; where it is not, the guest's own cgroup is asked for
-//! an amount ([`PagingWay`]). No step leaves a cgroup with another bound than before, so that none is left behind
-//! whichever way an order ends.
+//! Where permitted, the thread chooses pages of the guest's process. Otherwise it reclaims an
+//! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
+//! no limit is left behind however an order ends.
 //!
-//! Cost: nothing while nothing is ordered; 1 ms to find out what is permitted for each order that begins. Limits:
-//! [`GUESTS_MAX`] jobs; a step writes [`STEP_BYTES_MAX`], and no job goes on after its order's deadline.
+//! Cost: none without orders; 1 ms per new order to check permissions.
+//! Limits: [`GUESTS_MAX`] jobs; a step moves at most [`STEP_BYTES_MAX`]; a job stops at its order's
+//! deadline.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,102 +20,74 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
+use ballast_config::paging::{PagerSettings, PagingWay};
 use ballast_host::PROC;
 use ballast_model::{Bytes, GuestId, Mechanism, Paging, Timestamp};
 use ballast_reclaim::{
-    Coldness, Finish, GroupOut, GuestRam, PageIn, PageInLimits, PageOut, PageOutLimits, Picker,
-    Progress, Refusal, State, SwapBounds, capabilities,
+    CgroupPageOut, Coldness, FinishReason, GuestMemory, GuestRam, PageIn, PageInLimits, PageOut,
+    PageOutLimits, PagingProgress, PagingState, Picker, ReclaimError, capabilities,
 };
 use tracing::{debug, info};
 
 use super::clock;
-use super::once::Once;
+use super::warn_once::WarnOnce;
 
-/// Most guests that are paged at a time.
+/// Most guests paged at the same time.
 const GUESTS_MAX: usize = 64;
-/// Most that one step moves.
+/// Most bytes that one step moves.
 const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
-/// A guest's memory is in mappings at least so large: smaller ones are the hypervisor's own.
+/// Smallest mapping taken for guest memory: smaller ones belong to the hypervisor itself.
 pub(super) const RAM_MIN: Bytes = Bytes::mib(64);
-/// Time between looks where every job waits.
+/// Pause between two rounds of steps.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Where the kernel's files are.
+/// Root of the kernel's file systems.
 const ROOT: &str = "/";
 
-/// Whose memory is paged out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum PagingWay {
-    /// The process's, and its cgroup's where the former is not permitted or the kernel cannot.
-    #[default]
-    Auto,
-    /// Pages of the guest's process: what is known to be cold, else at random.
-    Process,
-    /// An amount of the guest's own cgroup, chosen by the kernel.
-    Cgroup,
+/// Limits of one page-out step.
+fn page_out_limits(settings: &PagerSettings) -> PageOutLimits {
+    let (per_second, swap) = (settings.per_second, settings.swap);
+    PageOutLimits { per_second, step_bytes_max: STEP_BYTES_MAX, swap }
 }
 
-/// What an operator can set about paging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PagerSettings {
-    /// Whose memory is paged out.
-    pub(crate) way: PagingWay,
-    /// Bytes a second of each guest.
-    pub(crate) per_second: Bytes,
-    /// How much of the host's swap may be in use.
-    pub(crate) swap: SwapBounds,
-    /// The host's available memory that paging in leaves alone.
-    pub(crate) host_reserve: Bytes,
-}
-
-impl PagerSettings {
-    /// A disk of the slower kind, and less than a guest can read back from it.
-    pub(crate) const PER_SECOND_DEFAULT: Bytes = Bytes::mib(128);
-
-    fn page_out(&self) -> PageOutLimits {
-        let (per_second, swap) = (self.per_second, self.swap);
-        PageOutLimits { per_second, step_bytes_max: STEP_BYTES_MAX, swap }
-    }
-}
-
-/// What came of an order so far.
+/// The outcome of a paging order so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Paged {
+pub(crate) struct PagingOutcome {
     pub(crate) guest: GuestId,
     pub(crate) mechanism: Mechanism,
-    /// By which way of [`ReclaimCapabilities::all`](ballast_reclaim::ReclaimCapabilities::all); `None`: by none yet.
+    /// The reclaim method in use, named as in
+    /// [`ReclaimCapabilities::all`](ballast_reclaim::ReclaimCapabilities::all); `None`: none yet.
     pub(crate) way: Option<&'static str>,
-    /// Why pages of its process were not chosen, though they were to be.
-    pub(crate) not_by_process: Option<Refusal>,
-    /// What really moved since the order was first given.
+    /// Why the cgroup was used instead of choosing pages of the process.
+    pub(crate) not_by_process: Option<ReclaimError>,
+    /// Bytes moved since the order was first given.
     pub(crate) moved: Bytes,
-    /// Why nothing more will move.
-    pub(crate) end: Option<Ended>,
+    /// Why the order ended; `None`: it is in progress.
+    pub(crate) end: Option<PagingEnd>,
 }
 
-/// Why an order came to its end.
+/// Why an order ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Finished(Finish),
-    Refused(Refusal),
+pub(crate) enum PagingEnd {
+    Finished(FinishReason),
+    Refused(ReclaimError),
 }
 
-impl Paged {
-    /// Says it in the log.
-    pub(super) fn say(&self, said: &mut Once) {
-        let Paged { guest, mechanism, moved, .. } = self;
+impl PagingOutcome {
+    /// Logs it.
+    pub(super) fn log(&self, warnings: &mut WarnOnce) {
+        let PagingOutcome { guest, mechanism, moved, .. } = self;
         let subject = format!("{guest} ({mechanism})");
-        let by = self.way.unwrap_or("no way");
+        let by = self.way.unwrap_or("no method");
         if let Some(why) = &self.not_by_process {
-            let what = format!("its cgroup is asked, as pages may not be chosen: {why}");
-            said.warn(&format!("{subject} by process"), &what);
+            let what = format!("reclaiming from its cgroup, because choosing pages failed: {why}");
+            warnings.warn(&format!("{subject} by process"), &what);
         }
         match &self.end {
-            Some(Ended::Refused(refusal)) => said.warn(&subject, &refusal.to_string()),
-            Some(Ended::Finished(finish)) => {
-                said.over(&subject);
-                // Where there is nothing to move, the same order comes with each tick.
+            Some(PagingEnd::Refused(refusal)) => warnings.warn(&subject, &refusal.to_string()),
+            Some(PagingEnd::Finished(finish)) => {
+                warnings.over(&subject);
+                // An order with nothing to move repeats at every tick: do not log it.
                 if *moved > Bytes::ZERO {
                     info!("{guest}: {mechanism} {moved} by {by}: {}", finish.code());
                 }
@@ -124,26 +97,26 @@ impl Paged {
     }
 }
 
-/// An order and the process it is about.
+/// A paging order and the process it applies to.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) paging: Paging,
     pub(crate) pid: u32,
-    /// What its process occupies now.
+    /// Host memory its process occupies now.
     pub(crate) resident: Bytes,
-    /// What is known of its pages.
+    /// Which of its pages are cold, if known.
     pub(crate) coldness: Option<Arc<Coldness>>,
 }
 
-/// The thread's handle. The thread ends with it, and is waited for: a process that ended in the midst of a step would
-/// leave a cgroup with that step's bound.
+/// Handle of the pager thread. Dropping it ends the thread and waits for it: a process that exits
+/// during a step would leave that step's limit on a cgroup.
 #[derive(Debug)]
 pub(crate) struct Pager {
-    /// `None`: it is to end.
+    /// `None`: the thread is to end.
     orders: Option<Sender<Vec<Order>>>,
     thread: Option<JoinHandle<()>>,
-    paged: Receiver<Paged>,
-    /// Whether the thread was given anything that it may still be at.
+    paged: Receiver<PagingOutcome>,
+    /// Whether the last orders were not empty.
     is_busy: bool,
 }
 
@@ -151,29 +124,29 @@ impl Pager {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system gives none.
+    /// The thread cannot be started.
     pub(crate) fn start(settings: PagerSettings) -> anyhow::Result<Pager> {
         let (orders, taken) = mpsc::channel();
-        let (told, paged) = mpsc::channel();
-        let work = move || Worker { settings, jobs: BTreeMap::new(), told }.run(&taken);
+        let (outcomes, paged) = mpsc::channel();
+        let work = move || Worker { settings, jobs: BTreeMap::new(), outcomes }.run(&taken);
         let thread = std::thread::Builder::new()
             .name("pager".to_owned())
             .spawn(work)
-            .context("no thread to page guests with")?;
+            .context("cannot start the pager thread")?;
         Ok(Pager { orders: Some(orders), thread: Some(thread), paged, is_busy: false })
     }
 
-    /// From now on these orders and no others.
+    /// Replaces all orders with these.
     pub(crate) fn obey(&mut self, orders: Vec<Order>) {
         if self.is_busy || !orders.is_empty() {
             self.is_busy = !orders.is_empty();
-            // The thread lives as long as this does.
+            // Sending cannot fail: the thread lives as long as this handle.
             let _ = self.orders.as_ref().map(|it| it.send(orders));
         }
     }
 
-    /// What came of them since this was last called; of each guest the latest comes last.
-    pub(crate) fn paged(&mut self) -> Vec<Paged> {
+    /// The outcomes since the last call, in order.
+    pub(crate) fn paged(&mut self) -> Vec<PagingOutcome> {
         self.paged.try_iter().collect()
     }
 }
@@ -181,32 +154,32 @@ impl Pager {
 impl Drop for Pager {
     fn drop(&mut self) {
         self.orders = None;
-        // One that panicked has nothing more to do.
+        // A thread that panicked is gone already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The thread.
+/// The pager thread's state.
 struct Worker {
     settings: PagerSettings,
     jobs: BTreeMap<GuestId, Job>,
-    told: Sender<Paged>,
+    outcomes: Sender<PagingOutcome>,
 }
 
 /// One guest being paged.
 struct Job {
     order: Order,
     way: Way,
-    not_by_process: Option<Refusal>,
-    /// What was told last; `None`: nothing yet.
-    told: Option<Bytes>,
+    not_by_process: Option<ReclaimError>,
+    /// Bytes reported last; `None`: nothing reported yet.
+    reported: Option<Bytes>,
     is_over: bool,
 }
 
 enum Way {
-    Out(ballast_reclaim::Paging, Box<PageOut>),
-    GroupOut(Box<GroupOut>),
-    In(ballast_reclaim::Paging, PageIn),
+    Out(GuestMemory, Box<PageOut>),
+    GroupOut(Box<CgroupPageOut>),
+    In(GuestMemory, PageIn),
 }
 
 impl Worker {
@@ -228,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Jobs that are ordered again go on; the others end.
+    /// Continues jobs whose order is repeated, starts new ones and drops the rest.
     fn take(&mut self, orders: Vec<Order>) {
         let mut before = std::mem::take(&mut self.jobs);
         for order in orders.into_iter().take(GUESTS_MAX) {
@@ -248,32 +221,32 @@ impl Worker {
                         self.jobs.insert(guest, job);
                     }
                     Err(refused) => {
-                        let _ = self.told.send(*refused);
+                        let _ = self.outcomes.send(*refused);
                     }
                 },
             }
         }
     }
 
-    /// A step of each job, and whether anybody still listens.
+    /// Does one step of each job; `false`: the handle is gone.
     fn step(&mut self, now: Timestamp) -> bool {
         for job in self.jobs.values_mut().filter(|job| !job.is_over) {
             if now > job.order.paging.deadline {
                 job.is_over = true;
                 continue;
             }
-            let Progress { state, moved, .. } = job.way.step(now, self.settings.host_reserve);
+            let PagingProgress { state, moved, .. } = job.way.step(now, self.settings.host_reserve);
             let end = match state {
-                State::Finished(finish) => Some(Ended::Finished(finish)),
-                // Where that may be over with the next tick, the order comes again.
-                State::Refused(refusal) => Some(Ended::Refused(refusal)),
-                State::Going | State::Waiting { .. } => None,
+                PagingState::Finished(finish) => Some(PagingEnd::Finished(finish)),
+                // If the cause may pass, the next plan repeats the order.
+                PagingState::Failed(refusal) => Some(PagingEnd::Refused(refusal)),
+                PagingState::InProgress | PagingState::Waiting { .. } => None,
             };
             job.is_over = end.is_some();
-            if end.is_some() || job.told.is_none_or(|told| moved > told) {
-                job.told = Some(moved);
+            if end.is_some() || job.reported.is_none_or(|reported| moved > reported) {
+                job.reported = Some(moved);
                 let Paging { guest, mechanism, .. } = &job.order.paging;
-                let paged = Paged {
+                let paged = PagingOutcome {
                     guest: guest.clone(),
                     mechanism: *mechanism,
                     way: Some(job.way.code()),
@@ -281,7 +254,7 @@ impl Worker {
                     moved,
                     end,
                 };
-                if self.told.send(paged).is_err() {
+                if self.outcomes.send(paged).is_err() {
                     return false;
                 }
             }
@@ -291,15 +264,15 @@ impl Worker {
 }
 
 impl Job {
-    /// `Err`: what is to be told of one that is refused at once.
-    fn begin(order: Order, settings: &PagerSettings) -> Result<Job, Box<Paged>> {
+    /// `Err`: the outcome of an order that is refused at once.
+    fn begin(order: Order, settings: &PagerSettings) -> Result<Job, Box<PagingOutcome>> {
         let is_in = order.paging.mechanism == Mechanism::PageIn;
         let not_by_process = if is_in || settings.way != PagingWay::Auto {
             None
         } else {
             let (root, ram) = (Path::new(ROOT), GuestRam::AtLeast(RAM_MIN));
             let ways = capabilities(root, order.pid, None, ram, &settings.swap);
-            ways.page_out.err().filter(Refusal::leaves_cgroup)
+            ways.page_out.err().filter(ReclaimError::may_use_cgroup)
         };
         let by_cgroup = settings.way == PagingWay::Cgroup || not_by_process.is_some();
         let way = match (is_in, by_cgroup) {
@@ -308,45 +281,45 @@ impl Job {
             (false, false) => Way::page_out(&order, settings),
         };
         match way {
-            Ok(way) => Ok(Job { order, way, not_by_process, told: None, is_over: false }),
-            Err(refusal) => Err(Box::new(Paged {
+            Ok(way) => Ok(Job { order, way, not_by_process, reported: None, is_over: false }),
+            Err(refusal) => Err(Box::new(PagingOutcome {
                 guest: order.paging.guest,
                 mechanism: order.paging.mechanism,
                 way: None,
                 not_by_process,
                 moved: Bytes::ZERO,
-                end: Some(Ended::Refused(refusal)),
+                end: Some(PagingEnd::Refused(refusal)),
             })),
         }
     }
 }
 
 impl Way {
-    fn page_in(order: &Order, settings: &PagerSettings) -> Result<Way, Refusal> {
+    fn page_in(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let limits =
             PageInLimits { per_second: settings.per_second, step_bytes_max: STEP_BYTES_MAX };
         let missing = order.paging.resident.saturating_sub(order.resident);
         Ok(Way::In(process_of(order)?, PageIn::new(Some(missing), limits)))
     }
 
-    fn page_out(order: &Order, settings: &PagerSettings) -> Result<Way, Refusal> {
+    fn page_out(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let process = process_of(order)?;
-        // Another choice of pages for each plan; the same for the same one.
+        // Seeded by the plan: each plan chooses other pages, and reproducibly.
         let mut picker = Picker::new(order.paging.generation.0);
         if let Some(coldness) = &order.coldness {
-            picker = coldness.tell(picker, &process.regions()?);
+            picker = coldness.apply_to(picker, &process.regions()?);
         }
         let amount = order.resident.saturating_sub(order.paging.resident);
-        Ok(Way::Out(process, Box::new(PageOut::new(amount, picker, settings.page_out()))))
+        Ok(Way::Out(process, Box::new(PageOut::new(amount, picker, page_out_limits(settings)))))
     }
 
-    fn page_out_by_cgroup(order: &Order, settings: &PagerSettings) -> Result<Way, Refusal> {
+    fn page_out_by_cgroup(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let (root, to) = (Path::new(ROOT), order.paging.resident);
-        let group_out = GroupOut::open(root, order.pid, None, to, settings.page_out())?;
+        let group_out = CgroupPageOut::open(root, order.pid, None, to, page_out_limits(settings))?;
         Ok(Way::GroupOut(Box::new(group_out)))
     }
 
-    fn step(&mut self, now: Timestamp, host_reserve: Bytes) -> Progress {
+    fn step(&mut self, now: Timestamp, host_reserve: Bytes) -> PagingProgress {
         match self {
             Way::Out(process, page_out) => page_out.step(process, now),
             Way::GroupOut(group_out) => group_out.step(now),
@@ -354,22 +327,22 @@ impl Way {
         }
     }
 
-    /// Stable word, as [`Paged::way`] has it.
+    /// Stable word for [`PagingOutcome::way`].
     fn code(&self) -> &'static str {
         match self {
             Way::Out(..) => "page-out",
-            Way::GroupOut(group_out) => group_out.way().code(),
+            Way::GroupOut(group_out) => group_out.method().code(),
             Way::In(..) => "page-in",
         }
     }
 }
 
-fn process_of(order: &Order) -> Result<ballast_reclaim::Paging, Refusal> {
+fn process_of(order: &Order) -> Result<GuestMemory, ReclaimError> {
     let ram = GuestRam::AtLeast(RAM_MIN);
-    ballast_reclaim::Paging::open(Path::new(PROC), order.pid, None, ram)
+    GuestMemory::open(Path::new(PROC), order.pid, None, ram)
 }
 
-/// What the host has available beyond its reserve; nothing where it does not say.
+/// Host memory available beyond `reserve`; zero if unknown.
 fn host_spare(reserve: Bytes) -> Bytes {
     let available = ballast_host::HostReader::new(Path::new(PROC)).sample().0.memory_available;
     available.unwrap_or_default().saturating_sub(reserve)

@@ -1,4 +1,4 @@
-//! The journal, as the main loop uses it: recording never delays or fails a tick.
+//! The main loop's journal: recording never delays a tick or makes it fail.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use ballast_model::GuestId;
 use ballast_store::{Event, Journal, JournalConfig, Reader, Start, Tick};
 
 use super::clock;
-use super::once::Once;
-use crate::config::JournalSettings;
+use super::warn_once::WarnOnce;
+use ballast_config::JournalSettings;
 
-/// Longest wait for the last entries to reach the disk when the daemon ends.
+/// Longest wait for the last entries to reach the disk when the daemon stops.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Records if a journal is configured; says once when it cannot.
+/// Records if a journal is configured; warns once when it cannot.
 #[derive(Debug)]
 pub(super) struct Recorder {
     journal: Option<Journal>,
-    said: Once,
+    warnings: WarnOnce,
 }
 
 impl Recorder {
-    /// Opens the journal, making its folder where that is missing.
+    /// Opens the journal and creates its folder if missing.
     ///
     /// # Errors
-    /// The file is there and is no journal, or cannot be opened or made.
+    /// The file is not a journal, or cannot be opened or created.
     pub(super) fn open(settings: Option<&JournalSettings>) -> anyhow::Result<Self> {
         let Some(settings) = settings else {
-            return Ok(Recorder { journal: None, said: Once::default() });
+            return Ok(Recorder { journal: None, warnings: WarnOnce::default() });
         };
         let start = Start {
             wall: clock::wall(),
@@ -37,10 +37,10 @@ impl Recorder {
             pid: std::process::id(),
         };
         let journal = Journal::open(&settings.path, retention(settings), start)?;
-        Ok(Recorder { journal: Some(journal), said: Once::default() })
+        Ok(Recorder { journal: Some(journal), warnings: WarnOnce::default() })
     }
 
-    /// What guests had to pay rent with at the last tick that is recorded, by whichever daemon.
+    /// Each guest's credits at the last recorded tick, whichever daemon recorded it.
     pub(super) fn credits(
         settings: Option<&JournalSettings>,
     ) -> anyhow::Result<Vec<(GuestId, u64)>> {
@@ -52,11 +52,11 @@ impl Recorder {
         Ok(guests.filter_map(|guest| Some((guest.id, guest.credits?))).collect())
     }
 
-    /// Changes how much is kept.
+    /// Changes the retention.
     pub(super) fn keep(&mut self, settings: &JournalSettings) {
         let Some(journal) = &self.journal else { return };
         if let Err(error) = journal.set_retention(retention(settings)) {
-            self.said.warn("journal", &error.to_string());
+            self.warnings.warn("journal", &error.to_string());
         }
     }
 
@@ -66,8 +66,8 @@ impl Recorder {
         let handed_over = journal.record(&tick);
         let trouble = handed_over.err().map(|e| e.to_string()).or(journal.status().error);
         match trouble {
-            Some(why) => self.said.warn("journal", &why),
-            None if self.said.over("journal") => tracing::info!("journal: recording again"),
+            Some(why) => self.warnings.warn("journal", &why),
+            None if self.warnings.over("journal") => tracing::info!("journal: recording resumed"),
             None => {}
         }
     }
@@ -76,16 +76,16 @@ impl Recorder {
     pub(super) fn event(&mut self, event: Event) {
         let Some(journal) = &self.journal else { return };
         if let Err(error) = journal.record_event(clock::wall(), clock::now(), event) {
-            self.said.warn("journal", &error.to_string());
+            self.warnings.warn("journal", &error.to_string());
         }
     }
 
-    /// Why nothing is recorded at present, if so.
+    /// Why recording fails at present, if it does.
     pub(super) fn error(&self) -> Option<String> {
         self.journal.as_ref()?.status().error
     }
 
-    /// Records the end in order.
+    /// Records an orderly stop and closes the journal.
     pub(super) fn close(mut self, why: &str) {
         let Some(journal) = self.journal.take() else { return };
         if !journal.close(clock::wall(), clock::now(), why, CLOSE_WAIT_MAX) {

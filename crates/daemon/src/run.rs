@@ -1,8 +1,8 @@
 //! The main loop.
 //!
-//! Idea: one thread does everything in order: observe, decide, act, record, publish. Between ticks
-//! it listens to operators (the API's commands, SIGHUP) and to the end (SIGTERM, SIGINT). Decisions
-//! are the controller's; nothing here looks at a guest's memory to decide anything.
+//! Idea: one task does everything in order: observe, decide, act, record, publish. Between ticks it
+//! handles operators (API commands, SIGHUP) and stops on SIGTERM or SIGINT. The controller makes
+//! every decision; nothing here decides by a guest's memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use ballast_control::{Controller, Event};
 use ballast_model::{
-    Action, Bytes, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Paging, Plan, PolicyName,
-    Snapshot,
+    Action, Bytes, GuestChange, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Paging, Plan,
+    PolicyName, Snapshot,
 };
 use ballast_qmp::fleet::FleetConfig;
 use ballast_store::{Event as Recorded, Tick};
@@ -25,29 +25,31 @@ use tracing::{debug, info, warn};
 use super::clock;
 use super::guests;
 use super::observe::Observer;
-use super::once::Once;
-use super::pager::{Order, Pager, PagerSettings};
+use super::pager::{Order, Pager};
 use super::recorder::Recorder;
-use super::view::{self, COMMANDS_MAX, Command, Done, GuestChange, Handle, Request, View};
+use super::view::{self, COMMANDS_MAX, Command, Done, Handle, Request, View};
 use super::wake;
+use super::warn_once::WarnOnce;
 use crate::agents::Agents;
-use crate::config::{self, Config, OnExit};
 use crate::server::{Server, ServerConfig};
+use ballast_config::paging::PagerSettings;
+use ballast_config::{Config, OnExit};
 
-/// Longest time given to guests to return to what they held, when the daemon ends and was told to
-/// restore that.
+/// Most ticks spent on restoring the guests' first allocations when the daemon stops
+/// (`on_exit = "restore"`).
 const RESTORE_TICKS_MAX: u32 = 60;
-/// Runs the daemon until it is told to stop.
+
+/// Runs the daemon until a signal stops it.
 ///
 /// # Errors
-/// It cannot start: another daemon runs, the journal or the socket cannot be had.
+/// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     if config.raise_priority {
         let raised =
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
-        raised.refusals().for_each(|why| info!("running at ordinary priority: {why}"));
+        raised.refusals().for_each(|why| info!("cannot raise the daemon's priority: {why}"));
     }
-    let socket = config.socket.clone().map_or_else(crate::commands::default_socket, Ok)?;
+    let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let server = Server::bind(&ServerConfig { socket, group: config.group.clone() })?;
     let mut signals = Signals::new()?;
     let mut daemon = Daemon::new(config)?;
@@ -66,11 +68,11 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     notify(&[NotifyState::Stopping]);
     daemon.end(why).await;
     let _ = stop_server.send(());
-    server.await.context("the API's task")??;
+    server.await.context("the API server's task failed")??;
     Ok(())
 }
 
-/// The signals that mean something to the daemon.
+/// The signals the daemon handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -88,13 +90,14 @@ impl Signals {
     }
 }
 
-/// Whom a tick asks.
+/// Which guests a tick samples.
 #[derive(Clone, Copy, Debug)]
-enum Look {
+enum SampleScope {
     /// Every guest.
-    AtAll,
-    /// Those that cannot wait for the next tick: who has called, and whom memory is on its way between.
-    AtUrgent,
+    All,
+    /// Guests that cannot wait for the next regular tick: those that called, and those that give or
+    /// receive memory in transfer.
+    Urgent,
 }
 
 /// Everything the daemon holds while it runs.
@@ -105,17 +108,17 @@ struct Daemon {
     recorder: Recorder,
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
-    /// What each guest held when it was first seen.
+    /// Each guest's allocation when it was first seen.
     first_held: BTreeMap<GuestId, Bytes>,
     outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
     ticks: u64,
     ticked_at: Instant,
-    /// When every guest was last looked at; `None`: not yet.
-    looked_at: Option<Instant>,
+    /// When all guests were last sampled; `None`: not yet.
+    sampled_all_at: Option<Instant>,
     decision_cost: Duration,
     reload_error: Option<String>,
-    said: Once,
-    /// `None`: the host pages nobody.
+    warnings: WarnOnce,
+    /// `None`: paging by the host is off.
     pager: Option<Pager>,
 }
 
@@ -126,7 +129,7 @@ impl Daemon {
         let mut controller = Controller::new(config.settings.clone(), clock::now());
         match Recorder::credits(config.journal.as_ref()) {
             Ok(accounts) => controller.handle_event(Event::Credits(accounts)),
-            Err(why) => warn!("guests begin with new credits: {why:#}"),
+            Err(why) => warn!("cannot restore credits; starting from defaults: {why:#}"),
         }
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
@@ -144,7 +147,7 @@ impl Daemon {
                 .join(", ")
         );
         let pager = config.paging.map(Pager::start).transpose()?;
-        // Half a tick for guests to answer leaves half a tick to decide and act.
+        // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         Ok(Daemon {
             controller,
@@ -162,15 +165,15 @@ impl Daemon {
             outcomes: BTreeMap::new(),
             ticks: 0,
             ticked_at: Instant::now(),
-            looked_at: None,
+            sampled_all_at: None,
             decision_cost: Duration::ZERO,
             reload_error: None,
-            said: Once::default(),
+            warnings: WarnOnce::default(),
             pager,
         })
     }
 
-    /// Ticks until told to stop; says by whom.
+    /// Ticks until a signal stops the daemon; returns the signal's name.
     async fn serve(
         &mut self,
         view: &watch::Sender<Option<Arc<View>>>,
@@ -180,8 +183,8 @@ impl Daemon {
         let urgent = self.observer.agents.as_ref().map(Agents::urgent).unwrap_or_default();
         let pressure = wake::alarm();
         loop {
-            let wanted = self.controller.poll_timeout().saturating_since(clock::now());
-            let wait = wanted.min(self.until_look_at_all());
+            let next = self.controller.poll_timeout().saturating_since(clock::now());
+            let wait = next.min(self.until_sample_all());
             let soonest = self.ticked_at + wake::URGENT_APART;
             tokio::select! {
                 biased;
@@ -192,15 +195,15 @@ impl Daemon {
                     let decides_anew = command.decides_anew() && self.latest.is_some();
                     let done = self.obey(command);
                     let decides_anew = decides_anew && done.is_ok();
-                    // Who asked may have gone; the command is carried out all the same.
+                    // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
                     if decides_anew {
-                        self.tick(self.whom_to_look_at()).await;
+                        self.tick(self.sample_scope()).await;
                     }
                 }
-                () = tokio::time::sleep(wait) => self.tick(self.whom_to_look_at()).await,
-                () = wake::called(&urgent, soonest) => self.tick(self.whom_to_look_at()).await,
-                () = pressure.notified() => self.tick(Look::AtAll).await,
+                () = tokio::time::sleep(wait) => self.tick(self.sample_scope()).await,
+                () = wake::called(&urgent, soonest) => self.tick(self.sample_scope()).await,
+                () = pressure.notified() => self.tick(SampleScope::All).await,
             }
             if self.latest.is_some() {
                 view.send_replace(self.view().map(Arc::new));
@@ -208,27 +211,30 @@ impl Daemon {
         }
     }
 
-    /// Time until all guests have to be looked at again.
-    fn until_look_at_all(&self) -> Duration {
+    /// Time until all guests must be sampled again.
+    fn until_sample_all(&self) -> Duration {
         let since = |at: Instant| self.controller.settings().tick.saturating_sub(at.elapsed());
-        self.looked_at.map_or(Duration::ZERO, since)
+        self.sampled_all_at.map_or(Duration::ZERO, since)
     }
 
-    /// Whom a tick asks: those who call without end keep nobody from looking at the others.
-    fn whom_to_look_at(&self) -> Look {
-        if self.until_look_at_all().is_zero() { Look::AtAll } else { Look::AtUrgent }
+    /// Which guests the next tick samples. Guests that call without end cannot delay the regular
+    /// sampling of the others.
+    fn sample_scope(&self) -> SampleScope {
+        if self.until_sample_all().is_zero() { SampleScope::All } else { SampleScope::Urgent }
     }
 
     /// Observe, decide, act, record.
-    async fn tick(&mut self, look: Look) {
+    async fn tick(&mut self, scope: SampleScope) {
         let wall = clock::wall();
         self.ticked_at = Instant::now();
-        let snapshot = match look {
-            Look::AtAll => {
-                self.looked_at = Some(self.ticked_at);
+        let snapshot = match scope {
+            SampleScope::All => {
+                self.sampled_all_at = Some(self.ticked_at);
                 self.observer.snapshot().await
             }
-            Look::AtUrgent => self.observer.urgent_snapshot(self.controller.in_transfer()).await,
+            SampleScope::Urgent => {
+                self.observer.urgent_snapshot(self.controller.in_transfer().guests()).await
+            }
         };
         let begun = Instant::now();
         let plan = self.controller.handle_sample(&snapshot);
@@ -258,13 +264,14 @@ impl Daemon {
         self.ticks += 1;
         for note in &plan.notes {
             match note {
-                // Every guest is new for its first seconds: nothing to warn of.
+                // Normal in every guest's first seconds: no warning.
                 Note::Newcomers { .. } => debug!("{note}"),
-                // One policy may lack several things; each is said once.
+                // A policy may lack several inputs; each is warned of once.
                 Note::MissingInput { what, .. } => {
-                    self.said.warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
+                    self.warnings
+                        .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
-                _ => self.said.warn(note.code(), &note.to_string()),
+                _ => self.warnings.warn(note.code(), &note.to_string()),
             }
         }
         let limits = self.limits(&snapshot);
@@ -285,7 +292,7 @@ impl Daemon {
         self.latest = Some((snapshot, plan));
     }
 
-    /// Hands the plan's orders to the pager, and reports what came of those before.
+    /// Hands the plan's paging orders to the pager and logs the outcomes of earlier ones.
     fn page(&mut self, plan: &Plan) {
         let Some(pager) = &mut self.pager else { return };
         self.observer.expect_paging(plan);
@@ -296,22 +303,22 @@ impl Daemon {
         };
         pager.obey(plan.paging.iter().filter_map(order).collect());
         for paged in pager.paged() {
-            paged.say(&mut self.said);
+            paged.log(&mut self.warnings);
         }
     }
 
     fn report(&mut self, outcome: &Outcome) {
         debug!("{}: target {}: {}", outcome.guest, outcome.target, outcome.kind);
         if let OutcomeKind::Failed(how) = &outcome.kind {
-            self.said.warn(outcome.guest.as_str(), how);
+            self.warnings.warn(outcome.guest.as_str(), how);
         } else {
-            self.said.over(outcome.guest.as_str());
+            self.warnings.over(outcome.guest.as_str());
         }
     }
 
     fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {
         let settings = self.controller.settings();
-        let limits_of = |id: &GuestId| (id.clone(), settings.limits_of(id).clone());
+        let limits_of = |id: &GuestId| (id.clone(), settings.limits.of(id).clone());
         snapshot.guests().iter().map(|guest| limits_of(&guest.id)).collect()
     }
 
@@ -347,7 +354,7 @@ impl Daemon {
             }
             Command::Resume => {
                 self.controller.handle_event(Event::Resume);
-                Ok("acting again".to_owned())
+                Ok("resumed: plans are carried out again".to_owned())
             }
             Command::SetPolicy(name) => {
                 let settings = &self.controller.settings().policy_settings;
@@ -356,7 +363,9 @@ impl Daemon {
                         self.controller.handle_event(Event::SetPolicy(name));
                         Ok(format!("policy {name} from the next tick on{}", self.missing()))
                     }
-                    Err(error) => Err(format!("{error} (as [policy.flexmemd] has it)")),
+                    Err(error) => {
+                        Err(format!("{error} (see [policy.flexmemd] in the configuration)"))
+                    }
                 }
             }
             Command::SetGuest(id, change) => self.set_guest(id, change),
@@ -370,7 +379,7 @@ impl Daemon {
         answer.map(|message| Done { message, plan: None })
     }
 
-    /// What the policy in force lacks, to be added to a sentence.
+    /// The inputs the policy in force lacks, as the end of a sentence.
     fn missing(&self) -> String {
         let Some((snapshot, _)) = &self.latest else { return String::new() };
         let plan = self.controller.dry_run(snapshot);
@@ -388,31 +397,22 @@ impl Daemon {
     fn set_guest(&mut self, id: GuestId, change: GuestChange) -> Result<String, String> {
         let known = self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(&id).is_some());
         let settings = self.controller.settings();
-        if !known && !settings.limits.contains_key(&id) {
+        if !known && !settings.limits.named.contains_key(&id) {
             return Err(format!("no guest `{id}` here, running or configured"));
         }
-        let old = settings.limits_of(&id);
-        let limits = GuestLimits {
-            floor: change.floor.or(old.floor),
-            ceiling: change.ceiling.or(old.ceiling),
-            shares: change.shares.unwrap_or(old.shares),
-            priority: change.priority.unwrap_or(old.priority),
-            miss_rate_max: config::objective(change.miss_rate_max).unwrap_or(old.miss_rate_max),
-            swap: old.swap,
-            managed: change.managed.unwrap_or(old.managed),
-        };
+        let limits = change.apply(settings.limits.of(&id));
         limits.validate().map_err(|e| format!("{id}: {e}"))?;
-        let mut all = settings.limits.clone();
+        let mut all = settings.limits.named.clone();
         all.insert(id.clone(), limits.clone());
-        config::floors_fit(settings.guard.budget, &all)?;
+        ballast_config::floors_fit(settings.guard.budget, &all)?;
         let message = view::limits_set(&id, &limits);
         self.controller.handle_event(Event::SetLimits(id, limits));
         Ok(message)
     }
 
-    /// Takes in the configuration file again; an invalid one changes nothing.
+    /// Reloads the configuration file; an invalid file changes nothing.
     fn reload(&mut self) {
-        match config::load(&self.config.path) {
+        match ballast_config::load(&self.config.path) {
             Ok(new) => {
                 for what in self.config.needs_restart(&new) {
                     warn!("{what} changed in {}: takes effect after a restart", new.path.display());
@@ -430,14 +430,14 @@ impl Daemon {
             }
             Err(error) => {
                 let why = format!("{error:#}");
-                warn!("configuration not reloaded, the last good one stays: {why}");
+                warn!("cannot reload the configuration; keeping the last good one: {why}");
                 self.recorder.event(Recorded::ConfigRefused { why: why.clone() });
                 self.reload_error = Some(why);
             }
         }
     }
 
-    /// Leaves guests as configured and closes the journal.
+    /// Applies `on_exit` to the guests and closes the journal.
     async fn end(mut self, why: &str) {
         if self.config.on_exit == OnExit::Restore {
             self.restore().await;
@@ -445,19 +445,21 @@ impl Daemon {
         self.recorder.close(why);
     }
 
-    /// From now on pages by these settings. What was on its way ends, and goes on with the next plan.
+    /// Applies new paging settings. Paging in progress stops and resumes with the next plan.
     fn page_by(&mut self, settings: Option<PagerSettings>) {
         if settings == self.config.paging {
             return;
         }
         match settings.map(Pager::start).transpose() {
             Ok(pager) => (self.pager, self.config.paging) = (pager, settings),
-            Err(error) => warn!("guests are paged as before: {error:#}"),
+            Err(error) => {
+                warn!("cannot apply the new paging settings; keeping the old ones: {error:#}")
+            }
         }
     }
 
-    /// Gives every guest back what it held at first: floors and ceilings are set to that, and the
-    /// controller does the rest as safely as ever.
+    /// Restores every guest's first allocation: sets floor and ceiling to it and lets the
+    /// controller move the memory safely.
     async fn restore(&mut self) {
         let mut settings = self.controller.settings().clone();
         settings.policy = PolicyName::Static;
@@ -465,14 +467,14 @@ impl Daemon {
         settings.guard.step_up_max = None;
         settings.guard.step_down_max = None;
         for (id, held) in &self.first_held {
-            let own = settings.limits_of(id).clone();
+            let own = settings.limits.of(id).clone();
             let exactly = GuestLimits { floor: Some(*held), ceiling: Some(*held), ..own };
-            settings.limits.insert(id.clone(), exactly);
+            settings.limits.named.insert(id.clone(), exactly);
         }
         self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
-        info!("restoring what guests held at first");
+        info!("restoring the guests' first allocations");
         for _ in 0..RESTORE_TICKS_MAX {
-            self.tick(Look::AtAll).await;
+            self.tick(SampleScope::All).await;
             let Some((snapshot, plan)) = &self.latest else { return };
             let restored = |guest: &ballast_model::GuestPlan| {
                 let sample = snapshot.guest(&guest.id);
@@ -486,13 +488,13 @@ impl Daemon {
             let wait = self.controller.poll_timeout().saturating_since(clock::now());
             tokio::time::sleep(wait).await;
         }
-        warn!("not every guest could be given back what it held at first");
+        warn!("some guests could not be restored to their first allocation");
     }
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        debug!("service manager not told: {error}");
+        debug!("sd_notify failed: {error}");
     }
 }

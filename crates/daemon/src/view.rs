@@ -1,15 +1,17 @@
-//! What the daemon shows of itself, and what it can be told.
+//! The daemon's published state and the commands it takes.
 //!
 //! Idea: the main loop publishes an immutable [`View`] after every tick and takes [`Command`]s from
-//! a bounded queue; the API server sees nothing else of the daemon, so that a slow reader can never
-//! delay a decision.
+//! a bounded queue. The API server sees nothing else of the daemon, so a slow client cannot delay a
+//! decision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_api::FairnessView;
-use ballast_model::{Bytes, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot};
+use ballast_model::{
+    Bytes, GuestChange, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot,
+};
 use ballast_policy::fairness::Fairness;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -23,11 +25,11 @@ pub struct View {
     pub started_at: SystemTime,
     /// When this view was made, wall clock.
     pub seen_at: SystemTime,
-    /// What was seen.
+    /// The samples the plan was made from.
     pub snapshot: Snapshot,
-    /// What was decided.
+    /// The plan.
     pub plan: Plan,
-    /// The outcome of the last action of each guest, with the wall-clock time it came in.
+    /// The outcome of each guest's last action, with its wall-clock time.
     pub outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
     /// The policy in force.
     pub policy: PolicyName,
@@ -47,46 +49,28 @@ pub struct View {
     pub fairness: Option<FairnessView>,
     /// Why the last reload of the configuration was refused, if it was.
     pub reload_error: Option<String>,
-    /// Why the journal does not record at present, if it does not.
+    /// Why the journal fails to record at present, if it does.
     pub journal_error: Option<String>,
 }
 
-/// Changes to one guest's bounds; `None` leaves a bound as it is. They last until the daemon
-/// restarts or reloads its configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GuestChange {
-    /// New floor.
-    pub floor: Option<Bytes>,
-    /// New ceiling.
-    pub ceiling: Option<Bytes>,
-    /// New shares.
-    pub shares: Option<u32>,
-    /// New priority.
-    pub priority: Option<u8>,
-    /// New objective in misses a second; 0: none.
-    pub miss_rate_max: Option<u64>,
-    /// Whether the guest is managed.
-    pub managed: Option<bool>,
-}
-
-/// What the daemon can be told at run time.
+/// A command to the running daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Stop acting; go on observing and deciding.
+    /// Stop acting; continue to observe and decide.
     Pause,
-    /// Act again.
+    /// Resume acting.
     Resume,
-    /// Change one guest's bounds.
+    /// Change one guest's bounds. Lasts until the daemon restarts or reloads its configuration.
     SetGuest(GuestId, GuestChange),
     /// Change the policy.
     SetPolicy(PolicyName),
-    /// Say what the next tick would do, from the latest snapshot, without doing it. The answer's
-    /// plan is `Some` for this command only.
+    /// Compute what the next tick would do from the latest snapshot, without doing it. Only this
+    /// command's answer has a plan.
     DryRun,
 }
 
 impl Command {
-    /// Whether what it changes is worth a decision at once: whoever gave it waits for that.
+    /// Whether it triggers a decision at once, because the operator waits for the effect.
     pub(super) fn decides_anew(&self) -> bool {
         match self {
             Command::Resume | Command::SetGuest(..) | Command::SetPolicy(_) => true,
@@ -94,7 +78,7 @@ impl Command {
         }
     }
 
-    /// In words, for the journal.
+    /// The command as text, for the journal.
     pub(super) fn words(&self) -> String {
         match self {
             Command::Pause => "pause".to_owned(),
@@ -118,25 +102,25 @@ impl Command {
 /// The answer to a command.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// What is now the case, for people.
+    /// The new state, as text for people.
     pub message: String,
-    /// The plan asked for by [`Command::DryRun`].
+    /// The plan of a [`Command::DryRun`].
     pub plan: Option<Plan>,
 }
 
-/// A command with the way back. The error text names what was wrong with it.
+/// A command and the channel for its answer. The error text says what was wrong.
 pub type Request = (Command, oneshot::Sender<Result<Done, String>>);
 
 /// The daemon as the API server sees it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    /// The latest view; `None` until the first tick is done.
+    /// The latest view; `None` before the first tick ends.
     pub view: watch::Receiver<Option<Arc<View>>>,
-    /// The way to the main loop.
+    /// Queue of commands to the main loop.
     pub commands: mpsc::Sender<Request>,
 }
 
-/// Fairness as it is told.
+/// Fairness as the API shows it.
 pub(super) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
     let basis_points = |index: f64| (index * 10_000.0).round() as u32;
     Some(FairnessView {
@@ -146,7 +130,7 @@ pub(super) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
     })
 }
 
-/// The limits that a guest has been set to, in words.
+/// A guest's new limits, as text for people.
 pub(super) fn limits_set(id: &GuestId, limits: &GuestLimits) -> String {
     let size =
         |set: Option<Bytes>, default: &str| set.map_or(default.to_owned(), |it| it.to_string());

@@ -1,7 +1,7 @@
-//! What wakes the daemon between ticks: guests' emergencies, and the host's tasks waiting for memory.
+//! Wakes the daemon between ticks: on guests' emergencies and on host memory pressure.
 //!
-//! Idea: a thread of its own waits for the kernel's trigger of pressure; it ends with the process.
-//! Limits: where the kernel offers no trigger, pressure is found at the next tick as before, which is said once.
+//! Idea: a thread waits for the kernel's memory-pressure trigger (PSI). It ends with the process.
+//! Limits: without such a trigger, pressure is noticed only at the next tick; this is logged once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::Notify;
 use tracing::info;
 
-/// Least time between two ticks that guests' emergencies call for: a thousand guests that lie must not keep the
-/// daemon from all else.
+/// Shortest time between two ticks caused by guests' emergencies: false alarms of a thousand guests
+/// must not occupy the daemon.
 pub(super) const URGENT_APART: Duration = Duration::from_millis(25);
 
-/// What is told when tasks wait for memory; never where the kernel does not say.
+/// Notified when host tasks stall on memory; never notified if the kernel has no trigger.
 pub(super) fn alarm() -> Arc<Notify> {
     let alarm = Arc::new(Notify::new());
     let rings = Arc::clone(&alarm);
@@ -26,12 +26,12 @@ pub(super) fn alarm() -> Arc<Notify> {
             .spawn(move || watch(&trigger, &rings))
     });
     if let Err(why) = started {
-        info!("the host's memory pressure wakes nobody: {why}");
+        info!("no memory-pressure trigger, pressure is noticed only at the next tick: {why}");
     }
     alarm
 }
 
-/// Tells of every stall, until the trigger is gone.
+/// Notifies `alarm` of every stall, until the trigger is gone.
 fn watch(trigger: &PressureTrigger, alarm: &Notify) {
     loop {
         let mut waits = [PollFd::new(trigger, PollFlags::PRI)];
@@ -43,7 +43,7 @@ fn watch(trigger: &PressureTrigger, alarm: &Notify) {
     }
 }
 
-/// Waits for an emergency, and then until `soonest`.
+/// Waits for an emergency, then until `soonest`.
 pub(super) async fn called(urgent: &Notify, soonest: Instant) {
     urgent.notified().await;
     tokio::time::sleep_until(soonest.into()).await;

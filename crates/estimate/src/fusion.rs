@@ -1,33 +1,33 @@
-//! One demand out of several sources.
+//! Chooses one demand among several sources.
 //!
-//! Idea: sources are not averaged: what is between a right figure and a wrong one is wrong too. One wins,
-//! and why the others did not is part of the answer.
+//! Idea: sources are not averaged, because the mean of a right figure and a wrong one is wrong. One
+//! source is chosen, and the result says why the others were not.
 //!
-//! 1. Of several sources of one kind the freshest stands for it; of equally fresh ones the larger.
-//! 2. What is older than its kind is believed for is set aside as stale.
-//! 3. The most trusted kind wins: tracked working set, probing, used memory, `Committed_AS`. Tracking sees
-//!    every access; probing is what the guest was seen to live with; used memory counts what lies idle; what
-//!    was promised need never have been touched and leaves out page cache, so it is the last resort.
-//! 4. Confidence is that of the kind, and falls in step with age to its half at the age where it is stale.
-//! 5. It is halved for each other source, not stale, that contradicts the winner:
-//!    - tracking and probing estimate the same, so neither should be over twice the other;
-//!    - a guest works with no more than it uses, but for page cache that counts as available; over twice
-//!      as much is not believed so readily;
-//!    - `Committed_AS` contradicts nothing: page cache is not in it, and what is may never be touched.
+//! 1. Of several sources of one kind the freshest counts; of equally fresh ones the largest.
+//! 2. A source older than the limit of its kind is stale and cannot be chosen.
+//! 3. The most trusted kind is chosen, in this order: tracked working set, probing, used memory,
+//!    `Committed_AS`. Tracking sees every access; probing shows what the guest has managed with;
+//!    used memory includes idle pages; committed memory may never be touched and excludes page
+//!    cache.
+//! 4. Confidence starts at the kind's and falls linearly with age, to half when it becomes stale.
+//! 5. Each other fresh source that contradicts the chosen one halves the confidence:
+//!    - tracking and probing estimate the same quantity, so neither should exceed twice the other;
+//!    - a working set of over twice the memory in use is doubtful: it exceeds memory in use only by
+//!      page cache that counts as available;
+//!    - `Committed_AS` contradicts nothing: it excludes page cache, and may never be touched.
 //!
-//!    Amounts that are less than 64 MiB apart never contradict: a guest's kernel and its page cache
-//!    account for as much.
+//!    Amounts less than 64 MiB apart never contradict: kernel and page cache account for as much.
 //!
 //! Cost: O(n) for n sources. Source: ours.
-//! Limits: the figures of trust are judgement; nothing measured them yet. Order is what decides,
-//! confidence only tells.
+//! Limits: the trust figures are judgement, not measurement. Only their order decides; confidence
+//! is reported.
 
 use std::fmt;
 use std::time::Duration;
 
 use ballast_model::{Bytes, Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
 
-/// The confidence in a fresh figure, in per cent.
+/// Confidence in a fresh source, in per cent.
 const fn trust(source: DemandSource) -> u8 {
     match source {
         DemandSource::WorkingSet => 95,
@@ -37,9 +37,9 @@ const fn trust(source: DemandSource) -> u8 {
     }
 }
 
-/// The age from which it is not believed. A tracker confirms its figure every 3 to 5 s, tracking or at
-/// rest, and may miss a few; the others are read once a second, and a guest that is shrunk by them for
-/// longer would feel it.
+/// The age from which a source is stale. A tracker confirms its figure every 3 to 5 s, even at
+/// rest, and may miss a few. The others are read once a second; shrinking a guest by older figures
+/// would hurt it.
 const fn age_max(source: DemandSource) -> Duration {
     match source {
         DemandSource::WorkingSet => Duration::from_secs(30),
@@ -49,46 +49,46 @@ const fn age_max(source: DemandSource) -> Duration {
     }
 }
 
-/// What one source says.
+/// The demand according to one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// What it is.
+pub struct SourceDemand {
+    /// Kind of source.
     pub kind: DemandSource,
-    /// The memory the guest is to have by it.
+    /// The guest's demand.
     pub demand: Bytes,
-    /// Since it was last confirmed.
+    /// Time since the demand was last confirmed.
     pub age: Duration,
 }
 
-/// The demand of a guest, and how it came about.
+/// The demand of a guest, and the sources it was chosen from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fused {
-    /// What the source that won says.
+pub struct FusedDemand {
+    /// The demand of the chosen source.
     pub demand: Demand,
-    /// The best of every other kind, the most trusted first; at most three.
+    /// The best source of every other kind, most trusted first; at most three.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// No source can be believed.
+/// There is no fresh source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoSource {
-    /// Those there are, all of them stale; at most four.
+pub struct NoFreshSource {
+    /// The stale sources; at most four.
     pub stale: Vec<PassedOver>,
 }
 
-/// Chooses among `sources`, in whatever order they are.
+/// Chooses among `sources`, whose order does not matter.
 ///
 /// # Errors
-/// There is none, or all are stale.
-pub fn fuse(sources: &[Source]) -> Result<Fused, NoSource> {
+/// There are no sources, or all are stale.
+pub fn fuse(sources: &[SourceDemand]) -> Result<FusedDemand, NoFreshSource> {
     let best = DemandSource::ALL.into_iter().filter_map(|kind| best_of(kind, sources));
-    let (fresh, stale): (Vec<Source>, Vec<Source>) =
+    let (fresh, stale): (Vec<SourceDemand>, Vec<SourceDemand>) =
         best.partition(|source| source.age < age_max(source.kind));
     let stale = stale
         .into_iter()
         .map(|source| passed_over(source, WhyPassedOver::Stale { age_max: age_max(source.kind) }));
     let Some((&chosen, less_trusted)) = fresh.split_first() else {
-        return Err(NoSource { stale: stale.collect() });
+        return Err(NoFreshSource { stale: stale.collect() });
     };
     let mut others: Vec<PassedOver> = less_trusted
         .iter()
@@ -103,37 +103,37 @@ pub fn fuse(sources: &[Source]) -> Result<Fused, NoSource> {
     others.extend(stale);
     others.sort_by_key(|it| std::cmp::Reverse(it.source));
     let confidence = Confidence::from_percent(aged_trust(chosen) >> contradictions);
-    let Source { kind: source, demand: size, age } = chosen;
+    let SourceDemand { kind: source, demand: size, age } = chosen;
     let demand = Demand { size, source, age, confidence };
-    Ok(Fused { demand, passed_over: others })
+    Ok(FusedDemand { demand, passed_over: others })
 }
 
 fn passed_over(
-    Source { kind: source, demand: size, age }: Source,
+    SourceDemand { kind: source, demand: size, age }: SourceDemand,
     why: WhyPassedOver,
 ) -> PassedOver {
     PassedOver { source, size, age, why }
 }
 
-fn best_of(kind: DemandSource, sources: &[Source]) -> Option<Source> {
+fn best_of(kind: DemandSource, sources: &[SourceDemand]) -> Option<SourceDemand> {
     let of_kind = sources.iter().copied().filter(|source| source.kind == kind);
     of_kind.min_by_key(|source| (source.age, std::cmp::Reverse(source.demand)))
 }
 
-/// All of the kind's trust when fresh, half of it when all but stale.
-fn aged_trust(source: Source) -> u8 {
+/// The kind's trust, falling from all of it when fresh to half of it when stale.
+fn aged_trust(source: SourceDemand) -> u8 {
     let whole = age_max(source.kind).as_millis() * 2;
     let left = whole.saturating_sub(source.age.as_millis());
-    // No more than the trust itself.
+    // At most the trust, so it fits.
     (u128::from(trust(source.kind)) * left / whole.max(1)) as u8
 }
 
-/// Whether `other`, of a kind trusted less, speaks against `chosen`.
-fn is_contradicted(chosen: Source, other: Source) -> bool {
+/// Whether `other`, of a less trusted kind, contradicts `chosen`.
+fn is_contradicted(chosen: SourceDemand, other: SourceDemand) -> bool {
     const FACTOR: u64 = 2;
     const APART_MIN: Bytes = Bytes::mib(64);
     let twice = |demand: Bytes| Bytes::new(demand.get().saturating_mul(FACTOR));
-    let is_over_twice = |more: Source, less: Source| more.demand > twice(less.demand);
+    let is_over_twice = |more: SourceDemand, less: SourceDemand| more.demand > twice(less.demand);
     chosen.demand.abs_diff(other.demand) >= APART_MIN
         && match other.kind {
             DemandSource::Committed => false,
@@ -144,24 +144,24 @@ fn is_contradicted(chosen: Source, other: Source) -> bool {
         }
 }
 
-impl fmt::Display for Fused {
+impl fmt::Display for FusedDemand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.demand)?;
         self.passed_over.iter().try_for_each(|other| write!(f, "; {other}"))
     }
 }
 
-impl fmt::Display for NoSource {
+impl fmt::Display for NoFreshSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stale.is_empty() {
-            return write!(f, "nothing tells its demand");
+            return write!(f, "no source of demand");
         }
-        write!(f, "nothing tells its demand any more")?;
+        write!(f, "all sources of demand are stale")?;
         self.stale.iter().try_for_each(|other| write!(f, "; {other}"))
     }
 }
 
-impl std::error::Error for NoSource {}
+impl std::error::Error for NoFreshSource {}
 
 #[cfg(test)]
 mod tests {
@@ -169,16 +169,16 @@ mod tests {
 
     use super::*;
 
-    fn source(kind: DemandSource, mib: u64, age_s: u64) -> Source {
-        Source { kind, demand: Bytes::mib(mib), age: Duration::from_secs(age_s) }
+    fn source(kind: DemandSource, mib: u64, age_s: u64) -> SourceDemand {
+        SourceDemand { kind, demand: Bytes::mib(mib), age: Duration::from_secs(age_s) }
     }
 
-    fn told(sources: &[Source]) -> String {
+    fn rendered(sources: &[SourceDemand]) -> String {
         fuse(sources).map_or_else(|none| none.to_string(), |fused| fused.to_string())
     }
 
     #[test]
-    fn the_most_trusted_wins_and_the_others_are_told() {
+    fn the_most_trusted_source_wins_and_the_others_are_listed() {
         let all = [
             source(DemandSource::Committed, 1500, 0),
             source(DemandSource::Used, 800, 0),
@@ -186,7 +186,7 @@ mod tests {
             source(DemandSource::WorkingSet, 512, 0),
         ];
         assert_eq!(
-            told(&all),
+            rendered(&all),
             "tracked working set 512MiB 0.0s old (confidence 95%); \
              probing 520MiB 0.0s old: trusted less; \
              used memory 800MiB 0.0s old: trusted less; \
@@ -203,23 +203,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_is_set_aside() {
+    fn stale_sources_are_not_chosen() {
         let old = source(DemandSource::WorkingSet, 512, 30);
         assert_eq!(
-            told(&[source(DemandSource::Used, 800, 1), old]),
+            rendered(&[source(DemandSource::Used, 800, 1), old]),
             "used memory 800MiB 1.0s old (confidence 57%); \
              tracked working set 512MiB 30.0s old: stale, believed for 30.0s"
         );
         assert_eq!(
-            told(&[old]),
-            "nothing tells its demand any more; \
+            rendered(&[old]),
+            "all sources of demand are stale; \
              tracked working set 512MiB 30.0s old: stale, believed for 30.0s"
         );
-        assert_eq!(told(&[]), "nothing tells its demand");
+        assert_eq!(rendered(&[]), "no source of demand");
     }
 
     #[test]
-    fn contradictions_halve_the_confidence_each() {
+    fn each_contradiction_halves_the_confidence() {
         use DemandSource::{Committed, Probing, Used, WorkingSet};
         for (others, percent) in [
             (vec![(Probing, 800)], 95),
@@ -237,23 +237,23 @@ mod tests {
             let fused = fuse(&sources).unwrap();
             assert_eq!(fused.demand.confidence, Confidence::from_percent(percent), "{others:?}");
         }
-        // Over twice as much, and yet nothing: less than 64 MiB apart.
+        // Over twice as much but less than 64 MiB apart: no contradiction.
         let fused = fuse(&[source(WorkingSet, 100, 0), source(Used, 40, 0)]).unwrap();
         assert_eq!(fused.demand.confidence, Confidence::from_percent(95));
     }
 
     #[test]
-    fn of_one_kind_the_freshest_stands_then_the_larger() {
+    fn within_a_kind_the_freshest_then_the_largest_counts() {
         let kind = DemandSource::Used;
         let all = [source(kind, 900, 2), source(kind, 300, 1), source(kind, 400, 1)];
         let fused = fuse(&all).unwrap();
         assert_eq!((fused.demand.size, fused.passed_over), (all[2].demand, vec![]));
     }
 
-    fn any_source() -> impl Strategy<Value = Source> {
+    fn any_source() -> impl Strategy<Value = SourceDemand> {
         let kind = prop::sample::select(DemandSource::ALL.to_vec());
         let age = prop_oneof![0..40_000u64, any::<u64>()].prop_map(Duration::from_millis);
-        (kind, any::<u64>(), age).prop_map(|(kind, demand, age)| Source {
+        (kind, any::<u64>(), age).prop_map(|(kind, demand, age)| SourceDemand {
             kind,
             demand: Bytes::new(demand),
             age,
@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_answer_is_one_of_the_sources_whatever_their_order(
+        fn the_choice_is_a_source_and_independent_of_order(
             (one, other) in prop::collection::vec(any_source(), 0..12)
                 .prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
         ) {
@@ -271,7 +271,7 @@ mod tests {
             match fused {
                 Ok(fused) => {
                     let Demand { size: demand, source: kind, age, .. } = fused.demand;
-                    let chosen = Source { kind, demand, age };
+                    let chosen = SourceDemand { kind, demand, age };
                     prop_assert!(one.contains(&chosen) && fused.passed_over.len() < 4);
                     let trust = trust(kind);
                     prop_assert!(fused.demand.confidence.percent() <= trust);
@@ -285,10 +285,10 @@ mod tests {
             }
         }
 
-        /// An older figure is never relied on more.
         #[test]
         fn confidence_falls_with_age(source in any_source(), older in 0..60_000u64) {
-            let aged = Source { age: source.age.saturating_add(Duration::from_millis(older)), ..source };
+            let age = source.age.saturating_add(Duration::from_millis(older));
+            let aged = SourceDemand { age, ..source };
             if let (Ok(now), Ok(later)) = (fuse(&[source]), fuse(&[aged])) {
                 prop_assert!(later.demand.confidence <= now.demand.confidence);
                 prop_assert!(later.demand.confidence.percent() >= trust(source.kind) / 2);

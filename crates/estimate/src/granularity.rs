@@ -1,17 +1,17 @@
-//! How many pages are tracked as one.
+//! Chooses how many pages are tracked as one.
 //!
-//! Idea: large working sets are tracked coarsely, because the list of tags, and what every reference
-//! costs, grow with their number. Between the two sizes of the switch nothing changes, so that a working
-//! set at the border does not regroup the list again and again.
+//! Idea: large working sets are tracked coarsely, because the list of tags and the cost of each
+//! reference grow with the number of tags. Two thresholds give hysteresis, so that a working set at
+//! the border does not regroup the list again and again.
 //!
-//! Source: MEB §3.1.2 (32 pages, and 512 above 2 GiB); the way back, below 1.5 GiB, is ours.
-//! Limits: two granularities; whoever keeps the list regroups it, this only says when.
+//! Source: MEB §3.1.2 (32 pages, and 512 above 2 GiB); switching back below 1.5 GiB is ours.
+//! Limits: two granularities. The caller regroups the list.
 
 use ballast_model::Bytes;
 
-/// Coarse above this.
+/// Coarse above this size.
 const COARSE_ABOVE: Bytes = Bytes::gib(2);
-/// Fine again below this: a quarter less, more than a working set moves within a phase.
+/// Fine again below this size: a quarter less, more than a working set changes within a phase.
 const FINE_BELOW: Bytes = Bytes::mib(1536);
 
 /// A granularity of tracking.
@@ -34,19 +34,19 @@ impl TrackedGranularity {
     }
 }
 
-/// The switch; fine at first.
+/// Switches between the two granularities; fine at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GranularitySwitch {
     now: TrackedGranularity,
 }
 
 impl GranularitySwitch {
-    /// The granularity as it stands.
+    /// The current granularity.
     pub fn now(&self) -> TrackedGranularity {
         self.now
     }
 
-    /// Takes in a predicted working set; the new granularity where it changes.
+    /// Updates with a predicted working set; returns the new granularity if it changes.
     pub fn update(&mut self, wss: Bytes) -> Option<TrackedGranularity> {
         let next = match self.now {
             TrackedGranularity::Fine if wss > COARSE_ABOVE => TrackedGranularity::Coarse,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_switches_beyond_either_end_only() {
+    fn granularity_changes_only_beyond_the_thresholds() {
         let mut switch = GranularitySwitch::default();
         for (mib, expected) in [
             (100, None),
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_series_between_the_ends_never_switches(
+        fn working_sets_between_the_thresholds_never_switch(
             first: u64,
             between in prop::collection::vec(1536u64..=2048, 0..50),
         ) {

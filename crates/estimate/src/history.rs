@@ -1,47 +1,61 @@
 //! The recent allocations of one guest.
 //!
-//! Idea: statistics describe the guest as it was some time ago, so the allocation they belong to is
-//! the one of that time, not of now. A few past readings are enough to find it.
-//! Cost: O(readings kept), which is at most [`READINGS_MAX`].
-//! Limits: readings older than the oldest kept one are answered with the oldest.
-
-use std::collections::VecDeque;
+//! Idea: statistics describe the guest some time ago, so they must be compared with the allocation
+//! of that time. A few past readings are enough to find it.
+//! Cost: O(readings kept), at most [`READINGS_MAX`].
+//! Limits: for times before the oldest reading, the oldest reading is returned.
 
 use ballast_model::{Bytes, Timestamp};
 
-/// Readings kept: at one a second, older than any statistics that may be acted on.
+/// Readings kept: at one a second they reach back further than any statistics still acted on.
 const READINGS_MAX: usize = 32;
 
-/// Past allocations, oldest first.
+/// What a guest held at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    at: Timestamp,
+    allocation: Bytes,
+}
+
+/// Past allocations: a ring, without memory of its own elsewhere.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllocationHistory {
-    readings: VecDeque<(Timestamp, Bytes)>,
+    readings: [Reading; READINGS_MAX],
+    /// Readings ever taken in that were not replaced: the last is the one before.
+    taken: usize,
 }
 
 impl AllocationHistory {
-    /// Adds a reading; one that is not later than the last replaces it.
+    /// Adds a reading; it replaces the last one if it is not later.
     pub(crate) fn push(&mut self, at: Timestamp, allocation: Bytes) {
-        if self.readings.back().is_some_and(|&(last, _)| at <= last) {
-            self.readings.pop_back();
+        if self.back(0).is_some_and(|last| at <= last.at) {
+            self.taken -= 1;
         }
-        if self.readings.len() == READINGS_MAX {
-            self.readings.pop_front();
-        }
-        self.readings.push_back((at, allocation));
+        self.readings[self.taken % READINGS_MAX] = Reading { at, allocation };
+        self.taken += 1;
     }
 
-    /// The smallest and the largest allocation the guest can have had at any moment from `from` to
-    /// `until`.
+    /// The reading so many before the last.
+    fn back(&self, before: usize) -> Option<Reading> {
+        let place = self.taken.checked_sub(before + 1)?;
+        (before < READINGS_MAX).then(|| self.readings[place % READINGS_MAX])
+    }
+
+    /// The smallest and the largest allocation the guest can have had from `from` to `until`;
+    /// `None` without readings.
     ///
-    /// Between two readings the allocation moved from one to the other, so both count; `None`
-    /// without any reading.
+    /// Between two readings the allocation moved from one to the other, so both count.
     pub(crate) fn between(&self, from: Timestamp, until: Timestamp) -> Option<(Bytes, Bytes)> {
-        let first = self.readings.iter().rposition(|&(at, _)| at <= from).unwrap_or(0);
         let mut extremes: Option<(Bytes, Bytes)> = None;
-        for &(at, allocation) in self.readings.iter().skip(first) {
-            let (least, most) = extremes.unwrap_or((allocation, allocation));
+        // Backwards: what was read after the first reading at or after `until` does not count.
+        for before in 0.. {
+            let Some(Reading { at, allocation }) = self.back(before) else { break };
+            let (least, most) = match extremes {
+                Some(seen) if at < until => seen,
+                _ => (allocation, allocation),
+            };
             extremes = Some((least.min(allocation), most.max(allocation)));
-            if at >= until {
+            if at <= from {
                 break;
             }
         }
@@ -58,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_was_held_in_a_span() {
+    fn between_finds_the_extremes_of_a_span() {
         let mut history = AllocationHistory::default();
         assert_eq!(history.between(at(0), at(9)), None);
         for (second, mib) in [(1, 900), (2, 700), (3, 500), (4, 600)] {
@@ -79,15 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn is_bounded_and_survives_a_clock_that_stands_still() {
+    fn readings_are_bounded_even_with_a_stopped_clock() {
         let mut history = AllocationHistory::default();
         for n in 0..1000 {
             history.push(at(7), Bytes::mib(n));
         }
-        assert_eq!(history.readings.len(), 1);
+        assert_eq!(history.taken, 1);
         for n in 0..1000 {
             history.push(at(8 + n), Bytes::mib(n));
         }
-        assert_eq!(history.readings.len(), READINGS_MAX);
+        let every = history.between(at(0), at(5000)).unwrap();
+        assert_eq!(every, (Bytes::mib(968), Bytes::mib(999)), "the last 32");
     }
 }

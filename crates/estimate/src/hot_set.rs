@@ -1,7 +1,7 @@
-//! How many pages may be accessed without being told.
+//! Chooses the size of the hot set: pages that can be accessed without trapping.
 //!
-//! Idea: a page in the hot set does not trap. A guest with good locality needs few of them to trap
-//! rarely; one without needs many. Locality shows in the miss-ratio curve:
+//! Idea: with good locality a small hot set suffices to make traps rare; with poor locality it must
+//! be large. Locality shows in the miss-ratio curve:
 //!
 //! ```text
 //! α = MRC⁻¹(50 %) / (WSS / 2)
@@ -9,11 +9,12 @@
 //! α < 1/5   HSS = max(lower, 0.9 HSS)
 //! ```
 //!
-//! Compared as whole numbers: `α > 1/3` is `6 MRC⁻¹(50 %) > WSS`, `α < 1/5` is `10 MRC⁻¹(50 %) < WSS`.
+//! Compared as whole numbers: `α > 1/3` is `6 MRC⁻¹(50 %) > WSS`, and `α < 1/5` is
+//! `10 MRC⁻¹(50 %) < WSS`.
 //!
 //! Cost: O(1). Source: MEB §3.4; the first size and the bounds are ours, the paper gives none.
-//! Limits: sizes are pages, whatever the granularity of the list. A size is brought within its bounds at
-//! every update, also where locality would leave it.
+//! Limits: sizes are in pages, whatever the granularity of the list. Every update clamps the size
+//! to its bounds, even with fair locality.
 
 use ballast_model::Bytes;
 
@@ -21,43 +22,46 @@ use ballast_model::Bytes;
 const PAGES_FIRST: u64 = 1024;
 /// Fewest pages.
 const PAGES_MIN: u64 = 256;
-/// Most pages: this part of the allocation. What is never told is estimated, and more would be guessed
-/// than seen.
+/// At most one in this many pages of the allocation is hot. Accesses to hot pages are estimated;
+/// with more of them, more would be guessed than seen.
 const ALLOCATION_PART: u64 = 4;
-/// The part of the working set that is hot at least where locality is poor.
+/// With poor locality, at least one in this many pages of the working set is hot.
 const WSS_PART: u64 = 12;
 
-/// What a size goes by.
+/// Inputs of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotSetInput {
     /// The working set.
     pub wss: Bytes,
     /// The least memory in which at most half of the warm references miss: `MRC⁻¹(50 %)`.
     pub half_miss: Bytes,
-    /// What the guest holds.
+    /// The guest's allocation.
     pub allocation: Bytes,
 }
 
-/// What the miss-ratio curve says of a guest's accesses.
+/// Locality of a guest's accesses, from its miss-ratio curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
     /// `α < 1/5`: few pages take most references. The hot set shrinks.
     Good,
-    /// Neither.
+    /// Between the two. The hot set keeps its size.
     Fair,
     /// `α > 1/3`: references are spread over the working set. The hot set grows.
     Poor,
 }
 
 impl Locality {
-    /// That of a working set half of whose references need `half_miss`; fair where there is none.
+    /// Locality of a working set of `wss` with `MRC⁻¹(50 %)` of `half_miss`; fair if it is empty.
     pub fn of(half_miss: Bytes, wss: Bytes) -> Locality {
         let (half, wss) = (u128::from(half_miss.get()), u128::from(wss.get()));
-        match () {
-            () if wss == 0 => Locality::Fair,
-            () if 6 * half > wss => Locality::Poor,
-            () if 10 * half < wss => Locality::Good,
-            () => Locality::Fair,
+        if wss == 0 {
+            Locality::Fair
+        } else if 6 * half > wss {
+            Locality::Poor
+        } else if 10 * half < wss {
+            Locality::Good
+        } else {
+            Locality::Fair
         }
     }
 }
@@ -75,16 +79,16 @@ impl Default for HotSet {
 }
 
 impl HotSet {
-    /// Its size in pages, at least 256.
+    /// The size in pages, at least 256.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Takes in an interval: sets the size, and says by which locality.
+    /// Sets the size after an interval, and returns the locality it follows.
     pub fn update(&mut self, seen: HotSetInput) -> Locality {
         let locality = Locality::of(seen.half_miss, seen.wss);
         let upper = (seen.allocation.to_pages() / ALLOCATION_PART).max(PAGES_MIN);
-        // Neither product can overflow: the size is at most a quarter of 2^52 pages.
+        // The products cannot overflow: the size is at most a quarter of 2^52 pages.
         self.pages = match locality {
             Locality::Poor => (seen.wss.to_pages() / WSS_PART).max(self.pages * 6 / 5),
             Locality::Good => self.pages * 9 / 10,
@@ -101,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A working set of 1,200 MiB (307,200 pages) of 4 GiB (at most 262,144 pages hot).
+    /// A working set of 1,200 MiB (307,200 pages) in 4 GiB (at most 262,144 hot pages).
     fn update(hot: &mut HotSet, half_mib: u64) -> (Locality, u64) {
         let locality = hot.update(HotSetInput {
             wss: Bytes::mib(1200),
@@ -111,9 +115,9 @@ mod tests {
         (locality, hot.pages())
     }
 
-    /// `WSS/12` is 25,600 pages; then a fifth more each time, then a tenth less.
+    /// `WSS/12` is 25,600 pages; growing adds a fifth, shrinking removes a tenth.
     #[test]
-    fn a_worked_example() {
+    fn sizes_follow_locality_as_computed_by_hand() {
         let mut hot = HotSet::default();
         assert_eq!(hot.pages(), 1024);
         assert_eq!(update(&mut hot, 120), (Locality::Fair, 1024), "α = 1/5");
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_its_bounds() {
+    fn repeated_updates_end_at_the_bounds() {
         let mut hot = HotSet::default();
         for _ in 0..100 {
             update(&mut hot, 600);
@@ -137,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_working_set_nothing_is_said() {
+    fn an_empty_working_set_has_fair_locality() {
         assert_eq!(Locality::of(Bytes::MAX, Bytes::ZERO), Locality::Fair);
     }
 
     proptest! {
         #[test]
-        fn any_input_keeps_the_bounds(
+        fn any_input_keeps_the_size_within_bounds(
             updates in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20),
         ) {
             let mut hot = HotSet::default();
@@ -156,9 +160,12 @@ mod tests {
             }
         }
 
-        /// The larger the memory half of the references need, the larger the hot set.
         #[test]
-        fn worse_locality_never_shrinks_it(wss: u64, halves in any::<(u64, u64)>(), size in 256u64..1 << 40) {
+        fn a_larger_half_miss_never_gives_a_smaller_hot_set(
+            wss: u64,
+            halves in any::<(u64, u64)>(),
+            size in 256u64..1 << 40,
+        ) {
             let of = |half: u64| {
                 let mut hot = HotSet { pages: size };
                 hot.update(HotSetInput {

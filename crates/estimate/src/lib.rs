@@ -1,20 +1,19 @@
-//! Snapshots to demand: what memory is worth to each guest.
+//! Estimates each guest's memory demand from snapshots.
 //!
-//! Idea: an [`Estimator`] is fed every snapshot and answers, per guest, with an
-//! [`Estimate`](ballast_model::Estimate) or the reason why there is none. It never sees shares,
-//! bounds or actuators.
+//! Idea: an [`Estimator`] observes every snapshot and returns, for each guest, an
+//! [`Estimate`](ballast_model::Estimate) or the reason for having none. It never sees shares,
+//! bounds or actuators. Begin with `used.rs`.
 //!
-//! What memory is worth is told from several sides, a module each, none of which knows another:
-//! [`phase`] says when a working set need not be tracked, [`hot_set`] and [`granularity`] how finely it is,
-//! [`beyond`] adds what a guest lacks, [`statistical`] and [`probing`] do without a tracker, [`committed`] is
-//! the baseline, and [`fusion`] chooses among them and says why.
+//! Each module covers one aspect and knows nothing of the others: [`phase`] decides when a working
+//! set need not be tracked, [`hot_set`] and [`granularity`] how finely it is tracked, [`beyond`]
+//! adds the memory that a guest lacks, [`statistical`] and [`probing`] do without a tracker,
+//! and [`fusion`] chooses among the results and says why.
 //!
-//! Limits: no clock, no I/O; memory of the past is bounded per guest.
+//! Limits: no clock, no I/O; the history kept of each guest is bounded.
 
 #![forbid(unsafe_code)]
 
 pub mod beyond;
-pub mod committed;
 pub mod fusion;
 pub mod granularity;
 mod history;
@@ -22,9 +21,9 @@ pub mod hot_set;
 pub mod phase;
 mod plausible;
 pub mod probing;
+mod refine;
 pub mod statistical;
 mod used;
-mod watch;
 
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use ballast_model::Timestamp;
 
 pub use used::{Estimator, NoEstimate};
 
-/// The moment `age` before `now`; the clock's origin where that would be before it.
+/// The time `age` before `now`, but not before the clock's origin.
 fn before(now: Timestamp, age: Duration) -> Timestamp {
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))

@@ -1,20 +1,20 @@
-//! What a guest's statistics are believed to say.
+//! Refuses statistics of a guest that cannot be true.
 //!
-//! Idea: a guest can lie, so figures that contradict what the hypervisor knows are refused as a
-//! whole. A plausible lie can harm only the guest that tells it: it moves its own target within
-//! its own bounds.
+//! Idea: a guest can lie, so statistics that contradict what the hypervisor knows are refused as a
+//! whole. A plausible lie harms only the guest itself: it moves its own target within its own
+//! bounds.
 
 use ballast_model::{Bytes, GuestStats, Implausible};
 
-/// Refuses statistics that cannot be true of a guest that can have `boot` bytes: booted with, and all that can be
-/// plugged in, as statistics may be of before some was pulled out.
-pub(crate) fn check(stats: &GuestStats, boot: Option<Bytes>) -> Result<(), Implausible> {
-    if let (Some(total), Some(boot)) = (stats.total, boot)
+/// Refuses statistics that a guest with at most `memory_max` cannot have. That is its boot memory
+/// plus all memory that can be plugged in: statistics may be older than the last unplug.
+pub(crate) fn check(stats: &GuestStats, memory_max: Option<Bytes>) -> Result<(), Implausible> {
+    if let (Some(total), Some(boot)) = (stats.total, memory_max)
         && total > boot
     {
         return Err(Implausible::TotalOverBoot { total, boot });
     }
-    let Some(total) = stats.total.or(boot) else { return Ok(()) };
+    let Some(total) = stats.total.or(memory_max) else { return Ok(()) };
     if let Some(free) = stats.free
         && free > total
     {

@@ -1,63 +1,65 @@
-//! The working set, found by taking memory away until the guest reads some of it back.
+//! Finds the working set by taking memory away until the guest reads some of it back.
 //!
-//! Idea: a guest that holds at least its working set hardly ever swaps in or reads a file's page again.
-//! So the estimate, which is also the target, is lowered step by step until there are such *events*,
-//! raised by what was read back, left alone for a while, and lowered again more slowly. What the guest
-//! promised its processes (`Committed_AS`) is where it begins, and begins again when that changes.
+//! Idea: a guest that holds at least its working set hardly ever swaps in or rereads file pages. So
+//! the estimate, which is also the target, is lowered step by step until such *events* occur,
+//! raised by the memory read back, kept for a while, and then lowered more slowly. It starts at the
+//! memory committed to processes (`Committed_AS`), and starts again when that changes.
 //!
-//! These are the paper's figures; an operator may set others ([`ProbingSettings`]).
+//! The table has the paper's figures; an operator may set others ([`ProbingSettings`]).
 //!
 //! | state | epoch without events | epoch with events |
 //! |---|---|---|
 //! | fast | − 5 % of `Committed_AS` | + events; cool down |
-//! | cool down | counts down 8 epochs, then slow | + events; counts anew |
+//! | cool down | counts down 8 epochs, then slow | + events; counts from 8 again |
 //! | slow | − 1 % of `Committed_AS` | + events; cool down |
 //!
-//! Events are pages swapped in and file pages read again (`pswpin`, `workingset_refault_file`). What
-//! Linux now calls `workingset_refault_anon` is a part of `pswpin` and would count twice.
+//! Events are pages swapped in and file pages reread (`pswpin`, `workingset_refault_file`). Linux's
+//! newer `workingset_refault_anon` is included in `pswpin` and would count twice.
 //!
 //! An epoch is a second. Cost: O(1). Source: TWS §2, Fig. 1. Ours:
 //!
-//! - Pages swapped out count too, as far as they left neither for the balloon nor for pages that came
-//!   back: they made room for new ones, and with as much more memory would have stayed. A guest that
-//!   fills its memory reads nothing back, and would be taken for quiet and lowered until it thrashes.
-//!   A kernel reclaims ahead, so that what the balloon took before is borne in mind, up to 64 MiB.
-//! - While pages are still being swapped out for the balloon it waits: whether they are read back is
-//!   not known yet.
-//! - It steps down only while the guest holds at most the estimate and one step. While the balloon lags,
-//!   or the guard holds, nothing is being probed, and the estimate would run away from what was.
-//! - `Committed_AS` always changes on a live Linux, so it begins again only where it moved by more than
-//!   2 % and 4 MiB since it began. In that epoch nothing is taken away; events count as ever.
-//! - What was not read in an epoch changes nothing in it.
+//! - Pages swapped out also count, unless they left for the balloon or for pages that came back:
+//!   they made room for new pages, and with that much more memory would have stayed. A guest that
+//!   fills its memory reads nothing back; it would look quiet and be lowered until it thrashes. A
+//!   kernel reclaims ahead, so up to 64 MiB taken by the balloon in earlier epochs are accounted
+//!   for.
+//! - While pages are still being swapped out for the balloon, the estimate stays: the guest may
+//!   read them back.
+//! - The estimate is lowered only while the guest holds at most the estimate plus one step. While
+//!   the balloon lags or the guard delays it, nothing is probed, and the estimate would run ahead.
+//! - `Committed_AS` always changes on a live Linux, so probing starts again only if it moved by
+//!   more than 2 % and 4 MiB since the start. In that epoch nothing is taken away; events count as
+//!   usual.
+//! - A figure that was not read in an epoch has no effect in that epoch.
 
 use std::fmt;
 
 use ballast_model::Bytes;
 
-/// Most memory taken by the balloon whose swapping out is still to come: what a kernel wins back
-/// ahead, its high watermark.
+/// Most memory taken by the balloon that may still have to be swapped out: about a kernel's high
+/// watermark, which it reclaims ahead to.
 const TAKEN_MAX: Bytes = Bytes::mib(64);
 
-/// Hundredths of a percent in a whole.
+/// Basis points (hundredths of a percent) in a whole.
 const WHOLE_BASIS_POINTS: u64 = 10_000;
 
-/// What an operator can set about probing; parts are in hundredths of a percent.
+/// The operator's settings for probing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbingSettings {
-    /// What is taken away in an epoch at first, as a part of `Committed_AS` (TWS §2: 5 %).
+    /// First step down, as a part of `Committed_AS` (TWS §2: 5 %).
     pub fast_basis_points: u32,
-    /// What is taken away once the guest has read something back (TWS §2: 1 %).
+    /// Step down after the guest has read something back (TWS §2: 1 %).
     pub slow_basis_points: u32,
-    /// Quiet epochs before it lowers again (TWS §2: 8 seconds); at least one.
+    /// Quiet epochs before the estimate is lowered again (TWS §2: 8 seconds); at least one.
     pub cool_down_epochs: u32,
-    /// What moves `Committed_AS` must exceed both this part of what it was …
+    /// Probing starts again when `Committed_AS` changes by more than this part …
     pub change_basis_points: u32,
-    /// … and this amount.
+    /// … and by more than this amount.
     pub change_min: Bytes,
 }
 
 impl Default for ProbingSettings {
-    /// The paper's, and 2 % and 4 MiB, which are ours.
+    /// The paper's figures; the change of 2 % and 4 MiB is ours.
     fn default() -> Self {
         ProbingSettings {
             fast_basis_points: 500,
@@ -73,7 +75,7 @@ fn part(whole: Bytes, basis_points: u32) -> Bytes {
     whole.fraction(u64::from(basis_points), WHOLE_BASIS_POINTS)
 }
 
-/// The least and the most that may be probed for.
+/// The least and the greatest estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     min: Bytes,
@@ -81,111 +83,111 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// From `min` to `max`; a `min` above `max` is `max`.
+    /// Bounds from `min` to `max`; a `min` above `max` is lowered to `max`.
     pub fn new(min: Bytes, max: Bytes) -> Bounds {
         Bounds { min: min.min(max), max }
     }
 
-    /// The nearest amount within.
+    /// The amount within the bounds nearest to `amount`.
     pub fn clamp(self, amount: Bytes) -> Bytes {
         amount.clamp(self.min, self.max)
     }
 }
 
-/// What was seen of a guest in one epoch.
+/// Measurements of a guest in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch {
+pub struct ProbingEpoch {
     /// `Committed_AS`.
     pub committed: Option<Bytes>,
-    /// What the guest holds.
+    /// The guest's allocation.
     pub allocation: Option<Bytes>,
-    /// Pages swapped in in this epoch.
+    /// Pages swapped in during this epoch.
     pub swapped_in: Option<u64>,
-    /// Pages swapped out in this epoch; `None`: nothing is concluded from it.
+    /// Pages swapped out during this epoch.
     pub swapped_out: Option<u64>,
-    /// File pages read again in this epoch after they were dropped.
+    /// Dropped file pages that were reread during this epoch.
     pub refaulted: Option<u64>,
-    /// The guest's bounds.
+    /// Bounds of the estimate.
     pub bounds: Bounds,
 }
 
-/// What it is doing.
+/// State of the probing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbingState {
-    /// Lowering by 5 %.
+    /// Lowering by the first, large step.
     Fast,
-    /// Waiting.
+    /// Waiting after events.
     CoolDown {
         /// Quiet epochs still to come.
         epochs_left: u32,
     },
-    /// Lowering by 1 %.
+    /// Lowering by the small step.
     Slow,
 }
 
-/// What an epoch did to the estimate.
+/// How an epoch changed the estimate, or why it did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbingStep {
-    /// It began, or began again, at `Committed_AS`.
+    /// Started, or started again, at `Committed_AS`.
     Reset,
-    /// The guest read pages back, or swapped out for new ones, as many as this.
+    /// Raised by this many pages, which the guest read back or swapped out to make room.
     Raised(u64),
-    /// It was lowered.
+    /// Lowered by a step.
     Lowered,
-    /// It waits.
+    /// Unchanged: cooling down.
     CooledDown,
-    /// It waits for the guest, which holds more than the estimate and a step.
+    /// Unchanged: the guest still holds more than the estimate plus a step.
     Lagging,
-    /// It waits for what is being swapped out.
+    /// Unchanged: the guest is still swapping out.
     SwappingOut,
-    /// It cannot be lowered further.
+    /// Unchanged: at the lower bound.
     AtMinimum,
-    /// What it takes to go on was not read.
+    /// Unchanged: a figure it needs was not read.
     Unknown,
 }
 
-/// What an epoch came to.
+/// Result of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probed {
-    /// The working set; also the target.
+pub struct ProbingResult {
+    /// The estimated working set, which is also the target.
     pub wss: Bytes,
-    /// What it does next.
+    /// State in the next epoch.
     pub state: ProbingState,
-    /// What was done.
+    /// What this epoch did.
     pub step: ProbingStep,
 }
 
-/// The probing of one guest.
+/// Probes one guest.
 #[derive(Clone, Debug, Default)]
 pub struct Probing {
     settings: ProbingSettings,
-    begun: Option<Begun>,
+    run: Option<ProbingRun>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct ProbingRun {
     wss: Bytes,
     state: ProbingState,
-    /// `Committed_AS` as it was when it began.
+    /// `Committed_AS` at the start.
     reference: Bytes,
     /// `Committed_AS` as last read.
     committed: Bytes,
-    /// What the guest held in the epoch before.
+    /// Allocation in the last epoch.
     allocation: Option<Bytes>,
-    /// Pages the balloon took that may still have to be swapped out.
+    /// Pages taken by the balloon that may still have to be swapped out.
     taken: u64,
 }
 
 impl Probing {
-    /// Goes on by these settings; what was found so far stays.
+    /// Changes the settings and keeps the state.
     pub fn configure(&mut self, settings: ProbingSettings) {
         self.settings = settings;
     }
 
-    /// Takes in an epoch; `None` until `Committed_AS` was once read.
-    pub fn observe(&mut self, seen: Epoch) -> Option<Probed> {
-        let (begun, is_reset) = self.begin(seen.committed)?;
-        let mut next = begun;
+    /// Processes an epoch; `None` until `Committed_AS` was read once.
+    pub fn observe(&mut self, seen: ProbingEpoch) -> Option<ProbingResult> {
+        let (run, is_reset) = self.begin(seen.committed)?;
+        let mut next = run;
         let displaced = next.displaced(&seen);
         let events = match (seen.swapped_in, seen.refaulted) {
             (None, None) => None,
@@ -196,53 +198,49 @@ impl Probing {
         };
         let step = match events {
             Some(events) if events > 0 => {
-                next.wss = begun.wss.saturating_add(Bytes::pages(events));
+                next.wss = run.wss.saturating_add(Bytes::pages(events));
                 next.state =
                     ProbingState::CoolDown { epochs_left: self.settings.cool_down_epochs.max(1) };
                 ProbingStep::Raised(events)
             }
             _ if is_reset => ProbingStep::Reset,
             _ if seen.swapped_out.is_some_and(|pages| pages > 0) => ProbingStep::SwappingOut,
-            // A part of the events, and no sign of any, is no sign that there were none.
+            // Only if both counters were read do zeros show that there were no events.
             Some(_) if seen.swapped_in.is_some() && seen.refaulted.is_some() => {
                 next.quiet(seen.allocation, seen.bounds, &self.settings)
             }
             _ => ProbingStep::Unknown,
         };
         next.wss = seen.bounds.clamp(next.wss);
-        self.begun = Some(next);
-        Some(Probed { wss: next.wss, state: next.state, step })
+        self.run = Some(next);
+        Some(ProbingResult { wss: next.wss, state: next.state, step })
     }
 
-    /// Where this epoch begins, and whether anew.
-    fn begin(&self, committed: Option<Bytes>) -> Option<(Begun, bool)> {
-        let anew = |committed| {
-            let state = ProbingState::Fast;
-            let (allocation, taken) = self.begun.map_or((None, 0), |it| (it.allocation, it.taken));
-            let reference = committed;
-            (Begun { wss: committed, state, reference, committed, allocation, taken }, true)
-        };
-        match (self.begun, committed) {
-            (None, None) => None,
-            (Some(begun), None) => Some((begun, false)),
-            (None, Some(committed)) => Some(anew(committed)),
-            (Some(begun), Some(committed)) if begun.is_moved(committed, &self.settings) => {
-                Some(anew(committed))
+    /// The state at the beginning of this epoch, and whether probing starts again.
+    fn begin(&self, committed: Option<Bytes>) -> Option<(ProbingRun, bool)> {
+        match (self.run, committed) {
+            (Some(run), None) => return Some((run, false)),
+            (Some(run), Some(committed)) if !run.is_moved(committed, &self.settings) => {
+                return Some((ProbingRun { committed, ..run }, false));
             }
-            (Some(begun), Some(committed)) => Some((Begun { committed, ..begun }, false)),
+            _ => {}
         }
+        let committed = committed?;
+        let (allocation, taken) = self.run.map_or((None, 0), |run| (run.allocation, run.taken));
+        let (state, reference) = (ProbingState::Fast, committed);
+        Some((ProbingRun { wss: committed, state, reference, committed, allocation, taken }, true))
     }
 }
 
-impl Begun {
+impl ProbingRun {
     fn is_moved(&self, committed: Bytes, settings: &ProbingSettings) -> bool {
         let moved = committed.abs_diff(self.reference);
         moved > part(self.reference, settings.change_basis_points) && moved > settings.change_min
     }
 
-    /// Pages that were swapped out for new ones: neither for the balloon nor for those that came back.
-    /// None while it is not known what the balloon took.
-    fn displaced(&mut self, seen: &Epoch) -> u64 {
+    /// Pages swapped out to make room for new ones, rather than for the balloon or for pages that
+    /// came back. Zero while it is unknown how much the balloon took.
+    fn displaced(&mut self, seen: &ProbingEpoch) -> u64 {
         let before = std::mem::replace(&mut self.allocation, seen.allocation);
         let (Some(before), Some(now)) = (before, seen.allocation) else { return 0 };
         let taken = self.taken.saturating_add(before.saturating_sub(now).to_pages());
@@ -252,7 +250,7 @@ impl Begun {
         for_others.saturating_sub(taken)
     }
 
-    /// An epoch in which the guest read nothing back.
+    /// Processes an epoch without events.
     fn quiet(
         &mut self,
         allocation: Option<Bytes>,
@@ -299,8 +297,8 @@ mod tests {
 
     use super::*;
 
-    fn epoch(committed_mib: u64, allocation_mib: u64, events: u64) -> Epoch {
-        Epoch {
+    fn epoch(committed_mib: u64, allocation_mib: u64, events: u64) -> ProbingEpoch {
+        ProbingEpoch {
             committed: Some(Bytes::mib(committed_mib)),
             allocation: Some(Bytes::mib(allocation_mib)),
             swapped_in: Some(events / 2),
@@ -310,20 +308,20 @@ mod tests {
         }
     }
 
-    /// An epoch in which the guest holds what was asked of it.
-    fn follow(probing: &mut Probing, events: u64) -> Probed {
-        let held = probing.begun.map_or(Bytes::mib(1000), |begun| begun.wss);
-        let seen = Epoch { allocation: Some(held), ..epoch(1000, 0, events) };
+    /// An epoch in which the guest holds exactly the target.
+    fn follow(probing: &mut Probing, events: u64) -> ProbingResult {
+        let held = probing.run.map_or(Bytes::mib(1000), |run| run.wss);
+        let seen = ProbingEpoch { allocation: Some(held), ..epoch(1000, 0, events) };
         probing.observe(seen).unwrap()
     }
 
     const COOL_DOWN: ProbingState = ProbingState::CoolDown { epochs_left: 8 };
 
-    /// The whole table, with 1,000 MiB committed: steps of 50 and of 10.
+    /// With 1,000 MiB committed the steps are 50 and 10 MiB.
     #[test]
-    fn a_worked_example() {
+    fn epochs_follow_the_papers_table() {
         let mut probing = Probing::default();
-        let mib = |probed: Probed| (probed.wss.get() >> 20, probed.state, probed.step);
+        let mib = |probed: ProbingResult| (probed.wss.get() >> 20, probed.state, probed.step);
         use ProbingState::{CoolDown, Fast, Slow};
         use ProbingStep::{CooledDown, Lowered, Raised, Reset};
         assert_eq!(mib(follow(&mut probing, 0)), (1000, Fast, Reset));
@@ -344,25 +342,25 @@ mod tests {
         assert_eq!(mib(follow(&mut probing, 256)), (894, COOL_DOWN, Raised(256)));
     }
 
-    /// By hand, in pages of 4 KiB, 256 to the MiB. The guest holds 1,000 MiB at first.
+    /// By hand; 256 pages are 1 MiB. The guest holds 1,000 MiB at first.
     #[test]
-    fn what_is_swapped_out_for_new_pages_counts() {
+    fn pages_swapped_out_for_new_ones_raise_the_estimate() {
         use ProbingStep::{Lowered, Raised, Reset, SwappingOut};
         let mut probing = Probing::default();
         for (allocation, swapped_out, swapped_in, wss, step) in [
             (1000, 0, 0, 1000, Reset),
-            // The balloon took 40 MiB, of which 20 are swapped out: its own doing.
+            // The balloon took 40 MiB and so caused the 20 MiB of swap-outs.
             (960, 20 * 256, 0, 1000, SwappingOut),
             (960, 0, 0, 950, Lowered),
-            // 20 MiB are still to be expected; 30 MiB leave, so 10 for new pages.
+            // 20 MiB more are expected for the balloon; 30 MiB leave, so 10 are for new pages.
             (960, 30 * 256, 0, 960, Raised(10 * 256)),
-            // What comes back puts others out, and counts once.
+            // Pages that come back displace others, and count once.
             (960, 256, 256, 961, Raised(256)),
             (960, 3 * 256, 256, 964, Raised(3 * 256)),
-            // The guest grew, and swaps out all the same.
+            // The guest grew, but still swaps out.
             (980, 256, 0, 965, Raised(256)),
         ] {
-            let seen = Epoch {
+            let seen = ProbingEpoch {
                 swapped_out: Some(swapped_out),
                 swapped_in: Some(swapped_in),
                 refaulted: Some(0),
@@ -373,22 +371,24 @@ mod tests {
         }
     }
 
-    /// Much that was free is taken: 64 MiB of it at most are expected to be swapped out later.
+    /// The balloon took 900 MiB of free memory. At most 64 MiB of later swap-outs are put down to
+    /// it.
     #[test]
-    fn what_was_taken_long_ago_excuses_little() {
+    fn earlier_ballooning_explains_at_most_64_mib_of_swap_outs() {
         let mut probing = Probing::default();
         probing.observe(epoch(1000, 2000, 0));
         probing.observe(epoch(1000, 1100, 0));
-        let seen = Epoch { swapped_out: Some(100 * 256), ..epoch(1000, 1100, 0) };
+        let seen = ProbingEpoch { swapped_out: Some(100 * 256), ..epoch(1000, 1100, 0) };
         let probed = probing.observe(seen).unwrap();
         assert_eq!(probed.step, ProbingStep::Raised(36 * 256));
     }
 
-    /// Where it is not known what the balloon took, or what came back, nothing is concluded.
     #[test]
-    fn what_left_for_unknown_reasons_only_waits() {
-        let left = Epoch { swapped_out: Some(999), ..epoch(1000, 1000, 0) };
-        for unread in [Epoch { allocation: None, ..left }, Epoch { swapped_in: None, ..left }] {
+    fn swap_outs_of_unknown_cause_leave_the_estimate_unchanged() {
+        let left = ProbingEpoch { swapped_out: Some(999), ..epoch(1000, 1000, 0) };
+        for unread in
+            [ProbingEpoch { allocation: None, ..left }, ProbingEpoch { swapped_in: None, ..left }]
+        {
             let mut probing = Probing::default();
             probing.observe(epoch(1000, 1000, 0));
             let probed = probing.observe(unread).unwrap();
@@ -396,9 +396,10 @@ mod tests {
         }
     }
 
-    /// 10 % and 2 % of 1,000 MiB, and two quiet epochs between; 5 % more committed is no change.
+    /// Steps of 10 % and 2 % of 1,000 MiB with two quiet epochs between; a change of 5 % is
+    /// ignored.
     #[test]
-    fn other_settings_by_hand() {
+    fn configured_steps_and_limits_are_used() {
         let mut probing = Probing::default();
         probing.configure(ProbingSettings {
             fast_basis_points: 1000,
@@ -407,18 +408,18 @@ mod tests {
             change_basis_points: 500,
             change_min: Bytes::ZERO,
         });
-        let mib = |probed: Probed| probed.wss.get() >> 20;
+        let mib = |probed: ProbingResult| probed.wss.get() >> 20;
         let events = [0, 0, 0, 256, 0, 0, 0, 0];
         let found = events.map(|events| mib(follow(&mut probing, events)));
         assert_eq!(found, [1000, 900, 800, 801, 801, 801, 781, 761]);
-        let step_of = |probed: Option<Probed>| probed.unwrap().step;
-        let seen = Epoch { allocation: Some(Bytes::mib(741)), ..epoch(1050, 0, 0) };
+        let step_of = |probed: Option<ProbingResult>| probed.unwrap().step;
+        let seen = ProbingEpoch { allocation: Some(Bytes::mib(741)), ..epoch(1050, 0, 0) };
         assert_eq!(step_of(probing.observe(seen)), ProbingStep::Lowered);
         assert_eq!(step_of(probing.observe(epoch(1051, 700, 0))), ProbingStep::Reset);
     }
 
     #[test]
-    fn it_steps_down_only_while_the_guest_follows() {
+    fn the_estimate_falls_only_while_the_guest_follows() {
         let mut probing = Probing::default();
         probing.observe(epoch(1000, 1100, 0));
         for (allocation, wss, step) in [
@@ -432,9 +433,9 @@ mod tests {
         }
     }
 
-    /// 2 % of 100 MiB are less than 4 MiB, 2 % of 1,000 MiB are more.
+    /// 2 % of 150 MiB is less than 4 MiB, 2 % of 1,000 MiB is more.
     #[test]
-    fn it_begins_again_where_committed_memory_moved_by_more_than_both() {
+    fn probing_restarts_when_a_change_exceeds_both_limits() {
         for (from, to, is_reset) in [
             (1000, 1020, false),
             (1000, 1021, true),
@@ -450,44 +451,43 @@ mod tests {
         }
     }
 
-    /// Small changes add up: what counts is how far it is from where it began.
     #[test]
-    fn a_creeping_change_is_noticed() {
+    fn many_small_changes_of_committed_memory_restart_probing() {
         let mut probing = Probing::default();
-        let step_of = |probed: Option<Probed>| probed.unwrap().step;
+        let step_of = |probed: Option<ProbingResult>| probed.unwrap().step;
         let creeping = (1000..=1021).map(|mib| step_of(probing.observe(epoch(mib, 4000, 0))));
         let resets: Vec<_> = creeping.map(|step| step == ProbingStep::Reset).collect();
         assert_eq!(resets, [&[true][..], &[false; 20], &[true]].concat());
     }
 
     #[test]
-    fn events_count_also_where_it_begins_again() {
+    fn events_count_in_the_first_epoch_too() {
         let mut probing = Probing::default();
         let probed = probing.observe(epoch(1000, 1000, 256)).unwrap();
         assert_eq!((probed.wss, probed.state), (Bytes::mib(1001), COOL_DOWN));
     }
 
     #[test]
-    fn what_was_not_read_changes_nothing() {
+    fn unread_figures_leave_the_estimate_unchanged() {
         let mut probing = Probing::default();
-        let unread = Epoch { committed: None, ..epoch(0, 1000, 9) };
+        let unread = ProbingEpoch { committed: None, ..epoch(0, 1000, 9) };
         assert_eq!(probing.observe(unread), None);
         probing.observe(epoch(1000, 1000, 0));
         for unread in [
-            Epoch { allocation: None, ..epoch(1000, 0, 0) },
-            Epoch { swapped_in: None, ..epoch(1000, 1000, 0) },
-            Epoch { refaulted: None, ..epoch(1000, 1000, 0) },
-            Epoch { swapped_in: None, refaulted: None, ..epoch(1000, 1000, 0) },
+            ProbingEpoch { allocation: None, ..epoch(1000, 0, 0) },
+            ProbingEpoch { swapped_in: None, ..epoch(1000, 1000, 0) },
+            ProbingEpoch { refaulted: None, ..epoch(1000, 1000, 0) },
+            ProbingEpoch { swapped_in: None, refaulted: None, ..epoch(1000, 1000, 0) },
         ] {
             let probed = probing.observe(unread).unwrap();
             assert_eq!((probed.wss, probed.step), (Bytes::mib(1000), ProbingStep::Unknown));
         }
-        let unread = Epoch { committed: None, ..epoch(0, 1000, 0) };
+        let unread = ProbingEpoch { committed: None, ..epoch(0, 1000, 0) };
         assert_eq!(probing.observe(unread).unwrap().step, ProbingStep::Lowered);
     }
 
     #[test]
-    fn it_ends_at_the_minimum_and_never_passes_the_maximum() {
+    fn the_estimate_stops_at_both_bounds() {
         let mut probing = Probing::default();
         let last = (0..100).map(|_| follow(&mut probing, 0)).last().unwrap();
         assert_eq!((last.wss, last.step), (Bytes::mib(128), ProbingStep::AtMinimum));
@@ -495,21 +495,23 @@ mod tests {
         assert_eq!(probed.wss, Bytes::gib(2));
     }
 
-    fn any_epoch() -> impl Strategy<Value = Epoch> {
+    fn any_epoch() -> impl Strategy<Value = ProbingEpoch> {
         let size =
             || prop::option::of(prop_oneof![any::<u64>(), 0..1u64 << 34].prop_map(Bytes::new));
         let events = || prop::option::weighted(0.9, prop_oneof![4 => Just(0), 1 => any::<u64>()]);
         (size(), size(), events(), events(), events(), any::<(u64, u64)>()).prop_map(
             |(committed, allocation, swapped_in, swapped_out, refaulted, (min, max))| {
                 let bounds = Bounds::new(Bytes::new(min), Bytes::new(max));
-                Epoch { committed, allocation, swapped_in, swapped_out, refaulted, bounds }
+                ProbingEpoch { committed, allocation, swapped_in, swapped_out, refaulted, bounds }
             },
         )
     }
 
     proptest! {
         #[test]
-        fn it_is_within_bounds_whatever_it_sees(epochs in prop::collection::vec(any_epoch(), 0..40)) {
+        fn any_epochs_keep_the_estimate_within_bounds(
+            epochs in prop::collection::vec(any_epoch(), 0..40),
+        ) {
             let mut probing = Probing::default();
             for seen in epochs {
                 if let Some(probed) = probing.observe(seen) {
@@ -518,9 +520,8 @@ mod tests {
             }
         }
 
-        /// One epoch from the same place: more events never give less.
         #[test]
-        fn more_events_never_lower_it(
+        fn more_events_in_an_epoch_never_lower_the_estimate(
             epochs in prop::collection::vec(any_epoch(), 0..10), last in any_epoch(), extra: u64,
         ) {
             let mut probing = Probing::default();
@@ -529,17 +530,16 @@ mod tests {
             }
             let more = last.swapped_in.map(|events| events.saturating_add(extra));
             let less = probing.clone().observe(last);
-            let more = probing.observe(Epoch { swapped_in: more, ..last });
+            let more = probing.observe(ProbingEpoch { swapped_in: more, ..last });
             prop_assert!(less.map(|it| it.wss) <= more.map(|it| it.wss));
         }
 
-        /// A guest that never reads anything back is lowered to its minimum, and there it stays.
         #[test]
         fn an_idle_guest_ends_at_its_minimum(committed in 200u64..2000) {
             let mut probing = Probing::default();
             let mut held = Bytes::mib(2000);
             for _ in 0..60 {
-                let seen = Epoch { allocation: Some(held), ..epoch(committed, 0, 0) };
+                let seen = ProbingEpoch { allocation: Some(held), ..epoch(committed, 0, 0) };
                 held = probing.observe(seen).unwrap().wss;
             }
             prop_assert_eq!(held, Bytes::mib(128));

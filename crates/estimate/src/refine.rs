@@ -1,19 +1,20 @@
-//! What is remembered of one guest to tell its demand from more than memory in use.
+//! Refines an estimate of memory in use with everything else known about one guest.
 //!
-//! Idea: counters become rates, rates drive the probing machine, swap on top of the tracked working
-//! set becomes the demand beyond the allocation, and all that is known goes through [`fusion`]. What a
-//! guest needs beside what a tracker sees it touch, for its kernel and to keep free, comes on top of
-//! working set and curve; and what it swaps out for want of room are misses that a curve of the memory it
-//! holds cannot know ([`MissCurve::extended`](ballast_model::MissCurve::extended)). A
-//! reading counts once: statistics that have not come anew since the last tick change nothing.
+//! Idea: counters become rates, rates drive probing, the tracked working set plus swap becomes the
+//! demand beyond the allocation, and all sources go through [`fusion`]. Memory that a guest needs
+//! but the tracker does not see touched, for its kernel and its free reserve, is added to working
+//! set and curve. Pages swapped out for lack of room are misses that a curve of the present
+//! allocation cannot contain; they extend the curve
+//! ([`MissCurve::extended`](ballast_model::MissCurve::extended)). Each reading counts once:
+//! statistics not renewed since the last tick change nothing.
 //!
-//! A kernel that clears pages when it hands them out (`init_on_alloc`, the rule in distributions) touches
-//! those that it gives to its balloon: a guest that is made smaller seems to use more. So while it shrinks,
-//! and for an interval more, a working set that grows is not believed, nor its curve; one that grows
-//! in truth swaps, and that is.
+//! A kernel that clears pages on allocation (`init_on_alloc`, the default of distributions) touches
+//! the pages it gives to its balloon, so a guest whose allocation is reduced seems to use more.
+//! While it shrinks and for one interval after, a growing working set and its curve are ignored. If
+//! the growth is real the guest swaps, and swapping counts.
 //!
-//! Cost: O(1) a guest and tick; nothing but memory in use costs nothing more.
-//! Limits: counters that fall (the guest was booted anew) tell nothing until the next reading.
+//! Cost: O(1) a guest and tick.
+//! Limits: after counters fall (the guest rebooted) there are no rates until the next reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,28 +25,28 @@ use ballast_model::{
 };
 
 use crate::before;
-use crate::beyond::{Beyond, BeyondInput, DemandBeyond};
-use crate::fusion::{self, Source};
-use crate::probing::{Bounds, Epoch, Probing, ProbingSettings};
+use crate::beyond::{BeyondInput, BeyondOutput, DemandBeyond};
+use crate::fusion::{self, SourceDemand};
+use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
 
-/// Readings come once a second, dated to within half of one.
+/// Shortest time between two readings: they come once a second, dated to within half a second.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
 
-/// What a guest needs beside the memory that its processes were promised: its kernel takes some
-/// 75 MiB and keeps some 60 MiB free. Without it probing begins below what the guest can run in.
+/// Memory a guest needs beyond `Committed_AS`: its kernel takes about 75 MiB and keeps about 60 MiB
+/// free. Without it, probing would start below what the guest can run in.
 const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 
-/// What a Linux guest keeps free beside its working set, where it does not tell its watermarks: it
-/// begins to reclaim, and to lose its working set, when less is free.
+/// Memory a Linux guest keeps free if it does not report its watermarks. With less free it
+/// reclaims, and loses pages of its working set.
 const KEPT_FREE: Bytes = Bytes::mib(64);
 
-/// Intervals in which a growing working set is not believed: that in which the guest shrank, and the next,
-/// in which what it gave away is still remembered.
+/// Intervals in which a growing working set is ignored: the one in which the guest shrank, and the
+/// next, which still counts the pages given away.
 const DOUBTED: u32 = 2;
 
-/// The memory of one guest's rates and machines.
+/// Rates, probing and tracking results of one guest.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct Refiner {
     counters: Option<Counters>,
     swapped_pages_per_s: Option<u64>,
     probing: Probing,
@@ -54,21 +55,21 @@ pub(crate) struct Watch {
     /// Swapped in and out since the tracker last reported.
     swapped_in: Option<Bytes>,
     swapped_out: Option<Bytes>,
-    tracked: Option<(Tracked, Timestamp)>,
-    /// The last report that was believed.
-    believed: Option<TrackerReport>,
-    /// How many more are doubted.
+    tracked: Option<(TrackedDemand, Timestamp)>,
+    /// The last tracker report that was not ignored.
+    accepted: Option<TrackerReport>,
+    /// Number of further reports whose growth is ignored.
     doubted: u32,
 }
 
-/// What the tracker's last report came to.
+/// The demand from the tracker's last report.
 #[derive(Clone, Copy, Debug)]
-struct Tracked {
-    beyond: Beyond,
-    /// What the guest held then.
+struct TrackedDemand {
+    beyond: BeyondOutput,
+    /// The guest's allocation at that time.
     held: Bytes,
-    /// What of that it needs beside what it touches.
-    aside: Bytes,
+    /// Part of the allocation that the guest needs but does not touch.
+    untouched: Bytes,
 }
 
 /// Counters since boot, as of one reading.
@@ -80,14 +81,14 @@ struct Counters {
     refaulted_pages: Option<u64>,
 }
 
-impl Watch {
-    /// Probes by these settings from now on.
+impl Refiner {
+    /// Changes the settings of probing.
     pub(crate) fn configure(&mut self, settings: ProbingSettings) {
         self.probing.configure(settings);
     }
 
-    /// Takes in a sample. `uncounted` is what of its allocation the guest's kernel took at boot: it is
-    /// held, and hardly touched.
+    /// Observes a sample. `uncounted` is the part of the allocation that the guest's kernel
+    /// reserved at boot, which it needs but hardly touches.
     pub(crate) fn observe(
         &mut self,
         guest: &GuestSample,
@@ -101,40 +102,40 @@ impl Watch {
             let at = before(now, tracker.age);
             if self.tracked.is_none_or(|(_, last)| at > last) {
                 let held = guest.allocation.map_or(Bytes::ZERO, |measured| measured.value);
-                let wss = self.believe(&tracker.value, held);
-                // No more than it holds: the difference of that and what the guest counts.
-                let aside = kept_free(guest, held).saturating_add(uncounted.unwrap_or(Bytes::ZERO));
+                let wss = self.accept(&tracker.value, held);
+                let kept_free = kept_free(guest, held);
+                let untouched = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
                 let seen = BeyondInput {
-                    wss: wss.saturating_add(aside),
+                    wss: wss.saturating_add(untouched),
                     allocation: held,
                     swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
                     swapped_in: self.swapped_in.take(),
                     swapped_out: self.swapped_out.take(),
                 };
                 let beyond = self.beyond.update(seen);
-                self.tracked = Some((Tracked { beyond, held, aside }, at));
+                self.tracked = Some((TrackedDemand { beyond, held, untouched }, at));
             }
         }
     }
 
-    /// Takes in a report of a guest that holds so much; the working set that is believed.
-    fn believe(&mut self, report: &TrackerReport, held: Bytes) -> Bytes {
+    /// Accepts or ignores a report of a guest that holds `held`; returns the accepted working set.
+    fn accept(&mut self, report: &TrackerReport, held: Bytes) -> Bytes {
         self.doubted = match self.tracked {
             Some((before, _)) if held < before.held => DOUBTED,
             _ => self.doubted.saturating_sub(1),
         };
-        match &self.believed {
+        match &self.accepted {
             Some(last) if self.doubted > 0 && report.working_set > last.working_set => {
                 last.working_set
             }
             _ => {
-                self.believed = Some(report.clone());
+                self.accepted = Some(report.clone());
                 report.working_set
             }
         }
     }
 
-    /// What the counters of a new reading say, and an epoch of probing.
+    /// Computes rates from a new reading of the counters, and probes for an epoch.
     fn count(&mut self, guest: &GuestSample, stats: &Measured<GuestStats>, now: Timestamp) {
         let at = before(now, stats.age);
         let agent: Option<AgentReport> = guest.agent.map(|agent| agent.value);
@@ -174,7 +175,7 @@ impl Watch {
         };
         add(&mut self.swapped_in, swapped_in);
         add(&mut self.swapped_out, swapped_out);
-        let epoch = Epoch {
+        let epoch = ProbingEpoch {
             committed: agent
                 .and_then(|agent| agent.committed)
                 .map(|committed| committed.saturating_add(KERNEL_AND_FREE)),
@@ -182,14 +183,14 @@ impl Watch {
             swapped_in: swapped_in.map(Bytes::to_pages),
             swapped_out: swapped_out.map(Bytes::to_pages),
             refaulted,
-            // The operator's bounds are not an estimator's: no policy lets a guest go beyond them.
+            // Policies apply the operator's bounds; estimators do not.
             bounds: Bounds::new(Bytes::ZERO, guest.memory_max().unwrap_or(Bytes::MAX)),
         };
         self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// `plain`, which knows memory in use alone, and what else is known.
-    pub(crate) fn add_to(&self, plain: Estimate, guest: &GuestSample, now: Timestamp) -> Estimate {
+    /// Adds everything known to `plain`, the estimate from memory in use alone.
+    pub(crate) fn refine(&self, plain: Estimate, guest: &GuestSample, now: Timestamp) -> Estimate {
         let agent = guest.agent.map(|agent| agent.value);
         let signals = Signals {
             free: guest.stats.and_then(|stats| stats.value.free),
@@ -198,31 +199,17 @@ impl Watch {
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        let believed = self.believed.as_ref().filter(|_| guest.tracker.is_some());
-        let curve = believed.and_then(|report| report.curve.as_ref());
-        let curve = curve.zip(self.tracked).map(|(curve, (tracked, _))| {
-            let Tracked { beyond, held, aside } = tracked;
-            let plain = curve.shifted(aside);
-            Arc::new(match ends_within(curve, held) {
-                // At most twice what it holds: what a guest claims must not grow curves.
-                true => {
-                    let misses = beyond.lacking.min(held).to_pages();
-                    plain.extended(held, beyond.beyond.min(held), misses)
-                }
-                false => plain,
-            })
-        });
-        let estimate = Estimate { signals, curve, ..plain };
+        let estimate = Estimate { signals, curve: self.curve(guest), ..plain };
         if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
             return estimate;
         }
         let since = |at: Timestamp| now.saturating_since(at);
-        let source = |kind, (demand, age)| Source { kind, demand, age };
+        let source = |kind, (demand, age)| SourceDemand { kind, demand, age };
         let tracked = self.tracked.map(|(tracked, at)| (tracked.beyond.demand, since(at)));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
         let used = (estimate.used, estimate.demand.age);
-        let sources: Vec<Source> = [
+        let sources: Vec<SourceDemand> = [
             tracked.map(|known| source(DemandSource::WorkingSet, known)),
             probed.map(|known| source(DemandSource::Probing, known)),
             Some(source(DemandSource::Used, used)),
@@ -235,24 +222,38 @@ impl Watch {
             Ok(fused) => {
                 Estimate { demand: fused.demand, passed_over: fused.passed_over, ..estimate }
             }
-            // Nothing is fresh: memory in use stands, and is not relied on.
+            // No source is fresh: memory in use remains, without confidence.
             Err(none) => {
                 let demand = Demand { confidence: Confidence::from_percent(0), ..estimate.demand };
                 Estimate { demand, passed_over: none.stale, ..estimate }
             }
         }
     }
+
+    /// The accepted miss curve, with memory that is needed untouched and misses found by swapping.
+    fn curve(&self, guest: &GuestSample) -> Option<Arc<MissCurve>> {
+        guest.tracker.as_ref()?;
+        let curve = self.accepted.as_ref()?.curve.as_ref()?;
+        let (TrackedDemand { beyond, held, untouched }, _) = self.tracked?;
+        let mut shifted = curve.shifted(untouched);
+        if ends_within(curve, held) {
+            // Limited to twice the allocation: a guest's claims must not lengthen curves.
+            let misses = beyond.displaced.min(held).to_pages();
+            shifted = shifted.extended(held, beyond.beyond.min(held), misses);
+        }
+        Some(Arc::new(shifted))
+    }
 }
 
-/// What a guest that holds so much keeps free. One that claims more than a quarter of it keeps nobody else from
-/// anything, and the bound keeps curves from growing long.
+/// Memory that a guest with allocation `held` keeps free. Its own claim counts up to a quarter of
+/// the allocation, which keeps curves short.
 fn kept_free(guest: &GuestSample, held: Bytes) -> Bytes {
-    let told = guest.agent.and_then(|agent| agent.value.watermark_high);
-    told.unwrap_or(KEPT_FREE).min(held.fraction(1, 4))
+    let reported = guest.agent.and_then(|agent| agent.value.watermark_high);
+    reported.unwrap_or(KEPT_FREE).min(held.fraction(1, 4))
 }
 
-/// Whether the curve ends where a guest's memory does, or hardly beyond: one that goes on knows more than
-/// swapping tells. What a sample stands for may exceed what there is.
+/// Whether the curve ends at most an eighth beyond `held`; the memory a sample represents may
+/// exceed it by chance. A longer curve knows more than swapping can tell.
 fn ends_within(curve: &MissCurve, held: Bytes) -> bool {
     let points = u64::try_from(curve.points().len()).unwrap_or(u64::MAX);
     let last = curve.step().get().saturating_mul(points.saturating_sub(1));
@@ -304,45 +305,48 @@ mod tests {
     }
 
     #[test]
-    fn swap_counters_become_a_rate_and_one_reading_counts_once() {
-        let mut watch = Watch::default();
-        watch.observe(&guest(1000), None, second(1));
+    fn a_reading_of_swap_counters_counts_once_in_the_rate() {
+        let mut refiner = Refiner::default();
+        refiner.observe(&guest(1000), None, second(1));
         assert_eq!(
-            watch.add_to(plain(), &guest(1000), second(1)).signals.swapped_pages_per_s,
+            refiner.refine(plain(), &guest(1000), second(1)).signals.swapped_pages_per_s,
             None
         );
-        watch.observe(&guest(1200), None, second(3));
-        let signals = watch.add_to(plain(), &guest(1200), second(3)).signals;
+        refiner.observe(&guest(1200), None, second(3));
+        let signals = refiner.refine(plain(), &guest(1200), second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
-        // The same reading, seen again a second later, is no new second without swapping.
+        // The same reading a second later must not count as a second without swapping.
         let mut again = guest(1200);
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
-        watch.observe(&again, None, second(4));
-        assert_eq!(watch.add_to(plain(), &again, second(4)).signals.swapped_pages_per_s, Some(100));
-        // Booted anew: the counter begins again.
-        watch.observe(&guest(3), None, second(5));
-        assert_eq!(watch.add_to(plain(), &guest(3), second(5)).signals.swapped_pages_per_s, None);
+        refiner.observe(&again, None, second(4));
+        assert_eq!(
+            refiner.refine(plain(), &again, second(4)).signals.swapped_pages_per_s,
+            Some(100)
+        );
+        // After a reboot the counter starts again.
+        refiner.observe(&guest(3), None, second(5));
+        assert_eq!(refiner.refine(plain(), &guest(3), second(5)).signals.swapped_pages_per_s, None);
     }
 
     #[test]
-    fn without_an_agent_or_a_tracker_the_demand_is_what_is_used() {
-        let mut watch = Watch::default();
-        watch.observe(&guest(0), None, second(1));
-        let estimate = watch.add_to(plain(), &guest(0), second(1));
+    fn without_agent_and_tracker_the_demand_is_memory_in_use() {
+        let mut refiner = Refiner::default();
+        refiner.observe(&guest(0), None, second(1));
+        let estimate = refiner.refine(plain(), &guest(0), second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
 
     #[test]
-    fn committed_memory_starts_the_probing_and_the_rest_is_told() {
-        let mut watch = Watch::default();
+    fn committed_memory_starts_probing() {
+        let mut refiner = Refiner::default();
         for n in 1..4 {
-            watch.observe(&with_agent(guest(0), 480, 0), None, second(n));
+            refiner.observe(&with_agent(guest(0), 480, 0), None, second(n));
         }
-        let estimate = watch.add_to(plain(), &with_agent(guest(0), 480, 0), second(3));
-        // One epoch to begin, one step of 5 % down: 480 and 128 MiB, and the guest holds less.
-        let begun = Bytes::mib(608);
-        assert_eq!(estimate.signals.probed, Some(begun - begun.fraction(5, 100)));
+        let estimate = refiner.refine(plain(), &with_agent(guest(0), 480, 0), second(3));
+        // One epoch starts at 480 + 128 MiB, the next lowers it by 5 %: the guest holds less.
+        let first = Bytes::mib(608);
+        assert_eq!(estimate.signals.probed, Some(first - first.fraction(5, 100)));
         assert_eq!(estimate.demand.source, DemandSource::Probing);
         let others: Vec<_> = estimate.passed_over.iter().map(|other| other.source).collect();
         assert_eq!(others, [DemandSource::Used, DemandSource::Committed]);
@@ -350,8 +354,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tracked_guest_needs_its_working_set_and_what_it_swapped() {
-        let mut watch = Watch::default();
+    fn a_tracked_guest_needs_its_working_set_and_its_swap() {
+        let mut refiner = Refiner::default();
         let mut tracked = guest(0);
         tracked.tracker = Some(Measured {
             value: TrackerReport { working_set: Bytes::mib(450), curve: None },
@@ -359,71 +363,73 @@ mod tests {
         });
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
         tracked.agent = Some(Measured::fresh(agent));
-        watch.observe(&tracked, None, second(1));
-        let demand = watch.add_to(plain(), &tracked, second(1)).demand;
-        // 450 and 50 MiB, and what its kernel keeps free.
+        refiner.observe(&tracked, None, second(1));
+        let demand = refiner.refine(plain(), &tracked, second(1)).demand;
+        // 450 and 50 MiB, plus the 64 MiB its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
-        // 34 MiB that its kernel took at boot are needed too.
-        watch.observe(&tracked, Some(Bytes::mib(34)), second(2));
-        let demand = watch.add_to(plain(), &tracked, second(2)).demand;
+        // The 34 MiB that its kernel reserved at boot are needed too.
+        refiner.observe(&tracked, Some(Bytes::mib(34)), second(2));
+        let demand = refiner.refine(plain(), &tracked, second(2)).demand;
         assert_eq!(demand.size, Bytes::mib(598));
-        // Half a minute later nothing of it is believed any more.
+        // Half a minute later the tracker's report is stale.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
-        let demand = watch.add_to(plain(), &tracked, second(32)).demand;
+        let demand = refiner.refine(plain(), &tracked, second(32)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
     }
+
     #[test]
-    fn a_guest_that_is_made_smaller_touches_what_it_gives_away() {
-        let mut watch = Watch::default();
+    fn growth_of_a_shrinking_guest_is_ignored_for_two_intervals() {
+        let mut refiner = Refiner::default();
         let mut demand_of = |n, held_mib, wss_mib| {
             let mut tracked = guest(0);
             let report = TrackerReport { working_set: Bytes::mib(wss_mib), curve: None };
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
             tracked.tracker = Some(Measured::fresh(report));
-            watch.observe(&tracked, None, second(n));
-            watch.add_to(plain(), &tracked, second(n)).demand.size - KEPT_FREE
+            refiner.observe(&tracked, None, second(n));
+            refiner.refine(plain(), &tracked, second(n)).demand.size - KEPT_FREE
         };
-        for (n, held, seen, believed) in [
+        for (n, held, seen, accepted) in [
             (1, 500, 100, 100),
-            (2, 450, 210, 100), // shrinks, and seems to use more
-            (3, 450, 180, 100), // the interval after
-            (4, 450, 180, 180), // it does use more
-            (5, 400, 90, 90),   // less is believed at once
+            (2, 450, 210, 100), // shrinks and seems to use more
+            (3, 450, 180, 100), // one interval after
+            (4, 450, 180, 180), // the growth is real
+            (5, 400, 90, 90),   // a smaller working set is accepted at once
         ] {
-            assert_eq!(demand_of(n, held, seen), Bytes::mib(believed), "{n}");
+            assert_eq!(demand_of(n, held, seen), Bytes::mib(accepted), "{n}");
         }
     }
 
-    /// 300 pages swapped out in the interval: beside 500 MiB held a curve of 200 MiB has no misses. As many
-    /// pages more are all it needs, so each one less is a miss more: 25,600 in 100 MiB.
+    /// 300 pages are swapped out in the interval; with 500 MiB held the curve of 200 MiB has no
+    /// misses. With 300 pages more there would be none, and each page less is a miss more: 25,600
+    /// in 100 MiB.
     #[test]
-    fn what_is_swapped_out_for_want_of_room_are_misses_beyond_the_memory_held() {
-        let mut watch = Watch::default();
+    fn swap_outs_for_lack_of_room_extend_the_curve() {
+        let mut refiner = Refiner::default();
         let mut tracked = guest(0);
         let curve = MissCurve::new(Bytes::mib(100), Duration::from_secs(1), vec![9000, 9000, 0]);
         tracked.tracker = Some(Measured::fresh(TrackerReport {
             working_set: Bytes::mib(400),
             curve: curve.ok().map(Arc::new),
         }));
-        let estimated = |watch: &Watch, guest: &GuestSample, n| {
-            watch.add_to(plain(), guest, second(n)).curve.unwrap()
+        let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
+            refiner.refine(plain(), guest, second(n)).curve.unwrap()
         };
-        watch.observe(&tracked, None, second(1));
-        // Shifted by the 64 MiB that are kept free: a step.
-        assert_eq!(estimated(&watch, &tracked, 1).points(), [9000, 9000, 9000, 0]);
+        refiner.observe(&tracked, None, second(1));
+        // Shifted one step, for the 64 MiB that are kept free.
+        assert_eq!(estimated(&refiner, &tracked, 1).points(), [9000, 9000, 9000, 0]);
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(300));
-        watch.observe(&tracked, None, second(2));
-        let beyond = estimated(&watch, &tracked, 2);
+        refiner.observe(&tracked, None, second(2));
+        let beyond = estimated(&refiner, &tracked, 2);
         assert_eq!(beyond.points(), [137_300, 111_700, 86_100, 51_500, 25_900, 300, 0]);
-        // One that goes on beyond what is held knows better.
+        // A curve that reaches beyond the allocation is not extended.
         let curve = MissCurve::new(Bytes::mib(300), Duration::from_secs(1), vec![9, 9, 9, 0]);
         let report = |curve| TrackerReport { working_set: Bytes::mib(400), curve };
         let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
         let mut tracked = GuestSample { tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
-        watch.observe(&tracked, None, second(3));
-        assert_eq!(estimated(&watch, &tracked, 3).points(), [9, 9, 9, 9, 0]);
+        refiner.observe(&tracked, None, second(3));
+        assert_eq!(estimated(&refiner, &tracked, 3).points(), [9, 9, 9, 9, 0]);
     }
 }

@@ -1,20 +1,20 @@
-//! How much of an allocation is in use, from a few pages picked at random.
+//! Estimates how much of an allocation is in use by sampling a few pages at random.
 //!
-//! Idea: at the beginning of a period `n` granules are picked at random and made to trap; at its end
-//! `touched / n` of them have, and so, about, has that part of the allocation.
+//! Idea: at the start of a period `n` granules are picked at random and made to trap. By its end
+//! `touched` of them have trapped, so about `touched / n` of the allocation is in use.
 //!
-//! Cost: O(n log n) a period to pick, O(1) to estimate; at most `n` traps. Source: Waldspurger, *Memory
-//! Resource Management in VMware ESX Server*, OSDI 2002, §5.3; the comparison of MEB §5.2.1.
-//! Limits: never above the allocation, so it cannot tell how much a guest lacks. The error is that of a
-//! share among n: with 100 granules up to 5 % of the allocation (one standard deviation), at its greatest
-//! where half is in use.
+//! Cost: O(n log n) to pick, O(1) to estimate, at most `n` traps a period.
+//! Source: Waldspurger, *Memory Resource Management in VMware ESX Server*, OSDI 2002, §5.3;
+//! compared with in MEB §5.2.1.
+//! Limits: never above the allocation, so it cannot tell how much a guest lacks. The standard error
+//! with 100 granules is up to 5 % of the allocation, highest when half is in use.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ballast_model::Bytes;
 
-/// How many granules, how often.
+/// How many granules to sample, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplingSettings {
     /// Granules picked in each period.
@@ -24,61 +24,58 @@ pub struct SamplingSettings {
 }
 
 impl SamplingSettings {
-    /// As ESX has it: 100 granules a minute.
-    pub const ESX: SamplingSettings =
-        SamplingSettings { samples: 100, period: Duration::from_secs(60) };
-    /// As often as a balancer decides, for a fair comparison with tracking: MEB's interval.
+    /// A sample in each of MEB's balancing intervals, for a fair comparison with tracking.
     pub const FAST: SamplingSettings =
         SamplingSettings { samples: 100, period: Duration::from_secs(5) };
-    /// Most granules: a per mille of error at worst, and more would be tracking.
+    /// Most granules: the error is then at most 0.1 %, and sampling more would amount to tracking.
     pub const SAMPLES_MAX: u32 = 1 << 18;
 }
 
-/// What a period came to.
+/// Counts of one sampling period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Period {
+pub struct SamplingPeriod {
     /// Granules picked.
     pub picked: u32,
-    /// Granules of those that were touched.
+    /// Picked granules that were touched.
     pub touched: u32,
-    /// What the guest held.
+    /// The guest's allocation.
     pub allocation: Bytes,
 }
 
-/// What is in use.
+/// Memory in use, with its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sampled {
+pub struct SampledEstimate {
     /// The working set: `touched / n` of the allocation.
     pub wss: Bytes,
     /// Its standard error: `√(p (1 − p) / n)` of the allocation.
     pub error: Bytes,
 }
 
-impl Period {
-    /// The estimate; `None` where nothing was picked, or more touched than picked.
-    pub fn estimate(self) -> Option<Sampled> {
+impl SamplingPeriod {
+    /// The estimate; `None` if nothing was picked, or more touched than picked.
+    pub fn estimate(self) -> Option<SampledEstimate> {
         if self.picked == 0 || self.touched > self.picked {
             return None;
         }
         let share = f64::from(self.touched) / f64::from(self.picked);
         let error = (share * (1.0 - share) / f64::from(self.picked)).sqrt();
-        Some(Sampled {
+        Some(SampledEstimate {
             wss: self.allocation.fraction(u64::from(self.touched), u64::from(self.picked)),
             error: Bytes::new((error * self.allocation.get() as f64) as u64),
         })
     }
 }
 
-/// Picks `samples` different granules of the first `granules`, every set as likely as any other, in
-/// order; all of them where there are no more, and at most [`SamplingSettings::SAMPLES_MAX`].
+/// Picks `samples` different granules below `granules`, every set equally likely, in ascending
+/// order: all if there are no more, and at most [`SamplingSettings::SAMPLES_MAX`].
 ///
-/// `random` gives 64 random bits at each call; it is called once for each granule picked. (R. W. Floyd's
-/// way, Communications of the ACM 30(9), 1987; a bias of at most 2^-64 × `granules` is left.)
+/// `random` returns 64 random bits; it is called once for each granule picked. The algorithm is R.
+/// W. Floyd's (Communications of the ACM 30(9), 1987), with a bias of at most 2^-64 × `granules`.
 pub fn pick(samples: u32, granules: u64, mut random: impl FnMut() -> u64) -> Vec<u64> {
     let samples = u64::from(samples.min(SamplingSettings::SAMPLES_MAX)).min(granules);
     let mut picked = BTreeSet::new();
     for last in granules - samples..granules {
-        // From 0 to `last`, both included.
+        // From 0 to `last` inclusive.
         let any = ((u128::from(random()) * (u128::from(last) + 1)) >> 64) as u64;
         if !picked.insert(any) {
             picked.insert(last);
@@ -95,22 +92,25 @@ mod tests {
 
     /// A quarter of 100 granules of 1 GiB: √(0.25 × 0.75 / 100) = 4.33 % of error.
     #[test]
-    fn a_worked_example() {
-        let period = Period { picked: 100, touched: 25, allocation: Bytes::gib(1) };
-        let told = period.estimate().unwrap();
-        assert_eq!((told.wss, told.error.to_pages()), (Bytes::mib(256), 11_351));
+    fn a_quarter_touched_is_a_quarter_in_use() {
+        let period = SamplingPeriod { picked: 100, touched: 25, allocation: Bytes::gib(1) };
+        let estimate = period.estimate().unwrap();
+        assert_eq!((estimate.wss, estimate.error.to_pages()), (Bytes::mib(256), 11_351));
     }
 
     #[test]
-    fn what_cannot_be_is_not_estimated() {
+    fn impossible_counts_give_no_estimate() {
         for (picked, touched) in [(0, 0), (5, 6)] {
-            assert_eq!(Period { picked, touched, allocation: Bytes::gib(1) }.estimate(), None);
+            assert_eq!(
+                SamplingPeriod { picked, touched, allocation: Bytes::gib(1) }.estimate(),
+                None
+            );
         }
     }
 
-    /// Every pair of five granules, for the 5 × 4 ends that two draws can have.
+    /// The 4 × 5 outcomes of two draws give each of the ten pairs of five granules twice.
     #[test]
-    fn every_set_is_as_likely() {
+    fn every_set_of_granules_is_equally_likely() {
         let mut counts = std::collections::BTreeMap::new();
         for first in 0..4u64 {
             for second in 0..5u64 {
@@ -128,12 +128,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_estimate_is_within_the_allocation_and_grows_with_what_was_touched(
+        fn the_estimate_grows_with_touches_up_to_the_allocation(
             picked in 1u32.., touched: u32, allocation: u64,
         ) {
             let of = |touched| {
                 let allocation = Bytes::new(allocation);
-                Period { picked, touched, allocation }.estimate().unwrap()
+                SamplingPeriod { picked, touched, allocation }.estimate().unwrap()
             };
             let touched = touched % picked;
             let (less, more) = (of(touched), of(touched + 1));
@@ -142,7 +142,11 @@ mod tests {
         }
 
         #[test]
-        fn granules_are_different_in_order_and_there(samples in 0u32..300, granules: u64, seed: u64) {
+        fn picked_granules_are_distinct_sorted_and_in_range(
+            samples in 0u32..300,
+            granules: u64,
+            seed: u64,
+        ) {
             let mut state = seed;
             let picked = pick(samples, granules, || {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

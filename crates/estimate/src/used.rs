@@ -1,26 +1,25 @@
-//! Memory in use, from the balloon's statistics (Global §3.1).
+//! Estimates memory in use from the balloon's statistics (Global §3.1).
 //!
-//! Idea: `A_i = N_i − F_i`. `N_i` is what the hypervisor says the guest holds, `F_i` what the guest
-//! says it could give back without swapping. Kernel memory that the guest does not count is thereby
-//! in use, and ballooned pages never are, whether the balloon deflates on out-of-memory (then the
-//! guest counts them in its total) or not.
+//! Idea: `A_i = N_i − F_i`, where `N_i` is the allocation according to the hypervisor and `F_i` the
+//! memory that the guest says it could give back without swapping. Kernel memory that the guest
+//! does not count is therefore in use. Ballooned pages never are, even if the balloon deflates on
+//! out-of-memory and the guest counts them in its total.
 //!
-//! `F_i` belongs to the moment of the statistics, so `N_i` is taken from that moment too: with
-//! today's `N_i` a guest that is shrinking would seem to use less than it does and be squeezed
-//! further, and one that is growing would seem to use more and run away. Two ways to that moment:
+//! `F_i` is as old as the statistics, so `N_i` must be of the same time. With the present `N_i` a
+//! shrinking guest would seem to use less than it does and be shrunk further, and a growing guest
+//! would seem to use more and grow without end. There are two ways to find the `N_i` of that time:
 //!
-//! - Where the balloon does not deflate on out-of-memory, the guest's own total moves with its
-//!   allocation, at a constant distance: the memory its kernel took at boot. Once that distance was
-//!   seen while the allocation stood still, `N_i` is the total of the very same statistics and the
-//!   distance: exact, whatever their age.
-//! - Else the allocation is looked up among recent readings. The age of statistics is known to a
-//!   second; of the allocations the guest can have had in that second the largest is taken, because
-//!   an estimate too high costs a neighbour idle memory for a tick, and one too low costs the guest
-//!   its working set.
+//! - If the balloon does not deflate on out-of-memory, the guest's total differs from its
+//!   allocation by a constant: the memory its kernel reserved at boot. Once that was measured while
+//!   the allocation did not change, `N_i` is the total in the statistics plus that constant: exact,
+//!   whatever their age.
+//! - Otherwise the allocation is looked up among recent readings. The age of statistics is known to
+//!   a second. The largest allocation of that second is used: too high an estimate costs a
+//!   neighbour idle memory for a tick, too low a one costs the guest its working set.
 //!
-//! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1; the dating is ours.
-//! Limits: the distance is learned anew whenever the allocation stands still; a guest that lies
-//! about it moves its own target only.
+//! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1; matching the times is ours.
+//! Limits: the constant is measured again whenever the allocation does not change; a guest that
+//! lies about it moves only its own target.
 
 use std::time::Duration;
 
@@ -33,9 +32,9 @@ use crate::before;
 use crate::history::AllocationHistory;
 use crate::plausible;
 use crate::probing::ProbingSettings;
-use crate::watch::Watch;
+use crate::refine::Refiner;
 
-/// Uncertainty of the age of statistics: they are read once a second, and QEMU dates them in whole
+/// Uncertainty of the age of statistics: QEMU polls them once a second and dates them in whole
 /// seconds.
 const AGE_UNCERTAINTY: Duration = Duration::from_secs(1);
 
@@ -44,59 +43,61 @@ const AGE_UNCERTAINTY: Duration = Duration::from_secs(1);
 pub enum NoEstimate {
     /// Its allocation is not known.
     NoAllocation,
-    /// It has sent no statistics, or none that tell its available memory.
+    /// It has sent no statistics, or none that include its available memory.
     NoStatistics,
     /// Its statistics cannot be true.
     Implausible(Implausible),
 }
 
-/// What is remembered of one guest.
+/// State kept for one guest.
 #[derive(Clone, Debug, Default)]
-struct Memory {
-    history: AllocationHistory,
-    watch: Watch,
-    /// By how much the allocation exceeds the total the guest counts, where they move together.
+struct GuestHistory {
+    allocations: AllocationHistory,
+    refiner: Refiner,
+    /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
 }
 
-/// Turns snapshots into demand; remembers each guest's recent allocations.
+/// Estimates the demand of every guest in a snapshot from it and earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
     probing: ProbingSettings,
-    guests: PerGuest<Memory>,
+    guests: PerGuest<GuestHistory>,
 }
 
 impl Estimator {
-    /// Probes by these settings from the next snapshot on; what was found so far stays.
+    /// Changes the settings of probing from the next snapshot on and keeps its state.
     pub fn configure(&mut self, probing: ProbingSettings) {
         self.probing = probing;
     }
 
-    /// Takes in a snapshot and forgets guests that are not in it. Call once per snapshot, before
+    /// Observes a snapshot and forgets guests that are not in it. Call it once per snapshot, before
     /// [`Estimator::estimate`].
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.guests.align(snapshot);
-        for (guest, memory) in snapshot.guests().iter().zip(self.guests.values_mut()) {
-            memory.watch.configure(self.probing);
-            memory.observe(guest, snapshot.taken_at);
+        for (guest, history) in snapshot.guests().iter().zip(self.guests.values_mut()) {
+            history.refiner.configure(self.probing);
+            history.observe(guest, snapshot.taken_at);
         }
     }
 
-    /// The demand of the guest at `place` of `snapshot`, which is the one last observed.
+    /// Estimates the demand of the guest at `place` of `snapshot`, which must be the one last
+    /// observed.
     ///
     /// # Errors
-    /// Says what is missing or cannot be true. Age is not judged here: that is the guard's.
+    /// A figure is missing or implausible. Too old a figure is no error here; the guard checks age.
+    #[inline]
     pub fn estimate(&self, snapshot: &Snapshot, place: usize) -> Result<Estimate, NoEstimate> {
         let guest = snapshot.guests().get(place).ok_or(NoEstimate::NoAllocation)?;
         let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
-        let stats = guest.stats.ok_or(NoEstimate::NoStatistics)?;
+        let stats = guest.stats.as_ref().ok_or(NoEstimate::NoStatistics)?;
         plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
-        // `free` alone counts page cache as used: safe, and all an old guest kernel tells.
+        // Old guest kernels report only `free`. That counts page cache as used, which is safe.
         let available =
             stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
         let memory = self.guests.at(place);
         let held_then = memory
-            .and_then(|memory| memory.held_at(guest, &stats, snapshot.taken_at))
+            .and_then(|memory| memory.held_at(guest, stats, snapshot.taken_at))
             .unwrap_or(allocation.value);
         if available > held_then {
             return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
@@ -107,28 +108,28 @@ impl Estimator {
         let provenance = Provenance::BalloonStatistics { age: stats.age };
         let plain = Estimate::of_used(held_then - available, available, provenance);
         Ok(match memory {
-            Some(memory) => memory.watch.add_to(plain, guest, snapshot.taken_at),
+            Some(memory) => memory.refiner.refine(plain, guest, snapshot.taken_at),
             None => plain,
         })
     }
 }
 
-impl Memory {
+impl GuestHistory {
     fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
         self.remember(guest, now);
-        self.watch.observe(guest, self.uncounted, now);
+        self.refiner.observe(guest, self.uncounted, now);
     }
 
     fn remember(&mut self, guest: &GuestSample, now: Timestamp) {
         let Some(allocation) = guest.allocation else { return };
-        self.history.push(before(now, allocation.age), allocation.value);
+        self.allocations.push(before(now, allocation.age), allocation.value);
         if guest.capabilities.deflate_on_oom != Some(false) {
             self.uncounted = None;
             return;
         }
         let Some(stats) = guest.stats else { return };
         let Some(total) = stats.value.total else { return };
-        match self.history.between(before(before(now, stats.age), AGE_UNCERTAINTY), now) {
+        match self.allocations.between(before(before(now, stats.age), AGE_UNCERTAINTY), now) {
             Some((least, most)) if least == most && total <= most => {
                 self.uncounted = Some(most - total);
             }
@@ -136,7 +137,7 @@ impl Memory {
         }
     }
 
-    /// What the guest held when its statistics were made.
+    /// The guest's allocation at the time of its statistics.
     fn held_at(
         &self,
         guest: &GuestSample,
@@ -148,7 +149,7 @@ impl Memory {
             return Some(guest.memory_max().map_or(held, |boot| held.min(boot)));
         }
         let stats_at = before(now, stats.age);
-        let (_, most) = self.history.between(before(stats_at, AGE_UNCERTAINTY), stats_at)?;
+        let (_, most) = self.allocations.between(before(stats_at, AGE_UNCERTAINTY), stats_at)?;
         Some(most)
     }
 }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn used_is_allocation_less_available() {
+    fn used_is_allocation_minus_available() {
         let mut estimator = Estimator::default();
         let snapshot = observe(&mut estimator, 1, guest(512, 400, Duration::ZERO));
         assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(112)));
@@ -197,13 +198,13 @@ mod tests {
     fn a_shrinking_guest_does_not_seem_to_use_less() {
         let mut estimator = Estimator::default();
         observe(&mut estimator, 1, guest(1000, 900, Duration::ZERO));
-        // Since then 700 MiB were given back; the statistics still speak of the first second.
+        // 700 MiB were given back since; the statistics still describe the first second.
         let snapshot = observe(&mut estimator, 3, guest(300, 900, Duration::from_secs(2)));
         assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(100)));
     }
 
     #[test]
-    fn a_growing_guest_does_not_run_away_on_old_statistics() {
+    fn old_statistics_do_not_make_a_growing_guest_grow_further() {
         let mut estimator = Estimator::default();
         for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
             let age = Duration::from_secs(second - 1);
@@ -212,9 +213,9 @@ mod tests {
         }
     }
 
-    /// Statistics a second late while the allocation goes up and down: the estimate does not move.
+    /// The statistics are two seconds old and the allocation goes up and down.
     #[test]
-    fn with_the_guests_own_total_the_estimate_is_exact_whatever_the_lag() {
+    fn with_the_guests_total_old_statistics_give_exact_estimates() {
         let mut estimator = Estimator::default();
         let held = |second: u64| if second < 8 { 800 } else { 400 + 100 * (second % 4) };
         for second in 4..40 {
@@ -228,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn deflate_on_oom_makes_no_difference() {
-        // With it the guest counts the balloon in its total: 1 GiB in all, half of it ballooned.
+    fn deflate_on_oom_does_not_change_the_estimate() {
+        // Its total then includes the balloon: about 1 GiB, half of it ballooned.
         let mut estimator = Estimator::default();
         let mut with = guest(512, 400, Duration::ZERO);
         let stats = &mut with.stats.as_mut().unwrap().value;
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_refused() {
+    fn implausible_statistics_are_refused() {
         type Lie = fn(&mut GuestStats);
         let lies: [(Lie, &str); 4] = [
             (
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_not_taken_for_zero() {
+    fn missing_figures_are_named_not_taken_as_zero() {
         let mut estimator = Estimator::default();
         let mut silent = guest(512, 400, Duration::ZERO);
         silent.stats = None;
@@ -279,7 +280,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the guest says and whenever, the estimate stays within what it ever held.
         #[test]
         fn used_never_exceeds_the_largest_allocation(
             readings in prop::collection::vec((0..2048u64, 0..2048u64, 0..20u64), 1..40)

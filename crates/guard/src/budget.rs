@@ -10,36 +10,62 @@
 //!   [`NEWCOMER_SETTLES_IN`]. Else limited by the budget not committed, and by what the host has
 //!   available beyond its reserve and beyond promises not yet touched.
 //!
-//! Cost: O(n). Limits: QEMU's own memory counts as occupied guest memory, up to what the guest is
-//! committed; the host's reserve has to cover the rest.
+//! Cost: O(1) a guest. Limits: QEMU's own memory counts as occupied guest memory, up to what the
+//! guest is committed; the host's reserve has to cover the rest.
 
 use std::time::Duration;
 
 use ballast_model::{Budget, Bytes, HostSample, Note};
 
-use crate::{GuardSettings, Standing};
+use crate::{Assessment, GuardSettings};
 
 /// A guest known for less than this may be about to take memory that it was promised before it was
 /// known: by a daemon that was killed in between, or by its own boot. Guests take what they are
 /// promised within a second.
 pub(crate) const NEWCOMER_SETTLES_IN: Duration = Duration::from_secs(2);
 
+/// Sums over all guests of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What guests hold or were promised.
+    pub committed: Bytes,
+    /// Host memory that they are known to occupy.
+    pub occupied: Bytes,
+    /// What guests that take no part in the division hold or were promised, and others beyond their
+    /// part.
+    pub immovable: Bytes,
+    /// Guests whose allocation is not certain yet.
+    pub newcomers: usize,
+    /// Guests whose allocation is not known.
+    pub uncounted: usize,
+}
+
+impl Totals {
+    /// Counts one more guest. Sums saturate: a guest that claims 2^64 bytes must not overflow them.
+    pub fn add(&mut self, guest: &Assessment, settings: &GuardSettings) {
+        self.committed = self.committed.saturating_add(guest.committed);
+        self.occupied = self.occupied.saturating_add(guest.occupied);
+        self.immovable = self.immovable.saturating_add(guest.immovable());
+        self.newcomers += usize::from(is_newcomer(guest, settings));
+        self.uncounted += usize::from(guest.committed == Bytes::ZERO);
+    }
+}
+
 /// Whether what a guest holds, or may take at once, is not certain yet: it has just been found, or
 /// it has not been seen at all. The latter only for a while, or one socket that never answers would
 /// stop every grant.
-fn is_newcomer(standing: &Standing, settings: &GuardSettings) -> bool {
-    standing.known_for < NEWCOMER_SETTLES_IN
-        || (standing.committed == Bytes::ZERO && standing.known_for < settings.stale_after)
+fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
+    guest.known_for < NEWCOMER_SETTLES_IN
+        || (guest.committed == Bytes::ZERO && guest.known_for < settings.stale_after)
 }
 
 /// The amounts of one tick, in whole pages, with what is to be said about them.
 pub fn budget_for(
     host: &HostSample,
-    standings: &[Standing],
+    totals: &Totals,
     settings: &GuardSettings,
 ) -> (Budget, Vec<Note>) {
-    let committed: Bytes = standings.iter().map(|s| s.committed).sum();
-    let occupied: Bytes = standings.iter().map(|s| s.occupied).sum();
+    let Totals { committed, occupied, newcomers, .. } = *totals;
     let (Some(total), Some(available)) = (host.memory_total, host.memory_available) else {
         // Without the host's figures the budget still holds, but nothing is promised.
         let distributable = settings.budget.unwrap_or(committed).page_floor();
@@ -52,8 +78,6 @@ pub fn budget_for(
     let untouched = committed.saturating_sub(occupied);
     let free = available.saturating_sub(settings.host_reserve).saturating_sub(untouched);
     let grantable = distributable.saturating_sub(committed).min(free).page_floor();
-
-    let newcomers = standings.iter().filter(|s| is_newcomer(s, settings)).count();
     let grantable = if newcomers > 0 { Bytes::ZERO } else { grantable };
     let mut notes = Vec::new();
     if newcomers > 0 {
@@ -65,9 +89,4 @@ pub fn budget_for(
         notes.push(Note::BudgetReduced { configured, present });
     }
     (Budget { distributable, committed, grantable }, notes)
-}
-
-/// What guests that take no part in the division hold or were promised, and others beyond their part.
-pub fn immovable(standings: &[Standing]) -> Bytes {
-    standings.iter().map(Standing::immovable).sum()
 }

@@ -1,6 +1,6 @@
-//! What was asked of each guest, and whether it complies.
+//! What was requested of each guest, and whether it complies.
 //!
-//! Idea: a target is only worth what the guest makes of it. Per guest the ledger keeps the target
+//! Idea: a target is only worth what the guest makes of it. Per guest the log keeps the target
 //! in force and watches the allocation follow:
 //!
 //! ```text
@@ -16,17 +16,14 @@
 //! A stuck guest keeps what it holds and takes no part in the division, also while it is asked
 //! again: the others must not move on the strength of memory that may never come.
 //!
-//! Cost: O(1) a guest and tick. Limits: records of guests that vanish are dropped.
+//! Cost: O(1) a guest and tick. Limits: knows nothing of other guests.
 
 use std::time::Duration;
 
-use ballast_model::{
-    Bytes, Change, Compliance, GuestId, GuestLimits, GuestSample, Held, LinkState, PerGuest, Plan,
-    Snapshot, Timestamp,
-};
+use ballast_model::{Bytes, Compliance, GuestLimits, GuestSample, Held, LinkState, Timestamp};
 
 use crate::GuardSettings;
-use crate::swap_room::{least, used_by};
+use crate::swap_room::{min_without_swap, used_by};
 
 /// A guest within this much of its target has complied: balloons stop a little short when the last
 /// pages are hard to find.
@@ -35,11 +32,12 @@ const COMPLIANCE_SLACK: Bytes = Bytes::mib(4);
 /// Less than this given since the last mark is no progress.
 const PROGRESS_MIN: Bytes = Bytes::mib(1);
 
-/// The slowest that a balloon is expected to take memory, a second: under swap load 80 MB/s were the slowest seen.
+/// The slowest that a balloon is expected to take memory, a second: under swap load 80 MB/s were
+/// the slowest seen.
 const RATE_MIN_PER_S: Bytes = Bytes::mib(32);
 
-/// A guest's figures belong to what it holds when that has been so for this long before: devices tell times in whole
-/// seconds.
+/// A guest's figures belong to what it holds when that has been so for this long before: devices
+/// tell times in whole seconds.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
 
 /// A guest that seems to hold less than it may for so long is nudged.
@@ -86,107 +84,70 @@ impl Release {
     }
 }
 
-/// What is on record about one guest.
+/// What was requested of one guest, and how it complied.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct ComplianceLog {
     target: Option<Bytes>,
-    /// What it was promised beyond that for a while, as memory is plugged in or out.
-    lent: Bytes,
+    /// What it may hold beyond that while memory is plugged in or out.
+    transient_grant: Bytes,
     send_again: bool,
-    /// The target in force has to be sent a page smaller. QEMU tells what the guest's driver wrote last, and a driver that
-    /// starts with nothing to move writes nothing: after a reboot it then tells what was so before it, until the balloon
-    /// moves.
+    /// The target in force has to be sent a page smaller. QEMU tells what the guest's driver wrote
+    /// last, and a driver that starts with nothing to move writes nothing: after a reboot it then
+    /// tells what was so before it, until the balloon moves.
     nudge: bool,
     last_seen: Option<Bytes>,
     /// When it first appeared; `None` before its first snapshot.
     known_since: Option<Timestamp>,
     changed_at: Timestamp,
-    /// What it used when its figures and what it held last belonged together; more if it has said so since.
+    /// What it used when its figures and what it held last belonged together; more if it has said
+    /// so since.
     used: Option<Bytes>,
     release: Release,
     /// Whether the host keeps what its balloon takes.
     is_inhibited: bool,
 }
 
-/// The records of all guests of a host.
-#[derive(Clone, Debug, Default)]
-pub struct Ledger {
-    records: PerGuest<Record>,
-}
-
-impl Ledger {
-    /// Takes in what was seen, before anything is decided. `usable` says of each guest, by its
-    /// place in the snapshot, whether its figures may be acted on.
-    pub fn observe(&mut self, snapshot: &Snapshot, usable: &[bool], settings: &GuardSettings) {
-        self.records.align(snapshot);
-        let seen = snapshot.guests().iter().zip(usable);
-        for (record, (sample, &usable)) in self.records.values_mut().zip(seen) {
-            record.observe(sample, usable, snapshot.taken_at, settings);
-        }
-    }
-
-    /// A plan made from the snapshot last observed is being carried out.
-    pub fn sent(&mut self, plan: &Plan) {
-        for (record, guest) in self.records.values_mut().zip(&plan.guests) {
-            if !matches!(guest.change, Change::Hold(_)) {
-                record.target = guest.target;
-                record.send_again = false;
-                record.nudge = false;
-            }
-        }
-    }
-
-    /// What stuck guests are asked for from now on, in the order of the snapshot last observed; `None`: what they were.
-    pub fn ask_anew(&mut self, asks: impl IntoIterator<Item = Option<Bytes>>) {
-        for (record, ask) in self.records.values_mut().zip(asks) {
-            if let (Some(ask), Release::Stuck { asked, .. } | Release::Retrying { asked, .. }) =
-                (ask, &mut record.release)
-            {
-                *asked = ask;
-            }
-        }
-    }
-
-    /// What each guest is promised beyond its target, in the order of the snapshot last observed.
-    pub fn lend(&mut self, lent: impl IntoIterator<Item = Bytes>) {
-        for (record, lent) in self.records.values_mut().zip(lent) {
-            record.lent = lent;
-        }
-    }
-
-    /// A target did not reach its guest, or perhaps did: it is sent again, and what it may have
-    /// promised stays promised.
-    pub fn failed(&mut self, id: &GuestId) {
-        if let Some(record) = self.records.named_mut(id) {
-            record.send_again = true;
-        }
-    }
-
-    /// All records, in the order of the snapshot last observed.
-    pub fn records(&self) -> impl Iterator<Item = &Record> {
-        self.records.values()
-    }
-
-    /// The record of one guest.
-    pub fn record(&self, id: &GuestId) -> Option<&Record> {
-        self.records.named(id)
-    }
-}
-
-impl Record {
+impl ComplianceLog {
     /// The target in force.
     pub fn target(&self) -> Option<Bytes> {
         self.target
     }
 
-    /// What it was promised beyond the target for a while, as memory is plugged in or out.
-    pub fn lent(&self) -> Bytes {
-        self.lent
+    /// What it may hold beyond the target while memory is plugged in or out.
+    pub fn transient_grant(&self) -> Bytes {
+        self.transient_grant
     }
 
-    /// The target in force, and what was lent on top of it: the guest may come to hold that at any time.
+    /// The target in force and the transient grant on top of it: the guest may hold that at any
+    /// time.
     pub fn promised(&self) -> Option<Bytes> {
-        self.target.map(|target| target.saturating_add(self.lent))
+        self.target.map(|target| target.saturating_add(self.transient_grant))
+    }
+
+    /// A plan made from the sample last observed is being carried out, and moves the guest to
+    /// `target`.
+    pub fn sent(&mut self, target: Option<Bytes>) {
+        self.target = target;
+        self.send_again = false;
+        self.nudge = false;
+    }
+
+    /// A guest that is stuck is asked to hold `ask` from now on.
+    pub fn ask_anew(&mut self, ask: Bytes) {
+        if let Release::Stuck { asked, .. } | Release::Retrying { asked, .. } = &mut self.release {
+            *asked = ask;
+        }
+    }
+
+    /// What the guest is promised beyond its target from now on.
+    pub fn set_transient_grant(&mut self, amount: Bytes) {
+        self.transient_grant = amount;
+    }
+
+    /// A target did not reach the guest, or perhaps did: it is sent again, and what it may have
+    /// promised stays promised.
+    pub fn failed(&mut self) {
+        self.send_again = true;
     }
 
     /// What the guest was last seen to hold, though it may not be seen now: memory does not become
@@ -219,6 +180,14 @@ impl Record {
         self.nudge
     }
 
+    /// What a guest that is stuck was asked to hold; `None`: it is not.
+    pub fn asked_of_stuck(&self) -> Option<Bytes> {
+        match self.release {
+            Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
+            Release::Settled | Release::Under { .. } => None,
+        }
+    }
+
     /// Why a guest that does not comply is left alone, if it is.
     pub fn stuck(&self, now: Timestamp) -> Option<Held> {
         let (asked, since, retry_in) = match self.release {
@@ -231,7 +200,7 @@ impl Record {
         Some(Held::Stuck { idle: now.saturating_since(since), asked, retry_in })
     }
 
-    /// The target of which a stuck guest is reminded in this tick, if it is.
+    /// The target that is sent again to a stuck guest in this tick.
     pub(crate) fn retrying(&self) -> Option<Bytes> {
         match self.release {
             Release::Retrying { asked, .. } => Some(asked),
@@ -261,18 +230,19 @@ impl Record {
         }
     }
 
-    /// What the guest has to be left because it has no swap for what it uses; `None`: its floor says that.
-    pub fn least(
+    /// What the guest has to be left because it has no swap for what it uses; `None`: its floor
+    /// says that.
+    pub fn min_without_swap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
         stale_after: Duration,
     ) -> Option<Bytes> {
-        least(self.used?, sample, limits, stale_after)
+        min_without_swap(self.used?, sample, limits, stale_after)
     }
 
-    /// While a balloon takes memory, a guest's figures are of a time when it held more: what it seems to use falls with
-    /// what it holds. Then only more than before is believed.
+    /// While a balloon takes memory, a guest's figures are of a time when it held more: what it
+    /// seems to use falls with what it holds. Then only more than before is believed.
     fn remember_use(&mut self, sample: &GuestSample, now: Timestamp) {
         let (Some(used), Some(stats)) = (used_by(sample), sample.stats) else { return };
         let belongs = now.saturating_since(self.changed_at) >= stats.age + SETTLED_FOR;
@@ -282,7 +252,8 @@ impl Record {
         });
     }
 
-    fn observe(
+    /// Takes in what was seen, before anything is decided. `usable`: its figures may be acted on.
+    pub fn observe(
         &mut self,
         sample: &GuestSample,
         usable: bool,

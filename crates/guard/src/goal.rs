@@ -1,12 +1,12 @@
 //! A policy's wish within the guest's own limits.
 //!
 //! Idea: floor, ceiling, step limits and dead band depend on one guest only, so they are applied
-//! once per decision; what depends on the others (who releases what, when) is `ration`'s. Every
-//! change is kept with its figures.
+//! once per decision; what depends on the others (who releases what, when) is `allocate_grants`'s.
+//! Every change is kept with its figures.
 
-use ballast_model::{Bytes, Clamped, Desired, Held};
+use ballast_model::{Bounds, Bytes, Clamped, Desired, Held};
 
-use crate::{GuardSettings, Standing};
+use crate::{Assessment, GuardSettings};
 
 /// Where a guest is to be, if the others permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,17 +21,17 @@ pub struct Goal {
     pub held: Option<Held>,
 }
 
-/// The goal of a guest that may be moved; `None` for any other. It gets at least what it is `given_back`, within its
-/// ceiling.
+/// The goal of a guest that may be moved; `None` for any other. It gets at least what it is
+/// `given_back`, within its ceiling.
 pub fn goal_for(
-    standing: &Standing,
+    assessment: &Assessment,
     desired: Desired,
     given_back: Option<Bytes>,
     dead_band: Bytes,
     settings: &GuardSettings,
 ) -> Option<Goal> {
-    let (floor, ceiling) = standing.bounds?;
-    let reference = standing.reference?;
+    let Bounds { floor, ceiling } = assessment.bounds?;
+    let reference = assessment.reference?;
     let mut clamps = Vec::new();
     let mut target = desired.target.page_floor();
     if target < floor {
@@ -48,7 +48,7 @@ pub fn goal_for(
         target = ceiling;
         clamps.push(Clamped::Ceiling { ceiling });
     }
-    if let Some(least) = standing.least
+    if let Some(least) = assessment.min_without_swap
         && target < least
     {
         target = least;

@@ -4,12 +4,12 @@
 //!
 //! | file | answers |
 //! |---|---|
-//! | `standing` | may this guest be moved at all, and on what figures? |
+//! | `assessment` | may this guest be moved at all, and on what figures? |
 //! | `swap_room` | what must a guest be left that has no swap? |
-//! | `ledger` | what was asked of each guest, and does it comply? |
+//! | `compliance` | what was asked of each guest, and does it comply? |
 //! | `budget` | how much may be handed out, and how much of it at once? |
 //! | `goal` | the policy's wish within floor, ceiling, step limits and dead band |
-//! | `ration` | the plan: releases at once, grants only from what is really free |
+//! | `allocate_grants` | the orders: releases at once, grants only from what is really free |
 //! | `check` | does a finished plan keep every promise? Written apart from all of the above |
 //!
 //! Promises: never below a floor, never below its use without swap, never shrunk on stale or
@@ -20,17 +20,17 @@
 
 pub mod check;
 
+mod allocate_grants;
+mod assessment;
 mod budget;
+mod compliance;
 mod goal;
-mod ledger;
-mod ration;
 mod settings;
-mod standing;
 mod swap_room;
 
-pub use budget::{budget_for, immovable};
+pub use allocate_grants::{Grant, Lack, allocate_grants};
+pub use assessment::{Assessment, Capped, Known, verdict};
+pub use budget::{Totals, budget_for};
+pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};
-pub use ledger::{Ledger, Record};
-pub use ration::{Draft, Rationing, ration};
 pub use settings::GuardSettings;
-pub use standing::{Paged, Standing, verdict};

@@ -13,8 +13,8 @@ pub struct GuardSettings {
     pub host_reserve: Bytes,
     /// Statistics older than this are not acted on.
     pub stale_after: Duration,
-    /// A guest that was asked for memory is slow when it has not given all of it this long after the time that a slow
-    /// balloon needs.
+    /// A guest that was asked for memory is slow when it has not given all of it this long after
+    /// the time that a slow balloon needs.
     pub release_grace: Duration,
     /// A guest that was asked for memory and gave none for this long is stuck.
     pub stuck_after: Duration,

@@ -1,22 +1,24 @@
 //! What a guest without swap has to be left.
 //!
-//! Idea: what is taken of a guest beyond what it can spare goes to its swap. Where there is none, or no more of it, its
-//! kernel kills a program instead, whatever floor and ceiling say. So it is left what it uses, some to spare, less the
-//! swap it has left. Whether it has any its agent tells; the device's statistics do not, but a guest that was seen to
-//! write to swap has some. The operator's word goes before both.
+//! Idea: what is taken of a guest beyond what it can spare goes to its swap. Where there is none,
+//! or no more of it, its kernel kills a program instead, whatever floor and ceiling say. So it is
+//! left what it uses, some to spare, less the swap it has left. Whether it has any its agent tells;
+//! the device's statistics do not, but a guest that was seen to write to swap has some. The
+//! operator's word goes before both.
 //!
-//! Cost: O(1). Limits: a guest that is not known to have swap keeps what it uses, though it may have some; it is for the
-//! operator to say so.
+//! Cost: O(1). Limits: a guest that is not known to have swap keeps what it uses, though it may
+//! have some; it is for the operator to say so.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestLimits, GuestSample};
 
-/// Left to a guest beside what it uses: its kernel needs free memory to work with, and figures are a second old.
+/// Left to a guest beside what it uses: its kernel needs free memory to work with, and figures are
+/// a second old.
 const SPARE: Bytes = Bytes::mib(32);
 
-/// The least that can be taken of what a guest uses, which is the swap it has left. `None`: it has swap, it is not known
-/// how much.
+/// The least that can be taken of what a guest uses, which is the swap it has left. `None`: it has
+/// swap, it is not known how much.
 fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Option<Bytes> {
     let told = || sample.agent.filter(|agent| agent.age <= stale_after)?.value.swap_free;
     let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
@@ -31,15 +33,16 @@ fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Op
     }
 }
 
-/// What a guest uses and cannot give without swap: what it holds less what it says it can spare. `None` where it does not
-/// say.
+/// What a guest uses and cannot give without swap: what it holds less what it says it can spare.
+/// `None` where it does not say.
 pub(crate) fn used_by(sample: &GuestSample) -> Option<Bytes> {
     let stats = sample.stats?.value;
     Some(sample.allocation?.value.saturating_sub(stats.available.or(stats.free)?))
 }
 
-/// What a guest that uses `used` has to be left, in whole pages and never more than it holds. `None`: its floor says it.
-pub(crate) fn least(
+/// What a guest that uses `used` has to be left, in whole pages and never more than it holds.
+/// `None`: its floor says it.
+pub(crate) fn min_without_swap(
     used: Bytes,
     sample: &GuestSample,
     limits: &GuestLimits,
@@ -75,8 +78,8 @@ mod tests {
 
     fn left(guest: &GuestSample, swap: Option<bool>) -> Option<u64> {
         let limits = GuestLimits { swap, ..GuestLimits::default() };
-        let least = least(used_by(guest).unwrap(), guest, &limits, STALE_AFTER)?;
-        Some(least.get() >> 20)
+        let min = min_without_swap(used_by(guest).unwrap(), guest, &limits, STALE_AFTER)?;
+        Some(min.get() >> 20)
     }
 
     #[test]

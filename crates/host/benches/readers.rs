@@ -1,4 +1,4 @@
-//! What it costs to look at the host and at a hundred processes. Run:
+//! The cost of one host sample and of reading a hundred processes. Run:
 //! `cargo bench -p ballast-host --bench readers`.
 
 use std::hint::black_box;
@@ -14,8 +14,7 @@ fn readers(c: &mut Criterion) {
     let mut host = HostReader::new(Path::new(PROC));
     c.bench_function("host sample", |b| b.iter(|| black_box(host.sample())));
 
-    // Each reader has a descriptor of its own, as with a hundred processes; the kernel does the same
-    // work for each.
+    // Each reader has its own descriptor, so the kernel does the work of a hundred processes.
     let mut processes: Vec<ProcessReader> = (0..GUESTS)
         .filter_map(|_| ProcessReader::open(Path::new(PROC), std::process::id()).ok().flatten())
         .collect();

@@ -1,13 +1,13 @@
-//! Which boot of the host this is.
+//! The host's boot identifier.
 
 use std::path::Path;
 
-use crate::ReadError;
+use crate::error::ReadError;
 use crate::file::read_once;
 
 const EXPECTED: &str = "an identifier such as `1b4e28ba-2fa1-11d2-883f-0016d3cca427`";
 
-/// The host's boot identifier: monotonic times are comparable only within one.
+/// The host's boot identifier. Monotonic times are comparable only within one boot.
 ///
 /// # Errors
 /// The file cannot be read or is not an identifier.

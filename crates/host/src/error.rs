@@ -1,31 +1,31 @@
-//! Why a file of the kernel could not be read.
+//! Errors of reading kernel files.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Longest piece of a bad line shown in an error, in characters.
+/// Longest excerpt of a bad line shown in an error, in characters.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// Why a file could not be read or understood. Names the path, and the line where there is one.
+/// Why a file could not be read or parsed. Names the path and, for a parse error, the line.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It could not be opened or read.
+    /// The file could not be opened or read.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is longer than any such file should be.
-    #[error("{path}: longer than {max} bytes: expected a short file of the kernel", path = path.display())]
+    /// The file is longer than the limit.
+    #[error("{path}: longer than {max} bytes: expected a short kernel file", path = path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         max: usize,
     },
-    /// A line is not what it should be.
+    /// A line is malformed.
     #[error("{path} line {line}: `{found}`: expected {expected}", path = path.display())]
     Malformed {
         /// The file.
@@ -37,7 +37,7 @@ pub enum ReadError {
         /// What should be there.
         expected: &'static str,
     },
-    /// A line that must be there is not.
+    /// A required line is missing.
     #[error("{path}: no line `{name}`: expected {expected}", path = path.display())]
     MissingLine {
         /// The file.

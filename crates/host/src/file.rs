@@ -1,9 +1,9 @@
-//! A file of the kernel, kept open and read again and again.
+//! A kernel file that stays open and is read repeatedly.
 //!
-//! Idea: the kernel writes such a file anew for every read from offset 0, so an open descriptor and
-//! `pread` save the path walk of each reading. The descriptor of a process's file also stays with
-//! that process: when its number is given to another one, reads fail instead of lying.
-//! Cost: one `pread` for the text and one that finds its end; no allocation once the buffer has grown.
+//! Idea: the kernel generates the text anew for every read from offset 0, so an open descriptor and
+//! `pread` save the path lookup. The descriptor of a process's file stays bound to that process:
+//! when the PID is reused, reads fail instead of returning another process's figures.
+//! Cost: one `pread` for the text and one to find its end; no allocation once the buffer has grown.
 //! Limits: [`READ_BYTES_MAX`] bytes.
 
 use std::fs::File;
@@ -11,16 +11,16 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::ReadError;
+use crate::error::ReadError;
 
-/// No file is read beyond this. The longest the kernel has for us, `vmstat`, is about 5 KiB; a
-/// process's `status` lists its groups and could pass 16 KiB in an odd set-up.
+/// Longest file accepted. `vmstat`, the longest one read, has about 5 KiB; a process's `status`
+/// lists its user groups and may exceed 16 KiB in unusual set-ups.
 pub const READ_BYTES_MAX: usize = 64 << 10;
 
-/// First size of a buffer: every file read once a tick fits.
+/// Initial size of a buffer: every file read once a tick fits.
 const READ_BYTES_FIRST: usize = 8 << 10;
 
-/// A file that is opened when it is first read and then stays open.
+/// A file that is opened at its first read and then stays open.
 #[derive(Debug)]
 pub(crate) struct KernelFile {
     path: PathBuf,
@@ -36,7 +36,7 @@ impl KernelFile {
         &self.path
     }
 
-    /// The file's present text, in `buffer`. `None`: there is no such file.
+    /// Reads the file's current text into `buffer`. `None`: the file does not exist.
     pub(crate) fn read<'b>(
         &mut self,
         buffer: &'b mut Vec<u8>,
@@ -73,7 +73,7 @@ impl KernelFile {
     }
 }
 
-/// The text of a file read once.
+/// Reads a file once; returns its path and text.
 pub(crate) fn read_once(path: PathBuf) -> Result<(PathBuf, Vec<u8>), ReadError> {
     let mut file = KernelFile::new(path);
     let mut buffer = Vec::new();

@@ -1,15 +1,16 @@
-//! The few shapes that lines of `/proc` have.
+//! Parsers for the line formats of `/proc`.
 //!
-//! Limits: numbers are plain decimal digits; a sign, a blank inside or more than 64 bits is refused.
+//! Limits: numbers are plain decimal digits; a sign, an inner blank or more than 64 bits is an
+//! error.
 
 use ballast_model::Bytes;
 
-/// The lines of `text` with their numbers, counted from 1.
+/// The lines of `text`, numbered from 1.
 pub(crate) fn numbered(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     text.split(|&b| b == b'\n').enumerate().map(|(at, line)| (at + 1, line))
 }
 
-/// Decimal digits and nothing else.
+/// Parses decimal digits and nothing else.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     // `parse` alone would accept `+5`.
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -18,13 +19,13 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// `  1234 kB`, as in `meminfo` and `status`; the kernel's kB are KiB.
+/// Parses `  1234 kB`, as in `meminfo` and `status`; the kernel's kB are KiB.
 pub(crate) fn kib(value: &[u8]) -> Option<Bytes> {
     let kib = number(value.trim_ascii().strip_suffix(b" kB")?)?;
     kib.checked_mul(1 << 10).map(Bytes::new)
 }
 
-/// What a line of [`kib`] looks like, for errors.
+/// The format that [`kib`] accepts, for error messages.
 pub(crate) const KIB_EXPECTED: &str = "a whole number of kB, such as `MemTotal: 1024 kB`";
 
 #[cfg(test)]

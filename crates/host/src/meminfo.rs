@@ -1,22 +1,20 @@
-//! `/proc/meminfo`: how much memory the host has, and how much of it could be handed out.
+//! `/proc/meminfo`: the host's total, available and swap memory.
 //!
-//! Limits: reads the lines Ballast decides by and leaves the others alone.
+//! Limits: reads only the lines Ballast uses.
 
 use std::path::Path;
 
 use ballast_model::Bytes;
 
-use crate::ReadError;
-use crate::file::read_once;
+use crate::error::ReadError;
 use crate::line::{KIB_EXPECTED, kib, numbered};
 
-/// The lines of `/proc/meminfo` that matter here.
+/// The figures read from `/proc/meminfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemInfo {
-    /// Memory the kernel manages (`MemTotal`).
+    /// Memory managed by the kernel (`MemTotal`).
     pub total: Bytes,
-    /// Memory that could be handed out without swapping (`MemAvailable`); kernels before 3.14 do
-    /// not say.
+    /// Memory that could be allocated without swapping (`MemAvailable`, Linux 3.14 and later).
     pub available: Option<Bytes>,
     /// Swap configured (`SwapTotal`).
     pub swap_total: Option<Bytes>,
@@ -24,19 +22,10 @@ pub struct MemInfo {
     pub swap_free: Option<Bytes>,
 }
 
-/// Reads `meminfo` in `proc`.
+/// Parses the text of `/proc/meminfo`; `path` is for error messages.
 ///
 /// # Errors
-/// The file cannot be read, has a malformed line among those wanted, or no `MemTotal`.
-pub fn read_meminfo(proc: &Path) -> Result<MemInfo, ReadError> {
-    let (path, text) = read_once(proc.join("meminfo"))?;
-    parse_meminfo(&path, &text)
-}
-
-/// Understands the text of `/proc/meminfo`; `path` is for errors.
-///
-/// # Errors
-/// A malformed line among those wanted, or no `MemTotal`.
+/// A line used here is malformed, or `MemTotal` is missing.
 pub fn parse_meminfo(path: &Path, text: &[u8]) -> Result<MemInfo, ReadError> {
     let mut info = MemInfo::default();
     let mut total = None;

@@ -1,34 +1,27 @@
-//! `/proc/pressure/memory`: the share of time in which tasks waited for memory.
+//! `/proc/pressure/memory`: the share of time in which tasks waited for memory (PSI).
 //!
-//! Limits: the 10-second averages only. A kernel without pressure information (not built in, or
-//! switched off with `psi=0`) gives `None`, which is not an error.
+//! Limits: the 10-second averages only. A kernel without PSI (not built in, or disabled with
+//! `psi=0`) gives `None`, which is not an error.
 
 use std::path::Path;
 
 use ballast_model::Pressure;
 
-use crate::ReadError;
+use crate::error::ReadError;
 use crate::file::KernelFile;
 use crate::line::{number, numbered};
 
 const EXPECTED: &str = "`some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, at most 100.00";
 
-/// Reads `pressure/memory` in `proc`. `None`: the kernel does not offer it.
-///
-/// # Errors
-/// The file is there and cannot be read or understood.
-pub fn read_pressure(proc: &Path) -> Result<Option<Pressure>, ReadError> {
-    read_kept(&mut KernelFile::new(proc.join("pressure/memory")), &mut Vec::new())
-}
-
-pub(crate) fn read_kept(
+/// Reads the open file. `None`: the kernel has no PSI.
+pub(crate) fn read_open(
     file: &mut KernelFile,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<Pressure>, ReadError> {
     match file.read(buffer) {
         Ok(None) => Ok(None),
         Ok(Some(text)) => parse_pressure(file.path(), text).map(Some),
-        // `psi=0`: the file is there and cannot be read.
+        // `psi=0`: the file exists and cannot be read.
         Err(ReadError::Io { source, .. })
             if source.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) =>
         {
@@ -38,10 +31,10 @@ pub(crate) fn read_kept(
     }
 }
 
-/// Understands the text of `/proc/pressure/memory`; `path` is for errors.
+/// Parses the text of `/proc/pressure/memory`; `path` is for error messages.
 ///
 /// # Errors
-/// A malformed or missing `some` or `full` line.
+/// The `some` or `full` line is malformed or missing.
 pub fn parse_pressure(path: &Path, text: &[u8]) -> Result<Pressure, ReadError> {
     let (mut some, mut full) = (None, None);
     for (at, line) in numbered(text) {
@@ -63,7 +56,7 @@ pub fn parse_pressure(path: &Path, text: &[u8]) -> Result<Pressure, ReadError> {
     })
 }
 
-/// `12.34` percent as 1,234 hundredths of a percent.
+/// Parses `12.34` (per cent) as 1,234 basis points.
 fn basis_points(percent: &[u8]) -> Option<u32> {
     let point = percent.iter().position(|&b| b == b'.')?;
     let (whole, decimals) = (number(&percent[..point])?, &percent[point + 1..]);

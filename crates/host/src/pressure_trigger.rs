@@ -1,9 +1,11 @@
-//! Being woken when tasks wait for memory, instead of finding out at the next look.
+//! A PSI trigger: wakes the daemon as soon as tasks stall on memory, between two ticks.
 //!
-//! Idea: a line written to `/proc/pressure/memory` makes that open file a trigger: from then on it tells by `POLLPRI` when
-//! tasks waited for longer than a threshold within a window, once a window at most.
-//! Cost: the kernel's bookkeeping, ten times a window. Limits: Linux 5.2 and a process with `CAP_SYS_RESOURCE`; any other
-//! gets one from 6.5 on, with windows of whole two seconds. The trigger ends with the file.
+//! Idea: writing a threshold to `/proc/pressure/memory` turns the open file into a trigger. It
+//! raises `POLLPRI`, at most once per window, when tasks stalled for longer than the threshold
+//! within the window.
+//! Cost: the kernel updates the trigger ten times per window.
+//! Limits: Linux 5.2 with `CAP_SYS_RESOURCE`; without it Linux 6.5, and windows in multiples of two
+//! seconds. Closing the file removes the trigger.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,23 +13,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// An armed trigger; to be polled for `POLLPRI`.
+/// An armed trigger; poll it for `POLLPRI`.
 #[derive(Debug)]
 pub struct PressureTrigger {
     file: File,
 }
 
 impl PressureTrigger {
-    /// The time looked at: the shortest that is worth waking anybody for, else what processes without privileges may
-    /// have. The kernel takes 500 ms to 10 s.
+    /// Windows to try, in this order: the one preferred, then the shortest that an unprivileged
+    /// process may have. The kernel accepts 500 ms to 10 s.
     pub const WINDOWS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
-    /// Time in which some task waited, of that: one in ten of the first, at which work begins to suffer.
+    /// Stall time within a window that fires the trigger: a tenth of the first window, where
+    /// workloads begin to suffer.
     pub const STALL: Duration = Duration::from_millis(100);
 
-    /// Arms a trigger with the file in `proc`.
+    /// Arms a trigger on `pressure/memory` in `proc`.
     ///
     /// # Errors
-    /// The kernel has no such file, or does not let this process watch it.
+    /// The kernel has no such file, or refuses this process a trigger.
     pub fn arm(proc: &Path) -> io::Result<PressureTrigger> {
         let mut file =
             OpenOptions::new().read(true).write(true).open(proc.join("pressure/memory"))?;
@@ -35,11 +38,11 @@ impl PressureTrigger {
             let (stall, window) = (Self::STALL.as_micros(), window.as_micros());
             file.write_all(format!("some {stall} {window}\0").as_bytes())
         };
-        let [first, other] = Self::WINDOWS;
-        arm(first).or_else(|why| match why.kind() {
-            io::ErrorKind::InvalidInput => arm(other),
-            _ => Err(why),
-        })?;
+        let [preferred, unprivileged] = Self::WINDOWS;
+        match arm(preferred) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => arm(unprivileged)?,
+            armed => armed?,
+        }
         Ok(PressureTrigger { file })
     }
 }
@@ -55,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_the_kernel_takes() {
+    fn arming_writes_the_trigger_in_the_kernels_format() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pressure/memory");
         assert_eq!(
@@ -69,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_takes_it_or_says_why_not() {
+    fn this_kernel_arms_a_trigger_or_gives_a_known_error() {
         let proc = Path::new("/proc");
         match PressureTrigger::arm(proc) {
             Ok(trigger) => drop(trigger),
             Err(why) => assert!(
-                crate::read_pressure(proc).is_ok_and(|it| it.is_none())
+                crate::HostReader::new(proc).sample().0.pressure.is_none()
                     || why.kind() == io::ErrorKind::PermissionDenied
                     || why.kind() == io::ErrorKind::InvalidInput,
                 "{why}"

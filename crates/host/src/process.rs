@@ -1,88 +1,87 @@
-//! `/proc/<pid>/status` and `stat`: what a hypervisor process really occupies.
+//! `/proc/<pid>/status` and `stat`: the memory a hypervisor process occupies.
 //!
-//! Idea: a [`ProcessReader`] holds the process's `status` open. The descriptor belongs to that very
-//! process, so that a reused process number reads as "vanished" and never as another's memory.
+//! Idea: a [`ProcessReader`] holds the process's `status` open. The descriptor is bound to that
+//! process: when the PID is reused, the process reads as ended and never as the new one.
 //! Cost: two `pread`s and no allocation per reading.
-//! Limits: the kernel counts in batches per processor, so `resident` may be off by some hundred KiB.
-//! Shared memory that was swapped out is in neither `resident` nor `swapped`.
+//! Limits: the kernel counts in batches per processor, so `resident` may be off by some hundred
+//! KiB. Swapped-out shared memory is in neither `resident` nor `swapped`.
 
 use std::path::Path;
 
 use ballast_model::Bytes;
 
-use crate::ReadError;
+use crate::error::ReadError;
 use crate::file::KernelFile;
 use crate::line::{KIB_EXPECTED, kib, number, numbered};
 
-/// Memory of one process.
+/// The memory of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Host memory it occupies (`VmRSS`).
+    /// Resident memory (`VmRSS`).
     pub resident: Bytes,
-    /// The private part of that (`RssAnon`); kernels before 4.5 do not say.
+    /// The private part of it (`RssAnon`, Linux 4.5 and later).
     pub resident_private: Option<Bytes>,
-    /// The part that is shared memory, such as a guest's memfd (`RssShmem`).
+    /// The part in shared memory, such as a guest's memfd (`RssShmem`, Linux 4.5 and later).
     pub resident_shared: Option<Bytes>,
-    /// Private memory that is swapped out (`VmSwap`).
+    /// Private memory in swap (`VmSwap`).
     pub swapped: Option<Bytes>,
-    /// Memory locked in place (`VmLck`): ballooning it away gains the host nothing.
+    /// Locked memory (`VmLck`): ballooning it frees nothing on the host.
     pub locked: Option<Bytes>,
 }
 
-/// The line that every process with memory of its own has.
+/// A line that every process has except kernel threads and ended processes.
 const RESIDENT: &str = "VmRSS:";
 
-/// Follows one process.
+/// Reads the memory of one process until it ends.
 #[derive(Debug)]
 pub struct ProcessReader {
     status: KernelFile,
     pid: u32,
     start_time: u64,
-    /// Whether it was seen with memory of its own.
+    /// Whether an earlier reading found memory.
     had_memory: bool,
 }
 
 impl ProcessReader {
-    /// Begins to follow `pid`, as seen in `proc`. `None`: there is no such process (any more).
+    /// Opens process `pid` in `proc`. `None`: the process does not exist or has ended.
     ///
     /// # Errors
-    /// Its files are there and cannot be read or understood.
+    /// Its files exist and cannot be read or parsed.
     pub fn open(proc: &Path, pid: u32) -> Result<Option<ProcessReader>, ReadError> {
         let folder = proc.join(pid.to_string());
         let mut buffer = Vec::new();
         let mut status = KernelFile::new(folder.join("status"));
-        // Before `stat`, so that the start time read next is that of the same process or a later one.
+        // Opened before `stat` and read again after it: if both reads succeed, the start time is
+        // that of the process whose `status` is open.
         if gone_is_none(status.read(&mut buffer))?.is_none() {
             return Ok(None);
         }
         let mut stat = KernelFile::new(folder.join("stat"));
         let Some(text) = gone_is_none(stat.read(&mut buffer))? else { return Ok(None) };
         let start_time = parse_start_time(stat.path(), text)?;
-        // Still the first one: then both files were of one process.
         let alive = gone_is_none(status.read(&mut buffer))?.is_some();
         Ok(alive.then_some(ProcessReader { status, pid, start_time, had_memory: false }))
     }
 
-    /// The process's number.
+    /// The PID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// When it was started, in clock ticks since the host booted: together with the number this
-    /// names a process for good.
+    /// The start time, in clock ticks since boot. PID and start time together identify a process.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
 
-    /// Its memory now; `buffer` is scratch space that callers keep between calls. `None`: it has
-    /// ended, or ended and waits for its parent; follow no further.
+    /// The process's memory now; `buffer` is scratch space to keep between calls. `None`: the
+    /// process has ended or is a zombie; read it no further.
     ///
     /// # Errors
-    /// The file is there and cannot be read or understood.
+    /// The file exists and cannot be read or parsed.
     pub fn read(&mut self, buffer: &mut Vec<u8>) -> Result<Option<ProcessMemory>, ReadError> {
         let Some(text) = gone_is_none(self.status.read(buffer))? else { return Ok(None) };
         match parse_status(self.status.path(), text) {
-            // A process that ends gives up its memory a moment before its state tells of the end.
+            // An ending process loses its memory shortly before its state changes.
             Err(ReadError::MissingLine { name: RESIDENT, .. }) if self.had_memory => Ok(None),
             read => {
                 self.had_memory |= matches!(read, Ok(Some(_)));
@@ -91,13 +90,13 @@ impl ProcessReader {
         }
     }
 
-    /// The file it reads.
+    /// Path of its `status` file.
     pub fn path(&self) -> &Path {
         self.status.path()
     }
 }
 
-/// Reading a file of a process that has ended fails with `ESRCH`.
+/// Turns `ESRCH`, the error of reading a file of an ended process, into `None`.
 fn gone_is_none<T>(read: Result<Option<T>, ReadError>) -> Result<Option<T>, ReadError> {
     match read {
         Err(ReadError::Io { source, .. })
@@ -109,11 +108,11 @@ fn gone_is_none<T>(read: Result<Option<T>, ReadError>) -> Result<Option<T>, Read
     }
 }
 
-/// Understands the text of `/proc/<pid>/status`; `path` is for errors. `None`: a process that has
-/// ended and whose memory is gone.
+/// Parses the text of `/proc/<pid>/status`; `path` is for error messages. `None`: a zombie, whose
+/// memory is gone.
 ///
 /// # Errors
-/// A malformed line among those wanted, or a live process without `VmRSS`.
+/// A line used here is malformed, or a live process has no `VmRSS`.
 pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, ReadError> {
     let mut memory = ProcessMemory::default();
     let mut resident = None;
@@ -148,18 +147,19 @@ pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, R
     }
 }
 
-/// The start time in the text of `/proc/<pid>/stat`, in clock ticks since boot; `path` is for errors.
+/// Parses the start time, in clock ticks since boot, from the text of `/proc/<pid>/stat`; `path` is
+/// for error messages.
 ///
 /// # Errors
-/// The text has no 22nd field, or it is not a number.
+/// Field 22 is missing or not a number.
 pub fn parse_start_time(path: &Path, text: &[u8]) -> Result<u64, ReadError> {
-    // The second field is the program's name in parentheses and may itself hold blanks and
+    // The second field is the program's name in parentheses, which may itself contain blanks and
     // parentheses: count from the last one. `starttime` is field 22, the 20th after the name.
-    text.iter()
-        .rposition(|&b| b == b')')
-        .and_then(|close| {
-            text[close + 1..].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(19)
-        })
+    let close = text.iter().rposition(|&b| b == b')');
+    let after = close.map_or(&[][..], |close| &text[close + 1..]);
+    let mut fields = after.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    fields
+        .nth(19)
         .and_then(number)
         .ok_or_else(|| ReadError::malformed(path, 1, text, "a start time as field 22"))
 }

@@ -1,13 +1,15 @@
-//! One tick's look at the host.
+//! The host's memory, read once a tick.
 //!
 //! Cost: two files, about 20 µs together.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ballast_model::HostSample;
 
+use crate::error::ReadError;
 use crate::file::KernelFile;
-use crate::{ReadError, parse_meminfo, pressure};
+use crate::meminfo::parse_meminfo;
+use crate::pressure::read_open;
 
 /// Reads the host's memory once per tick.
 #[derive(Debug)]
@@ -18,18 +20,18 @@ pub struct HostReader {
 }
 
 impl HostReader {
-    /// A reader of the files in `proc` ([`PROC`](crate::PROC), or a test's folder). Opens nothing
+    /// A reader of the files in `proc` ([`PROC`](crate::PROC), or a test's folder). Opens no file
     /// yet.
     pub fn new(proc: &Path) -> Self {
         HostReader {
             meminfo: KernelFile::new(proc.join("meminfo")),
-            pressure: KernelFile::new(PathBuf::from(proc).join("pressure/memory")),
+            pressure: KernelFile::new(proc.join("pressure/memory")),
             buffer: Vec::new(),
         }
     }
 
-    /// What can be seen of the host now. What could not be read is `None`, and the second part says
-    /// why, one error per file.
+    /// The host's figures now, and at most one error per file. A figure that could not be read is
+    /// `None`.
     pub fn sample(&mut self) -> (HostSample, Vec<ReadError>) {
         let mut sample = HostSample::default();
         let mut errors = Vec::new();
@@ -50,7 +52,7 @@ impl HostReader {
             }
             Err(e) => errors.push(e),
         }
-        match pressure::read_kept(&mut self.pressure, &mut self.buffer) {
+        match read_open(&mut self.pressure, &mut self.buffer) {
             Ok(pressure) => sample.pressure = pressure,
             Err(e) => errors.push(e),
         }

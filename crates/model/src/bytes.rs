@@ -89,7 +89,8 @@ impl Bytes {
         Bytes(self.0.abs_diff(other.0))
     }
 
-    /// `numerator / denominator` of this amount, rounded down; saturates. A zero denominator gives zero.
+    /// `numerator / denominator` of this amount, rounded down; saturates. A zero denominator gives
+    /// zero.
     pub const fn fraction(self, numerator: u64, denominator: u64) -> Self {
         if denominator == 0 {
             return Bytes::ZERO;

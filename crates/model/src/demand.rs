@@ -1,28 +1,39 @@
 //! What a guest would need, who says so, and how far that is believed.
 //!
-//! Idea: several sources may tell a guest's demand; one is chosen, and why the others were not is kept
-//! beside it, so that the operator can be told.
+//! Idea: several sources may tell a guest's demand; one is chosen, and why the others were not is
+//! kept beside it, so that the operator can be told.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::Bytes;
+#[cfg(feature = "serde")]
+use crate::unit;
 
 /// What a guest would need to run as well as it can, and how that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Demand {
     /// The memory.
+    #[cfg_attr(feature = "serde", serde(rename = "size_bytes", with = "unit"))]
     pub size: Bytes,
     /// Where the figure comes from.
     pub source: DemandSource,
     /// Time since that source last confirmed it.
+    #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
     pub age: Duration,
     /// How far it is to be relied on.
+    #[cfg_attr(feature = "serde", serde(rename = "confidence_percent", with = "unit"))]
     pub confidence: Confidence,
 }
 
 /// What a demand is derived from, the least trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum DemandSource {
     /// What the guest's kernel has promised to processes (`Committed_AS`).
     Committed,
@@ -85,6 +96,17 @@ impl Confidence {
     }
 }
 
+#[cfg(feature = "serde")]
+impl unit::InUnit for Confidence {
+    type Number = u8;
+    fn number(&self) -> u8 {
+        self.percent()
+    }
+    fn of_number(number: u8) -> Confidence {
+        Confidence::from_percent(number)
+    }
+}
+
 impl fmt::Display for Confidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}%", self.0)
@@ -93,12 +115,15 @@ impl fmt::Display for Confidence {
 
 /// A source that was not chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PassedOver {
+    /// What it says.
+    #[cfg_attr(feature = "serde", serde(rename = "size_bytes", with = "unit"))]
+    pub size: Bytes,
     /// The source.
     pub source: DemandSource,
-    /// What it says.
-    pub size: Bytes,
     /// Time since it was last confirmed.
+    #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
     pub age: Duration,
     /// Why it was not chosen.
     pub why: WhyPassedOver,
@@ -106,6 +131,11 @@ pub struct PassedOver {
 
 /// Why a source was not chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum WhyPassedOver {
     /// A source that is trusted more was.
     LessTrusted,
@@ -114,6 +144,7 @@ pub enum WhyPassedOver {
     /// It is too old.
     Stale {
         /// The age from which it is.
+        #[cfg_attr(feature = "serde", serde(rename = "age_max_ns", with = "unit"))]
         age_max: Duration,
     },
 }

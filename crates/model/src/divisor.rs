@@ -1,8 +1,9 @@
 //! Many divisions by the same number.
 //!
-//! Idea: dividing 128 bits takes a processor tens of cycles; two multiplications by a reciprocal that
-//! is found once take a few. Everybody's part is divided by the same sum of weights, everybody's
-//! credits by the same price. Exact: the quotient is at most one off before it is corrected.
+//! Idea: dividing 128 bits takes a processor tens of cycles; two multiplications by a reciprocal
+//! that is found once take a few. Everybody's part is divided by the same sum of weights,
+//! everybody's credits by the same price. Exact: the quotient is at most one off before it is
+//! corrected.
 //!
 //! Cost: one division of 128 bits to begin with. Source: N. Möller, T. Granlund, *Improved Division
 //! by Invariant Integers*, IEEE Transactions on Computers 60 (2011), algorithm 4.

@@ -8,10 +8,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
+use crate::unit::{self, is_none};
 use crate::{Bytes, Confidence, Demand, DemandSource, MemoryRequest, MissCurve, PassedOver};
 
 /// What is known of one guest's need for memory, derived from samples of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "row::EstimateRow", into = "row::EstimateRow")
+)]
 pub struct Estimate {
     /// Memory the guest uses and could not give back without reclaim: `A_i` of Global §3.1.
     pub used: Bytes,
@@ -21,7 +28,8 @@ pub struct Estimate {
     pub provenance: Provenance,
     /// What the guest would need to run as well as it can.
     pub demand: Demand,
-    /// What other sources said of the demand, and why they were not believed; the most trusted first.
+    /// What other sources said of the demand, and why they were not believed; the most trusted
+    /// first.
     pub passed_over: Vec<PassedOver>,
     /// Its misses at every size, where they are known.
     pub curve: Option<Arc<MissCurve>>,
@@ -31,16 +39,31 @@ pub struct Estimate {
 
 /// Observations of a guest that are no demand by themselves; `None`: nobody provides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Signals {
     /// Memory in no use at all.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "free_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub free: Option<Bytes>,
     /// Memory promised to processes (`Committed_AS`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "committed_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub committed: Option<Bytes>,
     /// Working set found by probing (TWS §2).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "probed_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub probed: Option<Bytes>,
     /// Pages swapped in and out in a second, rounded down.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub swapped_pages_per_s: Option<u64>,
     /// The last request of the guest.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub request: Option<MemoryRequest>,
 }
 
@@ -63,10 +86,16 @@ impl Estimate {
 
 /// Where `used` and `available` of an [`Estimate`] come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Provenance {
     /// The balloon device's statistics; `used` is the allocation less available memory.
     BalloonStatistics {
         /// Age of the statistics when the estimate was made.
+        #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
         age: Duration,
     },
 }
@@ -77,6 +106,51 @@ impl fmt::Display for Provenance {
             Provenance::BalloonStatistics { age } => {
                 write!(f, "balloon statistics {:.1}s old", age.as_secs_f64())
             }
+        }
+    }
+}
+
+/// An estimate in a row: without a demand that is the memory in use, as the first rows were.
+#[cfg(feature = "serde")]
+mod row {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct EstimateRow {
+        #[serde(rename = "used_bytes", with = "crate::unit")]
+        used: Bytes,
+        #[serde(rename = "available_bytes", with = "crate::unit")]
+        available: Bytes,
+        provenance: Provenance,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        demand: Option<Demand>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        passed_over: Vec<PassedOver>,
+        #[serde(default, with = "crate::unit::shared", skip_serializing_if = "Option::is_none")]
+        curve: Option<Arc<MissCurve>>,
+        #[serde(default, skip_serializing_if = "crate::unit::is_default")]
+        signals: Signals,
+    }
+
+    impl From<Estimate> for EstimateRow {
+        fn from(estimate: Estimate) -> EstimateRow {
+            let Estimate { used, available, provenance, demand, passed_over, curve, signals } =
+                estimate;
+            let plain = Estimate::of_used(used, available, provenance).demand;
+            let demand = (demand != plain).then_some(demand);
+            EstimateRow { used, available, provenance, demand, passed_over, curve, signals }
+        }
+    }
+
+    impl From<EstimateRow> for Estimate {
+        fn from(row: EstimateRow) -> Estimate {
+            let EstimateRow { used, available, provenance, demand, passed_over, curve, signals } =
+                row;
+            let plain = Estimate::of_used(used, available, provenance);
+            let demand = demand.unwrap_or(plain.demand);
+            Estimate { demand, passed_over, curve, signals, ..plain }
         }
     }
 }

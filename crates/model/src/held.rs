@@ -5,10 +5,17 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
+use crate::unit;
 use crate::{Bytes, RunState};
 
 /// Why a guest's memory is left alone in this plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Held {
     /// The operator paused Ballast.
     Paused,
@@ -35,26 +42,33 @@ pub enum Held {
     /// Its statistics are too old to act on.
     Stale {
         /// Their age.
+        #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
         age: Duration,
         /// The greatest age acted on.
+        #[cfg_attr(feature = "serde", serde(rename = "limit_ns", with = "unit"))]
         limit: Duration,
     },
     /// Its statistics cannot be true.
     Implausible(Implausible),
-    /// It was asked for memory and has given none for too long.
+    /// Memory was requested and it has released none for too long.
     Stuck {
-        /// Time since it last gave any.
+        /// Time since it last released any.
+        #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
-        /// What it was asked to shrink to.
+        /// The requested target.
+        #[cfg_attr(feature = "serde", serde(rename = "asked_bytes", with = "unit"))]
         asked: Bytes,
-        /// Time until it is asked again; zero while it is being asked.
+        /// Time until the request is repeated; zero while it is.
+        #[cfg_attr(feature = "serde", serde(rename = "retry_in_ns", with = "unit"))]
         retry_in: Duration,
     },
     /// The change is too small to be worth it.
     DeadBand {
         /// The change wanted.
+        #[cfg_attr(feature = "serde", serde(rename = "change_bytes", with = "unit"))]
         change: Bytes,
         /// The smallest change acted on.
+        #[cfg_attr(feature = "serde", serde(rename = "band_bytes", with = "unit"))]
         band: Bytes,
     },
     /// It already has, or is on its way to, what is wanted.
@@ -99,12 +113,12 @@ impl fmt::Display for Held {
             Held::Unreachable { why } => write!(f, "unreachable: {why}"),
             Held::NotRunning { state } => write!(f, "not running: {state}"),
             Held::NoBalloon => f.write_str("no balloon device: start QEMU with -device virtio-balloon-pci"),
-            Held::NoAllocation => f.write_str("its allocation is not known yet"),
+            Held::NoAllocation => f.write_str("allocation not known yet"),
             Held::DiscardInhibited => f.write_str(
-                "ballooning would gain the host nothing: a passthrough device or locked memory holds the pages",
+                "ballooning would free no host memory: a passthrough device or locked memory holds the pages",
             ),
             Held::NoStatistics => {
-                f.write_str("it has sent no statistics: is virtio_balloon loaded in the guest?")
+                f.write_str("no statistics received: is virtio_balloon loaded in the guest?")
             }
             Held::Stale { age, limit } => write!(
                 f,
@@ -115,10 +129,10 @@ impl fmt::Display for Held {
             Held::Implausible(what) => write!(f, "statistics cannot be true: {what}"),
             Held::Stuck { idle, asked, retry_in } => {
                 let idle = idle.as_secs();
-                write!(f, "stuck: asked to shrink to {asked}, gave nothing for {idle}s, ")?;
+                write!(f, "stuck: asked to shrink to {asked}, released nothing for {idle}s, ")?;
                 match retry_in.as_secs() {
-                    0 => f.write_str("being asked again"),
-                    seconds => write!(f, "asked again in {seconds}s"),
+                    0 => f.write_str("asking again now"),
+                    seconds => write!(f, "next request in {seconds}s"),
                 }
             }
             Held::DeadBand { change, band } => {
@@ -133,33 +147,46 @@ impl fmt::Display for Held {
 
 /// What cannot be true about a guest's statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Implausible {
     /// It claims more memory than it has.
     TotalOverBoot {
         /// Claimed.
+        #[cfg_attr(feature = "serde", serde(rename = "total_bytes", with = "unit"))]
         total: Bytes,
         /// Booted with.
+        #[cfg_attr(feature = "serde", serde(rename = "boot_bytes", with = "unit"))]
         boot: Bytes,
     },
     /// It claims more free memory than it manages.
     FreeOverTotal {
         /// Claimed free.
+        #[cfg_attr(feature = "serde", serde(rename = "free_bytes", with = "unit"))]
         free: Bytes,
         /// Claimed in all.
+        #[cfg_attr(feature = "serde", serde(rename = "total_bytes", with = "unit"))]
         total: Bytes,
     },
     /// It claims more available memory than it manages.
     AvailableOverTotal {
         /// Claimed available.
+        #[cfg_attr(feature = "serde", serde(rename = "available_bytes", with = "unit"))]
         available: Bytes,
         /// Claimed in all.
+        #[cfg_attr(feature = "serde", serde(rename = "total_bytes", with = "unit"))]
         total: Bytes,
     },
     /// It claims more available memory than it is allocated.
     AvailableOverAllocation {
         /// Claimed available.
+        #[cfg_attr(feature = "serde", serde(rename = "available_bytes", with = "unit"))]
         available: Bytes,
         /// Allocated.
+        #[cfg_attr(feature = "serde", serde(rename = "allocation_bytes", with = "unit"))]
         allocation: Bytes,
     },
 }

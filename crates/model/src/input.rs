@@ -1,12 +1,17 @@
 //! What a policy can go by beside the memory a guest uses.
 //!
 //! Idea: not every guest provides everything, so whatever a policy needs has a name here, with
-//! which a plan can say that it is missing and of whom.
+//! which a plan can name what is missing and for how many guests.
 
 use std::fmt;
 
 /// An observation of a guest that some guests lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum Input {
     /// Memory promised to processes: `Signals::committed`.
     Committed,

@@ -1,23 +1,28 @@
 //! The vocabulary of Ballast.
 //!
 //! Idea: every other crate speaks in these types, and in nothing else, when it hands something on:
-//! a [`Snapshot`] is what was seen, an [`Estimate`] what it means, a [`Plan`] what is to be done and
-//! why, an [`Outcome`] what came of it. They are plain immutable data.
+//! a [`Snapshot`] is what was seen, an [`Estimate`] what it means, a [`Plan`] what is to be done
+//! and why, an [`Outcome`] what came of it. They are plain immutable data.
 //!
-//! Limits: no clock, no I/O, no wire or record format. `api` and `store` convert from and to these
-//! types. Missing is `None`, never zero; whatever was measured carries its age ([`Measured`]).
+//! Limits: no clock, no I/O, no wire format: `api` converts. With the feature `serde` the types are
+//! the rows of a journal (`unit.rs`). Missing is `None`, never zero; whatever was measured carries its
+//! age ([`Measured`]).
 
 #![forbid(unsafe_code)]
 
 mod apportion;
+mod bounds;
 mod bytes;
 mod demand;
 mod divisor;
 mod estimate;
+mod generation;
+mod guest_change;
 mod guest_id;
 mod held;
 mod input;
 mod limits;
+mod measured;
 mod mechanism;
 mod miss_curve;
 mod per_guest;
@@ -28,29 +33,36 @@ mod report;
 mod sample;
 mod time;
 mod tracking;
+#[cfg(feature = "serde")]
+mod unit;
 
 pub use apportion::largest_remainder;
+pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
 pub use divisor::Divisor;
 pub use estimate::{Estimate, Provenance, Signals};
+pub use generation::Generation;
+pub use guest_change::GuestChange;
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};
 pub use input::Input;
-pub use limits::{BoundsError, GuestLimits};
-pub use mechanism::{Mechanism, Move, Paging, Regret, Rung, Why};
+pub use limits::{BoundsError, GuestLimits, LimitTable, LimitsInOrder};
+pub use measured::Measured;
+pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
+#[cfg(feature = "serde")]
+pub use miss_curve::KeptCurve;
 pub use miss_curve::{MissCurve, MissCurveError};
-pub use per_guest::{PerGuest, in_step};
+pub use per_guest::PerGuest;
 pub use plan::{
-    Action, Budget, Change, Compliance, Desired, Generation, GuestPlan, Note, Outcome, OutcomeKind,
-    Plan,
+    Action, Budget, Change, Compliance, Desired, GuestPlan, Note, Outcome, OutcomeKind, Plan,
 };
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,
-    Measured, Pressure, RunState, Snapshot,
+    Pressure, RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingState};

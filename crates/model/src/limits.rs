@@ -1,23 +1,41 @@
 //! The bounds an operator sets for one guest.
 
-use crate::{Bytes, GuestSample};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Iter;
+use std::iter::Peekable;
+
+#[cfg(feature = "serde")]
+use crate::unit::{self, is_default, is_none};
+use crate::{Bounds, Bytes, GuestId, GuestSample};
 
 /// The operator's bounds for one guest, already resolved from defaults and overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GuestLimits {
     /// Guaranteed minimum allocation. `None`: the default of [`GuestLimits::floor_for`].
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "floor_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
     pub floor: Option<Bytes>,
     /// Largest allocation. `None`: as far as the guest can grow (its
     /// boot memory and what can be plugged in).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "ceiling_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
     pub ceiling: Option<Bytes>,
     /// Weight in every division of memory between guests; at least 1.
     pub shares: u32,
     /// When memory is short, guests of lower priority go without first; 0 is the lowest.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
     pub priority: u8,
     /// Misses a second that the guest should stay under (a service objective); `None`: none.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub miss_rate_max: Option<u64>,
-    /// Whether the guest has swap of its own. `None`: as its agent says, else not before it is seen to write to some.
-    /// One that has none is left what it uses, whatever its ceiling.
+    /// Whether the guest has swap of its own. `None`: as its agent says, else not before it is seen
+    /// to write to some. One that has none is left what it uses, whatever its ceiling.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub swap: Option<bool>,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
@@ -62,9 +80,10 @@ impl GuestLimits {
     }
 
     /// Floor and ceiling of a guest; `None` while it is not known what it was booted with.
-    pub fn bounds_for(&self, guest: &GuestSample) -> Option<(Bytes, Bytes)> {
+    pub fn bounds_for(&self, guest: &GuestSample) -> Option<Bounds> {
         let boot = guest.boot_memory?;
-        Some((self.floor_for(boot), self.ceiling_for(boot, guest.memory_max()?)))
+        let ceiling = self.ceiling_for(boot, guest.memory_max()?);
+        Some(Bounds { floor: self.floor_for(boot), ceiling })
     }
 
     /// Checks that the bounds can be kept at all.
@@ -81,6 +100,42 @@ impl GuestLimits {
             return Err(BoundsError::Shares(self.shares));
         }
         Ok(())
+    }
+}
+
+/// The limits of all guests of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitTable {
+    /// Limits of guests not named.
+    pub default: GuestLimits,
+    /// Limits of guests named.
+    pub named: BTreeMap<GuestId, GuestLimits>,
+}
+
+impl LimitTable {
+    /// The limits of one guest.
+    pub fn of(&self, id: &GuestId) -> &GuestLimits {
+        self.named.get(id).unwrap_or(&self.default)
+    }
+
+    /// Looks guests up in the order of their names, O(1) each.
+    pub fn in_order(&self) -> LimitsInOrder<'_> {
+        LimitsInOrder { default: &self.default, named: self.named.iter().peekable() }
+    }
+}
+
+/// See [`LimitTable::in_order`].
+#[derive(Clone, Debug)]
+pub struct LimitsInOrder<'a> {
+    default: &'a GuestLimits,
+    named: Peekable<Iter<'a, GuestId, GuestLimits>>,
+}
+
+impl<'a> LimitsInOrder<'a> {
+    /// The limits of a guest whose name is after those asked for before.
+    pub fn of(&mut self, id: &GuestId) -> &'a GuestLimits {
+        while self.named.next_if(|(own, _)| *own < id).is_some() {}
+        self.named.next_if(|(own, _)| *own == id).map_or(self.default, |(_, limits)| limits)
     }
 }
 

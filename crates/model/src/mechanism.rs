@@ -1,17 +1,24 @@
 //! The ways in which memory is moved, and why one was chosen.
 //!
-//! Idea: a target says how much a guest is to hold; a [`Move`] says by which mechanism it gets there. Moving by
-//! balloon, by plugging and by paging govern different amounts, so each move carries the amount that its mechanism
-//! governs, before and after.
-//! Source: flexmemd §3.1.3 and §3.2.2 join the three.
+//! Idea: a target says how much a guest is to hold; a [`Move`] says by which mechanism it gets
+//! there. Moving by balloon, by plugging and by paging govern different amounts, so each move
+//! carries the amount that its mechanism governs, before and after. Source: flexmemd §3.1.3 and
+//! §3.2.2 join the three.
 
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
+use crate::unit;
 use crate::{Bytes, Generation, GuestId, Timestamp};
 
 /// A way of moving memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum Mechanism {
     /// The balloon device; governs memory the balloon leaves to the guest.
     Balloon,
@@ -45,11 +52,6 @@ impl Mechanism {
             Mechanism::PageIn => "page-in",
         }
     }
-
-    /// The mechanism of a word of [`Mechanism::code`].
-    pub fn of_code(code: &str) -> Option<Mechanism> {
-        Mechanism::ALL.into_iter().find(|mechanism| mechanism.code() == code)
-    }
 }
 
 impl fmt::Display for Mechanism {
@@ -60,14 +62,17 @@ impl fmt::Display for Mechanism {
 
 /// How a guest's memory is moved by one mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Move {
-    /// By which.
+    /// The mechanism.
     pub mechanism: Mechanism,
-    /// What that mechanism governs, before.
+    /// The amount it governs, before.
+    #[cfg_attr(feature = "serde", serde(rename = "from_bytes", with = "unit"))]
     pub from: Bytes,
     /// The same, after.
+    #[cfg_attr(feature = "serde", serde(rename = "to_bytes", with = "unit"))]
     pub to: Bytes,
-    /// Why by this one.
+    /// Why this mechanism.
     pub why: Why,
 }
 
@@ -80,6 +85,11 @@ impl fmt::Display for Move {
 
 /// Why a mechanism was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Why {
     /// The balloon holds enough to give.
     BalloonHasIt,
@@ -88,46 +98,55 @@ pub enum Why {
     /// The balloon will have less than it keeps for sudden needs.
     BalloonRunsOut {
         /// What it would have left to give.
+        #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
         left: Bytes,
     },
-    /// Nothing but plugged memory gives the host anything back: a passthrough device or locked memory holds what is
-    /// ballooned.
+    /// Nothing but plugged memory gives the host anything back: a passthrough device or locked
+    /// memory holds what is ballooned.
     BallooningInhibited,
     /// There is no balloon.
     NoBalloon,
     /// More is plugged than the balloon needs to have in store, and has been for a while.
     PluggedIdle {
         /// For how long.
+        #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
     },
     /// The guest's kernel does not use what was plugged in: its `MemTotal` has not grown.
     NotOnlined {
         /// Plugged and not used.
+        #[cfg_attr(feature = "serde", serde(rename = "unused_bytes", with = "unit"))]
         unused: Bytes,
     },
-    /// Somebody else, or an earlier life of guest or daemon, asked for more to be plugged in; that is taken back.
+    /// A hotplug request is pending that this plan did not make: an operator's, or one from before
+    /// a restart. It is withdrawn.
     AskedByOthers {
-        /// Asked for and not plugged in yet.
+        /// Requested and not plugged in yet.
+        #[cfg_attr(feature = "serde", serde(rename = "more_bytes", with = "unit"))]
         more: Bytes,
     },
     /// The guest does not give up what was to be unplugged; it keeps that.
     UnplugStalled {
         /// Time since it last gave any.
+        #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
     },
-    /// The guest has not given what was asked for, and its time is over.
+    /// The guest has not released what was requested within its time.
     NotGiven {
-        /// What it still has to give.
+        /// Still to be released.
+        #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
         left: Bytes,
-        /// Time since it was asked.
+        /// Time since the request.
+        #[cfg_attr(feature = "serde", serde(rename = "asked_ns", with = "unit"))]
         asked: Duration,
     },
     /// The host runs out of memory.
     HostShort {
-        /// How far the host has come.
-        rung: Rung,
+        /// How short.
+        #[cfg_attr(feature = "serde", serde(rename = "rung"))]
+        level: PressureLevel,
     },
-    /// It is to grow and is given back what the host took.
+    /// The guest is growing: the host reads back what it paged out.
     Growing,
 }
 
@@ -154,113 +173,126 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::BalloonHasIt => f.write_str("the balloon has it to give"),
-            Why::BalloonTakesIt => f.write_str("a balloon takes memory to the page, and fastest"),
-            Why::BalloonRunsOut { left } => write!(f, "the balloon would have {left} left to give"),
+            Why::BalloonHasIt => f.write_str("deflating the balloon covers it"),
+            Why::BalloonTakesIt => f.write_str("ballooning is fastest and exact to the page"),
+            Why::BalloonRunsOut { left } => write!(f, "the balloon could deflate by only {left} more"),
             Why::BallooningInhibited => f.write_str(
-                "ballooning would give the host nothing: a passthrough device or locked memory holds the pages",
+                "ballooning would free no host memory: a passthrough device or locked memory holds the pages",
             ),
-            Why::NoBalloon => f.write_str("there is no balloon"),
+            Why::NoBalloon => f.write_str("no balloon device"),
             Why::PluggedIdle { idle } => {
-                write!(f, "plugged in and not needed for {}s", idle.as_secs())
+                write!(f, "plugged memory idle for {}s", idle.as_secs())
             }
             Why::NotOnlined { unused } => {
-                write!(f, "the guest's kernel does not use {unused} of it: is memory onlined there?")
+                write!(f, "the guest's kernel has not onlined {unused}: enable automatic onlining there")
             }
             Why::AskedByOthers { more } => {
-                write!(f, "{more} more were asked for before, or by somebody else, and are taken back")
+                write!(f, "withdrawing a pending hotplug request of {more} that this plan did not make")
             }
             Why::UnplugStalled { idle } => {
-                write!(f, "the guest has given up none of it for {}s", idle.as_secs())
+                write!(f, "the guest has unplugged nothing for {}s", idle.as_secs())
             }
             Why::NotGiven { left, asked } => {
-                write!(f, "{left} not given {}s after they were asked for", asked.as_secs())
+                write!(f, "{left} still not released {}s after the request", asked.as_secs())
             }
-            Why::HostShort { rung } => write!(f, "the host is short of memory: {rung}"),
-            Why::Growing => f.write_str("it is to grow"),
+            Why::HostShort { level } => write!(f, "the host is short of memory: {level}"),
+            Why::Growing => f.write_str("the guest is growing"),
         }
     }
 }
 
-/// How far the host goes to get memory back; each includes those before.
+/// How short of memory the host is, and how far it goes to get some back. Each level includes those
+/// before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rung {
-    /// There is enough.
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
+pub enum PressureLevel {
+    /// There is enough memory.
     #[default]
     Normal,
     /// Memory is moved by balloons alone: nothing is plugged in ahead of need.
     BalloonOnly,
-    /// The host pages out guests whose balloons cannot give in time what they were asked for, without waiting.
+    /// The host pages out guests whose balloons cannot release in time what was requested, without
+    /// waiting.
     ReclaimOwed,
-    /// The host pages out those that hold most beyond what the policy wants for them.
+    /// The host pages out the guests that hold most beyond what the policy wants for them.
     ReclaimRichest,
-    /// Nothing at all is granted to anybody.
+    /// No memory is granted.
     Freeze,
 }
 
-impl Rung {
-    /// Every rung, from the lowest up.
-    pub const ALL: [Rung; 5] =
-        [Rung::Normal, Rung::BalloonOnly, Rung::ReclaimOwed, Rung::ReclaimRichest, Rung::Freeze];
+impl PressureLevel {
+    /// Every level, from the lowest up.
+    pub const ALL: [PressureLevel; 5] = [
+        PressureLevel::Normal,
+        PressureLevel::BalloonOnly,
+        PressureLevel::ReclaimOwed,
+        PressureLevel::ReclaimRichest,
+        PressureLevel::Freeze,
+    ];
 
     /// Stable word for machines.
     pub const fn code(self) -> &'static str {
         match self {
-            Rung::Normal => "normal",
-            Rung::BalloonOnly => "balloon-only",
-            Rung::ReclaimOwed => "reclaim-owed",
-            Rung::ReclaimRichest => "reclaim-richest",
-            Rung::Freeze => "freeze",
+            PressureLevel::Normal => "normal",
+            PressureLevel::BalloonOnly => "balloon-only",
+            PressureLevel::ReclaimOwed => "reclaim-owed",
+            PressureLevel::ReclaimRichest => "reclaim-richest",
+            PressureLevel::Freeze => "freeze",
         }
-    }
-
-    /// The rung of a word of [`Rung::code`].
-    pub fn of_code(code: &str) -> Option<Rung> {
-        Rung::ALL.into_iter().find(|rung| rung.code() == code)
     }
 }
 
-impl fmt::Display for Rung {
+impl fmt::Display for PressureLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rung::Normal => "enough memory",
-            Rung::BalloonOnly => "balloons alone move memory",
-            Rung::ReclaimOwed => "what guests owe is paged out",
-            Rung::ReclaimRichest => "the richest guests are paged out",
-            Rung::Freeze => "nothing is granted",
+            PressureLevel::Normal => "enough memory",
+            PressureLevel::BalloonOnly => "balloons alone move memory",
+            PressureLevel::ReclaimOwed => "overdue guests are paged out",
+            PressureLevel::ReclaimRichest => "the richest guests are paged out",
+            PressureLevel::Freeze => "nothing is granted",
         })
     }
 }
 
 /// An order to page a guest's process out or in. Idempotent: the amount is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Paging {
     /// The guest.
     pub guest: GuestId,
     /// [`Mechanism::PageOut`] or [`Mechanism::PageIn`].
     pub mechanism: Mechanism,
     /// Resident memory its process is to have.
+    #[cfg_attr(feature = "serde", serde(rename = "resident_bytes", with = "unit"))]
     pub resident: Bytes,
     /// The plan it belongs to.
     pub generation: Generation,
-    /// Not to be begun after this moment, and not to be gone on with.
+    /// Not to be begun or continued after this moment.
+    #[cfg_attr(feature = "serde", serde(rename = "deadline_ms"))]
     pub deadline: Timestamp,
 }
 
-/// What taking memory from a guest cost it, over its last reductions that were looked back upon.
+/// What taking memory from a guest cost it, over its last reductions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Regret {
     /// Memory taken.
+    #[cfg_attr(feature = "serde", serde(rename = "taken_bytes", with = "unit"))]
     pub taken: Bytes,
-    /// Memory it read back from swap and files for lack of that, in the time looked back upon.
+    /// Memory it then read back from swap and files because it lacked that.
+    #[cfg_attr(feature = "serde", serde(rename = "read_back_bytes", with = "unit"))]
     pub read_back: Bytes,
     /// Reductions undone for that reason.
     pub undone: u64,
 }
 
 impl Regret {
-    /// Part of what was taken that was read back, in hundredths of a percent; more than 10,000 is a guest that
-    /// thrashed.
+    /// Part of what was taken that was read back, in hundredths of a percent; more than 10,000 is a
+    /// guest that thrashed.
     pub fn basis_points(&self) -> u64 {
         if self.taken == Bytes::ZERO {
             return 0;

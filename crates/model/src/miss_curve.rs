@@ -13,10 +13,17 @@ use crate::{Bytes, PAGE_SIZE};
 
 /// Misses in one interval for every size of memory, `0, step, 2 step, …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "row::CurveRow", into = "row::CurveRow")
+)]
 pub struct MissCurve {
     step: Bytes,
     interval: Duration,
     misses: Vec<u64>,
+    #[cfg(feature = "serde")]
+    kept_as: Option<KeptCurve>,
 }
 
 /// Why figures are no miss curve.
@@ -89,7 +96,13 @@ impl MissCurve {
                 larger: size_at(step, k + 1),
             });
         }
-        Ok(MissCurve { step, interval, misses })
+        Ok(MissCurve {
+            step,
+            interval,
+            misses,
+            #[cfg(feature = "serde")]
+            kept_as: None,
+        })
     }
 
     /// A curve of ratios of `references`: each rounded to the nearest count.
@@ -115,7 +128,8 @@ impl MissCurve {
     }
 
     /// The curve of a guest that needs `more` for something else: every size has the misses of one
-    /// that is smaller by `more`, rounded up to steps. Points beyond [`MissCurve::POINTS_MAX`] are cut.
+    /// that is smaller by `more`, rounded up to steps. Points beyond [`MissCurve::POINTS_MAX`] are
+    /// cut.
     #[must_use]
     pub fn shifted(&self, more: Bytes) -> MissCurve {
         let steps = more.get().div_ceil(self.step.get());
@@ -125,10 +139,10 @@ impl MissCurve {
         MissCurve { misses: misses.collect(), ..*self }
     }
 
-    /// The curve of a guest that was seen to miss `misses` times with `held`, of which a curve that was
-    /// found within that memory tells nothing. Those that it does not tell are added at `held`, and from
-    /// there evenly fewer, none with `beyond` more, which is at least a page a miss. With less than `held`
-    /// they are as evenly more: such a guest has no page to spare. Points beyond
+    /// The curve of a guest that was seen to miss `misses` times with `held`, of which a curve that
+    /// was found within that memory tells nothing. Those that it does not tell are added at `held`,
+    /// and from there evenly fewer, none with `beyond` more, which is at least a page a miss. With
+    /// less than `held` they are as evenly more: such a guest has no page to spare. Points beyond
     /// [`MissCurve::POINTS_MAX`] are cut.
     #[must_use]
     pub fn extended(&self, held: Bytes, beyond: Bytes, misses: u64) -> MissCurve {
@@ -153,8 +167,8 @@ impl MissCurve {
         MissCurve { misses, ..*self }
     }
 
-    /// The curve of a guest that now touches `now` where it touched `before`: what held for a size holds
-    /// for `now / before` of it, its step rounded up to whole pages.
+    /// The curve of a guest that now touches `now` where it touched `before`: what held for a size
+    /// holds for `now / before` of it, its step rounded up to whole pages.
     #[must_use]
     pub fn stretched(&self, now: u64, before: u64) -> MissCurve {
         let step = self.step.fraction(now, before).page_ceil().max(Bytes::pages(1));
@@ -176,8 +190,8 @@ impl MissCurve {
         &self.misses
     }
 
-    /// Misses with `memory`: those of the largest size not above it. Beyond the last point they stay
-    /// as they are there.
+    /// Misses with `memory`: those of the largest size not above it. Beyond the last point they
+    /// stay as they are there.
     pub fn misses(&self, memory: Bytes) -> u64 {
         let k = usize::try_from(memory.get() / self.step.get()).unwrap_or(usize::MAX);
         self.misses[k.min(self.misses.len() - 1)]
@@ -203,6 +217,78 @@ impl MissCurve {
 /// `k` steps, saturating.
 fn size_at(step: Bytes, k: usize) -> Bytes {
     Bytes::new(step.get().saturating_mul(k as u64))
+}
+
+#[cfg(feature = "serde")]
+pub use row::KeptCurve;
+
+/// A curve in a row: its points, or which curve of the journal it is.
+#[cfg(feature = "serde")]
+mod row {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    /// Which curve of a journal a curve is: row `id` of the table of curves,
+    /// [shifted](MissCurve::shifted) by so many steps.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct KeptCurve {
+        /// The row.
+        pub id: i64,
+        /// Steps.
+        #[serde(default, skip_serializing_if = "crate::unit::is_default")]
+        pub shifted: u32,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a miss curve: `step_bytes`, `interval_ns`, `misses`, or the `id` of one"
+    )]
+    pub(super) enum CurveRow {
+        Whole { step_bytes: u64, interval_ns: u64, misses: Vec<u64> },
+        Kept(KeptCurve),
+    }
+
+    impl MissCurve {
+        /// Stands for a curve that a journal keeps in a row of its own, and has no misses itself.
+        pub fn stand_in(kept: KeptCurve) -> MissCurve {
+            let (step, interval) = (Bytes::pages(1), Duration::from_nanos(1));
+            MissCurve { step, interval, misses: vec![0], kept_as: Some(kept) }
+        }
+
+        /// The curve that this stands for; `None`: it is one itself.
+        pub fn stands_for(&self) -> Option<KeptCurve> {
+            self.kept_as
+        }
+    }
+
+    impl From<MissCurve> for CurveRow {
+        fn from(curve: MissCurve) -> CurveRow {
+            match curve.kept_as {
+                Some(kept) => CurveRow::Kept(kept),
+                None => CurveRow::Whole {
+                    step_bytes: curve.step.get(),
+                    interval_ns: u64::try_from(curve.interval.as_nanos()).unwrap_or(u64::MAX),
+                    misses: curve.misses,
+                },
+            }
+        }
+    }
+
+    impl TryFrom<CurveRow> for MissCurve {
+        type Error = MissCurveError;
+
+        fn try_from(row: CurveRow) -> Result<MissCurve, MissCurveError> {
+            match row {
+                CurveRow::Kept(kept) => Ok(MissCurve::stand_in(kept)),
+                CurveRow::Whole { step_bytes, interval_ns, misses } => {
+                    let interval = Duration::from_nanos(interval_ns);
+                    MissCurve::new(Bytes::new(step_bytes), interval, misses)
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -234,7 +320,8 @@ mod tests {
         }
     }
 
-    /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: ten less with each MiB.
+    /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: ten less with each
+    /// MiB.
     #[test]
     fn what_was_missed_within_the_memory_held_goes_on_beyond_it() {
         let blind = curve(&[100, 60, 0]).unwrap();
@@ -246,7 +333,8 @@ mod tests {
         let part = seeing.extended(Bytes::mib(2), Bytes::mib(2), 65);
         assert_eq!(part.points(), [140, 90, 65, 45, 22, 11, 0]);
         assert_eq!(blind.extended(Bytes::mib(2), Bytes::mib(4), 0), blind);
-        // Ten more than it tells need ten pages, 40 KiB: ten more with each 40 of the 1024 KiB below.
+        // Ten more than it tells need ten pages, 40 KiB: ten more with each 40 of the 1024 KiB
+        // below.
         let cliff = blind.extended(Bytes::mib(1), Bytes::ZERO, 70);
         assert_eq!(cliff.points(), [100 + 266, 70, 0]);
     }

@@ -1,10 +1,10 @@
 //! One value per guest, in step with snapshots.
 //!
-//! Idea: what is remembered of guests from tick to tick is kept sorted by name, as snapshots are, and
-//! brought into step with each snapshot once. From then on a guest's place in the snapshot is its
-//! place here, and no name is compared again in that tick.
-//! Cost: O(n) a tick while guests stay the same, by comparing pointers; O(n) comparisons of names
-//! when some come or go. Looking a name up is O(log n).
+//! Idea: what is remembered of guests from tick to tick is kept sorted by name, as snapshots are,
+//! and brought into step with each snapshot once. From then on a guest's place in the snapshot is
+//! its place here, and no name is compared again in that tick. Cost: O(n) a tick while guests stay
+//! the same, by comparing pointers; O(n) comparisons of names when some come or go. Looking a name
+//! up is O(log n).
 
 use crate::{GuestId, Snapshot};
 
@@ -50,41 +50,42 @@ impl<T> PerGuest<T> {
     }
 
     /// The values in the order of the snapshot last aligned with.
-    pub fn values(&self) -> impl Iterator<Item = &T> {
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &T> {
         self.entries.iter().map(|(_, value)| value)
     }
 
     /// The values in the order of the snapshot last aligned with, to be changed.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         self.entries.iter_mut().map(|(_, value)| value)
+    }
+
+    /// The value at a place, to be changed.
+    pub fn at_mut(&mut self, place: usize) -> Option<&mut T> {
+        self.entries.get_mut(place).map(|(_, value)| value)
+    }
+
+    /// The place of the guest with this name. O(log n).
+    pub fn place(&self, id: &GuestId) -> Option<usize> {
+        self.entries.binary_search_by(|(own, _)| own.cmp(id)).ok()
+    }
+
+    /// The same, found at once where it is `near` or a little after it.
+    pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
+        const LOOKED_AT: usize = 8;
+        let here = self.entries.iter().skip(near).take(LOOKED_AT);
+        let ahead = here.enumerate().find(|(_, (own, _))| own == id);
+        ahead.map(|(ahead, _)| near + ahead).or_else(|| self.place(id))
     }
 
     /// The value of the guest with this name.
     pub fn named(&self, id: &GuestId) -> Option<&T> {
-        let at = self.entries.binary_search_by(|(own, _)| own.cmp(id)).ok()?;
-        self.at(at)
+        self.at(self.place(id)?)
     }
 
     /// The value of the guest with this name, to be changed.
     pub fn named_mut(&mut self, id: &GuestId) -> Option<&mut T> {
-        let at = self.entries.binary_search_by(|(own, _)| own.cmp(id)).ok()?;
-        self.entries.get_mut(at).map(|(_, value)| value)
+        self.at_mut(self.place(id)?)
     }
-}
-
-/// Looks all guests of a snapshot up in a table sorted by name, in one pass: what `table` has for
-/// each, in the snapshot's order.
-pub fn in_step<'a, V>(
-    snapshot: &Snapshot,
-    table: impl IntoIterator<Item = (&'a GuestId, V)>,
-) -> Vec<Option<V>> {
-    let mut table = table.into_iter().peekable();
-    let mut found = Vec::with_capacity(snapshot.guests().len());
-    for guest in snapshot.guests() {
-        while table.next_if(|(id, _)| **id < guest.id).is_some() {}
-        found.push(table.next_if(|(id, _)| **id == guest.id).map(|(_, value)| value));
-    }
-    found
 }
 
 #[cfg(test)]
@@ -120,10 +121,11 @@ mod tests {
                     *found.named_mut(&guest.id).unwrap() += round as u64 + place as u64;
                 }
                 prop_assert_eq!(found.values().count(), oracle.len());
-                let looked_up = in_step(&snapshot, oracle.iter().filter(|(_, v)| **v % 2 == 0));
-                for (guest, value) in snapshot.guests().iter().zip(looked_up) {
-                    let even = oracle.get(&guest.id).filter(|v| **v % 2 == 0);
-                    prop_assert_eq!(value, even);
+                for (place, guest) in snapshot.guests().iter().enumerate() {
+                    prop_assert_eq!(found.place(&guest.id), Some(place));
+                    for near in 0..snapshot.guests().len() + 2 {
+                        prop_assert_eq!(found.place_near(&guest.id, near), Some(place));
+                    }
                 }
             }
         }

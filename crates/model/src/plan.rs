@@ -8,28 +8,21 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
+use crate::unit::{self, is_default, is_none};
 use crate::{
-    Bytes, Clamped, Estimate, GuestId, Held, Input, Move, Paging, PolicyName, Reason, Regret, Rung,
-    Timestamp,
+    Bounds, Bytes, Clamped, Estimate, Generation, GuestId, Held, Input, Move, Paging, PolicyName,
+    PressureLevel, Reason, Regret, Timestamp,
 };
-
-/// Which plan an action belongs to; grows by one per plan. Mechanisms refuse an action of an older
-/// generation than the last one they carried out for that guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Generation(pub u64);
-
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
 
 /// The decision of one tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Plan {
     /// Its number.
     pub generation: Generation,
     /// The moment of the snapshot it was made from.
+    #[cfg_attr(feature = "serde", serde(rename = "decided_at_ms"))]
     pub decided_at: Timestamp,
     /// The policy that wanted it.
     pub policy: PolicyName,
@@ -38,12 +31,19 @@ pub struct Plan {
     /// Every guest of the snapshot, sorted by name.
     pub guests: Vec<GuestPlan>,
     /// What is to be done, releases first.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub actions: Vec<Action>,
-    /// Whom the host pages out or in.
+    /// Guests whose processes the host pages out or in.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub paging: Vec<Paging>,
-    /// How far the host goes to get memory back.
-    pub rung: Rung,
+    /// How short of memory the host is.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rung", default, skip_serializing_if = "is_default")
+    )]
+    pub host_pressure: PressureLevel,
     /// What concerns the host as a whole.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub notes: Vec<Note>,
 }
 
@@ -57,55 +57,95 @@ impl Plan {
 
 /// The memory a plan divides, in whole pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Budget {
     /// What all guests together may be allocated: `N` of Global §3.1. The operator's budget, or
     /// less where the host does not have it.
+    #[cfg_attr(feature = "serde", serde(rename = "distributable_bytes", with = "unit"))]
     pub distributable: Bytes,
     /// What guests hold or have been promised: per guest the larger of its allocation and its
     /// last target.
+    #[cfg_attr(feature = "serde", serde(rename = "committed_bytes", with = "unit"))]
     pub committed: Bytes,
     /// What could be granted at once without anybody releasing anything: the smaller of the budget
     /// not committed, and the host's available memory beyond its reserve and beyond what guests
     /// were promised and have not touched yet.
+    #[cfg_attr(feature = "serde", serde(rename = "grantable_bytes", with = "unit"))]
     pub grantable: Bytes,
 }
 
 /// One guest's part of a plan: the chain from observation to action.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GuestPlan {
     /// The guest.
     pub id: GuestId,
     /// What it held when it was last seen.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "allocation_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
+    )]
     pub allocation: Option<Bytes>,
     /// Its bounds in this plan, resolved against its boot memory; `None` while that is unknown.
-    pub bounds: Option<(Bytes, Bytes)>,
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, with = "unit::bounds", skip_serializing_if = "is_none")
+    )]
+    pub bounds: Option<Bounds>,
     /// Its demand, where it could be estimated.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub estimate: Option<Estimate>,
     /// What the policy wants for it, where the policy was asked.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub desired: Option<Desired>,
     /// How the guard changed that, in order.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub clamps: Vec<Clamped>,
-    /// What it has to pay rent with, what it paid for the running period included; `None` where the policy has no
-    /// accounts or it has none yet. Kept in the journal, from which a daemon started anew takes it over.
+    /// What it has to pay rent with, what it paid for the running period included; `None` where the
+    /// policy has no accounts or it has none yet. Kept in the journal, from which a daemon started
+    /// anew takes it over.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub credits: Option<u64>,
-    /// Whether it does as it was asked.
+    /// Whether it complies with its target.
     pub compliance: Compliance,
     /// The target in force once this plan is carried out; `None` if it never had one.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "target_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
     pub target: Option<Bytes>,
     /// What this plan does about it.
     pub change: Change,
-    /// By which mechanisms, and why by these.
+    /// How its memory is moved, and why so.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub moves: Vec<Move>,
     /// Bytes a second that its balloon was last seen to take; `None`: it was never seen at that.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "balloon_bytes_per_s",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
+    )]
     pub balloon_rate: Option<Bytes>,
-    /// What its last reductions cost it; `None`: none was looked back upon yet.
+    /// What its last reductions cost it; `None`: not known yet.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub regret: Option<Regret>,
 }
 
 /// What a policy wants for one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Desired {
     /// The allocation wanted, in whole pages.
+    #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
     /// Why.
     pub reason: Reason,
@@ -113,15 +153,22 @@ pub struct Desired {
 
 /// What a plan does about one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Change {
     /// It is to grow from its present target or allocation.
     Grow {
         /// By this much.
+        #[cfg_attr(feature = "serde", serde(rename = "by_bytes", with = "unit"))]
         by: Bytes,
     },
     /// It is to shrink.
     Shrink {
         /// By this much.
+        #[cfg_attr(feature = "serde", serde(rename = "by_bytes", with = "unit"))]
         by: Bytes,
     },
     /// A reduction still under way is called off: it keeps what it holds.
@@ -144,33 +191,43 @@ impl fmt::Display for Change {
     }
 }
 
-/// Whether a guest gives what it was asked for.
+/// Whether a guest releases what was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Compliance {
-    /// Nothing is asked of it, or it has given it.
+    /// Nothing is requested, or it has released it.
     #[default]
     Compliant,
-    /// It was asked and is on the way.
+    /// It is releasing memory.
     Releasing {
-        /// Still to be given.
+        /// Still to be released.
+        #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
         left: Bytes,
-        /// Time since it last gave any.
+        /// Time since it last released any.
+        #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
     },
-    /// It was asked, is on the way, and should have been there by now.
+    /// It is releasing memory and should have finished by now.
     Slow {
-        /// Still to be given.
+        /// Still to be released.
+        #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
         left: Bytes,
-        /// Time since it was asked.
+        /// Time since the request.
+        #[cfg_attr(feature = "serde", serde(rename = "asked_ns", with = "unit"))]
         asked: Duration,
     },
-    /// It was asked and has given nothing for too long.
+    /// It has released nothing for too long.
     Stuck {
-        /// Time since it last gave any.
+        /// Time since it last released any.
+        #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
     },
-    /// Nothing is asked of it by balloon, as that would give the host nothing: a passthrough device or locked memory
-    /// holds the pages.
+    /// Its balloon is not used, as that would free no host memory: a passthrough device or locked
+    /// memory holds the pages.
     Inhibited,
 }
 
@@ -180,46 +237,62 @@ impl fmt::Display for Compliance {
             Compliance::Compliant => f.write_str("compliant"),
             Compliance::Releasing { left, .. } => write!(f, "releasing, {left} left"),
             Compliance::Slow { left, asked } => {
-                write!(f, "slow, {left} left {}s after it was asked", asked.as_secs())
+                write!(f, "slow, {left} left {}s after the request", asked.as_secs())
             }
             Compliance::Stuck { idle } => {
-                write!(f, "stuck, has given nothing for {}s", idle.as_secs())
+                write!(f, "stuck, released nothing for {}s", idle.as_secs())
             }
-            Compliance::Inhibited => f.write_str("ballooning would give the host nothing"),
+            Compliance::Inhibited => f.write_str("ballooning would free no host memory"),
         }
     }
 }
 
 /// One thing for a mechanism to do. Idempotent: the target is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Action {
     /// The guest.
     pub guest: GuestId,
-    /// The allocation it is to have, in whole pages: what the balloon leaves it, and what is plugged in.
+    /// The allocation it is to have, in whole pages: what the balloon leaves it, and what is
+    /// plugged in.
+    #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
     /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "plug_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
     pub plug: Option<Bytes>,
     /// The plan it belongs to.
     pub generation: Generation,
     /// Not to be begun after this moment.
+    #[cfg_attr(feature = "serde", serde(rename = "deadline_ms"))]
     pub deadline: Timestamp,
 }
 
 /// What came of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Outcome {
     /// The guest.
     pub guest: GuestId,
     /// The plan the action belonged to.
     pub generation: Generation,
     /// The target that was asked for.
+    #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
     /// What happened.
+    #[cfg_attr(feature = "serde", serde(rename = "result"))]
     pub kind: OutcomeKind,
 }
 
 /// What happened to an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "text", rename_all = "kebab-case")
+)]
 pub enum OutcomeKind {
     /// The hypervisor accepted it; the guest follows at its own speed.
     Accepted,
@@ -229,7 +302,7 @@ pub enum OutcomeKind {
     Expired,
     /// Not begun: an action of a later plan was already carried out.
     Superseded,
-    /// Not begun: programs in the guest are giving memory back first. It is asked for again.
+    /// Not begun: programs in the guest release memory first. The request is repeated.
     Waiting,
 }
 
@@ -240,29 +313,39 @@ impl fmt::Display for OutcomeKind {
             OutcomeKind::Failed(how) => write!(f, "failed: {how}"),
             OutcomeKind::Expired => f.write_str("expired before it could be sent"),
             OutcomeKind::Superseded => f.write_str("superseded by a later plan"),
-            OutcomeKind::Waiting => f.write_str("waits for programs to give memory back first"),
+            OutcomeKind::Waiting => {
+                f.write_str("waiting for programs in the guest to release memory first")
+            }
         }
     }
 }
 
 /// What a plan says about the host as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Note {
     /// The guests' floors and the memory of guests that cannot be moved exceed the budget.
     Infeasible {
         /// Memory lacking.
+        #[cfg_attr(feature = "serde", serde(rename = "shortfall_bytes", with = "unit"))]
         shortfall: Bytes,
     },
     /// The host has less memory for guests than the operator's budget.
     BudgetReduced {
         /// The operator's budget.
+        #[cfg_attr(feature = "serde", serde(rename = "configured_bytes", with = "unit"))]
         configured: Bytes,
         /// What the host has for guests.
+        #[cfg_attr(feature = "serde", serde(rename = "present_bytes", with = "unit"))]
         present: Bytes,
     },
     /// The host's own figures could not be read; nothing is granted.
     HostUnknown,
-    /// Guests were found of which it is not known yet what they hold; the budget leaves them out.
+    /// Guests were found whose allocation is not known yet; the budget leaves them out.
     Uncounted {
         /// How many.
         guests: usize,
@@ -289,6 +372,7 @@ pub enum Note {
         /// Misses a second it should stay under.
         misses_per_s_max: u64,
         /// Misses a second that its target leads to; `None`: nobody knows.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         misses_per_s: Option<u64>,
     },
     /// The checker refused the plan; no action is carried out.

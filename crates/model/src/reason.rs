@@ -7,14 +7,27 @@
 use std::borrow::Cow;
 use std::fmt;
 
+#[cfg(feature = "serde")]
+use crate::unit::{self, is_none};
 use crate::{Bytes, GuestId, Input};
 
 /// Why a policy wants the target it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(
+        tag = "code",
+        content = "figures",
+        rename_all = "kebab-case",
+        expecting = "expected a reason with its figures, or the bound that holds the target"
+    )
+)]
 pub enum Reason {
     /// Its share of the budget (`static`).
     Share {
         /// Budget divided.
+        #[cfg_attr(feature = "serde", serde(rename = "budget_bytes", with = "unit"))]
         budget: Bytes,
         /// The guest's shares.
         shares: u32,
@@ -24,17 +37,22 @@ pub enum Reason {
     /// What it uses and a reserve: everybody's request fits (`self-scheduling`, Global §3).
     UsedPlusReserve {
         /// Memory in use.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
         used: Bytes,
         /// Free memory left to the guest on top.
+        #[cfg_attr(feature = "serde", serde(rename = "reserve_bytes", with = "unit"))]
         reserve: Bytes,
     },
     /// The idle-memory tax (`global`, Global §3.3 equation 5).
     IdleTax {
         /// Memory in use.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
         used: Bytes,
         /// The tax in force.
+        #[cfg_attr(feature = "serde", serde(rename = "tax_of_2_32", with = "unit"))]
         tax: Tax,
         /// Budget divided.
+        #[cfg_attr(feature = "serde", serde(rename = "budget_bytes", with = "unit"))]
         budget: Bytes,
     },
     /// The rule of a policy that is not chosen by name, in its own words ([`PolicyName::Custom`]).
@@ -44,31 +62,38 @@ pub enum Reason {
         /// What the rule says.
         rule: Cow<'static, str>,
         /// Memory in use, as the policy counts it.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
         used: Bytes,
     },
     /// What its kernel has promised to processes (`self-balloon`, TWS §2).
     Committed {
         /// Memory promised.
+        #[cfg_attr(feature = "serde", serde(rename = "committed_bytes", with = "unit"))]
         committed: Bytes,
     },
     /// The working set that probing found (`tws`, TWS §2).
     Probed {
         /// The working set.
+        #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]
         working_set: Bytes,
     },
     /// What the policy goes by is not known of it: it gets what it uses and a reserve instead.
+    #[cfg_attr(feature = "serde", serde(rename = "missing-input"))]
     Missing {
         /// What is not known.
         what: Input,
         /// Memory in use.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
         used: Bytes,
         /// Free memory left to the guest on top.
+        #[cfg_attr(feature = "serde", serde(rename = "reserve_bytes", with = "unit"))]
         reserve: Bytes,
     },
     /// All that is wanted does not fit: whoever wants less than its part gets that, the others
     /// divide the rest by shares.
     Scarce {
         /// What it would have without the others.
+        #[cfg_attr(feature = "serde", serde(rename = "wanted_bytes", with = "unit"))]
         wanted: Bytes,
         /// The guest's shares.
         shares: u32,
@@ -76,21 +101,27 @@ pub enum Reason {
         because: Box<Reason>,
     },
     /// It needs more than the policy's division gives it, and guests of lower priority pay.
+    #[cfg_attr(feature = "serde", serde(rename = "priority-raised"))]
     Raised {
         /// What it needs.
+        #[cfg_attr(feature = "serde", serde(rename = "need_bytes", with = "unit"))]
         need: Bytes,
         /// Its priority.
         priority: u8,
         /// What it takes on top of the policy's division.
+        #[cfg_attr(feature = "serde", serde(rename = "taken_bytes", with = "unit"))]
         taken: Bytes,
         /// Who pays; `None`: nobody, it was left over.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         payers: Option<Others>,
         /// Why the policy's division gives it less.
         because: Box<Reason>,
     },
     /// Guests of higher priority need some of what the policy's division gives it.
+    #[cfg_attr(feature = "serde", serde(rename = "priority-lowered"))]
     Lowered {
         /// What it pays.
+        #[cfg_attr(feature = "serde", serde(rename = "given_bytes", with = "unit"))]
         given: Bytes,
         /// Its priority.
         priority: u8,
@@ -102,27 +133,34 @@ pub enum Reason {
     /// Its demand, and a part of what nobody demands (`meb`, MEB §4).
     DemandAndBonus {
         /// Its demand within floor and ceiling.
+        #[cfg_attr(feature = "serde", serde(rename = "demand_bytes", with = "unit"))]
         demand: Bytes,
     },
     /// Demands do not fit: the sizes at which guests miss least in all (`meb`, MEB §4).
     FewestMisses {
         /// Its demand within floor and ceiling.
+        #[cfg_attr(feature = "serde", serde(rename = "demand_bytes", with = "unit"))]
         demand: Bytes,
         /// Misses a second that this leads to; `None`: its curve is not known, and was assumed.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         misses_per_s: Option<u64>,
     },
     /// Its part of the memory beyond all floors (`proportional`, flexmemd §4.1).
     RentableShare {
         /// Its guaranteed minimum.
+        #[cfg_attr(feature = "serde", serde(rename = "floor_bytes", with = "unit"))]
         floor: Bytes,
         /// The memory beyond all floors.
+        #[cfg_attr(feature = "serde", serde(rename = "rentable_bytes", with = "unit"))]
         rentable: Bytes,
     },
     /// What it rents beyond its floor (flexmemd §3.2.3).
     Rent {
         /// Its guaranteed minimum.
+        #[cfg_attr(feature = "serde", serde(rename = "floor_bytes", with = "unit"))]
         floor: Bytes,
         /// What it wants to have in all.
+        #[cfg_attr(feature = "serde", serde(rename = "wanted_bytes", with = "unit"))]
         wanted: Bytes,
         /// Thousandths of a credit for each KiB and period; 0: free.
         price_thousandths_per_kib: u64,
@@ -132,6 +170,7 @@ pub enum Reason {
         limit: RentLimit,
     },
     /// The bound named holds it; the memory left or lacking is shared among the others.
+    #[cfg_attr(feature = "serde", serde(untagged))]
     Bound(Clamped),
 }
 
@@ -178,10 +217,10 @@ impl fmt::Display for Reason {
                 write!(f, "demands {demand}; what nobody demands is shared out")
             }
             Reason::FewestMisses { demand, misses_per_s } => {
-                write!(f, "fewest misses of all guests together: demands {demand}, and ")?;
+                write!(f, "fewest misses of all guests together: demand {demand}, ")?;
                 match misses_per_s {
-                    Some(misses) => write!(f, "misses {misses} times a second so"),
-                    None => f.write_str("its misses are assumed"),
+                    Some(misses) => write!(f, "{misses} misses a second"),
+                    None => f.write_str("misses assumed"),
                 }
             }
             Reason::Probed { working_set } => {
@@ -221,8 +260,9 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Some guests, of which one is named.
+/// Several guests, one of them named.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Others {
     /// The one that matters most.
     pub first: GuestId,
@@ -241,6 +281,11 @@ impl fmt::Display for Others {
 
 /// Why a guest does not rent more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum RentLimit {
     /// It wants no more.
     Want,
@@ -286,6 +331,17 @@ impl Tax {
     }
 }
 
+#[cfg(feature = "serde")]
+impl unit::InUnit for Tax {
+    type Number = u64;
+    fn number(&self) -> u64 {
+        self.numerator()
+    }
+    fn of_number(number: u64) -> Tax {
+        Tax::from_fraction(number)
+    }
+}
+
 impl fmt::Display for Tax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths_of_percent = (self.0 * 1000 + (1 << 31)) >> 32;
@@ -295,45 +351,58 @@ impl fmt::Display for Tax {
 
 /// How the guard changed what the policy wanted. In the order in which it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "figures", rename_all = "kebab-case")
+)]
 pub enum Clamped {
     /// Raised to the guaranteed minimum.
     Floor {
         /// The minimum.
+        #[cfg_attr(feature = "serde", serde(rename = "floor_bytes", with = "unit"))]
         floor: Bytes,
     },
     /// Lowered to the largest allocation.
     Ceiling {
         /// The maximum.
+        #[cfg_attr(feature = "serde", serde(rename = "ceiling_bytes", with = "unit"))]
         ceiling: Bytes,
     },
-    /// Raised to what it held before it thrashed, for as long as a pause takes.
+    /// Raised to what it held before it thrashed, until its pause ends.
     Thrashed {
         /// What it held before.
+        #[cfg_attr(feature = "serde", serde(rename = "held_bytes", with = "unit"))]
         held: Bytes,
     },
     /// Raised to what it uses: it has no swap for the rest.
     NoSwap {
         /// What it uses and some to spare, less the swap it has left; at most what it holds.
+        #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
         least: Bytes,
     },
     /// Growth limited per decision.
     StepUp {
         /// Largest growth.
+        #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
         limit: Bytes,
     },
     /// Shrinking limited per decision.
     StepDown {
         /// Largest reduction.
+        #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
         limit: Bytes,
     },
     /// Granted only in part: the rest is still held by guests that have yet to release it.
     AwaitingRelease {
         /// Memory wanted and not granted yet.
+        #[cfg_attr(feature = "serde", serde(rename = "short_bytes", with = "unit"))]
         short: Bytes,
     },
     /// Granted only in part: the host itself has too little memory left.
     HostReserve {
         /// Memory wanted and not granted.
+        #[cfg_attr(feature = "serde", serde(rename = "short_bytes", with = "unit"))]
         short: Bytes,
     },
 }
@@ -360,15 +429,15 @@ impl fmt::Display for Clamped {
             Clamped::Floor { floor } => write!(f, "held at its floor of {floor}"),
             Clamped::Ceiling { ceiling } => write!(f, "held at its ceiling of {ceiling}"),
             Clamped::Thrashed { held } => {
-                write!(f, "given back {held}: with less it read back what it had lost")
+                write!(f, "restored to {held}: thrashed below it")
             }
             Clamped::NoSwap { least } => {
-                write!(f, "left {least}: it uses as much, and is not known to have swap for it")
+                write!(f, "kept at {least}: in use, and no swap is known to back it")
             }
             Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),
             Clamped::StepDown { limit } => write!(f, "shrinking limited to {limit} a decision"),
             Clamped::AwaitingRelease { short } => {
-                write!(f, "{short} more when other guests have released it")
+                write!(f, "waiting for other guests to release {short}")
             }
             Clamped::HostReserve { short } => {
                 write!(f, "{short} not granted: the host has only its reserve left")

@@ -5,48 +5,39 @@
 //! Limits: guests are sorted by name and unique; [`Snapshot::new`] sees to it.
 
 use std::fmt;
-use std::time::Duration;
 
-use crate::{AgentReport, Bytes, GuestId, Timestamp, TrackerReport, Tracking};
-
-/// A value and how old it was when the snapshot was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured<T> {
-    /// What was read.
-    pub value: T,
-    /// Time since the value was true at its source.
-    pub age: Duration,
-}
-
-impl<T> Measured<T> {
-    /// A value read at the very moment of the snapshot.
-    pub const fn fresh(value: T) -> Self {
-        Measured { value, age: Duration::ZERO }
-    }
-}
+#[cfg(feature = "serde")]
+use crate::unit::{self, is_none};
+use crate::{AgentReport, Bytes, GuestId, Measured, Timestamp, TrackerReport, Tracking};
 
 /// Everything seen in one tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
     /// When it was taken, on the monotonic clock.
+    #[cfg_attr(feature = "serde", serde(rename = "taken_at_ms"))]
     pub taken_at: Timestamp,
     /// The host.
     pub host: HostSample,
     /// Every guest known, sorted by name, each once.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "read_sorted"))]
     guests: Vec<GuestSample>,
 }
 
 impl Snapshot {
     /// A snapshot of `guests` in any order; of two samples with one name the first is kept.
-    pub fn new(taken_at: Timestamp, host: HostSample, mut guests: Vec<GuestSample>) -> Self {
-        guests.sort_by(|a, b| a.id.cmp(&b.id));
-        guests.dedup_by(|later, first| later.id == first.id);
-        Snapshot { taken_at, host, guests }
+    pub fn new(taken_at: Timestamp, host: HostSample, guests: Vec<GuestSample>) -> Self {
+        Snapshot { taken_at, host, guests: sorted(guests) }
     }
 
     /// The guests, sorted by name.
     pub fn guests(&self) -> &[GuestSample] {
         &self.guests
+    }
+
+    /// The guests, sorted by name, to make another snapshot of.
+    pub fn into_guests(self) -> Vec<GuestSample> {
+        self.guests
     }
 
     /// The sample of one guest. O(log n).
@@ -56,23 +47,54 @@ impl Snapshot {
     }
 }
 
+/// By name, each once: the first of those with one name.
+fn sorted(mut guests: Vec<GuestSample>) -> Vec<GuestSample> {
+    guests.sort_by(|a, b| a.id.cmp(&b.id));
+    guests.dedup_by(|later, first| later.id == first.id);
+    guests
+}
+
+#[cfg(feature = "serde")]
+fn read_sorted<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<GuestSample>, D::Error> {
+    serde::Deserialize::deserialize(from).map(sorted)
+}
+
 /// What was seen of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct HostSample {
     /// Memory the host kernel manages (`MemTotal`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "memory_total_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub memory_total: Option<Bytes>,
     /// Memory the host could hand out without swapping (`MemAvailable`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "memory_available_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub memory_available: Option<Bytes>,
     /// Swap configured on the host.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "swap_total_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub swap_total: Option<Bytes>,
     /// Swap not in use on the host.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "swap_free_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub swap_free: Option<Bytes>,
     /// Memory pressure of the whole host.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub pressure: Option<Pressure>,
 }
 
 /// Pressure stall information: share of time in which tasks waited for memory, over the last 10 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Pressure {
     /// At least one task waited; hundredths of a percent, 0 to 10,000.
     pub some_basis_points: u32,
@@ -82,35 +104,59 @@ pub struct Pressure {
 
 /// What was seen of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GuestSample {
     /// Its name.
     pub id: GuestId,
     /// Whether the hypervisor answers for it.
     pub link: LinkState,
     /// What the hypervisor says it is doing.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub run_state: Option<RunState>,
     /// Memory the guest holds now: boot memory and what is plugged in, less the balloon.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
+    )]
     pub allocation: Option<Measured<Bytes>>,
     /// Memory it was booted with; a balloon alone cannot grow it further.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "boot_memory_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
+    )]
     pub boot_memory: Option<Bytes>,
     /// Memory that can be plugged in beside; `None`: none can.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub hotplug: Option<Hotplug>,
     /// Host memory its hypervisor process really occupies.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
+    )]
     pub resident: Option<Measured<Bytes>>,
     /// The guest's own statistics.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
     /// What a program inside it reports.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub agent: Option<Measured<AgentReport>>,
     /// What the tracker of its page touches found.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracker: Option<Measured<TrackerReport>>,
     /// How that was done, or why not; `None`: nobody was to.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracking: Option<Tracking>,
     /// What can be done with it.
     pub capabilities: Capabilities,
 }
 
 impl GuestSample {
-    /// A guest of which nothing is known but that it is there.
+    /// A guest known by name only.
     pub fn unknown(id: GuestId, link: LinkState) -> Self {
         GuestSample {
             id,
@@ -145,6 +191,11 @@ impl GuestSample {
 
 /// How memory is plugged into a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum HotplugKind {
     /// By a virtio-mem device: block by block, and out again likewise.
     VirtioMem,
@@ -164,21 +215,31 @@ impl HotplugKind {
 
 /// Memory that can be plugged into a guest while it runs, all its devices together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Hotplug {
     /// How.
     pub kind: HotplugKind,
     /// What is plugged in now.
+    #[cfg_attr(feature = "serde", serde(rename = "plugged_bytes", with = "unit"))]
     pub plugged: Bytes,
     /// What was asked for last: something else while the guest works on it, or does not.
+    #[cfg_attr(feature = "serde", serde(rename = "requested_bytes", with = "unit"))]
     pub requested: Bytes,
     /// The most that can be plugged in.
+    #[cfg_attr(feature = "serde", serde(rename = "max_bytes", with = "unit"))]
     pub max: Bytes,
     /// Amounts are whole multiples of this.
+    #[cfg_attr(feature = "serde", serde(rename = "block_bytes", with = "unit"))]
     pub block: Bytes,
 }
 
 /// Whether the hypervisor's control connection for a guest works.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "row::LinkRow", into = "row::LinkRow")
+)]
 pub enum LinkState {
     /// It answers.
     Up,
@@ -225,6 +286,11 @@ impl fmt::Display for LinkDown {
 
 /// What the hypervisor says a guest is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "code", content = "text", rename_all = "kebab-case")
+)]
 pub enum RunState {
     /// It runs.
     Running,
@@ -253,39 +319,124 @@ impl fmt::Display for RunState {
 /// Statistics the guest reports about itself. The guest may lie: see `estimate` for what is
 /// believed. Counters count from the guest's boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct GuestStats {
     /// Memory the guest kernel manages (its `MemTotal`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "total_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub total: Option<Bytes>,
     /// Memory in no use at all (its `MemFree`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "free_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub free: Option<Bytes>,
     /// Memory it could give back without swapping (its `MemAvailable`).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "available_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub available: Option<Bytes>,
     /// Page cache that could be dropped.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "disk_caches_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub disk_caches: Option<Bytes>,
     /// Memory read back from swap since boot.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "swap_in_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub swap_in: Option<Bytes>,
     /// Memory written to swap since boot.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "swap_out_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
     pub swap_out: Option<Bytes>,
     /// Faults that waited for a disk, since boot.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub major_faults: Option<u64>,
     /// Faults that did not, since boot.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub minor_faults: Option<u64>,
 }
 
 /// What can be done with a guest. `None`: not found out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Capabilities {
     /// A balloon device is present.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub balloon: Option<bool>,
     /// The balloon device reports statistics.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub statistics: Option<bool>,
     /// The guest hands free pages back by itself.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub free_page_reporting: Option<bool>,
     /// The balloon deflates by itself when the guest runs out of memory.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub deflate_on_oom: Option<bool>,
     /// Hot-pluggable memory devices are present.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub memory_devices: Option<bool>,
     /// A passthrough device or locked memory keeps ballooned pages on the host: shrinking the guest
     /// would gain the host nothing.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub discard_inhibited: Option<bool>,
+}
+
+#[cfg(feature = "serde")]
+mod row {
+    use serde::{Deserialize, Serialize};
+
+    use super::{LinkDown, LinkState};
+
+    /// A link in a row: one word, whether up or down.
+    #[derive(Serialize, Deserialize)]
+    #[serde(tag = "code", content = "text", rename_all = "kebab-case")]
+    pub(super) enum LinkRow {
+        Up,
+        Connecting,
+        Taken,
+        PermissionDenied,
+        Refused,
+        TimedOut,
+        Protocol(String),
+        Closed(String),
+    }
+
+    impl From<LinkState> for LinkRow {
+        fn from(link: LinkState) -> LinkRow {
+            match link {
+                LinkState::Up => LinkRow::Up,
+                LinkState::Down(LinkDown::Connecting) => LinkRow::Connecting,
+                LinkState::Down(LinkDown::Taken) => LinkRow::Taken,
+                LinkState::Down(LinkDown::PermissionDenied) => LinkRow::PermissionDenied,
+                LinkState::Down(LinkDown::Refused) => LinkRow::Refused,
+                LinkState::Down(LinkDown::TimedOut) => LinkRow::TimedOut,
+                LinkState::Down(LinkDown::Protocol(what)) => LinkRow::Protocol(what),
+                LinkState::Down(LinkDown::Closed(how)) => LinkRow::Closed(how),
+            }
+        }
+    }
+
+    impl From<LinkRow> for LinkState {
+        fn from(row: LinkRow) -> LinkState {
+            LinkState::Down(match row {
+                LinkRow::Up => return LinkState::Up,
+                LinkRow::Connecting => LinkDown::Connecting,
+                LinkRow::Taken => LinkDown::Taken,
+                LinkRow::PermissionDenied => LinkDown::PermissionDenied,
+                LinkRow::Refused => LinkDown::Refused,
+                LinkRow::TimedOut => LinkDown::TimedOut,
+                LinkRow::Protocol(what) => LinkDown::Protocol(what),
+                LinkRow::Closed(how) => LinkDown::Closed(how),
+            })
+        }
+    }
 }

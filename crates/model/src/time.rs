@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// A moment on a monotonic clock, in milliseconds since that clock's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Timestamp(u64);
 
 impl Timestamp {

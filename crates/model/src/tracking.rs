@@ -1,13 +1,17 @@
 //! How a guest's page touches are watched: what it costs, and what keeps it from being done.
 //!
-//! Idea: beside what a tracker found ([`TrackerReport`](crate::TrackerReport)) an operator wants to know
-//! whether it works at all. Shares are whole parts of a million, so that they compare and keep.
-//! Limits: figures are those of the last interval that was watched; nothing is decided by them.
+//! Idea: beside what a tracker found ([`TrackerReport`](crate::TrackerReport)) an operator wants to
+//! know whether it works at all. Shares are whole parts of a million, so that they compare and
+//! keep. Limits: figures are those of the last interval that was watched; nothing is decided by
+//! them.
 
+#[cfg(feature = "serde")]
+use crate::unit::is_none;
 use std::fmt;
 
 /// A share in parts of a million; of processor time it may exceed a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Share(u32);
 
 impl Share {
@@ -46,14 +50,24 @@ impl fmt::Display for Share {
 
 /// How a guest's page touches are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tracking {
     /// Whether and by what.
     pub state: TrackingState,
     /// Which share of its memory was watched.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "watched_millionths", skip_serializing_if = "is_none")
+    )]
     pub watched: Option<Share>,
     /// Processor time that took, of the tracker and of the guest, as a share of one core.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "cost_millionths", skip_serializing_if = "is_none")
+    )]
     pub cost: Option<Share>,
     /// Why nothing is seen, and what to do about it.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub trouble: Option<String>,
 }
 
@@ -66,6 +80,11 @@ impl Tracking {
 
 /// Whether a guest's page touches are watched, and by what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum TrackingState {
     /// No interval has been watched yet, or the guest does not run.
     Waiting,

@@ -1,354 +1,358 @@
-//! What there is to know of each policy before one is chosen.
+//! Describes every policy to operators.
 //!
-//! Idea: one table says what the rule is and where it comes from, which keys of the configuration it
-//! goes by, and which data it needs; `ballast policy` prints it, plans say by it what is missing, and
-//! a test compares its keys with what the configuration reads.
+//! Idea: one table holds each policy's rule and source, its configuration keys, and the data it
+//! needs. `ballast policy` prints it, plans report missing data from it, and a test compares its
+//! keys with those that the configuration reads.
 
 use std::borrow::Cow;
 
 use ballast_model::{Input, Note, PolicyName};
 
 use crate::problem::{Contender, Problem};
-use crate::{Pacing, PolicySettings, build};
 
-/// A policy as it is told to people.
+/// The description of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
+pub struct PolicyEntry {
+    /// The policy's name.
     pub name: PolicyName,
     /// What it does, in one sentence.
     pub rule: &'static str,
-    /// What it does when all that guests want does not fit, in one sentence.
+    /// What it does when the guests' wants do not fit, in one sentence.
     pub shortage: &'static str,
     /// Where it comes from.
     pub source: &'static str,
-    /// The keys of the configuration it goes by.
-    pub parameters: &'static [Parameter],
-    /// What it needs to know of a guest beside the memory in use.
-    pub needs: &'static [Need],
+    /// Its configuration keys.
+    pub parameters: &'static [PolicyParameter],
+    /// Data it needs of each guest besides memory in use.
+    pub needs: &'static [PolicyInput],
 }
 
-/// A key of the configuration.
+/// A configuration key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter {
-    /// The key, within `[policy]`; one of a table inside is `table.key`.
+pub struct PolicyParameter {
+    /// The key, within `[policy]`; `table.key` in a table inside.
     pub key: &'static str,
     /// What it means.
     pub meaning: &'static str,
-    /// Of what it is a number.
+    /// Its unit.
     pub unit: &'static str,
-    /// Its default, as it is written in the configuration; empty: the policy's own.
+    /// Its default, as written in the configuration; empty: the policy's own.
     pub default: &'static str,
-    /// What it may be.
+    /// Its valid values.
     pub range: &'static str,
 }
 
-/// An input and what is done without it.
+/// An input of a policy, and its substitute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct PolicyInput {
     /// The input.
     pub input: Input,
-    /// What is done for a guest of which it is not known, as a clause.
+    /// What happens with guests for which it is not known, as a clause.
     pub fallback: &'static str,
 }
 
-const INTERVAL: Parameter = Parameter {
+const INTERVAL: PolicyParameter = PolicyParameter {
     key: "interval",
     meaning: "time between decisions",
     unit: "span of time",
     default: "",
     range: "one tick to 1h",
 };
-const RESERVE: Parameter = Parameter {
+const RESERVE: PolicyParameter = PolicyParameter {
     key: "reserve_per_guest",
-    meaning: "free memory left to a guest on top of what it uses; also part of what a guest of higher \
-              priority needs",
+    meaning: "free memory for each guest on top of what it uses; part of the need of guests with \
+              higher priority",
     unit: "size",
     default: "\"100MiB\"",
     range: "any size",
 };
-const TAU: Parameter = Parameter {
+const TAU: PolicyParameter = PolicyParameter {
     key: "tau",
-    meaning: "idle-memory tax: 0 divides by shares alone, 1 by use",
+    meaning: "idle-memory tax: 0 divides by shares only, 1 by use",
     unit: "share of idle memory",
     default: "\"dynamic\"",
     range: "\"dynamic\", or 0 to 1",
 };
-const IN_USE: &str = "they want what they use and the reserve";
+const IN_USE: &str = "they want what they use plus the reserve";
 
-const MEB: &[Parameter] = &[
+const MEB: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
-    Parameter {
+    PolicyParameter {
         key: "meb.step",
-        meaning: "least distance between two sizes that are tried; a smaller change is not made",
+        meaning: "step between the sizes considered; smaller changes are not made",
         unit: "size",
         default: "\"1MiB\"",
         range: "4KiB to 1GiB, whole pages",
     },
-    Parameter {
+    PolicyParameter {
         key: "meb.shrink_max",
-        meaning: "most that a guest shrinks in a decision, unless the budget leaves no other way",
+        meaning: "most that a guest shrinks in a decision, unless the budget requires more",
         unit: "part of what it holds",
         default: "0.1",
         range: "0.001 to 1",
     },
-    Parameter {
+    PolicyParameter {
         key: "meb.grow_max",
         meaning: "most that a guest grows in a decision, or one step if that is more",
         unit: "part of what it holds",
         default: "0.3",
         range: "0.001 to 10",
     },
-    Parameter {
+    PolicyParameter {
         key: "meb.weighting",
-        meaning: "what misses, and what nobody demands, are weighted by",
+        meaning: "weight of a guest's misses, and of its part of memory that no guest demands",
         unit: "word",
         default: "\"shares\"",
         range: "\"shares\" or \"equal\"",
     },
 ];
 
-/// Of the machine that probes, which runs whatever the policy; its epochs are readings, one a second.
-const TWS: &[Parameter] = &[
+/// Keys of probing, which runs under every policy; an epoch is one reading, once a second.
+const TWS: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
-    Parameter {
+    PolicyParameter {
         key: "tws.fast",
-        meaning: "what is taken away in an epoch before the guest first reads anything back",
+        meaning: "memory taken away in an epoch before the guest first reads any back",
         unit: "part of Committed_AS",
         default: "0.05",
         range: "0.001 to 0.5",
     },
-    Parameter {
+    PolicyParameter {
         key: "tws.slow",
-        meaning: "what is taken away in an epoch after that",
+        meaning: "memory taken away in an epoch after that",
         unit: "part of Committed_AS",
         default: "0.01",
         range: "0.0001 to 0.5, not above tws.fast",
     },
-    Parameter {
+    PolicyParameter {
         key: "tws.cool_down_epochs",
-        meaning: "epochs without reading back before anything is taken away again",
+        meaning: "epochs without reading back before memory is taken away again",
         unit: "epochs",
         default: "8",
         range: "1 to 3600",
     },
-    Parameter {
+    PolicyParameter {
         key: "tws.change",
-        meaning: "probing begins again when Committed_AS moved by more than this and tws.change_min",
+        meaning: "probing restarts when Committed_AS changes by more than this and tws.change_min",
         unit: "part of Committed_AS",
         default: "0.02",
         range: "0 to 1",
     },
-    Parameter {
+    PolicyParameter {
         key: "tws.change_min",
-        meaning: "the amount that such a move must exceed too",
+        meaning: "amount that such a change must also exceed",
         unit: "size",
         default: "\"4MiB\"",
         range: "any size",
     },
 ];
 
-/// What the six of flexmemd are put together from; an empty default is what the paper evaluates each with.
-const FLEXMEMD: &[Parameter] = &[
+/// Keys of the six policies of flexmemd; with an empty default each is as its paper evaluates it.
+const FLEXMEMD: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.period",
-        meaning: "time for which rent is paid, after which a periodic policy decides",
+        meaning: "time for which rent is paid; a periodic policy decides at its end",
         unit: "span of time",
         default: "\"1s\"",
         range: "100ms to 1h",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.tax_per_second",
-        meaning: "part of every balance of credits that is shared out anew each second",
+        meaning: "part of every credit balance that is collected and redistributed each second",
         unit: "part of a balance",
         default: "0.05",
         range: "0 to 1",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.swaps_per_second",
-        meaning: "a guest that swaps more than this, in and out, wants more memory",
+        meaning: "a guest that swaps more than this, in plus out, wants more memory",
         unit: "pages a second",
         default: "90",
         range: "any number",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.free_min",
         meaning: "a guest with less free memory than this wants more",
         unit: "size",
         default: "\"100MiB\"",
         range: "any size",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.round",
-        meaning: "what guests may receive in a round of round-robin, compared with each other",
+        meaning: "relative size of what each guest may receive in a round of round-robin",
         unit: "word",
         default: "\"equal\"",
         range: "\"equal\" or \"by-floor\"",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.frequency",
         meaning: "when the algorithm runs",
         unit: "word",
         default: "",
         range: "\"once\", \"immediate\" or \"periodic\"",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.price",
-        meaning: "what memory costs while not all that is wanted fits",
+        meaning: "price of memory while the wants do not fit",
         unit: "word",
         default: "",
         range: "\"none\", \"fixed\", \"proportional\", \"custom\" or \"market\"",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.price_per_kib",
-        meaning: "the fixed price, or the proportional one of a guest that rents everything",
+        meaning: "fixed price, or the proportional price of a guest that rents everything",
         unit: "credits per KiB and period",
         default: "",
         range: "0 to 1048576",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.tariff",
-        meaning: "the custom price: steps { from, per_kib }, from being the part of rentable memory rented",
+        meaning: "custom price as steps { from, per_kib }; from is the part of rentable memory \
+                  rented",
         unit: "table of steps",
         default: "",
-        range: "1 to 16 steps, neither part nor price falling",
+        range: "1 to 16 steps, with rising parts and no falling price",
     },
-    Parameter {
+    PolicyParameter {
         key: "flexmemd.demand",
-        meaning: "where demand is taken from",
+        meaning: "source of demand: requests (explicit) or statistics (implicit)",
         unit: "word",
         default: "",
         range: "\"ignored\", \"explicit\" or \"implicit\"",
     },
 ];
 
-const REQUESTS: &[Need] = &[Need { input: Input::Requests, fallback: "they keep what they rent" }];
-const STATISTICS: &[Need] = &[
-    Need { input: Input::Free, fallback: "they keep what they have" },
-    Need { input: Input::SwapRate, fallback: "they are never asked to give memory back" },
+const REQUESTS: &[PolicyInput] =
+    &[PolicyInput { input: Input::Requests, fallback: "they keep what they rent" }];
+const STATISTICS: &[PolicyInput] = &[
+    PolicyInput { input: Input::Free, fallback: "they keep what they have" },
+    PolicyInput { input: Input::SwapRate, fallback: "they never give memory back" },
 ];
 
 /// Every policy that can be chosen by name, in the order of [`PolicyName::ALL`].
-pub const ENTRIES: &[Entry] = &[
-    Entry {
+pub const ENTRIES: &[PolicyEntry] = &[
+    PolicyEntry {
         name: PolicyName::Static,
-        rule: "Every guest has its share of the budget, whatever it does with it.",
-        shortage: "Nothing else: it looks at nobody's use.",
-        source: "Global §3.2, at a tax of 0; the baseline for all others",
+        rule: "Every guest gets its share of the budget, whatever it uses.",
+        shortage: "The same: use and demand are ignored.",
+        source: "Global §3.2, with a tax of 0; the baseline for all others",
         parameters: &[INTERVAL, RESERVE],
         needs: &[],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::SelfBalloon,
-        rule: "Every guest has what its kernel has promised to processes (Committed_AS).",
-        shortage: "Who wants less than its part by shares has it; the others divide the rest by shares.",
-        source: "Xen's self-ballooning, as TWS §2 tells it",
+        rule: "Every guest gets what its kernel has committed to processes (Committed_AS).",
+        shortage: "Guests that want less than their part by shares get it; the others divide the \
+                   rest by shares.",
+        source: "Xen's self-ballooning, as described in TWS §2",
         parameters: &[INTERVAL, RESERVE],
-        needs: &[Need { input: Input::Committed, fallback: IN_USE }],
+        needs: &[PolicyInput { input: Input::Committed, fallback: IN_USE }],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::SelfScheduling,
-        rule: "Every guest has what it uses and a reserve.",
-        shortage: "It decides as global, until all fits again with a margin of a twentieth.",
+        rule: "Every guest gets what it uses plus a reserve.",
+        shortage: "Decides like global until all fits again with a margin of a twentieth.",
         source: "Global §3",
         parameters: &[INTERVAL, RESERVE, TAU],
         needs: &[],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::Global,
-        rule: "The whole budget is divided by shares, and idle memory is taxed just as much as the \
-               neediest guest requires.",
-        shortage: "The tax is full: everybody has what it uses, less its part of what is lacking.",
+        rule: "Divides the whole budget by shares, and taxes idle memory as much as the neediest \
+               guest requires.",
+        shortage: "The tax is full: every guest gets what it uses, less its part of the shortage.",
         source: "Global §3.1–3.4",
         parameters: &[INTERVAL, RESERVE, TAU],
         needs: &[],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::Meb,
-        rule: "Every guest has its demand, and what nobody demands is shared out; a tenth less or three \
-               tenths more at a time.",
+        rule: "Every guest gets its demand and a part of the rest; at most a tenth less or three \
+               tenths more in a decision.",
         shortage: "Memory goes where it avoids most misses, by the guests' miss curves and shares.",
         source: "MEB §4, Algorithm 1",
         parameters: MEB,
-        needs: &[Need {
+        needs: &[PolicyInput {
             input: Input::MissCurve,
-            fallback: "they are taken to miss the less the more of what they use they have",
+            fallback: "their misses are assumed to fall to zero at their demand",
         }],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::Tws,
-        rule: "Every guest has its working set, found by taking memory away until it reads some back.",
-        shortage: "Who wants less than its part by shares has it; the others divide the rest by shares.",
+        rule: "Every guest gets its working set, found by taking memory away until it reads some \
+               back.",
+        shortage: "Guests that want less than their part by shares get it; the others divide the \
+                   rest by shares.",
         source: "TWS §2",
         parameters: TWS,
-        needs: &[Need { input: Input::Probed, fallback: IN_USE }],
+        needs: &[PolicyInput { input: Input::Probed, fallback: IN_USE }],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::Proportional,
-        rule: "Every guest has its floor, and the rest of the budget is divided by floor and shares.",
-        shortage: "Nothing else: it looks at nobody's use.",
+        rule: "Every guest gets its floor; the rest of the budget is divided by floor and shares.",
+        shortage: "The same: use and demand are ignored.",
         source: "flexmemd §4.1",
         parameters: FLEXMEMD,
         needs: &[],
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::Fcfs,
-        rule: "Requests are granted at once while there is memory; whoever has it keeps it.",
-        shortage: "Everybody pays for what it rents, the more the more it rents, or keeps what it can pay for.",
+        rule: "Grants requests at once while there is memory; guests keep what they have.",
+        shortage: "Every guest pays for what it rents, at a price that rises with it, or keeps \
+                   only what it can pay for.",
         source: "flexmemd §4.2",
         parameters: FLEXMEMD,
         needs: REQUESTS,
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::DemandProportional,
-        rule: "Requests are granted at once while there is memory.",
-        shortage: "Those that rent most for their weight give way, until who asks rents as much as they do.",
+        rule: "Grants requests at once while there is memory.",
+        shortage: "Guests that rent most for their weight give memory up, until the one that \
+                   requests it rents as much as they do.",
         source: "flexmemd §4.3",
         parameters: FLEXMEMD,
         needs: REQUESTS,
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::DirectAssign,
-        rule: "Every guest has what its free memory and its swapping call for.",
-        shortage: "The richest in credits are served first, at the highest price that sells everything.",
+        rule: "Every guest gets what its free memory and its swapping call for.",
+        shortage: "The guests with most credits are served first, at the highest price that sells \
+                   everything.",
         source: "flexmemd §4.4",
         parameters: FLEXMEMD,
         needs: STATISTICS,
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::Auction,
-        rule: "Every guest has what its free memory and its swapping call for.",
-        shortage: "The highest bids are served first; guests with like credits have everything in turn.",
+        rule: "Every guest gets what its free memory and its swapping call for.",
+        shortage: "The highest bids are served first; guests with equal credits get everything in \
+                   turn.",
         source: "flexmemd §4.5",
         parameters: FLEXMEMD,
         needs: STATISTICS,
     },
-    Entry {
+    PolicyEntry {
         name: PolicyName::RoundRobin,
-        rule: "Every guest has what its free memory and its swapping call for.",
-        shortage: "The auction's price, but served in rounds: guests with like credits have like memory.",
+        rule: "Every guest gets what its free memory and its swapping call for.",
+        shortage: "The auction's price, served in rounds: guests with equal credits get equal \
+                   memory.",
         source: "flexmemd §4.6",
         parameters: FLEXMEMD,
         needs: STATISTICS,
     },
 ];
 
-/// The entry of a policy; `None` where it cannot be chosen by name.
-pub fn entry(name: PolicyName) -> Option<&'static Entry> {
+/// The description of a policy; `None` if it cannot be chosen by name.
+pub fn entry(name: PolicyName) -> Option<&'static PolicyEntry> {
     ENTRIES.iter().find(|entry| entry.name == name)
 }
 
-impl Entry {
-    /// How often and how finely it means to act unless the operator says otherwise.
-    pub fn pacing(&self) -> Pacing {
-        build(self.name, PolicySettings::default()).pacing()
-    }
-
-    /// What it needs and does not have of the guests of `problem`.
+impl PolicyEntry {
+    /// A note for each input that is missing for some guests of `problem`.
     pub fn missing(&self, problem: &Problem) -> impl Iterator<Item = Note> {
         self.needs.iter().filter_map(|need| {
             let lacks = |contender: &&Contender| !is_known(need.input, contender);
@@ -359,7 +363,7 @@ impl Entry {
     }
 }
 
-/// Whether somebody provides `input` of a guest.
+/// Whether `input` is known for a guest.
 fn is_known(input: Input, contender: &Contender) -> bool {
     let signals = &contender.signals;
     match input {
@@ -377,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_has_its_entry_in_order() {
+    fn every_policy_is_described_in_order() {
         let names: Vec<PolicyName> = ENTRIES.iter().map(|entry| entry.name).collect();
         assert_eq!(names, PolicyName::ALL);
         for found in ENTRIES {

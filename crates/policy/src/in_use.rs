@@ -1,27 +1,27 @@
-//! What a guest gets of which a policy's own input is not known: what it uses, and a reserve.
+//! Falls back to memory in use plus a reserve for guests without the policy's own input.
 //!
-//! Idea: the policies that fall back to this decide every second and act on every change. While a
-//! balloon moves, memory in use reads too large for about a second, so that a guest would be given
-//! back what was just taken, and taken again, for ever. The lesser of two readings in a row is free of
-//! that; growth of use is answered one decision later.
-//! Cost: O(n): what is remembered is in the order of the problem's guests.
-//! Limits: remembers guests of the last decision only.
+//! Idea: the policies that use this decide every second and act on every change. While a balloon
+//! moves, memory in use reads too large for about a second, so a guest would get back what was just
+//! taken, lose it again, and so on for ever. The lesser of two readings in a row avoids that;
+//! growth is answered one decision later.
+//! Cost: O(n); the last readings are kept in the order of the problem's guests.
+//! Limits: knows only the guests of the last decision.
 
 use ballast_model::{Bytes, GuestId, Input, Reason};
 
 use crate::problem::{Contender, Division, Problem};
 use crate::wants::{Want, grant};
 
-/// What guests used at the last decision.
+/// Memory that guests without the policy's input used at the last decision.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InUse {
+pub(crate) struct InUseFallback {
     /// Sorted by name.
     before: Vec<(GuestId, Bytes)>,
 }
 
-impl InUse {
-    /// Gives everybody what `want` says or, where that is nothing because `what` is not known, what it
-    /// uses and `reserve`; or a part of it.
+impl InUseFallback {
+    /// Gives every guest what `want` returns, or a part of it. Where that is `None`, because `what`
+    /// is not known, the guest wants what it uses plus `reserve`.
     pub(crate) fn grant(
         &mut self,
         problem: &Problem,

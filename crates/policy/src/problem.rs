@@ -1,4 +1,4 @@
-//! What a policy is asked, and what it answers.
+//! The input and output of a policy.
 
 use std::sync::Arc;
 
@@ -6,46 +6,45 @@ use ballast_model::{
     Bytes, Demand, Desired, GuestId, GuestLimits, HostSample, MissCurve, Note, Signals, Timestamp,
 };
 
-/// Most guests one problem may have; keeps every product of the division within 128 bits.
+/// Most guests of a problem; keeps every product of the division within 128 bits.
 pub const GUESTS_MAX: usize = 1 << 16;
 
-/// Largest amount of memory of one guest or budget that is told apart, 4 PiB, for the same reason.
+/// Largest memory size, 4 PiB, for the same reason; larger ones are reduced to it.
 pub(crate) const PAGES_MAX: u64 = 1 << 40;
 
 /// One guest that competes for memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// Its name; ties are settled in its order.
+    /// Name; ties are settled in the order of names.
     pub id: GuestId,
-    /// Memory it uses: `A_i` of Global §3.1.
+    /// Memory in use: `A_i` of Global §3.1.
     pub used: Bytes,
-    /// Least it may have, in whole pages.
+    /// Least memory it may have, in whole pages.
     pub floor: Bytes,
-    /// Most it may have, in whole pages; at least `floor`.
+    /// Most memory it may have, in whole pages; at least `floor`.
     pub ceiling: Bytes,
-    /// Its weight, 1 to [`GuestLimits::SHARES_MAX`].
+    /// Weight, 1 to [`GuestLimits::SHARES_MAX`].
     pub shares: u32,
-    /// When memory is short, those of lower priority go without first.
+    /// When memory is short, guests of lower priority lose theirs first.
     pub priority: u8,
-    /// Misses a second it should stay under; `None`: it has no such objective.
+    /// Objective: at most this many misses a second.
     pub miss_rate_max: Option<u64>,
-    /// What it is to have already: its target in force, else what it holds. In whole pages. What a
-    /// policy limits its steps by.
+    /// The target in force or, without one, the memory it holds; in whole pages. Policies limit
+    /// their steps relative to it.
     pub allocation: Bytes,
-    /// What it held when its statistics were made; while a balloon lags that is not `allocation`.
-    /// `None`: as far as is known, it is.
+    /// Memory it held at the time of its statistics, which differs from `allocation` while the
+    /// balloon lags; `None`: not known to differ.
     pub held: Option<Bytes>,
-    /// What it would need to run as well as it can; `None`: nobody knows more than `used`.
+    /// Memory it needs to run at full speed; `None`: only `used` is known.
     pub demand: Option<Demand>,
-    /// Its misses at every size, where they are known.
+    /// Misses by memory size, if known.
     pub curve: Option<Arc<MissCurve>>,
-    /// What else was observed of it.
+    /// Other observations.
     pub signals: Signals,
 }
 
 impl Contender {
-    /// A guest that holds `used` and of which no more is known, with unbounded room and default
-    /// weight.
+    /// A guest that holds and uses `used`, with default weight, no bounds and nothing else known.
     pub fn new(id: GuestId, used: Bytes) -> Contender {
         Contender {
             id,
@@ -63,13 +62,13 @@ impl Contender {
         }
     }
 
-    /// What it would need to run as well as it can, as far as anybody knows.
+    /// The demand or, if it is not known, the memory in use.
     pub fn demand(&self) -> Bytes {
         self.demand.map_or(self.used, |demand| demand.size)
     }
 }
 
-/// Memory to divide and those who compete for it.
+/// Memory to divide, and the guests that compete for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     budget: Bytes,
@@ -79,7 +78,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem whose figures are brought into the range that policies may rely on: at most
+    /// A problem with all figures brought into the ranges that policies rely on: at most
     /// [`GUESTS_MAX`] contenders sorted by name, whole pages, `floor ≤ ceiling`, shares in range.
     pub fn new(budget: Bytes, mut contenders: Vec<Contender>) -> Problem {
         if !contenders.is_sorted_by(|a, b| a.id <= b.id) {
@@ -102,24 +101,24 @@ impl Problem {
         Problem { budget: in_range(budget), now, host: HostSample::default(), contenders }
     }
 
-    /// The same problem at `now`, for policies that act by periods.
+    /// The same problem at time `now`, for policies with periods.
     #[must_use]
     pub fn at(self, now: Timestamp) -> Problem {
         Problem { now, ..self }
     }
 
-    /// The same problem on a host of which this was seen, for policies that go by it.
+    /// The same problem with a sample of the host, for policies that use it.
     #[must_use]
     pub fn on(self, host: HostSample) -> Problem {
         Problem { host, ..self }
     }
 
-    /// The moment of the decision, on a clock that never goes backwards.
+    /// The time of the decision, on a clock that never goes backwards.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// What was seen of the host.
+    /// The sample of the host.
     pub fn host(&self) -> &HostSample {
         &self.host
     }
@@ -129,35 +128,34 @@ impl Problem {
         self.budget
     }
 
-    /// Those who compete, sorted by name.
+    /// The guests that compete, sorted by name.
     pub fn contenders(&self) -> &[Contender] {
         &self.contenders
     }
 
-    /// How far the floors alone exceed the budget; zero where they fit.
+    /// How far the floors alone exceed the budget; zero if they fit.
     pub fn shortfall(&self) -> Bytes {
         let floors: Bytes = self.contenders.iter().map(|c| c.floor).sum();
         floors.saturating_sub(self.budget)
     }
 }
 
-/// What one guest is to have.
+/// The target of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The guest.
     pub id: GuestId,
-    /// Its part and why.
+    /// Its target and the reason.
     pub desired: Desired,
 }
 
-/// The answer to a [`Problem`].
+/// The solution of a [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
     /// One entry per contender, in the problem's order.
     pub wanted: Vec<Wanted>,
-    /// How far the floors exceed the budget; zero where they fit.
+    /// How far the floors exceed the budget; zero if they fit.
     pub shortfall: Bytes,
-    /// What the operator should know of this division as a whole: objectives that cannot be met,
-    /// data a policy had to do without.
+    /// Notes for the operator: objectives that cannot be met, missing data.
     pub notes: Vec<Note>,
 }

@@ -1,37 +1,37 @@
-//! `self-balloon`: every guest what its kernel has promised to processes (TWS §2).
+//! `self-balloon`: gives every guest the memory its kernel has committed to processes (TWS §2).
 //!
-//! Properties: gives no more than is promised, so the host keeps what nobody needs; each target
-//! depends on its own guest only, until the wants no longer fit the budget. Memory that is promised
-//! and never touched again is given all the same, and page cache is in nobody's want: a guest that
-//! lives by it is given too little (TWS §4.1). It is the baseline that probing is compared with.
+//! Properties: gives no more than is committed, so the host keeps the rest; each target depends on
+//! its own guest only, until the wants no longer fit the budget. Committed memory counts even if it
+//! is never touched, and page cache does not count, so a guest that depends on it gets too little
+//! (TWS §4.1). It is the baseline for probing.
 //!
-//! Algorithm: `target_i = Committed_AS_i + f` within bounds, with `f` the reserve per guest: what the
-//! kernel itself takes and keeps free is not in `Committed_AS`, and Xen's driver adds the kernel's own
-//! reserve (`totalreserve_pages`) likewise. Where wants exceed the budget, `wants`.
+//! Algorithm: `target_i = Committed_AS_i + f` within bounds, with `f` the reserve per guest,
+//! because `Committed_AS` excludes the kernel's own memory and free reserve; Xen's driver likewise
+//! adds `totalreserve_pages`. If wants exceed the budget they are divided by `wants`.
 //!
-//! Source: Xen's self-ballooning, as TWS §2 tells it.
-//! Deviations: a guest of which `Committed_AS` is not known gets what it uses and a reserve; the
-//! interval is that of `tws`, so that the two differ in the target alone; in Xen nobody arbitrates
-//! when wants do not fit.
+//! Source: Xen's self-ballooning, as described in TWS §2.
+//! Deviations: a guest without a known `Committed_AS` gets what it uses plus a reserve; the
+//! interval is that of `tws`, so that the two differ only in the target; Xen does nothing when
+//! wants do not fit.
 
 use ballast_model::{Input, PolicyName, Reason};
 
-use crate::in_use::InUse;
+use crate::in_use::InUseFallback;
 use crate::tws::PACING;
 use crate::wants::Want;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
-/// See the file's header.
+/// The policy `self-balloon`.
 #[derive(Clone, Debug)]
 pub struct SelfBalloon {
     settings: PolicySettings,
-    in_use: InUse,
+    in_use: InUseFallback,
 }
 
 impl SelfBalloon {
-    /// With the reserve of `settings` on top of `Committed_AS`.
+    /// The policy with the reserve of `settings` on top of `Committed_AS`.
     pub fn new(settings: PolicySettings) -> Self {
-        SelfBalloon { settings, in_use: InUse::default() }
+        SelfBalloon { settings, in_use: InUseFallback::default() }
     }
 }
 

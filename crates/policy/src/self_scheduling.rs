@@ -1,35 +1,37 @@
-//! `self-scheduling`: every guest what it uses and a reserve, while that fits (Global §3).
+//! `self-scheduling`: gives every guest what it uses plus a reserve, while that fits (Global §3).
 //!
-//! Properties: gives no more than is asked for, so the host keeps what nobody needs; each target
-//! depends on its own guest only, until the requests no longer fit the budget. From then on it is
-//! `global`, until they fit again with a margin.
+//! Properties: gives no more than is requested, so the host keeps the rest; each target depends on
+//! its own guest only, until the requests no longer fit the budget. Then it decides like `global`
+//! until they fit again with a margin.
 //!
-//! Algorithm: `target_i = A_i + f` within bounds while `Σ target_i ≤ N`; handed over to
-//! global-scheduling when that fails, taken back when `Σ target_i ≤ N − N/20`.
+//! Algorithm: `target_i = A_i + f` within bounds while `Σ target_i ≤ N`; switches to
+//! global-scheduling when that fails, and back when `Σ target_i ≤ N − N/20`.
 //!
-//! Deviations: the reserve `+ f` and the margin are ours; the paper hands over when the hypervisor
-//! runs out of free frames and does not say when it takes back.
+//! Deviations: the reserve `+ f` and the margin are ours; the paper switches when the hypervisor
+//! runs out of free frames, and does not say when it switches back.
 
-use ballast_model::{Bytes, Clamped, Desired, PolicyName, Reason};
+use ballast_model::{Bytes, PolicyName, Reason};
 
 use crate::global::{PACING, tax_and_divide};
+use crate::wants::Want;
 use crate::{Contender, Division, Pacing, Policy, PolicySettings, Problem, Wanted};
 
-/// Part of the budget that must be to spare before self-scheduling takes back: a twentieth is more
-/// than the dead band of a budget above 200 MiB, so a request that merely jitters flips nothing.
+/// Switches back when one part in this many of the budget is spare. A twentieth is more than the
+/// dead band of a budget above 200 MiB, so small changes of requests do not switch back and forth.
 const MARGIN_DIVISOR: u64 = 20;
 
-/// See the file's header.
+/// The policy `self-scheduling`.
 #[derive(Clone, Debug)]
 pub struct SelfScheduling {
     settings: PolicySettings,
-    handed_over: bool,
+    /// Whether it decides like `global`.
+    is_global: bool,
 }
 
 impl SelfScheduling {
-    /// With the reserve of `settings`, and its tax for when requests do not fit.
+    /// The policy with the reserve of `settings`, and its tax for when requests do not fit.
     pub fn new(settings: PolicySettings) -> Self {
-        SelfScheduling { settings, handed_over: false }
+        SelfScheduling { settings, is_global: false }
     }
 }
 
@@ -47,12 +49,9 @@ impl Policy for SelfScheduling {
             problem.contenders().iter().map(|c| request(c, self.settings.reserve)).collect();
         let requested: Bytes = wanted.iter().map(|w| w.desired.target).sum();
         let budget = problem.budget();
-        let fits_within = match self.handed_over {
-            true => budget - budget.fraction(1, MARGIN_DIVISOR),
-            false => budget,
-        };
-        self.handed_over = requested > fits_within;
-        if self.handed_over {
+        let margin = if self.is_global { budget.fraction(1, MARGIN_DIVISOR) } else { Bytes::ZERO };
+        self.is_global = requested > budget - margin;
+        if self.is_global {
             tax_and_divide(problem, &self.settings)
         } else {
             Division { wanted, shortfall: Bytes::ZERO, notes: Vec::new() }
@@ -60,17 +59,10 @@ impl Policy for SelfScheduling {
     }
 }
 
-/// What one guest asks for, within its bounds.
+/// What one guest requests, within its bounds.
 fn request(contender: &Contender, reserve: Bytes) -> Wanted {
-    let asked = contender.used.saturating_add(reserve).page_ceil();
-    let desired = if asked < contender.floor {
-        let reason = Reason::Bound(Clamped::Floor { floor: contender.floor });
-        Desired { target: contender.floor, reason }
-    } else if asked > contender.ceiling {
-        let reason = Reason::Bound(Clamped::Ceiling { ceiling: contender.ceiling });
-        Desired { target: contender.ceiling, reason }
-    } else {
-        Desired { target: asked, reason: Reason::UsedPlusReserve { used: contender.used, reserve } }
-    };
-    Wanted { id: contender.id.clone(), desired }
+    let used = contender.used;
+    let size = used.saturating_add(reserve).page_ceil();
+    let want = Want { size, reason: Reason::UsedPlusReserve { used, reserve } };
+    Wanted { id: contender.id.clone(), desired: want.within(contender) }
 }

@@ -1,10 +1,10 @@
-//! `static`: every guest its share of the budget, whatever it does with it.
+//! `static`: gives every guest its share of the budget, whatever it uses.
 //!
 //! Properties: divides the whole budget; depends on shares, floors and ceilings only, so targets
 //! change only when guests come or go or the operator changes a bound.
 //!
-//! Algorithm: `divide` with no tax, which is the pure share-based allocation that Global §3.2 has at
-//! `τ = 0`. It is the baseline every balancing policy is compared with.
+//! Algorithm: `divide` without a tax: the pure share-based allocation of Global §3.2, `τ = 0`. It
+//! is the baseline for all balancing policies.
 
 use ballast_model::{Bytes, PolicyName, Reason, Tax};
 
@@ -12,7 +12,7 @@ use crate::divide::{TaxRule, divide};
 use crate::global::PACING;
 use crate::{Division, Pacing, Policy, Problem};
 
-/// See the file's header.
+/// The policy `static`.
 #[derive(Clone, Copy, Debug)]
 pub struct StaticShares;
 

@@ -1,21 +1,22 @@
-//! `tws`: every guest the working set that probing found (TWS §2).
+//! `tws`: gives every guest the working set found by probing (TWS §2).
 //!
-//! Properties: gives each guest what it was seen to need, page cache included, and leaves the rest
-//! to the host; falls by steps while a guest neither swaps in nor refaults, and rises with every page
-//! that it does. Each target depends on its own guest only, until the wants no longer fit the budget.
+//! Properties: gives each guest what it has been seen to need, page cache included, and leaves the
+//! rest to the host. A target falls by steps while its guest neither swaps in nor refaults, and
+//! rises with every page that it does. Each target depends on its own guest only, until the wants
+//! no longer fit the budget.
 //!
-//! Algorithm: the prober is `crates/estimate/src/probing.rs`; here `target_i = WSS_i` within bounds.
-//! Where wants exceed the budget, `wants`. One decision a second, no limit of rate and no dead band: the
-//! smallest step of a prober is 1 % of `Committed_AS`, and it waits until it was made.
+//! Algorithm: `target_i = WSS_i` within bounds; `crates/estimate/src/probing.rs` finds the working
+//! set. If wants exceed the budget they are divided by `wants`. One decision a second, without dead
+//! band: the smallest step of probing is 1 % of `Committed_AS`, and probing waits until it is done.
 //!
-//! Source: TWS §2. Deviations: a guest that is not probed gets what it uses and a reserve; the paper
-//! says nothing of wants that do not fit.
+//! Source: TWS §2. Deviations: a guest that is not probed gets what it uses plus a reserve; the
+//! paper does not say what happens when wants do not fit.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, Input, PolicyName, Reason};
 
-use crate::in_use::InUse;
+use crate::in_use::InUseFallback;
 use crate::wants::Want;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
@@ -23,17 +24,17 @@ use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 pub(crate) const PACING: Pacing =
     Pacing { interval: Duration::from_secs(1), dead_band: Bytes::ZERO, on_request: false };
 
-/// See the file's header.
+/// The policy `tws`.
 #[derive(Clone, Debug)]
 pub struct Tws {
     settings: PolicySettings,
-    in_use: InUse,
+    in_use: InUseFallback,
 }
 
 impl Tws {
-    /// With the reserve of `settings` for guests that are not probed.
+    /// The policy with the reserve of `settings` for guests that are not probed.
     pub fn new(settings: PolicySettings) -> Self {
-        Tws { settings, in_use: InUse::default() }
+        Tws { settings, in_use: InUseFallback::default() }
     }
 }
 

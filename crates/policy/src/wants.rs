@@ -1,33 +1,31 @@
-//! Division by what each guest wants, for policies that know a want and nothing else.
+//! Divides memory by wants, for policies that know nothing else of a guest.
 //!
-//! Idea: while all wants fit, everybody has what it wants. When they do not, whoever wants less than
-//! its part by shares still gets it, and the rest is divided by shares among the others: weighted
-//! max-min fairness. Nobody gets more for wanting more than its part, nobody less for having more
-//! shares, and nothing is left over.
+//! Idea: while all wants fit, every guest gets what it wants. When they do not, a guest that wants
+//! less than its part by shares still gets it, and the others divide the rest by shares: weighted
+//! max-min fairness. A guest gains nothing by wanting more than its part, loses nothing by having
+//! more shares, and nothing is left over.
 //!
-//! Algorithm: `divide` without a tax, with each guest's want as its ceiling; both cases are the same
-//! rounds, so nothing jumps where wants begin not to fit. A tax with wants in place of used memory
-//! would not do here: where wants exceed the budget there is no idle memory, and a tax takes what is
-//! lacking in proportion to shares, most from whom the operator values most.
+//! Algorithm: `divide` without a tax, with each guest's want as its ceiling. Both cases use the
+//! same rounds, so targets do not jump when wants stop fitting. A tax on wants would be wrong: when
+//! they exceed the budget there is no idle memory, and the tax would collect the shortage by
+//! shares, most of it from the guests that the operator values most.
 //!
-//! Cost: that of `divide`. Source: ours; TWS has no more than one guest want at a time.
+//! Cost: that of `divide`. Source: ours; in TWS only one guest wants memory at a time.
 
 use ballast_model::{Bytes, Clamped, Desired, Reason, Tax};
 
-use crate::divide::{Part, Party, TaxRule, parts};
+use crate::divide::{Allotment, Claim, TaxRule, allot};
 use crate::problem::{Contender, Division, Problem, Wanted};
 
-/// What a guest would have without the others.
+/// The memory a guest would get if there were enough.
 pub(crate) struct Want {
-    /// The memory.
     pub(crate) size: Bytes,
-    /// Why.
     pub(crate) reason: Reason,
 }
 
 impl Want {
-    /// Within the guest's bounds, in whole pages, with the bound as the reason where it holds.
-    fn within(self, contender: &Contender) -> Desired {
+    /// The want in whole pages within the guest's bounds; a bound that applies becomes the reason.
+    pub(crate) fn within(self, contender: &Contender) -> Desired {
         let Contender { floor, ceiling, .. } = *contender;
         if self.size < floor {
             Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) }
@@ -39,45 +37,61 @@ impl Want {
     }
 }
 
-/// Gives everybody what `want` says, or a part of it; it is asked once for each, in order.
+/// Gives every guest what it wants, or a part of it. `want` is called once for each guest, in
+/// order.
 pub(crate) fn grant(problem: &Problem, mut want: impl FnMut(&Contender) -> Want) -> Division {
     let contenders = problem.contenders();
     let wants: Vec<Desired> = contenders.iter().map(|c| want(c).within(c)).collect();
-    let parties: Vec<Party> = contenders
-        .iter()
-        .zip(&wants)
-        .map(|(contender, want)| Party {
-            used: 0,
-            ceiling: i128::from(want.target.to_pages()),
-            ..Party::from(contender)
-        })
-        .collect();
-    let budget = i128::from(problem.budget().to_pages());
-    let parts = parts(&parties, budget, 0, TaxRule::Fixed(Tax::ZERO));
+    let allotments = allot_wants(problem, wants.iter().map(|want| want.target));
     let wanted = contenders
         .iter()
         .zip(wants)
-        .zip(parts)
-        .map(|((contender, want), part)| Wanted {
+        .zip(allotments)
+        .map(|((contender, want), allotment)| Wanted {
             id: contender.id.clone(),
-            desired: granted(contender, want, part),
+            desired: granted(contender, want, allotment),
         })
         .collect();
     Division { wanted, shortfall: problem.shortfall(), notes: Vec::new() }
 }
 
-/// What comes of a want.
-fn granted(contender: &Contender, want: Desired, part: Part) -> Desired {
-    let pages = match part {
-        Part::Floor(pages) | Part::Ceiling(pages) | Part::Formula(pages, _) => pages,
+/// What [`grant`] would give every guest, without reasons.
+pub(crate) fn sizes(problem: &Problem, want: impl Fn(&Contender) -> Bytes) -> Vec<Bytes> {
+    let within = |contender: &Contender| {
+        let Contender { floor, ceiling, .. } = *contender;
+        want(contender).max(floor).page_ceil().min(ceiling)
     };
-    let target = Bytes::pages(pages);
+    let allotments = allot_wants(problem, problem.contenders().iter().map(within));
+    allotments.into_iter().map(|allotment| Bytes::pages(pages(allotment))).collect()
+}
+
+/// The rounds of `divide`, with every guest's want as its ceiling.
+fn allot_wants(problem: &Problem, wants: impl Iterator<Item = Bytes>) -> Vec<Allotment> {
+    let claim = |(contender, want): (&Contender, Bytes)| Claim {
+        used: 0,
+        ceiling: i128::from(want.to_pages()),
+        ..Claim::from(contender)
+    };
+    let claims: Vec<Claim> = problem.contenders().iter().zip(wants).map(claim).collect();
+    let budget = i128::from(problem.budget().to_pages());
+    allot(&claims, budget, 0, TaxRule::Fixed(Tax::ZERO))
+}
+
+fn pages(allotment: Allotment) -> u64 {
+    match allotment {
+        Allotment::Floor(pages) | Allotment::Ceiling(pages) | Allotment::Formula(pages, _) => pages,
+    }
+}
+
+/// The target for a want that got `allotment`.
+fn granted(contender: &Contender, want: Desired, allotment: Allotment) -> Desired {
+    let target = Bytes::pages(pages(allotment));
     if target == want.target {
         return want;
     }
-    let reason = match part {
-        Part::Floor(_) => Reason::Bound(Clamped::Floor { floor: contender.floor }),
-        Part::Ceiling(_) | Part::Formula(..) => Reason::Scarce {
+    let reason = match allotment {
+        Allotment::Floor(_) => Reason::Bound(Clamped::Floor { floor: contender.floor }),
+        Allotment::Ceiling(_) | Allotment::Formula(..) => Reason::Scarce {
             wanted: want.target,
             shares: contender.shares,
             because: Box::new(want.reason),

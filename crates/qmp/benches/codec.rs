@@ -1,9 +1,9 @@
-//! Decoding of statistics replies: the codec and the typed reading of what the reply carries, against
-//! building a tree of values from the same bytes.
+//! Decoding of statistics replies: the codec and its typed results, against a tree of JSON values
+//! from the same bytes.
 
 use std::hint::black_box;
 
-use ballast_qmp::codec::{Decoder, Message};
+use ballast_qmp::codec::{Decoder, QmpMessage};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 const REPLY: &[u8] = br#"{"return": {"stats": {"stat-htlb-pgalloc": 0, "stat-swap-out": 4096, "stat-available-memory": 871219200, "stat-htlb-pgfail": 0, "stat-free-memory": 861237248, "stat-minor-faults": 52911, "stat-major-faults": 117, "stat-total-memory": 1005273088, "stat-swap-in": 0, "stat-disk-caches": 45842432}, "last-update": 1795295577}, "id": 4711}
 "#;
 
-/// Replies decoded per round: as many as one tick of a hundred guests brings.
+/// Replies decoded per iteration: those of one tick with a hundred guests.
 const REPLIES: usize = 100;
 
 fn decode(c: &mut Criterion) {
@@ -25,7 +25,7 @@ fn decode(c: &mut Criterion) {
             while !rest.is_empty() {
                 rest = &rest[decoder.feed(rest)..];
                 while let Some(message) = decoder.next_message().unwrap() {
-                    let Message::Return { json, .. } = message else { panic!("{message:?}") };
+                    let QmpMessage::Return { json, .. } = message else { panic!("{message:?}") };
                     black_box(ballast_qmp::guest::read_guest_stats(json).unwrap());
                     replies += 1;
                 }

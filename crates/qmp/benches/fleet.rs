@@ -1,6 +1,6 @@
-//! Processor time of a fleet per guest and tick, with peers that speak QMP in a process of their own.
+//! Processor time of a fleet per guest and tick. The QMP peers run in another process.
 //!
-//! `cargo bench -p ballast-qmp --bench fleet` prints the figure; run with `--test` it makes few ticks.
+//! `cargo bench -p ballast-qmp --bench fleet` prints the figure; with `--test` it runs few ticks.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_model::{LinkState, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_qmp::testing::{Peer, PeerConfig};
+use ballast_qmp_testing::{Peer, PeerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 const GUESTS: usize = 100;

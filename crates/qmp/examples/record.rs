@@ -1,17 +1,17 @@
-//! Records what a guest's state machine and a real hypervisor say to each other.
+//! Records a conversation with a real hypervisor.
 //!
 //! `cargo run -p ballast-qmp --example record -- SOCKET STEP...` writes a transcript to standard
-//! output, of the form that `tests/transcripts.rs` replays. A step is `sample`, `keep=MIB`,
-//! `plug=MIB,TARGET_MIB`, `powerdown` or `wait=MS`; connecting and probing come first by themselves.
+//! output, in the format that `tests/transcripts.rs` replays. A step is `sample`, `keep=MIB`,
+//! `plug=MIB,TARGET_MIB`, `powerdown` or `wait=MS`. Connecting and probing come first.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ballast_model::{Action, Bytes, Generation, Timestamp};
-use ballast_qmp::guest::Guest;
+use ballast_qmp::guest::GuestMonitor;
 
-/// Silence after which a step counts as answered.
+/// After this time without bytes a step is over.
 const QUIET: Duration = Duration::from_millis(200);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = arguments.next().ok_or("expected SOCKET STEP...")?;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(QUIET))?;
-    let mut guest = Guest::new(Duration::from_secs(10));
+    let mut guest = GuestMonitor::new(Duration::from_secs(10));
     let origin = Instant::now();
     let now = || Timestamp::ZERO + origin.elapsed();
     guest.connected(now(), None);
@@ -58,9 +58,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Moves bytes until nothing comes any more.
+/// Moves bytes until none have come for [`QUIET`].
 fn exchange(
-    guest: &mut Guest,
+    guest: &mut GuestMonitor,
     stream: &mut UnixStream,
     now: &impl Fn() -> Timestamp,
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -78,7 +78,7 @@ fn exchange(
             Ok(0) => return Ok(()),
             Ok(count) => {
                 let wall = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-                // A message may come in several reads; each is a line of its own.
+                // Each read is a line; a message may span several.
                 let text = std::str::from_utf8(&bytes[..count])?;
                 println!("< {} {wall} {}", now().as_millis(), text.escape_debug());
                 guest.receive(&bytes[..count], now(), wall).map_err(|why| why.to_string())?;

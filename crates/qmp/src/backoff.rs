@@ -1,15 +1,15 @@
-//! When to try a connection again.
+//! Waits between connection attempts.
 //!
-//! Idea: each failure doubles the wait up to a bound, and the wait is spread over its upper half, so
-//! that a hundred guests whose host was frozen do not all return in one moment. The spread comes from
-//! a seed: same seed, same waits.
+//! Idea: each failure doubles the wait up to a limit. The wait is random within its upper half, so
+//! that a hundred guests do not all reconnect at once after their host was frozen. The random
+//! numbers come from a seed: same seed, same waits.
 
 use std::time::Duration;
 
-/// First wait: long enough for a hypervisor that is starting to bind its socket.
+/// First wait: long enough for a starting hypervisor to bind its socket.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
-/// Longest wait: how late a guest that has come back may be noticed.
+/// Longest wait: how late a returning guest may be noticed.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// The waits of one guest.
@@ -20,17 +20,17 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No failure yet; `seed` determines the spread.
+    /// No failure yet; `seed` determines the random numbers.
     pub fn new(seed: u64) -> Self {
         Backoff { random: seed, attempts: 0 }
     }
 
-    /// A connection worked: the next wait is short again.
+    /// A connection succeeded: the next wait is short again.
     pub fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    /// A connection failed: how long to wait before the next, between [`BACKOFF_MIN`]/2 and
+    /// A connection failed: returns the wait before the next attempt, between [`BACKOFF_MIN`]/2 and
     /// [`BACKOFF_MAX`].
     pub fn next_wait(&mut self) -> Duration {
         let full = BACKOFF_MIN.saturating_mul(1 << self.attempts.min(16)).min(BACKOFF_MAX);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_within_their_bounds_and_start_again() {
+    fn waits_double_within_limits_until_reset() {
         let mut backoff = Backoff::new(7);
         for attempt in 0..40 {
             let full = (BACKOFF_MIN * (1 << attempt.min(10))).min(BACKOFF_MAX);

@@ -1,10 +1,11 @@
 //! Connections to QMP sockets.
 //!
-//! Idea: [`connect`] tells the ways in which a socket can be unusable apart; [`Client`] is one
-//! connection for a few commands, one caller at a time. [`crate::fleet`] is for many guests.
+//! Idea: [`connect`] says why a socket is unusable. [`QmpClient`] is one connection for a few
+//! commands of one caller; [`crate::fleet`] is for many guests.
 //!
-//! Limits: QEMU serves one client per socket. A second one is let into the queue and hears nothing
-//! until the first leaves; a third may find the queue full. Both are [`LinkDown::Taken`].
+//! Limits: QEMU serves one client per socket. A second client waits in the accept queue, without a
+//! greeting, until the first leaves; a third may find the queue full. Both cases are
+//! [`LinkDown::Taken`].
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,17 +17,19 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use crate::codec::ErrorReply;
-use crate::command::Command;
-use crate::session::{Event, Input, Phase, SendError, Session, SessionError};
+use crate::command::QmpCommand;
+use crate::session::{
+    CommandId, QmpEvent, QmpSession, SendError, SessionError, SessionInput, SessionPhase,
+};
 
-/// Bytes read at once; a reply with statistics has about 600.
+/// Bytes per read; a reply with statistics has about 600.
 pub(crate) const READ_BYTES: usize = 16 << 10;
 
 /// Opens a socket.
 ///
 /// # Errors
-/// [`LinkDown::Refused`] where nobody listens, [`LinkDown::PermissionDenied`], [`LinkDown::Taken`]
-/// where its queue is full, [`LinkDown::Closed`] with the system's words for everything else.
+/// [`LinkDown::Refused`] if nobody listens, [`LinkDown::PermissionDenied`], [`LinkDown::Taken`] if
+/// the queue is full, [`LinkDown::Closed`] with the system's message for everything else.
 pub async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
     UnixStream::connect(path).await.map_err(|error| unusable(&error))
 }
@@ -40,19 +43,19 @@ fn unusable(error: &std::io::Error) -> LinkDown {
     }
 }
 
-/// The process that listens at the other end, where the system tells.
+/// The process that listens at the other end, if the system says.
 ///
-/// It is the process that began to listen: a manager that hands a listening socket to QEMU appears
+/// It is the process that called `listen`: a manager that passes a listening socket to QEMU appears
 /// here itself.
 pub fn peer_pid(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }
 
-/// Why a command brought no result.
+/// Why a command has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The connection is unusable, for this reason.
+    /// The connection is unusable.
     #[error("{0}")]
     Link(LinkDown),
     /// The hypervisor refused the command.
@@ -60,36 +63,36 @@ pub enum CallError {
     Refused {
         /// The command.
         command: &'static str,
-        /// Why.
+        /// The error.
         error: ErrorReply,
     },
-    /// It was not sent.
+    /// The command was not sent.
     #[error(transparent)]
     NotSent(#[from] SendError),
 }
 
 /// One connection. After a [`CallError::Link`] it must be dropped.
 #[derive(Debug)]
-pub struct Client {
+pub struct QmpClient {
     stream: UnixStream,
-    session: Session,
+    session: QmpSession,
     origin: Instant,
     timeout: Duration,
 }
 
-impl Client {
-    /// Connects and negotiates; each step, and each call later, may take `timeout`.
+impl QmpClient {
+    /// Connects and negotiates. Each step, and each later call, may take `timeout`.
     ///
     /// # Errors
-    /// Says what is wrong with the socket; [`LinkDown::Taken`] where no greeting comes.
-    pub async fn connect(path: &Path, timeout: Duration) -> Result<Client, LinkDown> {
+    /// The socket is unusable; [`LinkDown::Taken`] if no greeting comes.
+    pub async fn connect(path: &Path, timeout: Duration) -> Result<QmpClient, LinkDown> {
         let stream = connect(path).await?;
         let origin = Instant::now();
-        let session = Session::new(Timestamp::ZERO, timeout);
-        let mut client = Client { stream, session, origin, timeout };
-        while client.session.phase() != Phase::Ready {
+        let session = QmpSession::new(Timestamp::ZERO, timeout);
+        let mut client = QmpClient { stream, session, origin, timeout };
+        while client.session.phase() != SessionPhase::Ready {
             match client.step().await {
-                Err(LinkDown::TimedOut) if client.session.phase() == Phase::Greeting => {
+                Err(LinkDown::TimedOut) if client.session.phase() == SessionPhase::Greeting => {
                     return Err(LinkDown::Taken);
                 }
                 other => other?,
@@ -98,7 +101,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The process that listens, where it is known.
+    /// The process that listens, if known.
     pub fn pid(&self) -> Option<u32> {
         peer_pid(&self.stream)
     }
@@ -106,8 +109,8 @@ impl Client {
     /// Sends one command and waits for its result, as JSON.
     ///
     /// # Errors
-    /// When the connection fails or the command is refused.
-    pub async fn call(&mut self, command: &Command<'_>) -> Result<String, CallError> {
+    /// The connection fails, or the command is refused.
+    pub async fn call(&mut self, command: &QmpCommand<'_>) -> Result<String, CallError> {
         let id = self.session.send(command, self.now() + self.timeout)?;
         loop {
             let reply = self.step().await.map_err(CallError::Link)?;
@@ -121,8 +124,8 @@ impl Client {
         }
     }
 
-    /// The oldest event that came during calls and was not taken.
-    pub fn pop_event(&mut self) -> Option<Event> {
+    /// Takes the oldest event received during calls.
+    pub fn pop_event(&mut self) -> Option<QmpEvent> {
         self.session.pop_event()
     }
 
@@ -130,17 +133,16 @@ impl Client {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// Writes what is to be written, then handles one message, reading where none is there.
-    async fn step(
-        &mut self,
-    ) -> Result<Option<(crate::session::CommandId, Result<String, ErrorReply>)>, LinkDown> {
+    /// Writes all outgoing bytes, then handles one message, read from the socket if necessary.
+    /// Returns the message if it is a reply.
+    async fn step(&mut self) -> Result<Option<(CommandId, Result<String, ErrorReply>)>, LinkDown> {
         let closed = |error: std::io::Error| LinkDown::Closed(error.to_string());
         let protocol = |error: SessionError| LinkDown::Protocol(error.to_string());
         loop {
             let now = self.now();
             if let Some(input) = self.session.poll(now).map_err(protocol)? {
                 return Ok(match input {
-                    Input::Reply { id, result } => Some((id, result.map(str::to_owned))),
+                    SessionInput::Reply { id, result } => Some((id, result.map(str::to_owned))),
                     _ => None,
                 });
             }
@@ -171,8 +173,8 @@ mod tests {
     use std::io::Error;
 
     #[test]
-    fn ways_in_which_a_socket_is_unusable_are_told_apart() {
-        // Numbers, because root is never denied and a full queue needs a server: errno(3).
+    fn connect_errors_map_to_reasons() {
+        // Error numbers, errno(3): root is never denied, and a full queue would need a server.
         for (errno, expected) in [
             (2, LinkDown::Refused),
             (111, LinkDown::Refused),

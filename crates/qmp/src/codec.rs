@@ -1,107 +1,107 @@
-//! The QMP codec: bytes in, messages out; commands in, bytes out. No I/O, no clock.
+//! The QMP codec: decodes messages and encodes commands. No I/O, no clock.
 //!
-//! Idea: QMP is a stream of JSON objects. A byte scanner finds where each object ends by counting
-//! brackets outside of strings, so that one message per line and pretty-printed messages are read
-//! alike; the object is then taken apart one level deep, and what a reply carries stays JSON text
-//! for whoever knows its type. A tree of values is never built.
+//! Idea: QMP is a stream of JSON objects. A byte scanner finds the end of each object by counting
+//! brackets outside strings, so that messages on one line and pretty-printed ones are read alike.
+//! The object is then parsed one level deep; a reply's result stays JSON text for the caller, who
+//! knows its type. No tree of values is built.
 //!
-//! Cost: one pass over the bytes to frame, one to validate UTF-8, one to take apart; see
+//! Cost: one pass over the bytes to find messages, one to validate UTF-8, one to parse; see
 //! `benches/codec.rs`.
 //! Source: `docs/interop/qmp-spec.txt` of QEMU.
 //! Limits: a message has at most [`MESSAGE_BYTES_MAX`] bytes and [`DEPTH_MAX`] levels. The first
-//! error is final: what follows it in the stream cannot be trusted, so the connection must go.
+//! error is final: the rest of the stream cannot be trusted, so the connection must be closed.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Longest message accepted, in bytes. The longest Ballast asks for is the listing of a folder of
-/// devices, about 60 bytes each; 1 MiB holds 17,000 of them, a hundred times what QEMU can attach.
+/// Longest message accepted, in bytes. The longest reply is a listing of devices, about 60 bytes
+/// each; 1 MiB holds 17,000, a hundred times what QEMU can attach.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Deepest nesting accepted, in levels of brackets. QEMU's own parser stops at 1,024; the replies
-/// and events Ballast reads have at most 6, and events it skips stay below 20.
+/// Deepest nesting accepted, in levels of brackets. QEMU's own parser stops at 1,024; the messages
+/// that Ballast uses have at most 6 levels, and other events fewer than 20.
 pub const DEPTH_MAX: usize = 64;
 
-/// Buffer kept between messages, in bytes: a reply with statistics has about 600.
+/// Buffer kept between messages, in bytes; a reply with statistics has about 600.
 const BUFFER_KEPT_BYTES: usize = 2048;
 
-/// Characters of foreign input quoted in an error.
+/// Most characters of input quoted in an error.
 const EXCERPT_CHARS_MAX: usize = 60;
 
 /// Why bytes are not QMP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// Something other than an object stands where a message must begin.
+    /// A message does not begin with an object.
     #[error("got `{got}` at byte {at} of the stream, expected `{{` to begin a message")]
     NotAnObject {
-        /// Where in the stream, in bytes from its beginning.
+        /// Position in the stream, in bytes.
         at: u64,
-        /// What stands there, shortened and escaped.
+        /// An excerpt.
         got: String,
     },
-    /// A message that does not end within the limit.
-    #[error("got a message of more than {MESSAGE_BYTES_MAX} bytes, expected it to end before")]
+    /// A message is longer than the limit.
+    #[error("got a message of more than {MESSAGE_BYTES_MAX} bytes, expected a shorter one")]
     TooLong,
-    /// A message nested deeper than the limit.
+    /// A message is nested deeper than the limit.
     #[error("got a message nested more than {DEPTH_MAX} levels deep, expected fewer")]
     TooDeep,
-    /// A message that is not text.
+    /// A message is not text.
     #[error("got a byte that is not UTF-8 at byte {at} of a message beginning `{got}`")]
     NotUtf8 {
-        /// Where in the message.
+        /// Position in the message.
         at: usize,
-        /// How the message begins.
+        /// The beginning of the message.
         got: String,
     },
-    /// An object that is not JSON, or whose members have other types than a message's.
+    /// An object is not JSON, or a member has the wrong type.
     #[error("got `{got}`, expected a message: {why}")]
     Malformed {
-        /// How the message begins.
+        /// The beginning of the message.
         got: String,
-        /// What is wrong with it.
+        /// The parser's error.
         why: String,
     },
-    /// A well-formed object that is no message.
+    /// An object is JSON but not a message.
     #[error("got `{got}`, expected an object with `QMP`, `return`, `error` or `event`")]
     Unknown {
-        /// How the message begins.
+        /// The beginning of the message.
         got: String,
     },
 }
 
 /// One message of the server. Borrows from the decoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum QmpMessage<'a> {
     /// The first message of every connection.
-    Greeting(Version),
+    Greeting(QemuVersion),
     /// A command succeeded.
     Return {
-        /// The command's id, if the reply has one that is a whole number.
+        /// The command's id; `None` if missing or not a whole number.
         id: Option<u64>,
-        /// What it returned, as JSON.
+        /// The result as JSON.
         json: &'a str,
     },
     /// A command failed.
     Error {
-        /// The command's id, if the reply has one that is a whole number.
+        /// The command's id; `None` if missing or not a whole number.
         id: Option<u64>,
-        /// Why.
+        /// The error.
         error: ErrorReply,
     },
-    /// Something happened by itself.
+    /// An event.
     Event {
         /// Its name, such as `STOP`.
         name: Cow<'a, str>,
-        /// What it carries, as JSON.
+        /// Its payload as JSON.
         data: Option<&'a str>,
     },
 }
 
 /// The version of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct Version {
+pub struct QemuVersion {
     /// Major version.
     pub major: u32,
     /// Minor version.
@@ -110,24 +110,24 @@ pub struct Version {
     pub micro: u32,
 }
 
-/// Why a command failed, in the server's words.
+/// The server's error for a command.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[error("{class}: {desc}")]
 pub struct ErrorReply {
     /// Class, such as `DeviceNotActive`.
     pub class: String,
-    /// For people.
+    /// Description for people.
     pub desc: String,
 }
 
 impl ErrorReply {
-    /// The class of "there is no such device", which `query-balloon` answers without a balloon.
+    /// Class of the error of `query-balloon` without a balloon.
     pub const DEVICE_NOT_ACTIVE: &str = "DeviceNotActive";
-    /// The class of a command this version does not know.
+    /// Class of the error of a command that this version does not know.
     pub const COMMAND_NOT_FOUND: &str = "CommandNotFound";
 }
 
-/// The members of all messages together; which are there says which message it is.
+/// The members of all kinds of messages; those present determine the kind.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "QMP")]
@@ -150,19 +150,19 @@ struct GreetingBody {
 
 #[derive(Deserialize)]
 struct GreetingVersion {
-    qemu: Version,
+    qemu: QemuVersion,
 }
 
-/// Where the scanner stands within a message.
+/// The scanner's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scan {
-    Between,
-    Plain,
-    String,
-    Escape,
+enum ScanState {
+    BetweenMessages,
+    OutsideString,
+    InString,
+    AfterBackslash,
 }
 
-/// Bytes that matter outside of strings.
+/// Bytes that matter outside strings.
 const IS_STRUCTURAL: [bool; 256] = {
     let mut table = [false; 256];
     table[b'"' as usize] = true;
@@ -176,15 +176,15 @@ const IS_STRUCTURAL: [bool; 256] = {
 /// Finds messages in a stream of bytes.
 ///
 /// Feed it bytes with [`Decoder::feed`] and take messages with [`Decoder::next_message`] until it
-/// gives none. It holds at most [`MESSAGE_BYTES_MAX`] + 1 bytes.
+/// returns none. It holds at most [`MESSAGE_BYTES_MAX`] + 1 bytes.
 #[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that belong to messages already handed out.
+    /// Bytes of `buffer` that belong to messages already returned.
     taken: usize,
-    /// Bytes of `buffer` already looked at.
+    /// Bytes of `buffer` already scanned.
     scanned: usize,
-    scan: Scan,
+    scan: ScanState,
     depth: usize,
     /// Bytes of the stream before `buffer`.
     passed: u64,
@@ -197,7 +197,7 @@ impl Default for Decoder {
             buffer: Vec::new(),
             taken: 0,
             scanned: 0,
-            scan: Scan::Between,
+            scan: ScanState::BetweenMessages,
             depth: 0,
             passed: 0,
             failed: None,
@@ -211,8 +211,8 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Takes in bytes, as many as fit, and says how many. Where it takes fewer than all, call
-    /// [`Decoder::next_message`] until it gives none and feed the rest.
+    /// Takes in as many bytes as fit and returns their number. If some are left, call
+    /// [`Decoder::next_message`] until it returns none, then feed the rest.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         self.discard_taken();
         let fitting = bytes.len().min(self.room());
@@ -221,12 +221,12 @@ impl Decoder {
     }
 
     /// How many bytes [`Decoder::feed`] takes at once. Never zero after
-    /// [`Decoder::next_message`] gave `None`.
+    /// [`Decoder::next_message`] has returned `None`.
     pub fn room(&self) -> usize {
         (MESSAGE_BYTES_MAX + 1).saturating_sub(self.buffer.len() - self.taken)
     }
 
-    /// Bytes held.
+    /// Number of bytes held.
     pub fn buffered_bytes(&self) -> usize {
         self.buffer.len()
     }
@@ -234,8 +234,8 @@ impl Decoder {
     /// The next complete message, or `None` until more bytes are fed.
     ///
     /// # Errors
-    /// When the stream is not QMP. Every later call gives the same error.
-    pub fn next_message(&mut self) -> Result<Option<Message<'_>>, CodecError> {
+    /// The stream is not QMP. Every later call returns the same error.
+    pub fn next_message(&mut self) -> Result<Option<QmpMessage<'_>>, CodecError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -243,7 +243,7 @@ impl Decoder {
             let Some(end) = end else { return Ok(None) };
             let message = self.taken..end;
             self.taken = end;
-            take_apart(&self.buffer[message]).map(Some)
+            parse_message(&self.buffer[message]).map(Some)
         });
         if let Err(error) = &message {
             self.failed = Some(error.clone());
@@ -251,52 +251,58 @@ impl Decoder {
         message
     }
 
-    /// Scans on from where it stopped to the end of the message that begins at `taken`.
+    /// Continues the scan to the end of the message that begins at `taken`.
     fn find_end(&mut self) -> Result<Option<usize>, CodecError> {
         loop {
             let rest = &self.buffer[self.scanned..];
-            // Most bytes mean nothing to the state they are met in: skip to the next that does.
+            // Most bytes do not change the state: skip to the next that does.
             let next = match self.scan {
-                Scan::Between => rest.iter().position(|byte| !byte.is_ascii_whitespace()),
-                Scan::Plain => rest.iter().position(|byte| IS_STRUCTURAL[usize::from(*byte)]),
-                Scan::String => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
-                Scan::Escape => (!rest.is_empty()).then_some(0),
+                ScanState::BetweenMessages => {
+                    rest.iter().position(|byte| !byte.is_ascii_whitespace())
+                }
+                ScanState::OutsideString => {
+                    rest.iter().position(|byte| IS_STRUCTURAL[usize::from(*byte)])
+                }
+                ScanState::InString => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
+                ScanState::AfterBackslash => (!rest.is_empty()).then_some(0),
             };
             let Some(skipped) = next else { break };
             let at = self.scanned + skipped;
             self.scanned = at + 1;
             match (self.scan, self.buffer[at]) {
-                (Scan::Between, b'{') => {
+                (ScanState::BetweenMessages, b'{') => {
                     self.taken = at;
                     self.depth = 1;
-                    self.scan = Scan::Plain;
+                    self.scan = ScanState::OutsideString;
                 }
-                (Scan::Between, _) => {
+                (ScanState::BetweenMessages, _) => {
                     return Err(CodecError::NotAnObject {
                         at: self.passed + at as u64,
                         got: excerpt(&self.buffer[at..]),
                     });
                 }
-                (Scan::Plain, b'"') | (Scan::Escape, _) => self.scan = Scan::String,
-                (Scan::Plain, b'{' | b'[') => {
+                (ScanState::OutsideString, b'"') | (ScanState::AfterBackslash, _) => {
+                    self.scan = ScanState::InString
+                }
+                (ScanState::OutsideString, b'{' | b'[') => {
                     self.depth += 1;
                     if self.depth > DEPTH_MAX {
                         return Err(CodecError::TooDeep);
                     }
                 }
-                (Scan::Plain, _) => {
+                (ScanState::OutsideString, _) => {
                     self.depth -= 1;
                     if self.depth == 0 {
-                        self.scan = Scan::Between;
+                        self.scan = ScanState::BetweenMessages;
                         return Ok(Some(at + 1));
                     }
                 }
-                (Scan::String, b'"') => self.scan = Scan::Plain,
-                (Scan::String, _) => self.scan = Scan::Escape,
+                (ScanState::InString, b'"') => self.scan = ScanState::OutsideString,
+                (ScanState::InString, _) => self.scan = ScanState::AfterBackslash,
             }
         }
         self.scanned = self.buffer.len();
-        if self.scan == Scan::Between {
+        if self.scan == ScanState::BetweenMessages {
             self.taken = self.scanned;
         }
         if self.scanned - self.taken > MESSAGE_BYTES_MAX {
@@ -305,7 +311,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Drops the bytes of messages already handed out, and what one long message made the buffer.
+    /// Drops the bytes of messages already returned, and the capacity left over from a long one.
     fn discard_taken(&mut self) {
         if self.taken > 0 {
             self.buffer.drain(..self.taken);
@@ -317,28 +323,28 @@ impl Decoder {
     }
 }
 
-fn take_apart(message: &[u8]) -> Result<Message<'_>, CodecError> {
+fn parse_message(message: &[u8]) -> Result<QmpMessage<'_>, CodecError> {
     let text = std::str::from_utf8(message)
         .map_err(|error| CodecError::NotUtf8 { at: error.valid_up_to(), got: excerpt(message) })?;
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
         CodecError::Malformed { got: excerpt(message), why: shorten(&error.to_string()) }
     })?;
-    // Ids are given out by this side and are whole numbers; any other id matches none of them.
+    // This side chooses the ids, and they are whole numbers; any other id matches no command.
     let id = envelope.id.and_then(|id| id.get().parse().ok());
     if let Some(json) = envelope.returned {
-        Ok(Message::Return { id, json: json.get() })
+        Ok(QmpMessage::Return { id, json: json.get() })
     } else if let Some(error) = envelope.error {
-        Ok(Message::Error { id, error })
+        Ok(QmpMessage::Error { id, error })
     } else if let Some(name) = envelope.event {
-        Ok(Message::Event { name, data: envelope.data.map(RawValue::get) })
+        Ok(QmpMessage::Event { name, data: envelope.data.map(RawValue::get) })
     } else if let Some(greeting) = envelope.qmp {
-        Ok(Message::Greeting(greeting.version.qemu))
+        Ok(QmpMessage::Greeting(greeting.version.qemu))
     } else {
         Err(CodecError::Unknown { got: excerpt(message) })
     }
 }
 
-/// The beginning of foreign bytes, printable and short.
+/// The beginning of received bytes, printable and short.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
     let head = &bytes[..bytes.len().min(4 * EXCERPT_CHARS_MAX)];
     let text = String::from_utf8_lossy(head);
@@ -350,7 +356,7 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
     shown
 }
 
-/// Foreign text within an error message, short.
+/// Shortens received text for an error message.
 pub(crate) fn shorten(text: &str) -> String {
     const CHARS_MAX: usize = 200;
     text.chars().take(CHARS_MAX).collect()
@@ -364,10 +370,8 @@ struct CommandFrame<'a, A> {
     id: u64,
 }
 
-/// Appends a command to `out`.
-///
-/// Without spaces, because QEMU up to 9 reads its monitor one byte per turn of its main loop: every
-/// byte costs it a system call.
+/// Appends a command to `out`, without spaces: QEMU up to 9 reads its monitor one byte per turn of
+/// its main loop, so that every byte costs it a system call.
 pub fn encode_command<A: Serialize>(
     execute: &str,
     arguments: Option<A>,
@@ -375,19 +379,19 @@ pub fn encode_command<A: Serialize>(
     out: &mut Vec<u8>,
 ) {
     let frame = CommandFrame { execute, arguments, id };
-    // Writing plain data with string keys to memory cannot fail.
+    // Serializing plain data with string keys to memory cannot fail.
     let written = serde_json::to_writer(&mut *out, &frame);
     debug_assert!(written.is_ok(), "{written:?}");
     out.push(b'\n');
 }
 
-/// Feeds `bytes` in pieces whose lengths `bytes` itself determines and takes all messages: the
-/// entry of the fuzz target. Says how many messages there were.
+/// The fuzz target's entry point: feeds `bytes` in pieces of a length that `bytes` determines,
+/// takes all messages and returns their number.
 ///
 /// # Panics
-/// When the decoder holds more than it may, or gives a message after an error.
+/// The decoder holds more than its limit, or returns a message after an error.
 pub fn fuzz_decode(bytes: &[u8]) -> usize {
-    let (mut decoder, mut whole) = (Decoder::new(), 0);
+    let (mut decoder, mut messages) = (Decoder::new(), 0);
     let step = bytes.first().map_or(1, |first| usize::from(*first) + 1);
     for piece in bytes.chunks(step) {
         let mut rest = piece;
@@ -396,15 +400,15 @@ pub fn fuzz_decode(bytes: &[u8]) -> usize {
             assert!(decoder.buffered_bytes() <= MESSAGE_BYTES_MAX + 1);
             loop {
                 match decoder.next_message() {
-                    Ok(Some(_)) => whole += 1,
+                    Ok(Some(_)) => messages += 1,
                     Ok(None) => break,
                     Err(error) => {
                         assert_eq!(decoder.next_message(), Err(error));
-                        return whole;
+                        return messages;
                     }
                 }
             }
         }
     }
-    whole
+    messages
 }

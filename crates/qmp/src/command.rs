@@ -1,9 +1,9 @@
-//! The commands Ballast sends.
+//! The QMP commands that Ballast sends.
 //!
-//! Idea: the whole vocabulary in one place; nothing else is ever sent to a hypervisor. Of these only
-//! `balloon`, `qom-set`, `object-add`, `object-del`, `device_add`, `device_del`, `system_powerdown`,
-//! `quit` and `cont` change anything, and of devices and objects only memory modules of our own names
-//! are made and removed.
+//! Idea: all commands are listed here; nothing else is ever sent to a hypervisor. Only `balloon`,
+//! `qom-set`, `object-add`, `object-del`, `device_add`, `device_del`, `system_powerdown`, `quit`
+//! and `cont` change anything, and the devices and objects added and removed are memory modules
+//! with our own names.
 //! Source: `qapi/*.json` of QEMU 7.2.
 
 use ballast_model::Bytes;
@@ -13,75 +13,75 @@ use crate::codec::encode_command;
 
 /// A command, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'a> {
-    /// Ends negotiation; no optional capability is asked for.
+pub enum QmpCommand<'a> {
+    /// Ends negotiation, without optional capabilities.
     QmpCapabilities,
-    /// The run state.
+    /// Reads the run state.
     QueryStatus,
-    /// Memory the guest holds now: its memory less the balloon.
+    /// Reads the guest's memory less the balloon.
     QueryBalloon,
-    /// Memory it was booted with, and memory plugged in later.
+    /// Reads boot memory, and memory plugged later.
     QueryMemorySizeSummary,
-    /// Memory devices.
+    /// Lists memory devices.
     QueryMemoryDevices,
-    /// Sets the memory the guest is to keep. In bytes of memory kept, not the balloon's size.
+    /// Sets the balloon's target.
     Balloon {
-        /// Memory the guest keeps.
+        /// Memory left to the guest (not the balloon's size).
         target: Bytes,
     },
-    /// Lists what an object of the device tree has.
+    /// Lists the properties of an object in the device tree.
     QomList {
         /// The object.
         path: &'a str,
     },
-    /// Reads a property of an object of the device tree.
+    /// Reads a property of an object in the device tree.
     QomGet {
         /// The object.
         path: &'a str,
         /// The property.
         property: &'a str,
     },
-    /// Sets a whole-number property of an object of the device tree.
+    /// Sets a whole-number property of an object in the device tree.
     QomSet {
         /// The object.
         path: &'a str,
         /// The property.
         property: &'a str,
-        /// Its new value.
+        /// The new value.
         value: u64,
     },
-    /// Makes memory for a module; the guest does not see it yet.
+    /// Creates the memory object of a module; the guest does not see it yet.
     AddMemory {
-        /// Its number among our own.
+        /// The module's number.
         number: ModuleNumber,
-        /// How much.
+        /// The size.
         size: Bytes,
     },
-    /// Gives such memory back to the host.
+    /// Removes a memory object, which frees its memory on the host.
     RemoveMemory {
-        /// Its number.
+        /// The module's number.
         number: ModuleNumber,
     },
-    /// Plugs a module with the memory of the same number into the guest.
+    /// Plugs a module backed by the memory object of the same number.
     PlugModule {
-        /// Its number.
+        /// The module's number.
         number: ModuleNumber,
     },
-    /// Asks the guest to let go of a module; an event says when it has, or that it will not.
+    /// Asks the guest to release a module; an event reports success or failure.
     UnplugModule {
-        /// Its number.
+        /// The module's number.
         number: ModuleNumber,
     },
-    /// Presses the guest's power button: it shuts down if it wants to.
+    /// Presses the guest's power button; the guest may ignore it.
     SystemPowerdown,
-    /// Ends the hypervisor at once; the guest loses what it has not written.
+    /// Ends the hypervisor at once; the guest loses unwritten data.
     Quit,
-    /// Lets a paused guest run.
+    /// Resumes a paused guest.
     Cont,
 }
 
-/// A memory module of our own making. Its device and its memory are known by this number, in a guest
-/// and to whoever looks at it; modules with other names are not ours.
+/// The number of one of our own memory modules. The ids of its device and memory object contain it;
+/// modules with other ids are not ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleNumber(pub u16);
 
@@ -94,18 +94,18 @@ impl ModuleNumber {
         format!("{}{}", ModuleNumber::DEVICE, self.0)
     }
 
-    /// The id of its memory.
+    /// The id of its memory object.
     pub fn memory(self) -> String {
         format!("{}{}", ModuleNumber::MEMORY, self.0)
     }
 
-    /// The module whose device has this id; `None`: none of ours.
+    /// The module whose device has this id; `None` if it is not ours.
     pub fn of_device(id: &str) -> Option<ModuleNumber> {
         let number = id.strip_prefix(ModuleNumber::DEVICE)?.parse().map(ModuleNumber).ok()?;
         (number.device() == id).then_some(number)
     }
 
-    /// The module whose memory has this id; `None`: none of ours.
+    /// The module whose memory object has this id; `None` if it is not ours.
     pub fn of_memory(id: &str) -> Option<ModuleNumber> {
         let number = id.strip_prefix(ModuleNumber::MEMORY)?.parse().map(ModuleNumber).ok()?;
         (number.memory() == id).then_some(number)
@@ -116,13 +116,13 @@ impl ModuleNumber {
 struct NoArguments {}
 
 #[derive(Serialize)]
-struct Id {
+struct IdArgument {
     id: String,
 }
 
-/// Memory in a file without a name, which a process beside QEMU (vhost-user) can share too.
+/// Memory in an anonymous file, which a vhost-user process can share too.
 #[derive(Serialize)]
-struct Backend {
+struct MemoryBackendArguments {
     #[serde(rename = "qom-type")]
     kind: &'static str,
     id: String,
@@ -131,19 +131,19 @@ struct Backend {
 }
 
 #[derive(Serialize)]
-struct Module {
+struct DimmArguments {
     driver: &'static str,
     id: String,
     memdev: String,
 }
 
 #[derive(Serialize)]
-struct Value<T> {
-    value: T,
+struct BalloonArguments {
+    value: u64,
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct QomArguments<'a> {
     path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     property: Option<&'a str>,
@@ -151,68 +151,78 @@ struct Object<'a> {
     value: Option<u64>,
 }
 
-impl Command<'_> {
+impl QmpCommand<'_> {
     /// Its name on the wire.
     pub fn name(&self) -> &'static str {
         match self {
-            Command::QmpCapabilities => "qmp_capabilities",
-            Command::QueryStatus => "query-status",
-            Command::QueryBalloon => "query-balloon",
-            Command::QueryMemorySizeSummary => "query-memory-size-summary",
-            Command::QueryMemoryDevices => "query-memory-devices",
-            Command::Balloon { .. } => "balloon",
-            Command::QomList { .. } => "qom-list",
-            Command::QomGet { .. } => "qom-get",
-            Command::QomSet { .. } => "qom-set",
-            Command::AddMemory { .. } => "object-add",
-            Command::RemoveMemory { .. } => "object-del",
-            Command::PlugModule { .. } => "device_add",
-            Command::UnplugModule { .. } => "device_del",
-            Command::SystemPowerdown => "system_powerdown",
-            Command::Quit => "quit",
-            Command::Cont => "cont",
+            QmpCommand::QmpCapabilities => "qmp_capabilities",
+            QmpCommand::QueryStatus => "query-status",
+            QmpCommand::QueryBalloon => "query-balloon",
+            QmpCommand::QueryMemorySizeSummary => "query-memory-size-summary",
+            QmpCommand::QueryMemoryDevices => "query-memory-devices",
+            QmpCommand::Balloon { .. } => "balloon",
+            QmpCommand::QomList { .. } => "qom-list",
+            QmpCommand::QomGet { .. } => "qom-get",
+            QmpCommand::QomSet { .. } => "qom-set",
+            QmpCommand::AddMemory { .. } => "object-add",
+            QmpCommand::RemoveMemory { .. } => "object-del",
+            QmpCommand::PlugModule { .. } => "device_add",
+            QmpCommand::UnplugModule { .. } => "device_del",
+            QmpCommand::SystemPowerdown => "system_powerdown",
+            QmpCommand::Quit => "quit",
+            QmpCommand::Cont => "cont",
         }
     }
 
-    /// Appends it to `out` as the command numbered `id_of_command`.
-    pub fn encode(&self, id_of_command: u64, out: &mut Vec<u8>) {
-        let object = match *self {
-            Command::Balloon { target } => {
-                return encode_command(
-                    self.name(),
-                    Some(Value { value: target.get() }),
-                    id_of_command,
+    /// Appends the command to `out`, with this id.
+    pub fn encode(&self, command_id: u64, out: &mut Vec<u8>) {
+        match *self {
+            QmpCommand::Balloon { target } => {
+                self.encode_with(BalloonArguments { value: target.get() }, command_id, out);
+            }
+            QmpCommand::AddMemory { number, size } => {
+                let (kind, id) = ("memory-backend-memfd", number.memory());
+                let backend = MemoryBackendArguments { kind, id, size: size.get(), share: true };
+                self.encode_with(backend, command_id, out);
+            }
+            QmpCommand::RemoveMemory { number } => {
+                self.encode_with(IdArgument { id: number.memory() }, command_id, out);
+            }
+            QmpCommand::PlugModule { number } => {
+                let (driver, id, memdev) = ("pc-dimm", number.device(), number.memory());
+                self.encode_with(DimmArguments { driver, id, memdev }, command_id, out);
+            }
+            QmpCommand::UnplugModule { number } => {
+                self.encode_with(IdArgument { id: number.device() }, command_id, out);
+            }
+            QmpCommand::QomList { path } => {
+                self.encode_with(
+                    QomArguments { path, property: None, value: None },
+                    command_id,
                     out,
                 );
             }
-            Command::AddMemory { number, size } => {
-                let (kind, id) = ("memory-backend-memfd", number.memory());
-                let backend = Backend { kind, id, size: size.get(), share: true };
-                return encode_command(self.name(), Some(backend), id_of_command, out);
+            QmpCommand::QomGet { path, property } => {
+                let property = Some(property);
+                self.encode_with(QomArguments { path, property, value: None }, command_id, out);
             }
-            Command::RemoveMemory { number } => {
-                let id = number.memory();
-                return encode_command(self.name(), Some(Id { id }), id_of_command, out);
+            QmpCommand::QomSet { path, property, value } => {
+                let (property, value) = (Some(property), Some(value));
+                self.encode_with(QomArguments { path, property, value }, command_id, out);
             }
-            Command::PlugModule { number } => {
-                let (driver, id, memdev) = ("pc-dimm", number.device(), number.memory());
-                let module = Module { driver, id, memdev };
-                return encode_command(self.name(), Some(module), id_of_command, out);
-            }
-            Command::UnplugModule { number } => {
-                let id = number.device();
-                return encode_command(self.name(), Some(Id { id }), id_of_command, out);
-            }
-            Command::QomList { path } => Object { path, property: None, value: None },
-            Command::QomGet { path, property } => {
-                Object { path, property: Some(property), value: None }
-            }
-            Command::QomSet { path, property, value } => {
-                Object { path, property: Some(property), value: Some(value) }
-            }
-            _ => return encode_command(self.name(), None::<NoArguments>, id_of_command, out),
-        };
-        encode_command(self.name(), Some(object), id_of_command, out);
+            QmpCommand::QmpCapabilities
+            | QmpCommand::QueryStatus
+            | QmpCommand::QueryBalloon
+            | QmpCommand::QueryMemorySizeSummary
+            | QmpCommand::QueryMemoryDevices
+            | QmpCommand::SystemPowerdown
+            | QmpCommand::Quit
+            | QmpCommand::Cont => encode_command(self.name(), None::<NoArguments>, command_id, out),
+        }
+    }
+
+    fn encode_with(&self, arguments: impl Serialize, command_id: u64, out: &mut Vec<u8>) {
+        encode_command(self.name(), Some(arguments), command_id, out);
     }
 }
 
@@ -221,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_ours_by_their_names_and_by_nothing_else() {
+    fn only_ids_of_our_own_modules_are_recognized() {
         let number = ModuleNumber(12);
         assert_eq!(ModuleNumber::of_device(&number.device()), Some(number));
         assert_eq!(ModuleNumber::of_memory(&number.memory()), Some(number));
@@ -238,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_module_are_made_and_removed_under_the_same_number() {
+    fn module_commands_use_the_ids_of_one_number() {
         let number = ModuleNumber(3);
         let mut out = Vec::new();
         for command in [
-            Command::AddMemory { number, size: Bytes::mib(128) },
-            Command::PlugModule { number },
-            Command::UnplugModule { number },
-            Command::RemoveMemory { number },
+            QmpCommand::AddMemory { number, size: Bytes::mib(128) },
+            QmpCommand::PlugModule { number },
+            QmpCommand::UnplugModule { number },
+            QmpCommand::RemoveMemory { number },
         ] {
             command.encode(7, &mut out);
         }

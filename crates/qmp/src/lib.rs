@@ -1,12 +1,12 @@
-//! Ballast's hands and eyes on QEMU: the QEMU Machine Protocol.
+//! Observes and controls QEMU guests through the QEMU Machine Protocol (QMP).
 //!
-//! Idea: layers, the lower ones without I/O and with time as a parameter: [`codec`] finds messages in
-//! bytes, [`session`] matches replies to commands, [`guest`] knows what one guest is and does.
-//! [`client`] and [`fleet`] connect them to Unix sockets: `client` one connection, `fleet` all guests
-//! of a host.
+//! Idea: layers. The lower ones have no I/O and take time as a parameter: [`codec`] finds messages
+//! in bytes, [`session`] matches replies to commands, [`guest`] keeps the state of one guest.
+//! [`client`] and [`fleet`] use Unix sockets: `client` is one connection, `fleet` all guests of a
+//! host. Begin with `session.rs`.
 //!
-//! Limits: this crate decides nothing. It reads, carries out one
-//! [`Action`](ballast_model::Action) at a time per guest, and says what came of it. Linux only.
+//! Limits: decides nothing. It samples guests, carries out one [`Action`](ballast_model::Action) at
+//! a time per guest, and reports the outcome. Linux only.
 
 #![forbid(unsafe_code)]
 
@@ -17,5 +17,3 @@ pub mod command;
 pub mod fleet;
 pub mod guest;
 pub mod session;
-#[cfg(feature = "testing")]
-pub mod testing;

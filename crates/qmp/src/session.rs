@@ -1,28 +1,28 @@
 //! One QMP connection as a state machine: no I/O, and time is a parameter.
 //!
-//! Idea: greeting, then `qmp_capabilities`, then commands. Several commands may be queued before the
-//! bytes are written, so that they travel in one write; replies find their command by id. A command
-//! whose deadline passes is reported once and stays in flight until its answer comes, so that a
-//! hypervisor that hangs is never sent more than [`IN_FLIGHT_MAX`] commands.
+//! Idea: greeting, then `qmp_capabilities`, then commands. Several commands may be queued before
+//! the bytes are written, so that they leave in one write; a reply finds its command by id. A
+//! command whose deadline passes is reported once and stays in flight until its reply comes, so
+//! that a hypervisor that hangs never has more than [`IN_FLIGHT_MAX`] commands to answer.
 //!
-//! Limits: [`IN_FLIGHT_MAX`] commands, [`EVENTS_MAX`] events kept; more events are counted and
-//! dropped, oldest first. An error is final.
+//! Limits: [`IN_FLIGHT_MAX`] commands and [`EVENTS_MAX`] events; further events displace the
+//! oldest, which are counted. An error is final.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use ballast_model::Timestamp;
 
-use crate::codec::{CodecError, Decoder, ErrorReply, Message, Version};
-use crate::command::Command;
+use crate::codec::{CodecError, Decoder, ErrorReply, QemuVersion, QmpMessage};
+use crate::command::QmpCommand;
 
-/// Most commands sent and not yet answered. Probing a guest needs eight at once, a tick three or four.
+/// Most commands in flight: sent and not answered. A probe needs eight, a tick three or four.
 pub const IN_FLIGHT_MAX: usize = 32;
 
-/// Most events kept until they are taken. QEMU limits its frequent events to one a second each.
+/// Most events kept. QEMU limits its frequent events to one a second each.
 pub const EVENTS_MAX: usize = 64;
 
-/// Longest event payload kept, in bytes; a longer one is dropped and only its name kept.
+/// Longest event payload kept, in bytes; of an event with a longer one only the name is kept.
 const EVENT_DATA_BYTES_MAX: usize = 4096;
 
 /// Longest event name kept, in characters; QEMU's longest has 29.
@@ -38,10 +38,10 @@ pub enum SessionError {
     /// The bytes are not QMP.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// A message that has no place here.
+    /// A message came out of place.
     #[error("got {got}, expected {expected}")]
     Unexpected {
-        /// What came.
+        /// The message.
         got: &'static str,
         /// What should have come.
         expected: &'static str,
@@ -49,13 +49,13 @@ pub enum SessionError {
     /// A reply to a command that was never sent.
     #[error("got a reply with id {got}, expected one of the {sent} ids sent so far")]
     UnknownId {
-        /// Its id.
+        /// The id.
         got: u64,
-        /// How many ids were given out; they count from 0.
+        /// Number of ids used so far, counted from 0.
         sent: u64,
     },
-    /// A failure that belongs to no command: the server could not read what it was sent.
-    #[error("got a failure that belongs to no command: {0}")]
+    /// An error without an id: the server could not parse what it received.
+    #[error("got an error without a command's id: {0}")]
     NoId(ErrorReply),
     /// `qmp_capabilities` was refused.
     #[error("capabilities negotiation refused: {0}")]
@@ -65,17 +65,17 @@ pub enum SessionError {
 /// Why a command was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The connection has not been negotiated yet.
+    /// The connection is not negotiated yet.
     #[error("the connection is not ready for commands yet")]
     NotReady,
-    /// Too many commands wait for their answers.
-    #[error("{IN_FLIGHT_MAX} commands already wait for answers")]
+    /// Too many commands are in flight.
+    #[error("{IN_FLIGHT_MAX} commands already wait for replies")]
     Full,
 }
 
-/// How far a connection has come.
+/// The phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum SessionPhase {
     /// The greeting has not come.
     Greeting,
     /// `qmp_capabilities` has been sent.
@@ -84,94 +84,107 @@ pub enum Phase {
     Ready,
 }
 
-/// What one message of the server means. Borrows from the session.
+/// The meaning of one message of the server. Borrows from the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input<'a> {
+pub enum SessionInput<'a> {
     /// Negotiation goes on; nothing to do.
     Negotiating,
     /// Negotiation is done: commands may be sent.
     Ready,
     /// A command was answered.
     Reply {
-        /// Which.
+        /// The command.
         id: CommandId,
-        /// JSON of what it returned, or why it failed.
+        /// Its result as JSON, or its error.
         result: Result<&'a str, ErrorReply>,
     },
-    /// An event was queued; see [`Session::pop_event`].
+    /// An event was queued; see [`QmpSession::pop_event`].
     Event,
-    /// A second answer to one command, ignored.
+    /// A second reply to the same command, ignored.
     Duplicate,
 }
 
-/// Something that happened by itself.
+/// An event of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct QmpEvent {
     /// Its name, such as `STOP`.
     pub name: String,
-    /// What it carries, as JSON.
+    /// Its payload as JSON.
     pub data: Option<String>,
 }
 
 #[derive(Debug)]
-struct InFlight {
+struct PendingCommand {
     id: u64,
     deadline: Timestamp,
-    expired: bool,
+    is_expired: bool,
+}
+
+/// Commands in flight, and their bytes to be written.
+#[derive(Debug, Default)]
+struct CommandQueue {
+    next_id: u64,
+    pending: VecDeque<PendingCommand>,
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl CommandQueue {
+    fn push(&mut self, command: &QmpCommand<'_>, deadline: Timestamp) -> CommandId {
+        let id = self.next_id;
+        self.next_id += 1;
+        command.encode(id, &mut self.bytes);
+        self.pending.push_back(PendingCommand { id, deadline, is_expired: false });
+        CommandId(id)
+    }
 }
 
 /// The state of one connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct QmpSession {
     decoder: Decoder,
-    phase: Phase,
-    version: Option<Version>,
+    phase: SessionPhase,
+    version: Option<QemuVersion>,
     greeting_deadline: Timestamp,
     negotiation_timeout: Duration,
-    next_id: u64,
-    in_flight: VecDeque<InFlight>,
-    outgoing: Vec<u8>,
-    written: usize,
-    events: VecDeque<Event>,
+    commands: CommandQueue,
+    events: VecDeque<QmpEvent>,
     events_dropped: u64,
 }
 
-impl Session {
-    /// A connection made at `now`, whose greeting should come within `timeout`, and the answer to
+impl QmpSession {
+    /// A connection made at `now`. The greeting should come within `timeout`, and the reply to
     /// `qmp_capabilities` within `timeout` after that.
     pub fn new(now: Timestamp, timeout: Duration) -> Self {
-        Session {
+        QmpSession {
             decoder: Decoder::new(),
-            phase: Phase::Greeting,
+            phase: SessionPhase::Greeting,
             version: None,
             greeting_deadline: now + timeout,
             negotiation_timeout: timeout,
-            next_id: 0,
-            in_flight: VecDeque::new(),
-            outgoing: Vec::new(),
-            written: 0,
+            commands: CommandQueue::default(),
             events: VecDeque::new(),
             events_dropped: 0,
         }
     }
 
-    /// How far the connection has come.
-    pub fn phase(&self) -> Phase {
+    /// The current phase.
+    pub fn phase(&self) -> SessionPhase {
         self.phase
     }
 
-    /// The server's version, once it has greeted.
-    pub fn version(&self) -> Option<Version> {
+    /// The server's version, once its greeting has come.
+    pub fn version(&self) -> Option<QemuVersion> {
         self.version
     }
 
-    /// Takes in bytes, as many as fit, and says how many; then call [`Session::poll`] until it gives
-    /// nothing.
+    /// Takes in as many bytes as fit and returns their number. Then call [`QmpSession::poll`] until
+    /// it returns nothing.
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         self.decoder.feed(bytes)
     }
 
-    /// How many bytes [`Session::receive`] takes at once.
+    /// How many bytes [`QmpSession::receive`] takes at once.
     pub fn room(&self) -> usize {
         self.decoder.room()
     }
@@ -179,135 +192,133 @@ impl Session {
     /// Handles the next message received.
     ///
     /// # Errors
-    /// When the server does not keep to the protocol; the connection must be closed.
-    pub fn poll(&mut self, now: Timestamp) -> Result<Option<Input<'_>>, SessionError> {
+    /// The server violates the protocol; the connection must be closed.
+    pub fn poll(&mut self, now: Timestamp) -> Result<Option<SessionInput<'_>>, SessionError> {
         let Some(message) = self.decoder.next_message()? else { return Ok(None) };
         let (id, result) = match (message, self.phase) {
-            (Message::Greeting(version), Phase::Greeting) => {
+            (QmpMessage::Greeting(version), SessionPhase::Greeting) => {
                 self.version = Some(version);
-                self.phase = Phase::Negotiating;
+                self.phase = SessionPhase::Negotiating;
                 let deadline = now + self.negotiation_timeout;
-                enqueue(
-                    &mut self.in_flight,
-                    &mut self.next_id,
-                    &mut self.outgoing,
-                    &Command::QmpCapabilities,
-                    deadline,
-                );
-                return Ok(Some(Input::Negotiating));
+                self.commands.push(&QmpCommand::QmpCapabilities, deadline);
+                return Ok(Some(SessionInput::Negotiating));
             }
-            (Message::Greeting(_), _) => {
+            (QmpMessage::Greeting(_), _) => {
                 return Err(unexpected("a second greeting", "replies and events"));
             }
-            (_, Phase::Greeting) => {
+            (_, SessionPhase::Greeting) => {
                 return Err(unexpected("a reply or an event", "the greeting first"));
             }
-            (Message::Event { name, data }, _) => {
+            (QmpMessage::Event { name, data }, _) => {
                 if self.events.len() == EVENTS_MAX {
                     self.events.pop_front();
                     self.events_dropped += 1;
                 }
                 let name = name.chars().take(EVENT_NAME_CHARS_MAX).collect();
                 let data = data.filter(|data| data.len() <= EVENT_DATA_BYTES_MAX);
-                self.events.push_back(Event { name, data: data.map(str::to_owned) });
-                return Ok(Some(Input::Event));
+                self.events.push_back(QmpEvent { name, data: data.map(str::to_owned) });
+                return Ok(Some(SessionInput::Event));
             }
-            (Message::Return { id: None, .. }, _) => {
+            (QmpMessage::Return { id: None, .. }, _) => {
                 return Err(unexpected("a reply without a whole-number id", "the id of a command"));
             }
-            (Message::Error { id: None, error }, _) => return Err(SessionError::NoId(error)),
-            (Message::Return { id: Some(id), json }, _) => (id, Ok(json)),
-            (Message::Error { id: Some(id), error }, _) => (id, Err(error)),
+            (QmpMessage::Error { id: None, error }, _) => return Err(SessionError::NoId(error)),
+            (QmpMessage::Return { id: Some(id), json }, _) => (id, Ok(json)),
+            (QmpMessage::Error { id: Some(id), error }, _) => (id, Err(error)),
         };
-        if id >= self.next_id {
-            return Err(SessionError::UnknownId { got: id, sent: self.next_id });
+        if id >= self.commands.next_id {
+            return Err(SessionError::UnknownId { got: id, sent: self.commands.next_id });
         }
-        // Answers come in order from QEMU, so the first is almost always the one.
-        let Some(at) = self.in_flight.iter().position(|command| command.id == id) else {
-            return Ok(Some(Input::Duplicate));
+        // QEMU answers in order, so the first is almost always the one.
+        let Some(at) = self.commands.pending.iter().position(|command| command.id == id) else {
+            return Ok(Some(SessionInput::Duplicate));
         };
-        self.in_flight.remove(at);
-        if self.phase == Phase::Negotiating {
+        self.commands.pending.remove(at);
+        if self.phase == SessionPhase::Negotiating {
             return match result {
                 Ok(_) => {
-                    self.phase = Phase::Ready;
-                    Ok(Some(Input::Ready))
+                    self.phase = SessionPhase::Ready;
+                    Ok(Some(SessionInput::Ready))
                 }
                 Err(error) => Err(SessionError::Negotiation(error)),
             };
         }
-        Ok(Some(Input::Reply { id: CommandId(id), result }))
+        Ok(Some(SessionInput::Reply { id: CommandId(id), result }))
     }
 
-    /// Queues a command whose answer should come before `deadline`.
+    /// Queues a command whose reply should come before `deadline`.
     ///
     /// # Errors
-    /// When the connection is not ready, or too many commands wait for answers.
+    /// The connection is not ready, or too many commands are in flight.
     pub fn send(
         &mut self,
-        command: &Command<'_>,
+        command: &QmpCommand<'_>,
         deadline: Timestamp,
     ) -> Result<CommandId, SendError> {
-        if self.phase != Phase::Ready {
+        if self.phase != SessionPhase::Ready {
             return Err(SendError::NotReady);
         }
-        if self.in_flight.len() >= IN_FLIGHT_MAX {
+        if self.in_flight() >= IN_FLIGHT_MAX {
             return Err(SendError::Full);
         }
-        let queue = (&mut self.in_flight, &mut self.next_id, &mut self.outgoing);
-        Ok(enqueue(queue.0, queue.1, queue.2, command, deadline))
+        Ok(self.commands.push(command, deadline))
     }
 
-    /// Bytes to be written.
+    /// Bytes to write.
     pub fn outgoing(&self) -> &[u8] {
-        &self.outgoing[self.written..]
+        &self.commands.bytes[self.commands.written..]
     }
 
-    /// Says that the first `count` of the outgoing bytes were written.
+    /// Removes the first `count` outgoing bytes, which were written.
     pub fn mark_written(&mut self, count: usize) {
-        self.written = (self.written + count).min(self.outgoing.len());
-        if self.written == self.outgoing.len() {
-            self.outgoing.clear();
-            self.written = 0;
+        let queue = &mut self.commands;
+        queue.written = (queue.written + count).min(queue.bytes.len());
+        if queue.written == queue.bytes.len() {
+            queue.bytes.clear();
+            queue.written = 0;
         }
     }
 
-    /// Whether the greeting has not come in time.
+    /// Whether the greeting is late.
     pub fn is_greeting_overdue(&self, now: Timestamp) -> bool {
-        self.phase == Phase::Greeting && now >= self.greeting_deadline
+        self.phase == SessionPhase::Greeting && now >= self.greeting_deadline
     }
 
-    /// The oldest command not yet reported whose deadline has passed; it is reported once. Call
-    /// until it gives none.
+    /// The oldest command whose deadline has passed and that was not returned here before. Call
+    /// until it returns none.
     pub fn expire(&mut self, now: Timestamp) -> Option<CommandId> {
-        let late = self.in_flight.iter_mut().find(|one| !one.expired && now >= one.deadline)?;
-        late.expired = true;
+        let late = self
+            .commands
+            .pending
+            .iter_mut()
+            .find(|command| !command.is_expired && now >= command.deadline)?;
+        late.is_expired = true;
         Some(CommandId(late.id))
     }
 
-    /// Whether a command that was reported as late still has no answer.
+    /// Whether a command that [`QmpSession::expire`] returned still has no reply.
     pub fn is_overdue(&self) -> bool {
-        self.in_flight.iter().any(|command| command.expired)
+        self.commands.pending.iter().any(|command| command.is_expired)
     }
 
-    /// When to look at the deadlines next.
+    /// The next deadline.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let greeting = (self.phase == Phase::Greeting).then_some(self.greeting_deadline);
-        let commands = self.in_flight.iter().filter(|one| !one.expired).map(|one| one.deadline);
-        commands.chain(greeting).min()
+        let greeting = (self.phase == SessionPhase::Greeting).then_some(self.greeting_deadline);
+        let waiting = self.commands.pending.iter().filter(|command| !command.is_expired);
+        waiting.map(|command| command.deadline).chain(greeting).min()
     }
 
-    /// Commands sent and not answered.
+    /// Number of commands sent and not answered.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.commands.pending.len()
     }
 
-    /// The oldest event queued.
-    pub fn pop_event(&mut self) -> Option<Event> {
+    /// Takes the oldest event.
+    pub fn pop_event(&mut self) -> Option<QmpEvent> {
         self.events.pop_front()
     }
 
-    /// Events dropped because nobody took them in time.
+    /// Number of events that later ones displaced.
     pub fn events_dropped(&self) -> u64 {
         self.events_dropped
     }
@@ -315,19 +326,4 @@ impl Session {
 
 fn unexpected(got: &'static str, expected: &'static str) -> SessionError {
     SessionError::Unexpected { got, expected }
-}
-
-/// Free of `self`, so that a reply may still borrow from the decoder.
-fn enqueue(
-    in_flight: &mut VecDeque<InFlight>,
-    next_id: &mut u64,
-    outgoing: &mut Vec<u8>,
-    command: &Command<'_>,
-    deadline: Timestamp,
-) -> CommandId {
-    let id = *next_id;
-    *next_id += 1;
-    command.encode(id, outgoing);
-    in_flight.push_back(InFlight { id, deadline, expired: false });
-    CommandId(id)
 }

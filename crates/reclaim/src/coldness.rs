@@ -1,46 +1,53 @@
-//! What somebody knows of a guest's pages.
+//! Which pages of a guest a tracker found cold or hot.
 //!
-//! Idea: a tracker knows guest memory by the file it is in, and tells cold pages from hot ones; where the file is
-//! mapped in the hypervisor's process is looked up when pages are chosen.
+//! Idea: a tracker names guest memory by its file. The addresses in the hypervisor process are
+//! looked up when pages are picked.
 //!
-//! Cost: O(parts × mappings of guest memory). Limits: memory without a file is not known so.
+//! Cost: O(parts × regions of guest memory).
+//! Limits: nothing can be said about memory without a file.
 
 use ballast_model::Bytes;
 
-use crate::{AddressRange, Picker, Region};
+use crate::picker::Picker;
+use crate::ram::GuestRegion;
+use crate::ranges::AddressRange;
 
 /// A part of a file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePart {
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// The file.
+    /// The file's inode.
     pub inode: u64,
-    /// Where in the file it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// Length.
     pub len: Bytes,
 }
 
-/// Pages of which something is known; of all others nothing is.
+/// Cold and hot pages; nothing is known about the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coldness {
-    /// What goes first, in this order.
+    /// Paged out first, in this order.
     pub cold: Vec<FilePart>,
-    /// What goes when nothing else is left, in this order.
+    /// Paged out last, in this order.
     pub hot: Vec<FilePart>,
 }
 
 impl Coldness {
-    /// The picker that takes this into account, in a process that has guest memory in `regions`.
-    pub fn tell(&self, picker: Picker, regions: &[Region]) -> Picker {
-        let addresses = |parts: &[FilePart]| -> Vec<AddressRange> {
-            let of_part = |part: &FilePart| {
-                let FilePart { device, inode, offset, len } = *part;
-                regions.iter().map(move |region| region.addresses(device, inode, offset, len))
-            };
-            parts.iter().flat_map(of_part).filter(|range| !range.is_empty()).collect()
-        };
-        picker.cold(addresses(&self.cold)).hot(addresses(&self.hot))
+    /// Adds the cold and hot pages to `picker`, for a process with guest memory in `regions`.
+    pub fn apply_to(&self, picker: Picker, regions: &[GuestRegion]) -> Picker {
+        picker.cold(addresses(&self.cold, regions)).hot(addresses(&self.hot, regions))
     }
+}
+
+fn addresses(parts: &[FilePart], regions: &[GuestRegion]) -> Vec<AddressRange> {
+    let mut ranges = Vec::new();
+    for FilePart { device, inode, offset, len } in parts {
+        for region in regions {
+            ranges.push(region.addresses(*device, *inode, *offset, *len));
+        }
+    }
+    ranges.retain(|range| !range.is_empty());
+    ranges
 }

@@ -1,69 +1,73 @@
-//! Host reclaim: memory of a guest is taken by the host, without the guest's help, and given back.
+//! Host reclaim: the host takes a guest's memory without the guest's help, and gives it back.
 //!
-//! Idea: the host writes pages of the hypervisor's process to its own swap. [`PageOut`] takes pages at random, as
-//! the host knows less of them than the guest does; what a tracker knows to be cold goes first, what it knows to
-//! be hot last ([`Coldness`]). [`PageIn`] reads them back before the guest has to. [`GroupOut`] leaves the choice of pages
-//! to the kernel, in the guest's own [`MemoryCgroup`]. [`capabilities`] says which of these ways a guest's process has,
-//! and why not the others.
+//! Idea: the host moves pages of the hypervisor process to its own swap. [`PageOut`] picks pages at
+//! random, because the host knows less about them than the guest does; pages that a tracker found
+//! cold go first, hot ones last ([`Coldness`]). [`PageIn`] reads pages back before the guest faults
+//! on them. [`CgroupPageOut`] lets the kernel pick pages within the guest's own [`MemoryCgroup`].
+//! [`capabilities()`] says which of these methods work for a process, and why the others do not.
+//! Begin with `page_out.rs`.
 //!
-//! All of it is steps that never sleep: time is a parameter, each step does a bounded amount, and says what really
-//! left and came. Whatever is refused is a [`Refusal`].
+//! Every job proceeds in steps that never sleep: time is a parameter, a step does a bounded amount
+//! of work, and it reports how much memory really moved. Errors are [`ReclaimError`]s.
 //!
-//! Cost: 8 to 25 µs for a page that goes alone, from 4 µs where 16 neighbours go together (`benches/paging.rs`).
-//! Source: flexmemd §3.2.2 pages out where a guest does not give; process_madvise(2), proc_pid_pagemap(5).
-//! Limits: Linux, pages of 4 KiB; memory that is locked or in huge pages of hugetlbfs stays. Decides nothing.
+//! Cost: 8 to 25 µs for a single page, from 4 µs for pages in groups of 16 neighbours
+//! (`benches/paging.rs`).
+//! Source: flexmemd §3.2.2 pages out where a guest does not release memory; process_madvise(2),
+//! proc_pid_pagemap(5).
+//! Limits: Linux, pages of 4 KiB; locked memory and hugetlbfs pages stay. Decides nothing.
 //!
-//! # What the host gains, and when
+//! # When the host gains the memory
 //!
-//! What was paged out has left the process at once. With a swap area that answers at once (zram) its memory is free
-//! as soon. With a disk it stays in the swap cache, written and clean, at the end of the host's list, and the kernel
-//! takes it when it next looks for memory, before anything else; till then `MemFree` does not rise
-//! (seen on Linux 6.18: all of 64 MiB). [`Swap::cached`] tells how much of the host is in that state. A group counts it
-//! still, and gives it up first when it is squeezed.
+//! A page that was paged out has left the process at once. With synchronous swap (zram) its memory
+//! is free at once too. With a disk it stays in the swap cache, clean, at the end of the host's LRU
+//! list: the kernel frees it first when it next needs memory, and `MemFree` does not rise until
+//! then (seen on Linux 6.18: all of 64 MiB). [`SwapUsage::cached`] is the amount in that state. A
+//! cgroup is still charged for it, and gives it up first when its limit is lowered.
 //!
-//! Others page out as well: the host's own reclaim, and whatever proactive reclaim it runs. What was read back and is not
-//! touched may go again at once.
+//! The host's own reclaim, and any proactive reclaim it runs, page out too. Pages that were read
+//! back and are not touched may go again at once.
 
 #![deny(unsafe_code)]
 
 mod capabilities;
 mod cgroup;
+mod cgroup_page_out;
 mod coldness;
-mod group_out;
+mod error;
+mod guest_memory;
 mod kernel;
 mod line;
 mod maps;
 mod page_in;
 mod page_out;
 mod pagemap;
-mod paging;
 mod permutation;
 mod picker;
 mod process;
 mod progress;
 mod ram;
 mod ranges;
-mod rate;
-mod refusal;
 mod shared_file;
 mod swap;
+mod token_bucket;
 
 pub use capabilities::{ReclaimCapabilities, capabilities};
 pub use cgroup::{
-    CgroupMount, CgroupVersion, LIMIT_STEP, MemoryCgroup, OwnGroups, RECLAIM_BYTES_MAX, Reclaimed,
-    Squeeze, SqueezeStep, Squeezed, parse_amount, parse_mountinfo, parse_own_groups,
+    CgroupMount, CgroupVersion, LIMIT_STEP, MemoryCgroup, ProcessCgroups, RECLAIM_BYTES_MAX,
+    Reclaimed, Squeeze, SqueezeState, SqueezeStep, parse_amount, parse_mountinfo,
+    parse_proc_cgroup,
 };
+pub use cgroup_page_out::{CgroupMethod, CgroupPageOut};
 pub use coldness::{Coldness, FilePart};
-pub use group_out::{GroupOut, GroupWay};
-pub use maps::{Mapping, Totals, parse_maps, parse_totals};
+pub use error::ReclaimError;
+pub use guest_memory::{GuestMemory, Residency};
+pub use maps::{Mapping, SmapsTotals, parse_maps, parse_smaps};
 pub use page_in::{PageIn, PageInLimits};
 pub use page_out::{PageOut, PageOutLimits};
-pub use paging::{Paging, Residency};
 pub use picker::{GRANULE_PAGES_MAX, Picker};
-pub use process::{Vmm, parse_start_time};
-pub use progress::{Finish, Progress, State};
-pub use ram::{GuestRam, Region};
+pub use process::{VmmProcess, parse_start_time};
+pub use progress::{FinishReason, PagingProgress, PagingState};
+pub use ram::{GuestRam, GuestRegion};
 pub use ranges::{AddressRange, RangeSet};
-pub use rate::Rate;
-pub use refusal::Refusal;
-pub use swap::{Swap, SwapBounds, parse_swap};
+pub use swap::{SwapBounds, SwapUsage, parse_swap};
+pub use token_bucket::TokenBucket;

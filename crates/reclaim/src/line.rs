@@ -1,19 +1,19 @@
-//! The few shapes that lines of the kernel's files have.
+//! Parsers for the line formats of kernel files.
 //!
-//! Limits: numbers are digits and nothing else; a sign or more than 64 bits is refused.
+//! Limits: numbers are digits and nothing else; a sign or more than 64 bits is an error.
 
 use ballast_model::Bytes;
 
-/// Longest piece of a bad line shown in a refusal, in characters.
+/// Longest excerpt of a bad line shown in an error, in characters.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// The lines of `text` that are not empty, with their numbers, counted from 1.
+/// The lines of `text` that are not empty, numbered from 1.
 pub(crate) fn numbered(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let lines = text.split(|&b| b == b'\n').enumerate();
     lines.map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.is_empty())
 }
 
-/// What is wrong with a line, for a refusal.
+/// The error message for a malformed line.
 pub(crate) fn malformed(number: usize, line: &[u8], expected: &str) -> String {
     let shown: String = String::from_utf8_lossy(line.get(..4 * SHOWN_CHARS_MAX).unwrap_or(line))
         .chars()
@@ -23,12 +23,12 @@ pub(crate) fn malformed(number: usize, line: &[u8], expected: &str) -> String {
     format!("line {number}: `{shown}`: expected {expected}")
 }
 
-/// Decimal digits and nothing else.
+/// Parses decimal digits and nothing else.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     number(digits, 10)
 }
 
-/// Digits of base sixteen, in lower case as the kernel writes them.
+/// Parses hexadecimal digits in lower case, as the kernel writes them.
 pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
     let is_lower = digits.iter().all(|b| !b.is_ascii_uppercase());
     number(digits, 16).filter(|_| is_lower)
@@ -42,16 +42,16 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, base).ok()
 }
 
-/// `  1234 kB`, as in `meminfo` and `smaps`; the kernel's kB are KiB.
+/// Parses `  1234 kB`, as in `meminfo` and `smaps`; the kernel's kB are KiB.
 pub(crate) fn kib(value: &[u8]) -> Option<Bytes> {
     let kib = decimal(value.trim_ascii().strip_suffix(b" kB")?)?;
     kib.checked_mul(1 << 10).map(Bytes::new)
 }
 
-/// What a line of [`kib`] looks like, for refusals.
+/// The format that [`kib`] accepts, for error messages.
 pub(crate) const KIB_EXPECTED: &str = "a whole number of kB, such as `Swap: 1024 kB`";
 
-/// Takes what comes before the next blank, and drops all blanks after it.
+/// Takes the text before the next blank off `rest`, with all blanks after it.
 pub(crate) fn word<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
     let (word, after) = rest.split_at(end);
@@ -60,7 +60,8 @@ pub(crate) fn word<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     word
 }
 
-/// The kernel writes blanks, newlines and backslashes in names as three octal digits (`\040`).
+/// Decodes a name: the kernel writes blanks, newlines and backslashes as three octal digits
+/// (`\040`).
 pub(crate) fn unescape(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -97,8 +98,8 @@ mod tests {
             ("18446744073709551616", None, None),
             ("ffffffffffffffff", None, Some(u64::MAX)),
         ] {
-            let seen = (decimal(text.as_bytes()), hex(text.as_bytes()));
-            assert_eq!(seen, (in_ten, in_sixteen), "{text}");
+            let parsed = (decimal(text.as_bytes()), hex(text.as_bytes()));
+            assert_eq!(parsed, (in_ten, in_sixteen), "{text}");
         }
         assert_eq!(kib(b"    16 kB"), Some(Bytes::kib(16)));
         for bad in ["", " kB", "1", "1 MB", "18446744073709551615 kB"] {
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_back_as_they_were() {
+    fn words_are_split_and_escapes_decoded() {
         assert_eq!(unescape(br"/a\040b\134c\9"), br"/a b\c\9");
         let mut rest: &[u8] = b"a  b";
         assert_eq!(

@@ -1,38 +1,38 @@
-//! `/proc/PID/maps`, and what `smaps` and `smaps_rollup` add up to.
+//! Parsers of `/proc/PID/maps`, `smaps` and `smaps_rollup`.
 //!
 //! Source: proc_pid_maps(5), proc_pid_smaps(5).
-//! Limits: a line that is not as the kernel writes them refuses the whole file.
+//! Limits: one malformed line makes the whole file an error.
 
 use ballast_model::Bytes;
 
-use crate::AddressRange;
 use crate::line::{KIB_EXPECTED, decimal, hex, kib, malformed, numbered, word};
+use crate::ranges::AddressRange;
 
 const EXPECTED: &str = "`START-END rwxp OFFSET MAJOR:MINOR INODE PATH`, as in /proc/PID/maps";
 
 /// A line of `maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
-    /// Where in the process.
+    /// Addresses in the process.
     pub range: AddressRange,
     /// Whether the process may write to it.
     pub is_writable: bool,
-    /// Whether what is written to it is written to the file.
+    /// Whether writes go to the file (`MAP_SHARED`).
     pub is_shared: bool,
-    /// Where in the file it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// The file; 0 where there is none.
+    /// The file's inode; 0 without a file.
     pub inode: u64,
-    /// The file's path, or what stands for it, as the kernel writes it; may have blanks, and may be of any bytes.
+    /// The file's path or a name such as `[heap]`, as the kernel writes it; any bytes, blanks too.
     pub path: &'a [u8],
 }
 
-/// Understands the text of `maps`.
+/// Parses the text of `maps`.
 ///
 /// # Errors
-/// What is wrong with which line.
+/// A line is malformed; the error names it.
 pub fn parse_maps(text: &[u8]) -> Result<Vec<Mapping<'_>>, String> {
     let lines = numbered(text);
     lines.map(|(at, line)| mapping(line).ok_or_else(|| malformed(at, line, EXPECTED))).collect()
@@ -48,7 +48,7 @@ fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
     let device = (u32::try_from(hex(major)?).ok()?, u32::try_from(hex(minor)?).ok()?);
     let inode = decimal(word(&mut rest))?;
     let range = AddressRange::new(start, end);
-    // The kernel maps whole pages, and no empty ones.
+    // The kernel maps whole pages, and at least one.
     if (range.start(), range.end()) != (start, end) || range.is_empty() {
         return None;
     }
@@ -63,25 +63,25 @@ fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
     })
 }
 
-fn pair(text: &[u8], between: u8) -> Option<(&[u8], &[u8])> {
-    let at = text.iter().position(|&b| b == between)?;
+fn pair(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&b| b == separator)?;
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// Memory of a process, by the word of the kernel.
+/// Sums over all mappings of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Memory it has in its page tables (`Rss`).
+pub struct SmapsTotals {
+    /// Memory in the page tables (`Rss`).
     pub resident: Bytes,
-    /// Memory of its mappings that is in swap, that of shared files as well (`Swap`).
+    /// Mapped memory in swap, including shared files (`Swap`).
     pub swapped: Bytes,
 }
 
-/// Understands the text of `smaps` or `smaps_rollup`, and adds it up.
+/// Parses and sums up the text of `smaps` or `smaps_rollup`.
 ///
 /// # Errors
-/// What is wrong with which line, or that a line is missing.
-pub fn parse_totals(text: &[u8]) -> Result<Totals, String> {
+/// A line is malformed or missing; the error names it.
+pub fn parse_smaps(text: &[u8]) -> Result<SmapsTotals, String> {
     let (mut resident, mut swapped) = (None, None);
     for (at, line) in numbered(text) {
         let (sum, value) = if let Some(value) = line.strip_prefix(b"Rss:") {
@@ -95,7 +95,7 @@ pub fn parse_totals(text: &[u8]) -> Result<Totals, String> {
         *sum = Some(sum.unwrap_or(Bytes::ZERO).saturating_add(more));
     }
     match (resident, swapped) {
-        (Some(resident), Some(swapped)) => Ok(Totals { resident, swapped }),
+        (Some(resident), Some(swapped)) => Ok(SmapsTotals { resident, swapped }),
         (None, _) => Err("no line `Rss:`: expected one for each mapping".to_owned()),
         (_, None) => Err("no line `Swap:`: expected one for each mapping".to_owned()),
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_as_the_kernel_writes_them() {
+    fn mappings_are_parsed() {
         let text =
             b"7f3103ffd000-7f3113ffd000 rw-s 00001000 fd:1f 9594       /memfd:ram b (deleted)\n\
             55d000-55e000 r--p 00000000 00:00 0 \n\
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_is_named() {
+    fn the_error_names_the_malformed_mapping() {
         for line in [
             "rubbish",
             "1000-1000 rw-p 0 00:00 0",
@@ -154,23 +154,23 @@ mod tests {
     }
 
     #[test]
-    fn totals_add_up() {
+    fn smaps_totals_are_sums_over_all_mappings() {
         let smaps =
             b"1000-2000 rw-p 0 00:00 0\nRss:  4 kB\nPss: 1 kB\nSwap:  8 kB\nSwapPss: 9 kB\n\
             3000-4000 rw-p 0 00:00 0\nRss:  4 kB\nSwap:  0 kB\n";
-        let expected = Totals { resident: Bytes::kib(8), swapped: Bytes::kib(8) };
-        assert_eq!(parse_totals(smaps), Ok(expected));
+        let expected = SmapsTotals { resident: Bytes::kib(8), swapped: Bytes::kib(8) };
+        assert_eq!(parse_smaps(smaps), Ok(expected));
         for (text, why) in [
             ("", "no line `Rss:`"),
             ("Rss: 1 kB\n", "no line `Swap:`"),
             ("Rss: 1 kB\nSwap: -1 kB\n", "line 2: `Swap: -1 kB`: expected a whole number of kB"),
         ] {
-            let told = parse_totals(text.as_bytes()).unwrap_err();
-            assert!(told.starts_with(why), "{told}");
+            let message = parse_smaps(text.as_bytes()).unwrap_err();
+            assert!(message.starts_with(why), "{message}");
         }
     }
 
-    /// As naive as can be: fields by white space, by the standard library's words.
+    /// A naive parser on the standard library: fields split at blanks.
     fn naive(line: &str) -> Option<(u64, u64, bool, u64)> {
         let fields: Vec<&str> = line.split(' ').filter(|field| !field.is_empty()).collect();
         let (start, end) = fields.first()?.split_once('-')?;
@@ -181,36 +181,44 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
-            first in 0u64..1 << 40, pages in 1u64..1 << 20, write: bool, shared: bool, offset in 0u64..1 << 50,
-            major in 0u32..512, minor: u32, inode: u64, path in "(/[a-z (]{0,20})?",
+        fn a_formatted_mapping_parses_back(
+            first in 0u64..1 << 40, pages in 1u64..1 << 20, write: bool, shared: bool,
+            offset in 0u64..1 << 50, major in 0u32..512, minor: u32, inode: u64,
+            path in "(/[a-z (]{0,20})?",
         ) {
             let (start, end) = (first << 12, (first + pages) << 12);
             let path = path.trim_end();
             let line = format!(
-                "{start:08x}-{end:08x} r{}-{} {offset:08x} {major:02x}:{minor:02x} {inode}    {path}",
+                "{start:08x}-{end:08x} r{}-{} {offset:08x} {major:02x}:{minor:02x} {inode}    \
+                 {path}",
                 if write { 'w' } else { '-' }, if shared { 's' } else { 'p' },
             );
             let maps = parse_maps(line.as_bytes()).unwrap();
             prop_assert_eq!(maps.len(), 1);
-            let seen = &maps[0];
-            prop_assert_eq!((seen.range.start(), seen.range.end(), seen.offset), (start, end, offset));
-            prop_assert_eq!((seen.is_writable, seen.is_shared, seen.inode), (write, shared, inode));
-            prop_assert_eq!((seen.device, seen.path), ((major, minor), path.as_bytes()));
+            let map = &maps[0];
+            prop_assert_eq!((map.range.start(), map.range.end(), map.offset), (start, end, offset));
+            prop_assert_eq!((map.is_writable, map.is_shared, map.inode), (write, shared, inode));
+            prop_assert_eq!((map.device, map.path), ((major, minor), path.as_bytes()));
         }
 
         #[test]
-        fn what_is_read_is_what_a_naive_reader_reads(line in "[0-9a-f]{1,5}000-[0-9a-f]{1,5}000 r[w-]-[sp] [0-9a-fx]{1,3} [0-9a-f]{1,2}:[0-9]{1,2} [0-9-]{1,3} ?[/a ]{0,9}") {
+        fn an_accepted_line_agrees_with_a_naive_parser(
+            addresses in "[0-9a-f]{1,5}000-[0-9a-f]{1,5}000",
+            rest in "r[w-]-[sp] [0-9a-fx]{1,3} [0-9a-f]{1,2}:[0-9]{1,2} [0-9-]{1,3} ?[/a ]{0,9}",
+        ) {
+            let line = format!("{addresses} {rest}");
             if let Ok(maps) = parse_maps(line.as_bytes()) {
-                let seen = maps.first().map(|it| (it.range.start(), it.range.end(), it.is_shared, it.inode));
-                prop_assert_eq!(seen, naive(&line));
+                let parsed = maps
+                    .first()
+                    .map(|it| (it.range.start(), it.range.end(), it.is_shared, it.inode));
+                prop_assert_eq!(parsed, naive(&line));
             }
         }
 
         #[test]
-        fn rubbish_is_refused_and_no_more(text: Vec<u8>, line in "[0-9a-f: rwsp\n/-]{0,80}") {
-            let _ = (parse_maps(&text), parse_totals(&text));
-            let _ = (parse_maps(line.as_bytes()), parse_totals(line.as_bytes()));
+        fn garbage_never_panics(text: Vec<u8>, line in "[0-9a-f: rwsp\n/-]{0,80}") {
+            let _ = (parse_maps(&text), parse_smaps(&text));
+            let _ = (parse_maps(line.as_bytes()), parse_smaps(line.as_bytes()));
         }
     }
 }

@@ -1,123 +1,129 @@
-//! Memory of a guest comes back from the host's swap before the guest has to wait for it.
+//! Reads guest memory back from the host's swap before the guest faults on it.
 //!
-//! Idea: each step finds pages in swap, from the lowest address on; has the kernel begin to read them all at once
-//! (`MADV_WILLNEED`); and then makes sure of each. `MADV_WILLNEED` alone leaves them in the swap cache: seen on
-//! Linux 6.18, neither the process's memory grows nor its swap falls, and the guest still takes a fault for each page,
-//! though a short one. Private pages are made sure of by reading a byte of each through `/proc/PID/mem`, shared ones
-//! by mapping their file ([`SharedFile`](crate::shared_file::SharedFile)): from outside, `MADV_POPULATE_READ` is
-//! refused (`EINVAL`).
+//! Idea: each step finds swapped pages, from the lowest address on, lets the kernel start reading
+//! them all at once (`MADV_WILLNEED`), and then brings each into memory. `MADV_WILLNEED` alone
+//! leaves pages in the swap cache: on Linux
+//! 6.18 the process's resident memory does not grow, its swap does not shrink, and the guest still
+//! takes a short fault for each page. Private pages are brought in by reading a byte of each
+//! through `/proc/PID/mem`, shared ones by mapping their file
+//! ([`SharedFile`](crate::shared_file::SharedFile)): the kernel refuses `MADV_POPULATE_READ` on
+//! another process (`EINVAL`).
 //!
-//! Shared pages are then in memory and not in the hypervisor's page table; the guest's touch is a short fault,
-//! and a tracker sees it.
+//! Shared pages are then in memory, but not in the hypervisor's page table: the guest's access
+//! takes a short fault, which a tracker sees.
 //!
-//! The swap it takes from stays in use for private pages, as copies, until the kernel wants it.
+//! The swap space of private pages stays in use, as a copy, until the kernel needs it.
 //!
-//! Cost: pages that had gone at random came back from a disk one by one at 34 MiB/s, after `MADV_WILLNEED` at 130 to
-//! 510 (`benches/paging.rs`).
+//! Cost: pages that had been paged out at random came back from a disk at 34 MiB/s one by one, and
+//! at 130 to 510 MiB/s after `MADV_WILLNEED` (`benches/paging.rs`).
 //! Source: process_madvise(2), proc_pid_mem(5).
-//! Limits: waits for the disk; what is paged out below the place it has come to is not seen; shared memory needs its
-//! file ([`Refusal::Permission`]). On private memory that a user fault handler watches, waits for that handler.
+//! Limits: waits for the disk; does not return to pages that are paged out below its current
+//! position; shared memory needs access to its file ([`ReclaimError::Permission`]). On private
+//! memory watched by a userfaultfd handler, waits for that handler.
 
 use ballast_model::{Bytes, Timestamp};
 
-use crate::kernel::{Remote, advise};
-use crate::page_out::refusal;
-use crate::paging::Scene;
-use crate::{AddressRange, Finish, Paging, Progress, Rate, Refusal, State};
+use crate::error::ReclaimError;
+use crate::guest_memory::{GuestMemory, MemoryView};
+use crate::kernel::{RemoteAdvice, advise};
+use crate::page_out::STEP_MIN;
+use crate::progress::{FinishReason, PagingProgress, PagingState};
+use crate::ranges::AddressRange;
+use crate::token_bucket::TokenBucket;
 
-/// Memory looked at in one step: 10 ms where none of it is in swap.
-const LOOK_BYTES_MAX: Bytes = Bytes::gib(2);
-/// Looked at at once, so that little is looked at in vain.
+/// Most memory scanned in one step: 10 ms if none of it is in swap.
+const SCAN_BYTES_MAX: Bytes = Bytes::gib(2);
+/// Memory scanned at a time: small, so that little is scanned for nothing.
 const CHUNK: Bytes = Bytes::mib(16);
-/// Less than this is not worth a step; unless it is all.
-const WORTH: Bytes = Bytes::kib(256);
 
-/// Bounds of paging in.
+/// Limits of paging in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageInLimits {
-    /// Bytes a second that are read.
+    /// Bytes read per second.
     pub per_second: Bytes,
-    /// Bytes in one step: bounds how long it takes.
+    /// Bytes per step: bounds a step's duration.
     pub step_bytes_max: Bytes,
 }
 
-/// An order to page in.
+/// A job that pages in an amount.
 #[derive(Debug)]
 pub struct PageIn {
-    /// `None` is all.
+    /// `None`: all.
     amount: Option<Bytes>,
     limits: PageInLimits,
-    rate: Rate,
-    /// All below was looked at.
-    place: u64,
+    bucket: TokenBucket,
+    /// All memory below this address was scanned.
+    position: u64,
     tried: Bytes,
     moved: Bytes,
-    finish: Option<Finish>,
+    finish: Option<FinishReason>,
 }
 
 impl PageIn {
-    /// Of `amount`, in whole pages, rounded down; of all where it is `None`.
+    /// Pages in `amount`, rounded down to whole pages; `None` pages in everything.
     pub fn new(amount: Option<Bytes>, limits: PageInLimits) -> PageIn {
         PageIn {
             amount: amount.map(Bytes::page_floor),
             limits,
-            rate: Rate::new(limits.per_second, limits.step_bytes_max.max(Bytes::pages(1))),
-            place: 0,
+            bucket: TokenBucket::new(limits.per_second, limits.step_bytes_max.max(Bytes::pages(1))),
+            position: 0,
             tried: Bytes::ZERO,
             moved: Bytes::ZERO,
             finish: None,
         }
     }
 
-    /// Reads what may be read at `now`, and no more than `host_spare`: memory that the host can do without at this
-    /// moment. Takes as long as the disk needs to read `step_bytes_max`, and never waits for memory to become
-    /// free: without any, [`State::Waiting`] with no time.
-    pub fn step(&mut self, paging: &Paging, now: Timestamp, host_spare: Bytes) -> Progress {
+    /// Reads as much as the limits permit at `now`, and at most `host_spare`: the memory that the
+    /// host can spare now. Takes as long as the disk needs to read `step_bytes_max`. Does not wait
+    /// for memory: if the host can spare none, it returns [`PagingState::Waiting`] without a time.
+    pub fn step(
+        &mut self,
+        memory: &GuestMemory,
+        now: Timestamp,
+        host_spare: Bytes,
+    ) -> PagingProgress {
         let state = match self.finish {
-            Some(finish) => State::Finished(finish),
-            None => self.try_step(paging, now, host_spare).unwrap_or_else(State::Refused),
+            Some(finish) => PagingState::Finished(finish),
+            None => self.try_step(memory, now, host_spare).unwrap_or_else(PagingState::Failed),
         };
-        if let State::Finished(finish) = state {
-            self.finish = Some(finish);
-        }
-        Progress { state, tried: self.tried, moved: self.moved }
+        self.finish = state.finish_reason();
+        PagingProgress { state, tried: self.tried, moved: self.moved }
     }
 
     fn try_step(
         &mut self,
-        paging: &Paging,
+        memory: &GuestMemory,
         now: Timestamp,
         host_spare: Bytes,
-    ) -> Result<State, Refusal> {
+    ) -> Result<PagingState, ReclaimError> {
         let missing = self.missing();
         if missing == Bytes::ZERO {
-            return Ok(State::Finished(Finish::Reached));
+            return Ok(PagingState::Finished(FinishReason::Reached));
         }
-        paging.alive()?;
+        memory.check_alive()?;
         let step = self.limits.step_bytes_max.max(Bytes::pages(1));
-        let worth = missing.min(step).min(WORTH);
-        if self.rate.available(now) < worth {
-            return Ok(State::Waiting { until: self.rate.ready_at(worth) });
+        let step_min = missing.min(step).min(STEP_MIN);
+        if self.bucket.available(now) < step_min {
+            return Ok(PagingState::Waiting { until: self.bucket.ready_at(step_min) });
         }
-        let most = missing.min(host_spare).min(step).min(self.rate.available(now)).page_floor();
+        let most = missing.min(host_spare).min(step).min(self.bucket.available(now)).page_floor();
         if most == Bytes::ZERO {
-            return Ok(State::Waiting { until: None });
+            return Ok(PagingState::Waiting { until: None });
         }
-        let scene = paging.scene()?;
-        let files: Vec<_> = scene.pieces.iter().map(|piece| &piece.file).collect();
-        if let Some(refusal) = files.iter().find_map(|file| file.as_ref()?.as_ref().err())
-            && files.iter().all(|file| matches!(file, Some(Err(_))))
+        let view = memory.view()?;
+        if view.regions.iter().all(|open| matches!(open.file, Some(Err(_))))
+            && let Some(Err(error)) = view.regions.first().and_then(|open| open.file.as_ref())
         {
-            return Err(refusal.clone());
+            return Err(error.clone());
         }
-        let (found, is_all) = self.find(&scene, most);
-        self.read(paging, &scene, &found)?;
+        let (found, is_all) = self.find(&view, most);
+        self.read(memory, &view, &found)?;
         Ok(if self.missing() == Bytes::ZERO {
-            State::Finished(Finish::Reached)
+            PagingState::Finished(FinishReason::Reached)
         } else if is_all {
-            State::Finished(Finish::Exhausted)
+            PagingState::Finished(FinishReason::Exhausted)
         } else {
-            State::Going
+            PagingState::InProgress
         })
     }
 
@@ -125,29 +131,31 @@ impl PageIn {
         self.amount.map_or(Bytes::MAX, |amount| amount.saturating_sub(self.moved))
     }
 
-    /// Up to `most` in swap from the present place on, by piece; and whether the end was reached.
-    fn find(&mut self, scene: &Scene, most: Bytes) -> (Vec<(usize, AddressRange)>, bool) {
+    /// Finds up to `most` in swap from the current position on. Returns the ranges, each with the
+    /// index of its region, and whether the scan reached the end.
+    fn find(&mut self, view: &MemoryView, most: Bytes) -> (Vec<(usize, AddressRange)>, bool) {
         let mut found = Vec::new();
-        let (mut sum, mut looked) = (Bytes::ZERO, Bytes::ZERO);
-        for (number, piece) in scene.pieces.iter().enumerate() {
-            let ahead = AddressRange::new(self.place, u64::MAX);
-            let mut rest = piece.region.range.intersection(ahead);
+        let (mut sum, mut scanned) = (Bytes::ZERO, Bytes::ZERO);
+        for (index, open) in view.regions.iter().enumerate() {
+            let ahead = AddressRange::new(self.position, u64::MAX);
+            let mut rest = open.region.range.intersection(ahead);
             while !rest.is_empty() {
                 let missing = most.saturating_sub(sum);
-                if missing == Bytes::ZERO || looked >= LOOK_BYTES_MAX {
+                if missing == Bytes::ZERO || scanned >= SCAN_BYTES_MAX {
                     return (found, false);
                 }
-                let (chunk, after) = rest.split(CHUNK);
-                let parts = scene.swapped(number, chunk, missing);
-                let more = parts.iter().map(|part| part.len()).sum();
-                // A full step may have left some of the chunk.
-                let last = parts.last().filter(|_| more >= missing).map(|part| part.end());
-                self.place = last.unwrap_or(chunk.end());
-                rest =
-                    if last.is_some() { AddressRange::new(self.place, rest.end()) } else { after };
-                looked += chunk.len();
-                sum += more;
-                found.extend(parts.into_iter().map(|part| (number, part)));
+                let chunk = rest.split(CHUNK).0;
+                let parts = view.swapped(index, chunk, missing);
+                let new = parts.iter().map(|part| part.len()).sum();
+                self.position = match parts.last() {
+                    // The step is full: the chunk may have more behind this part.
+                    Some(last) if new >= missing => last.end(),
+                    _ => chunk.end(),
+                };
+                rest = AddressRange::new(self.position, rest.end());
+                scanned += chunk.len();
+                sum += new;
+                found.extend(parts.into_iter().map(|part| (index, part)));
             }
         }
         (found, true)
@@ -155,24 +163,24 @@ impl PageIn {
 
     fn read(
         &mut self,
-        paging: &Paging,
-        scene: &Scene,
+        memory: &GuestMemory,
+        view: &MemoryView,
         found: &[(usize, AddressRange)],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReclaimError> {
         let ranges: Vec<AddressRange> = found.iter().map(|&(_, range)| range).collect();
-        // A kernel without this advice refuses it of every range, and they are read one by one.
-        advise(paging.vmm().pidfd(), &ranges, Remote::WillNeed)
-            .map_err(|error| refusal(paging.vmm().pid(), error))?;
-        let memory = paging.memory()?;
-        let resident = || found.iter().map(|&(piece, range)| scene.resident(piece, range)).sum();
+        // A kernel without this advice refuses each range; the pages are then read one by one.
+        advise(memory.vmm().pidfd(), &ranges, RemoteAdvice::WillNeed)
+            .map_err(|error| ReclaimError::of_advice(memory.vmm().pid(), error))?;
+        let mem_file = memory.mem_file()?;
+        let resident = || found.iter().map(|&(index, range)| view.resident(index, range)).sum();
         let before: Bytes = resident();
-        for &(piece, range) in found {
-            scene.fill(piece, range, &memory);
+        for &(index, range) in found {
+            view.populate(index, range, &mem_file);
         }
         let after: Bytes = resident();
-        paging.alive()?;
+        memory.check_alive()?;
         let tried = ranges.iter().map(|range| range.len()).sum();
-        self.rate.spend(tried);
+        self.bucket.spend(tried);
         self.tried += tried;
         self.moved += after.saturating_sub(before);
         Ok(())

@@ -1,17 +1,20 @@
-//! The numbers below a bound, each once, in an order that looks random.
+//! A keyed pseudorandom permutation of the numbers below a bound.
 //!
-//! Idea: a Feistel network is a permutation of the numbers of an even count of bits, whatever its rounds do;
-//! where it leads beyond the bound it is applied again until it does not (cycle walking), which is a
-//! permutation of what is below. So the order of sixteen million pages needs no list of them.
+//! Idea: a Feistel network permutes the numbers of an even count of bits, whatever its round
+//! function. If the result is not below the bound, the network is applied again until it is (cycle
+//! walking); that permutes the numbers below the bound. So the random order of sixteen million
+//! pages needs no list of them.
 //!
-//! Cost: below four applications of [`ROUNDS`] multiplications a number, on average.
-//! Source: Luby and Rackoff 1988; Black and Rogaway, CT-RSA 2002, for the walk. The mixing is SplitMix64's.
-//! Limits: not for secrets.
+//! Cost: on average below four passes of [`ROUNDS`] rounds per number.
+//! Source: Luby and Rackoff 1988; Black and Rogaway, CT-RSA 2002, for cycle walking; SplitMix64 for
+//! the round function.
+//! Limits: not cryptographic.
 
-/// Four make it indistinguishable from random with good rounds; two more for small domains.
+/// With good round functions four rounds are indistinguishable from random; two more for small
+/// domains.
 const ROUNDS: u64 = 6;
 
-/// The order of the numbers below `len`.
+/// A permutation of the numbers below `len`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     len: u64,
@@ -25,7 +28,7 @@ impl Permutation {
         Permutation { len, seed, half_bits: bits.div_ceil(2).max(1) }
     }
 
-    /// The number at place `at`; `None` beyond the last.
+    /// The number at position `at`; `None` beyond the last.
     pub(crate) fn at(&self, at: u64) -> Option<u64> {
         if at >= self.len {
             return None;
@@ -40,7 +43,7 @@ impl Permutation {
     }
 
     fn network(&self, number: u64) -> u64 {
-        // Of 32 bits, the whole of a `u64` remains within the shifts below.
+        // At most 32 bits, so that the shifts below stay within a `u64`.
         let mask = (1_u64 << self.half_bits) - 1;
         let (mut left, mut right) = (number >> self.half_bits, number & mask);
         for round in 0..ROUNDS {
@@ -66,8 +69,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_number_once_and_the_same_order_for_the_same_seed(len in 0u64..3000, seed: u64) {
-            let order: Vec<u64> = (0..len).filter_map(|at| Permutation::new(len, seed).at(at)).collect();
+        fn every_number_below_the_bound_comes_once(len in 0u64..3000, seed: u64) {
+            let order: Vec<u64> =
+                (0..len).filter_map(|at| Permutation::new(len, seed).at(at)).collect();
             let mut sorted = order.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, Vec::from_iter(0..len));
@@ -75,7 +79,7 @@ mod tests {
         }
 
         #[test]
-        fn large_bounds_are_kept(len: u64, seed: u64, at: u64) {
+        fn numbers_stay_below_large_bounds(len: u64, seed: u64, at: u64) {
             let found = Permutation::new(len, seed).at(at);
             prop_assert_eq!(found.is_some(), at < len);
             prop_assert!(found.is_none_or(|number| number < len));
@@ -83,10 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_no_order() {
+    fn the_order_looks_random() {
         let order = |seed| (0..4096).filter_map(move |at| Permutation::new(4096, seed).at(at));
         let ascents = |seed| order(seed).zip(order(seed).skip(1)).filter(|(a, b)| a < b).count();
-        // A random order has half of them, give or take 18.
+        // In a random order half of the pairs ascend, give or take 18.
         assert!((1900..2200).contains(&ascents(1)), "{}", ascents(1));
         let in_place = order(2).zip(order(3)).filter(|(a, b)| a == b).count();
         assert!(in_place < 10, "{in_place} places have the same number with another seed");

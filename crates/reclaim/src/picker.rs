@@ -1,26 +1,26 @@
-//! Which pages go.
+//! The order in which pages are paged out.
 //!
-//! Idea: the host does not know which pages a guest needs. By address it would take what the guest's kernel put together,
-//! and by age what the guest last read through; at random it takes of everything its part, and no workload is
-//! its worst case. What somebody does know goes before: pages known to be cold go first, in the order they are
-//! told; pages known to be hot go last.
+//! Idea: the host does not know which pages a guest needs. In order of addresses it would take
+//! memory that the guest's kernel allocated together; in order of age, memory that the guest read
+//! through last. A random order takes a part of everything, and no workload is its worst case.
+//! Pages known to be cold go first, in the order given; pages known to be hot go last.
 //!
 //! Cost: below 0.1 µs a page; no list of pages ([`Permutation`]).
 //! Source: flexmemd §3.2.2; random replacement as in VMware ESX Server, Waldspurger, OSDI 2002.
-//! Limits: the regions of the moment the first page is drawn; memory plugged in later waits for the next order.
+//! Limits: covers the regions that exist when the first page is drawn; memory plugged in later
+//! waits for the next job.
 
 use std::collections::VecDeque;
 
 use ballast_model::{Bytes, PAGE_SIZE};
 
 use crate::permutation::Permutation;
-use crate::ranges::Seen;
-use crate::{AddressRange, RangeSet};
+use crate::ranges::{AddressRange, CoveredRanges, RangeSet};
 
-/// Most pages that can go together.
+/// Most pages in a granule.
 pub const GRANULE_PAGES_MAX: u64 = 512;
 
-/// How pages are chosen.
+/// Settings of the order.
 #[derive(Clone, Debug)]
 pub struct Picker {
     seed: u64,
@@ -30,13 +30,13 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// At random, each page by itself; the same `seed` gives the same choice of the same memory.
+    /// Random order of single pages; the same `seed` gives the same order of the same memory.
     pub fn new(seed: u64) -> Picker {
         Picker { seed, granule_pages: 1, cold: Vec::new(), hot: Vec::new() }
     }
 
-    /// Takes `pages` neighbours together, 1 to [`GRANULE_PAGES_MAX`]: coarser, and faster, to read back as well. Of
-    /// transparent huge pages fewer are split.
+    /// Takes granules of `pages` neighbours, 1 to [`GRANULE_PAGES_MAX`]. Large granules are
+    /// coarser, faster to write and read back, and split fewer transparent huge pages.
     pub fn granule_pages(self, pages: u64) -> Picker {
         Picker { granule_pages: pages.clamp(1, GRANULE_PAGES_MAX), ..self }
     }
@@ -46,60 +46,65 @@ impl Picker {
         Picker { cold, ..self }
     }
 
-    /// Takes these when nothing else is left, in this order; not those that are said to be cold as well.
+    /// Takes these last, in this order; pages that are also in the cold list count as cold.
     pub fn hot(self, hot: Vec<AddressRange>) -> Picker {
         Picker { hot, ..self }
     }
 }
 
-/// Draws of a picker from some memory, each page at most once.
+/// Draws each page of some memory once, in the order of a picker.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw {
-    /// What was drawn last and not all taken, and before all else what is cold.
+    /// Drawn next: at first the cold pages, later the rest of the last granule.
     queue: VecDeque<AddressRange>,
-    /// Drawn when all else was.
+    /// The hot pages, drawn last.
     last: VecDeque<AddressRange>,
-    /// Not drawn at random: cold, or hot.
+    /// Pages that are not drawn at random: cold or hot.
     excluded: RangeSet,
     /// Each region with the number of its first granule.
     regions: Vec<(u64, AddressRange)>,
     granule_bytes: u64,
     order: Permutation,
-    at: u64,
+    /// Next position in `order`.
+    position: u64,
 }
 
 impl Draw {
-    /// From `regions`.
+    /// Draws from `regions`.
     pub(crate) fn new(picker: &Picker, regions: impl Iterator<Item = AddressRange>) -> Draw {
         let memory: RangeSet = regions.collect();
-        let mut seen = Seen::default();
-        let mut list = |told: &[AddressRange]| -> VecDeque<AddressRange> {
-            told.iter()
-                .flat_map(|&range| memory.within(range))
-                .flat_map(|it| seen.add(it))
-                .collect()
+        let mut covered = CoveredRanges::default();
+        let mut not_yet_listed = |list: &[AddressRange]| {
+            let mut new = VecDeque::new();
+            for &range in list {
+                for part in memory.within(range) {
+                    new.extend(covered.add(part));
+                }
+            }
+            new
         };
-        let (queue, last) = (list(&picker.cold), list(&picker.hot));
-        let excluded = seen.ranges().collect();
+        let queue = not_yet_listed(&picker.cold);
+        let last = not_yet_listed(&picker.hot);
+        let excluded = covered.ranges().collect();
         let granule_bytes = picker.granule_pages * PAGE_SIZE;
         let mut granules = 0;
-        let numbered = memory.ranges().iter().map(|&range| {
-            let first = granules;
+        let mut regions = Vec::new();
+        for &range in memory.ranges() {
+            regions.push((granules, range));
             granules += range.end().div_ceil(granule_bytes) - range.start() / granule_bytes;
-            (first, range)
-        });
-        let regions = numbered.collect();
+        }
         let order = Permutation::new(granules, picker.seed);
-        Draw { queue, last, excluded, regions, granule_bytes, order, at: 0 }
+        Draw { queue, last, excluded, regions, granule_bytes, order, position: 0 }
     }
 
-    /// Up to `most`, and at least a page, of what goes next; `None` when all was drawn. It may be in memory or not. Empty
-    /// where what comes next is not for chance to draw, so that each call does little.
+    /// The next range, of at most `most` and at least a page; `None` when all was drawn. The pages
+    /// need not be in memory. The range is empty if the next granule has only cold or hot pages:
+    /// one call does little work.
     pub(crate) fn next(&mut self, most: Bytes) -> Option<AddressRange> {
         if self.queue.is_empty() {
-            match self.order.at(self.at) {
+            match self.order.at(self.position) {
                 Some(granule) => {
-                    self.at += 1;
+                    self.position += 1;
                     self.queue.extend(self.excluded.without(self.granule(granule)));
                 }
                 None if self.last.is_empty() => return None,
@@ -139,7 +144,7 @@ mod tests {
         ranges.iter().flat_map(of).collect()
     }
 
-    /// All that is drawn, `most` pages at a time.
+    /// All pages in the order drawn, `most` at a time.
     fn drawn(picker: &Picker, regions: &[AddressRange], most: u64) -> Vec<u64> {
         let mut draw = Draw::new(picker, regions.iter().copied());
         let all: Vec<_> = std::iter::from_fn(|| draw.next(Bytes::pages(most))).collect();
@@ -156,29 +161,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_that_may_go_is_drawn_once_and_nothing_else(
+        fn every_page_is_drawn_once_cold_first_hot_last(
             seed: u64, granule in 0u64..40, most in 1u64..50,
             regions in ranges(), cold in ranges(), hot in ranges(),
         ) {
             let picker =
                 Picker::new(seed).granule_pages(granule).cold(cold.clone()).hot(hot.clone());
             let order = drawn(&picker, &regions, most);
-            let may_go = BTreeSet::from_iter(pages(&regions));
-            prop_assert_eq!(order.len(), may_go.len(), "each once");
-            prop_assert_eq!(BTreeSet::from_iter(order.iter().copied()), may_go.clone());
-            let mut told = BTreeSet::new();
+            let memory = BTreeSet::from_iter(pages(&regions));
+            prop_assert_eq!(order.len(), memory.len(), "each once");
+            prop_assert_eq!(BTreeSet::from_iter(order.iter().copied()), memory.clone());
+            let mut seen = BTreeSet::new();
             let mut listed = |ranges: &[AddressRange]| -> Vec<u64> {
                 let all = pages(ranges).into_iter();
-                all.filter(|page| may_go.contains(page) && told.insert(*page)).collect()
+                all.filter(|page| memory.contains(page) && seen.insert(*page)).collect()
             };
             let (first, last) = (listed(&cold), listed(&hot));
-            prop_assert_eq!(&order[..first.len()], &first[..], "cold ones first, as told");
-            prop_assert_eq!(&order[order.len() - last.len()..], &last[..], "hot ones last, as told");
-            prop_assert_eq!(drawn(&picker, &regions, most), order, "the same seed, the same choice");
+            prop_assert_eq!(&order[..first.len()], &first[..], "cold pages first, in order");
+            prop_assert_eq!(&order[order.len() - last.len()..], &last[..], "hot pages last");
+            prop_assert_eq!(drawn(&picker, &regions, most), order, "same seed, same order");
         }
 
         #[test]
-        fn granules_stay_together(seed: u64, granule in 1u64..40) {
+        fn pages_of_a_granule_are_drawn_together(seed: u64, granule in 1u64..40) {
             let picker = Picker::new(seed).granule_pages(granule);
             let order = drawn(&picker, &[range(3, 400)], granule);
             for two in order.windows(2).filter(|two| two[1] % granule != 0 && two[1] != 3) {
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_of_a_granule_comes_next() {
+    fn the_rest_of_a_granule_comes_next() {
         let mut draw = Draw::new(&Picker::new(1).granule_pages(8), [range(0, 64)].into_iter());
         let head = draw.next(Bytes::pages(3)).unwrap();
         let tail = draw.next(Bytes::MAX).unwrap();
@@ -198,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_is_spread_and_another_seed_chooses_others() {
+    fn the_order_is_spread_and_depends_on_the_seed() {
         let of = |seed| drawn(&Picker::new(seed), &[range(100, 4000), range(9000, 4000)], 1);
         let (one, two) = (of(1), of(2));
         let first = |order: &[u64]| BTreeSet::from_iter(order[..2000].iter().copied());
-        // A quarter of either is in the other by chance.
+        // By chance each has a quarter of the other's pages.
         let both = first(&one).intersection(&first(&two)).count();
         assert!((350..650).contains(&both), "{both}");
         let upper = one[..2000].iter().filter(|page| **page >= 9000).count();

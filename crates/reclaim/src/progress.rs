@@ -1,59 +1,71 @@
-//! How far paging has come.
+//! Progress of a paging job.
 
 use ballast_model::{Bytes, Timestamp};
 
-use crate::Refusal;
+use crate::error::ReclaimError;
 
-/// What came of all steps so far.
+/// The result of all steps so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// What is to be done next.
-    pub state: State,
-    /// What the kernel was asked to move.
+pub struct PagingProgress {
+    /// What the caller does next.
+    pub state: PagingState,
+    /// Memory the kernel was asked to move.
     pub tried: Bytes,
-    /// What it really moved: looked up afterwards, page by page. Paged out, the guest's process has no longer what
-    /// it had; paged in, it is in memory and was not.
+    /// Memory that really moved, counted page by page afterwards: out of the process when paging
+    /// out, into memory when paging in.
     pub moved: Bytes,
 }
 
-/// What is to be done next.
+/// What the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Take the next step whenever it suits.
-    Going,
-    /// Take the next step at that time; before it would do nothing. `None`: a bound is zero, and nothing ever happens.
+pub enum PagingState {
+    /// Take the next step at any time.
+    InProgress,
+    /// Take the next step at `until`; an earlier one does nothing.
     Waiting {
-        /// When enough may be moved again.
+        /// When enough may be moved again. `None`: a limit is zero, and the job cannot proceed.
         until: Option<Timestamp>,
     },
-    /// Nothing more will be done.
-    Finished(Finish),
-    /// This step did nothing, or not all; the next one may be tried if the refusal is not
-    /// [lasting](Refusal::is_lasting).
-    Refused(Refusal),
+    /// The job is over.
+    Finished(FinishReason),
+    /// This step failed, wholly or partly. The next one may be tried unless the error
+    /// [is permanent](ReclaimError::is_permanent).
+    Failed(ReclaimError),
 }
 
-/// Why nothing more will be done.
+impl PagingState {
+    /// Why the job is over; `None` while it is not.
+    pub(crate) fn finish_reason(&self) -> Option<FinishReason> {
+        match self {
+            PagingState::Finished(reason) => Some(*reason),
+            _ => None,
+        }
+    }
+}
+
+/// Why a job is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum FinishReason {
     /// The amount was moved.
     Reached,
-    /// Every page was looked at, and nothing is left to be moved.
+    /// Every page was visited, and none is left to move.
     Exhausted,
-    /// The kernel was asked again and again, and moved nothing: a group's bound on swap, say.
+    /// The kernel moved nothing in repeated attempts, for instance because of a cgroup's swap
+    /// limit.
     Stuck,
-    /// A group gave the amount, and not all of it was the process's: page cache, or copies of what is in swap already.
+    /// The cgroup shrank by the amount, partly by memory that is not the process's: page cache, or
+    /// cached copies of swapped pages.
     GaveOther,
 }
 
-impl Finish {
+impl FinishReason {
     /// Stable word for machines.
     pub const fn code(self) -> &'static str {
         match self {
-            Finish::Reached => "reached",
-            Finish::Exhausted => "exhausted",
-            Finish::Stuck => "stuck",
-            Finish::GaveOther => "gave-other",
+            FinishReason::Reached => "reached",
+            FinishReason::Exhausted => "exhausted",
+            FinishReason::Stuck => "stuck",
+            FinishReason::GaveOther => "gave-other",
         }
     }
 }

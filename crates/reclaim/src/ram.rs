@@ -1,45 +1,48 @@
-//! Which of a process's mappings are guest memory.
+//! Finds guest memory among the mappings of a process.
 //!
-//! Idea: whoever knows the addresses tells them. Where nobody does, guest memory is what can be written to, is large,
-//! and is memory: private without a file, or a file in memory. A guest's memory may be mapped in pieces (of
-//! different protection, say); how large it is, neighbouring pieces of the same say together.
+//! Idea: the caller gives the addresses if it knows them. Otherwise guest memory is every large
+//! writable mapping of memory: private without a file, or of a file in memory. Guest memory may be
+//! mapped in several pieces, for instance of different protection; the sizes of adjacent mappings
+//! of the same file are added up.
 //!
-//! Limits: told by size alone, a hypervisor's own large buffers pass as guest memory, and small ones that happen to lie
-//! right beside it; that costs time, not data.
+//! Limits: by size alone, the hypervisor's own large buffers pass for guest memory, and so do small
+//! ones directly beside it; that costs time, not data.
 
 use ballast_model::Bytes;
 
+use crate::error::ReclaimError;
 use crate::maps::Mapping;
-use crate::{AddressRange, RangeSet, Refusal};
+use crate::ranges::{AddressRange, RangeSet};
 
-/// How guest memory is told from the rest of a hypervisor.
+/// How to find guest memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuestRam {
-    /// Every mapping of at least this size that can be written to and is memory.
+    /// Every writable mapping of memory of at least this size.
     AtLeast(Bytes),
-    /// What is mapped of exactly these addresses.
+    /// The mapped parts of these addresses.
     At(RangeSet),
 }
 
-/// A piece of guest memory.
+/// A region of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// Where in the process.
+pub struct GuestRegion {
+    /// Addresses in the process.
     pub range: AddressRange,
-    /// Whether it is a file's memory, and not the process's own.
+    /// Whether it is shared file memory, as opposed to private memory.
     pub is_shared: bool,
-    /// Major and minor number of the file's device; `(0, 0)` where there is none.
+    /// Major and minor number of the file's device; `(0, 0)` without a file.
     pub device: (u32, u32),
-    /// The file; 0 where there is none.
+    /// The file's inode; 0 without a file.
     pub inode: u64,
-    /// Where in the file it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// The whole mapping that it is a part of, by which `/proc` names it.
+    /// The mapping that contains it, the name of its file in `/proc/PID/map_files`.
     pub(crate) mapping: AddressRange,
 }
 
-impl Region {
-    /// Where the part of file `inode` from `offset` on, `len` long, is in this region; empty where it is not.
+impl GuestRegion {
+    /// The addresses of `len` bytes of file `inode` from `offset` on, as far as they lie in this
+    /// region.
     pub fn addresses(
         &self,
         device: (u32, u32),
@@ -58,16 +61,16 @@ impl Region {
     }
 }
 
-/// The guest memory among the mappings of process `pid`, lowest first.
+/// Finds the guest memory among the mappings of process `pid`, lowest first.
 ///
 /// # Errors
-/// [`Refusal::NoGuestMemory`].
-pub(crate) fn regions(
+/// [`ReclaimError::NoGuestMemory`].
+pub(crate) fn find_regions(
     pid: u32,
     maps: &[Mapping<'_>],
     ram: &GuestRam,
-) -> Result<Vec<Region>, Refusal> {
-    let region = |mapping: &Mapping<'_>, range: AddressRange| Region {
+) -> Result<Vec<GuestRegion>, ReclaimError> {
+    let region = |mapping: &Mapping<'_>, range: AddressRange| GuestRegion {
         range,
         is_shared: mapping.is_shared,
         device: mapping.device,
@@ -84,7 +87,7 @@ pub(crate) fn regions(
         }
         GuestRam::AtLeast(min) => {
             let memory: Vec<_> = maps.iter().filter(|mapping| is_memory(mapping)).collect();
-            for run in memory.chunk_by(|a, b| is_followed_by(a, b)) {
+            for run in memory.chunk_by(|a, b| is_adjacent(a, b)) {
                 if run.iter().map(|mapping| mapping.range.len()).sum::<Bytes>() >= *min {
                     found.extend(run.iter().map(|mapping| region(mapping, mapping.range)));
                 }
@@ -93,10 +96,10 @@ pub(crate) fn regions(
     }
     if found.is_empty() {
         let expected = match ram {
-            GuestRam::At(set) => format!("one of the {} told", set.len()),
-            GuestRam::AtLeast(min) => format!("memory it may write to, of at least {min}"),
+            GuestRam::At(set) => format!("some of the {} at the given addresses", set.len()),
+            GuestRam::AtLeast(min) => format!("writable memory of at least {min}"),
         };
-        return Err(Refusal::NoGuestMemory { pid, expected });
+        return Err(ReclaimError::NoGuestMemory { pid, expected });
     }
     Ok(found)
 }
@@ -109,9 +112,9 @@ fn is_memory(mapping: &Mapping<'_>) -> bool {
     mapping.is_writable && !is_special && !is_huge
 }
 
-fn is_followed_by(a: &Mapping<'_>, b: &Mapping<'_>) -> bool {
-    let same = |it: &Mapping<'_>| (it.is_shared, it.device, it.inode);
-    a.range.end() == b.range.start() && same(a) == same(b)
+fn is_adjacent(a: &Mapping<'_>, b: &Mapping<'_>) -> bool {
+    let kind = |it: &Mapping<'_>| (it.is_shared, it.device, it.inode);
+    a.range.end() == b.range.start() && kind(a) == kind(b)
 }
 
 #[cfg(test)]
@@ -119,7 +122,7 @@ mod tests {
     use ballast_model::PAGE_SIZE;
 
     use super::*;
-    use crate::parse_maps;
+    use crate::maps::parse_maps;
 
     const MAPS: &[u8] = b"\
 10000000-10400000 rw-p 00000000 00:00 0                          [heap]
@@ -133,41 +136,41 @@ mod tests {
 ";
 
     fn starts(ram: &GuestRam) -> Vec<u64> {
-        let found = regions(1, &parse_maps(MAPS).unwrap(), ram).unwrap();
+        let found = find_regions(1, &parse_maps(MAPS).unwrap(), ram).unwrap();
         found.iter().map(|region| region.range.start()).collect()
     }
 
     #[test]
-    fn large_memory_is_found_by_its_size_in_pieces_too() {
+    fn guest_memory_is_found_by_size_even_in_pieces() {
         let found = starts(&GuestRam::AtLeast(Bytes::mib(4)));
         assert_eq!(found, [0x2000_0000, 0x2020_0000, 0x3000_0000, 0x5000_0000]);
         assert_eq!(starts(&GuestRam::AtLeast(Bytes::mib(2))).len(), 5);
-        let none = regions(1, &parse_maps(MAPS).unwrap(), &GuestRam::AtLeast(Bytes::gib(1)));
-        let told = none.unwrap_err().to_string();
-        assert!(told.contains("expected memory it may write to, of at least 1GiB"), "{told}");
+        let none = find_regions(1, &parse_maps(MAPS).unwrap(), &GuestRam::AtLeast(Bytes::gib(1)));
+        let message = none.unwrap_err().to_string();
+        assert!(message.contains("expected writable memory of at least 1GiB"), "{message}");
     }
 
     #[test]
-    fn addresses_told_are_taken_as_far_as_they_are_mapped() {
-        let told = RangeSet::from_iter([
+    fn given_addresses_count_as_far_as_they_are_mapped() {
+        let given = RangeSet::from_iter([
             AddressRange::new(0x2010_0000, 0x2030_0000),
             AddressRange::new(0x6000_0000, 0x7000_0000),
         ]);
-        let found = regions(1, &parse_maps(MAPS).unwrap(), &GuestRam::At(told)).unwrap();
-        let seen: Vec<_> =
+        let found = find_regions(1, &parse_maps(MAPS).unwrap(), &GuestRam::At(given)).unwrap();
+        let starts_ends_offsets: Vec<_> =
             found.iter().map(|it| (it.range.start(), it.range.end(), it.offset)).collect();
         let expected =
             [(0x2010_0000, 0x2020_0000, 0x10_0000), (0x2020_0000, 0x2030_0000, 0x20_0000)];
-        assert_eq!(seen, expected);
+        assert_eq!(starts_ends_offsets, expected);
         assert_eq!(found[0].mapping, AddressRange::new(0x2000_0000, 0x2020_0000));
         let none = GuestRam::At(RangeSet::default());
-        assert_eq!(regions(1, &[], &none).unwrap_err().code(), "no-guest-memory");
+        assert_eq!(find_regions(1, &[], &none).unwrap_err().code(), "no-guest-memory");
     }
 
     #[test]
-    fn pages_of_a_file_are_found_where_they_are_mapped() {
+    fn file_offsets_translate_to_addresses() {
         let maps = parse_maps(MAPS).unwrap();
-        let found = regions(1, &maps, &GuestRam::AtLeast(Bytes::mib(4))).unwrap();
+        let found = find_regions(1, &maps, &GuestRam::AtLeast(Bytes::mib(4))).unwrap();
         let at = |offset, len| found[1].addresses((0, 1), 7, offset, Bytes::new(len));
         assert_eq!(at(0x20_0000, PAGE_SIZE), AddressRange::new(0x2020_0000, 0x2020_1000));
         assert_eq!(at(0x1f_f000, 2 * PAGE_SIZE), AddressRange::new(0x2020_0000, 0x2020_1000));

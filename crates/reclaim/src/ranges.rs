@@ -1,10 +1,10 @@
-//! Addresses in the hypervisor's process, in whole pages.
+//! Address ranges of whole pages, and sets of them.
 
 use std::collections::BTreeMap;
 
 use ballast_model::{Bytes, PAGE_SIZE};
 
-/// Addresses from `start` up to, and without, `end`; both are whole pages.
+/// The addresses from `start` up to but excluding `end`; both are page-aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressRange {
     start: u64,
@@ -12,7 +12,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// The whole pages between `start` and `end`, both in bytes; empty where there are none.
+    /// The whole pages between the byte addresses `start` and `end`; empty if there are none.
     pub const fn new(start: u64, end: u64) -> AddressRange {
         let end = end - end % PAGE_SIZE;
         let start = match start.checked_next_multiple_of(PAGE_SIZE) {
@@ -22,17 +22,17 @@ impl AddressRange {
         AddressRange { start, end }
     }
 
-    /// The first address, in bytes.
+    /// The first byte address.
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// The address after the last, in bytes.
+    /// The byte address after the last.
     pub const fn end(self) -> u64 {
         self.end
     }
 
-    /// Its length.
+    /// The length.
     pub const fn len(self) -> Bytes {
         Bytes::new(self.end - self.start)
     }
@@ -42,19 +42,19 @@ impl AddressRange {
         self.start == self.end
     }
 
-    /// What both have.
+    /// The pages in both ranges.
     pub fn intersection(self, other: AddressRange) -> AddressRange {
         AddressRange::new(self.start.max(other.start), self.end.min(other.end))
     }
 
-    /// The first `len` of it, and the rest; `len` in whole pages, rounded down.
+    /// Splits off the first `len`, rounded down to whole pages; returns both parts.
     pub(crate) fn split(self, len: Bytes) -> (AddressRange, AddressRange) {
         let at = self.start + len.min(self.len()).page_floor().get();
         (AddressRange { end: at, ..self }, AddressRange { start: at, ..self })
     }
 }
 
-/// Ranges in order, of which no two touch.
+/// Sorted ranges that neither overlap nor touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet(Vec<AddressRange>);
 
@@ -64,9 +64,9 @@ impl FromIterator<AddressRange> for RangeSet {
         all.sort_unstable();
         let mut joined: Vec<AddressRange> = Vec::with_capacity(all.len());
         for range in all {
-            match joined.last_mut().filter(|last| last.end >= range.start) {
-                Some(last) => last.end = last.end.max(range.end),
-                None => joined.push(range),
+            match joined.last_mut() {
+                Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+                _ => joined.push(range),
             }
         }
         RangeSet(joined)
@@ -74,12 +74,12 @@ impl FromIterator<AddressRange> for RangeSet {
 }
 
 impl RangeSet {
-    /// Its ranges, lowest first.
+    /// The ranges, lowest first.
     pub fn ranges(&self) -> &[AddressRange] {
         &self.0
     }
 
-    /// Memory in it.
+    /// The total length.
     pub fn len(&self) -> Bytes {
         self.0.iter().map(|range| range.len()).sum()
     }
@@ -89,47 +89,47 @@ impl RangeSet {
         self.0.is_empty()
     }
 
-    /// Whether the page at `address`, in bytes, is in it.
+    /// Whether it contains the byte address `address`.
     pub fn contains(&self, address: u64) -> bool {
         let after = self.0.partition_point(|range| range.end <= address);
         self.0.get(after).is_some_and(|range| range.start <= address)
     }
 
-    /// The parts of `range` that are in it, lowest first.
+    /// The parts of `range` inside the set, lowest first.
     pub(crate) fn within(&self, range: AddressRange) -> impl Iterator<Item = AddressRange> + '_ {
         let first = self.0.partition_point(|it| it.end <= range.start);
         let touching = self.0[first..].iter().take_while(move |it| it.start < range.end);
         touching.map(move |it| it.intersection(range)).filter(|it| !it.is_empty())
     }
 
-    /// The parts of `range` that are not, lowest first.
+    /// The parts of `range` outside the set, lowest first.
     pub(crate) fn without(&self, range: AddressRange) -> impl Iterator<Item = AddressRange> + '_ {
-        let ends = [AddressRange { start: range.end, end: range.end }];
+        let end = [AddressRange { start: range.end, end: range.end }];
         let mut from = range.start;
-        self.within(range).chain(ends).filter_map(move |taken| {
-            let gap = AddressRange { start: from, end: taken.start };
-            from = taken.end;
+        self.within(range).chain(end).filter_map(move |inside| {
+            let gap = AddressRange { start: from, end: inside.start };
+            from = inside.end;
             (!gap.is_empty()).then_some(gap)
         })
     }
 }
 
-/// What was seen so far of ranges that come in any order.
+/// A set of ranges that grows by ranges in any order: start of each range and its end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen(BTreeMap<u64, u64>);
+pub(crate) struct CoveredRanges(BTreeMap<u64, u64>);
 
-impl Seen {
-    /// Adds `range`; the parts of it that were not seen before, lowest first.
+impl CoveredRanges {
+    /// Adds `range`. Returns its parts that are new, lowest first.
     pub(crate) fn add(&mut self, range: AddressRange) -> Vec<AddressRange> {
         if range.is_empty() {
             return Vec::new();
         }
-        let touching = |seen: &BTreeMap<u64, u64>| {
-            seen.range(..=range.end).next_back().map(|(&start, &end)| (start, end))
-        };
         let mut joined = range;
         let mut overlaps = Vec::new();
-        while let Some((start, end)) = touching(&self.0).filter(|&(_, end)| end >= range.start) {
+        while let Some((&start, &end)) = self.0.range(..=range.end).next_back() {
+            if end < range.start {
+                break;
+            }
             self.0.remove(&start);
             joined = AddressRange { start: joined.start.min(start), end: joined.end.max(end) };
             overlaps.push(AddressRange { start, end });
@@ -138,22 +138,22 @@ impl Seen {
         overlaps.into_iter().collect::<RangeSet>().without(range).collect()
     }
 
-    /// All that was seen, lowest first.
+    /// The whole set, lowest first.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = AddressRange> + '_ {
         self.0.iter().map(|(&start, &end)| AddressRange { start, end })
     }
 }
 
-/// Adjacent pages of which `is_in` is true, as ranges; `pages` begins at address `start`.
+/// Ranges of adjacent pages for which `matches` is true. `pages` begins at address `start`.
 pub(crate) fn runs<T>(
     start: u64,
     pages: &[T],
-    is_in: impl Fn(&T) -> bool,
+    matches: impl Fn(&T) -> bool,
 ) -> impl Iterator<Item = AddressRange> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let first = at + pages[at..].iter().position(&is_in)?;
-        let len = pages[first..].iter().position(|it| !is_in(it)).unwrap_or(pages.len() - first);
+        let first = at + pages[at..].iter().position(&matches)?;
+        let len = pages[first..].iter().position(|it| !matches(it)).unwrap_or(pages.len() - first);
         at = first + len;
         let start = start + first as u64 * PAGE_SIZE;
         Some(AddressRange { start, end: start + len as u64 * PAGE_SIZE })
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_are_as_a_list_of_pages(
+        fn a_set_behaves_like_a_list_of_pages(
             parts in prop::collection::vec((0u64..60, 0u64..9), 0..12),
             (first, len) in (0u64..60, 0u64..30),
         ) {
@@ -208,31 +208,34 @@ mod tests {
             for page in 0..80 {
                 prop_assert_eq!(set.contains(page * PAGE_SIZE), oracle.contains(&page));
             }
-            let asked = range(first, len);
+            let query = range(first, len);
             let (inside, outside): (Vec<u64>, Vec<u64>) =
-                pages([asked]).into_iter().partition(|page| oracle.contains(page));
-            prop_assert_eq!(pages(set.within(asked)), inside);
-            prop_assert_eq!(pages(set.without(asked)), outside);
+                pages([query]).into_iter().partition(|page| oracle.contains(page));
+            prop_assert_eq!(pages(set.within(query)), inside);
+            prop_assert_eq!(pages(set.without(query)), outside);
         }
 
         #[test]
-        fn what_was_seen_is_not_seen_again(parts in prop::collection::vec((0u64..60, 0u64..9), 0..20)) {
+        fn adding_a_range_returns_its_new_pages(
+            parts in prop::collection::vec((0u64..60, 0u64..9), 0..20),
+        ) {
             let mut oracle = BTreeSet::new();
-            let mut seen = Seen::default();
+            let mut covered = CoveredRanges::default();
             for (first, len) in parts {
                 let range = range(first, len);
-                let new: Vec<u64> = pages([range]).into_iter().filter(|it| oracle.insert(*it)).collect();
-                prop_assert_eq!(pages(seen.add(range)), new);
+                let new: Vec<u64> =
+                    pages([range]).into_iter().filter(|it| oracle.insert(*it)).collect();
+                prop_assert_eq!(pages(covered.add(range)), new);
             }
-            prop_assert_eq!(pages(seen.ranges()), Vec::from_iter(oracle));
+            prop_assert_eq!(pages(covered.ranges()), Vec::from_iter(oracle));
         }
 
         #[test]
-        fn runs_are_the_pages_that_are_in(bits in prop::collection::vec(any::<bool>(), 0..40)) {
+        fn runs_are_the_matching_pages(bits in prop::collection::vec(any::<bool>(), 0..40)) {
             let start = 7 * PAGE_SIZE;
             let found: Vec<_> = runs(start, &bits, |bit| *bit).collect();
-            let oracle: Vec<u64> =
-                bits.iter().enumerate().filter(|(_, bit)| **bit).map(|(at, _)| 7 + at as u64).collect();
+            let set = bits.iter().enumerate().filter(|(_, bit)| **bit);
+            let oracle: Vec<u64> = set.map(|(at, _)| 7 + at as u64).collect();
             prop_assert!(found.windows(2).all(|two| two[0].end < two[1].start));
             prop_assert_eq!(pages(found), oracle);
         }

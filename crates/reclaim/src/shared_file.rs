@@ -1,18 +1,18 @@
-//! The file that shared guest memory is in, seen past the hypervisor's page table.
+//! The file of shared guest memory, independent of the hypervisor's page table.
 //!
-//! Idea: of a shared file the hypervisor's page table tells only what the hypervisor has touched since. A page that was
-//! swapped out is not in it; nor is one from which a tracker took permission. The file itself knows: the kernel
-//! opens it for whoever may (`map_files`), `cachestat` counts what is in memory and what is in swap, and through a
-//! mapping of our own pages are read back, or evicted where no one has them mapped.
+//! Idea: the hypervisor's page table lacks shared pages that were swapped out, and pages that a
+//! tracker unmapped; the two look alike. The file itself knows. The kernel opens it for a
+//! privileged process (`map_files`), `cachestat` counts its pages in memory and in swap, and a
+//! mapping in this process can read pages back or evict pages that no other process has mapped.
 //!
-//! A page is never read back this way into the hypervisor's page table, so that a tracker sees no touch that the
-//! guest did not make.
+//! Reading back this way never fills the hypervisor's page table, so that a tracker sees no access
+//! that the guest did not make.
 //!
-//! Cost: 0.2 to 0.4 ms to count 64 MiB; 1.2 µs a page where each is asked for. The file is open for one step only:
-//! an open one would keep the memory of a guest that has ended.
+//! Cost: 0.2 to 0.4 ms to count 64 MiB; 1.2 µs a page if counted one by one. The file is open for
+//! one step only, because an open file would keep the memory of a guest that has ended.
 //! Source: cachestat(2) (Linux 6.5), proc_pid_map_files(5).
-//! Limits: needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN. A page that other processes have mapped as well (a back end
-//! of vhost-user) is not evicted.
+//! Limits: needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN. A page that another process (a vhost-user
+//! back end) has mapped too is not evicted.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,90 +20,101 @@ use ballast_model::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::kernel::{CacheStat, Own, cachestat, through_own_mapping};
-use crate::{AddressRange, Refusal, Region, Vmm};
+use crate::error::ReclaimError;
+use crate::kernel::{CacheAction, CacheStat, cachestat, through_own_mapping};
+use crate::process::VmmProcess;
+use crate::ram::GuestRegion;
+use crate::ranges::AddressRange;
 
 /// The file of a region.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     file: OwnedFd,
-    region: Region,
+    region: GuestRegion,
 }
 
 impl SharedFile {
-    /// Opens it.
+    /// Opens the file of `region`.
     ///
     /// # Errors
-    /// [`Refusal::Permission`], [`Refusal::KernelTooOld`], [`Refusal::Gone`] or [`Refusal::Unreadable`]: the mapping
-    /// has changed since, or its file is none of memory.
-    pub(crate) fn open(vmm: &Vmm, region: &Region) -> Result<SharedFile, Refusal> {
+    /// [`ReclaimError::Permission`], [`ReclaimError::KernelTooOld`], [`ReclaimError::Gone`], or
+    /// [`ReclaimError::Unreadable`] if the mapping has changed or its file is not in memory.
+    pub(crate) fn open(vmm: &VmmProcess, region: &GuestRegion) -> Result<SharedFile, ReclaimError> {
         let pid = vmm.pid();
         let name = format!("map_files/{:x}-{:x}", region.mapping.start(), region.mapping.end());
-        // One who may write to it needs no more for `cachestat`; a sealed file opens for reading only.
+        // `cachestat` needs write permission or ownership; a sealed file opens for reading only.
         let opened =
             vmm.open_file(&name, OFlags::RDWR).or_else(|_| vmm.open_file(&name, OFlags::RDONLY));
         let file = opened.map_err(|error| match error {
-            Errno::ACCESS | Errno::PERM => Refusal::Permission {
+            Errno::ACCESS | Errno::PERM => ReclaimError::Permission {
                 pid,
                 what: "open the file of its shared memory",
                 needs: "CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN",
             },
-            Errno::SRCH => Refusal::Gone { pid },
-            error => Refusal::unreadable(&vmm.path_of(&name), error),
+            Errno::SRCH => ReclaimError::Gone { pid },
+            error => ReclaimError::unreadable(&vmm.path_of(&name), error),
         })?;
         let file = SharedFile { file, region: *region };
         match file.stat(region.range.split(Bytes::pages(1)).0) {
             Ok(_) => Ok(file),
-            Err(Errno::NOSYS) => Err(Refusal::KernelTooOld { call: "cachestat", since: "6.5" }),
-            Err(error) => Err(Refusal::unreadable(&vmm.path_of(&name), error)),
+            Err(Errno::NOSYS) => {
+                Err(ReclaimError::KernelTooOld { call: "cachestat", since: "6.5" })
+            }
+            Err(error) => Err(ReclaimError::unreadable(&vmm.path_of(&name), error)),
         }
     }
 
-    /// What is in memory of `range`, and what in swap.
+    /// Counts the pages of `range` in memory and in swap.
     pub(crate) fn stat(&self, range: AddressRange) -> Result<CacheStat, Errno> {
         let range = range.intersection(self.region.range);
         cachestat(self.file.as_fd(), self.offset(range), range.len())
     }
 
-    /// The parts of `range` that are in memory, or in swap, lowest first; up to `most` of them in bytes.
+    /// The parts of `range` that are in memory, or in swap, as `count` selects; lowest first, at
+    /// most `most` in total.
     pub(crate) fn parts(
         &self,
         range: AddressRange,
-        is_in: impl Fn(&CacheStat) -> Bytes,
+        count: impl Fn(&CacheStat) -> Bytes,
         most: Bytes,
     ) -> Vec<AddressRange> {
         let mut parts: Vec<AddressRange> = Vec::new();
         let mut found = Bytes::ZERO;
-        // Halves of halves, where neither all nor nothing is: the file system has no list of pages.
+        // The kernel only counts pages. Ranges that match partly are halved until they match wholly
+        // or not at all.
         let mut open = vec![range.intersection(self.region.range)];
-        while let Some(range) = open.pop().filter(|_| found < most) {
-            let part = self.stat(range).map_or(Bytes::ZERO, |stat| is_in(&stat));
-            if part == Bytes::ZERO {
+        while found < most
+            && let Some(range) = open.pop()
+        {
+            let matching = self.stat(range).map_or(Bytes::ZERO, |stat| count(&stat));
+            if matching == Bytes::ZERO {
                 continue;
             }
-            if part < range.len() && range.len() > Bytes::pages(1) {
+            if matching < range.len() && range.len() > Bytes::pages(1) {
                 let (low, high) = range.split(Bytes::pages(range.len().to_pages() / 2));
                 open.extend([high, low]);
                 continue;
             }
             let taken = range.split(most.saturating_sub(found)).0;
             found += taken.len();
-            match parts.last_mut().filter(|last| last.end() == taken.start()) {
-                Some(last) => *last = AddressRange::new(last.start(), taken.end()),
-                None => parts.push(taken),
+            match parts.last_mut() {
+                Some(last) if last.end() == taken.start() => {
+                    *last = AddressRange::new(last.start(), taken.end());
+                }
+                _ => parts.push(taken),
             }
         }
         parts.retain(|part| !part.is_empty());
         parts
     }
 
-    /// Reads `range` from swap, or evicts what nobody has mapped of it.
-    pub(crate) fn act(&self, range: AddressRange, what: Own) -> Result<(), Errno> {
+    /// Applies `action` to the pages of `range`.
+    pub(crate) fn apply(&self, range: AddressRange, action: CacheAction) -> Result<(), Errno> {
         let range = range.intersection(self.region.range);
-        match range.is_empty() {
-            true => Ok(()),
-            false => through_own_mapping(&self.file, self.offset(range), range.len(), what),
+        if range.is_empty() {
+            return Ok(());
         }
+        through_own_mapping(&self.file, self.offset(range), range.len(), action)
     }
 
     fn offset(&self, range: AddressRange) -> u64 {

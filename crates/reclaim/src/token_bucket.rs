@@ -1,29 +1,31 @@
-//! How much may be moved by when.
+//! A token bucket: limits bytes per second.
 //!
-//! Idea: a bucket fills at the rate and holds a bounded burst; what is moved is taken from it. It begins full.
-//! Limits: over any time no more than a burst and the rate times that time; in milliseconds, as time is.
+//! Idea: the bucket starts full, refills at the rate and holds at most one burst; moving bytes
+//! takes tokens from it.
+//! Limits: over any time, at most a burst plus the rate times that time; a resolution of
+//! milliseconds.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, Timestamp};
 
-/// A bound on bytes per second.
+/// A limit on bytes per second.
 #[derive(Clone, Debug)]
-pub struct Rate {
+pub struct TokenBucket {
     per_second: Bytes,
     burst: Bytes,
-    /// In thousandths of a byte, so that nothing is lost between two milliseconds.
+    /// In thousandths of a byte, so that nothing is lost to rounding within a millisecond.
     credit: u128,
     last: Option<Timestamp>,
 }
 
-impl Rate {
-    /// `per_second` bytes a second, and at most `burst` at once; zero allows nothing.
-    pub fn new(per_second: Bytes, burst: Bytes) -> Rate {
-        Rate { per_second, burst, credit: thousandths(burst), last: None }
+impl TokenBucket {
+    /// A bucket for `per_second` bytes a second and at most `burst` at once; zero permits nothing.
+    pub fn new(per_second: Bytes, burst: Bytes) -> TokenBucket {
+        TokenBucket { per_second, burst, credit: thousandths(burst), last: None }
     }
 
-    /// What may be moved at `now`. A time before that of an earlier call counts as that one.
+    /// How much may be moved at `now`. A time before an earlier call's counts as that call's.
     pub fn available(&mut self, now: Timestamp) -> Bytes {
         let last = self.last.map_or(now, |last| last.max(now));
         let since = last.saturating_since(self.last.unwrap_or(now)).as_millis();
@@ -33,12 +35,13 @@ impl Rate {
         Bytes::new(u64::try_from(self.credit / 1000).unwrap_or(u64::MAX))
     }
 
-    /// Takes what was moved.
+    /// Takes tokens for bytes that were moved.
     pub fn spend(&mut self, moved: Bytes) {
         self.credit = self.credit.saturating_sub(thousandths(moved));
     }
 
-    /// When `wanted` may be moved, as things stand; `None` if never, as more than a burst is.
+    /// When `wanted` may be moved if nothing else is; `None` if never: more than a burst, or no
+    /// rate.
     pub fn ready_at(&self, wanted: Bytes) -> Option<Timestamp> {
         if wanted > self.burst || self.per_second == Bytes::ZERO {
             return None;
@@ -64,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_full_and_fills_to_the_burst() {
-        let mut rate = Rate::new(Bytes::new(1000), Bytes::new(500));
+    fn the_bucket_starts_full_and_refills_to_the_burst() {
+        let mut rate = TokenBucket::new(Bytes::new(1000), Bytes::new(500));
         assert_eq!(rate.available(at(10)), Bytes::new(500));
         rate.spend(Bytes::new(500));
         assert_eq!(rate.available(at(10)), Bytes::ZERO);
@@ -75,18 +78,18 @@ mod tests {
         assert_eq!(rate.available(at(20)), Bytes::new(40), "time does not run backwards");
         assert_eq!(rate.available(at(9_000)), Bytes::new(500));
         assert_eq!(rate.ready_at(Bytes::new(501)), None);
-        let mut none = Rate::new(Bytes::ZERO, Bytes::ZERO);
+        let mut none = TokenBucket::new(Bytes::ZERO, Bytes::ZERO);
         assert_eq!((none.available(at(1)), none.ready_at(Bytes::new(1))), (Bytes::ZERO, None));
     }
 
     proptest! {
         #[test]
-        fn over_no_time_more_than_a_burst_and_the_rate(
+        fn no_interval_exceeds_the_burst_plus_the_rate(
             per_second in 0u64..1 << 40,
             burst in 0u64..1 << 30,
             steps in prop::collection::vec((0u64..3000, any::<prop::sample::Index>()), 1..40),
         ) {
-            let mut rate = Rate::new(Bytes::new(per_second), Bytes::new(burst));
+            let mut rate = TokenBucket::new(Bytes::new(per_second), Bytes::new(burst));
             let (mut now, mut moved) = (0, Vec::new());
             for (wait, part) in steps {
                 now += wait;
@@ -106,8 +109,10 @@ mod tests {
         }
 
         #[test]
-        fn what_is_said_to_be_ready_then_is(per_second in 1u64..1 << 40, burst in 1u64..1 << 30, part: prop::sample::Index) {
-            let mut rate = Rate::new(Bytes::new(per_second), Bytes::new(burst));
+        fn the_amount_is_available_at_its_ready_time(
+            per_second in 1u64..1 << 40, burst in 1u64..1 << 30, part: prop::sample::Index,
+        ) {
+            let mut rate = TokenBucket::new(Bytes::new(per_second), Bytes::new(burst));
             let full = rate.available(at(0));
             rate.spend(full);
             let wanted = Bytes::new(part.index(burst as usize) as u64 + 1);

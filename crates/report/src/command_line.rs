@@ -1,9 +1,7 @@
-//! The command as it was given, for a page to show.
-//!
-//! Idea: pasted into a shell, it is the same command again.
+//! The command line of this process, quoted so that it can be pasted into a shell.
 
-/// The words of this process, quoted where a shell would read them differently.
-pub(crate) fn command_line() -> String {
+/// The arguments of this process, quoted where a shell needs it.
+pub fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
     std::iter::once("ballast".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

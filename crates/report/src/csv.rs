@@ -1,4 +1,4 @@
-//! Fields of CSV as RFC 4180 writes them.
+//! CSV fields (RFC 4180).
 
 /// A text as a field (RFC 4180).
 pub(crate) fn quoted(text: &str) -> String {
@@ -6,6 +6,11 @@ pub(crate) fn quoted(text: &str) -> String {
         return format!("\"{}\"", text.replace('"', "\"\""));
     }
     text.to_owned()
+}
+
+/// A figure as a field; an unknown one is an empty field.
+pub fn csv_field(figure: Option<impl ToString>) -> String {
+    figure.map(|figure| figure.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,14 +1,19 @@
-//! Figures for people: counts, ratios, sizes, axes.
+//! Figures for people: counts, ratios, sizes, axis labels.
 //!
-//! Limits: three significant digits; the exact figures are in the JSON beside them.
+//! Limits: three significant digits; the JSON output has the exact figures.
 
 use ballast_model::Bytes;
 
-/// What stands for a figure that there is not.
-pub(crate) const NONE: &str = "–";
+/// Placeholder for a missing figure.
+pub const NONE: &str = "–";
 
-/// So many times.
-pub(crate) fn times(n: f64) -> String {
+/// A figure, or the placeholder.
+pub fn or_none(figure: Option<impl ToString>) -> String {
+    figure.map_or_else(|| NONE.to_owned(), |figure| figure.to_string())
+}
+
+/// A ratio.
+pub fn times(n: f64) -> String {
     match n {
         _ if n != 0.0 && n < 0.01 => "<0.01×".to_owned(),
         _ if n < 10.0 => format!("{n:.2}×"),
@@ -17,8 +22,8 @@ pub(crate) fn times(n: f64) -> String {
     }
 }
 
-/// A count, in thousands or millions where it is large.
-pub(crate) fn count(n: f64) -> String {
+/// A count, in thousands, millions or billions if large.
+pub fn count(n: f64) -> String {
     const UNITS: [(f64, &str); 3] = [(1e9, " G"), (1e6, " M"), (1e4, " k")];
     for (from, unit) in UNITS {
         if n >= from {
@@ -33,8 +38,8 @@ pub(crate) fn count(n: f64) -> String {
     format!("{n:.0}")
 }
 
-/// A figure beside an axis, short.
-pub(crate) fn axis(n: f64) -> String {
+/// A short axis label.
+pub fn axis(n: f64) -> String {
     let (scaled, unit) = match n {
         _ if n >= 1e6 => (n / 1e6, " M"),
         _ if n >= 1e4 => (n / 1e3, " k"),
@@ -45,9 +50,9 @@ pub(crate) fn axis(n: f64) -> String {
 }
 
 /// An amount of memory in bytes.
-pub(crate) fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     let rounded = Bytes::new(bytes.round() as u64);
-    // Tenths of a MiB say nothing about a guest of hundreds.
+    // Tenths of a MiB do not matter for a guest of hundreds of MiB.
     let whole_mib = rounded >= Bytes::mib(100) && rounded < Bytes::gib(1);
     if whole_mib { format!("{:.0}MiB", rounded.as_mib_f64()) } else { rounded.to_string() }
 }
@@ -72,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_beside_an_axis_are_short() {
+    fn axis_labels_are_short() {
         let all = [0.0, 0.25, 400.0, 12_500.0, 2_500_000.0].map(axis);
         assert_eq!(all, ["0", "0.25", "400", "12.5 k", "2.5 M"]);
     }

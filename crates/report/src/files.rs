@@ -1,9 +1,9 @@
-//! Files a command writes at its end.
+//! Output files, written when a command ends.
 //!
-//! Idea: that they can be written is found out at the beginning, and a file that stood there before
-//! stays until the new is whole.
-//! Limits: what is reached by a link is written in place, and so not whole at once. Outputs are told
-//! apart by their names without links: two names of one file (hard links) are two.
+//! Idea: the command checks at its start that it can write them, and an existing file stays until
+//! the new one is complete.
+//! Limits: a file behind a symbolic link is written in place, so not atomically. Outputs are
+//! compared by their resolved paths: two hard links to one file count as two.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, IntoInnerError, Write};
@@ -14,13 +14,13 @@ use std::str::FromStr;
 use anyhow::Context;
 use tempfile::NamedTempFile;
 
-/// A plot that is wanted.
+/// A plot to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Picture {
-    /// Where.
-    pub(crate) path: PathBuf,
-    /// Whether it is a page, or else SVG.
-    pub(crate) is_page: bool,
+pub struct Picture {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether it is an HTML page; else SVG.
+    pub is_page: bool,
 }
 
 impl FromStr for Picture {
@@ -37,28 +37,28 @@ impl FromStr for Picture {
     }
 }
 
-/// Where something will be written.
+/// A checked output path.
 #[derive(Debug)]
-pub(crate) struct Destination {
+pub struct Destination {
     path: PathBuf,
-    /// How the file there is replaced; `None`: what is there is no file of its own (a link, a device,
-    /// a pipe) and is written through.
+    /// How to replace the file; `None`: the path is a link, a device or a pipe and is written in
+    /// place.
     replaced: Option<Replaced>,
 }
 
-/// A file, new or in the place of an old one.
+/// A new file, or the replacement of an old one.
 #[derive(Debug)]
 struct Replaced {
-    /// Those of the old one.
+    /// Permissions of the old file.
     permissions: Option<Permissions>,
 }
 
 impl Destination {
-    /// Makes sure that `path` can be written.
+    /// Checks that `path` can be written.
     ///
     /// # Errors
-    /// It cannot.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+    /// It cannot be written.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
         let replaced = probe(path).with_context(|| cannot(path))?;
         Ok(Self { path: path.to_owned(), replaced })
     }
@@ -66,18 +66,18 @@ impl Destination {
     /// Writes all of `text`.
     ///
     /// # Errors
-    /// It cannot be written; a file that stood there before is still there.
-    pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
+    /// The file cannot be written; an old file is unchanged.
+    pub fn write(self, text: &str) -> anyhow::Result<()> {
         let mut stream = self.stream()?;
         stream.write(|out| out.write_all(text.as_bytes()))?;
         stream.finish()
     }
 
-    /// Begins to write, for what is not to be held in memory as a whole.
+    /// Starts to write piece by piece, for output too large for memory.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn stream(self) -> anyhow::Result<Stream> {
+    pub fn stream(self) -> anyhow::Result<Stream> {
         let Self { path, replaced } = self;
         let out = match replaced {
             None => fs::File::create(&path).map(|file| Out::Through(BufWriter::new(file))),
@@ -89,7 +89,7 @@ impl Destination {
 
 impl Replaced {
     fn begin(self, path: &Path) -> io::Result<NamedTempFile> {
-        // As any new file: the umask takes off what others may not.
+        // Like any new file; the umask restricts it.
         let everybody = Permissions::from_mode(0o666);
         let file = tempfile::Builder::new().permissions(everybody).tempfile_in(folder_of(path))?;
         if let Some(permissions) = self.permissions {
@@ -99,28 +99,28 @@ impl Replaced {
     }
 }
 
-/// A destination that is being written. Dropped before [`Stream::finish`], nothing is left of it where
-/// it would have replaced a file.
+/// A destination being written. If dropped before [`Stream::finish`], a file to be replaced is
+/// unchanged.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     path: PathBuf,
     out: Out,
 }
 
 #[derive(Debug)]
 enum Out {
-    /// Into what is there.
+    /// In place.
     Through(BufWriter<fs::File>),
-    /// Beside it, to take its place.
+    /// Into a temporary file that replaces the old one.
     Apart(BufWriter<NamedTempFile>),
 }
 
 impl Stream {
-    /// Writes what `write` does, buffered.
+    /// Runs `write` on a buffered writer.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn write(
+    pub fn write(
         &mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> anyhow::Result<()> {
@@ -131,11 +131,11 @@ impl Stream {
         written.with_context(|| cannot(&self.path))
     }
 
-    /// Writes what is left, and puts the new file in its place.
+    /// Flushes and moves the new file into place.
     ///
     /// # Errors
-    /// It cannot be written; a file that stood there before is still there.
-    pub(crate) fn finish(self) -> anyhow::Result<()> {
+    /// The file cannot be written; an old file is unchanged.
+    pub fn finish(self) -> anyhow::Result<()> {
         let path = &self.path;
         let finished = match self.out {
             Out::Through(mut out) => out.flush(),
@@ -148,18 +148,18 @@ impl Stream {
     }
 }
 
-/// Finds out whether `path` can be written, and how; nothing is left of it.
+/// Checks whether and how `path` can be written, without leaving a trace.
 fn probe(path: &Path) -> io::Result<Option<Replaced>> {
     let permissions = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
         Ok(metadata) if metadata.is_symlink() => return probe_link(path).map(|()| None),
         Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        // To open a pipe would wait for its reader.
+        // Opening a pipe would wait for its reader.
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    // It has no name that could stay behind.
+    // The file has no name, so nothing stays behind.
     tempfile::tempfile_in(folder_of(path))?;
     Ok(Some(Replaced { permissions }))
 }
@@ -171,7 +171,7 @@ fn probe_link(path: &Path) -> io::Result<()> {
             fs::OpenOptions::new().append(true).open(path).map(drop)
         }
         Ok(_) => Ok(()),
-        // It leads to a file that writing will make.
+        // The target does not exist yet; writing creates it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let file = folder_of(path).join(fs::read_link(path)?);
             tempfile::tempfile_in(folder_of(&file)).map(drop)
@@ -180,24 +180,24 @@ fn probe_link(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses outputs that would write over what is read, or over each other.
+/// Refuses outputs that would overwrite an input or each other.
 ///
 /// # Errors
-/// One of `outputs` is one of `inputs`, or another of them.
-pub(crate) fn ensure_apart(outputs: &[&Path], inputs: &[PathBuf]) -> anyhow::Result<()> {
+/// One of `outputs` is also an input or another output.
+pub fn ensure_apart(outputs: &[&Path], inputs: &[PathBuf]) -> anyhow::Result<()> {
     let read: Vec<PathBuf> = inputs.iter().filter_map(|path| file_at(path)).collect();
     let mut written: Vec<PathBuf> = Vec::new();
     for path in outputs {
         let Some(file) = file_at(path) else { continue };
-        anyhow::ensure!(!read.contains(&file), "{}: it is read too", cannot(path));
-        anyhow::ensure!(!written.contains(&file), "{}: it is named twice", cannot(path));
+        anyhow::ensure!(!read.contains(&file), "{}: it is also an input", cannot(path));
+        anyhow::ensure!(!written.contains(&file), "{}: it is given twice", cannot(path));
         written.push(file);
     }
     Ok(())
 }
 
-/// The one name of a file, which need not be there; `None` of a device or pipe, where writing destroys
-/// nothing.
+/// The resolved path of a file, which need not exist; `None` for a device or pipe, where nothing
+/// can be overwritten.
 fn file_at(path: &Path) -> Option<PathBuf> {
     match fs::metadata(path) {
         Ok(metadata) => metadata.is_file().then(|| fs::canonicalize(path).ok())?,
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_stays_until_the_new_is_whole() {
+    fn the_old_file_stays_until_the_new_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plot.svg");
         fs::write(&path, "old").unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_leaves_the_old() {
+    fn an_unfinished_stream_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("series.csv");
         fs::write(&path, "old").unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_and_what_they_lead_to_is_written() {
+    fn links_stay_and_their_targets_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("old.csv"), "old").unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_neither_read_nor_each_other() {
+    fn an_output_must_not_be_an_input_or_another_output() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("a.csv"), "").unwrap();
@@ -278,17 +278,17 @@ mod tests {
             ensure_apart(outputs, &[at("a.csv"), PathBuf::from("-")]).err().map(|it| it.to_string())
         };
         let (link, new) = (at("link.csv"), at("new.svg"));
-        let told = format!("cannot write {}: it is read too", link.display());
-        assert_eq!(refused(&[&new, &link]), Some(told));
+        let expected = format!("cannot write {}: it is also an input", link.display());
+        assert_eq!(refused(&[&new, &link]), Some(expected));
         let again = folder.path().join("./new.svg");
-        let told = format!("cannot write {}: it is named twice", again.display());
-        assert_eq!(refused(&[&new, &again]), Some(told));
+        let expected = format!("cannot write {}: it is given twice", again.display());
+        assert_eq!(refused(&[&new, &again]), Some(expected));
         assert_eq!(refused(&[&new, &at("b.csv")]), None);
         assert_eq!(refused(&[Path::new("/dev/null"), Path::new("/dev/null")]), None);
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_before() {
+    fn opening_an_unwritable_destination_fails() {
         for path in ["/nonexistent/plot.svg", "/"] {
             let error = Destination::open(Path::new(path)).expect_err(path);
             assert!(format!("{error:#}").contains(path), "{error:#}");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn plots_are_told_apart_by_their_names() {
+    fn the_file_extension_selects_svg_or_html() {
         let page = |name: &str| name.parse::<Picture>().map(|picture| picture.is_page);
         assert_eq!((page("a.svg"), page("b/c.HTML")), (Ok(false), Ok(true)));
         assert!(page("a.png").is_err() && page("svg").is_err());

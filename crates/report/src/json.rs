@@ -1,25 +1,26 @@
 //! JSON on standard output.
 //!
-//! Idea: it is written as it is made, so that it needs no memory of its own however long it is; and
-//! characters that command a terminal are escaped, also those that JSON would let stand.
+//! Idea: output is streamed, so memory does not grow with its length. Control characters are
+//! escaped, also those JSON permits, to protect terminals.
 
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-/// Writes `value` to `out`, indented, and a line end.
+/// Writes `value` to `out`, indented, with a line end.
 ///
 /// # Errors
 /// `out` cannot be written.
-pub(super) fn write(value: &impl Serialize, out: impl Write) -> io::Result<()> {
+pub(crate) fn write(value: &impl Serialize, out: impl Write) -> io::Result<()> {
     let mut out = Escaping(BufWriter::new(out));
-    // From its error comes the writer's own again, which says whether a pipe was closed.
+    // Convert back to the writer's error, which tells whether a pipe was closed.
     serde_json::to_writer_pretty(&mut out, value)?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
-/// Escapes U+007F to U+009F, which stand in strings only. Pieces must be whole characters.
+/// Escapes U+007F to U+009F, which occur only in strings. Each write must end at a character
+/// boundary.
 struct Escaping<W>(W);
 
 impl<W: Write> Write for Escaping<W> {
@@ -67,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_indented_as_ever() {
+    fn output_is_indented() {
         let value = serde_json::json!({"a": [1, 2.5], "b": {}, "c": null});
         assert_eq!(written(&value), format!("{value:#}\n"));
     }
 
     #[test]
-    fn a_closed_pipe_is_said_to_be_one() {
+    fn a_closed_pipe_is_reported_as_broken_pipe() {
         struct Closed;
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -1,12 +1,13 @@
 //! What recording costs: the writer's thread for one tick, the main loop for handing it over, and how
 //! many bytes a tick takes. Run: `cargo bench -p ballast-store --bench journal`.
 
-#[path = "../tests/support/mod.rs"]
+// Shared with the tests, which use all of it.
+#[allow(dead_code)]
+#[path = "../tests/it/support.rs"]
 mod support;
 
 use std::hint::black_box;
 
-use ballast_store::record::TickRecord;
 use ballast_store::{Journal, JournalConfig, Range, Reader, Writer};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
@@ -20,10 +21,8 @@ fn journal(c: &mut Criterion) {
     let wholes: Vec<_> = (0..TICKS).map(|nth| support::realistic(nth, GUESTS)).collect();
     let folder = tempfile::tempdir().unwrap();
 
-    let json: usize = wholes
-        .iter()
-        .map(|whole| serde_json::to_vec(&TickRecord::from(&whole.tick())).unwrap().len())
-        .sum();
+    let json: usize =
+        wholes.iter().map(|whole| serde_json::to_vec(&whole.tick()).unwrap().len()).sum();
     let path = folder.path().join("size.db");
     let mut writer = Writer::open(&path, JournalConfig::default(), support::start()).unwrap();
     let before = writer.file_bytes().get();

@@ -1,21 +1,23 @@
-//! Every miss curve once: a tick says which of the journal's curves its guests have.
+//! Stores each miss curve once; ticks refer to it by number.
 //!
 //! Idea: a curve has hundreds of points and stays the same while tracking rests, and a tick holds it
-//! twice: as the tracker reported it and as it was estimated with, shifted by what the kernel keeps. So
-//! curves are rows of their own, and a record refers to one by its number, shifted or not. A curve that
-//! was in the tick before is referred to; any other is written.
-//! Cost: two comparisons a curve and tick, and one copy of the curves of the last tick.
-//! Limits: a curve is written anew after [`TICKS_MAX`] ticks, so that an old one need not be kept for
-//! the newest tick: numbers that ticks refer to only grow, and retention deletes below the oldest row's
-//! lowest. A curve that differs in one count is another one.
+//! twice: as the tracker reported it, and in the estimate, shifted by what the kernel keeps. So curves
+//! have their own table, and a tick stores a number and a shift. A curve equal to the previous tick's
+//! is referred to; any other curve is written.
+//! Cost: two comparisons per curve and tick, and a copy of a tick that has curves.
+//! Limits: a curve is written again after [`TICKS_MAX`] ticks. Therefore the numbers that ticks refer
+//! to only grow, and retention can delete every curve below the lowest one of the oldest row.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use ballast_model::GuestId;
+use ballast_model::{
+    GuestId, GuestPlan, GuestSample, KeptCurve, MissCurve, MissCurveError, Plan, Snapshot,
+};
 
-use crate::record::{CurveRecord, TickRecord};
+use crate::{Tick, TickEntry};
 
-/// Ticks that refer to a curve before it is written anew: ten minutes at a tick a second.
+/// Ticks that refer to a curve before it is written again: ten minutes at one tick a second.
 const TICKS_MAX: u32 = 600;
 
 /// Which of a guest's two curves.
@@ -30,7 +32,7 @@ enum Whose {
 struct Kept {
     id: i64,
     ticks: u32,
-    curve: CurveRecord,
+    curve: Arc<MissCurve>,
 }
 
 /// The curves of the last tick, in one file.
@@ -40,127 +42,198 @@ pub(crate) struct Curves {
     last: BTreeMap<(GuestId, Whose), Kept>,
 }
 
-/// What a tick adds to a journal's curves.
+/// What one tick changes in the table of curves.
 pub(crate) struct Added {
-    /// What holds once this tick is written.
+    /// The state once this tick is committed.
     pub(crate) after: Curves,
-    /// Curves to write, with their numbers.
-    pub(crate) new: Vec<(i64, CurveRecord)>,
+    /// Curves to insert, with their numbers.
+    pub(crate) new: Vec<(i64, Arc<MissCurve>)>,
     /// The lowest number that the tick refers to.
     pub(crate) lowest: Option<i64>,
 }
 
 impl Curves {
-    /// Of a file whose highest number is `highest`; whatever comes is written anew.
+    /// For a file whose highest number is `highest`; every first curve is written.
     pub(crate) fn new(highest: i64) -> Curves {
         Curves { next: highest.saturating_add(1), last: BTreeMap::new() }
     }
 
-    /// Puts references into `tick` where curves were.
-    pub(crate) fn take_out(&self, tick: &mut TickRecord) -> Added {
+    /// What `tick` adds, and its snapshot and plan with references instead of curves; `None`: the
+    /// tick has no curves.
+    pub(crate) fn take_out(&self, tick: &Tick<'_>) -> (Added, Option<(Snapshot, Plan)>) {
         let after = Curves { next: self.next, last: BTreeMap::new() };
         let mut added = Added { after, new: Vec::new(), lowest: None };
-        let mut reported: BTreeMap<&GuestId, (CurveRecord, i64)> = BTreeMap::new();
-        for guest in &mut tick.sample.guests {
-            let slot = guest.tracker.as_mut().and_then(|tracker| tracker.curve.as_mut());
-            let Some(slot) = slot else { continue };
-            let id = self.refer(&guest.id, Whose::Tracker, slot.clone(), &mut added);
-            let curve = std::mem::replace(slot, CurveRecord::Kept { id, shifted: 0 });
-            reported.insert(&guest.id, (curve, id));
+        let has_curves = tick.snapshot.guests().iter().any(|guest| reported(guest).is_some())
+            || tick.plan.guests.iter().any(|guest| estimated(guest).is_some());
+        if !has_curves {
+            return (added, None);
         }
-        for guest in &mut tick.plan.guests {
-            let slot = guest.estimate.as_mut().and_then(|estimate| estimate.curve.as_mut());
-            let Some(slot) = slot else { continue };
-            let shifted = reported
+        let Snapshot { taken_at, ref host, .. } = *tick.snapshot;
+        let mut guests = tick.snapshot.guests().to_vec();
+        let mut plan = tick.plan.clone();
+        let mut trackers: BTreeMap<GuestId, (Arc<MissCurve>, i64)> = BTreeMap::new();
+        for guest in &mut guests {
+            let Some(curve) = reported(guest).cloned() else { continue };
+            let id = self.refer(&guest.id, Whose::Tracker, &curve, &mut added);
+            trackers.insert(guest.id.clone(), (curve, id));
+            put(reported_mut(guest), KeptCurve { id, shifted: 0 });
+        }
+        for guest in &mut plan.guests {
+            let Some(curve) = estimated(guest).cloned() else { continue };
+            let shifted = trackers
                 .get(&guest.id)
-                .and_then(|(curve, id)| Some((*id, slot.shifted_from(curve)?)));
-            *slot = match shifted {
-                Some((id, shifted)) => CurveRecord::Kept { id, shifted },
-                None => {
-                    let id = self.refer(&guest.id, Whose::Estimate, slot.clone(), &mut added);
-                    CurveRecord::Kept { id, shifted: 0 }
-                }
-            };
+                .and_then(|(plain, id)| Some((*id, steps_between(plain, &curve)?)));
+            let (id, shifted) = shifted
+                .unwrap_or_else(|| (self.refer(&guest.id, Whose::Estimate, &curve, &mut added), 0));
+            put(estimated_mut(guest), KeptCurve { id, shifted });
         }
-        added
+        (added, Some((Snapshot::new(taken_at, host.clone(), guests), plan)))
     }
 
-    /// The number of `curve`: that of the last tick if it is the same, else a new one.
-    fn refer(&self, guest: &GuestId, whose: Whose, curve: CurveRecord, added: &mut Added) -> i64 {
+    /// The number of `curve`: the previous tick's if the curve is the same, else a new one.
+    fn refer(
+        &self,
+        guest: &GuestId,
+        whose: Whose,
+        curve: &Arc<MissCurve>,
+        added: &mut Added,
+    ) -> i64 {
         let key = (guest.clone(), whose);
-        let same = self.last.get(&key).filter(|it| it.ticks < TICKS_MAX && it.curve == curve);
-        let kept = match same {
-            Some(same) => Kept { id: same.id, ticks: same.ticks + 1, curve },
+        let same = self.last.get(&key).filter(|it| it.ticks < TICKS_MAX && it.curve == *curve);
+        let (id, ticks) = match same {
+            Some(same) => (same.id, same.ticks + 1),
             None => {
                 let id = added.after.next;
                 added.after.next = id.saturating_add(1);
-                added.new.push((id, curve.clone()));
-                Kept { id, ticks: 1, curve }
+                added.new.push((id, Arc::clone(curve)));
+                (id, 1)
             }
         };
-        let id = kept.id;
         added.lowest = Some(added.lowest.map_or(id, |lowest| lowest.min(id)));
-        added.after.last.insert(key, kept);
+        added.after.last.insert(key, Kept { id, ticks, curve: Arc::clone(curve) });
         id
     }
 }
 
-/// Puts the curves back that `tick` refers to; `find` gives one by its number.
+/// Replaces the references of `tick` by curves, which `find` looks up.
 pub(crate) fn put_back<E>(
-    tick: &mut TickRecord,
-    mut find: impl FnMut(i64) -> Result<CurveRecord, E>,
-) -> Result<(), E> {
-    let reported = tick.sample.guests.iter_mut();
-    let reported = reported.filter_map(|guest| guest.tracker.as_mut()?.curve.as_mut());
-    let estimated = tick.plan.guests.iter_mut();
-    let estimated = estimated.filter_map(|guest| guest.estimate.as_mut()?.curve.as_mut());
-    for slot in reported.chain(estimated) {
-        if let CurveRecord::Kept { id, shifted } = *slot {
-            *slot = find(id)?.shifted_by(shifted);
+    mut tick: TickEntry,
+    mut find: impl FnMut(KeptCurve) -> Result<Arc<MissCurve>, E>,
+) -> Result<TickEntry, E> {
+    let mut restore = |slot: Option<&mut Arc<MissCurve>>| {
+        if let Some(slot) = slot
+            && let Some(kept) = slot.stands_for()
+        {
+            *slot = find(kept)?;
         }
+        Ok(())
+    };
+    for guest in &mut tick.plan.guests {
+        restore(estimated_mut(guest))?;
     }
-    Ok(())
+    if tick.snapshot.guests().iter().all(|guest| reported(guest).is_none()) {
+        return Ok(tick);
+    }
+    let Snapshot { taken_at, ref host, .. } = tick.snapshot;
+    let host = host.clone();
+    let mut guests = tick.snapshot.into_guests();
+    for guest in &mut guests {
+        restore(reported_mut(guest))?;
+    }
+    Ok(TickEntry { snapshot: Snapshot::new(taken_at, host, guests), ..tick })
+}
+
+fn reported(guest: &GuestSample) -> Option<&Arc<MissCurve>> {
+    guest.tracker.as_ref()?.value.curve.as_ref()
+}
+
+fn reported_mut(guest: &mut GuestSample) -> Option<&mut Arc<MissCurve>> {
+    guest.tracker.as_mut()?.value.curve.as_mut()
+}
+
+fn estimated(guest: &GuestPlan) -> Option<&Arc<MissCurve>> {
+    guest.estimate.as_ref()?.curve.as_ref()
+}
+
+fn estimated_mut(guest: &mut GuestPlan) -> Option<&mut Arc<MissCurve>> {
+    guest.estimate.as_mut()?.curve.as_mut()
+}
+
+fn put(slot: Option<&mut Arc<MissCurve>>, kept: KeptCurve) {
+    if let Some(slot) = slot {
+        *slot = Arc::new(MissCurve::stand_in(kept));
+    }
+}
+
+/// By how many steps `curve` is `plain` shifted; `None`: it is a different curve.
+fn steps_between(plain: &MissCurve, curve: &MissCurve) -> Option<u32> {
+    let (points, all) = (plain.points(), curve.points());
+    let (first, rest) = all.split_at_checked(all.len().checked_sub(points.len())?)?;
+    let is_same = plain.step() == curve.step() && plain.interval() == curve.interval();
+    let is_shifted = is_same && rest == points && first.iter().all(|count| *count == points[0]);
+    is_shifted.then(|| u32::try_from(first.len()).ok())?
+}
+
+/// `plain`, shifted by `steps`.
+///
+/// # Errors
+/// The result has too many points.
+pub(crate) fn shifted(plain: &MissCurve, steps: u32) -> Result<MissCurve, MissCurveError> {
+    // A damaged row must not exhaust memory; one point too many is refused anyway.
+    let steps = (steps as usize).min(MissCurve::POINTS_MAX);
+    let points = plain.points();
+    let misses = std::iter::repeat_n(points[0], steps).chain(points.iter().copied());
+    MissCurve::new(plain.step(), plain.interval(), misses.collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ballast_model::Bytes;
+
     use super::*;
 
-    fn curve(misses: &[u64]) -> CurveRecord {
-        CurveRecord::Whole { step_bytes: 4096, interval_ns: 1, misses: misses.to_vec() }
+    fn curve(step: Bytes, misses: &[u64]) -> Arc<MissCurve> {
+        Arc::new(MissCurve::new(step, Duration::from_nanos(1), misses.to_vec()).unwrap())
     }
 
     fn refer(curves: &mut Curves, misses: &[u64]) -> (i64, usize) {
         let empty = Curves { next: curves.next, last: BTreeMap::new() };
         let mut added = Added { after: empty, new: Vec::new(), lowest: None };
         let guest = "a".parse().unwrap();
-        let id = curves.refer(&guest, Whose::Tracker, curve(misses), &mut added);
+        let id = curves.refer(&guest, Whose::Tracker, &curve(Bytes::kib(4), misses), &mut added);
         assert_eq!(added.lowest, Some(id));
         *curves = added.after;
         (id, added.new.len())
     }
 
     #[test]
-    fn a_curve_is_written_when_it_changes_and_now_and_then() {
+    fn a_curve_is_written_on_change_and_every_600_ticks() {
         let mut curves = Curves::new(41);
         assert_eq!(refer(&mut curves, &[9, 3]), (42, 1));
         assert_eq!(refer(&mut curves, &[9, 3]), (42, 0));
         assert_eq!(refer(&mut curves, &[9, 2]), (43, 1));
-        assert_eq!(refer(&mut curves, &[9, 3]), (44, 1), "only the last tick's are referred to");
+        assert_eq!(
+            refer(&mut curves, &[9, 3]),
+            (44, 1),
+            "only the previous tick's curves are reused"
+        );
         let written = (0..10 * TICKS_MAX).map(|_| refer(&mut curves, &[9, 3]).1).sum::<usize>();
         assert_eq!(written, 10);
     }
 
     #[test]
-    fn a_shifted_curve_is_known_as_such() {
-        let plain = curve(&[9, 5, 0]);
-        for shifted in [0, 1, 7] {
-            assert_eq!(plain.clone().shifted_by(shifted).shifted_from(&plain), Some(shifted));
+    fn a_shifted_curve_is_recognized() {
+        let step = Bytes::kib(4);
+        let plain = curve(step, &[9, 5, 0]);
+        for steps in [0, 1, 7] {
+            assert_eq!(steps_between(&plain, &shifted(&plain, steps).unwrap()), Some(steps));
         }
-        for other in [&[9, 9, 5][..], &[9, 8, 5, 0], &[9, 9, 5, 1], &[5, 0], &[]] {
-            assert_eq!(curve(other).shifted_from(&plain), None, "{other:?}");
+        for other in [&[9, 9, 5][..], &[9, 8, 5, 0], &[9, 9, 5, 1], &[5, 0]] {
+            assert_eq!(steps_between(&plain, &curve(step, other)), None, "{other:?}");
         }
-        let coarse = CurveRecord::Whole { step_bytes: 8192, interval_ns: 1, misses: vec![9, 5, 0] };
-        assert_eq!(coarse.shifted_from(&plain), None);
+        assert_eq!(steps_between(&plain, &curve(Bytes::kib(8), &[9, 5, 0])), None);
+        assert!(shifted(&plain, u32::MAX).is_err());
     }
 }

@@ -1,9 +1,19 @@
 //! What goes into the journal and what comes out, in the model's terms.
+//!
+//! Idea: serde writes and reads [`Tick`], [`TickEntry`] and [`Event`] as JSON. Sentences are not stored:
+//! the model renders them from the figures.
+//!
+//! A change that breaks old rows needs a new [`RECORD_FORMAT`] and a conversion; an added optional
+//! field needs neither. `tests/fixtures` keeps a file of every format.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_model::{GuestId, GuestLimits, Outcome, Plan, Snapshot, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Version of the rows written now. Format 2 moved miss curves into their own table.
+pub const RECORD_FORMAT: i64 = 2;
 
 /// One start of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +22,7 @@ pub struct Start {
     pub wall: SystemTime,
     /// Monotonic clock at the start.
     pub mono: Timestamp,
-    /// Which boot of the host: monotonic times are comparable only within one.
+    /// The host's boot; monotonic times are comparable only within one boot.
     pub boot_id: String,
     /// Version of the program.
     pub version: String,
@@ -20,39 +30,93 @@ pub struct Start {
     pub pid: u32,
 }
 
-/// One tick to be recorded. Its monotonic time is that of the snapshot.
-#[derive(Clone, Copy, Debug)]
+/// One tick to record. Its monotonic time is the snapshot's.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Tick<'a> {
     /// Wall clock when the snapshot was taken.
+    #[serde(skip)]
     pub wall: SystemTime,
-    /// What was seen.
+    /// What was observed.
+    #[serde(rename = "sample")]
     pub snapshot: &'a Snapshot,
     /// What was decided.
     pub plan: &'a Plan,
-    /// The outcomes that came in since the tick before, in order; each names its plan.
+    /// Outcomes that arrived since the previous tick, in order; each names its plan.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub outcomes: &'a [Outcome],
-    /// The bounds in force for each guest.
+    /// The bounds in force for each guest; default bounds are not written.
+    #[serde(serialize_with = "write_limits", skip_serializing_if = "are_default")]
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
-    /// Whether the operator had paused acting.
+    /// Whether the operator had paused Ballast.
+    #[serde(skip_serializing_if = "is_false")]
     pub paused: bool,
     /// Time the decision took.
+    #[serde(rename = "decision_ns", serialize_with = "write_ns")]
     pub decision_cost: Duration,
 }
 
+impl Tick<'_> {
+    /// An owned copy, without the wall clock.
+    pub(crate) fn to_entry(self) -> TickEntry {
+        let Tick { wall: _, snapshot, plan, outcomes, limits, paused, decision_cost } = self;
+        TickEntry {
+            snapshot: snapshot.clone(),
+            plan: plan.clone(),
+            outcomes: outcomes.to_vec(),
+            limits: limits.clone(),
+            paused,
+            decision_cost,
+        }
+    }
+}
+
+fn is_own(limits: &GuestLimits) -> bool {
+    *limits != GuestLimits::default()
+}
+
+fn are_default(limits: &BTreeMap<GuestId, GuestLimits>) -> bool {
+    !limits.values().any(is_own)
+}
+
+fn write_limits<S: Serializer>(
+    limits: &BTreeMap<GuestId, GuestLimits>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_map(limits.iter().filter(|(_, limits)| is_own(limits)))
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Nanoseconds, up to 584 years.
+fn write_ns<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn read_ns<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    u64::deserialize(from).map(Duration::from_nanos)
+}
+
 /// A tick that was recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TickEntry {
-    /// What was seen.
+    /// What was observed.
+    #[serde(rename = "sample")]
     pub snapshot: Snapshot,
     /// What was decided.
     pub plan: Plan,
-    /// The outcomes that came in since the tick before.
+    /// Outcomes that arrived since the previous tick.
+    #[serde(default)]
     pub outcomes: Vec<Outcome>,
-    /// The bounds in force for guests that did not have the default ones.
+    /// The bounds in force, of guests without default bounds.
+    #[serde(default)]
     pub limits: BTreeMap<GuestId, GuestLimits>,
-    /// Whether the operator had paused acting.
+    /// Whether the operator had paused Ballast.
+    #[serde(default)]
     pub paused: bool,
     /// Time the decision took.
+    #[serde(rename = "decision_ns", deserialize_with = "read_ns")]
     pub decision_cost: Duration,
 }
 
@@ -61,54 +125,74 @@ impl TickEntry {
     pub fn limits_of(&self, id: &GuestId) -> GuestLimits {
         self.limits.get(id).cloned().unwrap_or_default()
     }
+
+    /// Borrows this as a [`Tick`] with the wall clock `wall`.
+    pub fn at(&self, wall: SystemTime) -> Tick<'_> {
+        let TickEntry { snapshot, plan, outcomes, limits, paused, decision_cost } = self;
+        let (paused, decision_cost) = (*paused, *decision_cost);
+        Tick { wall, snapshot, plan, outcomes, limits, paused, decision_cost }
+    }
 }
 
-/// Something that happened between ticks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An event between ticks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "code", rename_all = "kebab-case")]
 pub enum Event {
-    /// The daemon started; written by the journal when it is opened.
+    /// The daemon started; the journal writes this when it is opened.
     Started,
     /// A configuration took effect.
     ConfigLoaded {
-        /// Its full text.
+        /// Its full text, stored in the table of configurations; the event's row has its number.
+        #[serde(skip)]
         toml: String,
     },
-    /// A reload was refused; the last good configuration stays.
+    /// A reload was refused; the last good configuration stays in force.
     ConfigRefused {
         /// Why.
         why: String,
     },
-    /// An operator said something.
+    /// An operator sent a command.
     Command {
         /// Who, such as `uid 1000`.
         who: String,
-        /// What, in words that the daemon chose.
+        /// The command, in the daemon's words.
         command: String,
         /// The daemon's answer, or why it refused.
+        #[serde(flatten, with = "Answer")]
         answer: Result<String, String>,
     },
-    /// Ticks or events could not be recorded; written by the journal when it can write again.
+    /// Ticks or events were not recorded; the journal writes this when it can write again.
     Gap {
         /// Ticks not recorded.
         ticks: u64,
         /// Events not recorded.
         events: u64,
-        /// What stood in the way at last.
+        /// The last cause.
         why: String,
     },
-    /// The daemon ended in order. A start without this was killed or crashed.
+    /// The daemon stopped in order. A session without this event was killed or crashed.
     Stopped {
         /// Why.
         why: String,
     },
 }
 
+/// `answer` or `refused` as the field's name.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Result")]
+enum Answer<T, E> {
+    #[serde(rename = "answer")]
+    Ok(T),
+    #[serde(rename = "refused")]
+    Err(E),
+}
+
 /// One row of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number: grows by one per row and is never used again, whatever clocks do.
+    /// Its number: grows by one per row and is never reused, whatever clocks do.
     pub id: i64,
-    /// The start of the daemon it belongs to.
+    /// The session it belongs to: one start of the daemon.
     pub session: i64,
     /// The configuration in force ([`Reader::config`](crate::Reader::config)); `None` before one
     /// was recorded.
@@ -117,12 +201,12 @@ pub struct Entry {
     pub wall_ms: i64,
     /// Monotonic clock of that boot.
     pub mono: Timestamp,
-    /// What it says.
+    /// Its content.
     pub what: What,
 }
 
 impl Entry {
-    /// Wall clock of the entry.
+    /// Its wall-clock time.
     pub fn wall(&self) -> SystemTime {
         let span = Duration::from_millis(self.wall_ms.unsigned_abs());
         let moment = match self.wall_ms {
@@ -147,7 +231,7 @@ pub enum What {
 pub struct Session {
     /// Its number.
     pub id: i64,
-    /// The particulars; wall clock to the millisecond.
+    /// When and what started; wall clock to the millisecond.
     pub start: Start,
 }
 

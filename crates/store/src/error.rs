@@ -1,4 +1,4 @@
-//! What can go wrong with a journal.
+//! Errors of the journal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,22 @@ use std::path::{Path, PathBuf};
 use ballast_model::Bytes;
 use rusqlite::ErrorCode;
 
-/// Less room than this on the disk, and a failed write is blamed on it.
+/// With less free space than this, a failed write counts as a full disk.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
-/// Why a journal could not be opened, written or read. Names the file and, where there is one, the
-/// remedy.
+/// Why a journal could not be opened, written or read. Names the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
+    /// There is no file of that name.
+    #[error("there is no journal at {path}: name the daemon's with --journal PATH (`path` under [journal] in its configuration)", path = path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// The disk is full.
     #[error(
-        "journal: {path}: no space left for it: free some on that disk, or lower the journal's size limit; \
-         recording goes on by itself when there is room", path = path.display()
+        "journal: {path}: no space left: free some on that disk, or lower the journal's size limit; \
+         recording resumes by itself when there is space", path = path.display()
     )]
     NoSpace {
         /// The file.
@@ -28,15 +33,15 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
     },
-    /// Something else is in the place of the journal.
+    /// The file at the path is not a journal.
     #[error("journal: {path}: not a journal of Ballast ({found}): move that file away, or configure another journal path", path = path.display())]
     NotAJournal {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// What the file is.
         found: String,
     },
-    /// It was written by a later version.
+    /// A later version wrote it.
     #[error("journal: {path}: written in format {found}, this version reads up to {known}: use a later version of ballast, or move the file away", path = path.display())]
     Newer {
         /// The file.
@@ -54,18 +59,18 @@ pub enum JournalError {
         /// Which row or what, and how.
         what: String,
     },
-    /// A foreign reader keeps the write-ahead log from being folded back.
-    #[error("journal: {path}: its write-ahead log has grown to {wal_bytes}: some program keeps a read transaction open; end it", path = path.display())]
+    /// Another program's read transaction keeps the write-ahead log from being checkpointed.
+    #[error("journal: {path}: the write-ahead log has grown to {wal_bytes}: some program keeps a read transaction open; end it", path = path.display())]
     WalBlocked {
         /// The file.
         path: PathBuf,
         /// The log's size.
         wal_bytes: Bytes,
     },
-    /// The disk failed, or a quota or limit on the file's size was met.
+    /// The disk failed, or a quota or file-size limit was reached.
     #[error(
         "journal: {path}: the disk refused ({source}): see the kernel's log, and check quotas and limits on \
-         file sizes; recording goes on by itself when it can", path = path.display()
+         file sizes; recording resumes by itself", path = path.display()
     )]
     Disk {
         /// The file.
@@ -89,8 +94,8 @@ pub enum JournalError {
         /// What it said.
         source: rusqlite::Error,
     },
-    /// The disk is slower than the ticks: the queue to the writer is full.
-    #[error("journal: {path}: not recorded, {queued} ticks wait for the disk already", path = path.display())]
+    /// The queue to the writer is full: the disk is slower than the ticks.
+    #[error("journal: {path}: tick not recorded: {queued} ticks already wait for the disk", path = path.display())]
     QueueFull {
         /// The file.
         path: PathBuf,
@@ -98,7 +103,7 @@ pub enum JournalError {
         queued: usize,
     },
     /// The writer thread has ended.
-    #[error("journal: {path}: the writer has ended: restart the daemon", path = path.display())]
+    #[error("journal: {path}: the writer thread has ended: restart the daemon", path = path.display())]
     WriterGone {
         /// The file.
         path: PathBuf,

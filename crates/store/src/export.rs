@@ -1,4 +1,4 @@
-//! A journal as lines of JSON, for other programs: `ballast journal export`.
+//! Exports a journal as lines of JSON: `ballast journal export`.
 //!
 //! One line per entry, in order. Every line has
 //!
@@ -12,17 +12,17 @@
 //! | `mono_ms` | monotonic clock of that boot, milliseconds |
 //! | `kind` | `tick` or `event` |
 //!
-//! A tick adds `sample` ([`SampleRecord`](crate::record::SampleRecord)), `plan`
-//! ([`PlanRecord`](crate::record::PlanRecord)), `outcomes` (a list of
-//! [`OutcomeRecord`](crate::record::OutcomeRecord), left out when empty), `limits` (by guest, of those
-//! that do not have the default ones), `paused` (left out when false) and `decision_ns`. Every reason,
-//! clamp, change, compliance and note is `{"code": word, "figures": {…}, "text": sentence}`.
+//! A tick adds `sample` ([`Snapshot`](ballast_model::Snapshot)), `plan`
+//! ([`Plan`](ballast_model::Plan)), `outcomes` (a list of [`Outcome`](ballast_model::Outcome), left
+//! out when empty), `limits` (by guest, of those that do not have the default ones), `paused` (left
+//! out when false) and `decision_ns`. Every reason, clamp, change, compliance and note is
+//! `{"code": word, "figures": {…}, "text": sentence}`.
 //!
-//! An event adds `event` ([`EventRecord`](crate::record::EventRecord)) with a `code`: `started` (with
+//! An event adds `event` ([`Event`]) with a `code`: `started` (with
 //! the `boot_id`, `version` and `pid` of that start), `config-loaded` (with `sha256` and `toml`),
 //! `config-refused`, `command`, `gap`, `stopped`.
 //!
-//! Units are in the names: `_bytes`, `_ns`, `_ms`. What was not known is left out.
+//! Units are in the names: `_bytes`, `_ns`, `_ms`. Unknown figures are left out.
 
 use std::io::{self, BufWriter, Write};
 
@@ -30,19 +30,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::JournalError;
-use crate::entry::{Entry, Event, Tick, TickEntry, What};
+use crate::entry::{Entry, Event, TickEntry, What};
 use crate::reader::{Range, Reader};
-use crate::record::{EventRecord, TickRecord};
 
-/// Version of the lines written now. Curves are whole in them, in whatever form the journal has them.
+/// Version of the lines written now. Exported curves are always whole.
 pub const EXPORT_FORMAT: i64 = 1;
 
 impl Reader {
-    /// Writes the entries of `range` to `out`, a line of JSON each; how many.
+    /// Writes the entries of `range` to `out`, one line of JSON each, and returns their number.
     ///
     /// # Errors
-    /// The journal cannot be read, or `out` not be written ([`JournalError::Io`]; a reader that went
-    /// away shows as `BrokenPipe` there).
+    /// The journal cannot be read, or `out` cannot be written ([`JournalError::Io`], with `BrokenPipe`
+    /// if its reader is gone).
     pub fn export(&self, range: Range, out: &mut dyn Write) -> Result<u64, JournalError> {
         let failed = |e: io::Error| JournalError::Io { path: self.path().to_owned(), source: e };
         let mut out = BufWriter::new(out);
@@ -73,7 +72,7 @@ impl Reader {
             }
             What::Event(event) => {
                 line["kind"] = "event".into();
-                line["event"] = value(&EventRecord::from(event));
+                line["event"] = value(event);
                 match event {
                     Event::Started => {
                         if let Some(session) = self.session(entry.session)? {
@@ -97,7 +96,7 @@ impl Reader {
 }
 
 fn value(record: &impl Serialize) -> Value {
-    // Records are structs of strings, numbers and lists: nothing in them can be refused.
+    // Rows are structs of strings, numbers and lists, which JSON never refuses.
     serde_json::to_value(record).unwrap_or_default()
 }
 
@@ -107,17 +106,9 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// The tick's record, with the sentence that goes with every code.
+/// The tick's row, with a sentence for every code.
 fn tick_value(entry: &Entry, tick: &TickEntry) -> Value {
-    let mut line = value(&TickRecord::from(&Tick {
-        wall: entry.wall(),
-        snapshot: &tick.snapshot,
-        plan: &tick.plan,
-        outcomes: &tick.outcomes,
-        limits: &tick.limits,
-        paused: tick.paused,
-        decision_cost: tick.decision_cost,
-    }));
+    let mut line = value(&tick.at(entry.wall()));
     for (at, guest) in tick.plan.guests.iter().enumerate() {
         let said = &mut line["plan"]["guests"][at];
         if let Some(desired) = &guest.desired {

@@ -1,13 +1,11 @@
-//! The journal as the daemon's main loop sees it: handed over and forgotten.
+//! The journal for the daemon's main loop: a queue to the writer's thread.
 //!
-//! Idea: a thread owns the [`Writer`]; the loop hands it ticks through a bounded queue and never
-//! waits for a disk. A full queue means that the disk is slower than the ticks: the tick is given up
-//! and counted, here and (as soon as it can be written) in the journal itself.
-//! Cost: a tick is copied once, tens of microseconds for a hundred guests.
-//! Limits: [`QUEUE_MAX`] entries wait; `kill -9` loses those, which while the disk keeps up is at
-//! most the tick being written.
+//! Idea: a thread owns the [`Writer`]; the loop sends it ticks through a bounded queue and never waits
+//! for a disk. If the queue is full, the tick is dropped and counted, in the status and (once the disk
+//! accepts writes again) in the journal.
+//! Cost: one copy of the tick, tens of microseconds for a hundred guests.
+//! Limits: [`QUEUE_MAX`] entries wait, and `kill -9` loses them; normally that is at most one tick.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
@@ -16,21 +14,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use ballast_model::{Bytes, GuestId, GuestLimits, Outcome, Plan, Snapshot, Timestamp};
+use ballast_model::{Bytes, Timestamp};
 
 use crate::JournalError;
-use crate::entry::{Event, Start, Tick};
+use crate::entry::{Event, Start, Tick, TickEntry};
 use crate::retention::JournalConfig;
-use crate::writer::{Missing, Writer};
+use crate::writer::{Lost, Writer};
 
-/// Entries that may wait for the disk: at a tick a second it may stand still for a quarter of a
-/// minute, and memory stays bounded.
+/// Entries that may wait for the disk: at one tick a second, a stall of 16 s.
 pub const QUEUE_MAX: usize = 16;
 
 /// Longest wait for the writer when a journal is dropped without [`Journal::close`].
 const DROP_WAIT: Duration = Duration::from_secs(2);
 
-/// How the journal fares.
+/// The journal's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalStatus {
     /// Ticks recorded since the daemon started.
@@ -39,7 +36,7 @@ pub struct JournalStatus {
     pub ticks_lost: u64,
     /// Events not recorded since the daemon started.
     pub events_lost: u64,
-    /// Why nothing is recorded at present, if so.
+    /// Why nothing is recorded at present; `None`: recording works.
     pub error: Option<String>,
     /// Size of the file.
     pub file_bytes: Bytes,
@@ -49,47 +46,37 @@ pub struct JournalStatus {
     pub last_write: Duration,
 }
 
-/// What the loop and the thread both touch; never locked across a write.
+/// State shared by the loop and the thread; never locked during a write.
 #[derive(Debug, Default)]
 struct Shared {
     status: JournalStatus,
-    /// Given up because the queue was full, and not known to the writer yet.
-    overflow: Missing,
+    /// Dropped because the queue was full, and not yet reported to the writer.
+    overflow: Lost,
 }
 
 enum Message {
-    Tick(Box<OwnedTick>),
+    Tick(SystemTime, Box<TickEntry>),
     Event(SystemTime, Timestamp, Event),
     Retention(JournalConfig),
-}
-
-struct OwnedTick {
-    wall: SystemTime,
-    snapshot: Snapshot,
-    plan: Plan,
-    outcomes: Vec<Outcome>,
-    limits: BTreeMap<GuestId, GuestLimits>,
-    paused: bool,
-    decision_cost: Duration,
 }
 
 /// The journal of a running daemon.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// `None` once it is being closed.
+    /// `None` once closing.
     queue: Option<SyncSender<Message>>,
     shared: Arc<Mutex<Shared>>,
-    /// Disconnects when the thread has ended.
+    /// Disconnects when the thread ends.
     ended: Receiver<()>,
 }
 
 impl Journal {
     /// Opens or creates the journal at `path`, records the start, and starts the writer's thread. A
-    /// full disk is no error here: see [`JournalStatus::error`].
+    /// full disk is not an error here: see [`JournalStatus::error`].
     ///
     /// # Errors
-    /// As [`Writer::open`]; or no thread could be started.
+    /// As [`Writer::open`], or the thread could not be started.
     pub fn open(path: &Path, config: JournalConfig, start: Start) -> Result<Journal, JournalError> {
         let writer = Writer::open(path, config, start)?;
         let (queue, messages) = sync_channel(QUEUE_MAX);
@@ -106,24 +93,16 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended })
     }
 
-    /// Hands over one tick. Never waits.
+    /// Queues one tick. Never waits.
     ///
     /// # Errors
-    /// The tick is not recorded because the queue is full or the writer has ended; it is counted. A
-    /// failure to write shows later, in [`Journal::status`].
+    /// The queue is full or the writer has ended; the tick is counted as lost. A failed write appears
+    /// later, in [`Journal::status`].
     pub fn record(&self, tick: &Tick<'_>) -> Result<(), JournalError> {
-        self.send(Message::Tick(Box::new(OwnedTick {
-            wall: tick.wall,
-            snapshot: tick.snapshot.clone(),
-            plan: tick.plan.clone(),
-            outcomes: tick.outcomes.to_vec(),
-            limits: tick.limits.clone(),
-            paused: tick.paused,
-            decision_cost: tick.decision_cost,
-        })))
+        self.send(Message::Tick(tick.wall, Box::new(tick.to_entry())))
     }
 
-    /// Hands over an event. Never waits.
+    /// Queues an event. Never waits.
     ///
     /// # Errors
     /// As [`Journal::record`].
@@ -144,7 +123,7 @@ impl Journal {
         self.send(Message::Retention(config))
     }
 
-    /// How the journal fares.
+    /// The journal's state.
     pub fn status(&self) -> JournalStatus {
         let shared = locked(&self.shared);
         let mut status = shared.status.clone();
@@ -153,8 +132,8 @@ impl Journal {
         status
     }
 
-    /// Records an orderly end and waits at most `wait` until everything handed over is written.
-    /// Whether it was.
+    /// Records the stop and waits at most `wait` for the queue to empty. Returns whether everything
+    /// was written.
     pub fn close(mut self, wall: SystemTime, mono: Timestamp, why: &str, wait: Duration) -> bool {
         let said = self.record_event(wall, mono, Event::Stopped { why: why.to_owned() }).is_ok();
         said && self.finish(wait)
@@ -177,7 +156,7 @@ impl Journal {
         };
         let mut shared = locked(&self.shared);
         match message {
-            Message::Tick(_) => shared.overflow.ticks += 1,
+            Message::Tick(..) => shared.overflow.ticks += 1,
             Message::Event(..) => shared.overflow.events += 1,
             Message::Retention(_) => {}
         }
@@ -193,7 +172,7 @@ impl Drop for Journal {
     }
 }
 
-/// A panic elsewhere must not silence the journal: the counters in there are always consistent.
+/// Ignores poisoning: the counters are consistent at every point where a thread can panic.
 fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -202,21 +181,13 @@ fn run(mut writer: Writer, messages: &Receiver<Message>, shared: &Mutex<Shared>)
     publish(&writer, shared, |_| {});
     for message in messages {
         let overflow = take_overflow(&mut locked(shared));
-        if overflow != Missing::default() {
+        if overflow != Lost::default() {
             writer.lose(overflow, "the disk was slower than the ticks".into());
         }
         let began = Instant::now();
-        let is_tick = matches!(message, Message::Tick(_));
+        let is_tick = matches!(message, Message::Tick(..));
         let result = match message {
-            Message::Tick(tick) => writer.record(&Tick {
-                wall: tick.wall,
-                snapshot: &tick.snapshot,
-                plan: &tick.plan,
-                outcomes: &tick.outcomes,
-                limits: &tick.limits,
-                paused: tick.paused,
-                decision_cost: tick.decision_cost,
-            }),
+            Message::Tick(wall, tick) => writer.record(&tick.at(wall)),
             Message::Event(wall, mono, event) => writer.record_event(wall, mono, event),
             Message::Retention(config) => {
                 writer.set_retention(config);
@@ -231,8 +202,8 @@ fn run(mut writer: Writer, messages: &Receiver<Message>, shared: &Mutex<Shared>)
     }
 }
 
-/// Moves what the queue refused into the status at the same moment, so that none is missing from it.
-fn take_overflow(shared: &mut Shared) -> Missing {
+/// Moves dropped entries into the status under the same lock, so that the sum never loses any.
+fn take_overflow(shared: &mut Shared) -> Lost {
     let overflow = std::mem::take(&mut shared.overflow);
     shared.status.ticks_lost += overflow.ticks;
     shared.status.events_lost += overflow.events;
@@ -245,7 +216,7 @@ fn publish(writer: &Writer, shared: &Mutex<Shared>, change: impl FnOnce(&mut Jou
     let status = &mut shared.status;
     status.file_bytes = file_bytes;
     status.wal_bytes = wal_bytes;
-    status.ticks_lost = writer.missing().ticks;
-    status.events_lost = writer.missing().events;
+    status.ticks_lost = writer.lost().ticks;
+    status.events_lost = writer.lost().events;
     change(status);
 }

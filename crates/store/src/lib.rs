@@ -1,16 +1,16 @@
-//! The journal: everything the daemon saw, decided, did and was told, on disk.
+//! The journal: what the daemon observed and decided, and what operators commanded, on disk.
 //!
 //! Idea: one SQLite file (WAL), one row per tick and per event, one transaction per tick. A row holds
-//! the whole snapshot and the whole plan, so that any moment can be explained and replayed from its
-//! row alone. [`Journal`] writes on a thread of its own behind a bounded queue and never makes a
-//! decision wait; [`Reader`] reads beside a running daemon or without one.
+//! the whole snapshot and the whole plan, so one row is enough to explain and replay its tick.
+//! [`Journal`] writes on its own thread behind a bounded queue and never delays a decision; [`Reader`]
+//! reads with or without a running daemon. Begin here: [`Tick`], then `writer.rs`.
 //!
-//! Record formats live in [`record`], carry a version, and convert to and from the model without
-//! loss. Why it is made so: `docs/decisions/0005-journal.md`.
+//! Rows are the model's serde form (feature `serde` of `ballast-model`) with a version number,
+//! [`RECORD_FORMAT`]. Rationale: `docs/decisions/0005-journal.md`.
 //!
-//! Limits: what is on disk survives `kill -9` up to the last tick handed to SQLite; after a power
-//! failure up to the last checkpoint. Spans are kept in nanoseconds up to 584 years, wall-clock time
-//! in milliseconds. Rows are ordered by their number, never by a clock.
+//! Limits: `kill -9` loses nothing that SQLite accepted; a power failure loses what came after the
+//! last checkpoint. Spans are nanoseconds (up to 584 years), wall-clock time is milliseconds. Rows are
+//! ordered by number, never by a clock.
 
 #![forbid(unsafe_code)]
 
@@ -21,12 +21,13 @@ mod error;
 mod export;
 mod journal;
 mod reader;
-pub mod record;
 mod retention;
 mod schema;
 mod writer;
 
-pub use entry::{Config, Entry, Event, Session, Start, Tick, TickEntry, What, wall_ms};
+pub use entry::{
+    Config, Entry, Event, RECORD_FORMAT, Session, Start, Tick, TickEntry, What, wall_ms,
+};
 pub use error::JournalError;
 pub use export::EXPORT_FORMAT;
 pub use journal::{Journal, JournalStatus, QUEUE_MAX};

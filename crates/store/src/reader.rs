@@ -1,28 +1,27 @@
-//! Reads a journal, beside a running daemon or without one.
+//! Reads a journal, with or without a running daemon.
 //!
-//! Idea: rows are fetched a few at a time, each few in a transaction of its own, so that a slow
-//! reader never keeps the daemon's write-ahead log from being folded back. Rows that retention takes
-//! away meanwhile are skipped, with the curves they refer to.
-//! Cost: about a millisecond per tick of a hundred guests, nearly all of it in making model values.
-//! Limits: [`BATCH_ROWS`] rows in memory; a damaged row is an error of its own and the next can be read.
+//! Idea: rows are fetched in batches, each in its own transaction, so that a slow reader never blocks
+//! checkpoints of the daemon's write-ahead log. Rows that retention deletes meanwhile are skipped.
+//! Cost: 0.5 to 1 ms per tick of a hundred guests, nearly all of it for parsing JSON.
+//! Limits: [`BATCH_ROWS`] rows in memory. A damaged row is one error; the next row can still be read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_model::{Bytes, GuestId, Outcome, Timestamp};
+use ballast_model::{Bytes, GuestId, KeptCurve, MissCurve, Outcome, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::JournalError;
 use crate::codec::decode;
 use crate::curves;
-use crate::entry::{Config, Entry, Event, Session, Start, TickEntry, What};
-use crate::record::{CurveRecord, EventRecord, RECORD_FORMAT, TickRecord};
+use crate::entry::{Config, Entry, Event, RECORD_FORMAT, Session, Start, TickEntry, What};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 
-/// Most curves kept at hand; those of a tick are mostly those of the tick before.
+/// Most curves cached; consecutive ticks mostly share theirs.
 const CURVES_MAX: usize = 4096;
 
 /// Rows fetched at once.
@@ -33,7 +32,7 @@ const OUTCOME_TICKS_MAX: usize = 120;
 
 const COLUMNS: &str = "id, session, config, kind, format, wall_ms, mono_ms, body";
 
-/// Which entries are wanted; each bound is inclusive, and `None` is no bound.
+/// Selects entries; bounds are inclusive, and `None` is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// The first number.
@@ -44,7 +43,7 @@ pub struct Range {
     pub from_wall_ms: Option<i64>,
     /// Entries of this wall-clock time or earlier.
     pub to_wall_ms: Option<i64>,
-    /// One start of the daemon.
+    /// One session.
     pub session: Option<i64>,
 }
 
@@ -59,7 +58,7 @@ pub struct Info {
     pub first: Option<(i64, i64)>,
     /// Number and wall clock of the newest row.
     pub last: Option<(i64, i64)>,
-    /// Starts of the daemon of which rows are left.
+    /// Sessions that still have rows.
     pub sessions: u64,
     /// Size of the file.
     pub file_bytes: Bytes,
@@ -67,7 +66,7 @@ pub struct Info {
     pub wal_bytes: Bytes,
 }
 
-/// All that is needed to say how things stood at the last tick.
+/// The last tick and its context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latest {
     /// The entry of the tick: number, session, configuration and clocks.
@@ -76,9 +75,9 @@ pub struct Latest {
     pub tick: TickEntry,
     /// The last outcome of each guest, with the wall clock of the tick that recorded it.
     pub outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
-    /// The start of the daemon that wrote it.
+    /// Its session.
     pub session: Session,
-    /// Why that daemon ended, if it did so in order.
+    /// Why that daemon stopped; `None`: it runs, crashed or was killed.
     pub stopped: Option<String>,
 }
 
@@ -87,12 +86,12 @@ pub struct Latest {
 pub struct Reader {
     path: PathBuf,
     connection: Connection,
-    curves: RefCell<BTreeMap<i64, CurveRecord>>,
+    curves: RefCell<BTreeMap<i64, Arc<MissCurve>>>,
 }
 
-/// Why a row is no entry.
+/// Why a row gives no entry.
 enum NoEntry {
-    /// Retention took away what it refers to, and so the row.
+    /// Retention has deleted it.
     Gone,
     Failed(JournalError),
 }
@@ -101,13 +100,16 @@ impl Reader {
     /// Opens the journal at `path` for reading only.
     ///
     /// # Errors
-    /// There is none, or it is something else, damaged, or of a later format.
+    /// There is no file, or it is not a journal, is damaged, or has a later format.
     pub fn open(path: &Path) -> Result<Reader, JournalError> {
+        if !path.exists() {
+            return Err(JournalError::Missing { path: path.to_owned() });
+        }
         let connection = schema::open_for_reading(path)?;
         Ok(Reader { path: path.to_owned(), connection, curves: RefCell::default() })
     }
 
-    /// What the journal holds.
+    /// Summarizes the journal.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -121,7 +123,7 @@ impl Reader {
         let size = |path: &Path| Bytes::new(fs::metadata(path).map_or(0, |found| found.len()));
         Ok(Info {
             path: self.path.clone(),
-            // Rows go from the old end only, so that there is no gap between.
+            // Only the oldest rows are ever deleted: numbers have no gap.
             entries: match (first, last) {
                 (Some((first, _)), Some((last, _))) => (last - first).max(0).unsigned_abs() + 1,
                 _ => 0,
@@ -160,7 +162,7 @@ impl Reader {
         Entries { kind: Some(KIND_EVENT), ..self.entries(range) }
     }
 
-    /// The last tick. `None`: there is none yet.
+    /// The last tick; `None`: none was recorded.
     ///
     /// # Errors
     /// The file or the row cannot be read.
@@ -193,7 +195,7 @@ impl Reader {
         }
     }
 
-    /// How things stood at the last tick. `None`: there is none yet.
+    /// The last tick with its context; `None`: none was recorded.
     ///
     /// # Errors
     /// The file or a row cannot be read.
@@ -229,7 +231,7 @@ impl Reader {
         Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
     }
 
-    /// A start of the daemon. `None`: no row of it is left.
+    /// A session; `None`: it has no rows left.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -240,7 +242,7 @@ impl Reader {
             .map_err(|e| self.sqlite(e))
     }
 
-    /// Every start of the daemon of which rows are left, oldest first.
+    /// The sessions that still have rows, oldest first.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -251,7 +253,7 @@ impl Reader {
             .map_err(|e| self.sqlite(e))
     }
 
-    /// A configuration by the number that entries carry.
+    /// A configuration by its number in [`Entry::config`].
     ///
     /// # Errors
     /// The file cannot be read.
@@ -285,19 +287,27 @@ impl Reader {
         }
         let what = match row.kind {
             KIND_TICK => {
-                let mut record: TickRecord = decode(&row.body).map_err(bad)?;
-                curves::put_back(&mut record, |id| self.curve(id, &row))?;
-                let tick = TickEntry::try_from(record).map_err(|e| bad(e.to_string()))?;
-                What::Tick(Box::new(tick))
+                let tick: TickEntry = decode(&row.body).map_err(bad)?;
+                let find = |KeptCurve { id, shifted }| match shifted {
+                    0 => self.curve(id, &row),
+                    _ => match curves::shifted(&*self.curve(id, &row)?, shifted) {
+                        Ok(curve) => Ok(Arc::new(curve)),
+                        Err(e) => Err(bad(format!("curve {id} shifted by {shifted} steps: {e}"))),
+                    },
+                };
+                What::Tick(Box::new(curves::put_back(tick, find)?))
             }
             KIND_EVENT => {
-                let record: EventRecord = decode(&row.body).map_err(bad)?;
-                let config = row.config.map(|id| self.config(id)).transpose();
-                let config = config.map_err(NoEntry::Failed)?.flatten();
-                let toml = || config.map(|config| config.toml).unwrap_or_default();
-                What::Event(record.into_event(toml))
+                let mut event: Event = decode(&row.body).map_err(bad)?;
+                if let (Event::ConfigLoaded { toml }, Some(id)) = (&mut event, row.config) {
+                    let config = self.config(id).map_err(NoEntry::Failed)?;
+                    *toml = config.map(|config| config.toml).unwrap_or_default();
+                }
+                What::Event(event)
             }
-            other => return Err(bad(format!("of an unknown kind {other}"))),
+            other => {
+                return Err(bad(format!("unknown kind {other}: expected 0 (tick) or 1 (event)")));
+            }
         };
         Ok(Entry {
             id: row.id,
@@ -309,10 +319,10 @@ impl Reader {
         })
     }
 
-    /// A curve that `row` refers to.
-    fn curve(&self, id: i64, row: &RawRow) -> Result<CurveRecord, NoEntry> {
+    /// A curve by its number; `row` refers to it.
+    fn curve(&self, id: i64, row: &RawRow) -> Result<Arc<MissCurve>, NoEntry> {
         if let Some(known) = self.curves.borrow().get(&id) {
-            return Ok(known.clone());
+            return Ok(Arc::clone(known));
         }
         let failed = |e| NoEntry::Failed(self.sqlite(e));
         let body: Option<Vec<u8>> = self
@@ -333,12 +343,15 @@ impl Reader {
                 .map_err(failed)?;
             return Err(if is_left { bad("there is none".into()) } else { NoEntry::Gone });
         };
-        let curve: CurveRecord = decode(&body).map_err(bad)?;
+        let curve: Arc<MissCurve> = decode(&body).map(Arc::new).map_err(bad)?;
+        if curve.stands_for().is_some() {
+            return Err(bad("it refers to another curve: expected its points".into()));
+        }
         let mut curves = self.curves.borrow_mut();
         if curves.len() >= CURVES_MAX {
             curves.clear();
         }
-        curves.insert(id, curve.clone());
+        curves.insert(id, Arc::clone(&curve));
         Ok(curve)
     }
 
@@ -348,8 +361,7 @@ impl Reader {
         kind: Option<i64>,
         after: Option<i64>,
     ) -> rusqlite::Result<VecDeque<RawRow>> {
-        // Without a bound on the kind the partial index is of no use, and with it the index gives
-        // events without walking over ticks.
+        // A constant in the text, not a parameter: SQLite then uses the partial index of events.
         let kind = match kind {
             Some(KIND_EVENT) => "AND kind = 1",
             Some(_) => "AND kind = 0",
@@ -416,7 +428,7 @@ impl RawRow {
     }
 }
 
-/// Walks over entries in order; ends after the newest one there is when it gets there.
+/// Iterates over entries in order, up to the newest one at that time.
 #[derive(Debug)]
 pub struct Entries<'r> {
     reader: &'r Reader,

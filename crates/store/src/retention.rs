@@ -1,30 +1,30 @@
-//! How much of the past is kept.
+//! Deletes old rows.
 //!
-//! Idea: each tick deletes a few of the oldest rows while there are too old or too many ones, inside
-//! the tick's own transaction, and hands a few free pages back to the file system. Nothing is ever
-//! deleted from the middle, so that what is left has no gap, and the newest row always stays.
+//! Idea: while rows are too old or the file is too large, each tick deletes a few of the oldest rows in
+//! its own transaction and returns a few free pages to the file system. Rows in the middle are never
+//! deleted, so numbers have no gap, and the newest row always stays.
 //! Cost: nothing while nothing is due; else up to [`ROWS_MAX`] rows and [`VACUUM_PAGES_MAX`] pages.
-//! Limits: age is judged by the wall clock of the newest and the oldest rows. A clock that jumps
-//! ahead deletes sooner, [`ROWS_MAX`] rows a tick; rows from the "future" wait for the limit on size.
+//! Limits: a row's age is the newest row's wall clock minus its own. A clock that jumps ahead deletes
+//! sooner, [`ROWS_MAX`] rows a tick; rows from the "future" wait for the size limit.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
 use rusqlite::Connection;
 
-/// Most rows deleted per tick: more than are written, so that any backlog shrinks.
+/// Most rows deleted per tick: more than are written, so any backlog shrinks.
 pub(crate) const ROWS_MAX: i64 = 16;
 
-/// Most pages handed back to the file system per tick (1 MiB).
+/// Most pages returned to the file system per tick (1 MiB).
 const VACUUM_PAGES_MAX: i64 = 256;
 
-/// Free pages kept for the next ticks: handing each back only to ask for it again is work for nothing.
+/// Free pages kept for the next ticks, which would otherwise allocate them again.
 const FREE_PAGES_KEPT: i64 = 256;
 
-/// How much of the past is kept: whatever is older or beyond goes, oldest first.
+/// How much is kept; the oldest rows beyond it are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalConfig {
-    /// Rows older than this go.
+    /// Rows older than this are deleted.
     pub age_max: Duration,
     /// The file's size; the write-ahead log beside it is a few MiB more.
     pub bytes_max: Bytes,
@@ -68,7 +68,7 @@ impl Pages {
     }
 }
 
-/// Deletes what is due; to be called within the transaction that writes the newest row.
+/// Deletes what is due; call it in the transaction that writes the newest row.
 pub(crate) fn trim(
     connection: &Connection,
     config: &JournalConfig,
@@ -76,8 +76,8 @@ pub(crate) fn trim(
 ) -> rusqlite::Result<()> {
     let oldest_kept_ms = now_wall_ms
         .saturating_sub_unsigned(u64::try_from(config.age_max.as_millis()).unwrap_or(u64::MAX));
-    // The latest of the oldest few that is too old: whatever came before it is older, even where a
-    // clock that was set says otherwise.
+    // The last one of the oldest few rows that is too old. Rows before it were written earlier, even
+    // if the clock was set back since.
     let too_old: Option<i64> = connection
         .prepare_cached(
             "SELECT max(id) FROM (SELECT id, wall_ms FROM entry ORDER BY id LIMIT ?1)
@@ -94,7 +94,7 @@ pub(crate) fn trim(
     connection
         .prepare_cached("DELETE FROM entry WHERE id <= ?1 AND id < (SELECT max(id) FROM entry)")?
         .execute([last])?;
-    // What only deleted rows belonged to. Numbers only grow, so that the oldest row has the lowest.
+    // Sessions and configurations without rows. Numbers only grow: the oldest row has the lowest.
     for table in ["session", "config"] {
         connection
             .prepare_cached(&format!(
@@ -102,7 +102,7 @@ pub(crate) fn trim(
             ))?
             .execute([])?;
     }
-    // No tick refers to a lower curve than an older one does (`curves`).
+    // A tick's lowest curve is never below an older tick's (`curves.rs`).
     connection
         .prepare_cached(
             "DELETE FROM curve WHERE id < coalesce(
@@ -113,14 +113,14 @@ pub(crate) fn trim(
     Ok(())
 }
 
-/// Hands free pages back to the file system, a few at a time; outside of any transaction.
+/// Returns a few free pages to the file system; call it outside of transactions.
 pub(crate) fn vacuum(connection: &Connection) -> rusqlite::Result<Pages> {
     let pages = Pages::of(connection)?;
     let spare = (pages.free - FREE_PAGES_KEPT).min(VACUUM_PAGES_MAX);
     if spare <= 0 {
         return Ok(pages);
     }
-    // One row per page: the work is done while they are fetched.
+    // SQLite frees one page per row fetched.
     let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({spare})"))?;
     let mut rows = statement.query([])?;
     while rows.next()?.is_some() {}

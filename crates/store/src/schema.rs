@@ -1,8 +1,8 @@
-//! The file: its tables, its settings, and whether it is ours.
+//! The file: its tables and settings, and the check that it is a journal.
 //!
-//! Idea: `entry` holds ticks and events in one sequence, so that the order of everything is the order
-//! of its numbers. `session` says which start of the daemon an entry belongs to, `config` what was
-//! configured, `curve` the miss curves that ticks refer to and the lowest one that a tick does. SQLite's application id marks the file as a journal, its user version is [`FORMAT`].
+//! Idea: `entry` holds ticks and events in one sequence, ordered by number. `session` has the daemon's
+//! starts, `config` the configurations, `curve` the miss curves that ticks refer to. SQLite's
+//! application id marks the file as a journal; its user version is [`FORMAT`].
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -20,11 +20,11 @@ pub const FORMAT: i64 = 2;
 /// `Blst`: what `file` and SQLite see this file as.
 const APPLICATION_ID: i64 = 0x426c_7374;
 
-/// Longest wait for a lock that another program holds on the file.
+/// Longest wait for another program's lock on the file.
 const BUSY_MAX: Duration = Duration::from_secs(1);
 
-/// The log is folded back into the file, with the only `fsync` there is, when it has this many
-/// pages (4 MiB): every few minutes at a hundred guests.
+/// Pages of log (4 MiB) that trigger a checkpoint, with the only `fsync`: every few minutes at a
+/// hundred guests.
 const CHECKPOINT_PAGES: u32 = 1024;
 
 /// Entries of this kind are ticks.
@@ -59,7 +59,7 @@ CREATE TABLE entry (
 CREATE INDEX entry_event ON entry (id) WHERE kind = 1;
 ";
 
-/// What format 2 added: miss curves apart from the ticks that refer to them.
+/// Format 2 added the table of miss curves.
 const CURVES: &str = "
 ALTER TABLE entry ADD COLUMN curve INTEGER;
 CREATE INDEX entry_curve ON entry (id) WHERE curve IS NOT NULL;
@@ -81,7 +81,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Opens the journal at `path` for writing; creates it where there is none.
+/// Opens the journal at `path` for writing; creates it if necessary.
 pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> {
     create_file(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -91,7 +91,7 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> 
     Ok(connection)
 }
 
-/// What SQLite would take for an empty file and write over: no file of its own is this short.
+/// SQLite would treat so short a file as empty and overwrite it; its own files are never so short.
 fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
     match found.len() {
         1..512 => Err(JournalError::NotAJournal {
@@ -102,7 +102,7 @@ fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError
     }
 }
 
-/// Readable by the daemon's group, as its socket is; SQLite gives its side files the same mode.
+/// The daemon's group may read it, like the socket; SQLite gives its side files the same mode.
 fn create_file(path: &Path) -> Result<(), JournalError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
@@ -125,7 +125,7 @@ fn create_file(path: &Path) -> Result<(), JournalError> {
 fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     let sqlite = |e| JournalError::sqlite(path, e);
     connection.busy_timeout(BUSY_MAX).map_err(sqlite)?;
-    // A journal is some megabytes and written in order: a small cache does.
+    // A journal is small and written in order: a small cache suffices.
     let settings = format!(
         "PRAGMA cache_size = -512; PRAGMA temp_store = MEMORY; PRAGMA synchronous = NORMAL;
          PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
@@ -134,7 +134,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     );
     connection.execute_batch(&settings).map_err(sqlite)?;
     if is_empty(connection).map_err(sqlite)? {
-        // Before anything is written: it cannot be changed later.
+        // Must precede the first write: it cannot be changed later.
         connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL;").map_err(sqlite)?;
         use_wal(connection).map_err(sqlite)?;
         let create = format!(
@@ -142,7 +142,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
              {TABLES} {CURVES} COMMIT;"
         );
         return connection.execute_batch(&create).map_err(|e| {
-            // Leave no half-open transaction to a caller that tries again.
+            // Close the transaction: the caller may try again.
             let _ = connection.execute_batch("ROLLBACK;");
             sqlite(e)
         });
@@ -170,7 +170,7 @@ fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))
 }
 
-/// The format of the file, a journal that this version can read.
+/// The file's format, if it is a journal that this version can read.
 fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
     let pragma = |name: &str| -> Result<i64, JournalError> {
         connection
@@ -188,11 +188,14 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
         found if found > FORMAT => {
             Err(JournalError::Newer { path: path.to_owned(), found, known: FORMAT })
         }
-        found => Err(JournalError::damaged(path, format!("it says it has format {found}"))),
+        found => Err(JournalError::damaged(
+            path,
+            format!("it has format {found}: expected 1 to {FORMAT}"),
+        )),
     }
 }
 
-/// Opens the journal at `path` for reading, whether or not a daemon writes it.
+/// Opens the journal at `path` for reading, even while a daemon writes it.
 pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
@@ -206,8 +209,8 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> 
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match try_reading(path, path, flags) {
-        // Nobody has it open, and this user may not create the side files that a shared reading
-        // needs: nothing can change under us then, and SQLite can be told so.
+        // No writer has it open, and this user may not create the side files of shared reading. Then
+        // nothing can change during the read, and `immutable` is safe.
         Err(JournalError::Sqlite { source, .. })
             if !wal_path(path).exists()
                 && matches!(
@@ -236,7 +239,7 @@ fn try_reading(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection,
     Ok(connection)
 }
 
-/// Percent-encodes what has a meaning in a URI.
+/// Percent-encodes the characters with a meaning in a URI.
 fn uri_path(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-~".contains(&b);

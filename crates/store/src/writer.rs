@@ -1,12 +1,11 @@
-//! Writes the journal, in the caller's own time.
+//! Writes the journal, on the caller's thread.
 //!
-//! Idea: each call is one transaction: events that wait, the row, and what retention takes away.
-//! A write that fails loses that tick, which is counted; events wait for the next try. As soon as a
-//! write succeeds again the journal itself says what is missing ([`Event::Gap`]). A file that was
-//! removed or replaced underneath is begun anew.
-//! Cost: `benches/journal.rs`. No `fsync` but at checkpoints.
-//! Limits: one writer per file, seen to by a lock file beside it (`….lock`, left in place);
-//! [`EVENTS_WAITING_MAX`] events wait, [`WAL_BYTES_MAX`] of log.
+//! Idea: each call is one transaction: waiting events, the row, and retention's deletions. A failed
+//! write loses its tick, which is counted; events wait for the next try. The first write that succeeds
+//! again records the loss ([`Event::Gap`]). If the file was removed or replaced, a new one is created.
+//! Cost: `benches/journal.rs`. `fsync` happens at checkpoints only.
+//! Limits: one writer per file, ensured by a lock file beside it (`….lock`, left in place); at most
+//! [`EVENTS_WAITING_MAX`] waiting events and [`WAL_BYTES_MAX`] of log.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,27 +13,26 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ballast_model::{Bytes, Timestamp};
+use ballast_model::{Bytes, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
 use crate::JournalError;
 use crate::codec::Encoder;
 use crate::curves::Curves;
-use crate::entry::{Event, Start, Tick, wall_ms};
-use crate::record::{CurveRecord, EventRecord, RECORD_FORMAT, TickRecord};
+use crate::entry::{Event, RECORD_FORMAT, Start, Tick, wall_ms};
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 
-/// Most events that wait for a write to succeed; beyond, the oldest is given up and counted.
+/// Most waiting events; beyond that the oldest is dropped and counted.
 const EVENTS_WAITING_MAX: usize = 64;
 
-/// Beyond this a write-ahead log that cannot be folded back is not written further.
+/// If the write-ahead log is larger than this and cannot be checkpointed, writes are refused.
 const WAL_BYTES_MAX: u64 = 64 << 20;
 
-/// What could not be recorded, since the journal was opened.
+/// Numbers of entries that were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct Lost {
     pub(crate) ticks: u64,
     pub(crate) events: u64,
 }
@@ -45,24 +43,17 @@ struct WaitingEvent {
     event: Event,
 }
 
-/// An open file and what is known of it.
+/// An open file and its state.
 struct Open {
     connection: Connection,
-    /// Device and inode: whether the path still leads here.
+    /// Device and inode, to notice that the path leads elsewhere.
     file: (u64, u64),
-    /// The row of this start of the daemon, once written.
+    /// The session's row, once written.
     session: Option<i64>,
     /// The row of the configuration in force, once written.
     config: Option<i64>,
-    /// The curves of the last tick.
+    /// The curves of the previous tick.
     curves: Curves,
-}
-
-/// A tick to be written.
-struct NewTick {
-    wall_ms: i64,
-    mono: Timestamp,
-    record: TickRecord,
 }
 
 /// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
@@ -74,23 +65,24 @@ pub struct Writer {
     open: Option<Open>,
     encoder: Encoder,
     waiting: VecDeque<WaitingEvent>,
-    /// The configuration in force, to be written again should the file be replaced.
+    /// The configuration in force, written again if the file is replaced.
     toml: Option<String>,
-    missing: Missing,
-    /// The part of `missing` that the journal does not tell of yet, and what stood in the way.
-    untold: Missing,
-    untold_why: String,
+    /// Lost since the journal was opened.
+    lost: Lost,
+    /// The part of `lost` that no [`Event::Gap`] records yet, and its last cause.
+    unrecorded: Lost,
+    lost_why: String,
     pages: Pages,
-    /// Locked as long as the writer lives.
+    /// Locked while the writer lives.
     _lock: File,
 }
 
 impl Writer {
-    /// Opens or creates the journal at `path` and records the start of a daemon. A full disk is no
-    /// error here: recording begins when there is room.
+    /// Opens or creates the journal at `path` and records the daemon's start. A full disk is not an
+    /// error here: recording begins once there is space.
     ///
     /// # Errors
-    /// The path leads to something else, to a later format, to a damaged file, to nowhere, or
+    /// The file is not a journal, has a later format or is damaged; its folder does not exist; or
     /// another daemon records there.
     pub fn open(path: &Path, retention: JournalConfig, start: Start) -> Result<Self, JournalError> {
         let lock = lock(path)?;
@@ -105,9 +97,9 @@ impl Writer {
             encoder,
             waiting: VecDeque::from([started]),
             toml: None,
-            missing: Missing::default(),
-            untold: Missing::default(),
-            untold_why: String::new(),
+            lost: Lost::default(),
+            unrecorded: Lost::default(),
+            lost_why: String::new(),
             pages: Pages::default(),
             _lock: lock,
         };
@@ -120,38 +112,33 @@ impl Writer {
     /// Records one tick.
     ///
     /// # Errors
-    /// What stands in the way; the tick is counted as not recorded, and the next call tries afresh.
+    /// Why the write failed; the tick is counted as lost, and the next call tries again.
     pub fn record(&mut self, tick: &Tick<'_>) -> Result<(), JournalError> {
-        let tick = NewTick {
-            wall_ms: wall_ms(tick.wall),
-            mono: tick.snapshot.taken_at,
-            record: TickRecord::from(tick),
-        };
         self.write(Some(tick)).inspect_err(|e| {
             let why = e.to_string();
-            self.lose(Missing { ticks: 1, events: 0 }, why);
+            self.lose(Lost { ticks: 1, events: 0 }, why);
         })
     }
 
-    /// Records an event, and those that wait.
+    /// Records an event, and the waiting ones.
     ///
     /// # Errors
-    /// What stands in the way; the event waits for the next call.
+    /// Why the write failed; the event waits for the next call.
     pub fn record_event(
         &mut self,
         wall: SystemTime,
         mono: Timestamp,
         event: Event,
     ) -> Result<(), JournalError> {
-        let given_up = self.waiting.len() == EVENTS_WAITING_MAX;
-        if given_up {
+        let is_full = self.waiting.len() == EVENTS_WAITING_MAX;
+        if is_full {
             self.waiting.pop_front();
         }
         self.waiting.push_back(WaitingEvent { wall_ms: wall_ms(wall), mono, event });
         let result = self.write(None);
-        if given_up {
+        if is_full {
             let why = result.as_ref().err().map_or_else(String::new, ToString::to_string);
-            self.lose(Missing { ticks: 0, events: 1 }, why);
+            self.lose(Lost { ticks: 0, events: 1 }, why);
         }
         result
     }
@@ -161,17 +148,17 @@ impl Writer {
         self.retention = retention;
     }
 
-    /// Counts what was not recorded for a reason outside of this writer.
-    pub(crate) fn lose(&mut self, missing: Missing, why: String) {
-        for total in [&mut self.missing, &mut self.untold] {
-            total.ticks = total.ticks.saturating_add(missing.ticks);
-            total.events = total.events.saturating_add(missing.events);
+    /// Counts entries that were lost outside of this writer.
+    pub(crate) fn lose(&mut self, lost: Lost, why: String) {
+        for total in [&mut self.lost, &mut self.unrecorded] {
+            total.ticks = total.ticks.saturating_add(lost.ticks);
+            total.events = total.events.saturating_add(lost.events);
         }
-        self.untold_why = why;
+        self.lost_why = why;
     }
 
-    pub(crate) fn missing(&self) -> &Missing {
-        &self.missing
+    pub(crate) fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     /// Size of the file, without its log.
@@ -184,9 +171,9 @@ impl Writer {
         Bytes::new(fs::metadata(schema::wal_path(&self.path)).map_or(0, |found| found.len()))
     }
 
-    fn write(&mut self, tick: Option<NewTick>) -> Result<(), JournalError> {
+    fn write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
         let result = self.try_write(tick);
-        // A full disk is asked again on the same connection; after anything else a new one is safer.
+        // After a full disk the connection is still good; after other errors a new one is safer.
         if let Err(e) = &result
             && !matches!(e, JournalError::NoSpace { .. } | JournalError::WalBlocked { .. })
         {
@@ -195,18 +182,25 @@ impl Writer {
         result
     }
 
-    fn try_write(&mut self, mut tick: Option<NewTick>) -> Result<(), JournalError> {
+    fn try_write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
         self.reopen_if_replaced()?;
         self.check_wal()?;
         let sqlite = |e| JournalError::sqlite(&self.path, e);
         let Some(open) = &mut self.open else { return Ok(()) };
-        let added = tick.as_mut().map(|tick| open.curves.take_out(&mut tick.record));
-        let body = match &tick {
-            // The encoder's buffer is lent out while other rows are written.
-            Some(tick) => self.encoder.encode(&tick.record).map(<[u8]>::to_vec),
-            None => Ok(Vec::new()),
+        let new = match tick {
+            Some(tick) => {
+                let (added, referring) = open.curves.take_out(tick);
+                let row = match &referring {
+                    Some((snapshot, plan)) => Tick { snapshot, plan, ..*tick },
+                    None => *tick,
+                };
+                // Copied, because the encoder's buffer serves the other rows too.
+                let body = self.encoder.encode(&row).map(<[u8]>::to_vec);
+                let body = body.map_err(|e| JournalError::io(&self.path, e))?;
+                Some((wall_ms(tick.wall), tick.snapshot.taken_at, added, body))
+            }
+            None => None,
         };
-        let body = body.map_err(|e| JournalError::io(&self.path, e))?;
         let transaction = open
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -222,32 +216,32 @@ impl Writer {
             encoder: &mut self.encoder,
         };
         rows.config_of_a_new_file(self.toml.as_deref()).map_err(sqlite)?;
-        // The moment of this write, for what it says about itself.
-        let (now_ms, now) = match (&tick, self.waiting.back()) {
-            (Some(tick), _) => (tick.wall_ms, tick.mono),
+        // The time of this write, for the gap and for retention.
+        let (now_ms, now) = match (&new, self.waiting.back()) {
+            (Some((wall_ms, mono, ..)), _) => (*wall_ms, *mono),
             (None, Some(last)) => (last.wall_ms, last.mono),
             (None, None) => (wall_ms(self.start.wall), self.start.mono),
         };
-        if self.untold != Missing::default() {
-            let Missing { ticks, events } = self.untold;
-            let gap = Event::Gap { ticks, events, why: self.untold_why.clone() };
+        if self.unrecorded != Lost::default() {
+            let Lost { ticks, events } = self.unrecorded;
+            let gap = Event::Gap { ticks, events, why: self.lost_why.clone() };
             rows.event(now_ms, now, &gap).map_err(sqlite)?;
         }
         for waiting in &self.waiting {
             rows.event(waiting.wall_ms, waiting.mono, &waiting.event).map_err(sqlite)?;
         }
-        if let (Some(tick), Some(added)) = (&tick, &added) {
+        if let Some((wall_ms, mono, added, body)) = &new {
             for (id, curve) in &added.new {
                 rows.curve(*id, curve).map_err(sqlite)?;
             }
-            rows.insert(KIND_TICK, tick.wall_ms, tick.mono, &body, added.lowest).map_err(sqlite)?;
+            rows.insert(KIND_TICK, *wall_ms, *mono, body, added.lowest).map_err(sqlite)?;
         }
         let config = rows.config;
         retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
-        if let Some(added) = added {
+        if let Some((_, _, added, _)) = new {
             open.curves = added.after;
         }
         for waiting in self.waiting.drain(..) {
@@ -255,8 +249,8 @@ impl Writer {
                 self.toml = Some(toml);
             }
         }
-        self.untold = Missing::default();
-        // What was recorded stays recorded even if this fails: it is tried again next time.
+        self.unrecorded = Lost::default();
+        // The transaction is committed: a failure here is retried with the next write.
         if let Ok(pages) = retention::vacuum(&open.connection) {
             self.pages = pages;
         }
@@ -281,27 +275,27 @@ impl Writer {
         Ok(())
     }
 
-    /// A program that keeps reading one old moment keeps the log from being folded back.
+    /// A long read transaction of another program keeps the log from being checkpointed.
     fn check_wal(&self) -> Result<(), JournalError> {
         let wal_bytes = self.wal_bytes();
         let Some(open) = &self.open else { return Ok(()) };
         if wal_bytes.get() <= WAL_BYTES_MAX {
             return Ok(());
         }
-        let folded = open
+        let is_folded = open
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
                 Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
             })
             .is_ok_and(|(pages, done)| pages == done);
-        match folded {
+        match is_folded {
             true => Ok(()),
             false => Err(JournalError::WalBlocked { path: self.path.clone(), wal_bytes }),
         }
     }
 }
 
-/// Held until the writer goes, by the kernel even if it is killed.
+/// The kernel releases it when the writer's process ends, even if it is killed.
 fn lock(path: &Path) -> Result<File, JournalError> {
     let name = schema::with_suffix(path, ".lock");
     let file = OpenOptions::new()
@@ -326,7 +320,7 @@ fn insert_session(transaction: &Transaction<'_>, start: &Start) -> rusqlite::Res
     Ok(transaction.last_insert_rowid())
 }
 
-/// SQLite's integers have a sign; 292 million years do.
+/// Saturates at SQLite's largest integer: 292 million years.
 fn stored_ms(mono: Timestamp) -> i64 {
     i64::try_from(mono.as_millis()).unwrap_or(i64::MAX)
 }
@@ -340,7 +334,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// A file that was begun anew must know the configuration in force before its first row.
+    /// A new file needs the configuration in force before its first row.
     fn config_of_a_new_file(&mut self, toml: Option<&str>) -> rusqlite::Result<()> {
         if let (None, Some(toml)) = (self.config, toml) {
             self.config = Some(self.config_row(toml)?);
@@ -352,14 +346,14 @@ impl Rows<'_> {
         if let Event::ConfigLoaded { toml } = event {
             self.config = Some(self.config_row(toml)?);
         }
-        let body = match self.encoder.encode(&EventRecord::from(event)) {
+        let body = match self.encoder.encode(event) {
             Ok(body) => body.to_vec(),
             Err(e) => return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(e))),
         };
         self.insert(KIND_EVENT, wall_ms, mono, &body, None)
     }
 
-    fn curve(&mut self, id: i64, curve: &CurveRecord) -> rusqlite::Result<()> {
+    fn curve(&mut self, id: i64, curve: &MissCurve) -> rusqlite::Result<()> {
         let body = self.encoder.encode(curve);
         let body = body.map_err(|e| rusqlite::Error::ToSqlConversionFailure(Box::new(e)))?;
         self.transaction
@@ -368,7 +362,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// `curve` is the lowest number of a curve that the row refers to.
+    /// `curve` is the lowest curve number that the row refers to.
     fn insert(
         &mut self,
         kind: i64,
@@ -395,7 +389,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// The row of a configuration: the latest one if it says the same, else a new one.
+    /// The row of a configuration: the latest one if its text is the same, else a new one.
     fn config_row(&mut self, toml: &str) -> rusqlite::Result<i64> {
         let sha256: String =
             Sha256::digest(toml.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,64 +1,69 @@
-//! The hypervisor's own mappings, and the region that the daemon means.
+//! Finds a region in the hypervisor's own mappings.
 //!
-//! Idea: a region is a part of a file; in `/proc/self/maps` stands where in memory that file is mapped.
-//! It may be in several neighbouring mappings, but must be there once, whole and shared. Shared is a
-//! matter of life: dropping the page-table entries of a private mapping would drop what was written.
+//! A region is a part of a file; `/proc/self/maps` shows where the file is mapped. The region may
+//! span neighbouring mappings, but must be mapped exactly once, completely and shared: dropping the
+//! page-table entries of a private mapping would lose data.
 //!
 //! Source: proc_pid_maps(5).
 
-use ballast_track_wire::{Mapping, Refusal, RegionSpec};
+use ballast_tracker_proto::{Mapping, RefusalReason, RegionSpec};
 
 use crate::kernel::Extent;
 
-/// A mapping's part of the region: where it is, and where in the file.
+/// The part of a region that is in one mapping.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct MappedPart {
     extent: Extent,
     offset: u64,
     is_shared: bool,
 }
 
-impl Part {
-    fn of(mapping: &Mapping<'_>, region: &RegionSpec) -> Option<Part> {
+impl MappedPart {
+    fn of(mapping: &Mapping<'_>, region: &RegionSpec) -> Option<MappedPart> {
         let first = mapping.offset.max(region.offset);
         let end = mapping.offset.saturating_add(mapping.len).min(region.offset + region.len);
         let len = end.checked_sub(first).filter(|len| *len > 0)?;
         let start = mapping.start + (first - mapping.offset);
-        Some(Part { extent: Extent::new(start, len), offset: first, is_shared: mapping.is_shared })
+        Some(MappedPart {
+            extent: Extent::new(start, len),
+            offset: first,
+            is_shared: mapping.is_shared,
+        })
     }
 }
 
-/// Where `region` is mapped, by the text of `/proc/self/maps`.
+/// Finds where `region` is mapped in the text of `/proc/self/maps`.
 ///
 /// # Errors
-/// [`Refusal::NoMapping`], [`Refusal::Private`] or [`Refusal::MappedTwice`].
-pub(crate) fn find(maps: &str, region: &RegionSpec) -> Result<Extent, Refusal> {
+/// [`RefusalReason::NoMapping`], [`RefusalReason::Private`] or [`RefusalReason::MappedTwice`].
+pub(crate) fn find(maps: &str, region: &RegionSpec) -> Result<Extent, RefusalReason> {
     let is_of = |it: &Mapping<'_>| it.device == region.device && it.inode == region.inode;
     let lines = maps.lines().filter_map(Mapping::parse).filter(is_of);
-    let mut parts: Vec<Part> = lines.filter_map(|mapping| Part::of(&mapping, region)).collect();
+    let mut parts: Vec<MappedPart> =
+        lines.filter_map(|mapping| MappedPart::of(&mapping, region)).collect();
     if parts.iter().any(|part| !part.is_shared) {
-        return Err(Refusal::Private);
+        return Err(RefusalReason::Private);
     }
     parts.sort_by_key(|part| (part.offset, part.extent.start));
-    let first = parts.first().ok_or(Refusal::NoMapping)?.extent;
+    let first = parts.first().ok_or(RefusalReason::NoMapping)?.extent;
     let mut end = region.offset;
     for part in &parts {
         let is_next = part.extent.start == first.start + (part.offset - region.offset);
         if part.offset < end || !is_next {
-            return Err(Refusal::MappedTwice);
+            return Err(RefusalReason::MappedTwice);
         }
         if part.offset > end {
-            return Err(Refusal::NoMapping);
+            return Err(RefusalReason::NoMapping);
         }
         end += part.extent.len;
     }
     let is_whole = end == region.offset + region.len;
-    if is_whole { Ok(Extent::new(first.start, region.len)) } else { Err(Refusal::NoMapping) }
+    if is_whole { Ok(Extent::new(first.start, region.len)) } else { Err(RefusalReason::NoMapping) }
 }
 
 #[cfg(test)]
 mod tests {
-    use ballast_track_wire::RegionName;
+    use ballast_tracker_proto::RegionName;
 
     use super::*;
 
@@ -80,33 +85,37 @@ rubbish
         assert_eq!(find(MAPS, &region(0, 0x100000)), Ok(Extent::new(0x7f00_0000_0000, 0x100000)));
         let part = find(MAPS, &region(0x1000, 0x2000));
         assert_eq!(part, Ok(Extent::new(0x7f00_0000_1000, 0x2000)));
-        assert_eq!(find(MAPS, &region(0, 0x101000)), Err(Refusal::NoMapping), "longer");
-        assert_eq!(find(MAPS, &region(0x100000, 0x1000)), Err(Refusal::NoMapping), "behind it");
+        assert_eq!(find(MAPS, &region(0, 0x101000)), Err(RefusalReason::NoMapping), "longer");
+        assert_eq!(
+            find(MAPS, &region(0x100000, 0x1000)),
+            Err(RefusalReason::NoMapping),
+            "behind it"
+        );
         let other = RegionSpec { inode: 1046, ..region(0, 0x1000) };
-        assert_eq!(find(MAPS, &other), Err(Refusal::NoMapping));
-        assert_eq!(find("", &region(0, 0x1000)), Err(Refusal::NoMapping));
+        assert_eq!(find(MAPS, &other), Err(RefusalReason::NoMapping));
+        assert_eq!(find("", &region(0, 0x1000)), Err(RefusalReason::NoMapping));
     }
 
     #[test]
-    fn neighbouring_mappings_are_one() {
+    fn neighbouring_mappings_are_joined() {
         let split =
             "1000-3000 rw-s 00000000 00:01 1045 /x\n3000-5000 r--s 00002000 00:01 1045 /x\n";
         assert_eq!(find(split, &region(0, 0x4000)), Ok(Extent::new(0x1000, 0x4000)));
         assert_eq!(find(split, &region(0x1000, 0x2000)), Ok(Extent::new(0x2000, 0x2000)));
         let apart =
             "1000-3000 rw-s 00000000 00:01 1045 /x\n4000-6000 rw-s 00002000 00:01 1045 /x\n";
-        assert_eq!(find(apart, &region(0, 0x4000)), Err(Refusal::MappedTwice));
+        assert_eq!(find(apart, &region(0, 0x4000)), Err(RefusalReason::MappedTwice));
         let gap = "1000-3000 rw-s 00000000 00:01 1045 /x\n4000-6000 rw-s 00003000 00:01 1045 /x\n";
-        assert_eq!(find(gap, &region(0, 0x5000)), Err(Refusal::NoMapping));
+        assert_eq!(find(gap, &region(0, 0x5000)), Err(RefusalReason::NoMapping));
     }
 
     #[test]
     fn private_and_double_mappings_are_refused() {
         let private = "1000-3000 rw-p 00000000 00:01 1045 /x\n";
-        assert_eq!(find(private, &region(0, 0x2000)), Err(Refusal::Private));
+        assert_eq!(find(private, &region(0, 0x2000)), Err(RefusalReason::Private));
         let twice =
             "1000-3000 rw-s 00000000 00:01 1045 /x\n8000-9000 r--s 00001000 00:01 1045 /x\n";
-        assert_eq!(find(twice, &region(0, 0x2000)), Err(Refusal::MappedTwice));
+        assert_eq!(find(twice, &region(0, 0x2000)), Err(RefusalReason::MappedTwice));
         assert_eq!(find(twice, &region(0, 0x1000)), Ok(Extent::new(0x1000, 0x1000)));
     }
 }

@@ -1,16 +1,16 @@
-//! Being loaded into a hypervisor.
+//! Starts the tracker when the library is loaded into a hypervisor.
 //!
-//! Idea: a library in `LD_PRELOAD` is set up before the program's `main`. If `BALLAST_TRACK_SOCKET` says
-//! where, a tracker listens there from then on; otherwise nothing happens at all. Both variables are
-//! taken out of the environment, as what the hypervisor starts itself is no hypervisor.
+//! A library in `LD_PRELOAD` is initialised before the program's `main`. If `BALLAST_TRACK_SOCKET`
+//! is set, a tracker listens at that address; otherwise nothing happens. Both variables are removed
+//! from the environment, so that programs the hypervisor starts are not tracked.
 //!
-//! A hypervisor that goes into the background (QEMU's `-daemonize`) forks twice before it is one, and threads
-//! stay behind. So whichever process maps memory that is shared and can be written to, as guest memory is, is
-//! the hypervisor: if that is a child of the one that was set up, it takes the socket over. Afterwards none of
-//! its children does.
+//! A hypervisor that goes into the background (QEMU's `-daemonize`) forks twice, and threads do not
+//! survive a fork. The process that maps shared writable memory, as guest memory is, is the
+//! hypervisor: if it is a child of the initialised process, it takes over the socket. Later
+//! children do not.
 //!
-//! Limits: a hypervisor in the background without shared memory has no tracker at all, rather than one that
-//! says so.
+//! Limits: a hypervisor in the background without shared memory has no tracker at all, so clients
+//! get no explanation.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -18,21 +18,21 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use ballast_track_wire::Address;
+use ballast_tracker_proto::TrackerAddress;
 
 use crate::server::Tracker;
 
-/// `SOCKET_VARIABLE` of the protocol as C has it; a test compares them.
+/// `SOCKET_VARIABLE` of the protocol as a C string; a test compares them.
 const SOCKET_NAME: &CStr = c"BALLAST_TRACK_SOCKET";
 const PRELOAD_NAME: &CStr = c"LD_PRELOAD";
-/// What this library's file is called, whatever its folder.
+/// Prefix of this library's file name.
 const LIBRARY: &[u8] = b"libballast_track";
 
-/// The tracker of this process, and the process in which its thread is: what is forked later must not
-/// take the socket's file along when it ends.
+/// The tracker, and the process that runs its thread: a child that ends must not remove the
+/// socket's file.
 static TRACKER: Mutex<Option<(u32, Tracker)>> = Mutex::new(None);
 
-/// Whether there is a tracker, and guest memory is yet to come.
+/// Whether there is a tracker and no guest memory has been mapped yet.
 static IS_EARLY: AtomicBool = AtomicBool::new(false);
 
 #[used]
@@ -44,29 +44,29 @@ static SET_UP: extern "C" fn() = set_up;
 static TEAR_DOWN: extern "C" fn() = tear_down;
 
 extern "C" fn set_up() {
-    // SAFETY: before `main` there is one thread, so nobody changes the environment meanwhile.
+    // SAFETY: before `main` there is one thread, so nothing changes the environment meanwhile.
     let address = unsafe { variable(SOCKET_NAME) };
     let Some(address) = address else { return };
     // SAFETY: as above.
     unsafe { clean_environment() };
     let Ok(address) = String::from_utf8(address) else {
-        return complain(&"the socket's path is not UTF-8");
+        return warn(&"the socket's path is not UTF-8");
     };
-    match Tracker::start(Address::parse(&address)) {
+    match Tracker::start(TrackerAddress::parse(&address)) {
         Ok(tracker) => {
             if let Ok(mut place) = TRACKER.lock() {
                 *place = Some((std::process::id(), tracker));
                 IS_EARLY.store(true, SeqCst);
             }
         }
-        Err(error) => complain(&format_args!("cannot listen at {address}: {error}")),
+        Err(error) => warn(&format_args!("cannot listen at {address}: {error}")),
     }
 }
 
 extern "C" fn tear_down() {
     let Ok(mut place) = TRACKER.try_lock() else { return };
     match place.take() {
-        // Another's, by now or all along.
+        // The tracker of another process.
         Some((process, tracker)) if process != std::process::id() || tracker.is_stopped() => {
             std::mem::forget(tracker);
         }
@@ -74,8 +74,7 @@ extern "C" fn tear_down() {
     }
 }
 
-/// Memory that may be a guest's is about to be mapped: this process is the hypervisor, which its tracker
-/// belongs in.
+/// Shared memory is about to be mapped: this process is the hypervisor, and the tracker moves here.
 pub(crate) fn about_to_share() {
     if IS_EARLY.load(Relaxed) && IS_EARLY.swap(false, SeqCst) {
         move_here();
@@ -89,7 +88,7 @@ fn move_here() {
         Some((process, tracker)) if process != std::process::id() => match tracker.take_over() {
             Ok(tracker) => Some((std::process::id(), tracker)),
             Err(error) => {
-                complain(&format_args!("it went into the background: {error}"));
+                warn(&format_args!("cannot continue in the background process: {error}"));
                 None
             }
         },
@@ -97,15 +96,16 @@ fn move_here() {
     };
 }
 
-/// The guest goes on untracked, which is no reason not to start it.
-fn complain(why: &dyn std::fmt::Display) {
+/// Warns and continues: a guest that cannot be tracked must start all the same.
+fn warn(why: &dyn std::fmt::Display) {
     eprintln!("ballast-track: warning: this guest cannot be tracked: {why}");
 }
 
 /// # Safety
-/// Nobody changes the environment meanwhile.
+/// Nothing changes the environment meanwhile.
 unsafe fn variable(name: &CStr) -> Option<Vec<u8>> {
-    // SAFETY: the name ends with zero, and so does what it returns, which stays until it is changed.
+    // SAFETY: the name ends with zero, and so does the value, which stays valid until it is
+    // changed.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes().to_vec())
@@ -113,7 +113,7 @@ unsafe fn variable(name: &CStr) -> Option<Vec<u8>> {
 }
 
 /// # Safety
-/// Nobody uses the environment meanwhile.
+/// Nothing else uses the environment meanwhile.
 unsafe fn clean_environment() {
     // SAFETY: names and values end with zero.
     unsafe {
@@ -126,7 +126,7 @@ unsafe fn clean_environment() {
     }
 }
 
-/// The libraries of a list that are others than this.
+/// `list` without this library.
 fn without_this(list: &[u8]) -> Vec<u8> {
     let is_other = |path: &&[u8]| {
         let name = std::path::Path::new(OsStr::from_bytes(path)).file_name();
@@ -142,12 +142,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variable_is_that_of_the_protocol() {
-        assert_eq!(SOCKET_NAME.to_str(), Ok(ballast_track_wire::SOCKET_VARIABLE));
+    fn the_variable_matches_the_protocol() {
+        assert_eq!(SOCKET_NAME.to_str(), Ok(ballast_tracker_proto::SOCKET_VARIABLE));
     }
 
     #[test]
-    fn other_preloaded_libraries_stay() {
+    fn other_preloaded_libraries_are_kept() {
         for (list, rest) in [
             ("/usr/lib/libballast_track.so", ""),
             ("/lib/a.so:/x/libballast_track.so:/lib/b.so", "/lib/a.so:/lib/b.so"),

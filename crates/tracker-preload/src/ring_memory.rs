@@ -1,39 +1,43 @@
-//! Memory of the ring, as the daemon sent it.
+//! The memory of the ring that the daemon sent: a memfd, mapped here too.
 //!
-//! Idea: a memfd, mapped here too. Its seals are what makes it safe to touch: a file that may shrink
-//! could kill the hypervisor (`SIGBUS`) whenever the other side wants.
+//! The file must be sealed: if it could shrink, the other side could kill the hypervisor
+//! (`SIGBUS`).
 //! Source: memfd_create(2), fcntl(2) on file seals.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use ballast_track_wire::{CAPACITY_MAX, CAPACITY_MIN, Producer, Refusal, Refused, ring_bytes};
+use ballast_tracker_proto::{
+    CAPACITY_MAX, CAPACITY_MIN, RefusalReason, RingProducer, TrackerRefusal, ring_bytes,
+};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, major, minor};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A mapping of it.
+/// The mapping of the ring.
 pub(crate) struct RingMemory {
     start: NonNull<AtomicU64>,
     len: usize,
-    /// The file's device and inode, which no region may have.
+    /// The file's device and inode: no region may be of this file.
     pub(crate) file: ((u32, u32), u64),
 }
 
-// SAFETY: it is memory of atomics, mapped as long as this lives.
+// SAFETY: the memory holds atomics and is mapped as long as this lives.
 unsafe impl Send for RingMemory {}
-// SAFETY: as above; atomics are made for being shared.
+// SAFETY: as above; atomics may be shared.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
-    /// Maps the file.
+    /// Maps the ring in `file`.
     ///
     /// # Errors
-    /// [`Refusal::Ring`] unless it is a sealed memfd that holds an empty ring.
-    pub(crate) fn map(file: BorrowedFd<'_>) -> Result<RingMemory, Refused> {
-        let refused =
-            |error: Errno| Refused { refusal: Refusal::Ring, errno: crate::minor::errno(error) };
+    /// [`RefusalReason::Ring`] unless it is a sealed memfd that holds an empty ring.
+    pub(crate) fn map(file: BorrowedFd<'_>) -> Result<RingMemory, TrackerRefusal> {
+        let refused = |error: Errno| TrackerRefusal {
+            reason: RefusalReason::Ring,
+            errno: crate::minor::errno(error),
+        };
         let stat = fstat(file).map_err(refused)?;
         let needed = SealFlags::SHRINK | SealFlags::GROW;
         // No other file has seals.
@@ -45,36 +49,36 @@ impl RingMemory {
         }
         let len = len as usize;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
         let start =
             NonNull::new(start.map_err(refused)?.cast()).ok_or_else(|| refused(Errno::FAULT))?;
         let device = (major(stat.st_dev), minor(stat.st_dev));
         let memory = RingMemory { start, len, file: (device, stat.st_ino) };
-        Producer::new(memory.words()).map_err(|_| refused(Errno::INVAL))?;
+        RingProducer::new(memory.words()).map_err(|_| refused(Errno::INVAL))?;
         Ok(memory)
     }
 
-    /// A ring of this process's own, that `begin` has begun.
+    /// A ring for tests, which `initialize` prepares.
     #[cfg(test)]
-    pub(crate) fn of_test(begin: impl FnOnce(&[AtomicU64])) -> RingMemory {
+    pub(crate) fn of_test(initialize: impl FnOnce(&[AtomicU64])) -> RingMemory {
         let len = ring_bytes(CAPACITY_MIN) as usize;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags).unwrap()
         };
         let start = NonNull::new(start.cast()).unwrap();
         let memory = RingMemory { start, len, file: ((0, 0), 0) };
-        begin(memory.words());
+        initialize(memory.words());
         memory
     }
 
-    /// The words of it.
+    /// The ring's words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped as long as `self` lives, aligned to a page, and of a length that the seals keep
-        // as it is; the other side may write to it, which atomics allow.
+        // SAFETY: mapped as long as `self` lives, page-aligned, and the seals fix its length. The
+        // other side may write to it, which atomics allow.
         unsafe {
             std::slice::from_raw_parts(self.start.as_ptr(), self.len / size_of::<AtomicU64>())
         }
@@ -83,7 +87,7 @@ impl RingMemory {
 
 impl Drop for RingMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping made above, that nothing refers to any more.
+        // SAFETY: the mapping made above; nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -92,7 +96,7 @@ impl Drop for RingMemory {
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
-    use ballast_track_wire::ring_words;
+    use ballast_tracker_proto::ring_words;
     use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     use super::*;
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sealed_file_of_the_right_size_with_a_header_will_do() {
+    fn only_sealed_files_of_valid_size_and_header_are_accepted() {
         let both = SealFlags::SHRINK | SealFlags::GROW;
         let len = ring_bytes(CAPACITY_MIN);
         for (len, seals) in [
@@ -119,7 +123,7 @@ mod tests {
             (len, both),
         ] {
             let refused = RingMemory::map(file(len, seals).as_fd()).err().unwrap();
-            assert_eq!(refused.refusal, Refusal::Ring, "{len} {seals:?}");
+            assert_eq!(refused.reason, RefusalReason::Ring, "{len} {seals:?}");
         }
         let plain = tempfile::tempfile().unwrap();
         plain.set_len(len).unwrap();
@@ -129,6 +133,10 @@ mod tests {
         rustix::io::pwrite(&good, &header, 0).unwrap();
         let memory = RingMemory::map(good.as_fd()).unwrap();
         assert!(memory.words().len() >= ring_words(CAPACITY_MIN));
-        assert!(Producer::new(memory.words()).unwrap().push(ballast_track_wire::Entry::Time(1)));
+        assert!(
+            RingProducer::new(memory.words())
+                .unwrap()
+                .push(ballast_tracker_proto::RingEntry::Time(1))
+        );
     }
 }

@@ -1,11 +1,10 @@
-//! What one client may have done: from its ring to its last permission restored.
+//! The session of one client: from its ring until the last permission is restored.
 //!
-//! Idea: a session owns the userfaultfd, the handler's thread and the regions. It is *active* from a
-//! revocation until it rests: only then are the regions registered, so that a resting tracker costs
-//! nothing and hides nothing. However it ends, it unregisters the regions first, and then closes what
-//! it has.
+//! A session owns the userfaultfd, the handler's thread and the regions. It is *active* from a
+//! revocation until it rests. Regions are registered only while it is active, so a resting tracker
+//! costs nothing. However a session ends, it unregisters the regions first.
 //!
-//! Limits: one session in a process at a time, as its slots are the process's.
+//! Limits: one session per process, because the slots are global.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,85 +12,89 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use ballast_track_wire::{
-    Capabilities, Counters, Granule, Mode, Refusal, Refused, RegionSpec, Reply, Sample,
+use ballast_tracker_proto::{
+    Granule, GranuleSample, RefusalReason, RegionSpec, TrackerCapabilities, TrackerCounters,
+    TrackerRefusal, TrackerReply, WatchMode,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::give_way::Way;
+use crate::give_way::GiveWayGuard;
 use crate::handler::Handler;
-use crate::kernel::{Extent, Kernel};
+use crate::kernel::{Extent, TrapMechanism};
 use crate::maps;
-use crate::minor::{Minor, errno};
-use crate::probe::Probe;
+use crate::minor::{MinorFaults, errno};
+use crate::probe::TrapProbe;
 use crate::ring_memory::RingMemory;
-use crate::shared::{Shared, add};
-use crate::slots::{SLOTS, Tracked};
+use crate::shared::{SharedState, add};
+use crate::slots::{SLOTS, TrackedMemory};
 use crate::threads;
-use crate::watched::Watched;
+use crate::watched::WatchedRanges;
 
-/// A region that is tracked.
-struct Region {
+/// A tracked region.
+struct TrackedRegion {
     spec: RegionSpec,
     slot: usize,
-    watched: Watched,
+    watched: WatchedRanges,
 }
 
 /// Tracking for one client.
-pub(crate) struct Session {
-    /// Goes before the kernel does.
-    way: Option<Way>,
-    kernel: Arc<Minor>,
-    shared: Arc<Shared>,
-    /// Its file, which no region may be of.
+pub(crate) struct TrackerSession {
+    /// Dropped before the kernel mechanism.
+    give_way: Option<GiveWayGuard>,
+    kernel: Arc<MinorFaults>,
+    shared: Arc<SharedState>,
+    /// The ring's file: no region may be of this file.
     ring_file: ((u32, u32), u64),
     wake: Arc<OwnedFd>,
     handler: Option<JoinHandle<()>>,
-    probe: Probe,
-    mode: Mode,
-    regions: Vec<Region>,
+    probe: TrapProbe,
+    mode: WatchMode,
+    regions: Vec<TrackedRegion>,
     is_active: bool,
     trap_ns: u64,
     control_ns_before: u64,
 }
 
-fn refused(refusal: Refusal, error: Errno) -> Refused {
-    Refused { refusal, errno: errno(error) }
+fn refusal_with(reason: RefusalReason, error: Errno) -> TrackerRefusal {
+    TrackerRefusal { reason, errno: errno(error) }
 }
 
-fn plain(refusal: Refusal) -> Refused {
-    Refused { refusal, errno: 0 }
+fn refusal(reason: RefusalReason) -> TrackerRefusal {
+    TrackerRefusal { reason, errno: 0 }
 }
 
-impl Session {
-    /// Begins one that puts traps into the ring in `ring`.
-    pub(crate) fn begin(ring: OwnedFd, device: Option<OwnedFd>) -> Result<Session, Refused> {
+impl TrackerSession {
+    /// Begins a session that writes traps to the ring in `ring`.
+    pub(crate) fn begin(
+        ring: OwnedFd,
+        device: Option<OwnedFd>,
+    ) -> Result<TrackerSession, TrackerRefusal> {
         let ring = RingMemory::map(ring.as_fd())?;
-        let mut kernel = Minor::open(device.as_ref().map(AsFd::as_fd))?;
-        let system = |error| refused(Refusal::System, error);
-        let probe = Probe::new().map_err(system)?;
+        let mut kernel = MinorFaults::open(device.as_ref().map(AsFd::as_fd))?;
+        let system = |error| refusal_with(RefusalReason::System, error);
+        let probe = TrapProbe::new().map_err(system)?;
         kernel.probe_batch(probe.extent());
         let kernel = Arc::new(kernel);
-        let mode = Mode { granule: Granule::PAGE, sample: Sample::ALL };
-        let shared = Arc::new(Shared::new(mode));
+        let mode = WatchMode { granule: Granule::PAGE, sample: GranuleSample::ALL };
+        let shared = Arc::new(SharedState::new(mode));
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(system)?);
         let ring_file = ring.file;
         let handler = Handler {
-            kernel: Arc::<Minor>::clone(&kernel),
+            kernel: Arc::<MinorFaults>::clone(&kernel),
             shared: Arc::clone(&shared),
             ring: Arc::new(ring),
             wake: Arc::clone(&wake),
             probe: probe.extent(),
         };
         let thread = threads::spawn("ballast-faults", move || handler.run());
-        let session = Session {
-            way: Some(Way::new(kernel.faults())),
+        let session = TrackerSession {
+            give_way: Some(GiveWayGuard::new(kernel.faults())),
             kernel,
             shared,
             ring_file,
             wake,
-            handler: Some(thread.map_err(|_| refused(Refusal::System, Errno::AGAIN))?),
+            handler: Some(thread.map_err(|_| refusal_with(RefusalReason::System, Errno::AGAIN))?),
             probe,
             mode,
             regions: Vec::new(),
@@ -105,64 +108,72 @@ impl Session {
         Ok(session)
     }
 
-    /// What the client is told first.
-    pub(crate) fn attached(&self) -> Reply {
-        let batch = if self.kernel.has_batch() { Capabilities::BATCH } else { Capabilities(0) };
+    /// The reply to `Attach`.
+    pub(crate) fn attached(&self) -> TrackerReply {
+        let batch = if self.kernel.has_batch() {
+            TrackerCapabilities::BATCH
+        } else {
+            TrackerCapabilities(0)
+        };
         let handler_tid = self.shared.handler_tid.load(Acquire);
-        Reply::Attached { handler_tid, capabilities: batch }
+        TrackerReply::Attached { handler_tid, capabilities: batch }
     }
 
-    /// The control thread is there: to be called ten times a second.
-    pub(crate) fn show(&self) {
-        self.shared.show();
+    /// Records that the control thread is alive; must be called ten times a second.
+    pub(crate) fn report_alive(&self) {
+        self.shared.report_alive();
     }
 
-    /// Why the handler has given up, if it has: then everything is restored.
+    /// The error with which the handler failed; then all permissions are restored.
     pub(crate) fn failure(&self) -> Option<u32> {
         self.shared.failure()
     }
 
-    /// Tracks another region. It is revoked with the next interval.
-    pub(crate) fn add_region(&mut self, spec: RegionSpec) -> Result<(), Refused> {
+    /// Adds a region; it is first revoked in the next interval.
+    pub(crate) fn add_region(&mut self, spec: RegionSpec) -> Result<(), TrackerRefusal> {
         let pages = |it: &RegionSpec| Extent::new(it.first_page, it.pages());
         let is_taken =
-            |it: &Region| it.spec.id == spec.id || pages(&it.spec).overlaps(pages(&spec));
+            |it: &TrackedRegion| it.spec.id == spec.id || pages(&it.spec).overlaps(pages(&spec));
         if self.regions.iter().any(is_taken) {
-            return Err(plain(Refusal::RegionTaken));
+            return Err(refusal(RefusalReason::RegionTaken));
         }
-        // Were the handler to wait for its own answer, nobody would answer.
+        // The handler writes to the ring: a fault there would never be answered.
         if (spec.device, spec.inode) == self.ring_file {
-            return Err(plain(Refusal::NoMapping));
+            return Err(refusal(RefusalReason::NoMapping));
         }
         let extent = find(&spec)?;
-        let is_there = |it: &Region| SLOTS.extent(it.slot).overlaps(extent);
-        if extent.overlaps(self.probe.extent()) || self.regions.iter().any(is_there) {
-            return Err(plain(Refusal::RegionTaken));
+        let overlaps = |it: &TrackedRegion| SLOTS.extent(it.slot).overlaps(extent);
+        if extent.overlaps(self.probe.extent()) || self.regions.iter().any(overlaps) {
+            return Err(refusal(RefusalReason::RegionTaken));
         }
-        let tracked = Tracked { extent, first_page: spec.first_page };
-        let watched = Watched::list(tracked, self.mode).map_err(plain)?;
-        let slot = SLOTS.claim(tracked).ok_or(plain(Refusal::RegionTaken))?;
+        let tracked = TrackedMemory { extent, first_page: spec.first_page };
+        let watched = WatchedRanges::list(tracked, self.mode).map_err(refusal)?;
+        let slot = SLOTS.claim(tracked).ok_or(refusal(RefusalReason::RegionTaken))?;
         let added = self.open_slot(&spec, slot, extent);
         if added.is_err() {
             SLOTS.free(slot);
         } else {
-            self.regions.push(Region { spec, slot, watched });
+            self.regions.push(TrackedRegion { spec, slot, watched });
         }
         added
     }
 
-    /// Opens a claimed slot, once it is certain that the region is still where it was.
-    fn open_slot(&self, spec: &RegionSpec, slot: usize, extent: Extent) -> Result<(), Refused> {
-        // Who wants the slot closed waits until it is known whether it is registered.
+    /// Opens a claimed slot, after checking that the region is still mapped where it was.
+    fn open_slot(
+        &self,
+        spec: &RegionSpec,
+        slot: usize,
+        extent: Extent,
+    ) -> Result<(), TrackerRefusal> {
+        // Closing the slot waits until it is known whether its memory is registered.
         let inside = SLOTS.hold(slot);
-        // What was unmapped before the slot was claimed shows here, and what is unmapped later closes
-        // the slot.
+        // Detects unmapping before the slot was claimed; later unmapping closes the slot.
         if find(spec)? != extent {
-            return Err(plain(Refusal::RegionGone));
+            return Err(refusal(RefusalReason::RegionGone));
         }
-        let register = |error| refused(Refusal::Register, error);
+        let register = |error| refusal_with(RefusalReason::Register, error);
         if !self.kernel.watch_small(extent).map_err(register)? {
-            return Err(plain(Refusal::HugePages));
+            return Err(refusal(RefusalReason::HugePages));
         }
         if self.is_active {
             SLOTS.set_watched(slot);
@@ -172,53 +183,54 @@ impl Session {
         drop(inside);
         let opened = match SLOTS.open(slot) {
             true => self.check_failure(),
-            false => Err(plain(Refusal::RegionGone)),
+            false => Err(refusal(RefusalReason::RegionGone)),
         };
         if opened.is_err() {
-            // It is not among the regions yet, that are unregistered with the session.
+            // The session would not unregister it: it is not in the list of regions yet.
             self.unwatch(slot);
         }
         opened
     }
 
-    /// No longer tracks a region.
-    pub(crate) fn remove_region(&mut self, id: u8) -> Result<(), Refused> {
+    /// Removes a region.
+    pub(crate) fn remove_region(&mut self, id: u8) -> Result<(), TrackerRefusal> {
         let place = self.regions.iter().position(|region| region.spec.id == id);
-        let place = place.ok_or(plain(Refusal::NoRegion))?;
+        let place = place.ok_or(refusal(RefusalReason::NoRegion))?;
         let region = self.regions.remove(place);
-        self.let_go(&region);
+        self.release(&region);
         Ok(())
     }
 
-    fn let_go(&self, region: &Region) {
+    fn release(&self, region: &TrackedRegion) {
         self.unwatch(region.slot);
         SLOTS.free(region.slot);
     }
 
-    /// Restores all permissions of a slot's memory, if it is registered.
+    /// Restores the permissions of a slot's memory, if it is registered.
     fn unwatch(&self, slot: usize) {
         if let Some(extent) = SLOTS.take_watched(slot) {
-            // It fails where the memory is gone, and then nothing is left to unregister.
+            // Fails only if the memory is gone, and then nothing is registered.
             let _ = self.kernel.unwatch(extent);
         }
     }
 
-    /// The numbers of regions that the hypervisor has unmapped since the last call.
+    /// Takes the number of a region that the hypervisor has unmapped.
     pub(crate) fn take_gone(&mut self) -> Option<u8> {
         let place = self.regions.iter().position(|region| SLOTS.is_closed(region.slot))?;
         let region = self.regions.remove(place);
-        self.let_go(&region);
+        self.release(&region);
         Some(region.spec.id)
     }
 
-    /// Watches something else from the next revocation on.
-    pub(crate) fn set_mode(&mut self, mode: Mode) -> Result<(), Refused> {
-        let list = |region: &Region| {
+    /// Changes which granules are watched, from the next revocation on.
+    pub(crate) fn set_mode(&mut self, mode: WatchMode) -> Result<(), TrackerRefusal> {
+        let list = |region: &TrackedRegion| {
             let extent = SLOTS.extent(region.slot);
-            Watched::list(Tracked { extent, first_page: region.spec.first_page }, mode)
+            WatchedRanges::list(TrackedMemory { extent, first_page: region.spec.first_page }, mode)
         };
-        let lists: Result<Vec<Watched>, Refusal> = self.regions.iter().map(list).collect();
-        let lists = lists.map_err(plain)?;
+        let lists: Result<Vec<WatchedRanges>, RefusalReason> =
+            self.regions.iter().map(list).collect();
+        let lists = lists.map_err(refusal)?;
         self.rest();
         for (region, watched) in self.regions.iter_mut().zip(lists) {
             region.watched = watched;
@@ -228,46 +240,46 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps so many granules accessible.
+    /// Sets the size of the hot set.
     pub(crate) fn set_hot_set(&mut self, granules: u32) {
         self.shared.set_hot_max(granules.min(crate::hot_set::HOT_MAX as u32));
     }
 
-    /// Revokes everything that is watched. `go_on` is asked between batches.
+    /// Revokes all watched granules; stops early if `go_on`, called between batches, returns false.
     pub(crate) fn revoke(
         &mut self,
         interval: u32,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Reply, Refused> {
+    ) -> Result<TrackerReply, TrackerRefusal> {
         let began = Instant::now();
         self.activate()?;
         self.shared.begin_interval(interval);
         let mut granules = 0;
         'regions: for region in &self.regions {
             for batch in region.watched.batches() {
-                self.shared.show();
+                self.shared.report_alive();
                 if !go_on() {
                     break 'regions;
                 }
                 let Some(_inside) = SLOTS.enter(region.slot) else { continue 'regions };
                 let revoked = self.kernel.revoke(batch);
-                revoked.map_err(|error| refused(Refusal::Revoke, error))?;
+                revoked.map_err(|error| refusal_with(RefusalReason::Revoke, error))?;
             }
             granules += region.watched.granules;
         }
-        self.shared.show();
+        self.shared.report_alive();
         let measured = self.probe.measure(&*self.kernel);
-        self.trap_ns = measured.map_err(|error| refused(Refusal::Revoke, error))?;
+        self.trap_ns = measured.map_err(|error| refusal_with(RefusalReason::Revoke, error))?;
         add(&self.shared.counts.granules_revoked, granules);
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(Reply::Revoked { interval, granules, took_ns })
+        Ok(TrackerReply::Revoked { interval, granules, took_ns })
     }
 
-    fn activate(&mut self) -> Result<(), Refused> {
+    fn activate(&mut self) -> Result<(), TrackerRefusal> {
         if self.is_active {
             return self.check_failure();
         }
-        let register = |error| refused(Refusal::Register, error);
+        let register = |error| refusal_with(RefusalReason::Register, error);
         self.is_active = true;
         self.kernel.watch(self.probe.extent()).map_err(register)?;
         for region in &self.regions {
@@ -278,17 +290,17 @@ impl Session {
                 self.rest();
                 return Err(register(error));
             }
-            // Still inside, so that nobody looks for it before.
+            // Still inside the slot, so closing it waits until this is recorded.
             SLOTS.set_watched(region.slot);
         }
         self.check_failure()
     }
 
-    /// The handler may have given up since, and would not answer what was registered after that.
-    fn check_failure(&self) -> Result<(), Refused> {
+    /// The handler may have failed before memory was registered, and would not answer its faults.
+    fn check_failure(&self) -> Result<(), TrackerRefusal> {
         let Some(errno) = self.failure() else { return Ok(()) };
         self.unwatch_all();
-        Err(Refused { refusal: Refusal::Unresolved, errno })
+        Err(TrackerRefusal { reason: RefusalReason::Unresolved, errno })
     }
 
     /// Restores all permissions.
@@ -301,14 +313,14 @@ impl Session {
         for region in &self.regions {
             self.unwatch(region.slot);
         }
-        // The probe's memory is the tracker's alone.
+        // The probe's memory is always mapped, so errors do not matter.
         let _ = self.kernel.unwatch(self.probe.extent());
     }
 
-    /// What was done so far.
-    pub(crate) fn counters(&self) -> Counters {
+    /// The counters so far.
+    pub(crate) fn counters(&self) -> TrackerCounters {
         let counts = &self.shared.counts;
-        Counters {
+        TrackerCounters {
             traps: counts.traps.load(Relaxed),
             strays: counts.strays.load(Relaxed),
             dropped: counts.dropped.load(Relaxed),
@@ -326,22 +338,22 @@ impl Session {
     }
 }
 
-fn find(spec: &RegionSpec) -> Result<Extent, Refused> {
+fn find(spec: &RegionSpec) -> Result<Extent, TrackerRefusal> {
     let text = std::fs::read_to_string("/proc/self/maps");
     let text = text.map_err(|error| {
-        refused(Refusal::System, Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        refusal_with(RefusalReason::System, Errno::from_io_error(&error).unwrap_or(Errno::IO))
     })?;
-    maps::find(&text, spec).map_err(plain)
+    maps::find(&text, spec).map_err(refusal)
 }
 
-impl Drop for Session {
+impl Drop for TrackerSession {
     fn drop(&mut self) {
         self.rest();
-        drop(self.way.take());
+        drop(self.give_way.take());
         self.shared.stop();
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         if let Some(handler) = self.handler.take() {
-            // A panic in it has restored everything; there is nobody to tell.
+            // If the handler panicked, it restored everything.
             let _ = handler.join();
         }
         for region in &self.regions {

@@ -1,19 +1,19 @@
-//! What the two threads of the tracker share: atomics, nothing that could be waited for.
+//! The state that the tracker's two threads share: atomics only, so that neither blocks.
 //!
-//! Idea: the control thread writes what is wanted, the handler reads it between faults; the handler
-//! counts, the control thread reports. The mode is several words; it is written while tracking rests and
-//! its generation is counted up around it, so that a reader knows whether what it read is of one piece.
+//! The control thread writes settings, the handler reads them between faults; the handler counts,
+//! the control thread reports. The mode spans several words: it is written while tracking rests,
+//! and a generation counter tells readers whether they read a consistent one.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::time::Instant;
 
-use ballast_track_wire::{Granule, HashKind, Mode, Sample};
+use ballast_tracker_proto::{Granule, GranuleSample, HashKind, WatchMode};
 use rustix::io::Errno;
 
-/// Counters of the handler.
+/// The handler's counters.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct HandlerCounters {
     pub(crate) traps: AtomicU64,
     pub(crate) strays: AtomicU64,
     pub(crate) dropped: AtomicU64,
@@ -23,31 +23,31 @@ pub(crate) struct Counts {
     pub(crate) hot_granules: AtomicU64,
 }
 
-/// Adds to a counter that only one thread writes.
+/// Adds to a counter that has a single writer.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// What both threads see.
-pub(crate) struct Shared {
+/// The shared state.
+pub(crate) struct SharedState {
     started: Instant,
-    pub(crate) counts: Counts,
-    /// The handler ends.
+    pub(crate) counts: HandlerCounters,
+    /// Whether the handler must end.
     stop: AtomicBool,
-    /// 0, or the error for which the handler has given up.
+    /// 0, or the error with which the handler failed.
     failure: AtomicU32,
-    /// When the control thread last showed itself, in milliseconds since `started`.
+    /// When the control thread last reported, in milliseconds since `started`.
     control_seen_ms: AtomicU64,
-    /// The handler's thread; 0 until it runs.
+    /// The handler's thread; 0 before it runs.
     pub(crate) handler_tid: AtomicU32,
     hot_max: AtomicU32,
-    /// The interval's number and, in the top half, how often there was a revocation.
+    /// The interval's number; in the upper half, the number of revocations so far.
     interval: AtomicU64,
-    mode: ModeCell,
+    mode: AtomicMode,
 }
 
-/// A [`Mode`] in atomics.
-struct ModeCell {
+/// A [`WatchMode`] as atomics.
+struct AtomicMode {
     generation: AtomicU32,
     granule_pages: AtomicU32,
     is_mix: AtomicU8,
@@ -56,18 +56,18 @@ struct ModeCell {
     limit: AtomicU64,
 }
 
-impl Shared {
-    pub(crate) fn new(mode: Mode) -> Shared {
-        let shared = Shared {
+impl SharedState {
+    pub(crate) fn new(mode: WatchMode) -> SharedState {
+        let shared = SharedState {
             started: Instant::now(),
-            counts: Counts::default(),
+            counts: HandlerCounters::default(),
             stop: AtomicBool::new(false),
             failure: AtomicU32::new(0),
             control_seen_ms: AtomicU64::new(0),
             handler_tid: AtomicU32::new(0),
             hot_max: AtomicU32::new(0),
             interval: AtomicU64::new(0),
-            mode: ModeCell {
+            mode: AtomicMode {
                 generation: AtomicU32::new(0),
                 granule_pages: AtomicU32::new(1),
                 is_mix: AtomicU8::new(0),
@@ -84,12 +84,12 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The control thread is there.
-    pub(crate) fn show(&self) {
+    /// Records that the control thread is alive.
+    pub(crate) fn report_alive(&self) {
         self.control_seen_ms.store(self.now_ms(), Relaxed);
     }
 
-    /// For how long the control thread has not been there.
+    /// Time since the control thread last reported.
     pub(crate) fn control_silence_ms(&self) -> u64 {
         self.now_ms().saturating_sub(self.control_seen_ms.load(Relaxed))
     }
@@ -102,14 +102,14 @@ impl Shared {
         self.stop.load(SeqCst)
     }
 
-    /// The handler gives up: set before it unregisters everything, and looked at by the control thread
-    /// after it has registered something, so that nothing stays registered.
+    /// Records that the handler failed. The handler sets this before it unregisters everything, and
+    /// the control thread checks it after registering memory, so that nothing stays registered.
     pub(crate) fn fail(&self, error: Errno) {
         let number = crate::minor::errno(error).max(1);
         let _ = self.failure.compare_exchange(0, number, SeqCst, SeqCst);
     }
 
-    /// The error for which the handler has given up.
+    /// The error with which the handler failed.
     pub(crate) fn failure(&self) -> Option<u32> {
         Some(self.failure.load(SeqCst)).filter(|number| *number != 0)
     }
@@ -122,20 +122,20 @@ impl Shared {
         self.hot_max.load(Relaxed) as usize
     }
 
-    /// A revocation begins.
+    /// Records that a revocation begins.
     pub(crate) fn begin_interval(&self, number: u32) {
         let round = (self.interval.load(Relaxed) >> 32) + 1;
         self.interval.store(round << 32 | u64::from(number), SeqCst);
     }
 
-    /// Differs from that of before as soon as a revocation has begun; its lower half is the number.
+    /// A value that changes with each revocation; its lower half is the interval's number.
     pub(crate) fn interval(&self) -> u64 {
         self.interval.load(SeqCst)
     }
 
-    pub(crate) fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: WatchMode) {
         let cell = &self.mode;
-        // Odd while it is being written.
+        // Odd while the mode is being written.
         cell.generation.fetch_add(1, SeqCst);
         cell.granule_pages.store(mode.granule.pages() as u32, SeqCst);
         let (is_mix, factor, offset) = match mode.sample.hash {
@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// The mode and its generation; `None` while it is being written.
-    pub(crate) fn mode(&self) -> Option<(u32, Mode)> {
+    pub(crate) fn mode(&self) -> Option<(u32, WatchMode)> {
         let cell = &self.mode;
         let generation = cell.generation.load(SeqCst);
         let (factor, offset) = (cell.factor.load(SeqCst), cell.offset.load(SeqCst));
@@ -162,10 +162,10 @@ impl Shared {
             0 => HashKind::MultiplyAdd { factor, offset },
             _ => HashKind::Mix { seed: factor },
         };
-        let sample = Sample { hash, limit: cell.limit.load(SeqCst) };
+        let sample = GranuleSample { hash, limit: cell.limit.load(SeqCst) };
         let granule = Granule::new(cell.granule_pages.load(SeqCst)).ok()?;
         let is_whole = generation.is_multiple_of(2) && cell.generation.load(SeqCst) == generation;
-        is_whole.then_some((generation, Mode { granule, sample }))
+        is_whole.then_some((generation, WatchMode { granule, sample }))
     }
 
     pub(crate) fn set_handler_tid(&self, tid: u32) {
@@ -177,14 +177,14 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn mode(pages: u32, seed: u64) -> Mode {
-        let sample = Sample { hash: HashKind::Mix { seed }, limit: seed };
-        Mode { granule: Granule::new(pages).unwrap(), sample }
+    fn mode(pages: u32, seed: u64) -> WatchMode {
+        let sample = GranuleSample { hash: HashKind::Mix { seed }, limit: seed };
+        WatchMode { granule: Granule::new(pages).unwrap(), sample }
     }
 
     #[test]
-    fn a_mode_is_read_in_one_piece() {
-        let shared = Shared::new(mode(1, 1));
+    fn modes_are_read_consistently() {
+        let shared = SharedState::new(mode(1, 1));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for round in 0..20_000 {
@@ -192,7 +192,7 @@ mod tests {
                 }
             });
             while !writer.is_finished() {
-                if let Some((_, Mode { granule, sample })) = shared.mode() {
+                if let Some((_, WatchMode { granule, sample })) = shared.mode() {
                     let HashKind::Mix { seed } = sample.hash else { panic!("{sample:?}") };
                     assert_eq!((seed, sample.limit), (granule.pages(), granule.pages()));
                 }
@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn the_same_interval_again_is_another() {
-        let shared = Shared::new(mode(1, 1));
+    fn repeated_interval_numbers_are_distinguished() {
+        let shared = SharedState::new(mode(1, 1));
         shared.begin_interval(7);
         let first = shared.interval();
         shared.begin_interval(7);
@@ -213,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_stays() {
-        let shared = Shared::new(mode(1, 1));
+    fn the_first_failure_is_kept() {
+        let shared = SharedState::new(mode(1, 1));
         assert_eq!(shared.failure(), None);
         shared.fail(Errno::IO);
         shared.fail(Errno::NOMEM);

@@ -1,34 +1,34 @@
 //! Which memory may be revoked now.
 //!
-//! Idea: revoking memory that is not a guest's would be a disaster: `MADV_DONTNEED` on an address that
-//! the hypervisor has unmapped and its allocator taken wipes data. So every piece of tracked memory has a
-//! slot, a thread is *inside* the slot while it revokes, and before the hypervisor unmaps or maps over
-//! memory (see [`crate::unmap`]) the slot is closed and those inside are waited for. What is inside
-//! takes a bounded time, one batch, and getting inside never waits: the thread that answers faults
-//! may go there.
+//! `MADV_DONTNEED` on an address that the hypervisor has unmapped and reused would destroy data. So
+//! each tracked region has a slot. A thread enters the slot while it revokes; before the hypervisor
+//! unmaps or maps over memory (see [`crate::unmap`]), the slot is closed, and the hypervisor waits
+//! for the threads inside. A thread stays inside for one batch at most. Entering never blocks, so
+//! the thread that answers faults may enter too.
 //!
-//! Each slot also says whether its memory is registered by the tracker. Before Linux 6.17 unregistering takes away
-//! what *any* userfaultfd of the process has registered, and the hypervisor has its own for snapshots and
-//! post-copy migration: so only what is said to be registered here is ever unregistered, and by one thread.
+//! Each slot also records whether the tracker has registered its memory. Before Linux 6.17,
+//! unregistering removes the registration of *any* userfaultfd of the process, and the hypervisor
+//! uses its own for snapshots and post-copy migration. So only memory registered by the tracker is
+//! unregistered, once.
 //!
-//! Cost: two atomic additions a batch.
-//! Limits: system calls that the hypervisor makes past the C library are not seen; QEMU makes none of
-//! these.
+//! Cost: two atomic additions per batch.
+//! Limits: system calls that bypass the C library are not seen; QEMU makes no such calls for
+//! memory.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use ballast_track_wire::REGIONS_MAX;
+use ballast_tracker_proto::REGIONS_MAX;
 
 use crate::kernel::Extent;
 
-/// Nothing is there.
+/// Empty.
 const FREE: u32 = 0;
-/// Being looked at: nothing may be revoked yet.
+/// Being set up: its memory may not be revoked yet.
 const CLAIMED: u32 = 1;
-/// May be revoked.
+/// Its memory may be revoked.
 const OPEN: u32 = 2;
-/// Unmapped, or about to be.
+/// Its memory is unmapped, or about to be.
 const CLOSED: u32 = 3;
 
 /// The slots of this process.
@@ -37,7 +37,7 @@ pub(crate) static SLOTS: Slots = Slots::new();
 /// A slot for each region.
 pub(crate) struct Slots {
     slots: [Slot; REGIONS_MAX],
-    /// Slots that are not free; unmapping anything looks no further while there are none.
+    /// Slots that are not free. While it is 0, unmapping needs no further checks.
     taken: AtomicU32,
 }
 
@@ -50,21 +50,21 @@ struct Slot {
     first_page: AtomicU64,
 }
 
-/// What is in a slot.
+/// The memory of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tracked {
+pub(crate) struct TrackedMemory {
     pub(crate) extent: Extent,
-    /// The number of its first page.
+    /// The number of the first page.
     pub(crate) first_page: u64,
 }
 
-/// Being inside a slot: while this is there, its memory stays mapped.
-pub(crate) struct Inside<'a> {
+/// A thread's presence inside a slot, whose memory stays mapped meanwhile.
+pub(crate) struct SlotGuard<'a> {
     slot: &'a Slot,
-    pub(crate) tracked: Tracked,
+    pub(crate) tracked: TrackedMemory,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         self.slot.inside.fetch_sub(1, SeqCst);
     }
@@ -86,7 +86,7 @@ impl Slot {
         Extent::new(self.start.load(Acquire), self.len.load(Acquire))
     }
 
-    /// No new thread gets inside; waits for those that are.
+    /// Lets no further thread in, and waits for those inside.
     fn close_and_wait(&self) {
         let close = |state| self.state.compare_exchange(state, CLOSED, SeqCst, SeqCst);
         if close(OPEN).is_ok() || close(CLAIMED).is_ok() || self.state.load(SeqCst) == CLOSED {
@@ -102,9 +102,9 @@ impl Slots {
         Slots { slots: [const { Slot::new() }; REGIONS_MAX], taken: AtomicU32::new(0) }
     }
 
-    /// Takes a slot for memory that is to be looked at; [`Self::open`] follows, or [`Self::free`].
-    /// `None` if all are taken.
-    pub(crate) fn claim(&self, tracked: Tracked) -> Option<usize> {
+    /// Claims a slot for memory that is to be checked; call [`Self::open`] or [`Self::free`] next.
+    /// `None` if all slots are taken.
+    pub(crate) fn claim(&self, tracked: TrackedMemory) -> Option<usize> {
         let is_free = |slot: &Slot| slot.state.load(SeqCst) == FREE;
         let index = self.slots.iter().position(is_free)?;
         let slot = &self.slots[index];
@@ -117,13 +117,13 @@ impl Slots {
         Some(index)
     }
 
-    /// The memory of a slot may be revoked; `false` if it was unmapped since it was claimed.
+    /// Allows revoking a slot's memory; `false` if it was unmapped since the slot was claimed.
     pub(crate) fn open(&self, index: usize) -> bool {
         let state = &self.slots[index].state;
         state.compare_exchange(CLAIMED, OPEN, SeqCst, SeqCst).is_ok()
     }
 
-    /// Nobody needs the slot any more; waits for threads inside.
+    /// Frees a slot; waits for threads inside.
     pub(crate) fn free(&self, index: usize) {
         let slot = &self.slots[index];
         slot.close_and_wait();
@@ -132,8 +132,8 @@ impl Slots {
         }
     }
 
-    /// In a child, of which nothing is tracked and nobody is inside.
-    pub(crate) fn forget_all(&self) {
+    /// Resets all slots, in a child process.
+    pub(crate) fn reset(&self) {
         for slot in &self.slots {
             slot.state.store(FREE, SeqCst);
             slot.is_watched.store(false, SeqCst);
@@ -142,26 +142,27 @@ impl Slots {
         self.taken.store(0, SeqCst);
     }
 
-    /// Gets inside a slot that is not open yet: whoever closes it waits.
-    pub(crate) fn hold(&self, index: usize) -> Inside<'_> {
+    /// Enters a slot that is not open yet, so that closing it waits.
+    pub(crate) fn hold(&self, index: usize) -> SlotGuard<'_> {
         let slot = &self.slots[index];
         slot.inside.fetch_add(1, SeqCst);
         let first_page = slot.first_page.load(Acquire);
-        Inside { slot, tracked: Tracked { extent: slot.extent(), first_page } }
+        SlotGuard { slot, tracked: TrackedMemory { extent: slot.extent(), first_page } }
     }
 
-    /// Gets inside a slot; `None` if its memory may not be revoked.
-    pub(crate) fn enter(&self, index: usize) -> Option<Inside<'_>> {
+    /// Enters a slot; `None` if its memory may not be revoked.
+    pub(crate) fn enter(&self, index: usize) -> Option<SlotGuard<'_>> {
         let inside = (index < REGIONS_MAX).then(|| self.hold(index))?;
-        // After having been counted, so that whoever closes it waits, or this sees it closed.
+        // Checked after entering: either closing waits for this thread, or this thread sees it
+        // closed.
         (inside.slot.state.load(SeqCst) == OPEN).then_some(inside)
     }
 
-    /// Gets inside the slot that has `address`.
-    pub(crate) fn enter_at(&self, address: u64) -> Option<(usize, Inside<'_>)> {
+    /// Enters the slot that contains `address`.
+    pub(crate) fn enter_at(&self, address: u64) -> Option<(usize, SlotGuard<'_>)> {
         let has = |slot: &Slot| slot.state.load(Acquire) == OPEN && slot.extent().has(address);
         let index = self.slots.iter().position(has)?;
-        // It may be another's by now.
+        // The slot may have been reused meanwhile.
         let inside = self.enter(index).filter(|inside| inside.tracked.extent.has(address))?;
         Some((index, inside))
     }
@@ -171,40 +172,41 @@ impl Slots {
         self.slots.get(index).is_none_or(|slot| slot.state.load(SeqCst) == CLOSED)
     }
 
-    /// What is in a slot, open or not.
+    /// The memory of a slot, open or not.
     pub(crate) fn extent(&self, index: usize) -> Extent {
         self.slots.get(index).map_or(Extent::default(), Slot::extent)
     }
 
-    /// A slot's memory was registered.
+    /// Records that a slot's memory is registered.
     pub(crate) fn set_watched(&self, index: usize) {
         self.slots[index].is_watched.store(true, SeqCst);
     }
 
-    /// The memory of a slot, if it is registered: whoever gets it unregisters it, and nobody else does.
+    /// The memory of a slot, if it is registered. The caller must unregister it; later calls return
+    /// `None`.
     pub(crate) fn take_watched(&self, index: usize) -> Option<Extent> {
         let slot = self.slots.get(index)?;
         slot.is_watched.swap(false, SeqCst).then(|| slot.extent())
     }
 
-    /// That of all that may be revoked.
+    /// [`Self::take_watched`] for all open slots.
     pub(crate) fn take_all_watched(&self) -> impl Iterator<Item = Extent> {
         let is_open = |index: &usize| self.slots[*index].state.load(SeqCst) == OPEN;
         (0..REGIONS_MAX).filter(is_open).filter_map(|index| self.take_watched(index))
     }
 
-    /// `range` is about to be unmapped or mapped over: closes the slots it touches, and waits for those
-    /// inside.
+    /// Closes the slots that overlap `range`, which is about to be unmapped or mapped over, and
+    /// waits for threads inside.
     pub(crate) fn about_to_unmap(&self, range: Extent) {
-        for index in self.touched_by(range) {
+        for index in self.overlapping(range) {
             self.slots[index].close_and_wait();
         }
     }
 
-    /// Closes the slots that `range` touches, waits for those inside, and has what is registered of them
-    /// unregistered.
+    /// Closes the slots that overlap `range`, waits for threads inside, and calls `unregister` for
+    /// their registered memory.
     pub(crate) fn close(&self, range: Extent, unregister: impl Fn(Extent)) {
-        for index in self.touched_by(range) {
+        for index in self.overlapping(range) {
             self.slots[index].close_and_wait();
             if let Some(extent) = self.take_watched(index) {
                 unregister(extent);
@@ -212,13 +214,13 @@ impl Slots {
         }
     }
 
-    fn touched_by(&self, range: Extent) -> impl Iterator<Item = usize> {
-        let is_touched = move |index: &usize| {
+    fn overlapping(&self, range: Extent) -> impl Iterator<Item = usize> {
+        let overlaps = move |index: &usize| {
             let slot = &self.slots[*index];
             slot.state.load(SeqCst) != FREE && slot.extent().overlaps(range)
         };
-        let some = if self.taken.load(SeqCst) == 0 { 0 } else { REGIONS_MAX };
-        (0..some).filter(is_touched)
+        let count = if self.taken.load(SeqCst) == 0 { 0 } else { REGIONS_MAX };
+        (0..count).filter(overlaps)
     }
 }
 
@@ -229,19 +231,19 @@ mod tests {
 
     use super::*;
 
-    fn tracked(start: u64, len: u64) -> Tracked {
-        Tracked { extent: Extent::new(start, len), first_page: 1024 }
+    fn tracked(start: u64, len: u64) -> TrackedMemory {
+        TrackedMemory { extent: Extent::new(start, len), first_page: 1024 }
     }
 
     #[test]
-    fn a_child_waits_for_nobody() {
+    fn reset_slots_make_nobody_wait() {
         let slots = Slots::new();
         let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
         assert!(slots.open(index));
-        // Whoever is inside is a thread of the parent.
+        // A thread of the parent stays inside.
         std::mem::forget(slots.enter(index));
         slots.set_watched(index);
-        slots.forget_all();
+        slots.reset();
         slots.about_to_unmap(Extent::new(0x1000, 0x1000));
         slots.free(index);
         assert_eq!((slots.taken.load(SeqCst), slots.take_watched(index)), (0, None));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn from_claimed_to_free() {
+    fn slots_go_from_claimed_to_open_to_free() {
         let slots = Slots::new();
         let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
         assert!(slots.enter(index).is_none() && slots.enter_at(0x1000).is_none());
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unmapped_cannot_be_entered() {
+    fn slots_of_unmapped_memory_cannot_be_entered() {
         let slots = Slots::new();
         let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
         let beside = slots.claim(tracked(0x4000, 0x1000)).unwrap();
@@ -276,7 +278,7 @@ mod tests {
         slots.about_to_unmap(Extent::new(0x3000, 0x1000));
         assert!(slots.is_closed(index) && slots.enter(index).is_none());
         assert!(slots.enter(beside).is_some());
-        // Between being claimed and being opened too.
+        // Also between claiming and opening.
         slots.free(index);
         let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
         slots.about_to_unmap(Extent::new(0, u64::MAX));
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many() {
+    fn the_number_of_slots_is_bounded() {
         let slots = Slots::new();
         for _ in 0..REGIONS_MAX {
             assert!(slots.claim(tracked(0x1000, 0x1000)).is_some());
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn unmapping_waits_for_who_is_inside() {
+    fn unmapping_waits_for_threads_inside() {
         let slots = Slots::new();
         let index = slots.claim(tracked(0x1000, 0x1000)).unwrap();
         assert!(slots.open(index));

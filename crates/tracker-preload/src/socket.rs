@@ -1,17 +1,17 @@
-//! The socket that a client connects to, and packets on it.
+//! The tracker's socket and its packets.
 //!
-//! Idea: `SOCK_SEQPACKET` keeps the borders of messages, so a message is a packet and nothing is ever
-//! half read. The socket belongs to the hypervisor's user; who connects must be that one or root, which
-//! the kernel says (`SO_PEERCRED`).
+//! `SOCK_SEQPACKET` preserves message boundaries, so a message is a packet and is never read in
+//! part. The socket belongs to the hypervisor's user; only that user and root may connect, which
+//! the kernel attests (`SO_PEERCRED`).
 //!
-//! Limits: nothing here waits but [`Listener::wait`] and [`Connection::wait`], up to a bound.
+//! Limits: only [`Listener::wait`] and [`ClientSocket::wait`] block.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use ballast_track_wire::{Address, Frame, MESSAGE_MAX, Reply};
+use ballast_tracker_proto::{Frame, MESSAGE_MAX, TrackerAddress, TrackerReply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -22,20 +22,20 @@ use rustix::net::{
 
 /// Files that may come with a message: the ring, and the userfaultfd device.
 pub(crate) const FILES_MAX: usize = 2;
-/// Clients that may wait to be refused.
+/// Most pending clients.
 const BACKLOG: i32 = 4;
 
-fn to_socket(address: &Address) -> Result<SocketAddrUnix, Errno> {
+fn to_socket(address: &TrackerAddress) -> Result<SocketAddrUnix, Errno> {
     match address {
-        Address::Path(path) => SocketAddrUnix::new(path),
-        Address::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+        TrackerAddress::Path(path) => SocketAddrUnix::new(path),
+        TrackerAddress::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
     }
 }
 
-/// A listening socket; its file goes with it.
+/// A listening socket. Dropping it removes its file.
 pub(crate) struct Listener {
     socket: OwnedFd,
-    address: Address,
+    address: TrackerAddress,
 }
 
 fn seqpacket() -> Result<OwnedFd, Errno> {
@@ -44,19 +44,19 @@ fn seqpacket() -> Result<OwnedFd, Errno> {
 }
 
 impl Listener {
-    /// Listens at `address`, of which the remains of an earlier process are removed.
-    pub(crate) fn bind(address: Address) -> io::Result<Listener> {
+    /// Listens at `address`; replaces a socket file whose process is gone.
+    pub(crate) fn bind(address: TrackerAddress) -> io::Result<Listener> {
         let address = match address {
-            // The process may change its folder before it removes the file.
-            Address::Path(path) => Address::Path(std::path::absolute(path)?),
+            // The process may change its working directory before it removes the file.
+            TrackerAddress::Path(path) => TrackerAddress::Path(std::path::absolute(path)?),
             address => address,
         };
         let socket = seqpacket()?;
         let name = to_socket(&address)?;
-        // Before it is bound: it becomes the mode of the file.
+        // Set before binding: it becomes the mode of the file.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         match (rustix::net::bind(&socket, &name), &address) {
-            (Err(Errno::ADDRINUSE), Address::Path(path)) => {
+            (Err(Errno::ADDRINUSE), TrackerAddress::Path(path)) => {
                 if rustix::net::connect(&seqpacket()?, &name) != Err(Errno::CONNREFUSED) {
                     return Err(Errno::ADDRINUSE.into());
                 }
@@ -69,42 +69,42 @@ impl Listener {
         Ok(Listener { socket, address })
     }
 
-    /// The same for another process that has it too.
-    pub(crate) fn another(&self) -> io::Result<Listener> {
+    /// A copy for a child process that takes it over.
+    pub(crate) fn duplicate(&self) -> io::Result<Listener> {
         Ok(Listener { socket: self.socket.try_clone()?, address: self.address.clone() })
     }
 
     /// Waits for a client, or until `stop` is readable.
     pub(crate) fn wait(&self, stop: &OwnedFd) {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        // Whatever it says, the caller looks.
+        // The caller checks both, whatever this returns.
         let _ = poll(&mut fds, None);
     }
 
-    /// The next client, if one waits.
-    pub(crate) fn accept(&self) -> Option<Connection> {
+    /// Accepts a client, if one is pending.
+    pub(crate) fn accept(&self) -> Option<ClientSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags).ok()?;
-        Some(Connection { socket })
+        Some(ClientSocket { socket })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Path(path) = &self.address {
+        if let TrackerAddress::Path(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// A client.
-pub(crate) struct Connection {
+/// The socket of a client.
+pub(crate) struct ClientSocket {
     socket: OwnedFd,
 }
 
-/// What came.
+/// The result of receiving.
 pub(crate) enum Received {
-    /// A packet and the files with it.
+    /// A packet with its files.
     Packet(Box<Packet>),
     /// Nothing.
     Nothing,
@@ -125,14 +125,14 @@ impl Packet {
     }
 }
 
-impl Connection {
-    /// Whether it is root or of the same user as this process.
+impl ClientSocket {
+    /// Whether the client is root or the user of this process.
     pub(crate) fn is_permitted(&self) -> bool {
         let peer = rustix::net::sockopt::socket_peercred(&self.socket);
         peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
     }
 
-    /// Waits until something comes, or another client, up to `time`.
+    /// Waits up to `time` for a packet or another client.
     pub(crate) fn wait(&self, listener: &Listener, time: Duration) {
         let mut fds = [
             PollFd::new(&self.socket, PollFlags::IN),
@@ -145,16 +145,16 @@ impl Connection {
         let _ = poll(&mut fds, Some(&time));
     }
 
-    /// Whether the client is still there, and whether something of it waits to be received.
-    pub(crate) fn look(&self) -> (bool, bool) {
+    /// Whether the client is still connected, and whether a packet is pending.
+    pub(crate) fn status(&self) -> (bool, bool) {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let seen = poll(&mut fds, Some(&zero)).map(|_| fds[0].revents());
-        let seen = seen.unwrap_or(PollFlags::empty());
-        (!seen.intersects(PollFlags::HUP | PollFlags::ERR), seen.contains(PollFlags::IN))
+        let events = poll(&mut fds, Some(&zero)).map(|_| fds[0].revents());
+        let events = events.unwrap_or(PollFlags::empty());
+        (!events.intersects(PollFlags::HUP | PollFlags::ERR), events.contains(PollFlags::IN))
     }
 
-    /// The next packet, if there is one.
+    /// Receives a packet, if one is pending.
     pub(crate) fn receive(&self) -> Received {
         let mut packet = Box::new(Packet { bytes: [0; MESSAGE_MAX], len: 0, files: Vec::new() });
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
@@ -174,13 +174,13 @@ impl Connection {
         if message.bytes == 0 {
             return Received::Gone;
         }
-        // What was cut off is no message: an empty one, which decoding refuses.
+        // A truncated packet becomes an empty one, which decoding refuses.
         packet.len = if message.flags.contains(ReturnFlags::TRUNC) { 0 } else { message.bytes };
         Received::Packet(packet)
     }
 
-    /// Sends a reply; `false` if the client does not take it.
-    pub(crate) fn send(&self, number: u32, message: Reply) -> bool {
+    /// Sends a reply; `false` if the client does not accept it.
+    pub(crate) fn send(&self, number: u32, message: TrackerReply) -> bool {
         let (bytes, len) = Frame { number, message }.encode();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let mut control = SendAncillaryBuffer::default();
@@ -194,21 +194,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_dead_process_left_is_replaced_and_a_live_one_is_not() {
+    fn only_sockets_of_dead_processes_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("track.sock");
-        let address = Address::Path(path.clone());
+        let address = TrackerAddress::Path(path.clone());
         let first = Listener::bind(address.clone()).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         assert!(Listener::bind(address.clone()).is_err());
-        // As after a kill: the file stays, the socket does not.
+        // As after a kill: the file remains without a socket.
         let left = std::fs::canonicalize(folder.path()).unwrap().join("left.sock");
         let dead = seqpacket().unwrap();
         rustix::net::bind(&dead, &SocketAddrUnix::new(&left).unwrap()).unwrap();
         drop(dead);
         assert!(left.exists());
-        drop(Listener::bind(Address::Path(left.clone())).unwrap());
+        drop(Listener::bind(TrackerAddress::Path(left.clone())).unwrap());
         assert!(!left.exists());
         drop(first);
         assert!(!path.exists());

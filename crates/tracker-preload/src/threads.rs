@@ -1,45 +1,44 @@
 //! The tracker's threads inside the hypervisor's process.
 //!
-//! Idea: they block every signal, as those are meant for the hypervisor's own; and their processor time
-//! is read from their clocks.
+//! They block all signals, which are meant for the hypervisor's threads.
 //! Source: pthread_sigmask(3), clock_gettime(2); the clock of a thread by its number is
 //! `CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD` of the kernel's `posix-timers.h`.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread that gets no signals.
+/// Starts a thread that receives no signals.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // SAFETY: a signal set is plain data, which sigfillset fills.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above; it is only read once it was filled in.
+    // SAFETY: as above; it is read only after pthread_sigmask has filled it.
     let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both sets live until the call is over. The new thread inherits the mask.
+    // SAFETY: both sets outlive the call. The new thread inherits the mask.
     unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
     }
     let spawned = Builder::new().name(name.to_owned()).spawn(run);
-    // SAFETY: the set that was there before.
+    // SAFETY: restores the previous set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     spawned
 }
 
-/// Processor time that a thread of this process has had, in nanoseconds; 0 when it is gone.
+/// Processor time of a thread of this process, in nanoseconds; 0 if it is gone.
 pub(crate) fn time_ns(tid: u32) -> u64 {
     const CPUCLOCK_SCHED_PERTHREAD: libc::clockid_t = 6;
     let clock = (!(tid as libc::clockid_t) << 3) | CPUCLOCK_SCHED_PERTHREAD;
     if tid == 0 { 0 } else { clock_ns(clock) }
 }
 
-/// That of the calling thread.
+/// Processor time of the calling thread, in nanoseconds.
 pub(crate) fn own_time_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` lives until the call is over; an unknown clock is an error, and time stays 0.
+    // SAFETY: `time` outlives the call; an unknown clock is an error and leaves it 0.
     unsafe { libc::clock_gettime(clock, &mut time) };
     u64::try_from(i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)).unwrap_or(0)
 }
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_gets_no_signals_and_its_time_is_counted() {
+    fn threads_block_signals_and_their_time_is_readable() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = spawn("test", move || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -67,7 +66,7 @@ mod tests {
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
         let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
         assert_ne!(blocked & (1 << (libc::SIGTERM - 1)), 0);
-        // The greatest number a thread can have is hardly ever one's.
+        // The highest thread number is hardly ever in use.
         assert_eq!((time_ns(0), time_ns((1 << 22) - 1)), (0, 0));
     }
 }

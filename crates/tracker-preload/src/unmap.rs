@@ -1,16 +1,15 @@
-//! Hearing of memory that the hypervisor unmaps, before it does.
+//! Intercepts the unmapping of memory by the hypervisor.
 //!
-//! Idea: a library that is loaded first provides the functions of the C library that it defines too. So
-//! the hypervisor's `munmap`, `mmap` and `mremap` come here, close what is tracked of the range (see
-//! [`crate::slots`]), and then make the system call that the C library would have made.
+//! A preloaded library overrides functions of the C library. So the hypervisor's `munmap`, `mmap`
+//! and `mremap` come here: they close the slots of the range (see [`crate::slots`]), and then make
+//! the system call of the C library's function.
 //!
-//! userfaultfd has events for this (`UFFD_FEATURE_EVENT_UNMAP`), but they come after the fact, when the
-//! address may be somebody else's, and make the hypervisor wait for whoever reads them.
+//! userfaultfd has events for this (`UFFD_FEATURE_EVENT_UNMAP`), but they come afterwards, when the
+//! address may have been reused, and make the hypervisor wait for their reader.
 //!
-//! A mapping of guest memory is also what tells the hypervisor from a process on the way to it (see
-//! [`crate::preload`]).
+//! Mapping shared memory also identifies the hypervisor process (see [`crate::preload`]).
 //!
-//! Cost: one load where nothing is tracked.
+//! Cost: one load while nothing is tracked.
 
 use std::ffi::{c_int, c_long, c_void};
 
@@ -33,11 +32,11 @@ fn to_pointer(result: c_long) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_int {
     about_to_unmap(address, len);
-    // SAFETY: the caller's. `syscall` sets `errno` as the C library's function would.
+    // SAFETY: the caller's promise. `syscall` sets `errno` as the C library's function would.
     unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int }
 }
 
-/// mmap(2). With `MAP_FIXED` it unmaps what was there.
+/// mmap(2). With `MAP_FIXED` it replaces existing mappings.
 ///
 /// # Safety
 /// That of mmap(2).
@@ -56,7 +55,7 @@ pub(crate) unsafe extern "C" fn mmap(
     if flags & libc::MAP_SHARED != 0 && protection & libc::PROT_WRITE != 0 && fd >= 0 {
         preload::about_to_share();
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     let result =
         unsafe { libc::syscall(libc::SYS_mmap, address, len, protection, flags, fd, offset) };
     to_pointer(result)
@@ -75,14 +74,14 @@ pub(crate) unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: libc::off64_t,
 ) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { mmap(address, len, protection, flags, fd, offset) }
 }
 
 /// mremap(2). The old range moves or shrinks; with `MREMAP_FIXED` the new one is mapped over.
 ///
-/// It takes its fifth argument only with that flag; where the others go in registers, so does it, and
-/// the kernel does not look at it otherwise.
+/// The fifth argument is only valid with that flag. It comes in a register like the others, and the
+/// kernel ignores it otherwise.
 ///
 /// # Safety
 /// That of mremap(2).
@@ -98,7 +97,7 @@ pub(crate) unsafe extern "C" fn mremap(
     if flags & libc::MREMAP_FIXED != 0 {
         about_to_unmap(new, new_len);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     let result = unsafe { libc::syscall(libc::SYS_mremap, old, old_len, new_len, flags, new) };
     to_pointer(result)
 }

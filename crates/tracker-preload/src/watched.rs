@@ -1,38 +1,41 @@
-//! What is revoked at the beginning of an interval: the watched granules of a region, as ranges.
+//! The watched granules of a region, as ranges to revoke at the start of an interval.
 //!
-//! Idea: listed once for each region and mode, and revoked in batches that take a millisecond or so, as
-//! the hypervisor waits for a batch when it unmaps memory meanwhile.
+//! The list is made once per region and mode. Ranges are revoked in batches of about a millisecond,
+//! because the hypervisor waits for the current batch before it unmaps memory.
 //!
-//! Cost: a hash for each granule of the region to list them; 16 bytes for each range.
-//! Limits: [`RANGES_LISTED_MAX`] ranges a region.
+//! Cost: a hash per granule of the region to make the list; 16 bytes per range.
+//! Limits: [`RANGES_LISTED_MAX`] ranges per region.
 
-use ballast_track_wire::{Mode, PAGE_SIZE, Refusal};
+use ballast_tracker_proto::{PAGE_SIZE, RefusalReason, WatchMode};
 
 use crate::kernel::{Extent, RANGES_MAX};
-use crate::slots::Tracked;
+use crate::slots::TrackedMemory;
 
-/// Most ranges of a region: 16 MiB of them.
+/// Most ranges per region: 16 MiB.
 const RANGES_LISTED_MAX: usize = 1 << 20;
-/// Longest range, and most memory of a batch.
+/// Longest range, and most memory per batch.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
-/// The ranges of one region.
+/// The watched ranges of one region.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedRanges {
     ranges: Vec<Extent>,
-    /// Granules in them.
+    /// Granules in the ranges.
     pub(crate) granules: u64,
 }
 
-impl Watched {
-    /// Lists them.
+impl WatchedRanges {
+    /// Lists the watched ranges of a region.
     ///
     /// # Errors
-    /// [`Refusal::TooManyGranules`].
-    pub(crate) fn list(tracked: Tracked, mode: Mode) -> Result<Watched, Refusal> {
-        let Tracked { extent, first_page } = tracked;
+    /// [`RefusalReason::TooManyGranules`].
+    pub(crate) fn list(
+        tracked: TrackedMemory,
+        mode: WatchMode,
+    ) -> Result<WatchedRanges, RefusalReason> {
+        let TrackedMemory { extent, first_page } = tracked;
         let granules = mode.granule.count(extent.len / PAGE_SIZE);
-        let mut watched = Watched::default();
+        let mut watched = WatchedRanges::default();
         if mode.sample.is_all() {
             let starts = (extent.start..extent.end()).step_by(BATCH_BYTES_MAX as usize);
             let range = |start| Extent::new(start, BATCH_BYTES_MAX.min(extent.end() - start));
@@ -54,7 +57,7 @@ impl Watched {
             } else if watched.ranges.len() < RANGES_LISTED_MAX {
                 watched.ranges.push(Extent::new(start, len));
             } else {
-                return Err(Refusal::TooManyGranules);
+                return Err(RefusalReason::TooManyGranules);
             }
         }
         Ok(watched)
@@ -79,24 +82,24 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
-    use ballast_track_wire::{Granule, HashKind, Sample};
+    use ballast_tracker_proto::{Granule, GranuleSample, HashKind};
 
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    fn mode(pages: u32, rate: f64) -> Mode {
-        let sample = Sample::rate(HashKind::multiply_add(3), rate);
-        Mode { granule: Granule::new(pages).unwrap(), sample }
+    fn mode(pages: u32, rate: f64) -> WatchMode {
+        let sample = GranuleSample::rate(HashKind::multiply_add(3), rate);
+        WatchMode { granule: Granule::new(pages).unwrap(), sample }
     }
 
-    fn tracked(len: u64) -> Tracked {
-        Tracked { extent: Extent::new(1 << 40, len), first_page: 1 << 20 }
+    fn tracked(len: u64) -> TrackedMemory {
+        TrackedMemory { extent: Extent::new(1 << 40, len), first_page: 1 << 20 }
     }
 
     #[test]
-    fn all_of_a_region_is_a_few_ranges() {
-        let watched = Watched::list(tracked(130 * MIB + 4096), mode(32, 1.0)).unwrap();
+    fn a_fully_watched_region_is_a_few_ranges() {
+        let watched = WatchedRanges::list(tracked(130 * MIB + 4096), mode(32, 1.0)).unwrap();
         assert_eq!(watched.granules, 130 * 8 + 1);
         let batches: Vec<_> = watched.batches().collect();
         let lens: Vec<u64> = batches.iter().map(|batch| batch[0].len).collect();
@@ -104,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn sampled_granules_and_no_others_are_in_the_ranges() {
+    fn ranges_contain_exactly_the_sampled_granules() {
         for pages in [1, 8, 32] {
             let (tracked, mode) = (tracked(40 * MIB + 4096), mode(pages, 0.25));
-            let watched = Watched::list(tracked, mode).unwrap();
+            let watched = WatchedRanges::list(tracked, mode).unwrap();
             let has = |address| watched.ranges.iter().any(|range| range.has(address));
             let mut granules = std::collections::BTreeSet::new();
             for page in 0..tracked.extent.len / PAGE_SIZE {
@@ -130,10 +133,10 @@ mod tests {
 
     #[test]
     fn too_many_ranges_are_refused() {
-        // Two million of eight: runs of one and more pages, a quarter of the pages begins one.
-        let sample = Sample::rate(HashKind::Mix { seed: 1 }, 0.5);
-        let mode = Mode { granule: Granule::PAGE, sample };
-        let refused = Watched::list(tracked(32 << 30), mode);
-        assert_eq!(refused.err(), Some(Refusal::TooManyGranules));
+        // Eight million pages at a rate of one half: a quarter of them begins a run.
+        let sample = GranuleSample::rate(HashKind::Mix { seed: 1 }, 0.5);
+        let mode = WatchMode { granule: Granule::PAGE, sample };
+        let refused = WatchedRanges::list(tracked(32 << 30), mode);
+        assert_eq!(refused.err(), Some(RefusalReason::TooManyGranules));
     }
 }

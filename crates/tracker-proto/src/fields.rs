@@ -1,22 +1,25 @@
-//! Numbers of fixed size in a packet, little-endian.
+//! Little-endian fields of fixed size in a packet.
 //!
-//! Idea: a writer into an array that holds the longest message, and a reader that says where a packet
-//! ends too early. Neither allocates: the tracker must not, where it can help it.
+//! The writer fills an array that holds the longest message; the reader reports packets that end
+//! too early. Neither allocates.
 
-use crate::message::{MESSAGE_MAX, WireError};
+use crate::wire_error::WireError;
+
+/// Longest message, in bytes.
+pub const MESSAGE_MAX: usize = 256;
 
 /// Appends fields.
-pub(crate) struct Writer {
+pub(crate) struct FieldWriter {
     bytes: [u8; MESSAGE_MAX],
     len: usize,
 }
 
-impl Writer {
-    pub(crate) fn new() -> Writer {
-        Writer { bytes: [0; MESSAGE_MAX], len: 0 }
+impl FieldWriter {
+    pub(crate) fn new() -> FieldWriter {
+        FieldWriter { bytes: [0; MESSAGE_MAX], len: 0 }
     }
 
-    /// What does not fit is left out; a test encodes the longest of each kind.
+    /// Drops fields that do not fit; a test encodes the longest message of each kind.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
             room.copy_from_slice(bytes);
@@ -46,13 +49,13 @@ impl Writer {
 }
 
 /// Takes fields off the front.
-pub(crate) struct Reader<'a> {
+pub(crate) struct FieldReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+impl<'a> FieldReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> FieldReader<'a> {
+        FieldReader { rest: bytes }
     }
 
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
@@ -83,7 +86,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(crate) fn finish(self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(WireError::TooLong { by: self.rest.len() }) }
     }

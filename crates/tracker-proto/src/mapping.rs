@@ -1,31 +1,31 @@
-//! A line of `/proc/PID/maps`, as both sides read it.
+//! Parses a line of `/proc/PID/maps`.
 //!
-//! Idea: the daemon finds the files that guest memory is in, the tracker where they are mapped; what names
-//! a file, device and inode, is the same in both.
+//! The daemon uses it to find the files of guest memory, the tracker to find where they are mapped.
+//! Both name a file by device and inode.
 //! Source: proc_pid_maps(5).
 
-/// A mapping of a file, or of none.
+/// A mapping, of a file or anonymous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
-    /// Its first address.
+    /// The first address.
     pub start: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Whether what is written to it is written to the file.
+    /// Whether writes go to the file.
     pub is_shared: bool,
-    /// Where in the file it begins, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// The file; 0 where there is none.
+    /// The file's inode; 0 if there is no file.
     pub inode: u64,
-    /// The file's path, or what stands for it; may have spaces.
+    /// The file's path, or a label such as `[heap]`; may have spaces.
     pub path: &'a str,
 }
 
 impl Mapping<'_> {
-    /// Reads a line: `7f12a4000000-7f12e4000000 rw-s 00000000 00:01 1045  /memfd:ram (deleted)`. `None`
-    /// for what is none.
+    /// Parses a line such as `7f12a4000000-7f12e4000000 rw-s 00000000 00:01 1045  /memfd:ram
+    /// (deleted)`.
     pub fn parse(line: &str) -> Option<Mapping<'_>> {
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
         let mut rest = line;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_what_is_none() {
+    fn valid_lines_are_parsed_and_others_refused() {
         let line = "7f31-7f41 rw-s 00001000 fd:1f 9592                       /memfd:a b (deleted)";
         let mapping = Mapping {
             start: 0x7f31,
@@ -66,15 +66,15 @@ mod tests {
         let heap = Mapping::parse("55d0-55d1 rw-p 00000000 00:00 0 ").unwrap();
         assert_eq!((heap.is_shared, heap.inode, heap.path), (false, 0, ""));
         assert!(Mapping::parse("1000-2000 r--p 00000000 00:00 0").is_some());
-        for rubbish in ["", "rubbish", "2000-1000 r--p 0 00:00 0", "1-2 r--p x 00:00 0", "1-2 r--p"]
+        for invalid in ["", "rubbish", "2000-1000 r--p 0 00:00 0", "1-2 r--p x 00:00 0", "1-2 r--p"]
         {
-            assert_eq!(Mapping::parse(rubbish), None, "{rubbish}");
+            assert_eq!(Mapping::parse(invalid), None, "{invalid}");
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_line_is_read_or_refused(line in "[0-9a-f: rwsp/-]{0,60}") {
+        fn arbitrary_lines_do_not_panic(line in "[0-9a-f: rwsp/-]{0,60}") {
             if let Some(mapping) = Mapping::parse(&line) {
                 proptest::prop_assert!(line.ends_with(mapping.path));
             }

@@ -1,9 +1,8 @@
-//! A piece of guest memory to be tracked, as the daemon names it.
+//! A region: a piece of guest memory to track, as the daemon names it.
 //!
-//! Idea: the daemon learns from the hypervisor which memory backends a guest has, and from
-//! `/proc/PID/maps` which file each is; it names the file by device and inode, and the part by offset
-//! and length. The tracker looks that up in its own mappings: it is never told an address. Pages are
-//! numbered by the daemon, so that those of several regions do not overlap.
+//! The daemon reads from `/proc/PID/maps` which files hold guest memory. It names a file by device
+//! and inode, and the part by offset and length; the tracker finds the addresses in its own
+//! mappings. The daemon numbers the pages, so that those of several regions do not overlap.
 //!
 //! Limits: [`REGIONS_MAX`] regions; whole pages; names of printable ASCII.
 
@@ -13,12 +12,12 @@ use thiserror::Error;
 
 use crate::granule::{Granule, PAGE_SIZE};
 
-/// Most regions at a time: boot memory, and more hotplugged pieces than fit on a mainboard.
+/// Most regions: boot memory, and more plugged pieces than a mainboard has slots.
 pub const REGIONS_MAX: usize = 64;
-/// Page numbers are below this: 52 bits, which an entry of the ring has room for.
+/// Page numbers are below this: 52 bits fit a ring entry.
 pub const PAGES_MAX: u64 = 1 << 52;
 
-/// What a region is called, for people: the name of its memory backend.
+/// A region's name, for people: that of its memory backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RegionName {
     bytes: [u8; RegionName::LEN_MAX],
@@ -29,7 +28,7 @@ impl RegionName {
     /// Longest name, in bytes.
     pub const LEN_MAX: usize = 63;
 
-    /// The name; what is too long is cut off, and what is no printable ASCII becomes `?`.
+    /// Makes a name: truncates `name`, and replaces characters other than printable ASCII by `?`.
     pub fn new(name: &str) -> RegionName {
         let mut bytes = [0; RegionName::LEN_MAX];
         let mut len = 0_u8;
@@ -40,7 +39,7 @@ impl RegionName {
         RegionName { bytes, len }
     }
 
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
@@ -76,54 +75,54 @@ impl fmt::Debug for RegionName {
 /// A region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Its number, below [`REGIONS_MAX`].
+    /// The region's number, below [`REGIONS_MAX`].
     pub id: u8,
-    /// Major and minor number of the device its file is on.
+    /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// The file.
+    /// The file's inode.
     pub inode: u64,
-    /// Where in the file it begins, in bytes: whole pages.
+    /// Offset in the file, in bytes: whole pages.
     pub offset: u64,
-    /// How long it is, in bytes: whole pages, at least one.
+    /// Length in bytes: whole pages, at least one.
     pub len: u64,
-    /// The number of its first page: a multiple of [`Granule::PAGES_MAX`].
+    /// The number of the first page: a multiple of [`Granule::PAGES_MAX`].
     pub first_page: u64,
-    /// What it is called.
+    /// The region's name.
     pub name: RegionName,
 }
 
-/// Why figures are no region.
+/// Why a region is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RegionError {
-    /// The number is too great.
+    /// The number is too large.
     #[error("region number {0}: expected less than {REGIONS_MAX}")]
     Id(u8),
-    /// Not whole pages, or none, or beyond what a file can be.
+    /// Not whole pages, no pages, or beyond the largest file.
     #[error("{len} bytes at offset {offset}: expected whole pages, at least one")]
     Extent {
-        /// Its offset.
+        /// The offset.
         offset: u64,
-        /// Its length.
+        /// The length.
         len: u64,
     },
-    /// The first page is not where a granule of any size begins, or the last is out of range.
+    /// The first page is not aligned to the largest granule, or the last is out of range.
     #[error("first page {0}: expected a multiple of 1024, and the last below 2^52")]
     FirstPage(u64),
-    /// The name is none.
-    #[error("a region's name that is too long or no printable ASCII")]
+    /// The name is invalid.
+    #[error("a region name that is too long or not printable ASCII")]
     Name,
 }
 
 impl RegionSpec {
-    /// Its number of pages.
+    /// The number of pages.
     pub const fn pages(&self) -> u64 {
         self.len / PAGE_SIZE
     }
 
-    /// Checks every figure.
+    /// Checks every field.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// The first field that is out of range.
     pub fn validate(&self) -> Result<(), RegionError> {
         let RegionSpec { id, offset, len, first_page, .. } = *self;
         if usize::from(id) >= REGIONS_MAX {
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_is_checked() {
+    fn every_field_is_checked() {
         let good = region();
         assert_eq!((good.validate(), good.pages()), (Ok(()), 262_144));
         let bad = [
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_and_cleaned() {
+    fn names_are_truncated_and_sanitized() {
         assert_eq!(RegionName::new("pc.ram").as_str(), "pc.ram");
         assert_eq!(RegionName::new("a\nb\u{e9}").as_str(), "a?b?");
         assert_eq!(RegionName::new(&"x".repeat(100)).as_str().len(), 63);

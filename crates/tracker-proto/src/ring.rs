@@ -1,4 +1,4 @@
-//! Traps on their way to the daemon.
+//! The ring that carries traps from the tracker to the daemon.
 //!
 //! ```text
 //! word 0   magic and version        word 8   head: entries ever written (producer)
@@ -6,28 +6,28 @@
 //! word 24 … 24 + capacity − 1       entries
 //! ```
 //!
-//! Idea: one producer, one consumer, no locks. Head and tail only grow, and an entry's place is its
-//! number modulo the capacity. Each side keeps its own number to itself and only ever writes it out;
-//! what it reads of the other's is believed as far as it can be true. A full ring drops entries and
-//! says how many in the next one that finds room, so that what is missing is known where it is missing.
+//! One producer, one consumer, no locks. Head and tail only grow, and an entry's slot is its number
+//! modulo the capacity. Each side keeps its own position privately and publishes it; it checks the
+//! other side's position for plausibility. A full ring drops entries; the next entry that fits is
+//! preceded by their number, so that readers know where entries are missing.
 //!
 //! Entries are 64 bits: a touched page, the beginning of an interval, a time, or a gap.
 //!
-//! Cost: one store and one release a trap. Memory: 2 MiB at the usual capacity.
-//! Limits: a producer that lies can make the consumer read rubbish, which is refused, or made-up
-//! touches, which cannot be told from real ones; a consumer that lies makes the ring full, or entries
-//! overwritten before they were read.
+//! Cost: one store and one release per trap. Memory: 2 MiB at the default capacity.
+//! Limits: a lying producer can send garbage, which is refused, or false touches, which cannot be
+//! told from real ones. A lying consumer can make the ring full, or have entries overwritten
+//! unread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
-use crate::message::VERSION;
 use crate::region::PAGES_MAX;
+use crate::wire_error::VERSION;
 
 /// Fewest entries.
 pub const CAPACITY_MIN: u64 = 1 << 10;
-/// Usual number of entries: a quarter of a second of a million traps a second.
+/// Default number of entries: a quarter of a second at a million traps a second.
 pub const CAPACITY_DEFAULT: u64 = 1 << 18;
 /// Most entries: 32 MiB.
 pub const CAPACITY_MAX: u64 = 1 << 22;
@@ -35,7 +35,7 @@ pub const CAPACITY_MAX: u64 = 1 << 22;
 const MAGIC: u64 = 0x4241_4C4C_5452_0000 | VERSION as u64;
 const MAGIC_AT: usize = 0;
 const CAPACITY_AT: usize = 1;
-/// Each on a cache line of its own, as two processors write them.
+/// Head and tail have a cache line each, because two processors write them.
 const HEAD_AT: usize = 8;
 const TAIL_AT: usize = 16;
 const ENTRIES_AT: usize = 24;
@@ -46,41 +46,41 @@ const INTERVAL: u64 = 2;
 const TIME: u64 = 3;
 const GAP: u64 = 4;
 const WRITE_BIT: u64 = 1 << 59;
-/// Times and gaps are below this; greater ones stay at it.
+/// Largest time or gap; larger values saturate.
 const VALUE_MAX: u64 = (1 << 48) - 1;
 
-/// What a ring holds.
+/// An entry of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum RingEntry {
     /// A page of a watched granule was touched.
     Touch {
-        /// Its number, as the daemon numbered the region: below 2^52.
+        /// The page's number, as the daemon numbered the region: below 2^52.
         page: u64,
         /// Whether it was written to.
         is_write: bool,
     },
-    /// The interval of this number began: what follows was seen after its revocation began.
+    /// The interval of this number began: later entries follow the start of its revocation.
     Interval(u32),
     /// Milliseconds since the client attached.
     Time(u64),
-    /// So many entries are missing here.
+    /// This number of entries were dropped here.
     Gap(u64),
 }
 
-impl Entry {
+impl RingEntry {
     const fn encode(self) -> u64 {
         match self {
-            Entry::Touch { page, is_write } => {
+            RingEntry::Touch { page, is_write } => {
                 let write = if is_write { WRITE_BIT } else { 0 };
                 TOUCH << KIND_SHIFT | write | (page & (PAGES_MAX - 1))
             }
-            Entry::Interval(number) => INTERVAL << KIND_SHIFT | number as u64,
-            Entry::Time(ms) => TIME << KIND_SHIFT | at_most(ms, VALUE_MAX),
-            Entry::Gap(entries) => GAP << KIND_SHIFT | at_most(entries, VALUE_MAX),
+            RingEntry::Interval(number) => INTERVAL << KIND_SHIFT | number as u64,
+            RingEntry::Time(ms) => TIME << KIND_SHIFT | at_most(ms, VALUE_MAX),
+            RingEntry::Gap(entries) => GAP << KIND_SHIFT | at_most(entries, VALUE_MAX),
         }
     }
 
-    fn decode(word: u64) -> Result<Entry, RingError> {
+    fn decode(word: u64) -> Result<RingEntry, RingError> {
         let value = word & ((1 << KIND_SHIFT) - 1);
         let of =
             |max: u64, entry| if value <= max { Ok(entry) } else { Err(RingError::Entry(word)) };
@@ -88,12 +88,12 @@ impl Entry {
             TOUCH => {
                 let page = value & !WRITE_BIT;
                 let is_write = value & WRITE_BIT != 0;
-                let touch = Entry::Touch { page, is_write };
+                let touch = RingEntry::Touch { page, is_write };
                 if page < PAGES_MAX { Ok(touch) } else { Err(RingError::Entry(word)) }
             }
-            INTERVAL => of(u64::from(u32::MAX), Entry::Interval(value as u32)),
-            TIME => of(VALUE_MAX, Entry::Time(value)),
-            GAP => of(VALUE_MAX, Entry::Gap(value)),
+            INTERVAL => of(u64::from(u32::MAX), RingEntry::Interval(value as u32)),
+            TIME => of(VALUE_MAX, RingEntry::Time(value)),
+            GAP => of(VALUE_MAX, RingEntry::Gap(value)),
             _ => Err(RingError::Entry(word)),
         }
     }
@@ -103,45 +103,47 @@ const fn at_most(value: u64, max: u64) -> u64 {
     if value < max { value } else { max }
 }
 
-/// Why memory is no ring, or holds what no tracker writes.
+/// Why memory is not a ring, or has invalid contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RingError {
-    /// The memory is not as long as a ring of any capacity.
-    #[error("{0} words of memory: expected those of a ring")]
+    /// The memory has the wrong size.
+    #[error("{0} words of memory: expected the size of a ring")]
     Size(usize),
-    /// The header is not this version's, or does not go with the size.
-    #[error("the ring's header is not that of version {VERSION}, or not of a ring of this size")]
+    /// The header has another version, or does not match the size.
+    #[error(
+        "the ring's header is not that of version {VERSION}, or does not match the ring's size"
+    )]
     Header,
-    /// The producer says that it wrote more than the ring holds, or less than before.
-    #[error("the ring's producer says it is at {head} where the reader is at {tail}")]
+    /// The producer claims to have written more than the ring holds, or less than before.
+    #[error("the ring's producer claims position {head} while the reader is at {tail}")]
     Head {
-        /// What it says.
+        /// The producer's position.
         head: u64,
-        /// What was read.
+        /// The reader's position.
         tail: u64,
     },
-    /// An entry that is none.
-    #[error("an entry {0:#018x} that no tracker writes")]
+    /// An invalid entry.
+    #[error("an invalid ring entry {0:#018x}")]
     Entry(u64),
 }
 
-/// Words of memory that a ring of `capacity` entries takes.
+/// Words of memory of a ring of `capacity` entries.
 pub const fn ring_words(capacity: u64) -> usize {
     capacity as usize + ENTRIES_AT
 }
 
-/// Bytes of the file: whole pages.
+/// Bytes of the ring's file: whole pages.
 pub const fn ring_bytes(capacity: u64) -> u64 {
-    (ring_words(capacity) as u64 * 8).next_multiple_of(crate::PAGE_SIZE)
+    (ring_words(capacity) as u64 * 8).next_multiple_of(crate::granule::PAGE_SIZE)
 }
 
-/// Makes `words`, which are all zero, an empty ring of `capacity` entries: done by the daemon, before
-/// it hands the memory over.
+/// Makes `words`, which must be zero, an empty ring of `capacity` entries. The daemon does this
+/// before it sends the memory to the tracker.
 ///
 /// # Errors
-/// [`RingError::Size`] unless the capacity is a power of two within the bounds, and there is memory
-/// for it.
-pub fn begin(words: &[AtomicU64], capacity: u64) -> Result<(), RingError> {
+/// [`RingError::Size`] unless the capacity is a power of two within the bounds, and fits the
+/// memory.
+pub fn initialize_ring(words: &[AtomicU64], capacity: u64) -> Result<(), RingError> {
     check_size(words, capacity)?;
     words[CAPACITY_AT].store(capacity, Ordering::Relaxed);
     words[MAGIC_AT].store(MAGIC, Ordering::Release);
@@ -157,7 +159,7 @@ fn check_size(words: &[AtomicU64], capacity: u64) -> Result<(), RingError> {
     }
 }
 
-/// Whether `words` are a ring of the capacity that their header says.
+/// Checks that `words` are a ring; returns its capacity.
 fn check(words: &[AtomicU64]) -> Result<u64, RingError> {
     if words.len() < ENTRIES_AT {
         return Err(RingError::Size(words.len()));
@@ -170,34 +172,34 @@ fn check(words: &[AtomicU64]) -> Result<u64, RingError> {
     Ok(capacity)
 }
 
-/// The side that writes: the thread that answers faults. Nothing here waits or allocates.
+/// The writing side: the thread that answers faults. It never blocks or allocates.
 #[derive(Debug)]
-pub struct Producer<'a> {
+pub struct RingProducer<'a> {
     words: &'a [AtomicU64],
     mask: u64,
     head: u64,
-    /// The consumer's tail as last seen.
+    /// The consumer's position when last read.
     tail: u64,
-    /// Entries dropped since the last one that found room.
+    /// Entries dropped since the last one written.
     gap: u64,
     dropped: u64,
 }
 
-impl<'a> Producer<'a> {
-    /// Writes to a ring that nothing was written to.
+impl<'a> RingProducer<'a> {
+    /// The producer of an empty ring.
     ///
     /// # Errors
-    /// [`RingError`] when the memory is no empty ring.
+    /// [`RingError`] unless the memory is an empty ring.
     pub fn new(words: &'a [AtomicU64]) -> Result<Self, RingError> {
         let capacity = check(words)?;
         if words[HEAD_AT].load(Ordering::Relaxed) != 0 {
             return Err(RingError::Header);
         }
-        Ok(Producer { words, mask: capacity - 1, head: 0, tail: 0, gap: 0, dropped: 0 })
+        Ok(RingProducer { words, mask: capacity - 1, head: 0, tail: 0, gap: 0, dropped: 0 })
     }
 
-    /// Appends an entry; `false` when there is no room: it is dropped, and counted.
-    pub fn push(&mut self, entry: Entry) -> bool {
+    /// Appends an entry; if there is no room, drops and counts it and returns `false`.
+    pub fn push(&mut self, entry: RingEntry) -> bool {
         let needed = if self.gap > 0 { 2 } else { 1 };
         if !self.has_room(needed) {
             self.gap = self.gap.saturating_add(1);
@@ -205,7 +207,7 @@ impl<'a> Producer<'a> {
             return false;
         }
         if self.gap > 0 {
-            self.write(Entry::Gap(self.gap));
+            self.write(RingEntry::Gap(self.gap));
             self.gap = 0;
         }
         self.write(entry);
@@ -224,7 +226,7 @@ impl<'a> Producer<'a> {
             return true;
         }
         let tail = self.words[TAIL_AT].load(Ordering::Acquire);
-        // A tail beyond the head, or one that went back, cannot be: the ring counts as full.
+        // A tail beyond the head, or one that went back, is a lie: treat the ring as full.
         if self.head.wrapping_sub(tail) > capacity || tail < self.tail {
             return false;
         }
@@ -232,54 +234,56 @@ impl<'a> Producer<'a> {
         self.head - tail + entries <= capacity
     }
 
-    fn write(&mut self, entry: Entry) {
-        // Below the capacity by the mask, and `check` saw that there is memory for as many.
+    fn write(&mut self, entry: RingEntry) {
+        // The mask keeps it below the capacity, for which `check` found enough memory.
         let place = ENTRIES_AT + (self.head & self.mask) as usize;
         self.words[place].store(entry.encode(), Ordering::Relaxed);
         self.head += 1;
     }
 }
 
-/// The side that reads: the daemon. Made once for the memory of one ring.
+/// The reading side: the daemon. Create it once per ring.
 #[derive(Debug)]
-pub struct Consumer {
+pub struct RingConsumer {
     mask: u64,
     tail: u64,
 }
 
-impl Consumer {
-    /// Reads the ring in `words` from its beginning.
+impl RingConsumer {
+    /// The consumer of the ring in `words`, at its beginning.
     ///
     /// # Errors
-    /// [`RingError`] when the memory is no ring.
-    pub fn new(words: &[AtomicU64]) -> Result<Consumer, RingError> {
-        Ok(Consumer { mask: check(words)? - 1, tail: 0 })
+    /// [`RingError`] unless the memory is a ring.
+    pub fn new(words: &[AtomicU64]) -> Result<RingConsumer, RingError> {
+        Ok(RingConsumer { mask: check(words)? - 1, tail: 0 })
     }
 
-    /// Hands up to `entries_max` entries to `take`, in order, and gives their places back. Says how
-    /// many there were.
+    /// Passes up to `entries_max` entries to `take`, in order, and frees their slots; returns their
+    /// number.
     ///
     /// # Errors
-    /// [`RingError`] when there is what no tracker writes: `take` has had what came before, and nothing
-    /// that follows can be believed. [`RingError::Size`] when `words` are fewer than at first.
+    /// [`RingError`] at the first invalid entry: `take` has received the entries before it, and
+    /// those after it cannot be trusted. [`RingError::Size`] if `words` are fewer than at first.
     pub fn read(
         &mut self,
         words: &[AtomicU64],
         entries_max: usize,
-        mut take: impl FnMut(Entry),
+        mut take: impl FnMut(RingEntry),
     ) -> Result<usize, RingError> {
         if words.len() < ring_words(self.mask + 1) {
             return Err(RingError::Size(words.len()));
         }
         let head = words[HEAD_AT].load(Ordering::Acquire);
         let (tail, capacity) = (self.tail, self.mask + 1);
-        let there = head.checked_sub(tail).filter(|there| *there <= capacity);
-        let there = there.ok_or(RingError::Head { head, tail })?;
-        let count = usize::try_from(there).unwrap_or(usize::MAX).min(entries_max);
+        let available = head
+            .checked_sub(tail)
+            .filter(|available| *available <= capacity)
+            .ok_or(RingError::Head { head, tail })?;
+        let count = usize::try_from(available).unwrap_or(usize::MAX).min(entries_max);
         let mut result = Ok(count);
         for _ in 0..count {
             let place = ENTRIES_AT + (self.tail & self.mask) as usize;
-            match Entry::decode(words[place].load(Ordering::Relaxed)) {
+            match RingEntry::decode(words[place].load(Ordering::Relaxed)) {
                 Ok(entry) => take(entry),
                 Err(error) => {
                     result = Err(error);
@@ -305,32 +309,32 @@ mod tests {
 
     fn ring() -> Vec<AtomicU64> {
         let words = memory(CAPACITY_MIN);
-        begin(&words, CAPACITY_MIN).unwrap();
+        initialize_ring(&words, CAPACITY_MIN).unwrap();
         words
     }
 
-    fn touch(page: u64) -> Entry {
-        Entry::Touch { page, is_write: page % 2 == 1 }
+    fn touch(page: u64) -> RingEntry {
+        RingEntry::Touch { page, is_write: page % 2 == 1 }
     }
 
-    fn drain(consumer: &mut Consumer, words: &[AtomicU64]) -> Vec<Entry> {
+    fn drain(consumer: &mut RingConsumer, words: &[AtomicU64]) -> Vec<RingEntry> {
         let mut all = Vec::new();
         consumer.read(words, usize::MAX, |entry| all.push(entry)).unwrap();
         all
     }
 
     #[test]
-    fn entries_come_out_as_they_went_in() {
+    fn entries_are_read_in_order() {
         let words = ring();
-        let mut producer = Producer::new(&words).unwrap();
-        let mut consumer = Consumer::new(&words).unwrap();
+        let mut producer = RingProducer::new(&words).unwrap();
+        let mut consumer = RingConsumer::new(&words).unwrap();
         assert_eq!(drain(&mut consumer, &words), []);
         let entries = [
-            Entry::Interval(u32::MAX),
+            RingEntry::Interval(u32::MAX),
             touch(0),
             touch(PAGES_MAX - 1),
-            Entry::Time(VALUE_MAX),
-            Entry::Gap(1),
+            RingEntry::Time(VALUE_MAX),
+            RingEntry::Gap(1),
         ];
         assert!(entries.iter().all(|entry| producer.push(*entry)));
         let mut first = Vec::new();
@@ -340,10 +344,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_drops_and_says_so_where_it_did() {
+    fn a_full_ring_drops_entries_and_marks_the_gap() {
         let words = ring();
-        let mut producer = Producer::new(&words).unwrap();
-        let mut consumer = Consumer::new(&words).unwrap();
+        let mut producer = RingProducer::new(&words).unwrap();
+        let mut consumer = RingConsumer::new(&words).unwrap();
         for page in 0..CAPACITY_MIN {
             assert!(producer.push(touch(page)));
         }
@@ -354,29 +358,29 @@ mod tests {
         assert!(!producer.push(touch(7)), "no room for the gap and the entry");
         assert_eq!((drain(&mut consumer, &words).len(), producer.dropped()), (1023, 11));
         assert!(producer.push(touch(8)));
-        assert_eq!(drain(&mut consumer, &words), [Entry::Gap(11), touch(8)]);
+        assert_eq!(drain(&mut consumer, &words), [RingEntry::Gap(11), touch(8)]);
     }
 
     #[test]
-    fn what_is_no_ring_is_refused() {
+    fn invalid_rings_are_refused() {
         for capacity in [0, 1, 512, 1000, 1025, 1 << 23, u64::MAX] {
-            assert!(begin(&memory(1 << 11), capacity).is_err(), "{capacity}");
+            assert!(initialize_ring(&memory(1 << 11), capacity).is_err(), "{capacity}");
         }
-        assert_eq!(begin(&memory(1 << 10), 1 << 11), Err(RingError::Size(1048)));
-        assert_eq!(Consumer::new(&memory(CAPACITY_MIN)).unwrap_err(), RingError::Header);
-        assert_eq!(Consumer::new(&[]).unwrap_err(), RingError::Size(0));
+        assert_eq!(initialize_ring(&memory(1 << 10), 1 << 11), Err(RingError::Size(1048)));
+        assert_eq!(RingConsumer::new(&memory(CAPACITY_MIN)).unwrap_err(), RingError::Header);
+        assert_eq!(RingConsumer::new(&[]).unwrap_err(), RingError::Size(0));
         let words = ring();
         words[CAPACITY_AT].store(CAPACITY_MIN * 2, Ordering::Relaxed);
-        assert_eq!(Producer::new(&words).unwrap_err(), RingError::Header);
+        assert_eq!(RingProducer::new(&words).unwrap_err(), RingError::Header);
         let words = ring();
         words[HEAD_AT].store(1, Ordering::Relaxed);
-        assert_eq!(Producer::new(&words).unwrap_err(), RingError::Header);
+        assert_eq!(RingProducer::new(&words).unwrap_err(), RingError::Header);
     }
 
     #[test]
-    fn a_producer_that_lies_is_found_out() {
+    fn a_lying_producer_is_detected() {
         let words = ring();
-        let mut consumer = Consumer::new(&words).unwrap();
+        let mut consumer = RingConsumer::new(&words).unwrap();
         words[HEAD_AT].store(CAPACITY_MIN + 1, Ordering::Relaxed);
         let error = RingError::Head { head: CAPACITY_MIN + 1, tail: 0 };
         assert_eq!(consumer.read(&words, 9, |_| ()), Err(error));
@@ -391,9 +395,9 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_lies_makes_the_ring_full() {
+    fn a_lying_consumer_makes_the_ring_full() {
         let words = ring();
-        let mut producer = Producer::new(&words).unwrap();
+        let mut producer = RingProducer::new(&words).unwrap();
         for lie in [u64::MAX, CAPACITY_MIN + 5, 0] {
             while producer.push(touch(1)) {}
             words[TAIL_AT].store(lie, Ordering::Relaxed);
@@ -404,19 +408,19 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_lose_nothing_and_reorder_nothing() {
+    fn two_threads_keep_order_and_count_every_loss() {
         const COUNT: u64 = 200_000;
         let words = ring();
-        let mut consumer = Consumer::new(&words).unwrap();
+        let mut consumer = RingConsumer::new(&words).unwrap();
         let (mut seen, mut missing) = (Vec::new(), 0);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                let mut producer = Producer::new(&words).unwrap();
+                let mut producer = RingProducer::new(&words).unwrap();
                 for page in 0..COUNT {
                     producer.push(touch(page));
                 }
-                // The last gap goes out with an entry that finds room.
-                while !producer.push(Entry::Time(0)) {
+                // The last gap is written with the next entry that fits.
+                while !producer.push(RingEntry::Time(0)) {
                     std::thread::yield_now();
                 }
                 producer.dropped()
@@ -425,8 +429,8 @@ mod tests {
             while !is_over {
                 consumer
                     .read(&words, 100, |entry| match entry {
-                        Entry::Touch { page, .. } => seen.push(page),
-                        Entry::Gap(entries) => missing += entries,
+                        RingEntry::Touch { page, .. } => seen.push(page),
+                        RingEntry::Gap(entries) => missing += entries,
                         _ => is_over = true,
                     })
                     .unwrap();
@@ -434,14 +438,14 @@ mod tests {
             assert_eq!(writer.join().unwrap(), missing);
         });
         assert!(seen.is_sorted_by(|a, b| a < b));
-        // Tries to push the time are among those that are missing.
+        // Failed attempts to push the time count as missing too.
         assert!(seen.len() as u64 + missing >= COUNT);
     }
 
     proptest! {
-        /// Whatever a producer leaves in memory, reading ends, and yields what an entry can be.
+        /// Whatever a producer leaves in memory, reading ends and yields valid entries only.
         #[test]
-        fn any_memory_is_read_or_refused(
+        fn arbitrary_memory_is_read_or_refused(
             words in prop::collection::vec(any::<u64>(), 1100), head in 0..1100_u64, kinds in 0..6_u64,
         ) {
             let memory = ring();
@@ -450,11 +454,11 @@ mod tests {
                 place.store(word, Ordering::Relaxed);
             }
             memory[HEAD_AT].store(head, Ordering::Relaxed);
-            let mut consumer = Consumer::new(&memory).unwrap();
+            let mut consumer = RingConsumer::new(&memory).unwrap();
             let mut count = 0;
             let read = consumer.read(&memory, usize::MAX, |entry| {
                 count += 1;
-                assert_eq!(Entry::decode(entry.encode()), Ok(entry));
+                assert_eq!(RingEntry::decode(entry.encode()), Ok(entry));
             });
             prop_assert!(count as u64 <= head.min(CAPACITY_MIN));
             if let Ok(read) = read {

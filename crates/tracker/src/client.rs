@@ -1,10 +1,10 @@
-//! Steering a tracker.
+//! The client of a tracker.
 //!
-//! Idea: a request, its answer, and meanwhile events, which are kept until they are asked for. An event
-//! that tracking has ended is an error of whatever is asked next. While an answer is waited for, the tracker is
-//! sent signs of life: revoking some GiB takes longer than it bears with silence.
+//! The client sends a request and waits for its answer; events that arrive meanwhile are queued.
+//! The event that tracking has ended becomes the error of the next request. While it waits, the
+//! client sends heartbeats: revoking some GiB takes longer than the tracker tolerates silence.
 //!
-//! Limits: [`EVENTS_MAX`] events are kept; a tracker that sends more is not one.
+//! Limits: [`EVENTS_MAX`] events are queued; more are an error.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -12,9 +12,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ballast_track_wire::{
-    Address, Capabilities, Consumer, Counters, Entry, Frame, MESSAGE_MAX, Mode, REGIONS_MAX,
-    RegionSpec, Reply, Request, WireError,
+use ballast_tracker_proto::{
+    Frame, MESSAGE_MAX, REGIONS_MAX, RegionSpec, RingConsumer, RingEntry, TrackerAddress,
+    TrackerCapabilities, TrackerCounters, TrackerReply, TrackerRequest, WatchMode, WireError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -25,63 +25,64 @@ use rustix::net::{
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::TrackerError;
+use crate::error::TrackerError;
 use crate::ring_file::RingFile;
 
-/// How often a tracker wants to hear of its client. It gives up after a second without.
-pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);
-/// Events kept: each region can vanish once.
+/// How often the client must contact the tracker, which gives up after a second of silence.
+pub const HEARTBEAT_PERIOD: Duration = Duration::from_millis(250);
+/// Most queued events: each region can vanish once.
 const EVENTS_MAX: usize = REGIONS_MAX;
-/// Signs of life that were not answered: as many as there are in [`PATIENCE`].
-const BEATS_MAX: usize = 80;
-/// How long an answer is waited for: revoking a guest of a TiB takes seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Most unanswered heartbeats: as many as fit in [`ANSWER_TIME_MAX`].
+const HEARTBEATS_MAX: usize = 80;
+/// Longest wait for an answer: revoking a guest of a TiB takes seconds.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What revoking came to.
+/// The result of a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revoked {
+pub struct Revocation {
     /// Granules revoked.
     pub granules: u64,
-    /// Time that took in the hypervisor's process.
+    /// Its duration in the hypervisor's process.
     pub took: Duration,
 }
 
-/// A connection to a guest's tracker, and its ring. Dropped, all permissions are restored.
+/// A connection to a guest's tracker, and its ring. Dropping it restores all permissions.
 #[derive(Debug)]
-pub struct Client {
+pub struct TrackerClient {
     socket: OwnedFd,
     ring: RingFile,
-    consumer: Consumer,
+    consumer: RingConsumer,
     number: u32,
-    /// Signs of life that were not answered yet, by number.
-    beats: VecDeque<u32>,
+    /// Numbers of unanswered heartbeats.
+    heartbeats: VecDeque<u32>,
+    /// Regions that the hypervisor has unmapped.
     gone: VecDeque<u8>,
     pid: u32,
     handler_tid: u32,
-    capabilities: Capabilities,
+    capabilities: TrackerCapabilities,
 }
 
-impl Client {
-    /// Connects to the tracker at `address` and gives it a ring of `capacity` entries, and `device`, an
-    /// open `/dev/userfaultfd`, where there is one: the hypervisor then needs no privilege of its own.
+impl TrackerClient {
+    /// Connects to the tracker at `address` and sends it a ring of `capacity` entries. With
+    /// `device`, an open `/dev/userfaultfd`, the hypervisor needs no privilege of its own.
     ///
     /// # Errors
-    /// When nobody listens, or the tracker refuses: with the reason and what to do.
+    /// Nothing listens, or the tracker refuses, with the reason and the remedy.
     pub fn connect(
-        address: &Address,
+        address: &TrackerAddress,
         capacity: u64,
         device: Option<BorrowedFd<'_>>,
-    ) -> Result<Client, TrackerError> {
-        let mut client = Client::over(open(address)?, capacity)?;
-        match client.ask(Request::Hello, "a greeting", &[])? {
-            Reply::Hello { pid } => client.pid = pid,
+    ) -> Result<TrackerClient, TrackerError> {
+        let mut client = TrackerClient::over(open(address)?, capacity)?;
+        match client.exchange(TrackerRequest::Hello, "a greeting", &[])? {
+            TrackerReply::Hello { pid } => client.pid = pid,
             _ => return Err(TrackerError::Answer("a greeting")),
         }
         let file = rustix::io::fcntl_dupfd_cloexec(&client.ring.file, 0);
         let file = file.map_err(TrackerError::system("send the ring"))?;
         let files: Vec<BorrowedFd<'_>> = std::iter::once(file.as_fd()).chain(device).collect();
-        match client.ask(Request::Attach, "a ring", &files)? {
-            Reply::Attached { handler_tid, capabilities } => {
+        match client.exchange(TrackerRequest::Attach, "a ring", &files)? {
+            TrackerReply::Attached { handler_tid, capabilities } => {
                 (client.handler_tid, client.capabilities) = (handler_tid, capabilities);
                 Ok(client)
             }
@@ -89,46 +90,46 @@ impl Client {
         }
     }
 
-    /// With a ring of its own, and nobody greeted yet.
-    fn over(socket: OwnedFd, capacity: u64) -> Result<Client, TrackerError> {
+    /// A client with a new ring over `socket`; nothing is sent yet.
+    fn over(socket: OwnedFd, capacity: u64) -> Result<TrackerClient, TrackerError> {
         let ring = RingFile::create(capacity)?;
-        let consumer = Consumer::new(ring.words())?;
-        Ok(Client {
+        let consumer = RingConsumer::new(ring.words())?;
+        Ok(TrackerClient {
             socket,
             ring,
             consumer,
             number: 0,
-            beats: VecDeque::new(),
+            heartbeats: VecDeque::new(),
             gone: VecDeque::new(),
             pid: 0,
             handler_tid: 0,
-            capabilities: Capabilities::default(),
+            capabilities: TrackerCapabilities::default(),
         })
     }
 
-    /// The hypervisor's process, as it says.
+    /// The hypervisor's process, as the tracker reports it.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What the kernel lets the tracker do.
-    pub fn capabilities(&self) -> Capabilities {
+    /// Features that the kernel allows the tracker.
+    pub fn capabilities(&self) -> TrackerCapabilities {
         self.capabilities
     }
 
-    /// The number of the thread that answers faults.
+    /// The thread that answers faults.
     pub fn handler_tid(&self) -> u32 {
         self.handler_tid
     }
 
-    /// Lets the thread that answers faults run on `cpus` only. A trap takes 3 to 7 µs where that thread shares
-    /// a processor with the virtual one that trapped, and ten times as long where it has to be woken
-    /// on another. [`Tracking`](crate::Tracking) places it by itself.
+    /// Restricts the thread that answers faults to `cpus`. A trap takes 3 to 7 µs if that thread
+    /// shares a processor with the virtual processor that trapped, and ten times as long if it must
+    /// be woken on another. [`TrackingSession`](crate::TrackingSession) places it by itself.
     ///
-    /// Done from outside, as a hypervisor in a sandbox may not do it itself.
+    /// Done from outside, because a sandboxed hypervisor may not do it itself.
     ///
     /// # Errors
-    /// When the system refuses, for example because there are no such processors.
+    /// The system refuses, for example because there are no such processors.
     pub fn pin(&self, cpus: &[usize]) -> Result<(), TrackerError> {
         let mut set = CpuSet::new();
         cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
@@ -136,47 +137,47 @@ impl Client {
         sched_setaffinity(tid, &set).map_err(TrackerError::system("place the tracker's thread"))
     }
 
-    /// Tracks a region too, from the next revocation on.
+    /// Adds a region, from the next revocation on.
     ///
     /// # Errors
-    /// When the tracker refuses.
+    /// The tracker refuses.
     pub fn add_region(&mut self, region: RegionSpec) -> Result<(), TrackerError> {
-        self.do_it(Request::AddRegion(region), "a region")
+        self.request(TrackerRequest::AddRegion(region), "a region")
     }
 
-    /// No longer tracks a region.
+    /// Removes a region.
     ///
     /// # Errors
-    /// When there is none of that number.
+    /// There is no region with this number.
     pub fn remove_region(&mut self, id: u8) -> Result<(), TrackerError> {
-        self.do_it(Request::RemoveRegion(id), "the end of a region")
+        self.request(TrackerRequest::RemoveRegion(id), "the end of a region")
     }
 
-    /// Watches what `mode` says; tracking rests until the next revocation.
+    /// Sets which granules are watched; tracking rests until the next revocation.
     ///
     /// # Errors
-    /// When there are too many granules.
-    pub fn set_mode(&mut self, mode: Mode) -> Result<(), TrackerError> {
-        self.do_it(Request::SetMode(mode), "a mode")
+    /// There are too many granules.
+    pub fn set_mode(&mut self, mode: WatchMode) -> Result<(), TrackerError> {
+        self.request(TrackerRequest::SetMode(mode), "a mode")
     }
 
-    /// Keeps the last so many touched granules accessible, and revokes those before them; 0: all that
-    /// were touched stay accessible.
+    /// Keeps only the last `granules` touched granules accessible; with 0, all touched granules
+    /// stay accessible.
     ///
     /// # Errors
-    /// When the tracker is gone.
+    /// The tracker is gone.
     pub fn set_hot_set(&mut self, granules: u32) -> Result<(), TrackerError> {
-        self.do_it(Request::SetHotSet(granules), "a hot set")
+        self.request(TrackerRequest::SetHotSet(granules), "a hot set")
     }
 
-    /// Revokes permission of everything that is watched: the interval of that number begins.
+    /// Revokes the permissions of all watched granules and begins the interval with this number.
     ///
     /// # Errors
-    /// When it cannot; then everything is accessible.
-    pub fn revoke(&mut self, interval: u32) -> Result<Revoked, TrackerError> {
-        match self.ask(Request::Revoke(interval), "a revocation", &[])? {
-            Reply::Revoked { interval: number, granules, took_ns } if number == interval => {
-                Ok(Revoked { granules, took: Duration::from_nanos(took_ns) })
+    /// Revocation failed; then everything is accessible.
+    pub fn revoke(&mut self, interval: u32) -> Result<Revocation, TrackerError> {
+        match self.exchange(TrackerRequest::Revoke(interval), "a revocation", &[])? {
+            TrackerReply::Revoked { interval: number, granules, took_ns } if number == interval => {
+                Ok(Revocation { granules, took: Duration::from_nanos(took_ns) })
             }
             _ => Err(TrackerError::Answer("a revocation")),
         }
@@ -185,82 +186,85 @@ impl Client {
     /// Restores all permissions, until the next revocation.
     ///
     /// # Errors
-    /// When the tracker is gone.
+    /// The tracker is gone.
     pub fn rest(&mut self) -> Result<(), TrackerError> {
-        self.do_it(Request::Rest, "to rest")
+        self.request(TrackerRequest::Rest, "to rest")
     }
 
-    /// Says that this side lives, and asks what was done: to be called every [`HEARTBEAT_EVERY`] unless
-    /// something else is.
+    /// Sends a heartbeat and returns the counters. Call it every [`HEARTBEAT_PERIOD`], unless other
+    /// requests are sent.
     ///
     /// # Errors
-    /// When the tracker is gone, or has given up: with the reason.
-    pub fn heartbeat(&mut self) -> Result<Counters, TrackerError> {
-        match self.ask(Request::Heartbeat, "a heartbeat", &[])? {
-            Reply::Counters(counters) => Ok(counters),
+    /// The tracker is gone or has ended tracking, with the reason.
+    pub fn heartbeat(&mut self) -> Result<TrackerCounters, TrackerError> {
+        match self.exchange(TrackerRequest::Heartbeat, "a heartbeat", &[])? {
+            TrackerReply::Counters(counters) => Ok(counters),
             _ => Err(TrackerError::Answer("a heartbeat")),
         }
     }
 
-    /// A region that the hypervisor has unmapped, of which nobody was told yet. They arrive with answers.
+    /// Takes the number of a region that the hypervisor has unmapped. Such events arrive with
+    /// answers.
     pub fn take_gone_region(&mut self) -> Option<u8> {
         self.gone.pop_front()
     }
 
-    /// Hands up to `entries_max` entries of the ring to `take`; says how many there were.
+    /// Passes up to `entries_max` entries of the ring to `take`; returns their number.
     ///
     /// # Errors
-    /// When there is what no tracker writes.
+    /// The ring has an invalid entry.
     pub fn read(
         &mut self,
         entries_max: usize,
-        take: impl FnMut(Entry),
+        take: impl FnMut(RingEntry),
     ) -> Result<usize, TrackerError> {
         Ok(self.consumer.read(self.ring.words(), entries_max, take)?)
     }
 
-    fn do_it(&mut self, request: Request, what: &'static str) -> Result<(), TrackerError> {
-        match self.ask(request, what, &[])? {
-            Reply::Done => Ok(()),
+    fn request(&mut self, request: TrackerRequest, what: &'static str) -> Result<(), TrackerError> {
+        match self.exchange(request, what, &[])? {
+            TrackerReply::Done => Ok(()),
             _ => Err(TrackerError::Answer(what)),
         }
     }
 
     /// Sends a request and waits for its answer.
-    fn ask(
+    fn exchange(
         &mut self,
-        request: Request,
+        request: TrackerRequest,
         what: &'static str,
         files: &[BorrowedFd<'_>],
-    ) -> Result<Reply, TrackerError> {
+    ) -> Result<TrackerReply, TrackerError> {
         let number = self.next_number();
-        // What the tracker said before it closed is the better reason.
+        // If sending fails, a message the tracker sent before it closed explains more.
         let sent = send(self.socket.as_fd(), Frame { number, message: request }, files);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + ANSWER_TIME_MAX;
         loop {
-            let beat = Instant::now() + HEARTBEAT_EVERY;
-            let frame = match receive(self.socket.as_fd(), end.min(beat)) {
+            let heartbeat = Instant::now() + HEARTBEAT_PERIOD;
+            let frame = match receive(self.socket.as_fd(), end.min(heartbeat)) {
                 Ok(Some(frame)) => frame,
                 Ok(None) if Instant::now() >= end => {
-                    return Err(TrackerError::Silent { what, waited: PATIENCE });
+                    return Err(TrackerError::Silent { what, waited: ANSWER_TIME_MAX });
                 }
                 Ok(None) => {
-                    self.beat();
+                    self.send_heartbeat();
                     continue;
                 }
                 Err(error) => return sent.and(Err(error)),
             };
             match frame.message {
-                Reply::Refused(refused) if [0, number].contains(&frame.number) => {
+                TrackerReply::Refused(refused) if [0, number].contains(&frame.number) => {
                     return Err(TrackerError::Refused(refused));
                 }
-                Reply::RegionGone(id) if frame.number == 0 && self.gone.len() < EVENTS_MAX => {
+                TrackerReply::RegionGone(id)
+                    if frame.number == 0 && self.gone.len() < EVENTS_MAX =>
+                {
                     self.gone.push_back(id);
                 }
                 reply if frame.number == number => return Ok(reply),
                 // Answers come in the order of requests.
-                _ if self.beats.front() == Some(&frame.number) => {
-                    self.beats.pop_front();
+                _ if self.heartbeats.front() == Some(&frame.number) => {
+                    self.heartbeats.pop_front();
                 }
                 _ => return Err(TrackerError::Answer(what)),
             }
@@ -272,25 +276,25 @@ impl Client {
         self.number
     }
 
-    /// Sends a sign of life; its answer comes after that of the request that is waited for.
-    fn beat(&mut self) {
-        if self.beats.len() >= BEATS_MAX {
+    /// Sends a heartbeat; its answer follows that of the pending request.
+    fn send_heartbeat(&mut self) {
+        if self.heartbeats.len() >= HEARTBEATS_MAX {
             return;
         }
         let number = self.next_number();
-        let frame = Frame { number, message: Request::Heartbeat };
-        // Where it cannot be sent, that is told by whatever is received next.
+        let frame = Frame { number, message: TrackerRequest::Heartbeat };
+        // A failure shows in the next receive.
         if send(self.socket.as_fd(), frame, &[]).is_ok() {
-            self.beats.push_back(number);
+            self.heartbeats.push_back(number);
         }
     }
 }
 
-fn open(address: &Address) -> Result<OwnedFd, TrackerError> {
+fn open(address: &TrackerAddress) -> Result<OwnedFd, TrackerError> {
     let refused = |source| TrackerError::Connect { address: address.to_string(), source };
     let name = match address {
-        Address::Path(path) => SocketAddrUnix::new(path),
-        Address::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+        TrackerAddress::Path(path) => SocketAddrUnix::new(path),
+        TrackerAddress::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
     };
     let flags = SocketFlags::CLOEXEC;
     let kind = SocketType::SEQPACKET;
@@ -302,14 +306,14 @@ fn open(address: &Address) -> Result<OwnedFd, TrackerError> {
 
 fn send(
     socket: BorrowedFd<'_>,
-    frame: Frame<Request>,
+    frame: Frame<TrackerRequest>,
     files: &[BorrowedFd<'_>],
 ) -> Result<(), TrackerError> {
     let (bytes, len) = frame.encode();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
-        // There is room for two, and never are there more.
+        // There are at most two.
         control.push(SendAncillaryMessage::ScmRights(files));
     }
     let bytes = [IoSlice::new(&bytes[..len])];
@@ -320,8 +324,11 @@ fn send(
     }
 }
 
-/// The next packet; `None` when none came by `end`.
-fn receive(socket: BorrowedFd<'_>, end: Instant) -> Result<Option<Frame<Reply>>, TrackerError> {
+/// Receives a packet; `None` if none came by `end`.
+fn receive(
+    socket: BorrowedFd<'_>,
+    end: Instant,
+) -> Result<Option<Frame<TrackerReply>>, TrackerError> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let time = Timespec {
@@ -339,7 +346,7 @@ fn receive(socket: BorrowedFd<'_>, end: Instant) -> Result<Option<Frame<Reply>>,
         }
     }
     match receive_now(socket) {
-        // The tracker closed before it had read everything; what it said before still waits.
+        // The tracker closed before it had read everything; its last packet may still be queued.
         Err(Errno::CONNRESET) => receive_now(socket),
         received => received,
     }
@@ -350,8 +357,8 @@ fn receive(socket: BorrowedFd<'_>, end: Instant) -> Result<Option<Frame<Reply>>,
     .map(Some)
 }
 
-/// The packet that waits, or what is wrong with it.
-fn receive_now(socket: BorrowedFd<'_>) -> Result<Result<Frame<Reply>, TrackerError>, Errno> {
+/// Receives and decodes one packet.
+fn receive_now(socket: BorrowedFd<'_>) -> Result<Result<Frame<TrackerReply>, TrackerError>, Errno> {
     let mut bytes = [0; MESSAGE_MAX];
     let mut control = RecvAncillaryBuffer::default();
     let mut into = [IoSliceMut::new(&mut bytes)];
@@ -362,7 +369,7 @@ fn receive_now(socket: BorrowedFd<'_>) -> Result<Result<Frame<Reply>, TrackerErr
     } else if message.flags.contains(ReturnFlags::TRUNC) {
         Err(WireError::TooLong { by: 1 }.into())
     } else {
-        Frame::<Reply>::decode(&bytes[..message.bytes]).map_err(TrackerError::from)
+        Frame::<TrackerReply>::decode(&bytes[..message.bytes]).map_err(TrackerError::from)
     })
 }
 
@@ -372,48 +379,55 @@ mod tests {
 
     use super::*;
 
-    fn answer(socket: BorrowedFd<'_>, number: u32, message: Reply) {
+    fn answer(socket: BorrowedFd<'_>, number: u32, message: TrackerReply) {
         let (bytes, len) = Frame { number, message }.encode();
         rustix::net::send(socket, &bytes[..len], SendFlags::NOSIGNAL).unwrap();
     }
 
-    fn request(socket: BorrowedFd<'_>) -> Frame<Request> {
+    fn request(socket: BorrowedFd<'_>) -> Frame<TrackerRequest> {
         let mut bytes = [0; MESSAGE_MAX];
         let (len, _) = rustix::net::recv(socket, &mut bytes, RecvFlags::empty()).unwrap();
-        Frame::<Request>::decode(&bytes[..len]).unwrap()
+        Frame::<TrackerRequest>::decode(&bytes[..len]).unwrap()
     }
 
-    /// A tracker that revokes for as long as it takes to hear two signs of life, and answers these afterwards,
+    /// The fake tracker revokes until it has received two heartbeats, and answers these afterwards,
     /// as the real one does.
     #[test]
-    fn a_tracker_that_takes_long_hears_that_somebody_waits() {
+    fn a_client_sends_heartbeats_while_it_waits() {
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (socket, other) = pair.unwrap();
-        let mut client = Client::over(socket, ballast_track_wire::CAPACITY_MIN).unwrap();
+        let mut client = TrackerClient::over(socket, ballast_tracker_proto::CAPACITY_MIN).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let other = other.as_fd();
                 let revoke = request(other);
-                assert_eq!(revoke.message, Request::Revoke(7));
-                let beats = [request(other), request(other)];
-                let revoked = Reply::Revoked { interval: 7, granules: 3, took_ns: 1 };
+                assert_eq!(revoke.message, TrackerRequest::Revoke(7));
+                let heartbeats = [request(other), request(other)];
+                let revoked = TrackerReply::Revoked { interval: 7, granules: 3, took_ns: 1 };
                 answer(other, revoke.number, revoked);
-                for beat in beats {
-                    assert_eq!(beat.message, Request::Heartbeat);
-                    answer(other, beat.number, Reply::Counters(Counters::default()));
+                for heartbeat in heartbeats {
+                    assert_eq!(heartbeat.message, TrackerRequest::Heartbeat);
+                    answer(
+                        other,
+                        heartbeat.number,
+                        TrackerReply::Counters(TrackerCounters::default()),
+                    );
                 }
                 let rest = request(other);
-                assert_eq!(rest.message, Request::Rest);
-                answer(other, rest.number, Reply::Done);
+                assert_eq!(rest.message, TrackerRequest::Rest);
+                answer(other, rest.number, TrackerReply::Done);
                 let rest = request(other);
-                answer(other, rest.number + 1, Reply::Done);
+                answer(other, rest.number + 1, TrackerReply::Done);
             });
             assert_eq!(client.revoke(7).unwrap().granules, 3);
-            // What comes first are the answers to the signs of life.
+            // The answers to the heartbeats come first.
             client.rest().unwrap();
-            assert!(client.beats.is_empty());
-            assert!(matches!(client.rest(), Err(TrackerError::Answer(_))), "nobody asked for that");
+            assert!(client.heartbeats.is_empty());
+            assert!(
+                matches!(client.rest(), Err(TrackerError::Answer(_))),
+                "an answer with another number"
+            );
         });
     }
 }

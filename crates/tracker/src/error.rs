@@ -1,22 +1,22 @@
-//! What can go wrong while a guest is tracked.
+//! Errors of tracking a guest.
 
 use std::time::Duration;
 
-use ballast_track_wire::{Refusal, Refused, RingError, WireError};
+use ballast_tracker_proto::{RefusalReason, RingError, TrackerRefusal, WireError};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a guest is not tracked, or not any more.
+/// Why a guest cannot be tracked, or tracking ended.
 #[derive(Debug, Error)]
 pub enum TrackerError {
-    /// Nobody listens.
+    /// Nothing listens at the address.
     #[error(
         "no tracker at {address}: {source}; is the guest started with libballast_track.so in LD_PRELOAD?"
     )]
     Connect {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
     /// All of the guest's memory is mapped privately.
@@ -24,63 +24,63 @@ pub enum TrackerError {
         "guest memory is mapped privately, all {private} bytes of it: give its memory backend share=on"
     )]
     Private {
-        /// So much, in bytes.
+        /// Its size in bytes.
         private: u64,
     },
-    /// The hypervisor has no memory that is a guest's.
+    /// The hypervisor has no guest memory in files.
     #[error(
         "the hypervisor has no guest memory in a file: start the guest with memory-backend-memfd,share=on"
     )]
     NoMemory,
-    /// The hypervisor says that the guest has more than can be tracked.
+    /// The guest has more memory than can be tracked.
     #[error(
-        "the guest has {told} bytes of memory, of which {shared} are mapped shared: give every memory backend share=on"
+        "the guest has {total} bytes of memory but only {shared} are mapped shared: give every memory backend share=on"
     )]
     Partly {
-        /// What the guest has, in bytes.
-        told: u64,
-        /// What of that is mapped so that it can be tracked.
+        /// The guest's memory in bytes, by the hypervisor.
+        total: u64,
+        /// Bytes that are mapped shared and can be tracked.
         shared: u64,
     },
-    /// The system refused something on this side.
+    /// The system refused an operation on this side.
     #[error("cannot {what}: {source}")]
     System {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: Errno,
     },
-    /// The tracker refused, or has ended.
+    /// The tracker refused a request, or ended tracking.
     #[error("the guest's tracker: {0}")]
-    Refused(Refused),
-    /// It sent what is no message.
+    Refused(TrackerRefusal),
+    /// The tracker sent an invalid message.
     #[error("the guest's tracker sent {0}")]
     Wire(#[from] WireError),
-    /// It wrote what is no trap.
+    /// The tracker's ring is invalid.
     #[error("the guest's tracker: {0}")]
     Ring(#[from] RingError),
-    /// It answered something else than was asked.
-    #[error("the guest's tracker answered {0} with something else")]
+    /// The tracker's answer does not match the request.
+    #[error("the guest's tracker sent a wrong answer to {0}")]
     Answer(&'static str),
-    /// It did not answer.
+    /// The tracker did not answer.
     #[error("the guest's tracker did not answer {what} within {waited:?}")]
     Silent {
-        /// What was asked.
+        /// The request.
         what: &'static str,
-        /// For how long.
+        /// How long the client waited.
         waited: Duration,
     },
-    /// It has closed the connection.
-    #[error("the guest's tracker is gone: the guest has ended, or the tracker gave up")]
+    /// The tracker closed the connection.
+    #[error("the guest's tracker closed the connection: the guest or the tracker has ended")]
     Closed,
 }
 
 impl TrackerError {
-    /// Whether it will be the same as long as the hypervisor lives, so that another way had better be taken.
+    /// Whether the error will persist as long as the hypervisor lives, so that retrying is useless.
     pub fn is_lasting(&self) -> bool {
-        use Refusal::{HugePages, Kernel, MappedTwice, Permission, Version};
-        let lasts = [Version, Permission, Kernel, HugePages, MappedTwice];
-        matches!(self, TrackerError::Refused(refused) if lasts.contains(&refused.refusal))
+        use RefusalReason::{HugePages, Kernel, MappedTwice, Permission, Version};
+        let lasting = [Version, Permission, Kernel, HugePages, MappedTwice];
+        matches!(self, TrackerError::Refused(refused) if lasting.contains(&refused.reason))
     }
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(Errno) -> TrackerError {

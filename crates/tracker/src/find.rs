@@ -1,40 +1,39 @@
-//! Which guests on this host have a tracker in them.
+//! Finds the guests on this host that have a tracker.
 //!
-//! Idea: the environment a process was started with says where its tracker listens, its command line
-//! what the guest is called, and in which files its memory is where it has memory backends in files. Neither
-//! is believed further than that: the tracker itself says of which process it is, and the process's mappings
-//! which files it has.
+//! A process's environment has its tracker's address; its command line has the guest's name and the
+//! paths of file-backed memory. Both are only hints: the tracker itself reports its process, and
+//! the process's mappings show its files.
 //!
-//! Cost: two small files a process.
-//! Limits: processes of other users are seen by root only; names as QEMU's `-name` has them; files of memory that is
-//! plugged in later are not known.
+//! Cost: two small files per process.
+//! Limits: only root sees processes of other users; names come from QEMU's `-name`; file-backed
+//! memory plugged in later is not found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ballast_track_wire::{Address, SOCKET_VARIABLE};
+use ballast_tracker_proto::{SOCKET_VARIABLE, TrackerAddress};
 
-/// Most of a file that is read: an environment is rarely longer, and what is wanted is near its end.
+/// Longest file accepted.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// Most files of memory of a guest.
-const PATHS_MAX: usize = ballast_track_wire::REGIONS_MAX;
+/// Most paths per guest.
+const PATHS_MAX: usize = ballast_tracker_proto::REGIONS_MAX;
 
 /// A guest with a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trackable {
-    /// Its hypervisor's process.
+pub struct TrackableGuest {
+    /// The hypervisor's process.
     pub pid: u32,
-    /// What it is called, where its command line says.
+    /// The guest's name on the command line.
     pub name: Option<String>,
-    /// Where its tracker listens.
-    pub address: Address,
-    /// Files that its memory is in, or folders of such, where its command line says.
+    /// The tracker's address.
+    pub address: TrackerAddress,
+    /// Files of guest memory on the command line, or folders of such files.
     pub paths: Vec<String>,
 }
 
-/// Every guest with a tracker, by the number of its process.
-pub fn trackable(proc: &Path) -> Vec<Trackable> {
+/// All guests with a tracker, sorted by process number.
+pub fn trackable(proc: &Path) -> Vec<TrackableGuest> {
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let mut pids: Vec<u32> = entries.flatten().filter_map(pid).collect();
@@ -42,20 +41,23 @@ pub fn trackable(proc: &Path) -> Vec<Trackable> {
     pids.into_iter().filter_map(|pid| trackable_at(proc, pid)).collect()
 }
 
-/// The guest of process `pid`; `None` if it has no tracker, or its environment may not be read.
-pub fn trackable_at(proc: &Path, pid: u32) -> Option<Trackable> {
+/// The guest of process `pid`; `None` if it has no tracker, or its environment cannot be read.
+pub fn trackable_at(proc: &Path, pid: u32) -> Option<TrackableGuest> {
     let folder = proc.join(pid.to_string());
     let socket = variable(&read(&folder.join("environ"))?, SOCKET_VARIABLE)?;
     let line = read(&folder.join("cmdline")).unwrap_or_default();
-    let address = match Address::parse(&socket) {
-        // As that process would find it.
-        Address::Path(path) if path.is_relative() => Address::Path(folder.join("cwd").join(path)),
+    let address = match TrackerAddress::parse(&socket) {
+        // Relative to the working directory of that process.
+        TrackerAddress::Path(path) if path.is_relative() => {
+            TrackerAddress::Path(folder.join("cwd").join(path))
+        }
         address => address,
     };
-    Some(Trackable { pid, name: name(&line), address, paths: memory_paths(&line) })
+    Some(TrackableGuest { pid, name: name(&line), address, paths: memory_paths(&line) })
 }
 
-/// Files of the memory of process `pid`, with a tracker or without; as in [`Trackable::paths`].
+/// The paths of file-backed memory of process `pid`, as in [`TrackableGuest::paths`]; needs no
+/// tracker.
 pub fn memory_paths_at(proc: &Path, pid: u32) -> Vec<String> {
     memory_paths(&read(&proc.join(pid.to_string()).join("cmdline")).unwrap_or_default())
 }
@@ -73,7 +75,7 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
     words(environment).find_map(value).filter(|value| !value.is_empty())
 }
 
-/// `-name a`, `-name a,process=b` or `-name guest=a,debug-threads=on`.
+/// The name in `-name a`, `-name a,process=b` or `-name guest=a,debug-threads=on`.
 fn name(command_line: &[u8]) -> Option<String> {
     let value = words(command_line).skip_while(|word| *word != "-name").nth(1)?;
     let mut parts = value.split(',');
@@ -82,8 +84,8 @@ fn name(command_line: &[u8]) -> Option<String> {
     guest.or(first).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Of `-object memory-backend-file,…,mem-path=/a,…`, its form in JSON, and `-mem-path /a`. Absolute paths only,
-/// as mappings have them.
+/// The paths in `-object memory-backend-file,…,mem-path=/a,…`, in its JSON form, and in `-mem-path
+/// /a`. Only absolute paths: mappings have no others.
 fn memory_paths(command_line: &[u8]) -> Vec<String> {
     let mut paths = Vec::new();
     let mut before = "";
@@ -96,14 +98,14 @@ fn memory_paths(command_line: &[u8]) -> Vec<String> {
         paths.extend(path.filter(|path| path.starts_with('/') && paths.len() < PATHS_MAX));
         before = word;
     }
-    // Mappings have them without.
+    // Mappings have no trailing slash.
     paths.iter_mut().for_each(|path| path.truncate(path.trim_end_matches('/').len()));
     paths
 }
 
 fn path_of_object(word: &str) -> Option<String> {
     if let Some(fields) = word.strip_prefix("memory-backend-file,") {
-        // A comma in a value is written twice; none is expected in a path.
+        // A comma in a value would be doubled; paths with commas are not supported.
         return fields
             .split(',')
             .find_map(|field| field.strip_prefix("mem-path="))
@@ -113,7 +115,7 @@ fn path_of_object(word: &str) -> Option<String> {
     let is_file = compact.starts_with('{') && compact.contains("\"memory-backend-file\"");
     let after = compact.split_once("\"mem-path\"").filter(|_| is_file)?.1;
     let value = after.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    // An escaped letter would end it early: a path that no mapping has.
+    // An escaped quote would end the path early, and then no mapping matches it.
     value.split_once('"').map(|(path, _)| path.to_owned())
 }
 
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_they_are_written() {
+    fn names_are_read_from_command_lines() {
         for (line, expected) in [
             ("qemu\0-name\0guest=a,debug-threads=on\0-m\0G\0", Some("a")),
             ("qemu\0-name\0a\0", Some("a")),
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_memory_as_they_are_written() {
+    fn memory_paths_are_read_from_command_lines() {
         let none: [&str; 0] = [];
         for (line, expected) in [
             (
@@ -174,9 +176,9 @@ mod tests {
         }
         fs::create_dir(proc.path().join("8")).unwrap();
         let found = trackable(proc.path());
-        let told: Vec<_> = found.iter().map(|it| (it.pid, it.address.to_string())).collect();
+        let addresses: Vec<_> = found.iter().map(|it| (it.pid, it.address.to_string())).collect();
         let relative = proc.path().join("30/cwd/a.sock").display().to_string();
-        assert_eq!(told, [(7, "/run/a.sock".to_owned()), (30, relative)]);
+        assert_eq!(addresses, [(7, "/run/a.sock".to_owned()), (30, relative)]);
         assert_eq!(found[0].name.as_deref(), Some("web"));
     }
 }

@@ -1,27 +1,29 @@
-//! Page tracking from outside of the hypervisor.
+//! Page tracking from outside the hypervisor.
 //!
-//! Idea: a [`Client`] steers the library inside ([`ballast_track_wire`] is what they say to each other),
-//! and reads what was touched. [`Tracking`] finds the guest's memory, and makes intervals of it. Where there
-//! is no library, [`referenced()`] tells a total. [`DataTlb`] and [`ActivityReader`] read what tells phases while
-//! nobody tracks.
+//! [`TrackerClient`] controls the library inside the hypervisor, by the protocol of
+//! [`ballast_tracker_proto`], and reads touches. [`TrackingSession`] finds the guest's memory and
+//! divides tracking into intervals. Without the library, [`referenced()`] gives the size of a
+//! working set. [`DataTlbCounter`] and [`ActivityReader`] read signals of phase changes while
+//! tracking rests.
 //!
-//! Limits: blocks for as long as a request takes; each tracked guest wants a thread of its own, and to be
-//! heard of several times a second ([`HEARTBEAT_EVERY`]).
+//! Begin here: `tracking_session.rs`, then `client.rs`.
+//! Limits: calls block until the tracker answers. Each tracked guest needs a thread of its own,
+//! which must call at least every [`HEARTBEAT_PERIOD`].
 
 mod client;
 mod error;
 mod find;
-mod place;
+mod handler_placement;
 mod referenced;
 mod regions;
 mod ring_file;
 mod signals;
-mod tracking;
+mod tracking_session;
 
-pub use client::{Client, HEARTBEAT_EVERY, Revoked};
+pub use client::{HEARTBEAT_PERIOD, Revocation, TrackerClient};
 pub use error::TrackerError;
-pub use find::{Trackable, memory_paths_at, trackable, trackable_at};
+pub use find::{TrackableGuest, memory_paths_at, trackable, trackable_at};
 pub use referenced::{clear_referenced, referenced};
 pub use regions::{MemoryFile, check_shared, memory_files, memory_files_of};
-pub use signals::{Activity, ActivityReader, DataTlb, parse_stat, parse_status};
-pub use tracking::{Observed, TOUCHES_MAX, Tracking, Watching};
+pub use signals::{ActivityReader, DataTlbCounter, ThreadActivity, parse_stat, parse_status};
+pub use tracking_session::{IntervalObservation, TOUCHES_MAX, TrackingSession, WatchSettings};

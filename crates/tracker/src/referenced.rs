@@ -1,36 +1,36 @@
-//! A working set without a tracker: what the kernel's own bits say.
+//! Working-set size without a tracker, from the kernel's referenced bits.
 //!
-//! Idea: clear the referenced bit of every page-table entry of the hypervisor (`clear_refs`), wait, and
-//! read in `smaps` how much of the guest's memory has it again. No help of the hypervisor is needed, and
-//! the guest hardly notices.
+//! Clears the referenced bit of every page-table entry of the hypervisor (`clear_refs`); later
+//! `smaps` shows how much guest memory has it again. Needs nothing from the hypervisor, and hardly
+//! disturbs the guest.
 //!
-//! Cost: 1.5 to 9 ms to clear and 8 to 25 ms to read, for guests of some hundred MiB; more for large ones,
-//! and bits are cleared of everybody's use of them, the host's reclaim among these.
+//! Cost: 1.5 to 9 ms to clear and 8 to 25 ms to read for guests of some hundred MiB, more for
+//! larger ones. The host's reclaim loses its referenced bits too.
 //! Source: proc_pid_clear_refs(5), proc_pid_smaps(5).
-//! Limits: a total, no pages and so no curve. Memory that is mapped in huge pages counts whole as soon
-//! as any of it is touched. Shared memory only, as in [`memory_files`](crate::memory_files).
+//! Limits: a total only, so no miss curve. A touched huge page counts whole. Shared memory only, as
+//! in [`memory_files`](crate::memory_files).
 
 use std::fs;
 
-use ballast_track_wire::Mapping;
+use ballast_tracker_proto::Mapping;
 use rustix::io::Errno;
 
-use crate::TrackerError;
+use crate::error::TrackerError;
 use crate::regions::is_guest_memory;
 
 /// Clears the referenced bits of a process.
 ///
 /// # Errors
-/// It is gone, or of another user.
+/// The process is gone, or belongs to another user.
 pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
     let cleared = fs::write(format!("/proc/{pid}/clear_refs"), "1");
     cleared.map_err(system("clear the hypervisor's referenced bits"))
 }
 
-/// Bytes of guest memory that were referenced since; `paths` are those of memory backends in files.
+/// Bytes of guest memory referenced since; `paths` are those of file-backed memory.
 ///
 /// # Errors
-/// The process is gone, or of another user.
+/// The process is gone, or belongs to another user.
 pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
     Ok(parse(&smaps.map_err(system("read the hypervisor's mappings"))?, paths))
@@ -43,7 +43,7 @@ fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
     }
 }
 
-/// The sum over guest memory in the text of `smaps`.
+/// Sums the referenced guest memory in the text of `smaps`.
 fn parse(smaps: &str, paths: &[&str]) -> u64 {
     let mut is_guest = false;
     let mut sum = 0_u64;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guest_memory_is_summed_up() {
+    fn referenced_guest_memory_is_summed() {
         let smaps = "\
 7f00-8f00 rw-s 00000000 00:01 5 /memfd:memory-backend-memfd (deleted)
 Size:                  4 kB

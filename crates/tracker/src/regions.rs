@@ -1,55 +1,54 @@
-//! The memory of a guest, as files of its hypervisor's process.
+//! The files of guest memory, and the regions made of them.
 //!
-//! Idea: QEMU calls the file of every `memory-backend-memfd` by that name, and no other; so which of a
-//! process's mappings are guest memory stands in `/proc/PID/maps`, whatever their sizes and however many
-//! there are. That of a `memory-backend-file` is told by its path, which stands in QEMU's command line
-//! ([`Trackable::paths`](crate::Trackable)).
-//! Where in the process they are mapped is no matter here: the tracker looks that up itself.
+//! `/proc/PID/maps` shows which mappings are guest memory: QEMU gives the file of every
+//! `memory-backend-memfd` that name and uses it for nothing else. A `memory-backend-file` is
+//! recognised by its path on QEMU's command line
+//! ([`TrackableGuest::paths`](crate::TrackableGuest)). The tracker finds the addresses itself.
 //!
-//! Pages are numbered in order of the files' inodes, which is any order: the kernel hands each processor
-//! a batch of numbers, so what QEMU made later may have a lower one. While somebody is attached, a region
-//! keeps its pages' numbers as long as it lives, and what is plugged in later comes behind.
+//! Pages are numbered by the files' inodes, in arbitrary order: the kernel gives each processor a
+//! batch of inode numbers. While a client is attached, a region keeps its page numbers, and regions
+//! plugged in later get higher ones.
 //!
-//! Cost: reading the mappings of a QEMU, about 0.3 ms.
-//! Limits: the memory must be shared (`share=on`); what is private is told as such.
+//! Cost: about 0.3 ms to read the mappings of a QEMU.
+//! Limits: memory must be shared (`share=on`); private memory is reported.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use ballast_track_wire::{Granule, Mapping, PAGE_SIZE, REGIONS_MAX, RegionName, RegionSpec};
+use ballast_tracker_proto::{Granule, Mapping, PAGE_SIZE, REGIONS_MAX, RegionName, RegionSpec};
 use rustix::io::Errno;
 
-use crate::TrackerError;
+use crate::error::TrackerError;
 
-/// What QEMU calls the files of `memory-backend-memfd`.
+/// QEMU's name for the files of `memory-backend-memfd`.
 const MEMFD: &str = "/memfd:memory-backend-memfd";
 
-/// What QEMU calls the file of a `memory-backend-file` whose path is a folder, before its identifier.
+/// Prefix of QEMU's name for the file of a `memory-backend-file` whose path is a folder.
 const IN_FOLDER: &str = "/qemu_back_mem.";
 
 /// A file of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemoryFile {
-    /// The file.
+    /// The file's inode.
     pub inode: u64,
-    /// Major and minor number of its device.
+    /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// Its length in bytes, as far as it is mapped.
+    /// The mapped length in bytes.
     pub len: u64,
-    /// Whether it is mapped so that it can be tracked.
+    /// Whether it is mapped shared, and so can be tracked.
     pub is_shared: bool,
 }
 
-/// Whether a mapping is of guest memory.
+/// Whether a mapping is guest memory.
 pub(crate) fn is_guest_memory(mapping: &Mapping<'_>, paths: &[&str]) -> bool {
     let path = mapping.path.strip_suffix(" (deleted)").unwrap_or(mapping.path);
-    let is_of =
+    let is_in =
         |folder: &&str| path.strip_prefix(*folder).is_some_and(|rest| rest.starts_with(IN_FOLDER));
-    path == MEMFD || paths.contains(&path) || paths.iter().any(is_of)
+    path == MEMFD || paths.contains(&path) || paths.iter().any(is_in)
 }
 
-/// The files of guest memory among mappings, in order of their inodes; `paths` are those of memory
-/// backends in files.
+/// The files of guest memory among mappings, sorted by inode; `paths` are those of file-backed
+/// memory.
 pub fn memory_files(maps: &str, paths: &[&str]) -> Vec<MemoryFile> {
     let mut files: BTreeMap<((u32, u32), u64), MemoryFile> = BTreeMap::new();
     let is_guest = |mapping: &Mapping<'_>| is_guest_memory(mapping, paths);
@@ -69,10 +68,10 @@ pub fn memory_files(maps: &str, paths: &[&str]) -> Vec<MemoryFile> {
     files
 }
 
-/// Those of a process.
+/// The files of guest memory of a process, see [`memory_files`].
 ///
 /// # Errors
-/// When its mappings cannot be read: it is gone, or of another user.
+/// The process is gone, or belongs to another user.
 pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, TrackerError> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|error| {
         let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -81,65 +80,64 @@ pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, Trac
     Ok(memory_files(&maps, paths))
 }
 
-/// Compares what a process has mapped of guest memory and shared with `told`, which its guest has by the word of
-/// its hypervisor: what is seen of a part would be taken for all.
+/// Checks that a process has mapped all of its guest's memory shared; `total` is the guest's memory
+/// by its hypervisor. Otherwise the working set of a part would be taken for that of the whole.
 ///
 /// # Errors
 /// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::Partly`]; and those of
 /// [`memory_files_of`].
-pub fn check_shared(pid: u32, paths: &[&str], told: u64) -> Result<(), TrackerError> {
+pub fn check_shared(pid: u32, paths: &[&str], total: u64) -> Result<(), TrackerError> {
     let files = memory_files_of(pid, paths)?;
     let sum = |is_shared| {
         files.iter().filter(|file| file.is_shared == is_shared).map(|file| file.len).sum::<u64>()
     };
-    compare(sum(true), sum(false), told)
+    check_sizes(sum(true), sum(false), total)
 }
 
-/// As [`check_shared`], of figures.
-pub(crate) fn compare(shared: u64, private: u64, told: u64) -> Result<(), TrackerError> {
+/// [`check_shared`] for known sizes.
+pub(crate) fn check_sizes(shared: u64, private: u64, total: u64) -> Result<(), TrackerError> {
     match (shared, private) {
-        // Of nothing there would be a working set of nothing.
         (0, 0) => Err(TrackerError::NoMemory),
         (0, private) => Err(TrackerError::Private { private }),
-        _ if told > shared => Err(TrackerError::Partly { told, shared }),
+        _ if total > shared => Err(TrackerError::Partly { total, shared }),
         _ => Ok(()),
     }
 }
 
-/// Which regions are tracked, and which pages they have.
+/// The tracked regions and their page numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Regions {
-    known: Vec<RegionSpec>,
-    /// The number of the next region's first page.
+pub(crate) struct RegionTable {
+    regions: Vec<RegionSpec>,
+    /// First page number of the next region.
     next_page: u64,
 }
 
-/// What a look at the mappings found to be done.
+/// Changes of the regions since the last update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct RegionChanges {
     pub(crate) added: Vec<RegionSpec>,
     pub(crate) removed: Vec<u8>,
 }
 
-impl Regions {
-    /// What changes so that exactly `files` are tracked.
-    pub(crate) fn update(&mut self, files: &[MemoryFile]) -> Changes {
-        let is_of = |region: &RegionSpec, file: &MemoryFile| {
+impl RegionTable {
+    /// Makes `files` the tracked regions; returns what has changed.
+    pub(crate) fn update(&mut self, files: &[MemoryFile]) -> RegionChanges {
+        let is_same = |region: &RegionSpec, file: &MemoryFile| {
             (region.device, region.inode, region.len) == (file.device, file.inode, file.len)
         };
-        let mut changes = Changes::default();
-        self.known.retain(|region| {
-            let stays = files.iter().any(|file| is_of(region, file));
+        let mut changes = RegionChanges::default();
+        self.regions.retain(|region| {
+            let stays = files.iter().any(|file| is_same(region, file));
             if !stays {
                 changes.removed.push(region.id);
             }
             stays
         });
         for file in files {
-            if self.known.iter().any(|region| is_of(region, file)) {
+            if self.regions.iter().any(|region| is_same(region, file)) {
                 continue;
             }
-            let is_free = |id: &u8| self.known.iter().all(|region| region.id != *id);
+            let is_free = |id: &u8| self.regions.iter().all(|region| region.id != *id);
             let Some(id) = (0..REGIONS_MAX as u8).find(is_free) else { break };
             let region = RegionSpec {
                 id,
@@ -152,25 +150,25 @@ impl Regions {
             };
             let pages = (file.len / PAGE_SIZE).next_multiple_of(u64::from(Granule::PAGES_MAX));
             self.next_page += pages;
-            self.known.push(region);
+            self.regions.push(region);
             changes.added.push(region);
         }
         changes
     }
 
-    /// A region is gone.
+    /// Removes a region.
     pub(crate) fn remove(&mut self, id: u8) {
-        self.known.retain(|region| region.id != id);
+        self.regions.retain(|region| region.id != id);
     }
 
     /// The regions.
-    pub(crate) fn known(&self) -> &[RegionSpec] {
-        &self.known
+    pub(crate) fn regions(&self) -> &[RegionSpec] {
+        &self.regions
     }
 
-    /// Whether a page is one of theirs.
+    /// Whether a page belongs to a region.
     pub(crate) fn has(&self, page: u64) -> bool {
-        self.known
+        self.regions
             .iter()
             .any(|region| (region.first_page..region.first_page + region.pages()).contains(&page))
     }
@@ -190,7 +188,7 @@ mod tests {
 ";
 
     #[test]
-    fn files_by_name_in_order() {
+    fn files_of_guest_memory_are_found_in_order() {
         let files = memory_files(MAPS, &["/dev/shm/ram"]);
         let seen: Vec<_> =
             files.iter().map(|file| (file.inode, file.len, file.is_shared)).collect();
@@ -211,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_keeps_the_numbers_of_the_rest() {
+    fn added_and_removed_regions_do_not_renumber_others() {
         let file = |inode, pages| MemoryFile {
             inode,
             device: (0, 1),
@@ -219,19 +217,19 @@ mod tests {
             is_shared: true,
         };
         let (boot, plugged) = (file(10, 1025), file(11, 4));
-        let mut regions = Regions::default();
+        let mut regions = RegionTable::default();
         let first = regions.update(&[boot, plugged]);
         let pages: Vec<_> = first.added.iter().map(|it| (it.id, it.first_page)).collect();
         assert_eq!(pages, [(0, 0), (1, 2048)]);
         assert!(regions.has(1024) && !regions.has(1025) && regions.has(2051) && !regions.has(2052));
-        assert_eq!(regions.update(&[boot, plugged]), Changes::default());
+        assert_eq!(regions.update(&[boot, plugged]), RegionChanges::default());
         assert_eq!(regions.update(&[boot]).removed, [1]);
         let again = regions.update(&[boot, file(12, 4)]);
         assert_eq!((again.added[0].id, again.added[0].first_page), (1, 3072));
-        // One that grew is another.
+        // A file that grew becomes a new region.
         let grown = regions.update(&[file(10, 2048), file(12, 4)]);
         assert_eq!((grown.removed, grown.added[0].id), (vec![0], 0));
         regions.remove(1);
-        assert_eq!(regions.known().len(), 1);
+        assert_eq!(regions.regions().len(), 1);
     }
 }

@@ -1,19 +1,17 @@
-//! Memory of the ring, as it is made for the tracker.
-//!
-//! Idea: a memfd, sealed so that neither side can make the other fall off its end.
+//! The memory of the ring: a memfd, sealed so that neither side can truncate it under the other.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use ballast_track_wire::{begin, ring_bytes};
+use ballast_tracker_proto::{initialize_ring, ring_bytes};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::TrackerError;
+use crate::error::TrackerError;
 
-/// A mapping of it, and the file.
+/// The ring's file and its mapping.
 #[derive(Debug)]
 pub(crate) struct RingFile {
     start: NonNull<AtomicU64>,
@@ -21,23 +19,23 @@ pub(crate) struct RingFile {
     pub(crate) file: OwnedFd,
 }
 
-// SAFETY: it is memory of atomics, mapped as long as this lives.
+// SAFETY: the memory holds atomics and is mapped as long as this lives.
 unsafe impl Send for RingFile {}
-// SAFETY: as above; atomics are made for being shared.
+// SAFETY: as above; atomics may be shared.
 unsafe impl Sync for RingFile {}
 
 impl RingFile {
-    /// An empty ring of `capacity` entries.
+    /// Creates an empty ring of `capacity` entries.
     pub(crate) fn create(capacity: u64) -> Result<RingFile, TrackerError> {
         let ring = map(ring_bytes(capacity)).map_err(TrackerError::system("make a ring"))?;
-        begin(ring.words(), capacity)?;
+        initialize_ring(ring.words(), capacity)?;
         Ok(ring)
     }
 
-    /// The words of it.
+    /// The ring's words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped as long as `self` lives, aligned to a page, and of a length that the seals keep
-        // as it is; the other side may write to it, which atomics allow.
+        // SAFETY: mapped as long as `self` lives, page-aligned, and the seals fix its length. The
+        // other side may write to it, which atomics allow.
         unsafe {
             std::slice::from_raw_parts(self.start.as_ptr(), self.len / size_of::<AtomicU64>())
         }
@@ -51,7 +49,7 @@ fn map(bytes: u64) -> Result<RingFile, Errno> {
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     let len = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping, at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let start =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &file, 0)? };
     Ok(RingFile { start: NonNull::new(start.cast()).ok_or(Errno::FAULT)?, len, file })
@@ -59,7 +57,7 @@ fn map(bytes: u64) -> Result<RingFile, Errno> {
 
 impl Drop for RingFile {
     fn drop(&mut self) {
-        // SAFETY: the mapping made above, that nothing refers to any more.
+        // SAFETY: the mapping made above; nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

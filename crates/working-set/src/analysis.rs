@@ -1,29 +1,30 @@
-//! Touches of an interval to a working set and a miss curve.
+//! Computes a working set and a miss curve from the touches of each interval.
 //!
-//! Idea: a touch at distance `d` among watched granules, of which a share `s` is watched, is one at
-//! `1 + (d − 1) / s` among all, and stands for `1 / s` touches (SHARDS). Distances are counted in an
-//! interval, and intervals aged by λ = 0.1 into the miss curve.
+//! Idea: with a share `s` of all granules watched, a touch at distance `d` among the watched ones
+//! has distance `1 + (d − 1) / s` among all and stands for `1 / s` touches (SHARDS). The miss curve
+//! comes from the distances of all intervals, aged by λ = 0.1.
 //!
-//! The working set is the least memory in which at most ε of the touches seen in the interval miss, warm ones
-//! (MEB §3.1), with distances counted from the end of the interval of the touch before: until then the granule
-//! was accessible, and may have been used. So what a guest goes through in an interval is its working set
-//! at once, when that grows and when it falls; with the distances of the touches seen, the first pass over what is left
-//! would have those of the passes before. A guest that takes many intervals to come back to its memory needs what
-//! lies between, however little it touches in one. Nor is it ever less than what was touched, whose touches may
-//! all be cold. Where nothing is touched twice the aged curve tells.
+//! The working set is the smallest memory in which at most a share ε of the interval's warm touches
+//! miss (MEB §3.1). Its distances count from the end of the interval of the previous touch, because
+//! the granule stayed accessible, and may have been used, until then. The estimate therefore
+//! follows growth and shrinking at once; counted from the touches seen, the first pass over a
+//! smaller set would still have the distances of the larger one. A guest that takes many intervals
+//! to return to a page needs all memory touched between, however little it touches in one interval.
+//! The working set is at least the memory touched in the interval, which may all be cold. If
+//! nothing was touched twice, the aged curve gives it.
 //!
-//! Of few touches chance decides which miss: so many may as one standard deviation allows above ε, and one more.
-//! Else a single touch in a sample of sixty, of a page that the kernel uses every minute, would make all memory
-//! since then the working set.
+//! With few touches chance decides which miss. So the share that may miss is ε plus one standard
+//! deviation plus one touch. Otherwise one touch, in a sample of sixty, to a page that the kernel
+//! uses once a minute would put all memory touched in that minute into the working set.
 //!
-//! What is seen is not every access: a granule that was touched stays accessible until it leaves the hot
-//! set or the interval ends. Accesses hidden so have distances below the hot set's size; misses in
-//! memory above it are seen all, and their counts are right. Ratios are of touches seen, so ε is of
-//! these and the working set rather too large than too small.
+//! Not every access is seen: a touched granule stays accessible until it leaves the hot set or the
+//! interval ends. Hidden accesses have distances below the hot set's size, so the misses of larger
+//! memories are counted in full. ε is a share of the touches seen, so the working set is too large
+//! rather than too small.
 //!
 //! Cost: 100 to 200 ns a touch; O(distinct distances) an interval.
-//! Source: MEB §3.1, §3.4; Waldspurger 2015 for the sample; joining them is ours.
-//! Limits: below some hundreds of watched granules touched, chance decides.
+//! Source: MEB §3.1, §3.4; Waldspurger 2015 for the sample; their combination is ours.
+//! Limits: with fewer than some hundreds of watched granules touched, sampling error dominates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,14 +34,14 @@ use ballast_mrc::{Aging, Curve, Form, Granularity, Histogram, Layout};
 
 use crate::recency::Recency;
 
-/// What touches are weighed by.
+/// Settings of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AnalysisSettings {
-    /// Share of warm touches that may miss in the working set, 0 to 1.
+    /// ε: share of warm touches that may miss in the working set, 0 to 1.
     pub miss_ratio: f64,
-    /// λ: what an interval weighs in the next, 0 to 1.
+    /// λ: factor by which the weight of an interval falls with each later one, 0 to 1.
     pub aging: f64,
-    /// Distance between two sizes of the miss curve, whole pages.
+    /// Difference between two sizes of the miss curve, in whole pages.
     pub step: Bytes,
 }
 
@@ -50,69 +51,70 @@ impl Default for AnalysisSettings {
     }
 }
 
-/// What was watched, and in what pieces.
+/// Which part of a guest's memory is watched.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Watched {
-    /// Pages that are one to the tracker.
+pub struct Sampling {
+    /// Group of pages that the tracker treats as one.
     pub granule: Granularity,
-    /// Share of granules that were watched, above 0, at most 1.
+    /// Share of granules watched, above 0 and at most 1.
     pub share: f64,
 }
 
-impl Watched {
+impl Sampling {
     /// Every page.
-    pub const ALL: Watched = Watched { granule: Granularity::PAGE, share: 1.0 };
+    pub const ALL: Sampling = Sampling { granule: Granularity::PAGE, share: 1.0 };
 
-    /// The memory that `granules` watched ones stand for.
+    /// The memory represented by `granules` watched ones.
     fn memory(self, granules: f64) -> Bytes {
         let pages = granules / self.share * self.granule.pages() as f64;
-        // Saturating at both ends; no number is 0.
+        // The cast saturates at both ends, and turns NaN to 0.
         Bytes::pages((pages.round() as u64).min(Bytes::MAX.to_pages()))
     }
 }
 
 /// What the tracker saw in one interval.
 #[derive(Clone, Copy, Debug)]
-pub struct Interval<'a> {
-    /// How it watched.
-    pub watched: Watched,
-    /// Guest pages in the order of their touches, one page of each granule touched.
+pub struct IntervalTouches<'a> {
+    /// Which granules were watched.
+    pub watched: Sampling,
+    /// Touched pages in order, one for each touch of a granule.
     pub touches: &'a [u64],
-    /// Touches that were seen and lost, for want of room.
+    /// Touches seen but lost because a buffer was full.
     pub lost: u64,
-    /// How long it was.
+    /// Length of the interval.
     pub length: Duration,
 }
 
-/// What follows.
+/// The result for one interval.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct IntervalAnalysis {
     /// Memory touched in the interval.
     pub touched: Bytes,
-    /// Watched granules touched in it, from which [`touched`](Self::touched) was told.
+    /// Watched granules touched in it; [`touched`](Self::touched) is computed from them.
     pub granules: u64,
     /// Memory in which at most half of the warm touches miss.
     pub half_miss: Bytes,
     /// The working set and the miss curve.
     pub report: TrackerReport,
-    /// Touches that are not in it: lost on the way, or of more granules than are kept.
+    /// Touches not counted: lost by the tracker, or of more granules than are remembered.
     pub lost: u64,
 }
 
-/// The touches of one guest.
+/// Accumulates the touches of one guest.
 #[derive(Debug)]
 pub struct Analysis {
     settings: AnalysisSettings,
-    watched: Watched,
+    watched: Sampling,
     recency: Recency,
     aging: Aging,
-    /// Intervals in the aged sum, each weighing what aging left of it.
+    /// Number of intervals in the aged sum, each by its aged weight.
     intervals: f64,
     interval: u32,
 }
 
 impl Analysis {
-    /// Of a guest of which nothing was seen yet. Settings out of range are brought within it.
+    /// An analysis of a guest not seen before. Settings out of range are replaced by their
+    /// defaults.
     pub fn new(settings: AnalysisSettings) -> Analysis {
         let within =
             |ratio: f64, default| if (0.0..=1.0).contains(&ratio) { ratio } else { default };
@@ -124,7 +126,7 @@ impl Analysis {
         };
         Analysis {
             settings,
-            watched: Watched::ALL,
+            watched: Sampling::ALL,
             recency: Recency::default(),
             aging: Aging::new(settings.aging, Layout::Exact).unwrap_or_default(),
             intervals: 0.0,
@@ -132,16 +134,21 @@ impl Analysis {
         }
     }
 
-    /// Takes in an interval. Of another granule the list is regrouped; of another share, those of the
-    /// list that `has` says are watched are kept (the daemon's sample knows them by their granule).
-    pub fn end_interval(&mut self, seen: Interval<'_>, has: impl Fn(u64) -> bool) -> Seen {
+    /// Analyses an interval; `has` tells whether a granule is watched. When the granule size
+    /// changes, the LRU list is regrouped; when the share changes, granules no longer watched are
+    /// dropped.
+    pub fn end_interval(
+        &mut self,
+        seen: IntervalTouches<'_>,
+        has: impl Fn(u64) -> bool,
+    ) -> IntervalAnalysis {
         self.watch_by(seen.watched, has);
         let mut lost = seen.lost;
         let (mut granules, mut warm) = (0_u64, 0_u64);
-        // Distances of a sample are uncertain by more than a bucket's width.
+        // In a sample, a bucket's width is less than the sampling error of a distance.
         let is_all = self.watched.share >= 1.0;
         let layout = if is_all { Layout::Exact } else { Layout::LogLinear };
-        let (mut histogram, mut least) = (Histogram::new(layout), Histogram::new(layout));
+        let (mut histogram, mut histogram_min) = (Histogram::new(layout), Histogram::new(layout));
         let weight = 1.0 / self.watched.share;
         for &page in seen.touches {
             let granule = self.watched.granule.tag(page);
@@ -158,7 +165,7 @@ impl Analysis {
                 |distance: u32| 1 + (f64::from(distance - 1) / self.watched.share).round() as u64;
             warm += 1;
             histogram.add(among_all(distance), weight);
-            least.add(among_all(found.distance_least.unwrap_or(distance)), weight);
+            histogram_min.add(among_all(found.distance_min.unwrap_or(distance)), weight);
         }
         self.interval = self.interval.wrapping_add(1);
         self.aging.end_interval(&histogram);
@@ -166,14 +173,15 @@ impl Analysis {
 
         let curve = Curve::new(self.aging.histogram(), self.watched.granule);
         let touched = self.watched.memory(granules as f64);
-        let now = Curve::new(&least, self.watched.granule);
-        let told = match warm {
-            0 => curve.working_set(self.settings.miss_ratio),
-            warm => now.working_set(beyond_chance(self.settings.miss_ratio, warm as f64)),
+        let pages = if warm == 0 {
+            curve.working_set(self.settings.miss_ratio)
+        } else {
+            let miss_ratio = with_sampling_error(self.settings.miss_ratio, warm as f64);
+            Curve::new(&histogram_min, self.watched.granule).working_set(miss_ratio)
         };
-        let working_set = Bytes::pages(told).max(touched);
+        let working_set = Bytes::pages(pages).max(touched);
         let half_miss = curve.inverse(0.5, Form::Warm).unwrap_or(0);
-        Seen {
+        IntervalAnalysis {
             touched,
             granules,
             half_miss: Bytes::pages(half_miss),
@@ -182,18 +190,18 @@ impl Analysis {
         }
     }
 
-    /// Watched granules ever touched that are remembered.
+    /// Number of watched granules remembered.
     pub fn granules(&self) -> usize {
         self.recency.len()
     }
 
-    /// These granules by their number, latest touch first.
+    /// Numbers of the watched granules remembered, latest touch first.
     pub fn order(&self) -> Vec<u64> {
         self.recency.order()
     }
 
-    /// Goes on with granules of another size, or another share of them.
-    fn watch_by(&mut self, watched: Watched, has: impl Fn(u64) -> bool) {
+    /// Switches to another granule size or share.
+    fn watch_by(&mut self, watched: Sampling, has: impl Fn(u64) -> bool) {
         if watched == self.watched {
             return;
         }
@@ -201,7 +209,7 @@ impl Analysis {
         let mut order = self.recency.order();
         if from != to {
             self.aging.regroup(from, to);
-            // A sample of other granules is another sample: nothing is known of their order.
+            // Samples of different granule sizes share no granules: the order is unknown.
             let was_all = self.watched.share >= 1.0;
             order = if was_all { from.regroup(to, &order) } else { Vec::new() };
         }
@@ -210,7 +218,7 @@ impl Analysis {
         self.watched = watched;
     }
 
-    /// The aged curve as misses of one interval; `None` where nothing was touched twice.
+    /// The aged curve, scaled to the misses of one interval; `None`: nothing was touched twice.
     fn miss_curve(&self, curve: &Curve, length: Duration) -> Option<Arc<MissCurve>> {
         if curve.warm() <= 0.0 {
             return None;
@@ -218,16 +226,16 @@ impl Analysis {
         let step_pages = self.settings.step.to_pages();
         let last = curve.pages_max().div_ceil(step_pages).min(MissCurve::POINTS_MAX as u64 - 1);
         let misses = (0..=last)
-            // Rounded once, here at the edge; what is decided with it is exact.
+            // The only rounding: decisions use these whole numbers.
             .map(|k| (curve.misses(k * step_pages) / self.intervals).round() as u64)
             .collect();
         MissCurve::new(self.settings.step, length, misses).ok().map(Arc::new)
     }
 }
 
-/// The share of `touches` that may miss where `ratio` of all may: with a standard deviation of as many as the
-/// square root of those expected, and one touch.
-fn beyond_chance(ratio: f64, touches: f64) -> f64 {
+/// The share of `touches` that may miss: `ratio`, plus a standard deviation (the square root of the
+/// number expected), plus one touch.
+fn with_sampling_error(ratio: f64, touches: f64) -> f64 {
     (ratio + ((ratio * touches).sqrt() + 1.0) / touches).min(1.0)
 }
 
@@ -237,11 +245,11 @@ mod tests {
 
     use super::*;
 
-    /// A tracker of accesses: a FIFO of `hot` granules stays accessible, and everything is revoked at
-    /// each interval's start.
+    /// A simulated tracker: a FIFO of `hot` granules stays accessible, and every interval starts
+    /// with none.
     fn touches(
         accesses: &[u64],
-        watched: Watched,
+        watched: Sampling,
         hot: usize,
         has: &dyn Fn(u64) -> bool,
     ) -> Vec<u64> {
@@ -262,25 +270,26 @@ mod tests {
 
     struct Guest {
         analysis: Analysis,
-        watched: Watched,
+        watched: Sampling,
         hot: usize,
     }
 
     impl Guest {
-        fn new(watched: Watched, hot: usize) -> Guest {
+        fn new(watched: Sampling, hot: usize) -> Guest {
             Guest { analysis: Analysis::new(AnalysisSettings::default()), watched, hot }
         }
 
-        fn interval(&mut self, accesses: &[u64]) -> Seen {
+        fn interval(&mut self, accesses: &[u64]) -> IntervalAnalysis {
             let has = sample(self.watched.share);
             let touches = touches(accesses, self.watched, self.hot, &has);
             let length = Duration::from_secs(1);
-            let seen = Interval { watched: self.watched, touches: &touches, lost: 0, length };
+            let seen =
+                IntervalTouches { watched: self.watched, touches: &touches, lost: 0, length };
             self.analysis.end_interval(seen, has)
         }
     }
 
-    /// Golden-ratio hashing: as even as a sample can be.
+    /// A sample by golden-ratio hashing, which spreads evenly.
     fn sample(share: f64) -> impl Fn(u64) -> bool {
         let limit = (share * 2_f64.powi(64)) as u64;
         move |granule| granule.wrapping_mul(0x9E37_79B9_7F4A_7C15) <= limit
@@ -299,10 +308,10 @@ mod tests {
         seen.to_pages().abs_diff(pages) * 100 <= pages * percent
     }
 
-    /// Two passes over four pages, the hot set two pages, intervals alike. In each every page traps twice.
+    /// Each interval: two passes over four pages with a hot set of two, so every page traps twice.
     #[test]
-    fn an_example_by_hand() {
-        let mut guest = Guest::new(Watched::ALL, 2);
+    fn two_passes_over_four_pages_give_four_pages() {
+        let mut guest = Guest::new(Sampling::ALL, 2);
         let first = guest.interval(&passes(4, 2));
         // Four cold touches and four of distance 4.
         assert_eq!((first.touched, first.granules), (Bytes::pages(4), 4));
@@ -315,24 +324,24 @@ mod tests {
     }
 
     #[test]
-    fn growth_and_falls_are_followed_at_once() {
+    fn growth_and_shrinking_are_followed_at_once() {
         for (share, error) in [(1.0, 1), (1.0 / 16.0, 4)] {
-            let watched = Watched { share, ..Watched::ALL };
+            let watched = Sampling { share, ..Sampling::ALL };
             // Each granule is seen once an interval.
             let mut guest = Guest::new(watched, usize::MAX);
             let mut wss = |pages| guest.interval(&passes(pages, 3)).report.working_set;
             for pages in [4000, 4000, 9000, 4000, 4000, 9000] {
-                let told = wss(pages);
-                assert!(within(told, pages, error), "{share}: {told} of {pages} pages");
+                let result = wss(pages);
+                assert!(within(result, pages, error), "{share}: {result} of {pages} pages");
             }
         }
     }
 
-    /// What traps again and again while the interval lasts has the distances that were seen.
+    /// Granules that trap repeatedly in an interval count with the distances seen.
     #[test]
-    fn with_a_hot_set_a_fall_is_followed_within_three_intervals() {
+    fn with_a_hot_set_shrinking_shows_within_three_intervals() {
         for (share, error) in [(1.0, 1), (1.0 / 16.0, 4)] {
-            let watched = Watched { share, ..Watched::ALL };
+            let watched = Sampling { share, ..Sampling::ALL };
             let mut guest = Guest::new(watched, 64);
             let mut wss = |pages| guest.interval(&passes(pages, 3)).report.working_set;
             for _ in 0..4 {
@@ -344,43 +353,48 @@ mod tests {
         }
     }
 
-    /// Of 100 touches one may miss, and two for chance: 3 %; of 10,000 a hundred and eleven.
+    /// Of 100 touches one may miss plus two by chance, 3 %; of 10,000, 100 plus 11.
     #[test]
-    fn one_touch_of_a_few_decides_nothing() {
+    fn a_single_far_touch_does_not_enlarge_the_working_set() {
         for (touches, expected) in [(1.0, 1.0), (100.0, 0.03), (10_000.0, 0.0111)] {
-            assert!((beyond_chance(0.01, touches) - expected).abs() < 1e-9, "{touches}");
+            assert!((with_sampling_error(0.01, touches) - expected).abs() < 1e-9, "{touches}");
         }
-        let mut guest = Guest::new(Watched::ALL, usize::MAX);
+        let mut guest = Guest::new(Sampling::ALL, usize::MAX);
         guest.interval(&passes(4000, 1));
         guest.interval(&passes(60, 1));
         let again: Vec<u64> = (0..60).chain([3999]).collect();
         assert_eq!(guest.interval(&again).report.working_set, Bytes::pages(61));
     }
 
-    /// 400 pages an interval of 4,000: each comes back after ten.
+    /// 400 of 4,000 pages an interval: each returns after ten intervals.
     #[test]
-    fn a_slow_guest_needs_what_it_comes_back_to() {
+    fn a_slow_cycle_counts_as_a_whole() {
         for (share, error) in [(1.0, 1), (1.0 / 16.0, 10)] {
-            let mut guest = Guest::new(Watched { share, ..Watched::ALL }, usize::MAX);
-            let mut told = Seen::clone(&guest.interval(&[]));
+            let mut guest = Guest::new(Sampling { share, ..Sampling::ALL }, usize::MAX);
+            let mut result = guest.interval(&[]);
             for interval in 0..25_u64 {
                 let first = interval * 400 % 4000;
-                told = guest.interval(&(first..first + 400).collect::<Vec<_>>());
+                result = guest.interval(&(first..first + 400).collect::<Vec<_>>());
             }
-            assert!(within(told.report.working_set, 4000, error), "{}", told.report.working_set);
-            assert!(within(told.touched, 400, 20), "{}", told.touched);
-            // And keeps it while it does nothing.
+            assert!(
+                within(result.report.working_set, 4000, error),
+                "{}",
+                result.report.working_set
+            );
+            assert!(within(result.touched, 400, 20), "{}", result.touched);
+            // An idle interval does not change it.
             assert!(within(guest.interval(&[]).report.working_set, 4000, error));
         }
     }
 
     #[test]
-    fn a_sample_tells_the_curve_of_all() {
+    fn the_curve_of_a_sample_matches_the_full_curve() {
         let accesses: Vec<Vec<u64>> = (0..8).map(|seed| random(6000, 30_000, seed)).collect();
         let curve = |share: f64| {
             let hot = (256.0 * share) as usize;
-            let mut guest = Guest::new(Watched { share, ..Watched::ALL }, hot);
-            let seen: Vec<Seen> = accesses.iter().map(|it| guest.interval(it)).collect();
+            let mut guest = Guest::new(Sampling { share, ..Sampling::ALL }, hot);
+            let seen: Vec<IntervalAnalysis> =
+                accesses.iter().map(|it| guest.interval(it)).collect();
             seen.into_iter().next_back().and_then(|seen| seen.report.curve).unwrap()
         };
         let (all, sampled) = (curve(1.0), curve(1.0 / 8.0));
@@ -397,8 +411,8 @@ mod tests {
     }
 
     #[test]
-    fn other_granules_and_other_shares_go_on_with_what_is_known() {
-        let fine = Watched { granule: Granularity::new(32).unwrap(), share: 1.0 };
+    fn changed_granules_and_shares_keep_the_history() {
+        let fine = Sampling { granule: Granularity::new(32).unwrap(), share: 1.0 };
         let mut guest = Guest::new(fine, 4);
         for _ in 0..4 {
             guest.interval(&passes(3200, 2));
@@ -407,22 +421,22 @@ mod tests {
         let seen = guest.interval(&passes(3200, 2));
         assert_eq!((seen.report.working_set, guest.analysis.granules()), (Bytes::pages(3200), 50));
 
-        let mut guest = Guest::new(Watched::ALL, 16);
+        let mut guest = Guest::new(Sampling::ALL, 16);
         for _ in 0..4 {
             guest.interval(&passes(4096, 2));
         }
         guest.watched.share = 0.125;
         let seen = guest.interval(&passes(4096, 2));
         assert!(within(seen.report.working_set, 4096, 3), "{}", seen.report.working_set);
-        assert!(guest.analysis.granules() < 600, "those no longer watched are forgotten");
+        assert!(guest.analysis.granules() < 600, "granules no longer watched are forgotten");
     }
 
     #[test]
-    fn nothing_touched_and_settings_that_cannot_be() {
+    fn invalid_settings_and_idle_intervals_give_zero() {
         let settings = AnalysisSettings { miss_ratio: f64::NAN, aging: -1.0, step: Bytes::ZERO };
         let mut analysis = Analysis::new(settings);
         let length = Duration::from_secs(1);
-        let nothing = Interval { watched: Watched::ALL, touches: &[], lost: 5, length };
+        let nothing = IntervalTouches { watched: Sampling::ALL, touches: &[], lost: 5, length };
         let seen = analysis.end_interval(nothing, |_| true);
         assert_eq!((seen.touched, seen.report.working_set), (Bytes::ZERO, Bytes::ZERO));
         assert_eq!((seen.report.curve, seen.lost), (None, 5));

@@ -1,56 +1,56 @@
 //! Watched granules in LRU order.
 //!
-//! Idea: few granules are watched, and their numbers are far apart; numbered in order of their first
-//! touch they are dense, which the exact stack of `mrc` wants.
+//! Idea: watched granules are few and their numbers sparse. The exact stack of `mrc` needs dense
+//! numbers, so granules are renumbered in order of their first touch.
 //!
-//! A granule that stays accessible is used on unseen until the interval ends, so its distance from the touch
-//! that was seen is the most it can be. The least is that from the end of the interval: how many were
-//! touched in the intervals since. Both are told.
+//! After its touch a granule stays accessible until the interval ends, and later uses go unseen.
+//! Its stack distance therefore lies between two bounds, and both are returned: counted from the
+//! touch that was seen (most), and from the end of that touch's interval (least).
 //!
-//! Cost: a hash lookup and the stack's reference a touch, and a step for each interval since the last touch,
-//! [`INTERVALS_MAX`] at most; some 90 bytes for each granule ever touched.
+//! Cost: each touch takes a hash lookup, one stack reference, and one step for each interval since
+//! the last touch, at most [`INTERVALS_MAX`]; about 90 bytes for each granule ever touched.
 
 use std::collections::VecDeque;
 
 use ballast_mrc::{Exact, Full, Stack};
 use hashbrown::HashMap;
 
-/// Most granules kept: 4 GiB of page-sized ones, 128 GiB of 32 pages each.
+/// Most granules remembered: 4 GiB in granules of one page, 128 GiB in granules of 32 pages.
 pub(crate) const GRANULES_MAX: usize = 1 << 20;
 
-/// Intervals that are told apart; of a touch before them the least distance is not known.
+/// Intervals counted separately. The least distance from an older touch is unknown.
 const INTERVALS_MAX: usize = 64;
 
-/// Granules by their latest touch.
+/// Granules in order of their latest touch.
 #[derive(Debug, Default)]
 pub(crate) struct Recency {
     stack: Exact,
     numbers: HashMap<u64, u32>,
     granules: Vec<u64>,
-    /// By number: the interval of the latest touch, and one.
+    /// By granule number: the interval of the latest touch plus one; 0 before the first.
     stamps: Vec<u32>,
-    /// How many have their latest touch in an interval, from the current one backwards.
+    /// Granules whose latest touch was in each interval, from the current one backwards.
     counts: VecDeque<u32>,
     current: u32,
 }
 
-/// What a touch found.
+/// The stack distance of one touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// How many granules, itself among them, were touched since its last touch; `None` for its first.
+pub(crate) struct Touch {
+    /// Granules touched since this one's last touch, itself included; `None`: never touched before.
     pub(crate) distance: Option<u32>,
-    /// The same, counted from the end of the interval of its last touch; `distance` where that is not known.
-    pub(crate) distance_least: Option<u32>,
-    /// Whether it is its first in this interval.
+    /// The same, counted from the end of the interval of the last touch; `distance` if unknown.
+    pub(crate) distance_min: Option<u32>,
+    /// Whether this is the granule's first touch in this interval.
     pub(crate) is_first: bool,
 }
 
 impl Recency {
-    /// Touches `granule` in `interval`.
+    /// Records a touch of `granule` in `interval`.
     ///
     /// # Errors
-    /// [`Full`] where it is one more than [`GRANULES_MAX`].
-    pub(crate) fn touch(&mut self, granule: u64, interval: u32) -> Result<Found, Full> {
+    /// [`Full`]: the granule is new and [`GRANULES_MAX`] are remembered already.
+    pub(crate) fn touch(&mut self, granule: u64, interval: u32) -> Result<Touch, Full> {
         let number = match self.numbers.get(&granule) {
             Some(&number) => number,
             None if self.granules.len() >= GRANULES_MAX => return Err(Full),
@@ -66,21 +66,20 @@ impl Recency {
         self.stack.reference(&[u64::from(number)], &mut distance)?;
         self.begin(interval);
         let stamp = interval.wrapping_add(1);
-        let latest = std::mem::replace(&mut self.stamps[number as usize], stamp);
+        let last = std::mem::replace(&mut self.stamps[number as usize], stamp);
         let distance = (distance[0] != ballast_mrc::COLD).then_some(distance[0]);
-        let ago = if latest == 0 { INTERVALS_MAX } else { stamp.wrapping_sub(latest) as usize };
-        let least = (ago < self.counts.len())
-            .then(|| 1 + self.counts.iter().take(ago).sum::<u32>())
-            .filter(|_| ago > 0);
+        let ago = if last == 0 { INTERVALS_MAX } else { stamp.wrapping_sub(last) as usize };
+        let is_counted = 0 < ago && ago < self.counts.len();
+        let least = is_counted.then(|| 1 + self.counts.iter().take(ago).sum::<u32>());
         if let Some(count) = self.counts.get_mut(ago) {
             *count = count.saturating_sub(1);
         }
         self.counts[0] += 1;
-        let distance_least = distance.map(|most| least.unwrap_or(most).min(most));
-        Ok(Found { distance, distance_least, is_first: latest != stamp })
+        let distance_min = distance.map(|most| least.unwrap_or(most).min(most));
+        Ok(Touch { distance, distance_min, is_first: last != stamp })
     }
 
-    /// Goes on to `interval`, if it is another one.
+    /// Moves on to `interval` if it is not the current one.
     fn begin(&mut self, interval: u32) {
         let gone = interval.wrapping_sub(self.current) as usize;
         self.current = interval;
@@ -96,26 +95,26 @@ impl Recency {
         }
     }
 
-    /// Granules, latest first.
+    /// All granules, latest touch first.
     pub(crate) fn order(&self) -> Vec<u64> {
         self.stack.order().into_iter().map(|number| self.granules[number as usize]).collect()
     }
 
-    /// These and no others, latest first. Of those beyond [`GRANULES_MAX`] nothing is kept.
+    /// Replaces all granules by `order`, latest touch first, cut off at [`GRANULES_MAX`].
     pub(crate) fn restore(&mut self, order: &[u64]) {
         *self = Recency::default();
         let kept = &order[..order.len().min(GRANULES_MAX)];
         for &granule in kept.iter().rev() {
-            // Interval 0 of a stamp is none: the next touch is the first of its interval.
+            // This leaves its stamp at 0, so the next touch is the first of its interval.
             if self.touch(granule, u32::MAX).is_err() {
                 break;
             }
         }
-        // Of none of them it is known when they were touched.
+        // It is not known when they were touched.
         self.counts.clear();
     }
 
-    /// How many there are.
+    /// Number of granules remembered.
     pub(crate) fn len(&self) -> usize {
         self.granules.len()
     }
@@ -128,11 +127,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_example_by_hand() {
+    fn touches_by_hand_give_distances_and_order() {
         let mut recency = Recency::default();
         let mut touch = |granule, interval| {
-            let found = recency.touch(granule, interval).unwrap();
-            (found.distance, found.is_first)
+            let touched = recency.touch(granule, interval).unwrap();
+            (touched.distance, touched.is_first)
         };
         assert_eq!(touch(70, 0), (None, true));
         assert_eq!(touch(1 << 40, 0), (None, true));
@@ -141,19 +140,19 @@ mod tests {
         assert_eq!(recency.order(), [70, 1 << 40]);
         recency.restore(&[5, 6]);
         assert_eq!((recency.len(), recency.order()), (2, vec![5, 6]));
-        let found = Found { distance: Some(2), distance_least: Some(2), is_first: true };
-        assert_eq!(recency.touch(6, 0), Ok(found));
+        let touched = Touch { distance: Some(2), distance_min: Some(2), is_first: true };
+        assert_eq!(recency.touch(6, 0), Ok(touched));
     }
 
-    /// 1 to 4 in an interval, then 2, 1 and, after an interval without any, 3, 1. At the end of the first
-    /// all four may be the latest, so 2 comes back at 1 at least, and 1 behind 2; since then 2 and 1 were
-    /// touched, so 3 is behind both.
+    /// Granules 1 to 4 in one interval, then 2, 1 and, after an idle interval, 3, 1. Any of the
+    /// four may have been used last in the first interval, so 2 returns at a distance of at least
+    /// 1, and 1 after it at 2. Both were touched since, so 3 returns at 3.
     #[test]
     fn least_distances_count_from_the_end_of_an_interval() {
         let mut recency = Recency::default();
         let mut touch = |granule, interval| {
-            let found = recency.touch(granule, interval).unwrap();
-            (found.distance, found.distance_least)
+            let touched = recency.touch(granule, interval).unwrap();
+            (touched.distance, touched.distance_min)
         };
         for granule in 1..=4 {
             assert_eq!(touch(granule, 0), (None, None));
@@ -162,13 +161,13 @@ mod tests {
         assert_eq!(touch(1, 1), (Some(4), Some(2)));
         assert_eq!(touch(3, 3), (Some(4), Some(3)));
         assert_eq!(touch(1, 3), (Some(2), Some(2)));
-        assert_eq!(touch(3, 3), (Some(2), Some(2)), "again in the interval: as it was seen");
-        assert_eq!(touch(4, 200), (Some(4), Some(4)), "too long ago");
+        assert_eq!(touch(3, 3), (Some(2), Some(2)), "touched in this interval before");
+        assert_eq!(touch(4, 200), (Some(4), Some(4)), "more than INTERVALS_MAX ago");
     }
 
     proptest! {
         #[test]
-        fn least_distances_are_those_of_sets(
+        fn least_distances_equal_those_counted_with_sets(
             touches in prop::collection::vec((0..20_u64, 0..3_u32), 0..200)
         ) {
             let mut recency = Recency::default();
@@ -176,7 +175,7 @@ mod tests {
             let mut interval = 0;
             for (granule, step) in touches {
                 interval += step;
-                let found = recency.touch(granule, interval).unwrap();
+                let touched = recency.touch(granule, interval).unwrap();
                 let before = all.iter().rev().find(|(other, _)| *other == granule);
                 let least = before.map(|&(_, latest)| {
                     let since = all.iter().filter(|(_, at)| *at > latest);
@@ -184,16 +183,24 @@ mod tests {
                         since.map(|&(other, _)| other).collect();
                     others.len() as u32 + 1
                 });
-                let least = if found.is_first { least } else { found.distance };
-                let is_long_ago = before.is_some_and(|&(_, at)| interval - at >= INTERVALS_MAX as u32);
-                prop_assert!(is_long_ago || found.distance_least == least, "{:?} {:?}", found, least);
-                prop_assert!(found.distance_least <= found.distance);
+                let least = if touched.is_first { least } else { touched.distance };
+                let is_forgotten =
+                    before.is_some_and(|&(_, at)| interval - at >= INTERVALS_MAX as u32);
+                prop_assert!(
+                    is_forgotten || touched.distance_min == least,
+                    "{:?} {:?}",
+                    touched,
+                    least
+                );
+                prop_assert!(touched.distance_min <= touched.distance);
                 all.push((granule, interval));
             }
         }
 
         #[test]
-        fn distances_are_those_of_a_list(granules in prop::collection::vec(0..30_u64, 0..200)) {
+        fn distances_equal_those_of_a_move_to_front_list(
+            granules in prop::collection::vec(0..30_u64, 0..200)
+        ) {
             let mut recency = Recency::default();
             let mut list: Vec<u64> = Vec::new();
             for granule in granules {

@@ -3,6 +3,8 @@
 //! Idea: figures anyone can have from an installed program, on their own machine and their own
 //! data. What needs the source tree to be measured is in `benches/`.
 
+#![forbid(unsafe_code)]
+
 mod agent;
 mod goal;
 mod machine;
@@ -11,6 +13,8 @@ pub mod mrc;
 pub mod policies;
 mod process;
 mod random;
+mod scaffold;
+mod shown;
 pub mod sim;
 pub mod solver;
 mod timing;

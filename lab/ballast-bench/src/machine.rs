@@ -12,17 +12,17 @@ use serde::Serialize;
 
 /// What figures depend on.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     /// The processor, as the kernel calls it.
-    pub(super) processor: Option<String>,
+    pub(crate) processor: Option<String>,
     /// The core that everything ran on.
-    pub(super) core: usize,
+    pub(crate) core: usize,
     /// Its caches from the nearest, such as `L1d 32K`.
-    pub(super) caches: Vec<String>,
+    pub(crate) caches: Vec<String>,
     /// Instructions beyond the baseline that the processor has, of those that could matter.
-    pub(super) features: Vec<&'static str>,
+    pub(crate) features: Vec<&'static str>,
     /// The same, of those that the compiler was allowed to use everywhere.
-    pub(super) compiled_for: Vec<&'static str>,
+    pub(crate) compiled_for: Vec<&'static str>,
 }
 
 impl Machine {
@@ -30,7 +30,7 @@ impl Machine {
     ///
     /// # Errors
     /// The kernel refuses either.
-    pub(super) fn pinned() -> anyhow::Result<Self> {
+    pub(crate) fn pinned() -> anyhow::Result<Self> {
         let allowed = rustix::thread::sched_getaffinity(None)
             .context("cannot tell which cores this thread may run on")?;
         let core = (0..CpuSet::MAX_CPU).rev().find(|&core| allowed.is_set(core)).unwrap_or(0);
@@ -48,14 +48,14 @@ impl Machine {
     }
 
     /// The first line of a report for people.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let processor = self.processor.as_deref().unwrap_or("unknown");
-        format!("processor  {processor}, core {}\n", self.core)
+        format!("processor  {processor}, core {}", self.core)
     }
 }
 
 /// The processor, as the kernel calls it.
-pub(super) fn processor() -> Option<String> {
+pub(crate) fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
@@ -113,7 +113,7 @@ fn compiled_for() -> Vec<&'static str> {
 }
 
 /// Seconds that this thread has had its core for.
-pub(super) fn seconds() -> f64 {
+pub(crate) fn seconds() -> f64 {
     let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -1,6 +1,7 @@
 //! A process that is measured: what it has used, and that it ends with whoever measures it.
 //!
-//! Source: `/proc/PID/task/TID/schedstat`, `/proc/PID/status`. Limits: threads that have ended are not counted.
+//! Source: `/proc/PID/task/TID/schedstat`, `/proc/PID/status`. Limits: threads that have ended are
+//! not counted.
 
 use std::fs;
 use std::process::{Child, Command, ExitStatus};
@@ -11,26 +12,26 @@ use ballast_model::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A child that is killed when it is dropped.
-pub(super) struct Guarded(Child);
+pub(crate) struct Guarded(Child);
 
 impl Guarded {
     /// Starts it.
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(command: &mut Command) -> anyhow::Result<Guarded> {
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Guarded> {
         let child = command.spawn();
         let named = || format!("cannot start {}", command.get_program().display());
         child.map(Guarded).with_context(named)
     }
 
     /// Its number.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
     /// The child, for its pipes.
-    pub(super) fn child(&mut self) -> &mut Child {
+    pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
     }
 
@@ -38,7 +39,7 @@ impl Guarded {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(super) fn stop(mut self) -> anyhow::Result<ExitStatus> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<ExitStatus> {
         kill_process(Pid::from_child(&self.0), Signal::TERM).context("cannot end a process")?;
         self.0.wait().context("cannot wait for a process")
     }
@@ -56,7 +57,7 @@ impl Drop for Guarded {
 ///
 /// # Errors
 /// It is gone.
-pub(super) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
+pub(crate) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).context("the process is gone")?;
     let ran = |entry: std::io::Result<fs::DirEntry>| {
         let text = fs::read_to_string(entry.ok()?.path().join("schedstat")).ok()?;
@@ -69,7 +70,7 @@ pub(super) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
 ///
 /// # Errors
 /// It is gone.
-pub(super) fn resident(pid: u32) -> anyhow::Result<Bytes> {
+pub(crate) fn resident(pid: u32) -> anyhow::Result<Bytes> {
     of_status(pid, "VmRSS:")
 }
 
@@ -77,7 +78,7 @@ pub(super) fn resident(pid: u32) -> anyhow::Result<Bytes> {
 ///
 /// # Errors
 /// It is gone.
-pub(super) fn resident_most(pid: u32) -> anyhow::Result<Bytes> {
+pub(crate) fn resident_most(pid: u32) -> anyhow::Result<Bytes> {
     of_status(pid, "VmHWM:")
 }
 

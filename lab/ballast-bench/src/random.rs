@@ -5,16 +5,16 @@
 
 /// A sequence of numbers that look random.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The sequence of a seed.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Any number.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -22,12 +22,12 @@ impl Random {
     }
 
     /// A number below `end`, which is below 2^32.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((self.next() >> 32) * end) >> 32
     }
 
     /// The numbers below `len` in random order.
-    pub(super) fn shuffled(&mut self, len: u64) -> Vec<u64> {
+    pub(crate) fn shuffled(&mut self, len: u64) -> Vec<u64> {
         let mut numbers: Vec<u64> = (0..len).collect();
         for at in (1..numbers.len()).rev() {
             let other = self.below(at as u64 + 1) as usize;
@@ -39,14 +39,14 @@ impl Random {
 
 /// Zipf's law: rank *k* has a chance in proportion to *k*^−exponent.
 #[derive(Clone, Debug)]
-pub(super) struct Zipf {
+pub(crate) struct Zipf {
     /// For each rank: the chance to stay with it, in 2^−32, and the rank to take otherwise.
     ranks: Vec<(u32, u32)>,
 }
 
 impl Zipf {
     /// The law over `len` ranks.
-    pub(super) fn new(len: u64, exponent: f64) -> Self {
+    pub(crate) fn new(len: u64, exponent: f64) -> Self {
         let weights: Vec<f64> = (1..=len).map(|rank| (rank as f64).powf(-exponent)).collect();
         let mean = weights.iter().sum::<f64>() / len as f64;
         let mut chances: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();
@@ -65,7 +65,7 @@ impl Zipf {
     }
 
     /// A rank from 0.
-    pub(super) fn draw(&self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         let rank = random.below(self.ranks.len() as u64) as usize;
         let (stay, other) = self.ranks[rank];
         if (random.next() >> 32) as u32 <= stay { rank as u64 } else { u64::from(other) }

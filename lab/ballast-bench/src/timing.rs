@@ -1,7 +1,7 @@
-//! How long something takes, of the thread's core and by the clock.
+//! The time that work takes, of the thread's core and by the clock.
 //!
 //! Idea: processor time is what the work costs; by the clock others that had the core in between
-//! show as well. Both are told, so that neither has to be believed.
+//! show as well. Both are shown, so that neither has to be believed.
 
 use std::time::Instant;
 
@@ -11,15 +11,15 @@ use super::machine;
 
 /// One run, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     /// That this thread had its core for.
-    pub(super) processor: f64,
+    pub(crate) processor: f64,
     /// By the clock.
-    pub(super) wall: f64,
+    pub(crate) wall: f64,
 }
 
 /// Does `work`; what came of it, and how long it took.
-pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
     let (clock, processor) = (Instant::now(), machine::seconds());
     let done = work();
     let processor = machine::seconds() - processor;
@@ -27,27 +27,33 @@ pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
 }
 
 /// The middle one, of an even number the greater; 0 of none.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The middle run and the worst one.
+/// The mean; 0 of none.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / f64::max(count, 1.0)
+}
+
+/// The median run and the worst one.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) worst: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) worst: f64,
 }
 
 impl Spread {
-    /// Of figures of which the greatest is the worst.
-    pub(super) fn of_costs(costs: impl Iterator<Item = f64> + Clone) -> Self {
+    /// The spread of figures whose greatest is the worst.
+    pub(crate) fn of_costs(costs: impl Iterator<Item = f64> + Clone) -> Self {
         Self { median: median(costs.clone()), worst: costs.fold(0.0, f64::max) }
     }
 
-    /// Of figures of which the least is the worst.
-    pub(super) fn of_speeds(speeds: impl Iterator<Item = f64> + Clone) -> Self {
+    /// The spread of figures whose least is the worst.
+    pub(crate) fn of_speeds(speeds: impl Iterator<Item = f64> + Clone) -> Self {
         let worst = speeds.clone().fold(f64::INFINITY, f64::min);
         Self { median: median(speeds), worst: if worst.is_finite() { worst } else { 0.0 } }
     }

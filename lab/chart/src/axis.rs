@@ -1,67 +1,76 @@
-//! The axes of plots: sizes of memory, miss ratios, time.
+//! The axes of plots: sizes of memory, miss ratios, counts, time.
 //!
 //! Idea: an axis maps values to places from 0 to 1, linearly or by logarithm; the drawing library
 //! sees places only. Marks stand at round figures: powers of two where sizes are bytes.
-//! Limits: what lies beyond an end of the axis, zero on a logarithmic one too, is placed at that end.
+//! Limits: a value beyond an end of the axis, zero on a logarithmic one too, is placed at that end.
 
 use ballast_model::Bytes;
 
-use crate::figures;
+use ballast_report::figures;
 
 /// How values are spread over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// By their logarithm: every octave is as wide
     Log,
     /// Evenly, from zero
     Linear,
 }
 
-/// What an axis of time counts in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct TimeUnit {
-    /// Its sign.
-    pub(crate) name: &'static str,
-    /// Seconds in one.
-    pub(crate) seconds: f64,
-}
-
-impl TimeUnit {
-    /// The one that suits so many seconds in all.
-    pub(crate) fn of(seconds: f64) -> TimeUnit {
-        let (name, seconds) = match seconds {
-            all if all < 300.0 => ("s", 1.0),
-            all if all < 18_000.0 => ("min", 60.0),
-            all if all < 432_000.0 => ("h", 3600.0),
-            _ => ("d", 86_400.0),
-        };
-        TimeUnit { name, seconds }
-    }
-}
-
+/// Units of time: up to how many seconds each is used, its sign, and its seconds.
+const TIME_UNITS: [(f64, &str, f64); 4] = [
+    (300.0, "s", 1.0),
+    (18_000.0, "min", 60.0),
+    (432_000.0, "h", 3600.0),
+    (f64::INFINITY, "d", 86_400.0),
+];
 /// Most marks on an axis.
 const MARKS_MAX: usize = 9;
+/// Marks that an even axis is to have at most, and one of time.
+const MARKS_WANTED: f64 = 6.5;
+const MARKS_WANTED_OF_TIME: f64 = 9.5;
 /// The least miss ratio that a logarithmic axis shows.
 const RATIO_MIN: f64 = 1e-6;
 
 /// An axis with its marks.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Axis {
+pub struct Axis {
     scale: Scale,
     from: f64,
     to: f64,
-    /// Places of the marks, with what stands beside them.
-    pub(crate) marks: Vec<(f64, String)>,
+    /// Places of the marks, with their labels.
+    marks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// The axis of sizes up to `pages_max`, whose least is `pages_min`; pages have `page_bytes`.
-    pub(crate) fn memory(
-        scale: Scale,
-        pages_min: u64,
-        pages_max: u64,
-        page_bytes: Option<u64>,
-    ) -> Self {
+    /// The axis of time up to exactly so many seconds, marked in the unit that suits them.
+    pub fn time(seconds: f64) -> Self {
+        let to = seconds.max(1e-3);
+        let suits = |unit: &&(f64, &str, f64)| to < unit.0;
+        let (_, name, unit) = TIME_UNITS.iter().find(suits).unwrap_or(&TIME_UNITS[3]);
+        let mut axis = Self { scale: Scale::Linear, from: 0.0, to, marks: Vec::new() };
+        let marks = multiples(even_step(10.0, to / unit, MARKS_WANTED_OF_TIME), to / unit);
+        let label = |moment: f64| format!("{} {name}", figures::axis(moment));
+        axis.mark(marks.into_iter().map(|moment| (moment * unit, label(moment))));
+        axis
+    }
+
+    /// The axis of sizes in bytes from zero, with a little room above `greatest`.
+    pub fn bytes(greatest: u64) -> Self {
+        Self::memory(Scale::Linear, 1, greatest, Some(1))
+    }
+
+    /// The axis of figures from zero, with a little room above `greatest`.
+    pub fn counts(greatest: f64) -> Self {
+        let to = greatest.max(RATIO_MIN) * 1.04;
+        let mut axis = Self { scale: Scale::Linear, from: 0.0, to, marks: Vec::new() };
+        let marks = multiples(even_step(10.0, to, MARKS_WANTED), to);
+        axis.mark(marks.into_iter().map(|value| (value, figures::axis(value))));
+        axis
+    }
+
+    /// The axis of sizes from `pages_min` to `pages_max`; pages have `page_bytes`.
+    pub fn memory(scale: Scale, pages_min: u64, pages_max: u64, page_bytes: Option<u64>) -> Self {
         let unit = page_bytes.unwrap_or(1) as f64;
         let least = pages_min.max(1) as f64;
         let most = (pages_max as f64).max(2.0 * least);
@@ -74,8 +83,10 @@ impl Axis {
         let marks = match (scale, page_bytes) {
             (Scale::Log, Some(_)) => powers(2.0, from * unit, to * unit),
             (Scale::Log, None) => powers(10.0, from, to),
-            (Scale::Linear, Some(_)) => multiples(even_step(2.0, to * unit), to * unit),
-            (Scale::Linear, None) => multiples(even_step(10.0, to), to),
+            (Scale::Linear, Some(_)) => {
+                multiples(even_step(2.0, to * unit, MARKS_WANTED), to * unit)
+            }
+            (Scale::Linear, None) => multiples(even_step(10.0, to, MARKS_WANTED), to),
         };
         let label = |size: f64| match page_bytes {
             Some(_) => Bytes::new(size.round() as u64).to_string(),
@@ -85,8 +96,8 @@ impl Axis {
         axis
     }
 
-    /// The axis of miss ratios from `least`, the least above zero, to `greatest`.
-    pub(crate) fn ratio(scale: Scale, least: f64, greatest: f64) -> Self {
+    /// The axis of miss ratios from `least`, the smallest above zero, to `greatest`.
+    pub fn ratio(scale: Scale, least: f64, greatest: f64) -> Self {
         let (from, to) = match scale {
             Scale::Log => {
                 let to = greatest.clamp(RATIO_MIN * 10.0, 1.0).log10().ceil();
@@ -99,14 +110,14 @@ impl Axis {
         let mut axis = Self { scale, from, to, marks: Vec::new() };
         let marks = match scale {
             Scale::Log => powers(10.0, from, to),
-            Scale::Linear => multiples(even_step(10.0, to), to),
+            Scale::Linear => multiples(even_step(10.0, to, MARKS_WANTED), to),
         };
         axis.mark(marks.into_iter().map(|ratio| (ratio, percent(ratio))));
         axis
     }
 
-    /// Where `value` stands.
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    /// The place of `value`.
+    pub fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Linear => (value - self.from) / (self.to - self.from),
             Scale::Log if value <= self.from => 0.0,
@@ -115,17 +126,28 @@ impl Axis {
         place.clamp(0.0, 1.0)
     }
 
-    /// What stands at `place`.
-    pub(crate) fn value(&self, place: f64) -> f64 {
+    /// The value at `place`.
+    pub fn value(&self, place: f64) -> f64 {
         match self.scale {
             Scale::Linear => self.from + place * (self.to - self.from),
             Scale::Log => self.from * (self.to / self.from).powf(place),
         }
     }
 
-    /// Its ends.
-    pub(crate) fn ends(&self) -> (f64, f64) {
+    /// The values at both ends.
+    pub fn ends(&self) -> (f64, f64) {
         (self.from, self.to)
+    }
+
+    /// The places of its marks, with their labels.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = (f64, &str)> {
+        self.marks.iter().map(|(place, label)| (*place, label.as_str()))
+    }
+
+    /// The label of the mark at `place`; empty if there is no mark.
+    pub(crate) fn label(&self, place: f64) -> String {
+        let mark = self.marks().find(|(at, _)| (at - place).abs() < 1e-9);
+        mark.map_or_else(String::new, |(_, label)| label.to_owned())
     }
 
     fn mark(&mut self, marks: impl Iterator<Item = (f64, String)>) {
@@ -140,8 +162,8 @@ impl Axis {
     }
 }
 
-/// A miss ratio in per cent, with two digits that mean something; one below all is told apart from it.
-pub(crate) fn percent(ratio: f64) -> String {
+/// A miss ratio in per cent, with two significant digits, more where they would round to 100 %.
+pub fn percent(ratio: f64) -> String {
     const DIGITS_MAX: usize = 6;
     let percent = ratio * 100.0;
     let digits = if percent > 0.0 { (1.0 - percent.log10().floor()).clamp(0.0, 6.0) } else { 0.0 };
@@ -158,7 +180,7 @@ pub(crate) fn percent(ratio: f64) -> String {
 }
 
 /// A ratio in per cent as it was given, every digit of it.
-pub(crate) fn percent_exactly(ratio: f64) -> String {
+pub fn percent_exactly(ratio: f64) -> String {
     // The product may be off in the last of its 17 digits.
     let text = format!("{:.14e}", ratio * 100.0);
     format!("{} %", text.parse().unwrap_or(ratio * 100.0))
@@ -173,12 +195,12 @@ fn powers(base: f64, from: f64, to: f64) -> Vec<f64> {
     (first..=last).step_by(stride).map(|power| base.powi(power)).collect()
 }
 
-/// The step between the marks of an even axis to `to`: a power of two, or 1, 2 or 5 times one of ten.
-fn even_step(base: f64, to: f64) -> f64 {
-    const MARKS_WANTED: f64 = 6.0;
-    let magnitude = base.powf((to / MARKS_WANTED).log(base).floor());
+/// The step between the marks of an even axis to `to`: a power of two, or 1, 2 or 5 times one of
+/// ten.
+fn even_step(base: f64, to: f64, marks: f64) -> f64 {
+    let magnitude = base.powf((to / marks.floor()).log(base).floor());
     let steps: &[f64] = if base == 2.0 { &[1.0, 2.0] } else { &[1.0, 2.0, 5.0, 10.0] };
-    let fits = |step: &&f64| to / (**step * magnitude) <= MARKS_WANTED + 0.5;
+    let fits = |step: &&f64| to / (**step * magnitude) <= marks;
     steps.iter().find(fits).unwrap_or(&base) * magnitude
 }
 
@@ -218,7 +240,23 @@ mod tests {
     }
 
     #[test]
-    fn places_and_values_are_each_others_inverse() {
+    fn time_is_marked_in_the_unit_that_suits_it() {
+        let ends = |seconds: f64| {
+            let axis = Axis::time(seconds);
+            let labels = labels(&axis);
+            (labels[1].to_owned(), (*labels.last().unwrap()).to_owned())
+        };
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(ends(60.0), pair("10 s", "60 s"));
+        assert_eq!(ends(450.0), pair("1 min", "7 min"));
+        assert_eq!(ends(36_000.0), pair("2 h", "10 h"));
+        assert_eq!(ends(1e6), pair("2 d", "10 d"));
+        assert_eq!(Axis::time(60.0).place(60.0), 1.0);
+        assert!(!Axis::time(0.0).marks.is_empty() && !Axis::counts(0.0).marks.is_empty());
+    }
+
+    #[test]
+    fn place_and_value_are_inverse() {
         for scale in [Scale::Log, Scale::Linear] {
             let axis = Axis::memory(scale, 8, 100_000, None);
             for value in [8.0, 100.0, 99_999.0] {
@@ -229,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_and_the_largest_traces_have_axes() {
+    fn axes_exist_for_the_smallest_and_largest_traces() {
         for pages in [0, 1, 2, 1 << 40, u64::MAX] {
             for scale in [Scale::Log, Scale::Linear] {
                 for page_bytes in [None, Some(4096)] {
@@ -253,13 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn only_all_is_a_hundred_per_cent() {
+    fn only_the_whole_is_a_hundred_per_cent() {
         let all = [0.99, 0.994, 0.996, 0.9996, 0.999_999_999_9, 1.0].map(percent);
         assert_eq!(all, ["99 %", "99 %", "99.6 %", "99.96 %", "99.999999 %", "100 %"]);
     }
 
     #[test]
-    fn what_was_asked_for_is_told_exactly() {
+    fn a_ratio_given_is_shown_exactly() {
         for (text, expected) in [
             ("0", "0 %"),
             ("0.0125", "1.25 %"),

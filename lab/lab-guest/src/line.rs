@@ -1,9 +1,10 @@
 //! Messages as lines of text.
 //!
-//! Idea: one JSON value per line, at most [`LINE_BYTES_MAX`] bytes, so that a reader that lost its place
-//! finds it again at the next newline and never holds more than one line it cannot use. Empty lines
-//! are skipped: a sender begins with one to close whatever a broken connection left half said.
-//! Limits: no I/O; the caller pushes the bytes it read, in chunks of whatever size.
+//! Idea: one JSON value per line, at most [`LINE_BYTES_MAX`] bytes, so that a reader that lost
+//! synchronization regains it at the next newline and never buffers more than one unusable line.
+//! Empty lines are skipped: a sender begins with one to terminate a line that a broken connection
+//! cut short.
+//! Limits: no I/O; the caller pushes the bytes it read, in chunks of any size.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,10 +16,10 @@ use serde::de::DeserializeOwned;
 /// [`EXEC_OUTPUT_BYTES_MAX`]: crate::protocol::EXEC_OUTPUT_BYTES_MAX
 pub const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Longest part of an unreadable line repeated in an error, in characters.
+/// Longest excerpt of an unreadable line in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
 
-/// Why a line or message cannot be used. The stream stays usable: the next line is read afresh.
+/// Why a line or message is refused. The stream stays usable: reading continues at the next line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// The line is longer than [`LINE_BYTES_MAX`]; all of it is skipped.
@@ -30,17 +31,17 @@ pub enum LineError {
     /// The line is not a message of this protocol.
     #[error("not a message ({why}): `{excerpt}`")]
     NotAMessage {
-        /// What the JSON reader found.
+        /// The JSON parser's error.
         why: String,
-        /// How the line begins.
+        /// The beginning of the line.
         excerpt: String,
     },
 }
 
-/// `message` as one line with its newline.
+/// Encodes a message as one line, including its newline.
 ///
 /// # Errors
-/// [`LineError::TooLong`] where the line would be over [`LINE_BYTES_MAX`].
+/// [`LineError::TooLong`] if the line would exceed [`LINE_BYTES_MAX`].
 pub fn encode<T: Serialize>(message: &T) -> Result<String, LineError> {
     let mut line = serde_json::to_string(message).map_err(|error| LineError::NotAMessage {
         why: error.to_string(),
@@ -53,10 +54,10 @@ pub fn encode<T: Serialize>(message: &T) -> Result<String, LineError> {
     Ok(line)
 }
 
-/// The message in one line.
+/// Decodes the message in a line.
 ///
 /// # Errors
-/// [`LineError::NotAMessage`] where the line is no JSON, or no `T`.
+/// [`LineError::NotAMessage`] if the line is not JSON, or not a `T`.
 pub fn decode<T: DeserializeOwned>(line: &str) -> Result<T, LineError> {
     serde_json::from_str(line).map_err(|error| LineError::NotAMessage {
         why: error.to_string(),
@@ -64,40 +65,40 @@ pub fn decode<T: DeserializeOwned>(line: &str) -> Result<T, LineError> {
     })
 }
 
-/// Cuts a stream of bytes into lines. Holds at most one line and the chunk last pushed, as long as
-/// the caller takes every line before it pushes again.
+/// Splits a stream of bytes into lines. Buffers at most one line and the last chunk, as long as the
+/// caller takes every line before it pushes again.
 #[derive(Debug, Default)]
 pub struct LineReader {
     buffer: Vec<u8>,
-    /// Bytes at the front of `buffer` known to hold no newline.
+    /// Number of bytes at the front of `buffer` that contain no newline.
     scanned: usize,
-    /// The rest of an overlong line is being skipped.
+    /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
 }
 
 impl LineReader {
-    /// A reader at the beginning of a stream.
+    /// Creates a reader with an empty buffer.
     pub fn new() -> Self {
         LineReader::default()
     }
 
-    /// Adds bytes as they came.
+    /// Adds bytes read from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Forgets what was pushed: the stream begins anew.
+    /// Discards all buffered bytes, for a new stream.
     pub fn reset(&mut self) {
         *self = LineReader::default();
     }
 
-    /// The next whole line without its newline, skipping empty ones; `None` until more is pushed.
-    /// An overlong line is reported once.
+    /// The next complete line without its newline, skipping empty lines; `None` until more is
+    /// pushed. An overlong line is reported once.
     pub fn next_line(&mut self) -> Option<Result<String, LineError>> {
         loop {
             let newline = self.buffer[self.scanned..].iter().position(|&b| b == b'\n');
             let Some(at) = newline.map(|at| at + self.scanned) else {
-                return self.without_newline();
+                return self.keep_partial_line();
             };
             let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
             self.scanned = 0;
@@ -115,7 +116,7 @@ impl LineReader {
         }
     }
 
-    fn without_newline(&mut self) -> Option<Result<String, LineError>> {
+    fn keep_partial_line(&mut self) -> Option<Result<String, LineError>> {
         if self.skipping {
             self.buffer.clear();
             self.scanned = 0;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_split_anywhere_is_one_line() {
+    fn line_split_at_any_byte_stays_one_line() {
         let mut reader = LineReader::new();
         for byte in b"\n\r\n{\"type\":\"shut" {
             reader.push(&[*byte]);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_line_is_reported_once_and_the_next_is_read() {
+    fn overlong_line_is_reported_once_and_skipped() {
         for chunk in [1000, 3 * LINE_BYTES_MAX] {
             let mut stream = vec![b'x'; 2 * LINE_BYTES_MAX];
             stream.extend(b"\nnext\n");
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_line_allowed_is_read() {
+    fn line_of_maximum_length_is_read() {
         let longest = "y".repeat(LINE_BYTES_MAX);
         let mut reader = LineReader::new();
         reader.push(longest.as_bytes());
@@ -182,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_cost_their_line_only() {
+    fn invalid_utf8_loses_only_its_line() {
         let mut reader = LineReader::new();
         reader.push(b"\xff\xfe\nok\n");
         assert_eq!(lines(&mut reader), [Err(LineError::NotText), Ok("ok".to_owned())]);
     }
 
     #[test]
-    fn a_message_too_long_is_refused_by_the_sender() {
+    fn sender_refuses_an_overlong_message() {
         let argv = vec!["a".repeat(LINE_BYTES_MAX)];
         let message = ToGuest::Exec { id: 1, argv, timeout_ms: 1 };
         assert_eq!(encode(&message), Err(LineError::TooLong));
@@ -197,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_as_split_does(stream in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..300),
+        fn lines_equal_those_of_split(stream in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..300),
                               chunk in 1usize..50) {
             let mut reader = LineReader::new();
             let mut seen = Vec::new();
@@ -216,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_is_refused_without_panic(text in ".{0,200}") {
+        fn any_text_is_refused_without_panic(text in ".{0,200}") {
             let _ = decode::<ToGuest>(&text);
             let _ = decode::<crate::protocol::FromGuest>(&text);
         }

@@ -1,17 +1,18 @@
-//! Keeping a workload to its rate.
+//! The rate limiter of a workload.
 //!
-//! Idea: a token bucket of a tenth of a second. Time lost waiting for memory is lost: a rate is the
-//! most a workload does, and what it does not reach is what thrashing costs it.
-//! Limits: no clock; the caller says how much time has passed.
+//! Idea: a token bucket of a tenth of a second. A workload does not catch up on touches it missed
+//! while it waited for memory: the rate is an upper limit, and the shortfall is what thrashing
+//! cost.
+//! Limits: no clock; the caller passes the elapsed time.
 
 use std::time::Duration;
 
-/// Time for which touches can be saved up.
+/// Size of the bucket, in seconds at full rate.
 const BURST_S: f64 = 0.1;
-/// Longest wait proposed, so that a workload that hardly does anything still keeps its schedule.
+/// Longest wait proposed, so that even a very slow workload follows its schedule of sizes.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A rate and what may be done at once.
+/// A token bucket of touches.
 #[derive(Clone, Debug)]
 pub struct Pace {
     per_s: f64,
@@ -20,12 +21,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// At most `per_s` touches a second; not negative.
+    /// Allows at most `per_s` touches per second; `per_s` is not negative.
     pub const fn new(per_s: f64) -> Self {
         Pace { per_s, saved: 0.0, last: Duration::ZERO }
     }
 
-    /// Touches allowed now, `elapsed` after the start.
+    /// Number of touches allowed now, `elapsed` after the start.
     pub fn allowed(&mut self, elapsed: Duration) -> u64 {
         let since = elapsed.saturating_sub(self.last);
         self.last = self.last.max(elapsed);
@@ -34,14 +35,14 @@ impl Pace {
         self.saved as u64
     }
 
-    /// Accounts for touches done.
+    /// Takes tokens for touches done.
     pub fn spend(&mut self, touches: u64) {
         self.saved = (self.saved - touches as f64).max(0.0);
     }
 
-    /// How long to wait before it is worth asking again.
+    /// Time to wait before calling [`Pace::allowed`] again.
     pub fn wait(&self) -> Duration {
-        // A quarter of the burst at once: fewer wake-ups than one for each touch.
+        // Waits for a quarter of the bucket: fewer wake-ups than one per touch.
         let worth = (self.per_s * BURST_S / 4.0).max(1.0);
         let wait = Duration::try_from_secs_f64((worth - self.saved).max(0.0) / self.per_s);
         wait.unwrap_or(WAIT_MAX).min(WAIT_MAX)
@@ -56,7 +57,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_stall_is_not_made_up_for() {
+    fn stall_is_not_caught_up() {
         let mut pace = Pace::new(1000.0);
         assert_eq!(pace.allowed(50 * MS), 50);
         pace.spend(50);
@@ -64,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_pace_still_gets_its_touch() {
+    fn slow_rate_still_allows_single_touches() {
         let mut pace = Pace::new(0.5);
         assert_eq!(pace.allowed(1_900 * MS), 0);
         assert_eq!(pace.allowed(2_000 * MS), 1);
     }
 
     #[test]
-    fn nothing_a_second_is_nothing() {
+    fn zero_rate_allows_no_touch() {
         let mut pace = Pace::new(0.0);
         assert_eq!(pace.allowed(1_000_000 * MS), 0);
         assert_eq!(pace.wait(), WAIT_MAX);
@@ -79,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_faster_and_not_much_slower(per_s in 1.0f64..1e6, asks in prop::collection::vec(0u32..50, 100)) {
+        fn touches_stay_close_below_the_rate(per_s in 1.0f64..1e6, asks in prop::collection::vec(0u32..50, 100)) {
             let mut pace = Pace::new(per_s);
             let (mut elapsed, mut done) = (Duration::ZERO, 0);
             for ms in asks {

@@ -1,14 +1,14 @@
-//! What the kernel prints about memory, as figures.
+//! Parsers of the kernel's memory statistics.
 //!
-//! Idea: pure functions from the text of a file under `/proc` to what a report carries. What is not
-//! there or cannot be read is `None`.
+//! Idea: pure functions from the text of a file under `/proc` to the fields of a report. A field
+//! that is missing or malformed is `None`.
 //! Limits: unknown lines are skipped; amounts are in kB as the kernel prints them (1,024 bytes).
 
 use ballast_model::Bytes;
 
 use crate::protocol::{MemoryInfo, VmCounters};
 
-/// `/proc/meminfo`.
+/// Parses `/proc/meminfo`.
 pub fn meminfo(text: &str) -> MemoryInfo {
     let mut info = MemoryInfo::default();
     for line in text.lines() {
@@ -35,7 +35,7 @@ pub fn meminfo(text: &str) -> MemoryInfo {
     info
 }
 
-/// `/proc/vmstat`.
+/// Parses `/proc/vmstat`.
 pub fn vmstat(text: &str) -> VmCounters {
     let mut vm = VmCounters::default();
     for line in text.lines() {
@@ -59,19 +59,19 @@ pub fn vmstat(text: &str) -> VmCounters {
     vm
 }
 
-/// Faults that waited for a disk: field 12 of `/proc/PID/stat`. The second field, the program's name in
-/// parentheses, may itself hold spaces and parentheses.
+/// Major page faults: field 12 of `/proc/PID/stat`. The second field, the program's name in
+/// parentheses, may itself contain spaces and parentheses.
 pub fn major_faults(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(12 - 3)?.parse().ok()
 }
 
-/// Whose child a process is, and its time.
+/// A process's parent and its processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lineage {
-    /// The process that started it.
+    /// Process id of its parent.
     pub parent: u32,
-    /// Its user time and that of its children that were waited for, in clock ticks.
+    /// User time of the process and of its reaped children, in clock ticks.
     pub user_ticks: u64,
 }
 
@@ -84,7 +84,7 @@ pub fn lineage(stat: &str) -> Option<Lineage> {
     Some(Lineage { parent: u32::try_from(field(4)?).ok()?, user_ticks })
 }
 
-/// Resident and swapped out memory: `VmRSS` and `VmSwap` of `/proc/PID/status`.
+/// Resident and swapped-out memory: `VmRSS` and `VmSwap` of `/proc/PID/status`.
 pub fn resident_swapped(status: &str) -> (Option<Bytes>, Option<Bytes>) {
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).and_then(kb);
     (line("VmRSS:"), line("VmSwap:"))
@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn meminfo_as_linux_6_1_prints_it() {
+    fn meminfo_of_linux_6_1_is_parsed() {
         let text = "MemTotal:         486404 kB\nMemFree:          449924 kB\n\
                     MemAvailable:     446900 kB\nBuffers:               0 kB\n\
                     Cached:            12040 kB\nSwapCached:            0 kB\n\
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_spoilt_is_none() {
+    fn missing_and_malformed_fields_are_none() {
         assert_eq!(meminfo(""), MemoryInfo::default());
         assert_eq!(meminfo("MemTotal: many kB\nMemFree: 4\nMemAvailable").total, None);
         assert_eq!(meminfo("MemFree: 4").free, None, "an amount without its unit");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn vmstat_as_linux_6_1_prints_it() {
+    fn vmstat_of_linux_6_1_is_parsed() {
         let vm = vmstat("nr_free_pages 1\npswpin 12\npswpout 340\npgmajfault 5\noom_kill 0\n");
         assert_eq!((vm.pswpin, vm.pswpout), (Some(12), Some(340)));
         assert_eq!((vm.pgmajfault, vm.oom_kill), (Some(5), Some(0)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn major_faults_whatever_the_name() {
+    fn stat_is_parsed_for_any_program_name() {
         let rest = "R 1 77 77 0 -1 4194304 100 0 42 0 7 8 0 0 20 0 1 0 300 9 9";
         for name in ["lab-guest", "a b", "(x) y)", ""] {
             assert_eq!(major_faults(&format!("77 ({name}) {rest}")), Some(42), "{name}");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn resident_and_swapped() {
+    fn resident_and_swapped_memory_are_parsed() {
         let status =
             "Name:\tlab-guest\nVmRSS:\t  102400 kB\nRssAnon:\t 5 kB\nVmSwap:\t    2048 kB\n";
         assert_eq!(resident_swapped(status), (Some(Bytes::mib(100)), Some(Bytes::mib(2))));
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_is_no_panic(text in "(?s).{0,300}") {
+        fn any_text_is_parsed_without_panic(text in "(?s).{0,300}") {
             meminfo(&text);
             vmstat(&text);
             major_faults(&text);

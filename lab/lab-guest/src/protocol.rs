@@ -1,13 +1,14 @@
 //! The messages between the host and a lab guest.
 //!
-//! Idea: the host asks ([`ToGuest`]), the guest answers and reports once a second ([`FromGuest`]).
-//! Bytes sent before the guest has opened its port can be lost, and a port may close and open again
-//! (the host lets go, the guest migrates); therefore every connection begins with a handshake: the
-//! host repeats an empty line and [`ToGuest::Hello`] until a [`FromGuest::Hello`] with its nonce comes, and
-//! ignores everything before it. The guest then sends [`FromGuest::Ready`], what it could not deliver
-//! while nobody listened (all but reports), and from then on its reports.
-//! Limits: see the constants; unknown message types and fields are refused, the version settles what
-//! is known.
+//! Idea: the host sends requests ([`ToGuest`]), the guest answers and reports once a second
+//! ([`FromGuest`]). Bytes sent before the guest has opened its port can be lost, and a port may
+//! close and reopen (the host disconnects, the guest migrates). Therefore every connection begins
+//! with a handshake: the host repeats an empty line and [`ToGuest::Hello`] until a
+//! [`FromGuest::Hello`] with its nonce arrives, and ignores everything before it. The guest then
+//! sends [`FromGuest::Ready`], all undelivered messages except reports, and from then on its
+//! reports.
+//! Limits: see the constants; unknown message types and fields are refused, so a change of either
+//! needs a new version.
 
 use ballast_model::Bytes;
 use serde::{Deserialize, Serialize};
@@ -22,29 +23,29 @@ pub const PORT_NAME: &str = "ballast.lab";
 pub const SWAP_DISK_SERIAL: &str = "swap";
 /// Serial number of the virtio disk that holds the files of `file-random`.
 pub const DATA_DISK_SERIAL: &str = "data";
-/// What the guest writes to its console, before its uptime in seconds, once it serves its port.
+/// What the guest writes to its console once it serves its port; its uptime in seconds follows.
 pub const READY_LINE_PREFIX: &str = "BALLAST-GUEST-READY";
-/// The agent in the initramfs; where it is, it runs.
+/// Path of the agent in the initramfs; the guest runs it if it exists.
 pub const AGENT_PATH: &str = "/bin/ballast-agent";
 /// File of the initramfs that lists the kernel modules to load, one path a line, in order.
 pub const MODULE_LIST_PATH: &str = "/lib/modules/load-order";
 
 /// Time between two reports, in milliseconds.
 pub const REPORT_PERIOD_MS: u64 = 1_000;
-/// Most workloads a guest runs at once: each costs a process, and a report must fit a line.
+/// Most workloads a guest runs at once: each is a process, and a report must fit one line.
 pub const WORKLOADS_MAX: usize = 32;
 /// Most commands a guest executes at once.
 pub const EXECS_MAX: usize = 8;
-/// Most of each output of a command that is sent, in bytes; its end is kept.
+/// Most bytes sent of each output of a command; the end of the output is kept.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 << 10;
-/// Longest time a command may be given, in milliseconds.
+/// Longest timeout of a command, in milliseconds.
 pub const EXEC_TIMEOUT_MS_MAX: u64 = 3_600_000;
 /// Longest name of a workload, in bytes.
 pub const WORKLOAD_ID_LEN_MAX: usize = 64;
 /// Longest text of an error, in bytes.
 pub const ERROR_TEXT_LEN_MAX: usize = 2_000;
 
-/// What the host sends.
+/// A message from the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ToGuest {
@@ -52,7 +53,7 @@ pub enum ToGuest {
     Hello {
         /// [`PROTOCOL_VERSION`] of the host.
         version: u32,
-        /// Any number, new for each connection; the answer carries it.
+        /// Any number, new for each connection; the answer repeats it.
         nonce: u64,
     },
     /// Starts a workload in a process of its own.
@@ -62,37 +63,38 @@ pub enum ToGuest {
         /// What it does.
         spec: WorkloadSpec,
     },
-    /// Ends a workload at once; answered by [`FromGuest::Done`].
+    /// Kills a workload; answered by [`FromGuest::Done`].
     Stop {
         /// Its name.
         id: String,
     },
     /// Executes a program; answered by [`FromGuest::ExecDone`].
     Exec {
-        /// A number the answer carries.
+        /// A number that the answer repeats.
         id: u64,
         /// The program and its arguments; for a shell line see [`ToGuest::shell`].
         argv: Vec<String>,
-        /// Time after which it and its process group are killed, up to [`EXEC_TIMEOUT_MS_MAX`].
+        /// Time after which it and its process group are killed, at most [`EXEC_TIMEOUT_MS_MAX`].
         timeout_ms: u64,
     },
-    /// Ends everything and powers the guest off.
+    /// Kills everything and powers the guest off.
     Shutdown {},
 }
 
 impl ToGuest {
-    /// An [`ToGuest::Exec`] of a line of shell.
+    /// Builds a [`ToGuest::Exec`] of a shell command line.
     pub fn shell(id: u64, line: &str, timeout_ms: u64) -> ToGuest {
         let argv = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
         ToGuest::Exec { id, argv, timeout_ms }
     }
 }
 
-/// What the guest sends.
+/// A message from the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FromGuest {
-    /// Answers a [`ToGuest::Hello`]; an answer with another version than the host's is the last word.
+    /// Answers a [`ToGuest::Hello`]; after an answer with another version than the host's, nothing
+    /// follows.
     Hello {
         /// [`PROTOCOL_VERSION`] of the guest.
         version: u32,
@@ -101,37 +103,38 @@ pub enum FromGuest {
         /// Time since the guest booted, in milliseconds.
         uptime_ms: u64,
     },
-    /// What the guest found at boot; follows its hello.
+    /// What the guest found at boot; follows [`FromGuest::Hello`].
     Ready(Ready),
-    /// How the guest is doing; once every [`REPORT_PERIOD_MS`].
-    Report(Box<Report>),
+    /// The state of the guest; sent every [`REPORT_PERIOD_MS`].
+    Report(Box<LabReport>),
     /// A workload has ended.
     Done {
         /// Its name.
         id: String,
         /// How it ended.
-        end: End,
-        /// What it did.
-        totals: Totals,
+        end: ProcessEnd,
+        /// Its totals.
+        totals: WorkloadTotals,
     },
     /// A program has ended.
     ExecDone {
-        /// The number it was asked for with.
+        /// The number of the request.
         id: u64,
         /// How it ended.
-        end: End,
-        /// What it wrote to its standard output, text made of it where it was none.
+        end: ProcessEnd,
+        /// Its standard output; bytes that are not text are replaced.
         stdout: String,
-        /// What it wrote to its standard error.
+        /// Its standard error.
         stderr: String,
-        /// Whether the beginning of either is missing: over [`EXEC_OUTPUT_BYTES_MAX`].
+        /// Whether the beginning of either was cut off because it exceeded
+        /// [`EXEC_OUTPUT_BYTES_MAX`].
         truncated: bool,
     },
-    /// Something asked for cannot be done, or a line could not be understood.
+    /// A request failed, or a line could not be parsed.
     Error {
-        /// The workload or program (its number) concerned, where there is one.
+        /// The workload's name or the program's number, if any.
         id: Option<String>,
-        /// What is wrong.
+        /// The error text.
         text: String,
     },
 }
@@ -144,19 +147,19 @@ pub struct Ready {
     pub kernel: String,
     /// `MemTotal` at boot.
     pub memory_total: Option<Bytes>,
-    /// Swap in use by the kernel; `None` without a swap disk.
+    /// Size of the kernel's swap; `None` without a swap disk.
     pub swap_total: Option<Bytes>,
     /// Whether there is a data disk.
     pub data_disk: bool,
-    /// What went wrong at boot without stopping it, such as modules that are missing.
+    /// Failures that did not stop the boot, such as missing modules.
     pub complaints: Vec<String>,
 }
 
-/// How the guest is doing.
+/// The state of the guest at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Report {
-    /// Counts reports from boot, sent or not: a gap is a report lost.
+pub struct LabReport {
+    /// Number of the report since boot, counting unsent reports: a gap is a lost report.
     pub seq: u64,
     /// Time since the guest booted, in milliseconds.
     pub uptime_ms: u64,
@@ -164,11 +167,11 @@ pub struct Report {
     pub memory: MemoryInfo,
     /// `/proc/vmstat`.
     pub vm: VmCounters,
-    /// Every workload running, by name.
+    /// Every running workload, by name.
     pub workloads: Vec<WorkloadReport>,
 }
 
-/// The lines of `/proc/meminfo` a report carries; what the kernel does not print is `None`.
+/// Fields of `/proc/meminfo`; a field that the kernel does not print is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryInfo {
@@ -202,7 +205,7 @@ pub struct MemoryInfo {
     pub committed: Option<Bytes>,
 }
 
-/// The counters of `/proc/vmstat` a report carries, from boot; what the kernel does not count is `None`.
+/// Counters of `/proc/vmstat` since boot; a counter that the kernel does not have is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VmCounters {
@@ -210,19 +213,19 @@ pub struct VmCounters {
     pub pswpin: Option<u64>,
     /// Pages written to swap.
     pub pswpout: Option<u64>,
-    /// Faults.
+    /// Page faults.
     pub pgfault: Option<u64>,
-    /// Faults that waited for a disk.
+    /// Major page faults.
     pub pgmajfault: Option<u64>,
-    /// Anonymous pages that came back soon after they were evicted.
+    /// Anonymous pages that were faulted in again soon after their eviction.
     pub workingset_refault_anon: Option<u64>,
-    /// Pages of files that came back soon after they were evicted.
+    /// File pages that were faulted in again soon after their eviction.
     pub workingset_refault_file: Option<u64>,
-    /// Pages reclaimed by whoever wanted memory, not by the kernel in the background.
+    /// Pages reclaimed by the allocating process (direct reclaim).
     pub pgsteal_direct: Option<u64>,
-    /// Pages reclaimed in the background.
+    /// Pages reclaimed in the background (kswapd).
     pub pgsteal_kswapd: Option<u64>,
-    /// Processes killed for want of memory.
+    /// Processes that the OOM killer killed.
     pub oom_kill: Option<u64>,
     /// Pages given to the balloon.
     pub balloon_inflate: Option<u64>,
@@ -230,7 +233,7 @@ pub struct VmCounters {
     pub balloon_deflate: Option<u64>,
 }
 
-/// How a workload is doing.
+/// The state of one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadReport {
@@ -238,78 +241,80 @@ pub struct WorkloadReport {
     pub id: String,
     /// Its kind.
     pub kind: Kind,
-    /// What it is doing.
-    pub phase: Phase,
-    /// Pages touched since it began, not counting the first filling; of a program what that counts.
+    /// What it is doing now.
+    pub phase: WorkloadState,
+    /// Pages touched since it started, without the first filling; for a program, the unit it
+    /// counts.
     pub touches: u64,
-    /// Pages touched since the report before.
+    /// Pages touched since the previous report.
     pub touches_delta: u64,
-    /// Times it went through all of its memory, or phases of its size, whichever its kind counts.
+    /// Passes through all of its memory, or changes of its size, whichever its kind counts.
     pub iterations: u64,
-    /// Memory (or file) it works in now.
+    /// Memory (or file) it uses now.
     pub size: Bytes,
-    /// Memory (or file) its schedule wants it to have now; it differs while it is being filled.
+    /// Memory (or file) its schedule calls for now; it differs from `size` while memory is being
+    /// filled.
     pub size_wanted: Bytes,
-    /// Its own faults that waited for a disk; not of programs, like the two below.
+    /// Its major page faults; `None` for programs, as are the two below.
     pub major_faults: Option<u64>,
-    /// Its memory that is resident.
+    /// Its resident memory.
     pub resident: Option<Bytes>,
-    /// Its memory that is swapped out.
+    /// Its swapped-out memory.
     pub swapped: Option<Bytes>,
 }
 
 /// What a workload is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// Its process begins.
+pub enum WorkloadState {
+    /// Its process is starting.
     Starting,
     /// It fills memory or a file for the first time.
     Filling,
     /// It touches pages.
     Touching,
-    /// It waits, because its rate is limited.
+    /// It waits because its rate is limited.
     Waiting,
 }
 
-/// What a workload did in all.
+/// The totals of a workload over its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Totals {
-    /// Pages touched, not counting the first filling.
+pub struct WorkloadTotals {
+    /// Pages touched, without the first filling.
     pub touches: u64,
     /// See [`WorkloadReport::iterations`].
     pub iterations: u64,
     /// Time from its start to its end, in milliseconds.
     pub elapsed_ms: u64,
-    /// Its own faults that waited for a disk, as of the last report.
+    /// Its major page faults as of the last report.
     pub major_faults: Option<u64>,
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum End {
-    /// By itself.
+pub enum ProcessEnd {
+    /// It exited.
     Exited {
         /// Exit status; 0 is success.
         code: i32,
     },
-    /// A signal killed it; nine is what the kernel sends when memory has run out.
+    /// A signal killed it; the OOM killer sends signal 9.
     Killed {
         /// The signal's number.
         signal: i32,
     },
-    /// The host asked for it.
+    /// The host stopped it.
     Stopped {},
-    /// Its time was up.
+    /// It exceeded its timeout.
     TimedOut {},
 }
 
-impl End {
-    /// Whether it ended as it should: by itself and with success.
+impl ProcessEnd {
+    /// Whether it exited with status 0.
     pub const fn is_success(self) -> bool {
-        matches!(self, End::Exited { code: 0 })
+        matches!(self, ProcessEnd::Exited { code: 0 })
     }
 }
 
@@ -319,13 +324,13 @@ mod tests {
     use crate::line::{LINE_BYTES_MAX, decode, encode};
     use crate::workload::Pattern;
 
-    /// A report whose every figure is as long as it can be.
-    fn longest_report(workloads: usize) -> Report {
+    /// A report in which every field has its longest value.
+    fn longest_report(workloads: usize) -> LabReport {
         let size = Some(Bytes::new(u64::MAX));
         let workload = WorkloadReport {
             id: "\u{1}".repeat(WORKLOAD_ID_LEN_MAX),
             kind: Kind::RandomArray,
-            phase: Phase::Starting,
+            phase: WorkloadState::Starting,
             touches: u64::MAX,
             touches_delta: u64::MAX,
             iterations: u64::MAX,
@@ -335,7 +340,7 @@ mod tests {
             resident: size,
             swapped: size,
         };
-        Report {
+        LabReport {
             seq: u64::MAX,
             uptime_ms: u64::MAX,
             memory: MemoryInfo { total: size, free: size, ..MemoryInfo::default() },
@@ -345,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_over_the_wire_is_stable() {
+    fn encoded_messages_are_stable() {
         let constant = Pattern::Constant { size: Bytes::mib(100) };
         for (message, text) in [
             (ToGuest::Hello { version: 1, nonce: 7 }, r#"{"type":"hello","version":1,"nonce":7}"#),
@@ -365,8 +370,13 @@ mod tests {
         }
         let done = FromGuest::Done {
             id: "db".to_owned(),
-            end: End::Killed { signal: 9 },
-            totals: Totals { touches: 5, iterations: 1, elapsed_ms: 20, major_faults: None },
+            end: ProcessEnd::Killed { signal: 9 },
+            totals: WorkloadTotals {
+                touches: 5,
+                iterations: 1,
+                elapsed_ms: 20,
+                major_faults: None,
+            },
         };
         let text = r#"{"type":"done","id":"db","end":{"how":"killed","signal":9},"totals":{"touches":5,"iterations":1,"elapsed_ms":20,"major_faults":null}}"#;
         assert_eq!(encode(&done).unwrap(), format!("{text}\n"));
@@ -374,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_allowed_fits_a_line() {
+    fn largest_messages_fit_one_line() {
         let report = FromGuest::Report(Box::new(longest_report(WORKLOADS_MAX)));
         let line = encode(&report).unwrap();
         assert_eq!(decode::<FromGuest>(line.trim_end()), Ok(report));
         let output = "\u{1}".repeat(EXEC_OUTPUT_BYTES_MAX);
         let exec = FromGuest::ExecDone {
             id: u64::MAX,
-            end: End::TimedOut {},
+            end: ProcessEnd::TimedOut {},
             stdout: output.clone(),
             stderr: output,
             truncated: true,

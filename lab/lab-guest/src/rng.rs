@@ -1,20 +1,20 @@
 //! Pseudo-random numbers.
 //!
-//! Idea: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): eight lines, a few nanoseconds, any seed will do,
-//! the same sequence on every machine.
-//! Limits: not for secrets.
+//! Idea: SplitMix64: eight lines, a few nanoseconds per number, any seed works, and every machine
+//! gives the same sequence.
+//! Limits: not for secrets. Source: Steele, Lea, Flood, OOPSLA 2014.
 
-/// A generator.
+/// A pseudo-random generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of `seed`.
+    /// Creates a generator from a seed.
     pub const fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    /// Any number.
+    /// A uniform 64-bit number.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -23,15 +23,15 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number less than `end`; 0 where `end` is 0.
+    /// A uniform number less than `end`; 0 if `end` is 0.
     pub const fn below(&mut self, end: u64) -> u64 {
         // The bias of multiplying instead of rejecting is end / 2^64.
         ((self.next_u64() as u128 * end as u128) >> 64) as u64
     }
 
-    /// True in `share` of the cases.
+    /// True with probability `share`.
     pub fn chance(&mut self, share: f64) -> bool {
-        // 53 bits are what a float holds.
+        // 53 bits are the precision of an f64.
         ((self.next_u64() >> 11) as f64) < share * (1u64 << 53) as f64
     }
 }
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_the_published_sequence() {
+    fn sequence_equals_the_published_one() {
         let mut rng = Rng::new(1_234_567);
         let published = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
         assert_eq!([rng.next_u64(), rng.next_u64()], published);
     }
 
     #[test]
-    fn keeps_to_its_bounds() {
+    fn numbers_stay_within_their_bounds() {
         let mut rng = Rng::new(1);
         let mut seen = [0u32; 7];
         for _ in 0..7_000 {

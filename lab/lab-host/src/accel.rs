@@ -1,8 +1,8 @@
-//! Hardware virtualization or emulation.
+//! The choice between hardware virtualization and emulation.
 //!
-//! Idea: that `/dev/kvm` can be opened says nothing about whether a guest comes up under it (nested
-//! virtualization may hang one for ever). `auto` starts a guest once under KVM and takes it only if
-//! the guest gets ready; the answer is kept in the cache for this host kernel, QEMU and guest kernel.
+//! Idea: an accessible `/dev/kvm` does not guarantee that a guest boots (nested virtualization may
+//! hang it forever). `auto` boots a guest once under KVM and chooses KVM only if the guest becomes
+//! ready; the cache keeps the result for this host kernel, QEMU and guest kernel.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -13,23 +13,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::debian::Kernel;
-use crate::qemu::{QEMU, QEMU_PACKAGE};
+use crate::tool::{QEMU, QEMU_PACKAGE};
 use crate::{Cache, LabError, tool};
 
-/// How long a guest may take to get ready under KVM; one that comes up takes a second or two.
-const KVM_PATIENCE: Duration = Duration::from_secs(20);
-/// How long the same guest may take under emulation.
-const TCG_PATIENCE: Duration = Duration::from_secs(90);
-/// Name of the answer inside its cache entry.
-const ANSWER_FILE: &str = "answer.json";
+/// Boot timeout under KVM; a working guest takes a second or two.
+const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Boot timeout under emulation.
+const TCG_BOOT_TIMEOUT: Duration = Duration::from_secs(90);
+/// Name of the result file inside its cache entry.
+const TRIAL_FILE: &str = "answer.json";
 
-/// How guests execute.
+/// How guests' processors execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accel {
-    /// On the processor.
+    /// By hardware virtualization.
     Kvm,
-    /// Emulated.
+    /// By emulation.
     Tcg,
 }
 
@@ -42,14 +42,14 @@ impl fmt::Display for Accel {
     }
 }
 
-/// What an operator asks for.
+/// The operator's choice of accelerator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccelChoice {
-    /// KVM where guests get ready under it, else emulation.
+    /// KVM if a guest boots under it, else emulation.
     #[default]
     Auto,
-    /// KVM without trying.
+    /// KVM, without a trial boot.
     Kvm,
     /// Emulation.
     Tcg,
@@ -71,11 +71,11 @@ impl FromStr for AccelChoice {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Answer {
+struct KvmTrial {
     kvm_works: bool,
 }
 
-/// Decides how guests execute; `boots` starts a small guest and waits for it. Says the outcome of
+/// Chooses the accelerator; `boots` boots a small guest and waits for it. Reports the outcome of
 /// `auto` in one line.
 pub(crate) fn choose(
     choice: AccelChoice,
@@ -94,13 +94,13 @@ pub(crate) fn choose(
         }
         (AccelChoice::Auto, Ok(())) => {
             let name = format!("accel/{}", key(kernel)?);
-            let works = remembered(cache, &name, say, boots)?;
+            let works = cached_trial(cache, &name, say, boots)?;
             if works {
                 say("accelerator kvm");
                 return Ok(Accel::Kvm);
             }
             say(&format!(
-                "accelerator tcg: guests do not get ready under KVM here (remembered in {})",
+                "accelerator tcg: guests do not boot under KVM on this host (result kept in {})",
                 cache.root().join("accel").display()
             ));
             Ok(Accel::Tcg)
@@ -108,39 +108,42 @@ pub(crate) fn choose(
     }
 }
 
-/// Whether guests get ready under KVM: from the cache, or found out now.
-fn remembered(
+/// Whether guests boot under KVM: from the cache, or by a trial boot.
+fn cached_trial(
     cache: &Cache,
     name: &str,
     say: &dyn Fn(&str),
     boots: &dyn Fn(Accel, Duration) -> Result<(), LabError>,
 ) -> Result<bool, LabError> {
     let folder = cache.entry(name, |folder| {
-        say(&format!("trying a guest under KVM, for up to {} s", KVM_PATIENCE.as_secs()));
-        let kvm_works = boots(Accel::Kvm, KVM_PATIENCE).is_ok();
+        say(&format!(
+            "booting a trial guest under KVM, for up to {} s",
+            KVM_BOOT_TIMEOUT.as_secs()
+        ));
+        let kvm_works = boots(Accel::Kvm, KVM_BOOT_TIMEOUT).is_ok();
         if !kvm_works {
-            // A guest that does not come up at all says nothing about KVM.
-            boots(Accel::Tcg, TCG_PATIENCE)?;
+            // If the guest does not boot under emulation either, KVM is not the cause.
+            boots(Accel::Tcg, TCG_BOOT_TIMEOUT)?;
         }
-        let path = folder.join(ANSWER_FILE);
-        let text = serde_json::json!(Answer { kvm_works }).to_string();
+        let path = folder.join(TRIAL_FILE);
+        let text = serde_json::json!(KvmTrial { kvm_works }).to_string();
         fs::write(&path, text).map_err(LabError::io("write", path))
     })?;
-    let path = folder.join(ANSWER_FILE);
+    let path = folder.join(TRIAL_FILE);
     let text = fs::read_to_string(&path).map_err(LabError::io("read", &path))?;
-    let answer: Answer =
+    let trial: KvmTrial =
         serde_json::from_str(&text).map_err(|e| LabError::io("read", &path)(e.into()))?;
-    Ok(answer.kvm_works)
+    Ok(trial.kvm_works)
 }
 
 fn kvm_device() -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("/dev/kvm cannot be opened ({error})")),
+        Err(error) => Err(format!("cannot open /dev/kvm ({error})")),
     }
 }
 
-/// Names all that the answer depends on, as a file name.
+/// A file name from everything that the result depends on.
 fn key(kernel: &Kernel) -> Result<String, LabError> {
     let qemu = tool::require(QEMU, QEMU_PACKAGE)?;
     let version = tool::run(
@@ -153,7 +156,7 @@ fn key(kernel: &Kernel) -> Result<String, LabError> {
     Ok(file_name(&format!("{host}-{version}-{}", kernel.version)))
 }
 
-/// `text` with everything but letters, digits and dots replaced.
+/// `text` with every character but letters, digits and dots replaced.
 fn file_name(text: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
     text.chars().map(safe).take(200).collect()
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_under_kvm_is_found_out_once_and_remembered() {
+    fn hang_under_kvm_is_tried_once_and_cached() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         let tried = RefCell::new(Vec::new());
@@ -178,17 +181,17 @@ mod tests {
             if accel == Accel::Kvm { Err(failure()) } else { Ok(()) }
         };
         for _ in 0..2 {
-            assert!(!remembered(&cache, "accel/x", &|_| {}, &boots).unwrap());
+            assert!(!cached_trial(&cache, "accel/x", &|_| {}, &boots).unwrap());
         }
         assert_eq!(*tried.borrow(), [Accel::Kvm, Accel::Tcg]);
     }
 
     #[test]
-    fn a_guest_that_never_comes_up_says_nothing_about_kvm() {
+    fn failure_under_both_accelerators_is_not_cached() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
-        assert!(remembered(&cache, "accel/x", &|_| {}, &|_, _| Err(failure())).is_err());
-        assert!(remembered(&cache, "accel/x", &|_| {}, &|_, _| Ok(())).unwrap());
+        assert!(cached_trial(&cache, "accel/x", &|_| {}, &|_, _| Err(failure())).is_err());
+        assert!(cached_trial(&cache, "accel/x", &|_| {}, &|_, _| Ok(())).unwrap());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Apt, with the host's configuration or with one of ours.
+//! Apt, with the host's configuration or the lab's own.
 //!
-//! Idea: packages of another suite come from the mirror that the host's own sources name, by a
-//! configuration file given to apt on top of the host's: one source, and folders of ours for its state. What
-//! is there of proxies and credentials stays in force; nothing of the host's changes.
+//! Idea: packages of another suite come from the mirror that the host's own sources name. A
+//! configuration file on top of the host's gives apt one source and the lab's own folders for its
+//! state. The host's proxies and credentials stay in effect; nothing on the host changes.
 //! Limits: suites of Debian's main archive, signed by the keys in [`KEYRING`].
 
 use std::fs;
@@ -12,30 +12,32 @@ use std::process::Command;
 use crate::kernel_choice::Suite;
 use crate::{LabError, tool};
 
-/// What to do when apt cannot fetch a package.
-const REMEDY: &str = "is there a network, and are the package lists there? Run `apt-get update` as root \
+/// Remedy for a package that apt cannot fetch.
+const REMEDY: &str = "is there a network, and do the package lists exist? Run `apt-get update` as root \
                       and try again";
-/// The keys Debian signs with, and the package that brings them.
+/// Debian's signing keys, and the package that contains them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
 
-/// Apt under one configuration.
+/// Apt with one configuration.
 pub(crate) struct Apt {
-    /// Read after the host's.
+    /// A configuration file that apt reads after the host's.
     config: Option<PathBuf>,
     remedy: String,
 }
 
 impl Apt {
-    /// With the host's configuration and package lists.
+    /// Apt with the host's configuration and package lists.
     pub(crate) fn of_host() -> Apt {
         Apt { config: None, remedy: REMEDY.to_owned() }
     }
 
-    /// With nothing but `suite`, whose package lists are fetched into `folder`, which is empty.
+    /// Apt with `suite` as its only source; fetches the package lists into `folder`, which is
+    /// empty.
     ///
     /// # Errors
-    /// When the host's sources name no mirror of Debian, or that cannot be reached or has no such suite.
+    /// When the host's sources name no Debian mirror, or the mirror is unreachable or does not have
+    /// the suite.
     pub(crate) fn of_suite(suite: &Suite, folder: &Path) -> Result<Apt, LabError> {
         let mirror = mirror(suite)?;
         if !Path::new(KEYRING).is_file() {
@@ -66,10 +68,10 @@ impl Apt {
         Ok(apt)
     }
 
-    /// What `program` of apt's prints, run in `folder`.
+    /// Runs a program of apt in `folder` and returns its output.
     ///
     /// # Errors
-    /// When it is missing or fails.
+    /// When the program is missing or fails.
     pub(crate) fn run(
         &self,
         program: &str,
@@ -83,8 +85,13 @@ impl Apt {
         tool::run(command.args(arguments).current_dir(folder), &self.remedy)
     }
 
-    /// The error of an answer that makes no sense.
-    pub(crate) fn senseless(&self, command: &str, status: &str, output: String) -> LabError {
+    /// The error for output that cannot be parsed.
+    pub(crate) fn unexpected_output(
+        &self,
+        command: &str,
+        status: &str,
+        output: String,
+    ) -> LabError {
         LabError::ToolFailed {
             command: command.to_owned(),
             status: status.to_owned(),
@@ -94,9 +101,9 @@ impl Apt {
     }
 }
 
-/// The mirror of Debian's main archive that the host's package lists came from.
+/// The Debian mirror that the host's package lists came from.
 fn mirror(suite: &Suite) -> Result<String, LabError> {
-    // As apt says itself: sources are written in two formats, in many files.
+    // Asks apt, because sources are written in two formats and in many files.
     let arguments = [
         "indextargets",
         "--format",
@@ -110,7 +117,7 @@ fn mirror(suite: &Suite) -> Result<String, LabError> {
 }
 
 fn first_mirror(text: &str) -> Option<String> {
-    // It becomes a word of a line of ours.
+    // It must be one word of a line of our sources file.
     let is_word = |line: &&str| !line.is_empty() && !line.contains(char::is_whitespace);
     text.lines().map(str::trim).find(is_word).map(str::to_owned)
 }
@@ -119,8 +126,8 @@ fn source(mirror: &str, suite: &Suite) -> String {
     format!("deb [signed-by={KEYRING}] {mirror} {} main\n", suite.as_str())
 }
 
-/// What is different from the host's configuration. Lists are cleared of what the host does when its own
-/// lists change; preferences and a default release are about suites that are not there.
+/// The differences to the host's configuration. Hooks of the host on updated lists are cleared;
+/// preferences and the default release refer to suites that this configuration does not have.
 fn configuration(folder: &Path) -> String {
     let folder = folder.display();
     format!(
@@ -146,7 +153,7 @@ mod tests {
     use crate::KernelChoice;
 
     #[test]
-    fn the_source_is_the_host_s_mirror_with_another_suite() {
+    fn source_is_the_hosts_mirror_with_another_suite() {
         let mirror = first_mirror("\n http://mirror.test/debian/ \nhttp://other.test/\n").unwrap();
         assert_eq!(first_mirror("\n"), None);
         assert_eq!(first_mirror("http://mirror.test/ x"), None);
@@ -158,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_host_s_is_written_to() {
+    fn apt_writes_only_below_its_own_folder() {
         let text = configuration(Path::new("/c"));
         for place in ["Dir::State ", "Dir::Cache ", "Dir::Etc::sourcelist "] {
             assert!(text.contains(&format!("{place}\"/c/")), "{place}: {text}");
@@ -166,11 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_remedy_of_its_configuration() {
+    fn failure_includes_the_remedy_of_its_configuration() {
         let apt = Apt { config: None, remedy: "do something".to_owned() };
         let error = apt.run("apt-get", &["no-such-command"], Path::new("/")).unwrap_err();
         assert!(error.to_string().contains("do something"), "{error}");
-        let error = apt.senseless("apt-cache depends", "nothing", String::new()).to_string();
+        let error =
+            apt.unexpected_output("apt-cache depends", "nothing", String::new()).to_string();
         assert!(error.contains("`apt-cache depends` failed (nothing)"), "{error}");
     }
 }

@@ -1,45 +1,45 @@
-//! What is built beside the program for the lab to use.
+//! Programs and libraries that the lab needs to be built.
 //!
-//! Idea: an environment variable names it; else it lies in the target folder that the running program is in
-//! (built), or beside the program (installed). In that order, as cargo leaves libraries of another profile,
-//! and perhaps of yesterday, beside a test.
+//! Idea: an environment variable names its path; else it is in the target folder of the running
+//! program (built), or beside the program (installed). The target folder comes first because cargo
+//! leaves outdated libraries of another profile beside a test.
 
 use std::path::{Path, PathBuf};
 
-/// Something that is built, and where it is looked for.
+/// A build product and where it is searched.
 #[derive(Debug)]
 pub struct Artifact {
-    /// Environment variable with its path.
+    /// Environment variable that names its path.
     pub variable: &'static str,
-    /// Where cargo puts it, below the target folder.
+    /// Its path below the target folder.
     pub built: &'static str,
 }
 
-/// It is nowhere.
+/// A build product was not found.
 #[derive(Debug, thiserror::Error)]
 #[error("not built (looked for {looked_for}): run `make build`")]
-pub struct Missing {
-    /// Where it was looked for.
+pub struct ArtifactMissing {
+    /// Where it was searched.
     pub looked_for: String,
 }
 
 impl Artifact {
-    /// Its path.
+    /// Returns its path.
     ///
     /// # Errors
-    /// It is not there.
-    pub fn find(&self) -> Result<PathBuf, Missing> {
+    /// When it is not found.
+    pub fn find(&self) -> Result<PathBuf, ArtifactMissing> {
         match (std::env::var_os(self.variable).map(PathBuf::from), std::env::current_exe()) {
             (Some(path), _) if path.is_file() => Ok(path),
-            (Some(path), _) => {
-                Err(Missing { looked_for: format!("{} ({})", path.display(), self.variable) })
-            }
+            (Some(path), _) => Err(ArtifactMissing {
+                looked_for: format!("{} ({})", path.display(), self.variable),
+            }),
             (None, Ok(program)) => self.near(&program),
-            (None, Err(_)) => Err(Missing { looked_for: self.built.to_owned() }),
+            (None, Err(_)) => Err(ArtifactMissing { looked_for: self.built.to_owned() }),
         }
     }
 
-    fn near(&self, program: &Path) -> Result<PathBuf, Missing> {
+    fn near(&self, program: &Path) -> Result<PathBuf, ArtifactMissing> {
         let name = Path::new(self.built).file_name().unwrap_or_default();
         let beside = program.with_file_name(name);
         let built = program.ancestors().skip(1).map(|folder| folder.join(self.built));
@@ -53,7 +53,7 @@ impl Artifact {
                 looked_for = path.display().to_string();
             }
         }
-        Err(Missing { looked_for })
+        Err(ArtifactMissing { looked_for })
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_found_in_the_target_folder_or_beside_the_program() {
+    fn target_folder_is_searched_before_the_programs_folder() {
         let thing = Artifact { variable: "BALLAST_NO_SUCH_VARIABLE", built: "some/release/thing" };
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("target");

@@ -1,10 +1,10 @@
-//! The folder in which what is costly to make is kept between runs.
+//! The cache of files that are expensive to create.
 //!
-//! Idea: an entry is a folder that is made under a temporary name and renamed when it is complete,
-//! so that it exists whole or not at all; one lock on the whole cache keeps two processes from
-//! making the same entry twice.
-//! Limits: entries are never refreshed by themselves; removing the folder starts afresh. Making an
-//! entry must not ask for another one: the lock is not recursive.
+//! Idea: an entry is a folder that is created under a temporary name and renamed when it is
+//! complete, so that it exists completely or not at all; one lock on the whole cache prevents two
+//! processes from creating the same entry.
+//! Limits: entries are never updated; remove the folder to recreate them. Creating an entry must
+//! not request another one: the lock is not recursive.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::LabError;
 
 /// Environment variable that names the cache folder.
 const CACHE_VARIABLE: &str = "BALLAST_CACHE";
-/// Prefix of entries that are being made.
+/// Prefix of entries that are being created.
 const UNFINISHED_PREFIX: &str = ".unfinished-";
-/// The file that is locked while an entry is made.
+/// The file that is locked while an entry is created.
 const LOCK_FILE: &str = ".lock";
 
 /// The cache folder.
@@ -25,11 +25,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache of this user: `BALLAST_CACHE`, else `$XDG_CACHE_HOME/ballast`, else
+    /// Opens this user's cache: `BALLAST_CACHE`, else `$XDG_CACHE_HOME/ballast`, else
     /// `~/.cache/ballast`.
     ///
     /// # Errors
-    /// When no such folder is named or it cannot be made.
+    /// When none of them is set or the folder cannot be created.
     pub fn open() -> Result<Cache, LabError> {
         let variable = |name: &str| {
             std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
@@ -41,10 +41,10 @@ impl Cache {
         Cache::at(root)
     }
 
-    /// The cache in the folder `root`, which is made if need be.
+    /// Opens the cache in the folder `root` and creates the folder if needed.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// When the folder cannot be created.
     pub fn at(root: impl Into<PathBuf>) -> Result<Cache, LabError> {
         let root = std::path::absolute(root.into()).map_err(LabError::io("find", "."))?;
         fs::create_dir_all(&root).map_err(LabError::io("create", &root))?;
@@ -56,8 +56,8 @@ impl Cache {
         &self.root
     }
 
-    /// The folder of the entry `name` (a relative path), made by `make` if it is not there: `make`
-    /// fills the empty folder it is given. A failed or killed `make` leaves no entry.
+    /// Returns the folder of the entry `name` (a relative path). If it does not exist, `make` fills
+    /// an empty folder. A failed or killed `make` leaves no entry.
     ///
     /// # Errors
     /// Those of `make`, and of the file system.
@@ -107,7 +107,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// Removes what killed processes left; called with the lock held, so nobody is at work on it.
+    /// Removes the remains of killed processes; the caller holds the lock, so nobody is using them.
     fn remove_unfinished(&self) {
         let Ok(listing) = fs::read_dir(&self.root) else { return };
         for entry in listing.flatten() {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_made_once_however_many_ask() {
+    fn concurrent_requests_create_an_entry_once() {
         let (_folder, cache) = cache();
         let made = AtomicU32::new(0);
         std::thread::scope(|scope| {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_no_entry_and_the_next_attempt_succeeds() {
+    fn failure_leaves_no_entry() {
         let (_folder, cache) = cache();
         let failure = || LabError::Invalid("no".to_owned());
         assert!(cache.entry("one", |_| Err(failure())).is_err());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed() {
+    fn remains_of_killed_processes_are_removed() {
         let (_folder, cache) = cache();
         let left = cache.root().join(format!("{UNFINISHED_PREFIX}x"));
         fs::create_dir(&left).unwrap();

@@ -1,9 +1,9 @@
-//! The conversation with the program in a guest.
+//! The host's side of the connection to the program in a guest.
 //!
-//! Idea: one thread reads what the guest sends, keeps the latest report and hands every message to
-//! those who subscribed; whoever waits for something wakes up when it comes, when the guest is gone,
-//! or when its time is up.
-//! Limits: a subscriber that does not keep up loses the oldest messages, and can see how many.
+//! Idea: one thread reads the guest's messages, keeps the latest report and forwards every message
+//! to the subscribers; a waiter wakes up when its message arrives, when the guest disconnects, or
+//! at its timeout.
+//! Limits: a slow subscriber loses the oldest messages and can see how many.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
@@ -15,52 +15,52 @@ use std::time::{Duration, Instant};
 
 use ballast_lab_guest::line::{self, LineReader};
 use ballast_lab_guest::protocol::{
-    End, FromGuest, PROTOCOL_VERSION, Ready, Report, ToGuest, Totals,
+    FromGuest, LabReport, PROTOCOL_VERSION, ProcessEnd, Ready, ToGuest, WorkloadTotals,
 };
 use serde::{Deserialize, Serialize};
 
-/// Most messages that wait for one subscriber.
+/// Most messages queued for one subscriber.
 const EVENTS_MAX: usize = 1024;
-/// Most answers kept that nobody has asked for.
+/// Most unclaimed answers kept.
 const ANSWERS_MAX: usize = 256;
-/// Time between two attempts at connecting or greeting.
+/// Time between two attempts to connect or to greet.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long a write may take: the port's buffer is full only when the guest does not read.
+/// Write timeout: the port's buffer is full only if the guest does not read.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
-/// Numbers of commands begin here, so that none looks like the name of a workload.
+/// First number of a command, so that no number equals the name of a workload.
 const EXEC_ID_FIRST: u64 = 1 << 40;
 
-/// A message of a guest and when it came.
+/// A message from a guest and its time of arrival.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// When the host read it.
     pub at: Instant,
-    /// What the guest said.
+    /// The message.
     pub message: FromGuest,
 }
 
-/// What a program executed in a guest left.
+/// The result of a program executed in a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecOutput {
     /// How it ended.
-    pub end: End,
+    pub end: ProcessEnd,
     /// The end of its standard output.
     pub stdout: String,
     /// The end of its standard error.
     pub stderr: String,
-    /// Whether the beginning of either is missing.
+    /// Whether the beginning of either was cut off.
     pub truncated: bool,
 }
 
-/// Why a wait on a channel ended without what was waited for.
+/// Why waiting for a message failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelError {
-    /// The guest closed the channel: it is gone or going.
+    /// The guest closed the channel: it has exited or is about to.
     Closed,
-    /// The time was up.
+    /// The timeout expired.
     TimedOut,
-    /// The guest refused, in its own words.
+    /// The guest refused; its error text.
     Refused(String),
 }
 
@@ -69,8 +69,8 @@ struct State {
     greeted: bool,
     version: Option<u32>,
     ready: Option<Ready>,
-    report: Option<Report>,
-    done: VecDeque<(String, End, Totals)>,
+    report: Option<LabReport>,
+    done: VecDeque<(String, ProcessEnd, WorkloadTotals)>,
     executed: BTreeMap<u64, ExecOutput>,
     errors: VecDeque<(Option<String>, String)>,
     closed: bool,
@@ -83,13 +83,13 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A poisoned lock means that a thread panicked between two assignments of plain values; what is
-/// there can still be used.
+/// Locks a mutex even if it is poisoned: a panic between assignments of plain values leaves them
+/// usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The messages of one guest since the subscription, at most 1,024 of them.
+/// The messages of one guest since the subscription began; at most 1,024 are queued.
 #[derive(Debug)]
 pub struct Subscription {
     inbox: Arc<Inbox>,
@@ -109,7 +109,7 @@ struct Queue {
 }
 
 impl Subscription {
-    /// The next message, waited for up to `patience`; `None` when there is none or the guest is gone.
+    /// Waits up to `patience` for the next message; `None` if none arrives or the guest is gone.
     pub fn next(&self, patience: Duration) -> Option<Event> {
         let queue = lock(&self.inbox.queue);
         let waiting = |queue: &mut Queue| queue.events.is_empty() && !queue.closed;
@@ -121,19 +121,19 @@ impl Subscription {
         queue.events.pop_front()
     }
 
-    /// Messages lost so far because nobody took them in time.
+    /// Number of messages lost so far because the queue was full.
     pub fn lost(&self) -> u64 {
         lock(&self.inbox.queue).lost
     }
 
-    /// Whether the guest is gone and every message is taken.
+    /// Whether the guest is gone and the queue is empty.
     pub fn is_over(&self) -> bool {
         let queue = lock(&self.inbox.queue);
         queue.closed && queue.events.is_empty()
     }
 }
 
-/// An open conversation with one guest.
+/// An open connection to one guest.
 pub(crate) struct Channel {
     stream: Mutex<UnixStream>,
     shared: Arc<Shared>,
@@ -142,8 +142,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Connects to the port's socket and greets until the guest answers; `is_gone` tells whether it
-    /// is of any use to go on.
+    /// Connects to the port's socket and greets until the guest answers; gives up once `is_gone`.
     pub(crate) fn open(
         socket: &Path,
         deadline: Instant,
@@ -168,7 +167,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Bytes sent before the guest opens its port are lost: greets again until it answers.
+    /// Repeats the greeting until the guest answers: bytes sent before it opens its port are lost.
     fn greet(&self, deadline: Instant, is_gone: &dyn Fn() -> bool) -> Result<(), ChannelError> {
         let hello = ToGuest::Hello { version: PROTOCOL_VERSION, nonce: self.shared.nonce };
         loop {
@@ -194,7 +193,7 @@ impl Channel {
         }
     }
 
-    /// Sends a message; a line break first ends whatever was left half said.
+    /// Sends a message after a line break, which terminates a line cut short earlier.
     pub(crate) fn send(&self, message: &ToGuest) -> Result<(), ChannelError> {
         let line =
             line::encode(message).map_err(|error| ChannelError::Refused(error.to_string()))?;
@@ -205,7 +204,7 @@ impl Channel {
         })
     }
 
-    /// Waits until `look` finds something.
+    /// Waits until `look` returns a value.
     fn wait_for<T>(
         &self,
         patience: Duration,
@@ -248,7 +247,7 @@ impl Channel {
         })?
     }
 
-    /// Waits for what may come without being asked for.
+    /// Waits for a message that no request asked for.
     pub(crate) fn wait_answer<T>(
         &self,
         patience: Duration,
@@ -257,14 +256,15 @@ impl Channel {
         self.wait_for(patience, |state| look(&mut Answers { state }))
     }
 
-    /// Drops what is kept of earlier workloads of that name; returns the number of the latest report.
+    /// Drops the results of earlier workloads of that name; returns the number of the latest
+    /// report.
     pub(crate) fn forget_done(&self, id: &str) -> u64 {
         let mut state = lock(&self.shared.state);
         state.done.retain(|(name, ..)| name != id);
         state.report.as_ref().map_or(0, |report| report.seq)
     }
 
-    /// A number for the next command.
+    /// Allocates a number for the next command.
     pub(crate) fn next_exec_id(&self) -> u64 {
         let mut next = lock(&self.next_exec);
         *next += 1;
@@ -277,11 +277,11 @@ impl Channel {
     }
 
     /// The latest report.
-    pub(crate) fn report(&self) -> Option<Report> {
+    pub(crate) fn report(&self) -> Option<LabReport> {
         lock(&self.shared.state).report.clone()
     }
 
-    /// Every message from now on.
+    /// Subscribes to every message from now on.
     pub(crate) fn subscribe(&self) -> Subscription {
         let inbox = Arc::new(Inbox::default());
         let mut state = lock(&self.shared.state);
@@ -300,14 +300,14 @@ impl Drop for Channel {
     }
 }
 
-/// What a guest has answered so far, for whoever waits.
+/// The answers received so far.
 pub(crate) struct Answers<'a> {
     state: &'a mut State,
 }
 
 impl Answers<'_> {
-    /// Takes the end of a workload.
-    pub(crate) fn done(&mut self, id: &str) -> Option<(End, Totals)> {
+    /// Takes the result of a workload.
+    pub(crate) fn done(&mut self, id: &str) -> Option<(ProcessEnd, WorkloadTotals)> {
         let at = self.state.done.iter().position(|(name, ..)| name == id)?;
         self.state.done.remove(at).map(|(_, end, totals)| (end, totals))
     }
@@ -317,18 +317,18 @@ impl Answers<'_> {
         self.state.report.as_ref().map_or(0, |report| report.seq)
     }
 
-    /// Whether a workload runs, by the latest report.
+    /// Whether a workload is running, according to the latest report.
     pub(crate) fn runs(&self, id: &str) -> bool {
         let report = self.state.report.as_ref();
         report.is_some_and(|report| report.workloads.iter().any(|load| load.id == id))
     }
 
-    /// Whether a workload has ended and nobody has taken its end.
+    /// Whether a workload has an unclaimed result.
     pub(crate) fn has_done(&self, id: &str) -> bool {
         self.state.done.iter().any(|(name, ..)| name == id)
     }
 
-    /// Takes the end of a command.
+    /// Takes the result of a command.
     pub(crate) fn executed(&mut self, id: u64) -> Option<ExecOutput> {
         self.state.executed.remove(&id)
     }
@@ -349,7 +349,7 @@ fn connect(
     }
 }
 
-/// Different for every connection this process has open.
+/// A number that differs between all open connections of this process.
 fn socket_number(stream: &UnixStream) -> u32 {
     use std::os::fd::AsRawFd;
     stream.as_raw_fd().unsigned_abs()
@@ -367,10 +367,10 @@ fn read_messages(mut source: UnixStream, shared: &Shared) {
         };
         reader.push(&chunk[..read]);
         while let Some(line) = reader.next_line() {
-            // A line that is no message is what is left of another conversation.
+            // An unreadable line is the rest of an earlier connection.
             if let Ok(message) = line.and_then(|line| line::decode::<FromGuest>(&line)) {
                 let event = Event { at: Instant::now(), message };
-                take_in(&mut lock(&shared.state), shared.nonce, event);
+                apply(&mut lock(&shared.state), shared.nonce, event);
                 shared.changed.notify_all();
             }
         }
@@ -384,8 +384,8 @@ fn read_messages(mut source: UnixStream, shared: &Shared) {
     shared.changed.notify_all();
 }
 
-/// Takes a message into what is known. Before the answer to our own greeting nothing counts.
-fn take_in(state: &mut State, ours: u64, event: Event) {
+/// Applies a message to the state. Messages before the answer to our own greeting are ignored.
+fn apply(state: &mut State, ours: u64, event: Event) {
     match &event.message {
         FromGuest::Hello { version, nonce, .. } if *nonce == ours => {
             state.greeted = true;
@@ -422,7 +422,7 @@ fn keep<T>(queue: &mut VecDeque<T>, item: T) {
     }
 }
 
-/// Puts a message into an inbox; always true, for `retain`.
+/// Queues a message for a subscriber; always true, for `retain`.
 fn deliver(inbox: &Inbox, event: &Event) -> bool {
     let mut queue = lock(&inbox.queue);
     queue.events.push_back(event.clone());
@@ -452,7 +452,7 @@ mod tests {
         })
     }
 
-    /// A guest that answers each message as `answer` says; the first `deaf` messages are lost.
+    /// A guest that answers messages with `answer`; the first `deaf` messages are lost.
     fn guest(
         deaf: usize,
         answer: impl Fn(ToGuest) -> Vec<FromGuest> + Send + 'static,
@@ -488,14 +488,14 @@ mod tests {
     }
 
     #[test]
-    fn greets_until_the_guest_hears() {
+    fn greeting_is_repeated_until_answered() {
         let (_folder, path) = guest(2, |message| greeting(&message));
         let channel = open(&path).unwrap();
         assert_eq!(channel.ready().unwrap().kernel, "6.1");
     }
 
     #[test]
-    fn another_version_is_refused_with_the_remedy() {
+    fn other_protocol_version_is_refused_with_remedy() {
         let (_folder, path) = guest(0, |message| match message {
             ToGuest::Hello { nonce, .. } => {
                 vec![FromGuest::Hello { version: 99, nonce, uptime_ms: 1 }]
@@ -507,11 +507,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_reach_who_asked_and_refusals_too() {
+    fn answers_and_refusals_reach_their_requester() {
         let (_folder, path) = guest(0, |message| match message {
             ToGuest::Exec { id, .. } => vec![FromGuest::ExecDone {
                 id,
-                end: End::Exited { code: 3 },
+                end: ProcessEnd::Exited { code: 3 },
                 stdout: "out".to_owned(),
                 stderr: String::new(),
                 truncated: false,
@@ -526,14 +526,14 @@ mod tests {
         let exec = ToGuest::shell(id, "true", 1000);
         let output =
             channel.ask(&exec, &id.to_string(), PATIENCE, |answers| answers.executed(id)).unwrap();
-        assert_eq!((output.end, output.stdout.as_str()), (End::Exited { code: 3 }, "out"));
+        assert_eq!((output.end, output.stdout.as_str()), (ProcessEnd::Exited { code: 3 }, "out"));
         let stop = ToGuest::Stop { id: "w".to_owned() };
         let refused = channel.ask(&stop, "w", PATIENCE, |answers| answers.done("w"));
         assert_eq!(refused, Err(ChannelError::Refused("no such workload".to_owned())));
     }
 
     #[test]
-    fn a_guest_that_closes_wakes_everybody() {
+    fn disconnect_wakes_every_waiter() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("channel");
         let listener = UnixListener::bind(&path).unwrap();
@@ -548,7 +548,7 @@ mod tests {
             for message in greeting(&line::decode(&line).unwrap()) {
                 stream.write_all(line::encode(&message).unwrap().as_bytes()).unwrap();
             }
-            // Until the next message, then the guest is gone.
+            // Reads one message, then disconnects.
             reader.read_line(&mut line).unwrap();
             reader.read_line(&mut line).unwrap();
         });
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_subscriber_loses_the_oldest_and_knows_how_many() {
+    fn slow_subscriber_loses_oldest_messages_and_counts_them() {
         let inbox = Inbox::default();
         for seq in 0..EVENTS_MAX as u64 + 3 {
             let message = FromGuest::Error { id: None, text: seq.to_string() };

@@ -1,4 +1,4 @@
-//! Following a guest's console log.
+//! Output of a guest's console log, with following.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use crate::LabError;
 use crate::run_folder::{GuestRecord, GuestState};
 
-/// Time between two looks at a log that is followed.
+/// Time between two reads of a followed log.
 const POLL: Duration = Duration::from_millis(200);
-/// Most bytes handled at once.
+/// Most bytes copied at once.
 const CHUNK_MAX: u64 = 1 << 20;
 
-/// Writes a guest's console log to `out`; with `follow`, goes on until the guest is gone.
+/// Writes a guest's console log to `out`; with `follow`, continues until the guest has exited.
 ///
 /// # Errors
-/// When the log cannot be read. That nobody reads `out` any more is no error.
+/// When the log cannot be read. A closed `out` is no error.
 pub fn write_console(
     guest: &GuestRecord,
     follow: bool,
@@ -23,8 +23,8 @@ pub fn write_console(
 ) -> Result<(), LabError> {
     let mut log = File::open(&guest.console).map_err(LabError::io("open", &guest.console))?;
     loop {
-        // Looked at before the log: what a dying guest wrote last is still read.
-        let over = !follow || guest.state() == GuestState::Exited;
+        // Checked before the log is read, so that the last output of a dying guest is not lost.
+        let is_last_read = !follow || guest.state() == GuestState::Exited;
         let mut bytes = Vec::new();
         (&mut log)
             .take(CHUNK_MAX)
@@ -35,7 +35,7 @@ pub fn write_console(
             written => written.map_err(LabError::io("write", "standard output"))?,
         }
         if bytes.is_empty() {
-            if over {
+            if is_last_read {
                 return Ok(());
             }
             std::thread::sleep(POLL);
@@ -50,7 +50,7 @@ mod tests {
     use ballast_model::Bytes;
 
     #[test]
-    fn the_log_of_a_dead_guest_is_written_whole_and_ends() {
+    fn log_of_a_dead_guest_is_written_completely() {
         let folder = tempfile::tempdir().unwrap();
         let console = folder.path().join("a.log");
         std::fs::write(&console, "first\nlast\n").unwrap();

@@ -1,27 +1,27 @@
-//! What is said between the commands of the lab and the process that holds a run.
+//! The protocol between the lab's commands and the process that owns a run.
 //!
-//! Idea: one request and one answer per connection, each a line of JSON, on a Unix socket in the
-//! run's folder, which only its owner can enter.
-//! Limits: lines up to [`LINE_BYTES_MAX`]; a request is waited for briefly, an answer as long as what
-//! was asked may take.
+//! Idea: one request and one answer per connection, each a line of JSON, over a Unix socket in the
+//! run's folder, which only its owner can access.
+//! Limits: lines up to [`LINE_BYTES_MAX`]; the timeout of a request is short, that of an answer is
+//! the time the request may take.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use ballast_lab_guest::protocol::{End, Report, Totals};
+use ballast_lab_guest::protocol::{LabReport, ProcessEnd, WorkloadTotals};
 use ballast_lab_guest::workload::WorkloadSpec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{ExecOutput, LabError, RunFolder};
 
-/// Longest line, in bytes: twice what a guest's longest answer takes.
+/// Longest line, in bytes: twice a guest's longest answer.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// How much longer than the supervisor a client waits.
+/// How much longer a client waits than the supervisor.
 const ANSWER_GRACE: Duration = Duration::from_secs(120);
 
-/// What can be asked of the process that holds a run.
+/// A request to the process that owns a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -31,7 +31,7 @@ pub enum Request {
         guest: String,
         /// The program and its arguments.
         argv: Vec<String>,
-        /// When it is killed, in milliseconds.
+        /// Timeout after which it is killed, in milliseconds.
         timeout_ms: u64,
     },
     /// Start a workload.
@@ -64,46 +64,46 @@ pub enum Request {
     Down {},
 }
 
-/// What the process that holds a run answers.
+/// An answer of the process that owns a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// It is done.
+    /// The request succeeded.
     Done {},
     /// A program has ended.
     Executed {
-        /// What it left.
+        /// Its result.
         output: ExecOutput,
     },
     /// A workload has been stopped.
     Stopped {
         /// How it ended.
-        end: End,
-        /// What it did.
-        totals: Totals,
+        end: ProcessEnd,
+        /// Its totals.
+        totals: WorkloadTotals,
     },
     /// The latest report; `None` before the first.
     Report {
         /// The report.
-        report: Option<Box<Report>>,
+        report: Option<Box<LabReport>>,
     },
-    /// It cannot be done.
+    /// The request failed.
     Error {
         /// Why.
         text: String,
     },
 }
 
-/// Asks the process that holds the run in `folder`.
+/// Sends a request to the process that owns the run in `folder`.
 ///
 /// # Errors
-/// When nobody answers, or the answer is [`Answer::Error`].
+/// When no answer arrives, or the answer is [`Answer::Error`].
 pub fn ask(folder: &RunFolder, request: &Request) -> Result<Answer, LabError> {
     let socket = folder.control_socket();
     let unreachable = |error: io::Error| {
         let owner = folder.live_owner().map_or("nobody".to_owned(), |owner| owner.pid.to_string());
         LabError::Supervisor(format!(
-            "run {} takes no requests ({error}): it is held by process {owner}, which must end it",
+            "run {} does not accept requests ({error}): process {owner} owns it and must end it",
             folder.name()
         ))
     };
@@ -131,12 +131,13 @@ pub(crate) fn write_line<T: Serialize>(stream: &mut impl Write, message: &T) -> 
     stream.flush()
 }
 
-/// Reads one message; what follows it on the stream may be lost.
+/// Reads one message; bytes that follow it may be lost.
 pub(crate) fn read_line<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
     if !line.ends_with('\n') {
-        let why = if line.is_empty() { "no answer came" } else { "the line is cut or too long" };
+        let why =
+            if line.is_empty() { "no answer arrived" } else { "the line is truncated or too long" };
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
     }
     Ok(serde_json::from_str(&line)?)
@@ -148,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_read_back_and_overlong_ones_are_refused() {
+    fn lines_round_trip_and_overlong_lines_are_refused() {
         let mut bytes = Vec::new();
         write_line(&mut bytes, &Request::Down {}).unwrap();
         assert_eq!(read_line::<Request>(&mut bytes.as_slice()).unwrap(), Request::Down {});
@@ -159,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_is_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = read_line::<Request>(&mut bytes.as_slice());
             let _ = read_line::<Answer>(&mut bytes.as_slice());
         }

@@ -1,11 +1,11 @@
-//! A bound on the processor time of each guest.
+//! The limit on each guest's processor time.
 //!
-//! Idea: guests share few cores; when one waits for its swap disk the others would run faster, and
-//! what is measured would be the neighbour. Each guest gets its share of three quarters of the cores
-//! (1.5 of 2), never more, and the rest is for the host.
+//! Idea: guests share few cores. Without a limit, a guest would run faster whenever another waits
+//! for its swap disk, and measurements would show the neighbour. Each guest gets at most its share
+//! of three quarters of the cores (1.5 of 2); the rest is for the host.
 //! Source: cgroup v1 `cpu.cfs_quota_us`, v2 `cpu.max`.
-//! Limits: needs a writable cgroup with a `cpu` controller; where there is none the guests go
-//! without, and it is said.
+//! Limits: needs a writable cgroup with a `cpu` controller; without one the guests are not limited,
+//! and a message says so.
 
 use std::fs;
 use std::io;
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use crate::LabError;
 
-/// Part of the host's cores that all guests together may take.
+/// Share of the host's cores that all guests together may use.
 const CORES_FOR_GUESTS: f64 = 0.75;
-/// Time over which the bound holds: long enough to leave the scheduler alone, short against a report.
+/// Period of the limit: long enough to cause little scheduling, short compared to a report.
 const PERIOD_US: u64 = 50_000;
-/// The kernel refuses less.
+/// The kernel's minimum.
 const QUOTA_US_MIN: u64 = 1_000;
-/// How often, 10 ms apart, removing a group is tried: its processes may take a moment to go.
+/// Attempts, 10 ms apart, to remove a group: its processes may take a moment to exit.
 const REMOVE_ATTEMPTS: u32 = 100;
 
-/// Where groups can be made, and of which kind.
+/// Where groups can be created, and which version they have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuController {
     parent: PathBuf,
@@ -37,13 +37,13 @@ enum Version {
 }
 
 impl CpuController {
-    /// The controller of this process, as mounted in the usual place.
+    /// Finds the controller of this process at the usual mount point.
     pub(crate) fn find() -> Option<CpuController> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         CpuController::find_in(Path::new("/sys/fs/cgroup"), &cgroups)
     }
 
-    /// As [`CpuController::find`], below `mount` and for the text of `/proc/self/cgroup`.
+    /// Like [`CpuController::find`], for a mount point and the text of `/proc/self/cgroup`.
     fn find_in(mount: &Path, cgroups: &str) -> Option<CpuController> {
         for line in cgroups.lines() {
             let mut fields = line.splitn(3, ':');
@@ -56,13 +56,13 @@ impl CpuController {
                 }
             }
             if controllers.is_empty() {
-                // A group with processes cannot have children with controllers: go up to one that
-                // hands `cpu` on.
+                // A group with processes cannot have children with controllers: go up to a group
+                // that delegates `cpu`.
                 let found = mount
                     .join(path)
                     .ancestors()
                     .take_while(|folder| folder.starts_with(mount))
-                    .find(|folder| hands_cpu_on(folder))
+                    .find(|folder| delegates_cpu(folder))
                     .map(Path::to_owned);
                 if let Some(parent) = found {
                     return Some(CpuController { parent, version: Version::Two });
@@ -72,12 +72,13 @@ impl CpuController {
         None
     }
 
-    /// Where the group `name` would be.
+    /// The path of the group `name`.
     pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.parent.join(name)
     }
 
-    /// Makes the group `name`, which may use `cores` cores. A group that cannot be set up is removed.
+    /// Creates the group `name`, limited to `cores` cores. If its set-up fails, the group is
+    /// removed.
     pub(crate) fn create(&self, name: &str, cores: f64) -> Result<CpuGroup, LabError> {
         let path = self.path_of(name);
         fs::create_dir(&path).map_err(LabError::io("create", &path))?;
@@ -89,7 +90,7 @@ impl CpuController {
     }
 
     fn set(&self, group: &CpuGroup, cores: f64) -> Result<(), LabError> {
-        // Rounded down: the bound is a bound.
+        // Rounded down, so that the limit is never exceeded.
         let quota = ((PERIOD_US as f64 * cores) as u64).max(QUOTA_US_MIN);
         match self.version {
             Version::One => {
@@ -101,24 +102,24 @@ impl CpuController {
     }
 }
 
-fn hands_cpu_on(folder: &Path) -> bool {
+fn delegates_cpu(folder: &Path) -> bool {
     fs::read_to_string(folder.join("cgroup.subtree_control"))
         .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
 }
 
-/// What one of `guests` guests may use on a host with `cores` cores.
+/// Cores for each of `guests` guests on a host with `cores` cores.
 pub(crate) fn share_of_cores(cores: usize, guests: usize) -> f64 {
     CORES_FOR_GUESTS * cores as f64 / guests.max(1) as f64
 }
 
-/// One guest's group; it stays until [`remove`] is called with its path.
+/// One guest's group; it exists until [`remove`] is called with its path.
 #[derive(Debug)]
 pub(crate) struct CpuGroup {
     pub(crate) path: PathBuf,
 }
 
 impl CpuGroup {
-    /// Moves a process with all its threads in.
+    /// Moves a process with all its threads into the group.
     pub(crate) fn add(&self, pid: u32) -> Result<(), LabError> {
         self.write("cgroup.procs", &pid.to_string())
     }
@@ -129,7 +130,7 @@ impl CpuGroup {
     }
 }
 
-/// Removes a group whose processes are ending. True when it is gone.
+/// Removes a group whose processes are exiting; true on success.
 pub(crate) fn remove(path: &Path) -> bool {
     for _ in 0..REMOVE_ATTEMPTS {
         match fs::remove_dir(path) {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one_gets_a_quota_of_a_period() {
+    fn cgroup_v1_gets_quota_and_period() {
         let mount = fake(&[("cpu/us/cpu.cfs_quota_us", "-1")]);
         let controller =
             CpuController::find_in(mount.path(), "4:memory:/us\n1:cpu:/us\n0::/\n").unwrap();
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn version_two_uses_the_nearest_group_that_hands_cpu_on() {
+    fn cgroup_v2_uses_the_nearest_delegating_group() {
         let mount = fake(&[
             ("cgroup.subtree_control", "cpu memory"),
             ("a/cgroup.subtree_control", "memory cpu"),
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_controller_there_is_none() {
+    fn missing_controller_is_not_found() {
         let mount = fake(&[("cgroup.subtree_control", "memory")]);
         for text in ["0::/a/b\n", "", "rubbish", "1:cpu:/nowhere\n"] {
             assert_eq!(CpuController::find_in(mount.path(), text), None, "{text}");

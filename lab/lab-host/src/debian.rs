@@ -1,10 +1,10 @@
-//! Debian packages, unpacked and not installed.
+//! Debian packages, unpacked into the cache without installing them.
 //!
-//! Idea: the guests run Debian's own kernel and programs; `apt-get download` and `dpkg -x` bring
-//! them into the cache without touching the host and without being root. The kernel may be that of another
+//! Idea: guests run Debian's own kernel and programs; `apt-get download` and `dpkg -x` unpack them
+//! into the cache without root and without changing the host. The kernel may come from another
 //! suite than the host's ([`KernelChoice`]).
-//! Limits: maintainer scripts do not run, so alternatives and configuration are not set up. A kernel in the
-//! cache stays the one that guests boot, however old.
+//! Limits: maintainer scripts do not run, so alternatives and configuration are missing. A cached
+//! kernel is never updated.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,9 +16,9 @@ use crate::{Cache, KernelChoice, LabError, tool};
 
 /// The package that always depends on the newest cloud kernel.
 const KERNEL_METAPACKAGE: &str = "linux-image-cloud-amd64";
-/// What the names of kernel packages begin with; their versions follow.
+/// Prefix of the names of kernel packages, before their versions.
 const IMAGE_PREFIX: &str = "linux-image-";
-/// Where apt keeps the lists of another suite while its kernel is fetched, in the kernel's folder.
+/// Subfolder for apt's lists of another suite while its kernel is fetched.
 const LISTS_FOLDER: &str = "apt";
 
 /// Debian's cloud kernel, unpacked in the cache.
@@ -33,8 +33,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel in the cache, fetched the first time (about 30 MB). `say` gets a line of progress
-    /// before anything slow.
+    /// Returns the cached kernel, fetching it first if needed (about 30 MB). `say` gets a line
+    /// before each slow step.
     ///
     /// # Errors
     /// When apt, dpkg or kmod is missing, or the package cannot be fetched.
@@ -57,7 +57,7 @@ impl Kernel {
             KernelChoice::Suite(suite) => {
                 cache.entry(&format!("kernel-of-suite/{}", suite.as_str()), |folder| {
                     let lists = folder.join(LISTS_FOLDER);
-                    say(&format!("looking for the kernel of {}", suite.as_str()));
+                    say(&format!("looking up the kernel of {}", suite.as_str()));
                     let apt = Apt::of_suite(suite, &lists)?;
                     let package = newest_kernel_package(&apt)?;
                     unpack_kernel(&apt, &package, folder, say)?;
@@ -82,7 +82,7 @@ impl Kernel {
             .and_then(|entry| entry.file_name().into_string().ok())
             .ok_or_else(|| incomplete("lib/modules"))?;
         let modules = modules.join(&version);
-        // Newer packages leave it to their scripts to copy it to `/boot`.
+        // In newer packages a script copies it to `/boot`.
         let images =
             [folder.join("boot").join(format!("vmlinuz-{version}")), modules.join("vmlinuz")];
         let image = images.into_iter().find(|image| image.is_file());
@@ -95,12 +95,12 @@ impl Kernel {
     }
 }
 
-/// The versioned package behind [`KERNEL_METAPACKAGE`].
+/// The versioned package that [`KERNEL_METAPACKAGE`] depends on.
 fn newest_kernel_package(apt: &Apt) -> Result<String, LabError> {
     let text = apt.run("apt-cache", &["depends", KERNEL_METAPACKAGE], Path::new("/"))?;
     parse_depends(&text).ok_or_else(|| {
         let command = format!("apt-cache depends {KERNEL_METAPACKAGE}");
-        apt.senseless(&command, "no dependency on a kernel", text)
+        apt.unexpected_output(&command, "no dependency on a kernel", text)
     })
 }
 
@@ -108,19 +108,19 @@ fn parse_depends(text: &str) -> Option<String> {
     depends(text).find(|package| package.starts_with(IMAGE_PREFIX)).map(str::to_owned)
 }
 
-/// What `apt-cache depends` has of dependencies.
+/// The dependencies in the output of `apt-cache depends`.
 fn depends(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "))
 }
 
-/// The packages of the same version that `text` says the kernel depends on: in newer Debian image and modules are
-/// packages of their own.
+/// The kernel's dependencies of the same version, from `text`: newer Debian releases have image and
+/// modules in separate packages.
 fn parts(text: &str, version: &str) -> Vec<String> {
     let end = format!("-{version}");
     depends(text).filter(|package| package.ends_with(&end)).map(str::to_owned).collect()
 }
 
-/// Fetches the kernel `package` and makes it ready in `folder`.
+/// Fetches the kernel `package` and prepares it in `folder`.
 fn unpack_kernel(
     apt: &Apt,
     package: &str,
@@ -133,7 +133,7 @@ fn unpack_kernel(
     let mut packages = parts(&text, version);
     packages.push(package.to_owned());
     unpack(apt, &packages, folder)?;
-    // Newer packages leave it to the system that `/lib` is in `/usr`.
+    // Newer packages rely on `/lib` being a link into `/usr`.
     let lib = folder.join("lib");
     if !lib.exists() {
         symlink("usr/lib", &lib).map_err(LabError::io("create", &lib))?;
@@ -146,7 +146,7 @@ fn unpack_kernel(
     Kernel::in_folder(folder).map(drop)
 }
 
-/// Downloads `packages` of the host's sources and unpacks them all into `folder`.
+/// Downloads `packages` from the host's sources and unpacks them into `folder`.
 ///
 /// # Errors
 /// When apt or dpkg is missing or fails.
@@ -171,7 +171,7 @@ fn unpack(apt: &Apt, packages: &[String], folder: &Path) -> Result<(), LabError>
     Ok(())
 }
 
-/// The packages that installing `package` would add to this host, itself among them.
+/// The packages that installing `package` would add to this host, including itself.
 ///
 /// # Errors
 /// When apt is missing or does not know the package.
@@ -197,14 +197,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versioned_package_is_found_among_the_dependencies() {
+    fn versioned_kernel_package_is_found_among_dependencies() {
         let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         assert_eq!(parse_depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(parse_depends("linux-image-cloud-amd64\n  Depends: other\n"), None);
     }
 
     #[test]
-    fn a_kernel_in_several_packages_has_all_of_its_version() {
+    fn kernel_parts_are_packages_of_its_version() {
         let text = "linux-image-7.2-amd64\n |Depends: dracut\n  Depends: linux-base\n  \
                     Depends: linux-binary-7.2-amd64\n  Depends: linux-modules-7.2-amd64\n  \
                     Suggests: linux-doc-7.2-amd64\n";
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_installation_lists_what_is_missing() {
+    fn simulated_installation_lists_missing_packages() {
         let text = "Reading package lists...\nInst liblzf1 (3.6-3 Debian:12 [amd64])\n\
                     Inst redis-tools (5:7.0.15 Debian:12 [amd64])\nConf liblzf1 (3.6-3)\n";
         assert_eq!(parse_simulation(text), ["liblzf1", "redis-tools"]);
     }
 
     #[test]
-    fn a_kernel_without_its_image_is_named_as_incomplete() {
+    fn kernel_without_image_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("lib/modules/6.1")).unwrap();
         let error = Kernel::in_folder(folder.path()).unwrap_err().to_string();

@@ -1,11 +1,11 @@
-//! The guests' disks: files without a name, with the speed of a kind of drive.
+//! The guests' disks: unnamed files with the speed of a kind of drive.
 //!
-//! Idea: a disk is a sparse file that never has a name (`O_TMPFILE`, or removed at once where the
-//! file system lacks that): QEMU inherits it open, and however everybody ends, nothing is left. Its
-//! speed is bounded by QEMU's throttling, so that a guest that thrashes pays what it would pay on
-//! such a drive, and pays the same on every host.
-//! Limits: throttling bounds rates, it adds no latency of its own; a host drive slower than asked
-//! for shows through.
+//! Idea: a disk is a sparse file without a name (`O_TMPFILE`, or unlinked at once where the file
+//! system lacks that). QEMU inherits it open, so nothing is left behind however the processes end.
+//! QEMU's throttling limits its speed, so that thrashing costs a guest as much as on such a drive,
+//! and the same on every host.
+//! Limits: throttling limits rates and adds no latency; a host drive slower than the chosen speed
+//! determines the speed.
 
 use std::fmt;
 use std::fs::File;
@@ -19,16 +19,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{Cache, LabError};
 
-/// Room that stays free on the host's drive beyond what the guests' disks may take.
+/// Space that must stay free on the host's drive beside the guests' disks.
 const SPACE_RESERVE: Bytes = Bytes::mib(256);
-/// Smallest disk: less than a swap area can be made on.
+/// Smallest disk: large enough for a swap area.
 const SIZE_MIN: Bytes = Bytes::mib(1);
 
-/// How fast a disk is, as it serves a guest that swaps: one request at a time, because a fault waits.
-/// In files a name, or a table of [`Limits`].
+/// The speed of a disk. A swapping guest sends one request at a time, because a page fault waits
+/// for it. Written as a name, or as a table of [`Limits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speed {
-    /// `host`: as fast as the host's own drive.
+    /// `host`: the speed of the host's own drive.
     #[default]
     Host,
     /// `nvme`: 50,000 requests and 2 GB a second; a 20 µs read of a fast NVMe drive.
@@ -37,25 +37,25 @@ pub enum Speed {
     Ssd,
     /// `hdd`: 120 requests and 150 MB a second; a seek and half a turn at 7,200/min take 8 ms.
     Hdd,
-    /// Bounds of one's own.
+    /// Custom limits.
     Limits(Limits),
 }
 
-/// Bounds on a disk's rates, reads and writes together.
+/// Limits on a disk's rates, for reads and writes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Requests a second; at least 1.
+    /// Requests per second; at least 1.
     pub iops: u64,
-    /// Bytes a second; at least one page.
+    /// Bytes per second; at least one page.
     pub bytes_per_second: u64,
 }
 
 impl Speed {
-    /// Every speed with a name, fastest first.
+    /// Every named speed, fastest first.
     pub const NAMED: [Speed; 4] = [Speed::Host, Speed::Nvme, Speed::Ssd, Speed::Hdd];
 
-    /// Its name in files and on the command line; `None` for bounds of one's own.
+    /// Its name in files and on the command line; `None` for custom limits.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Speed::Host => Some("host"),
@@ -66,7 +66,7 @@ impl Speed {
         }
     }
 
-    /// Its bounds; `None` where there are none.
+    /// Its limits; `None` for `host`.
     pub const fn limits(self) -> Option<Limits> {
         let (iops, bytes_per_second) = match self {
             Speed::Host => return None,
@@ -133,15 +133,15 @@ impl<'de> Deserialize<'de> for Speed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskSpec {
-    /// How much it holds; the file grows to this at most.
+    /// Its capacity; the sparse file grows to at most this.
     pub size: Bytes,
-    /// How fast it is.
+    /// Its speed.
     #[serde(default)]
     pub speed: Speed,
 }
 
 impl DiskSpec {
-    /// Checks that such a disk can be.
+    /// Checks its values.
     ///
     /// # Errors
     /// Names the figure that is out of range.
@@ -164,16 +164,16 @@ impl DiskSpec {
     }
 }
 
-/// A disk's file, open and without a name.
+/// A disk's open, unnamed file.
 #[derive(Debug)]
 pub(crate) struct DiskFile {
     pub(crate) file: File,
-    /// Whether the host's page cache can be passed by. Where it can, a guest's swap takes no memory
-    /// of the host twice.
+    /// Whether the file system supports bypassing the host's page cache, so that a guest's swap is
+    /// not also cached in the host's memory.
     pub(crate) direct: bool,
 }
 
-/// Makes the file of a disk in the cache's file system, empty or with what `image` has.
+/// Creates a disk's file in the cache's file system, empty or as a copy of `image`.
 pub(crate) fn create(
     cache: &Cache,
     spec: &DiskSpec,
@@ -193,7 +193,7 @@ pub(crate) fn create(
     Ok(DiskFile { file, direct })
 }
 
-/// Checks that `folder`'s file system has room for disks of `wanted` bytes in all.
+/// Checks that `folder`'s file system has room for disks of `wanted` bytes in total.
 pub(crate) fn ensure_space(folder: &Path, wanted: Bytes) -> Result<(), LabError> {
     let stat =
         rustix::fs::statvfs(folder).map_err(|e| LabError::io("examine", folder)(e.into()))?;
@@ -210,7 +210,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_disk_is_sparse_and_has_no_name() {
+    fn disk_is_sparse_and_unnamed() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         let spec = DiskSpec { size: Bytes::gib(1), speed: Speed::Host };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_begins_with_its_image() {
+    fn disk_starts_as_a_copy_of_its_image() {
         use std::os::unix::fs::FileExt;
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
@@ -232,7 +232,7 @@ mod tests {
         let spec = DiskSpec { size: Bytes::mib(1), speed: Speed::Host };
         let disk = create(&cache, &spec, Some(&image)).unwrap();
         assert_eq!(disk.file.metadata().unwrap().len(), 1 << 20);
-        // Past the page cache only whole blocks could be read.
+        // Direct I/O could only read whole blocks.
         fcntl_setfl(&disk.file, OFlags::RDWR).unwrap();
         let mut bytes = [0; 8193];
         disk.file.read_exact_at(&mut bytes, 0).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_larger_than_the_drive_are_refused_with_the_remedy() {
+    fn disks_larger_than_the_drive_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let error = ensure_space(folder.path(), Bytes::new(1 << 60)).unwrap_err().to_string();
         assert!(error.contains("BALLAST_CACHE") && error.contains("free"), "{error}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_disks_are_refused() {
+    fn invalid_disks_are_refused() {
         let limits = |iops, bytes_per_second| Speed::Limits(Limits { iops, bytes_per_second });
         for (size, speed) in [
             (Bytes::kib(4), Speed::Host),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn faster_speeds_are_faster_in_both_figures() {
+    fn speeds_are_ordered_in_both_limits() {
         for pair in Speed::NAMED[1..].windows(2) {
             let (faster, slower) = (pair[0].limits().unwrap(), pair[1].limits().unwrap());
             assert!(faster.iops > slower.iops);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_read_back_as_written() {
+    fn speeds_round_trip() {
         let own = Speed::Limits(Limits { iops: 7, bytes_per_second: 8192 });
         for speed in Speed::NAMED.into_iter().chain([own]) {
             let text = serde_json::to_string(&speed).unwrap();

@@ -1,7 +1,6 @@
-//! What can go wrong in the lab.
+//! The errors of the lab.
 //!
-//! Idea: every error names the thing, its place and the remedy, because most of them are read by
-//! someone who only wanted two guests to start.
+//! Idea: every error names what failed, where, and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +8,15 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId};
 
-/// Why the lab could not do what it was asked.
+/// Why an operation of the lab failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
@@ -30,30 +29,30 @@ pub enum LabError {
         /// The Debian package that holds it.
         package: String,
     },
-    /// A program of the host ended with an error.
+    /// A program of the host failed.
     #[error("`{command}` failed ({status}): {output}\n{remedy}")]
     ToolFailed {
         /// The command line.
         command: String,
         /// How it ended.
         status: String,
-        /// The end of what it wrote.
+        /// The end of its output.
         output: String,
         /// What to do.
         remedy: String,
     },
-    /// No folder can be found for the cache or the runs.
-    #[error("no place for {what}: set {variable} to a folder")]
+    /// No folder is configured for the cache or the runs.
+    #[error("no folder for {what}: set {variable} to one")]
     NoFolder {
-        /// What would be kept there.
+        /// The purpose of the folder.
         what: &'static str,
         /// The environment variable that names it.
         variable: &'static str,
     },
-    /// The folder of runs is not ours alone.
-    #[error("{} is not a folder of this user alone (mode 0700): remove it", .0.display())]
+    /// Others can access the folder of runs.
+    #[error("{} is not a private folder of this user (mode 0700): remove it", .0.display())]
     FolderNotOurs(PathBuf),
-    /// A path is longer than a Unix socket's name may be.
+    /// A path is too long for a Unix socket.
     #[error(
         "{} is too long for a socket ({len} bytes, at most {max}): set XDG_RUNTIME_DIR to a shorter path \
          or choose a shorter name", path.display()
@@ -63,10 +62,10 @@ pub enum LabError {
         path: PathBuf,
         /// Its length in bytes.
         len: usize,
-        /// The greatest length in bytes.
+        /// The longest length in bytes.
         max: usize,
     },
-    /// The kernel package lacks something the guests need.
+    /// The kernel package lacks a file that guests need.
     #[error("{} has no {what}: remove the folder and try again", folder.display())]
     KernelIncomplete {
         /// The unpacked kernel.
@@ -74,13 +73,13 @@ pub enum LabError {
         /// What is missing.
         what: String,
     },
-    /// The host's package sources name no mirror of Debian.
+    /// The host's package sources name no Debian mirror.
     #[error(
-        "no mirror of Debian for the kernel of `{suite}`: this host's package sources name none, or their \
+        "no Debian mirror for the kernel of `{suite}`: this host's package sources name none, or their \
          lists are missing; run `apt-get update` as root, or choose the kernel `default`"
     )]
     MirrorUnknown {
-        /// The suite wanted.
+        /// The requested suite.
         suite: String,
     },
     /// The program that becomes `/init` in the guests is not built.
@@ -90,7 +89,7 @@ pub enum LabError {
          --bin lab-guest --target x86_64-unknown-linux-gnu\nor set BALLAST_LAB_GUEST to it"
     )]
     LabGuestMissing {
-        /// Where it was looked for.
+        /// Where it was searched.
         looked_for: String,
     },
     /// The guests' agent is not built.
@@ -99,16 +98,16 @@ pub enum LabError {
         /// Where it was looked for.
         looked_for: String,
     },
-    /// The guests' agent needs libraries that are not there.
+    /// The guests' agent is not a static program.
     #[error("{} is not a static program: build it with `scripts/build guest`", .0.display())]
     AgentDynamic(PathBuf),
-    /// The program that becomes `/init` in the guests needs libraries that are not there.
+    /// The program that becomes `/init` in the guests is not a static program.
     #[error(
         "{} is not a static program: build it with RUSTFLAGS='-C target-feature=+crt-static' and \
          --target x86_64-unknown-linux-gnu", .0.display()
     )]
     LabGuestDynamic(PathBuf),
-    /// The plugin that records what a guest touches is not built.
+    /// The plugin that records a guest's memory accesses is not built.
     #[error(
         "the truth plugin is not built (looked for {looked_for}): build it with\n  \
          cargo build --release -p ballast-lab-truth\nor set BALLAST_LAB_TRUTH to it"
@@ -120,16 +119,16 @@ pub enum LabError {
     /// The page tracker's library is not built.
     #[error(
         "the page tracker is not built (looked for {looked_for}): build it with\n  \
-         cargo build --release -p ballast-track\nor set BALLAST_TRACK_LIBRARY to it"
+         cargo build --release -p ballast-tracker-preload\nor set BALLAST_TRACK_LIBRARY to it"
     )]
     TrackerMissing {
         /// Where it was looked for.
         looked_for: String,
     },
-    /// What a guest touches cannot be recorded, because it is not emulated.
-    #[error("guest {0}: what it touches can be recorded under emulation only; use `tcg`")]
+    /// A guest's memory accesses cannot be recorded because it is not emulated.
+    #[error("guest {0}: memory accesses can only be recorded under emulation; use `tcg`")]
     TruthNeedsEmulation(GuestId),
-    /// A program for the guests is neither on the host nor in a package of that name.
+    /// A program for the guests is neither on the host nor in a known package.
     #[error("program `{program}` cannot be packed: {why}")]
     ProgramUnavailable {
         /// The program.
@@ -137,7 +136,7 @@ pub enum LabError {
         /// Why, and what to do.
         why: String,
     },
-    /// Not enough room for the guests' disks.
+    /// There is not enough space for the guests' disks.
     #[error(
         "{} has {free} free, the guests' disks may grow to {wanted}: free some space, use smaller \
          disks, or set BALLAST_CACHE to a folder on a larger disk", folder.display()
@@ -145,25 +144,25 @@ pub enum LabError {
     DiskSpace {
         /// The folder of the disks.
         folder: PathBuf,
-        /// What is free there.
+        /// The free space.
         free: Bytes,
         /// The size of all disks together.
         wanted: Bytes,
     },
-    /// What was asked for cannot be.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// KVM was asked for and guests do not start under it.
+    /// KVM was requested but does not work.
     #[error("KVM does not work here: {0}; use `auto` or `tcg`")]
     KvmUnusable(String),
-    /// A run of that name exists.
+    /// A run of that name exists already.
     #[error(
-        "run `{name}` exists already, held by process {owner}: end it (`ballast lab down {name}`) or choose another name"
+        "run `{name}` exists already, owned by process {owner}: end it (`ballast lab down {name}`) or choose another name"
     )]
     RunExists {
         /// Its name.
         name: String,
-        /// The process that holds it.
+        /// The process that owns it.
         owner: i32,
     },
     /// No run of that name exists.
@@ -176,27 +175,27 @@ pub enum LabError {
         run: String,
         /// The guest.
         guest: String,
-        /// The guests there are.
+        /// The guests it has.
         have: String,
     },
-    /// A guest has ended.
+    /// A guest has exited.
     #[error("guest {guest} {how}; the end of its console:\n{console}")]
     GuestGone {
         /// The guest.
         guest: GuestId,
         /// How it ended.
         how: String,
-        /// The end of its console log and of QEMU's own messages.
+        /// The end of its console log and of QEMU's messages.
         console: String,
     },
-    /// A guest did not do in time what it was waited for.
+    /// A guest exceeded a timeout.
     #[error("guest {guest} did not {what} within {}s; the end of its console:\n{console}", waited.as_secs())]
     Timeout {
         /// The guest.
         guest: GuestId,
-        /// What it was waited for.
+        /// What it was expected to do.
         what: &'static str,
-        /// How long.
+        /// The timeout.
         waited: Duration,
         /// The end of its console log.
         console: String,
@@ -206,16 +205,16 @@ pub enum LabError {
     Refused {
         /// The guest.
         guest: GuestId,
-        /// Its words.
+        /// Its error text.
         why: String,
     },
-    /// The process that holds a run failed; in its own words.
+    /// The process that owns a run reported an error.
     #[error("{0}")]
     Supervisor(String),
 }
 
 impl LabError {
-    /// The error of `action` (a verb) on `path`.
+    /// Makes an [`LabError::Io`] of `action` (a verb) on `path`.
     pub(crate) fn io(
         action: &'static str,
         path: impl AsRef<Path>,

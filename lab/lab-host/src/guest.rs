@@ -1,8 +1,7 @@
 //! A running guest.
 //!
-//! Idea: a QEMU process, its console log and the conversation with the program in it. What is asked
-//! of a guest is waited for with a bound, and a guest that has ended says so with the end of its
-//! console.
+//! Idea: a QEMU process, its console log and the connection to the program in it. Every wait has a
+//! timeout, and errors about a guest quote the end of its console.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,27 +10,28 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ballast_lab_guest::protocol::{End, Ready, Report, ToGuest, Totals};
+use ballast_lab_guest::protocol::{LabReport, ProcessEnd, Ready, ToGuest, WorkloadTotals};
 use ballast_lab_guest::workload::WorkloadSpec;
 use ballast_model::GuestId;
-use ballast_track_wire::Address;
+use ballast_tracker_proto::TrackerAddress;
 
 use crate::accel::Accel;
 use crate::channel::{Channel, ChannelError, ExecOutput, Subscription};
 use crate::process::ProcessId;
-use crate::qemu::{CommandLine, GuestPaths, GuestSpec, InheritedDisk, QEMU, QEMU_PACKAGE};
+use crate::qemu::{CommandLine, GuestPaths, GuestSpec, InheritedDisk};
 use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;
+use crate::tool::{QEMU, QEMU_PACKAGE};
 use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, tracker, truth};
 
-/// Part of a console log quoted in an error, in bytes.
+/// Longest excerpt of a console log in an error, in bytes.
 const CONSOLE_QUOTED_MAX: usize = 3000;
-/// How much longer than the guest the host waits for a command: the guest may be busy.
+/// How much longer the host waits for a command than the guest, which may be busy.
 const EXEC_GRACE: Duration = Duration::from_secs(30);
-/// How long the end of a stopped workload is waited for; a guest that thrashes takes its time.
+/// Timeout for stopping a workload; a thrashing guest is slow.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A guest whose QEMU has been started.
+/// A guest whose QEMU was started.
 pub struct Guest {
     spec: GuestSpec,
     paths: GuestPaths,
@@ -41,12 +41,12 @@ pub struct Guest {
     started: Instant,
 }
 
-/// What a guest is started from.
+/// The inputs for starting a guest.
 pub(crate) struct GuestStart<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) kernel: &'a Path,
     pub(crate) initramfs: &'a Path,
-    /// What its data disk begins with.
+    /// Initial contents of its data disk.
     pub(crate) data_image: Option<&'a Path>,
     pub(crate) accel: Accel,
     pub(crate) folder: &'a RunFolder,
@@ -63,7 +63,7 @@ impl GuestStart<'_> {
             let _ = child.wait();
             return Err(LabError::GuestGone {
                 guest: spec.id.clone(),
-                how: "ended at once".to_owned(),
+                how: "exited at once".to_owned(),
                 console: fs::read_to_string(messages_of(&paths)).unwrap_or_default(),
             });
         };
@@ -126,7 +126,7 @@ impl GuestStart<'_> {
 }
 
 impl Guest {
-    /// Waits until the guest's program serves, up to `deadline`.
+    /// Waits until the guest's program accepts requests, up to `deadline`.
     pub(crate) fn wait_ready(&self, deadline: Instant) -> Result<(), LabError> {
         let is_gone = || matches!(self.state(), GuestState::Exited | GuestState::Panicked);
         let channel = Channel::open(&self.paths.channel, deadline, &is_gone)
@@ -140,17 +140,17 @@ impl Guest {
         &self.spec.id
     }
 
-    /// What it was started as.
+    /// Its specification.
     pub fn spec(&self) -> &GuestSpec {
         &self.spec
     }
 
-    /// What is recorded of it.
+    /// Its record in the run's folder.
     pub fn record(&self) -> &GuestRecord {
         &self.record
     }
 
-    /// The number of its QEMU process.
+    /// Process id of its QEMU.
     pub fn pid(&self) -> i32 {
         self.record.process.pid
     }
@@ -165,12 +165,12 @@ impl Guest {
         &self.paths.lab_qmp
     }
 
-    /// Where its page tracker listens, if it was started with one.
-    pub fn tracker(&self) -> Option<Address> {
-        self.spec.tracked.then(|| Address::Path(self.paths.tracker.clone()))
+    /// The address of its page tracker, if it was started with one.
+    pub fn tracker(&self) -> Option<TrackerAddress> {
+        self.spec.tracked.then(|| TrackerAddress::Path(self.paths.tracker.clone()))
     }
 
-    /// Where the host's end of its agent's port is, if it has an agent; one client at a time.
+    /// The socket of its agent's port, if it has an agent; one client at a time.
     pub fn agent_socket(&self) -> Option<&Path> {
         self.spec.agent.then_some(self.paths.agent.as_path())
     }
@@ -180,11 +180,11 @@ impl Guest {
         &self.paths.console
     }
 
-    /// What it touched, one row for each interval that has ended; empty unless it was started with
+    /// The memory it touched, one row per completed interval; empty unless it was started with
     /// [`Truth`](crate::Truth).
     ///
     /// # Errors
-    /// What was recorded cannot be read.
+    /// When the record cannot be read.
     pub fn truth(&self) -> Result<Vec<TruthRow>, LabError> {
         match self.spec.truth {
             Some(_) => truth::rows(&self.paths.truth),
@@ -192,7 +192,7 @@ impl Guest {
         }
     }
 
-    /// How far it has come.
+    /// Its state.
     pub fn state(&self) -> GuestState {
         self.record.state()
     }
@@ -200,7 +200,7 @@ impl Guest {
     /// What it found at boot.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When it has exited.
     pub fn ready(&self) -> Result<Ready, LabError> {
         self.channel()?.ready().ok_or_else(|| self.gone())
     }
@@ -208,12 +208,12 @@ impl Guest {
     /// Its latest report; `None` before the first.
     ///
     /// # Errors
-    /// When it never got ready.
-    pub fn latest_report(&self) -> Result<Option<Report>, LabError> {
+    /// When it never became ready.
+    pub fn latest_report(&self) -> Result<Option<LabReport>, LabError> {
         Ok(self.channel()?.report())
     }
 
-    /// Every message it sends from now on.
+    /// Subscribes to every message it sends from now on.
     ///
     /// # Errors
     /// When it never got ready.
@@ -221,10 +221,11 @@ impl Guest {
         Ok(self.channel()?.subscribe())
     }
 
-    /// Asks for a workload without waiting: it shows in the reports, or a refusal among the events.
+    /// Sends a request to start a workload without waiting: it appears in the reports, or a refusal
+    /// among the messages.
     ///
     /// # Errors
-    /// When the specification is impossible or the guest is gone.
+    /// When the specification is invalid or the guest has exited.
     pub fn send_start(&self, id: &str, spec: &WorkloadSpec) -> Result<(), LabError> {
         self.check(id, spec)?;
         let start = ToGuest::Start { id: id.to_owned(), spec: spec.clone() };
@@ -232,10 +233,11 @@ impl Guest {
         sent.map_err(|error| self.explain(error, "take a workload", Duration::ZERO))
     }
 
-    /// Starts a workload and waits until the guest reports it running, or ended already.
+    /// Starts a workload and waits until the guest reports that it runs, or that it has ended.
     ///
     /// # Errors
-    /// When the specification is impossible, the guest refuses, or nothing comes within `patience`.
+    /// When the specification is invalid, the guest refuses, or does not report it within
+    /// `patience`.
     pub fn start_workload(
         &self,
         id: &str,
@@ -246,7 +248,8 @@ impl Guest {
         let channel = self.channel()?;
         let start = ToGuest::Start { id: id.to_owned(), spec: spec.clone() };
         let before = channel.forget_done(id);
-        // One report may be on its way already; its end stays where it is, for `wait_done`.
+        // One report may already be in transit. The result of a workload that has ended is left for
+        // `wait_done`.
         let began = channel.ask(&start, id, patience, |answers| {
             let runs = answers.report_seq() >= before + 2 && answers.runs(id);
             (runs || answers.has_done(id)).then_some(())
@@ -254,31 +257,35 @@ impl Guest {
         began.map_err(|error| self.explain(error, "start a workload", patience))
     }
 
-    /// Stops a workload and returns what it did.
+    /// Stops a workload and returns its totals.
     ///
     /// # Errors
-    /// When there is none of that name or the guest is gone.
-    pub fn stop_workload(&self, id: &str) -> Result<(End, Totals), LabError> {
+    /// When there is no workload of that name or the guest has exited.
+    pub fn stop_workload(&self, id: &str) -> Result<(ProcessEnd, WorkloadTotals), LabError> {
         let stop = ToGuest::Stop { id: id.to_owned() };
         self.channel()?
             .ask(&stop, id, STOP_PATIENCE, |answers| answers.done(id))
             .map_err(|error| self.explain(error, "stop a workload", STOP_PATIENCE))
     }
 
-    /// Waits until a workload ends by itself and returns what it did.
+    /// Waits until a workload ends by itself and returns its totals.
     ///
     /// # Errors
-    /// When it does not within `patience`, or the guest is gone.
-    pub fn wait_done(&self, id: &str, patience: Duration) -> Result<(End, Totals), LabError> {
+    /// When it does not end within `patience`, or the guest has exited.
+    pub fn wait_done(
+        &self,
+        id: &str,
+        patience: Duration,
+    ) -> Result<(ProcessEnd, WorkloadTotals), LabError> {
         self.channel()?
             .wait_answer(patience, |answers| answers.done(id))
             .map_err(|error| self.explain(error, "finish a workload", patience))
     }
 
-    /// Executes a program in the guest and waits for its end; after `timeout` the guest kills it.
+    /// Executes a program in the guest and waits for it; after `timeout` the guest kills it.
     ///
     /// # Errors
-    /// When the guest refuses or is gone.
+    /// When the guest refuses or has exited.
     pub fn exec(&self, argv: &[String], timeout: Duration) -> Result<ExecOutput, LabError> {
         let channel = self.channel()?;
         let id = channel.next_exec_id();
@@ -290,14 +297,14 @@ impl Guest {
             .map_err(|error| self.explain(error, "execute a program", patience))
     }
 
-    /// Kills its QEMU, as if the power had failed.
+    /// Kills its QEMU, like a power failure.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// The end of its console log, with QEMU's own messages if there are any.
+    /// The end of its console log, with QEMU's messages if there are any.
     pub fn console_tail(&self) -> String {
         let read = |path: &Path| {
             let bytes = fs::read(path).unwrap_or_default();
@@ -313,7 +320,7 @@ impl Guest {
     }
 
     fn check(&self, id: &str, spec: &WorkloadSpec) -> Result<(), LabError> {
-        spec.validate().map_err(|error| {
+        spec.validate_for_guest().map_err(|error| {
             LabError::Invalid(format!("workload {id} of guest {}: {error}", self.spec.id))
         })
     }
@@ -350,7 +357,7 @@ impl Drop for Guest {
     }
 }
 
-/// Where QEMU's own messages go.
+/// The file of QEMU's messages.
 fn messages_of(paths: &GuestPaths) -> PathBuf {
     paths.console.with_extension("qemu")
 }

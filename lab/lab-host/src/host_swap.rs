@@ -1,10 +1,13 @@
-//! Swap of the host for as long as a run lasts, for guests to be paged out to.
+//! Host swap for the duration of a run, so that guests can be paged out.
 //!
-//! Idea: a file beside the guests' disks, turned on by root. Its path is in the run's folder before it exists, so that
-//! whoever ends the run (owner, reaper, or the next run) turns it off and removes it.
+//! Idea: a swap file beside the guests' disks, enabled by root. The run's folder records its path
+//! before the file exists, so that any process that ends the run (owner, reaper, or the next run)
+//! disables and removes it.
 //! Source: mkswap(8), swapon(8).
-//! Cost: its size on the disk; turning it off after the guests have gone reads back what others have in it.
-//! Limits: only root may; not on file systems in memory. While it is on, all of the host may be swapped to it.
+//! Cost: its size on the disk; disabling it after the guests have exited reads back the pages of
+//! other processes.
+//! Limits: needs root and a file system on a disk. While it is enabled, any process of the host may
+//! be swapped to it.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,50 +17,56 @@ use std::process::{Command, Stdio};
 use ballast_model::Bytes;
 use rustix::fs::FallocateFlags;
 
-use crate::run_folder::RunFolder;
 use crate::{Cache, LabError, tool};
 
-/// The smallest; the kernel wants some pages for itself.
+/// Smallest size; the kernel needs some pages for itself.
 const SIZE_MIN: Bytes = Bytes::mib(16);
-/// What to do where it cannot be.
+/// Remedy when swap cannot be enabled.
 const REMEDY: &str = "take `swap` out of [host], or give root the right to turn on swap and set BALLAST_CACHE to a \
                       folder on a file system that has swap files, such as ext4";
 
-/// Checks that there can be so much.
+/// Checks the size.
 ///
 /// # Errors
-/// Says what would be possible.
+/// A message that says which sizes are valid.
 pub(crate) fn validate(size: Bytes) -> Result<(), String> {
     match size >= SIZE_MIN {
         true => Ok(()),
-        false => Err(format!("{size:#} of swap is too little: at least {SIZE_MIN}")),
+        false => Err(format!("{size:#} of swap is too small: at least {SIZE_MIN}")),
     }
 }
 
-/// Checks that this process may, before minutes are spent.
+/// Checks early that this process may enable swap.
 ///
 /// # Errors
-/// Says who may.
+/// When this process is not root.
 pub(crate) fn ensure_permitted(size: Bytes) -> Result<(), LabError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
     Err(LabError::Invalid(format!(
-        "{size} of swap on the host: only root may turn it on; run as root, or take `swap` out of [host]"
+        "{size} of swap on the host: only root may enable it; run as root, or take `swap` out of [host]"
     )))
 }
 
-/// Turns on so much swap for the run of `folder`, in the cache's file system.
+/// Enables `size` of swap for the run called `run`, on the cache's file system. Calls `record` with the
+/// path of the swap file before it creates it.
 ///
 /// # Errors
-/// It is not permitted or the file system has no swap files; what was begun is undone as the run ends.
-pub(crate) fn turn_on(cache: &Cache, folder: &RunFolder, size: Bytes) -> Result<(), LabError> {
+/// When it is not permitted or the file system does not support swap files; ending the run undoes
+/// partial work.
+pub(crate) fn turn_on(
+    cache: &Cache,
+    run: &str,
+    size: Bytes,
+    record: impl FnOnce(&Path) -> Result<(), LabError>,
+) -> Result<(), LabError> {
     let mkswap = tool::require("mkswap", "util-linux")?;
     let swapon = tool::require("swapon", "mount")?;
-    let file = format!("swap-{}-{}", std::process::id(), folder.name());
+    let file = format!("swap-{}-{}", std::process::id(), run);
     let path = cache.root().join(file);
-    // Recorded first: whatever happens now, it is found again.
-    folder.record_host_swap(&path)?;
+    // Recorded first, so that it is found whatever happens next.
+    record(&path)?;
     allocate(&path, size.page_floor())?;
     tool::run(Command::new(mkswap).arg(&path), REMEDY)?;
     tool::run(Command::new(swapon).arg(&path), REMEDY)?;
@@ -75,7 +84,7 @@ fn allocate(path: &PathBuf, size: Bytes) -> Result<(), LabError> {
         .map_err(|error| LabError::io("make room for", path)(error.into()))
 }
 
-/// Turns the file off, if it is on, and removes it.
+/// Disables the swap file if it is enabled, and removes it.
 pub(crate) fn turn_off(path: &Path) {
     if let Some(swapoff) = tool::find("swapoff") {
         let silent = || Stdio::null();
@@ -89,9 +98,10 @@ pub(crate) fn turn_off(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_folder::RunFolder;
 
     #[test]
-    fn what_cannot_be_is_told() {
+    fn invalid_size_and_missing_privilege_are_reported() {
         assert!(validate(Bytes::mib(16)).is_ok());
         assert!(validate(Bytes::mib(15)).unwrap_err().contains("at least 16MiB"));
         let is_root = rustix::process::geteuid().is_root();
@@ -101,18 +111,19 @@ mod tests {
         }
     }
 
-    /// Turned on where that is permitted, and gone when the run's folder ends, in either case.
+    /// Enables swap if permitted; in either case it is gone when the run's folder ends.
     #[test]
-    fn it_ends_with_its_run() {
+    fn swap_ends_with_its_run() {
         let place = tempfile::tempdir().unwrap();
         let cache = Cache::at(place.path().join("cache")).unwrap();
         let base = place.path().join("runs");
         let folder = RunFolder::create(&base, &"swaps".parse().unwrap()).unwrap();
         let areas = || fs::read_to_string("/proc/swaps").unwrap_or_default();
         let is_on = || areas().contains(place.path().to_str().unwrap());
-        match turn_on(&cache, &folder, Bytes::mib(16)) {
+        let record = |path: &Path| folder.record_host_swap(path);
+        match turn_on(&cache, "swaps", Bytes::mib(16), record) {
             Ok(()) => assert!(is_on(), "{}", areas()),
-            Err(error) => println!("not tried: {error}"),
+            Err(error) => println!("SKIPPED: {error}"),
         }
         folder.end();
         assert!(!is_on(), "{}", areas());

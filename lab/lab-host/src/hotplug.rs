@@ -1,32 +1,32 @@
-//! Memory that can be plugged into a guest while it runs.
+//! Memory hotplug of a guest.
 //!
-//! Idea: a device or slots for it, empty at boot, and whether the guest's kernel takes into use what is
-//! plugged in. Source: QEMU 7.2's manual; `Documentation/admin-guide/mm/memory-hotplug.rst` of Linux.
+//! Idea: a device or slots that are empty at boot, and whether the guest's kernel onlines plugged
+//! memory. Source: QEMU 7.2's manual; `Documentation/admin-guide/mm/memory-hotplug.rst` of Linux.
 //! Limits: whole memory sections of x86-64 (128 MiB), 32 GiB at most.
 
 use ballast_model::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What Linux on x86-64 takes memory in, and the size of a module.
+/// The unit of memory hotplug of Linux on x86-64, and the size of a memory module.
 const SECTION: Bytes = Bytes::mib(128);
-/// QEMU's machines have 256 slots for modules.
+/// QEMU's machines have 256 slots for memory modules.
 const SECTIONS_MAX: u64 = 256;
 
-/// Memory that can be plugged in.
+/// Memory that can be plugged into a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hotplug {
-    /// The most of it; whole 128 MiB.
+    /// The maximum; a multiple of 128 MiB.
     pub max: Bytes,
-    /// By what; a virtio-mem device without it.
+    /// The mechanism; a virtio-mem device by default.
     #[serde(default)]
     pub kind: HotplugKind,
-    /// Whether the guest's kernel takes it into use by itself; yes without it.
+    /// Whether the guest's kernel onlines it automatically; yes by default.
     #[serde(default = "yes")]
     pub online: bool,
 }
 
-/// By what memory is plugged in.
+/// The mechanism of memory hotplug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HotplugKind {
@@ -42,15 +42,15 @@ fn yes() -> bool {
 }
 
 impl Hotplug {
-    /// That much by a virtio-mem device, which the guest takes into use.
+    /// A virtio-mem device of `max`, whose memory the guest onlines.
     pub fn virtio_mem(max: Bytes) -> Self {
         Hotplug { max, kind: HotplugKind::VirtioMem, online: true }
     }
 
-    /// Checks that it can be.
+    /// Checks the size.
     ///
     /// # Errors
-    /// Says what would be possible.
+    /// A message that says which sizes are valid.
     pub(crate) fn validate(&self) -> Result<(), String> {
         let is_whole = self.max.get().is_multiple_of(SECTION.get());
         if is_whole && (1..=SECTIONS_MAX).contains(&(self.max.get() / SECTION.get())) {
@@ -63,7 +63,7 @@ impl Hotplug {
         ))
     }
 
-    /// What follows the memory of the boot in `-m`.
+    /// The options that follow the boot memory in `-m`.
     pub(crate) fn memory_argument(&self, boot_mib: u64) -> String {
         let slots = match self.kind {
             HotplugKind::VirtioMem => 1,
@@ -72,7 +72,7 @@ impl Hotplug {
         format!(",maxmem={}M,slots={slots}", boot_mib + (self.max.get() >> 20))
     }
 
-    /// The values of `-object` and `-device`, where there is a device from the beginning.
+    /// The values of `-object` and `-device`, if a device exists at boot.
     pub(crate) fn device(&self) -> Option<(String, String)> {
         let mib = self.max.get() >> 20;
         (self.kind == HotplugKind::VirtioMem).then(|| {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_sections_are_taken() {
+    fn only_whole_sections_are_accepted() {
         for (max, is_good) in [
             (Bytes::ZERO, false),
             (Bytes::mib(64), false),

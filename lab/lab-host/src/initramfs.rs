@@ -1,10 +1,10 @@
-//! The files a guest starts from.
+//! The initramfs of a guest.
 //!
 //! Idea: the kernel unpacks one archive into memory and starts `/init`, which is `lab-guest`. The
-//! archive holds it, busybox, the modules with their load order, and the programs asked for. It is
-//! written without any tool of the host, from the same inputs always the same bytes, and kept in the
-//! cache by what went into it.
-//! Limits: the archive is not compressed: under emulation a guest copies faster than it inflates.
+//! archive contains it, busybox, the modules with their load order, and the requested programs. It
+//! is written without tools of the host, equal inputs give equal bytes, and the cache keeps it
+//! under a key of its inputs.
+//! Limits: the archive is not compressed: under emulation, copying is faster than decompressing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ballast_lab_guest::protocol::{AGENT_PATH, MODULE_LIST_PATH};
 use cpio::newc::{Builder, ModeFileType};
 
-use crate::artifact::{Artifact, Missing};
+use crate::artifact::{Artifact, ArtifactMissing};
 use crate::debian::Kernel;
 use crate::programs::FileMap;
 use crate::{Cache, LabError, modules, programs};
@@ -26,15 +26,15 @@ const LAB_GUEST: Artifact =
 /// The guest's agent.
 pub const AGENT: Artifact =
     Artifact { variable: "BALLAST_AGENT", built: "x86_64-unknown-linux-gnu/release/ballast-agent" };
-/// Most archives kept; each new `lab-guest` makes another of 2 to 60 MB.
+/// Most archives kept; each build of `lab-guest` adds one of 2 to 60 MB.
 const ARCHIVES_MAX: usize = 8;
-/// Folders that `/init` mounts on or writes to.
+/// Folders that `/init` uses as mount points or writes to.
 const EMPTY_FOLDERS: [&str; 7] = ["dev", "etc", "mnt", "proc", "root", "sys", "tmp"];
 /// Name of the archive inside its cache entry.
 const ARCHIVE_FILE: &str = "initramfs.cpio";
 
-/// The archive for `kernel` with `with` packed in, and the agent if there is to be one, from the cache
-/// or made now.
+/// Returns the archive for `kernel` with the programs `with`, and the agent if requested, from the
+/// cache or created now.
 ///
 /// # Errors
 /// When `lab-guest` or the agent is not built, or a program cannot be packed.
@@ -47,7 +47,7 @@ pub fn initramfs(
 ) -> Result<PathBuf, LabError> {
     let lab_guest = LAB_GUEST
         .find()
-        .map_err(|Missing { looked_for }| LabError::LabGuestMissing { looked_for })?;
+        .map_err(|ArtifactMissing { looked_for }| LabError::LabGuestMissing { looked_for })?;
     let init = fs::read(&lab_guest).map_err(LabError::io("read", &lab_guest))?;
     if !programs::is_static(&lab_guest)? {
         return Err(LabError::LabGuestDynamic(lab_guest));
@@ -60,7 +60,7 @@ pub fn initramfs(
     let name = format!("initramfs/{}-{:016x}", kernel.version, key(&init, &agent_bytes, with));
     let mut files = FileMap::new();
     if !cache.root().join(&name).is_dir() {
-        // Outside of `entry`: these make entries of their own.
+        // Outside of `entry`, because these create cache entries of their own.
         files.insert(PathBuf::from("bin/busybox"), programs::busybox(cache, say)?);
         let agent = agent.map(|agent| (PathBuf::from(AGENT_PATH.trim_start_matches('/')), agent));
         files.extend(agent);
@@ -69,7 +69,7 @@ pub fn initramfs(
         }
     }
     let folder = cache.entry(&name, |folder| {
-        say("packing the guests' initramfs");
+        say("creating the guests' initramfs");
         for old in cache.entries("initramfs").iter().skip(ARCHIVES_MAX - 1) {
             let _ = fs::remove_dir_all(old);
         }
@@ -83,12 +83,13 @@ pub fn initramfs(
 }
 
 fn find_agent() -> Result<PathBuf, LabError> {
-    let agent =
-        AGENT.find().map_err(|Missing { looked_for }| LabError::AgentMissing { looked_for })?;
+    let agent = AGENT
+        .find()
+        .map_err(|ArtifactMissing { looked_for }| LabError::AgentMissing { looked_for })?;
     if programs::is_static(&agent)? { Ok(agent) } else { Err(LabError::AgentDynamic(agent)) }
 }
 
-/// Names what goes into an archive; `agent` is empty where there is none. Not cryptographic: the inputs
+/// A key of an archive's inputs; `agent` is empty if there is none. Not cryptographic: the inputs
 /// are our own.
 fn key(init: &[u8], agent: &[u8], with: &BTreeSet<String>) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -120,7 +121,7 @@ fn pack<W: Write>(
     Ok(())
 }
 
-/// An archive in cpio's `newc` format, the one the kernel reads.
+/// An archive in cpio's `newc` format, which the kernel reads.
 struct Archive<W: Write> {
     out: W,
     path: PathBuf,
@@ -133,7 +134,7 @@ impl<W: Write> Archive<W> {
         Archive { out, path, folders: BTreeSet::new(), entries: 0 }
     }
 
-    /// Adds a folder and those it is in, each once.
+    /// Adds a folder and its parents, each once.
     fn folder(&mut self, path: &Path) -> Result<(), LabError> {
         if path.as_os_str().is_empty() || self.folders.contains(path) {
             return Ok(());
@@ -173,7 +174,7 @@ impl<W: Write> Archive<W> {
             LabError::Invalid(format!("{} is over 4 GiB: too large for a guest", path.display()))
         })?;
         self.entries += 1;
-        // A number of its own for each: entries of one number are links to one file.
+        // A distinct inode number for each: entries of one number are links to one file.
         let builder = Builder::new(&path.to_string_lossy())
             .ino(self.entries)
             .mode(mode)
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_what_is_in_them_and_once() {
+    fn folders_come_once_and_before_their_contents() {
         let mut bytes = Vec::new();
         let mut archive = Archive::new(&mut bytes, PathBuf::from("test"));
         archive.file(Path::new("a/b/one"), b"1").unwrap();
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_changes_with_the_program_and_the_list() {
+    fn key_depends_on_the_program_and_the_list() {
         let none = BTreeSet::new();
         let some = BTreeSet::from(["sqlite3".to_owned()]);
         assert_ne!(key(b"a", b"", &none), key(b"b", b"", &none));

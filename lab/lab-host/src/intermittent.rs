@@ -1,7 +1,8 @@
-//! When the daemon of a scenario lets tracking rest.
+//! When the daemon of a scenario pauses tracking.
 //!
-//! Idea: as the daemon's own configuration has it, so that a scenario can be played with and without.
-//! Limits: what the words mean is the daemon's.
+//! Idea: the same setting as in the daemon's configuration, so that a scenario can be run with and
+//! without it.
+//! Limits: the daemon defines the meaning of the values.
 
 use std::fmt;
 
@@ -11,12 +12,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// `"adaptive"`, `"off"`, or a number from 0.05 to 0.3.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Intermittent {
-    /// By a threshold that adapts.
+    /// At an adaptive threshold.
     #[default]
     Adaptive,
     /// Never.
     Off,
-    /// By this threshold.
+    /// At this threshold.
     Fixed(f64),
 }
 
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_was_written() {
+    fn values_round_trip() {
         for text in ["\"adaptive\"", "\"off\"", "0.2"] {
             let read: Intermittent = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&read).unwrap(), text);

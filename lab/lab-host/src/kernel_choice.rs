@@ -1,8 +1,10 @@
-//! Which Debian kernel guests boot.
+//! The choice of the Debian kernel that guests boot.
 //!
-//! Idea: Debian has a cloud kernel in each of its suites, of versions years apart. Guests boot the one of
-//! the host's own sources, or that of a suite named: nothing may depend on one kernel.
-//! Limits: suites of Debian's main archive; whether its mirror has one shows only when it is asked.
+//! Idea: each Debian suite has a cloud kernel, with versions years apart. Guests boot the kernel of
+//! the host's own sources or of a named suite, so that tests can show that nothing depends on one
+//! kernel.
+//! Limits: suites of Debian's main archive; whether the mirror has a suite is only known when it is
+//! fetched.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// How the host's own kernel is called.
+/// Name of the kernel of the host's own sources.
 const DEFAULT: &str = "default";
 /// Longest name of a suite; Debian's have at most 30 characters.
 const SUITE_BYTES_MAX: usize = 40;
@@ -20,10 +22,10 @@ const SUITE_BYTES_MAX: usize = 40;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KernelChoice {
-    /// The newest that the host's own package sources have.
+    /// The newest kernel of the host's own package sources.
     #[default]
     Default,
-    /// The newest of a suite, such as `bookworm-backports`.
+    /// The newest kernel of a suite, such as `bookworm-backports`.
     Suite(Suite),
 }
 
@@ -39,7 +41,7 @@ impl Suite {
 }
 
 impl KernelChoice {
-    /// This one, or `other` where nothing was chosen.
+    /// This choice, or `other` if this is the default.
     #[must_use]
     pub fn or(self, other: KernelChoice) -> KernelChoice {
         if self == KernelChoice::Default { other } else { self }
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_shown() {
+    fn names_round_trip() {
         assert_eq!(KernelChoice::default().to_string(), "default");
         for text in ["default", "bookworm-backports", "trixie", "sid"] {
             assert_eq!(text.parse::<KernelChoice>().unwrap().to_string(), text);
@@ -103,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_goes_before_the_other() {
+    fn explicit_choice_takes_precedence() {
         let kernel = |text: &str| text.parse::<KernelChoice>().unwrap();
         assert_eq!(kernel("sid").or(kernel("trixie")), kernel("sid"));
         assert_eq!(kernel("default").or(kernel("trixie")), kernel("trixie"));
     }
 
     #[test]
-    fn what_cannot_be_a_suite_is_refused() {
-        // It becomes part of a path and of a line of apt's configuration.
+    fn invalid_suite_names_are_refused() {
+        // The name becomes part of a path and of a line of apt's configuration.
         for text in ["", "6.12", "-a", "../x", "a b", "a\"", "A", "a\n", &"a".repeat(41)] {
             let error = text.parse::<KernelChoice>().unwrap_err().to_string();
             assert!(error.contains("expected default or a suite"), "{text}: {error}");

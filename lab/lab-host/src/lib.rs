@@ -1,12 +1,12 @@
 //! Real micro virtual machines under QEMU.
 //!
-//! Idea: a [`Run`] is a handful of guests that boot a cloud kernel of Debian's into one static program,
-//! `lab-guest`, which works their memory as it is told and reports every second. Nothing is
-//! installed, and nothing is left behind however a run ends.
+//! Idea: a [`Run`] is a few guests that boot a Debian cloud kernel with one static program,
+//! `lab-guest`, which runs workloads and reports every second. Nothing is installed on the host,
+//! and nothing is left behind however a run ends. Begin with [`Run`].
 //!
 //! ```no_run
-//! # fn main() -> Result<(), ballast_lab::LabError> {
-//! use ballast_lab::{DiskSpec, GuestSpec, Run, RunOptions, Speed};
+//! # fn main() -> Result<(), ballast_lab_host::LabError> {
+//! use ballast_lab_host::{DiskSpec, GuestSpec, Run, RunOptions, Speed};
 //! use ballast_model::Bytes;
 //! let mut guest = GuestSpec::new("a".parse().expect("a name"), Bytes::gib(1));
 //! guest.swap = Some(DiskSpec { size: Bytes::gib(1), speed: Speed::Ssd });
@@ -17,11 +17,11 @@
 //! # }
 //! ```
 //!
-//! The program that starts a run must give way to [`reaper_main`] when its first argument is
-//! [`REAPER_COMMAND`] and to [`supervisor_main`] when it is [`SUPERVISOR_COMMAND`].
+//! The program that starts a run must call [`reaper_main`] if its first argument is
+//! [`REAPER_COMMAND`], and [`supervisor_main`] if it is [`SUPERVISOR_COMMAND`].
 //!
-//! Limits: x86-64 Linux hosts with Debian's apt; ballooning is for others, over the guests' QMP
-//! sockets.
+//! Limits: x86-64 Linux hosts with Debian's apt. The lab does not balloon: others do, over the
+//! guests' QMP sockets.
 
 mod accel;
 mod apt;
@@ -49,6 +49,7 @@ mod reaper;
 mod run;
 mod run_folder;
 mod scenario;
+mod scenario_guest;
 mod scenario_settings;
 mod scenario_variant;
 mod spawn;
@@ -58,7 +59,7 @@ mod tracker;
 mod truth;
 
 pub use accel::{Accel, AccelChoice};
-pub use artifact::{Artifact, Missing};
+pub use artifact::{Artifact, ArtifactMissing};
 pub use cache::Cache;
 pub use channel::{Event, ExecOutput, Subscription};
 pub use console::write_console;
@@ -76,8 +77,9 @@ pub use qemu::{Balloon, GuestSpec};
 pub use reaper::{Helper, REAPER_COMMAND, SUPERVISOR_COMMAND, reaper_main};
 pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
-pub use scenario::{Host, Scenario, ScenarioGuest, ScenarioWorkload};
-pub use scenario_settings::{Demand, Settings, Transfer};
+pub use scenario::{Host, Scenario};
+pub use scenario_guest::{ScenarioGuest, ScenarioWorkload};
+pub use scenario_settings::{DemandSignal, Settings, Transfer};
 pub use scenario_variant::{BEST, Variant};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
 pub use tracker::TRACK_LIBRARY;

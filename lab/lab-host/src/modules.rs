@@ -1,8 +1,8 @@
-//! Which kernel modules a guest loads, and in which order.
+//! The kernel modules that a guest loads, in load order.
 //!
-//! Idea: `modules.dep` (made by depmod) names for each module what must be loaded before it; a
-//! depth-first walk gives an order in which every module comes after those it needs. A module that
-//! is built into the kernel needs nothing.
+//! Idea: `modules.dep` (created by depmod) lists each module's dependencies; a depth-first
+//! traversal gives an order in which every module follows its dependencies. A module that is built
+//! into the kernel is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use crate::LabError;
 use crate::debian::Kernel;
 
-/// What every guest loads: the buses and devices that the lab gives it, and the file system of its
+/// The modules every guest needs: for the lab's buses and devices, and for the file system of its
 /// data disk.
 const WANTED: [&str; 6] =
     ["virtio_pci", "virtio_console", "virtio_blk", "virtio_balloon", "virtio_mem", "ext4"];
@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The name under which the kernel knows the module at `path`: dashes and underscores are one.
+/// The kernel's name of the module at `path`: dashes become underscores.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
@@ -85,20 +85,20 @@ mod tests {
                        b/virtio-pci.ko: a/virtio.ko a/virtio_ring.ko\nc/blk.ko.xz: a/virtio.ko\n";
 
     #[test]
-    fn every_module_comes_after_those_it_needs_and_once() {
+    fn modules_come_once_and_after_their_dependencies() {
         let order = order(&["virtio_pci", "blk"], DEP, "").unwrap();
         let order: Vec<_> = order.iter().map(|path| path.to_str().unwrap()).collect();
         assert_eq!(order, ["a/virtio_ring.ko", "a/virtio.ko", "b/virtio-pci.ko", "c/blk.ko.xz"]);
     }
 
     #[test]
-    fn built_in_modules_are_passed_over_and_missing_ones_named() {
+    fn built_in_modules_are_skipped_and_missing_ones_named() {
         assert_eq!(order(&["ext4"], DEP, "kernel/fs/ext4/ext4.ko\n"), Ok(vec![]));
         assert_eq!(order(&["ext4"], DEP, ""), Err("ext4".to_owned()));
     }
 
     #[test]
-    fn a_cycle_ends() {
+    fn dependency_cycle_terminates() {
         let order = order(&["a"], "a.ko: b.ko\nb.ko: a.ko\n", "").unwrap();
         assert_eq!(order.len(), 2);
     }

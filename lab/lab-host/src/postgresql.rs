@@ -1,13 +1,14 @@
-//! PostgreSQL for the guests: its server, a cluster and a table, on an image of a data disk.
+//! The data disk image with PostgreSQL: its server, a cluster and a table.
 //!
-//! Idea: together they are too large for the memory of a small guest and take too long to make in an emulated one.
-//! So that the host makes them once, in some ten seconds and with the programs of its own or of Debian's package,
-//! and each guest begins with a copy of the image as its data disk. What is on it and where both sides know from
-//! [`ballast_lab_guest::postgresql`].
-//! Limits: 420 MB in the cache, and as much for a while where temporary files are. `initdb` and the server refuse
-//! to be root: root makes the cluster as somebody without privileges. The image is made anew only when its entry
-//! in the cache is removed or [`RECIPE`] changes.
+//! Idea: they are too large for the memory of a small guest and take too long to create in an
+//! emulated one. The host therefore creates them once, in some ten seconds, with its own programs
+//! or those of Debian's package, and each guest starts with a copy of the image as its data disk.
+//! [`ballast_lab_guest::postgresql`] defines the contents.
+//! Limits: 420 MB in the cache, and temporarily as much in the folder of temporary files. `initdb`
+//! and the server refuse to run as root, so root creates the cluster as an unprivileged user. The
+//! image is recreated only when its cache entry is removed or [`RECIPE`] changes.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
@@ -18,28 +19,29 @@ use ballast_lab_guest::postgresql::{CLUSTER, LIBRARIES, ROWS, SERVER, TABLE, USE
 use ballast_lab_guest::workload::Program;
 use ballast_model::Bytes;
 
-use crate::{Cache, GuestSpec, LabError, programs, tool};
+use crate::{Cache, LabError, programs, tool};
 
-/// Size of the image, and least size of a data disk that has it.
+/// Size of the image, and smallest data disk that can contain it.
 pub(crate) const IMAGE_SIZE: Bytes = Bytes::mib(512);
-/// Number of what this file makes; to be changed with it, so that no older image is used.
+/// Version of the image; to be changed with this file, so that no older image is used.
 const RECIPE: u32 = 1;
 /// The image inside its cache entry.
 const IMAGE_FILE: &str = "data.ext2";
-/// Debian's package, which needs that of the newest version there is.
+/// Debian's package, which depends on the package of the newest version.
 const PACKAGE: &str = "postgresql";
-/// Where Debian has it, a folder for each version. The server finds its other files from where it is itself.
+/// Where Debian installs it, one folder per version. The server locates its other files relative to
+/// itself.
 const PROGRAMS_FOLDER: &str = "usr/lib/postgresql";
 const SHARE_FOLDER: &str = "usr/share/postgresql";
-/// Libraries that it loads while a cluster is made; further ones only for what nobody here asks for.
+/// Libraries that it loads while a cluster is created; the workload needs no others.
 const LOADED: [&str; 2] = ["dict_snowball.so", "plpgsql.so"];
-/// Somebody without privileges.
+/// An unprivileged user id.
 const NOBODY: u32 = 65534;
-/// Room on the image for as many files; a cluster has about 1,000.
+/// Most files on the image; a cluster has about 1,000.
 const INODES: &str = "4096";
 
-/// The cluster's settings. One row at a time is read, nothing is written, and the disk is thrown away; guests have
-/// neither `/dev/shm` nor time zones.
+/// The cluster's settings. Single rows are read, nothing is written, and the disk is discarded
+/// afterwards; guests have neither `/dev/shm` nor time zones.
 const SETTINGS: &str = "
 listen_addresses = ''
 max_connections = 10
@@ -57,33 +59,32 @@ timezone = 'GMT'
 log_timezone = 'GMT'
 ";
 
-/// What to do when making the cluster fails.
-const REMEDY: &str =
-    "is there a gigabyte free where temporary files are? TMPDIR says where that is";
+/// Remedy when creating the cluster fails.
+const REMEDY: &str = "is there a gigabyte free in the folder of temporary files (TMPDIR)?";
 
-/// Whether a guest has it.
-pub(crate) fn is_in(guest: &GuestSpec) -> bool {
-    guest.with.contains(Program::Postgresql.packed())
+/// Whether PostgreSQL is among a guest's programs.
+pub(crate) fn is_in(programs: &BTreeSet<String>) -> bool {
+    programs.contains(Program::Postgresql.packed())
 }
 
-/// The image, from the cache or made now.
+/// Returns the image, from the cache or created now.
 ///
 /// # Errors
-/// When PostgreSQL is neither installed nor in a package, or the cluster cannot be made.
+/// When PostgreSQL is neither installed nor in a package, or the cluster cannot be created.
 pub(crate) fn image(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
     let name = format!("{PACKAGE}/{RECIPE}-{ROWS}");
     if !cache.root().join(&name).is_dir() {
-        // Outside of `entry`: this makes an entry of its own.
+        // Outside of `entry`, because this creates a cache entry of its own.
         let installation = Installation::find(cache, say)?;
         cache.entry(&name, |folder| {
-            say("making the guests' PostgreSQL");
+            say("creating the guests' PostgreSQL image");
             make(&installation, &folder.join(IMAGE_FILE))
         })?;
     }
     Ok(cache.root().join(name).join(IMAGE_FILE))
 }
 
-/// PostgreSQL as Debian installs it, on the host or unpacked.
+/// A Debian installation of PostgreSQL, on the host or unpacked.
 struct Installation {
     root: PathBuf,
     version: String,
@@ -126,7 +127,7 @@ impl Installation {
         self.root.join(SHARE_FOLDER).join(&self.version)
     }
 
-    /// Copies what a guest needs of it to `root`, as an installation there.
+    /// Copies the files that a guest needs to `root`, as an installation there.
     fn copy_to(&self, root: &Path) -> Result<Installation, LabError> {
         let copy = Installation { root: root.to_owned(), version: self.version.clone() };
         for name in ["postgres", "initdb"] {
@@ -147,7 +148,7 @@ impl Installation {
         Ok(copy)
     }
 
-    /// One of its programs, run by whom it does not refuse.
+    /// A command of one of its programs, run by an unprivileged user.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.program(program));
         command.env("LD_LIBRARY_PATH", self.root.join(LIBRARIES)).env("TZ", "GMT");
@@ -158,17 +159,17 @@ impl Installation {
     }
 }
 
-/// As whom the cluster is made; `None`: as this user.
+/// The user who creates the cluster; `None`: this user.
 fn other_user() -> Option<u32> {
     rustix::process::geteuid().is_root().then_some(NOBODY)
 }
 
-/// Makes the image of `installation` at `path`.
+/// Creates the image of `installation` at `path`.
 fn make(installation: &Installation, path: &Path) -> Result<(), LabError> {
     let stage = tempfile::tempdir().map_err(LabError::io("create", std::env::temp_dir()))?;
     let stage = stage.path();
     let changed = || LabError::io("change", stage);
-    // Whoever makes the cluster has to get there.
+    // The user who creates the cluster must be able to enter the folder.
     fs::set_permissions(stage, Permissions::from_mode(0o755)).map_err(changed())?;
     let installation = installation.copy_to(stage)?;
     for folder in [CLUSTER, "lost+found"] {
@@ -182,17 +183,17 @@ fn make(installation: &Installation, path: &Path) -> Result<(), LabError> {
     fill(&installation, &cluster)?;
     let mke2fs = tool::require("mke2fs", "e2fsprogs")?;
     let mut command = Command::new(mke2fs);
-    // As the guest makes its own: without a journal, in blocks of a page.
+    // Like the guest's own file system: without a journal, with blocks of a page.
     command.args(["-q", "-t", "ext2", "-m", "0", "-b", "4096", "-N", INODES, "-d"]);
     command.arg(stage).arg(path).arg(format!("{}k", IMAGE_SIZE.get() / 1024));
     tool::run(&mut command, "is there half a gigabyte free in the cache's folder?").map(drop)
 }
 
-/// Makes the cluster, and the table in it.
+/// Creates the cluster and its table.
 fn fill(installation: &Installation, cluster: &Path) -> Result<(), LabError> {
     let mut initdb = installation.command("initdb");
     initdb.arg("-D").arg(cluster).args(["-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale"]);
-    // Small segments of the log: nothing is written to it.
+    // Small segments of the log, because nothing is written to it.
     initdb.args(["--no-sync", "--wal-segsize=1"]);
     tool::run(&mut initdb, REMEDY)?;
     let settings = cluster.join("postgresql.conf");
@@ -206,14 +207,15 @@ fn fill(installation: &Installation, cluster: &Path) -> Result<(), LabError> {
         .map_err(LabError::io("create a file in", std::env::temp_dir()))?;
     fs::write(questions.path(), table()).map_err(LabError::io("write", questions.path()))?;
     let open = File::open(questions.path()).map_err(LabError::io("read", questions.path()))?;
-    // Alone, without a server: a statement a line.
+    // Single-user mode, without a server: one statement per line.
     let mut alone = installation.command("postgres");
     alone.args(["--single", "-D"]).arg(cluster).args(["-c", "exit_on_error=on"]);
     alone.args(["-c", "maintenance_work_mem=128MB", USER]);
     tool::run_with(&mut alone, Stdio::from(open), REMEDY).map(drop)
 }
 
-/// What makes the table as `pgbench -i` does. Frozen, so that reading never writes to it.
+/// The statements that create the table as `pgbench -i` does. Its rows are frozen, so that reading
+/// never writes to it.
 fn table() -> String {
     format!(
         "CREATE TABLE {TABLE} AS SELECT aid, (aid - 1) / 100000 + 1 AS bid, 0 AS abalance, \
@@ -230,12 +232,12 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), LabError> {
     fs::copy(from, to).map(drop).map_err(LabError::io("copy", from))
 }
 
-/// Copies a folder with all that is below it, as deep as packages are.
+/// Copies a folder recursively; packages are not deep.
 fn copy_folder(from: &Path, to: &Path) -> Result<(), LabError> {
     for entry in fs::read_dir(from).map_err(LabError::io("read", from))? {
         let entry = entry.map_err(LabError::io("read", from))?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
-        // Links lead to what the host's maintainer scripts made, which a cluster does without.
+        // Links point to files of the host's maintainer scripts, which a cluster does not need.
         match entry.file_type().map_err(LabError::io("examine", &from))? {
             kind if kind.is_dir() => copy_folder(&from, &to)?,
             kind if kind.is_file() => copy_file(&from, &to)?,
@@ -250,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_version_that_is_whole_is_taken() {
+    fn newest_complete_version_is_chosen() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         assert!(Installation::below(root).is_none());
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_one_line() {
+    fn each_statement_is_one_line() {
         let text = table();
         assert_eq!(text.lines().count(), 3);
         assert!(text.contains(&format!("generate_series(1, {ROWS})")), "{text}");

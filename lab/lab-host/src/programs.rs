@@ -1,11 +1,11 @@
-//! Programs of the host for the guests, with the libraries they need.
+//! Programs packed into guests, with their libraries.
 //!
-//! Idea: a dynamic Debian program runs in any guest that has its loader and its libraries at the
-//! places where the loader looks; `ldd` names them. A program that is not installed is unpacked from
-//! its package, with the packages that are missing beside it, into the cache.
-//! Limits: data files of a program are not packed; those to begin with (redis, memcached, sqlite3, stress-ng,
-//! sysbench) need none, and PostgreSQL has an image of its own (see [`crate::postgresql`]). `ldd` runs the
-//! program's loader: only Debian's own programs are asked for.
+//! Idea: a dynamically linked Debian program runs in any guest that has its loader, and its
+//! libraries on the loader's path; `ldd` lists them. A program that is not installed is unpacked
+//! into the cache from its package and the missing packages it depends on.
+//! Limits: data files of a program are not packed; redis, memcached, sqlite3, stress-ng and
+//! sysbench need none, and PostgreSQL has an image of its own (see [`crate::postgresql`]). `ldd`
+//! runs the program's loader, so it is only used on Debian's own programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,27 +14,27 @@ use std::process::Command;
 
 use crate::{Cache, LabError, debian, tool};
 
-/// Where the loader of every Debian release looks for libraries on this architecture.
+/// Library folder on the loader's path in every Debian release on this architecture.
 const LIBRARY_FOLDER: &str = "lib/x86_64-linux-gnu";
 
-/// A program that can be packed, its package, and what is packed with it.
-struct Known {
+/// A program that can be packed, its package, and the programs packed with it.
+struct PackableProgram {
     program: &'static str,
     package: &'static str,
     companions: &'static [&'static str],
 }
 
-const KNOWN: [Known; 6] = [
-    Known {
+const PACKABLE_PROGRAMS: [PackableProgram; 6] = [
+    PackableProgram {
         program: "redis-server",
         package: "redis-server",
         companions: &["redis-cli", "redis-benchmark"],
     },
-    Known { program: "memcached", package: "memcached", companions: &[] },
-    Known { program: "sqlite3", package: "sqlite3", companions: &[] },
-    Known { program: "stress-ng", package: "stress-ng", companions: &[] },
-    Known { program: "sysbench", package: "sysbench", companions: &[] },
-    Known { program: "busybox", package: "busybox-static", companions: &[] },
+    PackableProgram { program: "memcached", package: "memcached", companions: &[] },
+    PackableProgram { program: "sqlite3", package: "sqlite3", companions: &[] },
+    PackableProgram { program: "stress-ng", package: "stress-ng", companions: &[] },
+    PackableProgram { program: "sysbench", package: "sysbench", companions: &[] },
+    PackableProgram { program: "busybox", package: "busybox-static", companions: &[] },
 ];
 
 /// Files of the host for a guest: path in the guest (relative to its root) to file on the host.
@@ -44,9 +44,9 @@ pub(crate) type FileMap = BTreeMap<PathBuf, PathBuf>;
 /// loader.
 ///
 /// # Errors
-/// [`LabError::ProgramUnavailable`] when it is not installed and no package brings it.
+/// [`LabError::ProgramUnavailable`] when it is neither installed nor in a package.
 pub(crate) fn files(program: &str, cache: &Cache, say: &dyn Fn(&str)) -> Result<FileMap, LabError> {
-    let known = KNOWN.iter().find(|known| known.program == program);
+    let known = PACKABLE_PROGRAMS.iter().find(|known| known.program == program);
     let companions = known.map_or(&[][..], |known| known.companions);
     let mut map = FileMap::new();
     for name in std::iter::once(&program).chain(companions) {
@@ -57,7 +57,7 @@ pub(crate) fn files(program: &str, cache: &Cache, say: &dyn Fn(&str)) -> Result<
     Ok(map)
 }
 
-/// The static busybox of the host, else that of its package.
+/// The host's static busybox, else that of its package.
 pub(crate) fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
     if let Some(installed) = tool::find("busybox")
         && is_static(&installed)?
@@ -84,10 +84,10 @@ pub(crate) fn is_static(program: &Path) -> Result<bool, LabError> {
     Ok(matches!(libraries_of(program, &[])?, Libraries::Static))
 }
 
-/// The file of a program and the folders outside of the host's own in which its libraries are.
+/// The file of a program, and the unpacked folders that contain its libraries.
 fn locate(
     name: &str,
-    known: Option<&Known>,
+    known: Option<&PackableProgram>,
     cache: &Cache,
     say: &dyn Fn(&str),
 ) -> Result<(PathBuf, Vec<PathBuf>), LabError> {
@@ -97,7 +97,7 @@ fn locate(
     }
     let unavailable = |why: String| LabError::ProgramUnavailable { program: name.to_owned(), why };
     let Some(known) = known else {
-        let list: Vec<_> = KNOWN.iter().map(|known| known.program).collect();
+        let list: Vec<_> = PACKABLE_PROGRAMS.iter().map(|known| known.program).collect();
         return Err(unavailable(format!(
             "it is not installed: install its package with apt-get; packages are known for {}",
             list.join(", ")
@@ -110,7 +110,7 @@ fn locate(
     Ok((canonical(&file)?, library_folders(&root)))
 }
 
-/// The cache entry with `package` and whatever it needs beyond this host's packages.
+/// The cache entry with `package` and its dependencies that the host does not have.
 pub(crate) fn unpacked(
     package: &str,
     cache: &Cache,
@@ -129,7 +129,7 @@ fn in_root(root: &Path, program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Every folder below `root` that holds a shared library. Depth is bounded by the packages' own.
+/// Every folder below `root` that contains a shared library; packages are not deep.
 pub(crate) fn library_folders(root: &Path) -> Vec<PathBuf> {
     let mut folders = BTreeSet::new();
     let mut open = vec![root.to_owned()];
@@ -146,7 +146,7 @@ pub(crate) fn library_folders(root: &Path) -> Vec<PathBuf> {
     folders.into_iter().collect()
 }
 
-/// What a program needs beyond the kernel.
+/// The libraries of a program.
 #[derive(Debug, PartialEq, Eq)]
 enum Libraries {
     Static,
@@ -169,7 +169,7 @@ fn libraries_of(program: &Path, folders: &[PathBuf]) -> Result<Libraries, LabErr
         .map_err(|why| LabError::ProgramUnavailable { program: program.display().to_string(), why })
 }
 
-/// Reads `ldd`'s output; the error says what is wrong in words.
+/// Parses the output of `ldd`.
 fn parse_ldd(text: &str) -> Result<Libraries, String> {
     if text.contains("not a dynamic executable") || text.contains("statically linked") {
         return Ok(Libraries::Static);
@@ -184,14 +184,15 @@ fn parse_ldd(text: &str) -> Result<Libraries, String> {
             continue;
         };
         let target = match line.split_once(" => ") {
-            // By its name as the loader asks for it, in the one folder where every loader looks.
+            // Under the name that the loader requests, in the folder that is on every loader's
+            // path.
             Some((name, _)) => Path::new(LIBRARY_FOLDER).join(name),
             None => PathBuf::from(path.trim_start_matches('/')),
         };
         map.insert(target, PathBuf::from(path));
     }
     if map.is_empty() {
-        return Err(format!("ldd says: {}", tool::tail(text, 200).trim()));
+        return Err(format!("unexpected output of ldd: {}", tool::tail(text, 200).trim()));
     }
     Ok(Libraries::Needed(map))
 }
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_go_where_the_loader_looks() {
+    fn libraries_are_placed_on_the_loaders_path() {
         let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\
                     \tlibz.so.1 => /cache/x/usr/lib/libz.so.1 (0x00007f)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
@@ -218,20 +219,20 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named() {
+    fn missing_library_is_named() {
         let error = parse_ldd("\tlibx.so.3 => not found\n").unwrap_err();
         assert!(error.contains("libx.so.3"), "{error}");
         assert!(parse_ldd("").is_err());
     }
 
     #[test]
-    fn static_programs_need_nothing() {
+    fn static_programs_need_no_libraries() {
         assert_eq!(parse_ldd("\tnot a dynamic executable\n"), Ok(Libraries::Static));
         assert_eq!(parse_ldd("\tstatically linked\n"), Ok(Libraries::Static));
     }
 
     #[test]
-    fn an_unknown_program_is_refused_with_the_remedy() {
+    fn unknown_program_is_refused_with_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         let error = files("no-such-program", &cache, &|_| {}).unwrap_err().to_string();
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_the_host_comes_with_its_loader() {
+    fn packed_program_includes_its_loader() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         let map = files("ls", &cache, &|_| {}).unwrap();

@@ -1,7 +1,7 @@
-//! The command line of a guest.
+//! QEMU's command line for a guest.
 //!
-//! Idea: a pure function from what a guest shall be to QEMU's arguments, so that a test can show
-//! every one of them.
+//! Idea: a pure function from a guest's specification to QEMU's arguments, so that tests can check
+//! every argument.
 //! Source: QEMU 7.2's manual, `qemu-system-x86_64(1)`.
 //! Limits: x86-64, one virtual processor; memory in whole MiB.
 
@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use ballast_agent_wire::PORT_NAME as AGENT_PORT_NAME;
+use ballast_agent_proto::wire::PORT_NAME as AGENT_PORT_NAME;
 use ballast_lab_guest::protocol::{DATA_DISK_SERIAL, PORT_NAME, SWAP_DISK_SERIAL};
 use ballast_model::{Bytes, GuestId};
 use serde::{Deserialize, Serialize};
@@ -20,51 +20,47 @@ use crate::disk::DiskFile;
 use crate::postgresql::{self, IMAGE_SIZE};
 use crate::{DiskSpec, Hotplug, LabError, Truth};
 
-/// The emulator.
-pub(crate) const QEMU: &str = "qemu-system-x86_64";
-/// The package that holds it.
-pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
-/// Host memory that QEMU's translation of guest code may take, in MiB: enough for the kernel and a
-/// workload; the default is a quarter of the guest's memory or more.
+/// Host memory for QEMU's translated guest code, in MiB: enough for the kernel and a workload; the
+/// default is a quarter of the guest's memory or more.
 const TRANSLATION_CACHE_MIB: u32 = 32;
-/// Least memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
+/// Smallest memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
 const MEMORY_MIN: Bytes = Bytes::mib(128);
-/// `no_timer_check`: many guests that boot at once on few cores fail that check and panic.
+/// `no_timer_check`: guests that boot together on few cores would fail that check and panic.
 /// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
-/// Memory plugged in later is used, and can be unplugged again; or is not used.
+/// Plugged memory is onlined so that it can be unplugged again, or is not onlined.
 const ONLINE: [&str; 2] = ["memhp_default_state=online_movable", "memhp_default_state=offline"];
 
-/// What a guest shall be.
+/// The specification of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSpec {
     /// Its name, unique in its run.
     pub id: GuestId,
-    /// Memory it boots with; no balloon can grow it further. Whole MiB.
+    /// Memory it boots with, in whole MiB; a balloon cannot exceed it.
     pub memory: Bytes,
-    /// The disk it swaps to.
+    /// Its swap disk.
     #[serde(default)]
     pub swap: Option<DiskSpec>,
-    /// The disk for files.
+    /// Its disk for files.
     #[serde(default)]
     pub data: Option<DiskSpec>,
     /// Its balloon device.
     #[serde(default = "Balloon::some")]
     pub balloon: Option<Balloon>,
-    /// Memory that can be plugged in later.
+    /// Its memory hotplug.
     #[serde(default)]
     pub hotplug: Option<Hotplug>,
-    /// Programs packed into it; PostgreSQL onto its data disk.
+    /// Programs packed into it; PostgreSQL is on its data disk.
     #[serde(default)]
     pub with: BTreeSet<String>,
-    /// Records what it touches.
+    /// How its memory accesses are recorded.
     #[serde(default)]
     pub truth: Option<Truth>,
-    /// Has the page tracker in it, which waits for a client.
+    /// Whether QEMU preloads the page tracker.
     #[serde(default)]
     pub tracked: bool,
-    /// Runs `ballast-agent`, whose port has a socket of its own.
+    /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
     /// Further arguments for QEMU.
@@ -76,9 +72,9 @@ pub struct GuestSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Balloon {
-    /// The guest hands free pages back by itself.
+    /// Whether the guest reports free pages to the host.
     pub free_page_reporting: bool,
-    /// The balloon deflates by itself when the guest runs out of memory.
+    /// Whether the balloon deflates when the guest runs out of memory.
     pub deflate_on_oom: bool,
 }
 
@@ -89,7 +85,7 @@ impl Balloon {
 }
 
 impl GuestSpec {
-    /// A guest with a balloon, without disks.
+    /// A guest with a balloon and without disks.
     pub fn new(id: GuestId, memory: Bytes) -> Self {
         GuestSpec {
             id,
@@ -106,10 +102,10 @@ impl GuestSpec {
         }
     }
 
-    /// Checks that such a guest can be.
+    /// Checks the specification.
     ///
     /// # Errors
-    /// Names the guest and the figure that is out of range.
+    /// A message with the guest and the invalid value.
     pub fn validate(&self) -> Result<(), LabError> {
         let invalid = |why: String| LabError::Invalid(format!("guest {}: {why}", self.id));
         if self.memory < MEMORY_MIN || !self.memory.get().is_multiple_of(Bytes::mib(1).get()) {
@@ -118,9 +114,9 @@ impl GuestSpec {
                 self.memory
             )));
         }
-        if postgresql::is_in(self) && self.data.is_none_or(|disk| disk.size < IMAGE_SIZE) {
+        if postgresql::is_in(&self.with) && self.data.is_none_or(|disk| disk.size < IMAGE_SIZE) {
             return Err(invalid(format!(
-                "postgresql is packed onto the data disk: give the guest one of at least {IMAGE_SIZE}"
+                "postgresql is on the data disk: give the guest a data disk of at least {IMAGE_SIZE}"
             )));
         }
         for disk in [self.swap, self.data].iter().flatten() {
@@ -135,13 +131,13 @@ impl GuestSpec {
         Ok(())
     }
 
-    /// What its disks may take on the host.
+    /// The largest size of its disks on the host.
     pub(crate) fn disk_total(&self) -> Bytes {
         [self.swap, self.data].iter().flatten().map(|disk| disk.size).sum()
     }
 }
 
-/// Where a guest's sockets and logs are.
+/// The paths of a guest's sockets and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GuestPaths {
     /// QMP for the daemon.
@@ -150,9 +146,9 @@ pub(crate) struct GuestPaths {
     pub(crate) lab_qmp: PathBuf,
     /// The virtio-serial port.
     pub(crate) channel: PathBuf,
-    /// What the guest's kernel says.
+    /// The console log of the guest's kernel.
     pub(crate) console: PathBuf,
-    /// The intervals of [`Truth`].
+    /// The rows of [`Truth`].
     pub(crate) truth: PathBuf,
     /// The page tracker's socket.
     pub(crate) tracker: PathBuf,
@@ -160,12 +156,12 @@ pub(crate) struct GuestPaths {
     pub(crate) agent: PathBuf,
 }
 
-/// A disk as QEMU is given it.
+/// A disk that QEMU inherits as an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InheritedDisk {
-    /// Number of the open file that QEMU inherits.
+    /// File descriptor that QEMU inherits.
     pub(crate) fd: i32,
-    /// Whether to pass the host's page cache by.
+    /// Whether to bypass the host's page cache.
     pub(crate) direct: bool,
 }
 
@@ -175,7 +171,7 @@ impl InheritedDisk {
     }
 }
 
-/// All that a command line is made of.
+/// The inputs of a command line.
 pub(crate) struct CommandLine<'a> {
     pub(crate) spec: &'a GuestSpec,
     pub(crate) accel: Accel,
@@ -184,12 +180,12 @@ pub(crate) struct CommandLine<'a> {
     pub(crate) paths: &'a GuestPaths,
     pub(crate) swap: Option<InheritedDisk>,
     pub(crate) data: Option<InheritedDisk>,
-    /// Value of the option for the plugin.
+    /// Value of the option of the truth plugin.
     pub(crate) truth: Option<OsString>,
 }
 
 impl CommandLine<'_> {
-    /// QEMU's arguments, without its own name.
+    /// QEMU's arguments, without the program's name.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mib = self.spec.memory.get() >> 20;
         let mut args = Arguments::default();
@@ -246,9 +242,10 @@ fn balloon_argument(balloon: Balloon) -> String {
 }
 
 impl Accel {
-    /// The processor. Emulated it lacks `cmpxchg16b`, after which QEMU 7.2 may have any flags: a guest
-    /// interrupted there goes on with them, single-stepping for example, and panics, as 6.12 did
-    /// while it booted. Kernels know how to do without.
+    /// The processor model. Under emulation it lacks `cmpxchg16b`, because QEMU 7.2 may leave
+    /// arbitrary flags after that instruction: a guest interrupted there continues with them, for
+    /// example single-stepping, and panics, as Linux 6.12 did at boot. Kernels work without the
+    /// instruction.
     fn processor(self) -> &'static str {
         match self {
             Accel::Kvm => "max",
@@ -279,13 +276,13 @@ impl Arguments {
         self.list.push(value.into());
     }
 
-    /// An option whose value holds a path, in which QEMU wants commas doubled.
+    /// An option whose value contains a path; QEMU requires its commas to be doubled.
     fn path(&mut self, option: &str, before: &str, path: &Path, after: &str) {
         let path = path.to_string_lossy().replace(',', ",,");
         self.pair(option, format!("{before}{path}{after}"));
     }
 
-    /// A disk on an inherited file, which QEMU opens again by the one name it has.
+    /// A disk on an inherited file, which QEMU reopens through `/proc`.
     fn disk(&mut self, id: &str, file: Option<InheritedDisk>, spec: Option<DiskSpec>) {
         let (Some(file), Some(spec)) = (file, spec) else { return };
         let cache = if file.direct { "none" } else { "writeback" };
@@ -344,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_guest() {
+    fn plain_guest_has_these_arguments() {
         let spec = GuestSpec::new("a".parse().unwrap(), Bytes::gib(1));
         check(
             &spec,
@@ -375,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_with_everything() {
+    fn guest_with_every_device_has_these_arguments() {
         let limits = Limits { iops: 300, bytes_per_second: 1_000_000 };
         let spec = GuestSpec {
             swap: Some(DiskSpec { size: Bytes::gib(1), speed: Speed::Ssd }),
@@ -423,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_without_a_balloon_has_no_such_device() {
+    fn guest_without_balloon_has_no_balloon_device() {
         let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(256));
         spec.balloon = None;
         check(
@@ -453,9 +450,9 @@ mod tests {
         );
     }
 
-    /// All that is different from a plain guest.
+    /// The differences from a plain guest.
     #[test]
-    fn memory_to_be_plugged_in_has_a_device_or_slots() {
+    fn hotplug_adds_a_device_or_slots() {
         let arguments = |hotplug| {
             let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(512));
             spec.hotplug = Some(hotplug);
@@ -482,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_guests_are_refused_by_name() {
+    fn invalid_guests_are_refused_by_name() {
         for memory in [Bytes::mib(64), Bytes::mib(256) + Bytes::new(4096)] {
             let spec = GuestSpec::new("tiny".parse().unwrap(), memory);
             let error = spec.validate().unwrap_err().to_string();

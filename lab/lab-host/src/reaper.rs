@@ -1,10 +1,11 @@
-//! The process that cleans up when nobody else can.
+//! The process that cleans up after a killed owner of a run.
 //!
-//! Idea: an owner killed by signal 9 cannot tidy. The kernel kills its QEMUs (parent-death signal),
-//! and a small process in a session of its own sees the owner's end of a pipe close and ends
-//! whatever the run's folder names. It is this same program, started with a hidden command.
-//! Limits: when owner and reaper are killed together, QEMUs still die with the owner, and the folder
-//! is removed by the next run.
+//! Idea: an owner killed by SIGKILL cannot clean up. The kernel kills its QEMUs (parent-death
+//! signal), and a small process in a session of its own notices that the owner's end of a pipe has
+//! closed and ends everything that the run's folder names. It is this same program, started with a
+//! hidden command.
+//! Limits: if owner and reaper are killed together, the QEMUs still die with the owner, and the
+//! next run removes the folder.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -22,11 +23,11 @@ use crate::run_folder::RunFolder;
 pub const REAPER_COMMAND: &str = "lab-reaper";
 /// Hidden command of the supervisor, without arguments.
 pub const SUPERVISOR_COMMAND: &str = "lab-supervisor";
-/// How long a helper may take to start.
+/// Timeout for starting a helper.
 const START_PATIENCE_S: i64 = 20;
-/// How long an owner that closed its pipe may take to be dead.
+/// How long an owner may take to exit after it closed its pipe.
 const OWNER_DEATH_PATIENCE: Duration = Duration::from_secs(10);
-/// What the reaper says once it watches.
+/// What the reaper writes once it is watching.
 const WATCHING: &[u8] = b"watching\n";
 
 /// The program that has the hidden commands [`REAPER_COMMAND`] and [`SUPERVISOR_COMMAND`].
@@ -37,14 +38,14 @@ pub struct Helper {
 }
 
 impl Default for Helper {
-    /// This very program, even where its file has been replaced since it started.
+    /// This program, even if its file was replaced since it started.
     fn default() -> Self {
         Helper { program: PathBuf::from("/proc/self/exe") }
     }
 }
 
 impl Helper {
-    /// A command for it in a session of its own, so that the terminal's signals pass it by.
+    /// A command that runs it in a session of its own, out of reach of the terminal's signals.
     pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg0("ballast").arg(name).current_dir("/");
@@ -67,7 +68,7 @@ pub(crate) struct Reaper {
 }
 
 impl Reaper {
-    /// Starts a reaper for `folder` and waits until it watches.
+    /// Starts a reaper for `folder` and waits until it is watching.
     pub(crate) fn start(helper: &Helper, folder: &RunFolder) -> Result<Reaper, LabError> {
         let mut child = helper
             .command(REAPER_COMMAND)
@@ -77,26 +78,26 @@ impl Reaper {
             .stderr(Stdio::null())
             .spawn()
             .map_err(LabError::io("start", &helper.program))?;
-        if says_watching(&mut child) {
+        if reports_watching(&mut child) {
             return Ok(Reaper { child });
         }
         let _ = child.kill();
         let _ = child.wait();
         Err(LabError::Invalid(format!(
-            "{} has no working `{REAPER_COMMAND}` command, without which nothing would clean up \
+            "{} has no working `{REAPER_COMMAND}` command, which must clean up \
              after a killed lab: give the lab a helper program that has",
             helper.program.display()
         )))
     }
 
-    /// Lets the reaper go after the run's folder is gone, and waits for its end.
+    /// Dismisses the reaper after the run's folder is gone, and waits for its exit.
     pub(crate) fn finish(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-fn says_watching(child: &mut Child) -> bool {
+fn reports_watching(child: &mut Child) -> bool {
     let Some(stdout) = child.stdout.as_mut() else { return false };
     let timeout = Timespec { tv_sec: START_PATIENCE_S, tv_nsec: 0 };
     let mut said = [0; WATCHING.len()];
@@ -104,8 +105,8 @@ fn says_watching(child: &mut Child) -> bool {
     readable && stdout.read_exact(&mut said).is_ok() && said == WATCHING
 }
 
-/// What the hidden command [`REAPER_COMMAND`] does; `arguments` are those after its name. Ends when
-/// its owner has.
+/// Implements the hidden command [`REAPER_COMMAND`]; `arguments` follow its name. Returns after the
+/// owner has exited.
 pub fn reaper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(path) = arguments.next().map(PathBuf::from) else { return ExitCode::FAILURE };
     let folder = RunFolder::at(path);
@@ -114,11 +115,12 @@ pub fn reaper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if stdout.write_all(WATCHING).and_then(|()| stdout.flush()).is_err() {
         return ExitCode::FAILURE;
     }
-    // Nothing is ever written: the read ends when the owner does.
+    // The owner never writes: the read ends when the owner exits.
     if io::copy(&mut io::stdin().lock(), &mut io::sink()).is_err() {
         return ExitCode::FAILURE;
     }
-    // Its files close a moment before it is dead. A living owner has ended the run itself.
+    // Its files close a moment before it is dead. An owner that stays alive has ended the run
+    // itself.
     let end = Instant::now() + OWNER_DEATH_PATIENCE;
     while owner.is_alive() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));

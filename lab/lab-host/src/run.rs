@@ -1,8 +1,8 @@
-//! A run: some guests, from their start to their end.
+//! A run: a group of guests that starts and ends together.
 //!
-//! Idea: everything a run has started ends with it: by `Drop` in every ordinary case (success, error,
-//! panic), by the kernel and the reaper when the process is killed or interrupted.
-//! Limits: [`GUESTS_MAX`] guests; one process holds a run.
+//! Idea: everything a run has started ends with it: through `Drop` in every ordinary case (success,
+//! error, panic), through the kernel and the reaper if the process is killed or interrupted.
+//! Limits: [`GUESTS_MAX`] guests; one process owns a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ use crate::{Cache, GuestSpec, KernelChoice, LabError};
 
 /// Most guests in a run.
 pub const GUESTS_MAX: usize = 64;
-/// How long the guests may take to get ready: a base, and as much again for each, because under
-/// emulation they share the cores. Several times what was seen.
+/// Boot timeout: a base, and the same again per guest, because emulated guests share the cores.
+/// Several times the measured time.
 const BOOT_PATIENCE: Duration = Duration::from_secs(60);
 const BOOT_PATIENCE_PER_GUEST: Duration = Duration::from_secs(15);
-/// Memory of the guest that tries KVM.
+/// Memory of the trial guest for KVM.
 const TRIAL_MEMORY: Bytes = Bytes::mib(256);
 
-/// What a run shall be.
+/// The specification of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
@@ -42,25 +42,25 @@ pub struct RunOptions {
     pub name: GuestId,
     /// Its guests, each with a name of its own.
     pub guests: Vec<GuestSpec>,
-    /// How they execute.
+    /// Their accelerator.
     #[serde(default)]
     pub accel: AccelChoice,
     /// The kernel they boot.
     #[serde(default)]
     pub kernel: KernelChoice,
-    /// Whether each guest's processor time is bounded to its share, once all are ready.
+    /// Whether each guest's processor time is limited to its share, once all are ready.
     #[serde(default = "yes")]
     pub limit_cpu: bool,
-    /// Swap that the host has while the run lasts; `None`: what it has anyway. Only root may.
+    /// Swap added to the host during the run, which needs root; `None`: none.
     #[serde(default)]
     pub host_swap: Option<Bytes>,
-    /// The folder of the runs; `None`: that of this user.
+    /// The folder of runs; `None`: this user's.
     #[serde(default)]
     pub runs_folder: Option<PathBuf>,
-    /// The cache folder; `None`: that of this user.
+    /// The cache folder; `None`: this user's.
     #[serde(default)]
     pub cache_folder: Option<PathBuf>,
-    /// The program with the hidden commands; this very one unless said otherwise.
+    /// The program with the hidden commands; this program by default.
     #[serde(skip)]
     pub helper: Helper,
 }
@@ -70,7 +70,7 @@ fn yes() -> bool {
 }
 
 impl RunOptions {
-    /// A run with the defaults.
+    /// A run with default settings.
     pub fn new(name: GuestId, guests: Vec<GuestSpec>) -> Self {
         RunOptions {
             name,
@@ -85,10 +85,10 @@ impl RunOptions {
         }
     }
 
-    /// Checks that such a run can be.
+    /// Checks the specification.
     ///
     /// # Errors
-    /// Names the guest that is impossible or there twice.
+    /// A message with the guest that is invalid or duplicate.
     pub fn validate(&self) -> Result<(), LabError> {
         if self.guests.is_empty() || self.guests.len() > GUESTS_MAX {
             return Err(LabError::Invalid(format!(
@@ -104,7 +104,7 @@ impl RunOptions {
             guest.validate()?;
             if !names.insert(&guest.id) {
                 return Err(LabError::Invalid(format!(
-                    "guest {} is there twice: give each a name of its own",
+                    "guest {} is defined twice: give each guest a unique name",
                     guest.id
                 )));
             }
@@ -113,9 +113,9 @@ impl RunOptions {
     }
 }
 
-/// Guests that run.
+/// Running guests.
 pub struct Run {
-    // Dropped in this order after `Drop::drop` has ended what runs.
+    // Dropped in this order after `Drop::drop` has ended the guests.
     guests: BTreeMap<GuestId, Guest>,
     folder: RunFolder,
     accel: Accel,
@@ -124,10 +124,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts the guests and waits until all are ready. `say` gets lines of progress.
+    /// Starts the guests and waits until all are ready. `say` receives progress messages.
     ///
     /// # Errors
-    /// When anything needed is missing, or a guest does not get ready; nothing is left then.
+    /// When a requirement is missing or a guest does not become ready; then nothing is left behind.
     pub fn start(options: &RunOptions, say: &dyn Fn(&str)) -> Result<Run, LabError> {
         options.validate()?;
         options.host_swap.map_or(Ok(()), host_swap::ensure_permitted)?;
@@ -140,22 +140,22 @@ impl Run {
             None => runs_folder()?,
         };
         for stale in RunFolder::clean_stale(&base) {
-            say(&format!("removed what was left of run {stale}"));
+            say(&format!("removed the remains of run {stale}"));
         }
         let kernel = Kernel::fetch(&cache, &options.kernel, say)?;
         let archive = |guest: &GuestSpec| {
-            // It comes on a disk.
+            // PostgreSQL is on the data disk.
             let in_archive = |name: &&String| *name != Program::Postgresql.packed();
             let with = guest.with.iter().filter(in_archive).cloned().collect();
             initramfs(&cache, &kernel, &with, guest.agent, say)
         };
         let archives: Vec<PathBuf> =
             options.guests.iter().map(archive).collect::<Result<_, _>>()?;
-        // Made before the trial, which must not make cache entries.
+        // Created before the trial, which must not create cache entries.
         let bare = initramfs(&cache, &kernel, &BTreeSet::new(), false, say)?;
-        let has_postgresql = options.guests.iter().any(postgresql::is_in);
+        let has_postgresql = options.guests.iter().any(|guest| postgresql::is_in(&guest.with));
         let image = has_postgresql.then(|| postgresql::image(&cache, say)).transpose()?;
-        let ground = Ground {
+        let context = BootContext {
             cache: &cache,
             base: &base,
             kernel: &kernel,
@@ -172,13 +172,13 @@ impl Run {
                 ..options.clone()
             };
             let archives = std::slice::from_ref(&bare);
-            let ground = Ground { accel, ..ground };
-            boot(&ground, &options, archives, patience, &|_| {}).map(drop)
+            let context = BootContext { accel, ..context };
+            boot(&context, &options, archives, patience, &|_| {}).map(drop)
         };
         let accel = accel::choose(options.accel, &cache, &kernel, say, &trial)?;
         let count = u32::try_from(options.guests.len()).unwrap_or(u32::MAX);
         let patience = BOOT_PATIENCE + BOOT_PATIENCE_PER_GUEST * count;
-        boot(&Ground { accel, ..ground }, options, &archives, patience, say)
+        boot(&BootContext { accel, ..context }, options, &archives, patience, say)
     }
 
     /// Its name.
@@ -191,7 +191,7 @@ impl Run {
         &self.folder
     }
 
-    /// How its guests execute.
+    /// The accelerator of its guests.
     pub fn accel(&self) -> Accel {
         self.accel
     }
@@ -204,7 +204,7 @@ impl Run {
     /// The guest of that name.
     ///
     /// # Errors
-    /// [`LabError::NoGuest`], with the names there are.
+    /// [`LabError::NoGuest`], which lists the run's guests.
     pub fn guest(&self, name: &str) -> Result<&Guest, LabError> {
         self.guests.values().find(|guest| guest.id().as_str() == name).ok_or_else(|| {
             let have: Vec<_> = self.guests.keys().map(GuestId::as_str).collect();
@@ -212,12 +212,12 @@ impl Run {
         })
     }
 
-    /// Ends what runs, while others may still wait for it; they are told.
+    /// Kills the guests; waiters get an error.
     pub(crate) fn end(&self) {
         self.folder.end();
     }
 
-    /// Ends the run; the same as dropping it.
+    /// Ends the run, as dropping it does.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -237,20 +237,20 @@ fn trial_name() -> Result<GuestId, LabError> {
         .map_err(|error: ballast_model::ParseGuestIdError| LabError::Invalid(error.to_string()))
 }
 
-/// Where all guests come up.
+/// What all guests of a run have in common.
 #[derive(Clone, Copy)]
-struct Ground<'a> {
+struct BootContext<'a> {
     cache: &'a Cache,
     base: &'a Path,
     kernel: &'a Kernel,
-    /// The image with PostgreSQL, where a guest has it.
+    /// The image with PostgreSQL, if a guest needs it.
     postgresql: Option<&'a Path>,
     accel: Accel,
 }
 
-/// Starts the guests of `options`, each from its archive, and waits for them up to `patience`.
+/// Starts the guests of `options`, each with its archive, and waits for them up to `patience`.
 fn boot(
-    ground: &Ground<'_>,
+    context: &BootContext<'_>,
     options: &RunOptions,
     archives: &[PathBuf],
     patience: Duration,
@@ -258,29 +258,31 @@ fn boot(
 ) -> Result<Run, LabError> {
     let disks: Bytes = options.guests.iter().map(GuestSpec::disk_total).sum();
     let wanted = disks.saturating_add(options.host_swap.unwrap_or_default());
-    disk::ensure_space(ground.cache.root(), wanted)?;
-    let folder = RunFolder::create(ground.base, &options.name)?;
+    disk::ensure_space(context.cache.root(), wanted)?;
+    let folder = RunFolder::create(context.base, &options.name)?;
     let reaper = Reaper::start(&options.helper, &folder).inspect_err(|_| folder.end())?;
-    // From here on dropping `run` ends everything.
+    // From here on, dropping `run` ends everything.
     let mut run = Run {
         guests: BTreeMap::new(),
         folder,
-        accel: ground.accel,
+        accel: context.accel,
         reaper,
         spawner: Spawner::start(),
     };
     if let Some(size) = options.host_swap {
-        host_swap::turn_on(ground.cache, &run.folder, size)?;
-        say(&format!("the host has {size} of swap for this run"));
+        host_swap::turn_on(context.cache, &run.folder.name(), size, |path| {
+            run.folder.record_host_swap(path)
+        })?;
+        say(&format!("added {size} of host swap for this run"));
     }
     let began = Instant::now();
     for (spec, archive) in options.guests.iter().zip(archives) {
         let start = GuestStart {
-            cache: ground.cache,
-            kernel: &ground.kernel.image,
+            cache: context.cache,
+            kernel: &context.kernel.image,
             initramfs: archive,
-            data_image: ground.postgresql.filter(|_| postgresql::is_in(spec)),
-            accel: ground.accel,
+            data_image: context.postgresql.filter(|_| postgresql::is_in(&spec.with)),
+            accel: context.accel,
             folder: &run.folder,
             spawner: &run.spawner,
         };
@@ -298,7 +300,7 @@ fn boot(
     Ok(run)
 }
 
-/// Bounds every guest's processor time, or says why not.
+/// Limits every guest's processor time, or reports why not.
 fn limit_cpu(run: &Run, say: &dyn Fn(&str)) -> Result<(), LabError> {
     let Some(controller) = CpuController::find() else {
         say("processor time is not limited: no cgroup with a cpu controller");
@@ -308,7 +310,7 @@ fn limit_cpu(run: &Run, say: &dyn Fn(&str)) -> Result<(), LabError> {
     let share = cpu_limit::share_of_cores(cores, run.guests.len());
     let name = |guest: &Guest| format!("ballast-lab-{}-{}", guest.pid(), guest.id());
     let paths: Vec<_> = run.guests().map(|guest| controller.path_of(&name(guest))).collect();
-    // Recorded first: whatever happens now, the groups are found again.
+    // Recorded first, so that the groups are found whatever happens next.
     run.folder.record_cgroups(&paths)?;
     for guest in run.guests() {
         let limited = controller
@@ -319,7 +321,7 @@ fn limit_cpu(run: &Run, say: &dyn Fn(&str)) -> Result<(), LabError> {
             return Ok(());
         }
     }
-    say(&format!("processor time limited to {share:.2} cores a guest"));
+    say(&format!("processor time limited to {share:.2} cores per guest"));
     Ok(())
 }
 
@@ -337,10 +339,10 @@ mod tests {
     }
 
     #[test]
-    fn runs_need_guests_with_names_of_their_own() {
+    fn guests_of_a_run_need_unique_names() {
         assert!(refused(vec![]).contains("expected 1 to"));
         assert!(
-            refused(vec![guest("a"), guest("b"), guest("a")]).contains("guest a is there twice")
+            refused(vec![guest("a"), guest("b"), guest("a")]).contains("guest a is defined twice")
         );
     }
 }

@@ -1,10 +1,11 @@
-//! The folder of a run: everything a run leaves in the file system, in one place.
+//! The folder of a run, which contains everything a run creates in the file system.
 //!
-//! Idea: whoever ends a run (its owner, its reaper, or the next run after both were killed) needs
-//! nothing but the folder: it names the owner, the guests' processes and the cgroups. It comes into
-//! being by a rename, complete with its owner, so that it never looks abandoned by mistake.
-//! Layout: `owner.json`, `guests/G.json`, `cgroups`, `swap` (the path of the host's swap for the run), `qmp/G.sock` (for the daemon), `lab/` (the lab's
-//! own sockets), `console/G.log`, `control.sock` (of a supervisor).
+//! Idea: the process that ends a run (its owner, its reaper, or the next run after both were
+//! killed) needs only the folder: it names the owner, the guests' processes and the cgroups. It is
+//! created by a rename, complete with its owner, so that it never looks abandoned by mistake.
+//! Layout: `owner.json`, `guests/G.json`, `cgroups`, `swap` (the path of the host's swap for the
+//! run), `qmp/G.sock` (for the daemon), `lab/` (the lab's own sockets), `console/G.log`,
+//! `control.sock` (of a supervisor).
 //! Limits: disks are not here: they have no name.
 
 use std::ffi::OsStr;
@@ -25,19 +26,19 @@ use crate::{LabError, cpu_limit, host_swap};
 
 /// Longest path of a Unix socket, in bytes, without the terminating zero (unix(7)).
 const SOCKET_PATH_LEN_MAX: usize = 107;
-/// How long a killed QEMU is waited for.
+/// Timeout for a killed QEMU to exit.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// What says in a console log that the guest's kernel has given up.
+/// Text in a console log that means that the guest's kernel has panicked.
 const PANIC_TEXT: &str = "Kernel panic";
-/// Part of a console log that is searched, at either end, in bytes.
+/// Bytes of a console log that are searched, at either end.
 const CONSOLE_SEARCHED: u64 = 64 << 10;
 /// Prefix of folders that are not complete yet.
 const UNFINISHED_PREFIX: &str = ".unfinished-";
 /// Prefix of folders of runs that are being ended.
 const ENDED_PREFIX: &str = ".ended-";
-/// Names the process that holds the run.
+/// Name of the file with the process that owns the run.
 const OWNER_FILE: &str = "owner.json";
-/// Names the file of the host's swap, where a run has some.
+/// Name of the file with the path of the run's host swap, if any.
 const HOST_SWAP_FILE: &str = "swap";
 
 /// A run's folder.
@@ -46,12 +47,12 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// What is recorded of a guest.
+/// The record of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestRecord {
     /// Its name.
     pub id: GuestId,
-    /// Its QEMU.
+    /// Its QEMU process.
     pub process: ProcessId,
     /// Memory it booted with.
     pub memory: Bytes,
@@ -61,17 +62,17 @@ pub struct GuestRecord {
     pub console: PathBuf,
 }
 
-/// How far a guest has come.
+/// The state of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestState {
-    /// It starts.
+    /// It is booting.
     Booting,
-    /// Its first process serves.
+    /// Its init process accepts requests.
     Ready,
-    /// Its kernel has given up.
+    /// Its kernel has panicked.
     Panicked,
-    /// Its QEMU is gone.
+    /// Its QEMU has exited.
     Exited,
 }
 
@@ -87,7 +88,7 @@ impl std::fmt::Display for GuestState {
 }
 
 impl GuestRecord {
-    /// How far the guest has come, from what anybody can see.
+    /// The guest's state, from its process and its console log.
     pub fn state(&self) -> GuestState {
         if !self.process.is_alive() {
             return GuestState::Exited;
@@ -123,11 +124,11 @@ struct Owner {
     process: ProcessId,
 }
 
-/// The folder of this user's runs: `$XDG_RUNTIME_DIR/ballast-lab`, else `/tmp/ballast-lab-UID`; made
-/// if need be.
+/// The folder of this user's runs: `$XDG_RUNTIME_DIR/ballast-lab`, else `/tmp/ballast-lab-UID`;
+/// created if needed.
 ///
 /// # Errors
-/// When it cannot be made, or somebody else could write to it.
+/// When it cannot be created, or others can write to it.
 pub fn runs_folder() -> Result<PathBuf, LabError> {
     let uid = rustix::process::getuid().as_raw();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
@@ -154,11 +155,11 @@ fn make_private(folder: &Path) -> Result<(), LabError> {
 }
 
 impl RunFolder {
-    /// Makes the folder of the run `name` below `base`, owned by this process. The remains of a run
-    /// of that name whose owner is dead are removed first.
+    /// Creates the folder of the run `name` below `base`, owned by this process. Removes the
+    /// remains of a run of that name whose owner is dead first.
     ///
     /// # Errors
-    /// [`LabError::RunExists`] when such a run is alive.
+    /// [`LabError::RunExists`] when a run of that name is alive.
     pub(crate) fn create(base: &Path, name: &GuestId) -> Result<RunFolder, LabError> {
         make_private(base)?;
         let unfinished = tempfile::Builder::new()
@@ -184,10 +185,10 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// The folder of an existing run.
+    /// Opens the folder of an existing run.
     ///
     /// # Errors
-    /// [`LabError::NoRun`] when there is none of that name.
+    /// [`LabError::NoRun`] when no run of that name exists.
     pub fn open(base: &Path, name: &str) -> Result<RunFolder, LabError> {
         let known = name.parse::<GuestId>().is_ok() && base.join(name).join(OWNER_FILE).is_file();
         if known {
@@ -197,7 +198,7 @@ impl RunFolder {
         }
     }
 
-    /// Takes `path` for a run's folder without looking: for the reaper, who finds it in any state.
+    /// Wraps `path` without a check: for the reaper, which may find the folder in any state.
     pub(crate) fn at(path: PathBuf) -> RunFolder {
         RunFolder { path }
     }
@@ -212,8 +213,8 @@ impl RunFolder {
         runs
     }
 
-    /// Removes the runs below `base` whose owners are dead, with whatever is left of them, those too
-    /// whose removal was itself interrupted; returns their names.
+    /// Removes the remains of runs below `base` whose owners are dead, including those whose
+    /// removal was interrupted; returns their names.
     pub fn clean_stale(base: &Path) -> Vec<String> {
         let entries = fs::read_dir(base).into_iter().flatten().flatten();
         let folders = entries.map(|entry| RunFolder { path: entry.path() });
@@ -236,36 +237,36 @@ impl RunFolder {
         &self.path
     }
 
-    /// The folder of the QMP sockets for the daemon: nothing else is in it.
+    /// The folder of the QMP sockets for the daemon; it contains nothing else.
     pub fn qmp_folder(&self) -> PathBuf {
         self.path.join("qmp")
     }
 
-    /// The folder of the sockets of the guests' agents, likewise.
+    /// The folder of the agents' sockets; it contains nothing else.
     pub fn agent_folder(&self) -> PathBuf {
         self.path.join("agent")
     }
 
-    /// The socket on which a supervisor takes requests.
+    /// The socket on which a supervisor accepts requests.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.path.join("control.sock")
     }
 
-    /// The process that holds the run, if it lives.
+    /// The process that owns the run, if it is alive.
     pub fn live_owner(&self) -> Option<ProcessId> {
         self.owner().filter(|owner| owner.is_alive())
     }
 
-    /// The process that holds or held the run.
+    /// The process that owns the run, dead or alive.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
         let text = fs::read_to_string(self.path.join(OWNER_FILE)).ok()?;
         serde_json::from_str::<Owner>(&text).ok().map(|owner| owner.process)
     }
 
-    /// Where a guest's sockets and logs are.
+    /// The paths of a guest's sockets and logs.
     ///
     /// # Errors
-    /// When a socket's path would be too long.
+    /// When a socket's path is too long.
     pub(crate) fn guest_paths(&self, id: &GuestId) -> Result<GuestPaths, LabError> {
         let socket = |folder: &str, suffix: &str| {
             let path = self.path.join(folder).join(format!("{id}{suffix}"));
@@ -291,7 +292,7 @@ impl RunFolder {
         write_json(&self.path.join("guests").join(format!("{}.json", record.id)), record)
     }
 
-    /// The guests recorded, by name. Records that cannot be read are passed over.
+    /// The recorded guests, by name. Unreadable records are skipped.
     pub fn guests(&self) -> Vec<GuestRecord> {
         let entries = fs::read_dir(self.path.join("guests")).into_iter().flatten().flatten();
         let mut records: Vec<GuestRecord> = entries
@@ -301,22 +302,22 @@ impl RunFolder {
         records
     }
 
-    /// Records groups that are about to be made.
+    /// Records cgroups that are about to be created.
     pub(crate) fn record_cgroups(&self, groups: &[PathBuf]) -> Result<(), LabError> {
         let path = self.path.join("cgroups");
         let text: String = groups.iter().map(|group| format!("{}\n", group.display())).collect();
         fs::write(&path, text).map_err(LabError::io("write", path))
     }
 
-    /// Records the file of the host's swap that is about to be turned on.
+    /// Records the swap file that is about to be enabled.
     pub(crate) fn record_host_swap(&self, file: &Path) -> Result<(), LabError> {
         let path = self.path.join(HOST_SWAP_FILE);
         fs::write(&path, file.as_os_str().as_bytes()).map_err(LabError::io("write", path))
     }
 
-    /// Ends whatever the folder names and removes it: processes, then groups, swap and files. The folder
-    /// is taken out of its place first, so that of several who would end it one does, and none ends
-    /// a later run of the same name.
+    /// Ends everything the folder names and removes it: processes, then cgroups, swap and files.
+    /// The folder is renamed first, so that only one of several processes ends the run, and none
+    /// ends a later run of the same name.
     pub fn end(&self) {
         let ended = match self.path.file_name().and_then(|name| name.to_str()) {
             Some(name) if !name.starts_with(ENDED_PREFIX) => {
@@ -331,7 +332,7 @@ impl RunFolder {
         };
         let guests = ended.guests();
         for guest in &guests {
-            // All are told to go before the first is waited for.
+            // All are killed before the first is waited for.
             guest.process.kill(Duration::ZERO);
         }
         for guest in &guests {
@@ -341,7 +342,7 @@ impl RunFolder {
         for group in groups.lines() {
             cpu_limit::remove(Path::new(group));
         }
-        // After the processes that have memory in it.
+        // After the processes that have pages in it.
         if let Ok(file) = fs::read(ended.path.join(HOST_SWAP_FILE)) {
             host_swap::turn_off(Path::new(OsStr::from_bytes(&file)));
         }
@@ -349,7 +350,7 @@ impl RunFolder {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
     let unfinished = path.with_extension("unfinished");
     let text = serde_json::to_string(value).map_err(|e| LabError::io("write", path)(e.into()))?;
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_lives_is_not_replaced() {
+    fn live_run_is_not_replaced() {
         let (_folder, base) = base();
         let run = RunFolder::create(&base, &name()).unwrap();
         assert_eq!(run.live_owner(), ProcessId::current());
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_owner_leaves_a_run_that_the_next_one_ends() {
+    fn run_of_a_dead_owner_is_removed() {
         let (_folder, base) = base();
         let run = RunFolder::create(&base, &name()).unwrap();
         let mut guest = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -404,7 +405,7 @@ mod tests {
         let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
         let owner_process = ProcessId::of(owner.id()).unwrap();
         write_json(&run.path().join(OWNER_FILE), &Owner { process: owner_process }).unwrap();
-        assert!(RunFolder::clean_stale(&base).is_empty(), "its owner lives");
+        assert!(RunFolder::clean_stale(&base).is_empty(), "its owner is alive");
         owner.kill().unwrap();
         owner.wait().unwrap();
         assert_eq!(RunFolder::clean_stale(&base), ["demo"]);
@@ -414,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_s_state_is_read_off_its_process_and_console() {
+    fn guest_state_follows_its_process_and_console() {
         let (folder, _) = base();
         let console = folder.path().join("console");
         let mut guest = record(ProcessId::current().unwrap(), console.clone());
@@ -432,14 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_too_long_for_a_socket_is_refused_in_words() {
+    fn path_too_long_for_a_socket_is_refused() {
         let run = RunFolder::at(PathBuf::from("/").join("x".repeat(100)));
         let error = run.guest_paths(&"guest".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("XDG_RUNTIME_DIR"), "{error}");
     }
 
     #[test]
-    fn a_folder_others_can_write_to_is_refused() {
+    fn folder_writable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let (folder, base) = base();
         fs::create_dir(&base).unwrap();
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_leave_the_folder_name_no_run() {
+    fn names_outside_the_folder_are_refused() {
         let (_folder, base) = base();
         for name in ["..", "a/b", "", "absent"] {
             assert!(matches!(RunFolder::open(&base, name), Err(LabError::NoRun(_))), "{name}");

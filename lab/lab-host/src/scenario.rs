@@ -1,81 +1,77 @@
-//! Scenario files: what happens in a run, and for how long.
+//! Scenario files: guests, workloads and policies of an experiment.
 //!
-//! Idea: a TOML file says which guests there are, what they do when, how much memory they share and
-//! which policies are compared. Reading is a pure function of the text; every mistake is told with
-//! its file, line, column and key.
-//! `[policy]` and `[tracking]` are tables of the daemon's own configuration and are handed to it as they are;
-//! `[[paper]]` is for whoever compares.
-//! Limits: unknown keys are refused; the figures' bounds are the constants below. What is wrong in the
-//! daemon's tables only the daemon knows.
+//! Idea: a TOML file defines the guests, their workloads over time, the memory they share and the
+//! policies to compare. Reading is a pure function of the text; every mistake is reported with
+//! file, line, column and key. `[policy]` and `[tracking]` are tables of the daemon's
+//! configuration, which gets them unchanged; `[[paper]]` has published results to compare with.
+//! Limits: unknown keys are refused; the constants below are the ranges of values. The daemon
+//! checks the values of its own tables.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
-use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
+use ballast_model::{Bytes, GuestId, PolicyName};
 use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::host_swap;
-use crate::postgresql::IMAGE_SIZE;
+use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
 use crate::scenario_settings::{Settings, Transfer};
-use crate::scenario_variant::{BEST, Variant, over};
-use crate::{Balloon, DiskSpec, GUESTS_MAX, GuestSpec, Hotplug, RunOptions, Truth};
+use crate::scenario_variant::{BEST, Variant, merged};
+use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
 /// Longest scenario.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Most repetitions.
 const REPETITIONS_MAX: u32 = 1000;
-/// Most workloads of a guest.
-const WORKLOADS_MAX: usize = ballast_lab_guest::protocol::WORKLOADS_MAX;
-
 /// Most variants.
 const VARIANTS_MAX: usize = 16;
-/// Longest name of one.
+/// Longest name of a variant, in bytes.
 const NAME_BYTES_MAX: usize = 40;
 
 /// A scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name, which the run gets too.
+    /// Its name, also that of its run.
     pub name: GuestId,
-    /// How long is measured, for each policy and repetition.
+    /// Length of a measurement, per policy and repetition.
     #[serde(with = "duration")]
     pub duration: Duration,
-    /// How often everything is repeated; 1 without it.
+    /// Number of repetitions; 1 by default.
     #[serde(default = "one")]
     pub repetitions: u32,
-    /// The policies, in the order in which they run; `static` and `global` without it.
+    /// The policies, in the order in which they run; `static` and `global` by default.
     #[serde(default = "default_policies", deserialize_with = "policies")]
     pub policies: Vec<PolicyName>,
-    /// Further runs, each a policy with settings of its own; they come after the policies.
+    /// Policies with settings of their own; they run after the policies.
     #[serde(default)]
     pub variants: Vec<Variant>,
-    /// Whether the guests also run with all their memory, which is the best there is to reach: after all
-    /// others, under the name [`BEST`]; no.
+    /// Whether the guests also run with all their memory, the best possible result: last, under the
+    /// name [`BEST`]; no by default.
     #[serde(default)]
     pub best: bool,
-    /// Whether it is found out before, by bisection, in how little memory each guest reads nothing back; no.
+    /// Whether each guest's need is measured first, by bisection: the least memory in which it
+    /// reads nothing back from swap; no by default.
     #[serde(default)]
     pub needs: bool,
     /// What the guests share.
     pub host: Host,
-    /// How the run is set up.
+    /// The settings of the run.
     #[serde(default)]
     pub settings: Settings,
-    /// Of the daemon's configuration, under every policy.
+    /// The daemon's `[policy]`, for every policy.
     #[serde(default)]
     pub policy: Map<String, Value>,
-    /// The same, of how it tracks guests.
+    /// The daemon's `[tracking]`, for every policy.
     #[serde(default)]
     pub tracking: Map<String, Value>,
-    /// A transfer of memory from guest to guest that is timed; none without it.
+    /// A timed transfer of memory between two guests, if any.
     #[serde(default)]
     pub transfer: Option<Transfer>,
-    /// What a paper measured in this situation, as `ballast simulate` has it too.
+    /// A paper's results in this situation; `ballast simulate` reads them too.
     #[serde(default)]
     pub paper: Vec<Map<String, Value>>,
     /// The guests.
@@ -88,70 +84,12 @@ pub struct Scenario {
 pub struct Host {
     /// Memory for all guests together.
     pub budget: Bytes,
-    /// Memory that stays free on the host beside it; without it, what the daemon takes.
+    /// Memory that stays free on the host beside the budget; the daemon's default if unset.
     #[serde(default)]
     pub reserve: Option<Bytes>,
-    /// Swap that the host has during each run, of a file that is made for it; without it, what it has anyway.
+    /// Swap added to the host during each run, in a file of its own; none by default.
     #[serde(default)]
     pub swap: Option<Bytes>,
-}
-
-/// A guest of a scenario.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScenarioGuest {
-    /// Its name.
-    pub name: GuestId,
-    /// Memory it boots with; no balloon can grow it further.
-    pub memory: Bytes,
-    /// What it is ballooned to before measuring; all of its memory without it.
-    #[serde(default)]
-    pub start: Option<Bytes>,
-    /// What it is guaranteed; the daemon's default without it.
-    #[serde(default)]
-    pub floor: Option<Bytes>,
-    /// What it may have at most; its memory, and what can be plugged in, without it.
-    #[serde(default)]
-    pub ceiling: Option<Bytes>,
-    /// Memory that can be plugged in while it runs; none without it.
-    #[serde(default)]
-    pub hotplug: Option<Hotplug>,
-    /// Time from the beginning of the measurement after which its balloon does nothing any more, because its driver
-    /// is unloaded; never without it. What its balloon has then, it gets back.
-    #[serde(default, with = "duration::option")]
-    pub balloon_stops: Option<Duration>,
-    /// Its weight; 1,000 without it.
-    #[serde(default)]
-    pub shares: Option<u32>,
-    /// When memory is short, guests of lower priority go without first; 0 without it.
-    #[serde(default)]
-    pub priority: u8,
-    /// The disk it swaps to; none without it.
-    #[serde(default)]
-    pub swap: Option<DiskSpec>,
-    /// The disk for files; none without it.
-    #[serde(default)]
-    pub data: Option<DiskSpec>,
-    /// Programs packed into it.
-    #[serde(default)]
-    pub with: BTreeSet<String>,
-    /// What it does; nothing without it.
-    #[serde(default)]
-    pub workloads: Vec<ScenarioWorkload>,
-}
-
-/// A workload and when it begins.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct ScenarioWorkload {
-    /// Time from the beginning of the measurement; 0 without it.
-    #[serde(default, with = "duration")]
-    pub at: Duration,
-    /// Its name, unique in its guest; without it its kind, and of a program that program's.
-    #[serde(default)]
-    pub id: Option<String>,
-    /// What it does; refuses the keys it does not know.
-    #[serde(flatten)]
-    pub spec: WorkloadSpec,
 }
 
 fn one() -> u32 {
@@ -165,54 +103,6 @@ fn default_policies() -> Vec<PolicyName> {
 fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName>, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
     names.iter().map(|name| name.parse().map_err(serde::de::Error::custom)).collect()
-}
-
-impl ScenarioGuest {
-    /// What it is ballooned to before measuring.
-    pub fn start(&self) -> Bytes {
-        self.start.unwrap_or(self.memory)
-    }
-
-    /// The most it can ever hold.
-    pub fn memory_max(&self) -> Bytes {
-        let plugged = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max);
-        self.memory.saturating_add(plugged)
-    }
-
-    /// Programs packed into it: those named, and those that its workloads are.
-    fn programs(&self) -> BTreeSet<String> {
-        let of_workload = |workload: &ScenarioWorkload| match workload.spec.pattern {
-            Pattern::Program { program, .. } => Some(program.packed().to_owned()),
-            _ => None,
-        };
-        self.with.iter().cloned().chain(self.workloads.iter().filter_map(of_workload)).collect()
-    }
-
-    /// Its bounds.
-    pub fn limits(&self) -> GuestLimits {
-        GuestLimits {
-            floor: self.floor,
-            ceiling: self.ceiling,
-            shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
-            priority: self.priority,
-            swap: Some(self.swap.is_some()),
-            ..GuestLimits::default()
-        }
-    }
-}
-
-impl ScenarioWorkload {
-    /// Its name.
-    pub fn id(&self) -> String {
-        if let (None, Pattern::Program { program, .. }) = (&self.id, &self.spec.pattern) {
-            return program.packed().to_owned();
-        }
-        let kind = || match serde_json::to_value(self.spec.pattern.kind()) {
-            Ok(serde_json::Value::String(kind)) => kind,
-            _ => "workload".to_owned(),
-        };
-        self.id.clone().unwrap_or_else(kind)
-    }
 }
 
 impl Scenario {
@@ -229,8 +119,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// All that is compared, in the order in which it runs; settings that the scenario makes for all of
-    /// them are in each.
+    /// All variants to compare, in the order in which they run; each includes the scenario's common
+    /// settings.
     pub fn contestants(&self) -> Vec<Variant> {
         let policies = self.policies.iter().map(|policy| Variant::of(*policy));
         let best =
@@ -238,13 +128,13 @@ impl Scenario {
         let mut all: Vec<Variant> = policies.chain(self.variants.iter().cloned()).collect();
         all.extend(self.best.then_some(best));
         for variant in &mut all {
-            variant.policy = over(&self.policy, &variant.policy);
-            variant.tracking = over(&self.tracking, &variant.tracking);
+            variant.policy = merged(&self.policy, &variant.policy);
+            variant.tracking = merged(&self.tracking, &variant.tracking);
         }
         all
     }
 
-    /// The same with all the memory that the guests can have.
+    /// The same scenario with all the memory that the guests can have.
     #[must_use]
     pub fn unlimited(&self) -> Scenario {
         let mut scenario = self.clone();
@@ -306,7 +196,7 @@ impl Scenario {
         for (number, guest) in self.guests.iter().enumerate() {
             let at = |key: &[&str]| path(number, key);
             if !names.insert(&guest.name) {
-                let message = format!("guest `{}` is there twice", guest.name);
+                let message = format!("guest `{}` is defined twice", guest.name);
                 return Err(Mistake { key: at(&["name"]), message });
             }
             guest.validate(&at)?;
@@ -336,7 +226,7 @@ impl Scenario {
             let number = number.to_string();
             let at = |key| ["variants", &number, key];
             check(&at("name"), names.insert(&variant.name), || {
-                format!("`{}` is the name of another", variant.name)
+                format!("`{}` is already the name of another", variant.name)
             })?;
             let is_name = !variant.name.trim().is_empty() && variant.name.len() <= NAME_BYTES_MAX;
             check(&at("name"), is_name, || format!("expected 1 to {NAME_BYTES_MAX} bytes"))?;
@@ -368,118 +258,12 @@ impl Scenario {
     }
 }
 
-impl ScenarioGuest {
-    fn validate(&self, at: &dyn Fn(&[&str]) -> Vec<String>) -> Result<(), Mistake> {
-        let mistake = |key: &[&str], message: String| Err(Mistake { key: at(key), message });
-        if let Err(error) = GuestSpec::new(self.name.clone(), self.memory).validate() {
-            return mistake(&["memory"], error.to_string());
-        }
-        for (key, disk) in [("swap", self.swap), ("data", self.data)] {
-            if let Some(Err(error)) = disk.map(|disk| disk.validate()) {
-                return mistake(&[key], error.to_string());
-            }
-        }
-        if let Err(error) = self.limits().validate() {
-            let key = if self.floor > self.ceiling { "floor" } else { "shares" };
-            return mistake(&[key], error.to_string());
-        }
-        if let Some(Err(why)) = self.hotplug.map(|hotplug| hotplug.validate()) {
-            return mistake(&["hotplug"], why);
-        }
-        for (key, value) in [("floor", self.floor), ("start", self.start)] {
-            if let Some(value) = value.filter(|value| *value > self.memory) {
-                let message = format!(
-                    "{value} is more than memory = {}: a balloon cannot grow a guest past what it \
-                     boots with",
-                    self.memory
-                );
-                return mistake(&[key], message);
-            }
-        }
-        let most = self.memory_max();
-        if let Some(ceiling) = self.ceiling.filter(|ceiling| *ceiling > most) {
-            let message =
-                format!("{ceiling} is more than memory and what can be plugged in, {most}");
-            return mistake(&["ceiling"], message);
-        }
-        let (floor, start) = (self.limits().floor_for(self.memory), self.start());
-        let ceiling = self.limits().ceiling_for(self.memory, most);
-        if start < floor || (start > ceiling && self.start.is_some()) {
-            let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");
-            return mistake(&["start"], message);
-        }
-        Ok(())
-    }
-
-    fn validate_workloads(&self, number: usize, duration: Duration) -> Result<(), Mistake> {
-        let mut ids = BTreeSet::new();
-        if self.workloads.len() > WORKLOADS_MAX {
-            let message = format!("{}: expected at most {WORKLOADS_MAX}", self.workloads.len());
-            return Err(Mistake { key: path(number, &["workloads"]), message });
-        }
-        for (which, workload) in self.workloads.iter().enumerate() {
-            let which = which.to_string();
-            let mistake = |key: &str, message: String| {
-                Err(Mistake { key: path(number, &["workloads", &which, key]), message })
-            };
-            if workload.at >= duration {
-                return mistake(
-                    "at",
-                    "is not before the end: expected less than duration".to_owned(),
-                );
-            }
-            if !ids.insert(workload.id()) {
-                let message = format!("workload `{}` is there twice: give it an id", workload.id());
-                return mistake("id", message);
-            }
-            if let Err(error) = workload.spec.validate() {
-                return mistake("kind", error.to_string());
-            }
-            if let Pattern::FileRandom { size } = workload.spec.pattern
-                && self.data.is_none_or(|disk| disk.size <= size)
-            {
-                return mistake(
-                    "size",
-                    format!("{size} does not fit: give the guest a larger `data`"),
-                );
-            }
-            if let Pattern::Program { program: Program::Postgresql, .. } = workload.spec.pattern
-                && self.data.is_none_or(|disk| disk.size < IMAGE_SIZE)
-            {
-                return mistake(
-                    "program",
-                    format!(
-                        "postgresql comes on the data disk: give the guest a `data` of at least {IMAGE_SIZE}"
-                    ),
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A mistake that only shows when values are compared.
-struct Mistake {
-    key: Vec<String>,
-    message: String,
-}
-
-fn path(guest: usize, key: &[&str]) -> Vec<String> {
-    let start = ["guests".to_owned(), guest.to_string()];
-    start.into_iter().chain(key.iter().map(|&name| name.to_owned())).collect()
-}
-
-fn check(key: &[&str], holds: bool, message: impl FnOnce() -> String) -> Result<(), Mistake> {
-    if holds {
-        return Ok(());
-    }
-    Err(Mistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Demand, HotplugKind};
+    use crate::{DemandSignal, Hotplug, HotplugKind, ScenarioWorkload};
+    use ballast_lab_guest::workload::Pattern;
+    use ballast_model::GuestLimits;
     use proptest::prelude::*;
 
     const GOOD: &str = r#"
@@ -510,7 +294,7 @@ start = "512MiB"
     }
 
     #[test]
-    fn the_demo_is_a_scenario() {
+    fn demo_scenario_is_read() {
         let text = include_str!("../../../scenarios/lab/demo.toml");
         let demo = Scenario::parse(text, Path::new("demo.toml")).unwrap();
         assert_eq!(demo.policies, [PolicyName::Static, PolicyName::Global]);
@@ -518,7 +302,7 @@ start = "512MiB"
     }
 
     #[test]
-    fn what_is_not_said_has_its_default() {
+    fn missing_keys_have_defaults() {
         let scenario = parse(GOOD).unwrap();
         assert_eq!(scenario.repetitions, 1);
         assert_eq!(scenario.policies, default_policies());
@@ -531,7 +315,7 @@ start = "512MiB"
     }
 
     #[test]
-    fn a_guest_with_memory_to_be_plugged_in_may_have_that_too() {
+    fn hotplug_raises_the_ceiling() {
         let more = r#"hotplug = { max = "1GiB", kind = "dimm", online = false }
 start = "512MiB"
 ceiling = "2GiB""#;
@@ -545,7 +329,7 @@ ceiling = "2GiB""#;
     }
 
     #[test]
-    fn a_balloon_may_stop_the_host_may_have_swap_and_a_transfer_be_timed() {
+    fn balloon_stop_host_swap_and_transfer_are_read() {
         let more =
             "[transfer]\nfrom = \"b\"\nto = \"a\"\namount = \"256MiB\"\n[host]\nswap = \"1GiB\"";
         let text = GOOD.replacen("[host]", more, 1);
@@ -554,26 +338,26 @@ ceiling = "2GiB""#;
         assert_eq!(scenario.run_options().host_swap, Some(Bytes::gib(1)));
         assert_eq!(scenario.guests[0].balloon_stops, Some(Duration::from_secs(20)));
         let transfer = scenario.transfer.unwrap();
-        assert_eq!((transfer.amount, transfer.demand), (Bytes::mib(256), Demand::Use));
+        assert_eq!((transfer.amount, transfer.demand), (Bytes::mib(256), DemandSignal::Use));
         let told = more.replacen("\n[host]", "\ndemand = \"floor\"\n[host]", 1);
         let scenario = parse(&GOOD.replacen("[host]", &told, 1)).unwrap();
-        assert_eq!(scenario.transfer.unwrap().demand, Demand::Floor);
+        assert_eq!(scenario.transfer.unwrap().demand, DemandSignal::Floor);
     }
 
     #[test]
-    fn every_mistake_is_told_with_its_place_and_key() {
+    fn every_mistake_is_reported_with_place_and_key() {
         for (from, to, expected) in [
             ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
             ("duration = \"60s\"", "duration = \"0s\"", "s.toml:3:12: duration: expected more"),
             ("duration =", "dration =", "unknown key `dration`: did you mean `duration`"),
             ("budget = \"1GiB\"", "budget = \"200MiB\"", "host.budget: 200MiB is less than the"),
             ("budget = \"1GiB\"", "budget = \"900MiB\"", "less than the guests start with"),
-            ("name = \"b\"", "name = \"a\"", "guests[1].name: guest `a` is there twice"),
+            ("name = \"b\"", "name = \"a\"", "guests[1].name: guest `a` is defined twice"),
             ("name = \"b\"", "name = \"-b\"", "is not a guest name"),
             ("start = \"512MiB\"", "start = \"2GiB\"", "start: 2GiB is more than memory = 1GiB"),
             ("start = \"512MiB\"", "start = \"64MiB\"", "64MiB is not between floor 128MiB"),
             ("start = \"512MiB\"", "floor = \"2GiB\"", "floor: 2GiB is more than memory"),
-            ("start = \"512MiB\"", "ceiling = \"2GiB\"", "ceiling: 2GiB is more than memory"),
+            ("start = \"512MiB\"", "ceiling = \"2GiB\"", "ceiling: 2GiB is more than its memory"),
             (
                 "start = \"512MiB\"",
                 "hotplug = { max = \"100MiB\" }",
@@ -600,7 +384,7 @@ ceiling = "2GiB""#;
             (
                 "[host]",
                 "[transfer]\nfrom = \"b\"\nto = \"b\"\namount = \"64MiB\"\n[host]",
-                "transfer.to: `b` gives",
+                "transfer.to: `b` is the giver",
             ),
             (
                 "[host]",
@@ -641,7 +425,7 @@ ceiling = "2GiB""#;
             (
                 "[host]",
                 "[[variants]]\nname = \"best\"\npolicy = { name = \"meb\" }\n[host]",
-                "variants[0].name: `best` is the name of another",
+                "variants[0].name: `best` is already the name of another",
             ),
         ] {
             assert!(GOOD.contains(from), "{from}");
@@ -651,7 +435,7 @@ ceiling = "2GiB""#;
     }
 
     #[test]
-    fn variants_and_the_best_come_after_the_policies_with_the_scenario_s_settings() {
+    fn variants_follow_the_policies_with_common_settings() {
         let more = r#"
 policies = ["static"]
 best = true
@@ -692,14 +476,14 @@ tracking = { every = true }
     }
 
     #[test]
-    fn a_workload_without_a_name_goes_by_its_kind() {
+    fn unnamed_workload_is_named_by_its_kind() {
         let pattern = Pattern::FileRandom { size: Bytes::mib(1) };
         let workload = ScenarioWorkload { at: Duration::ZERO, id: None, spec: pattern.into() };
         assert_eq!(workload.id(), "file-random");
     }
 
     #[test]
-    fn a_file_workload_needs_a_data_disk_it_fits_on() {
+    fn file_workload_must_fit_its_data_disk() {
         let text = GOOD.replace(
             "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0",
             "kind = \"file-random\"\nsize = \"32MiB\"",
@@ -712,7 +496,7 @@ tracking = { every = true }
     }
 
     #[test]
-    fn postgresql_needs_a_data_disk_with_room_for_it() {
+    fn postgresql_must_fit_its_data_disk() {
         let text = GOOD.replace(
             "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0",
             "kind = \"program\"\nprogram = \"postgresql\"\nsize = \"32MiB\"",
@@ -726,12 +510,12 @@ tracking = { every = true }
 
     proptest! {
         #[test]
-        fn any_text_is_refused_or_read_without_panic(text in ".{0,200}") {
+        fn any_text_is_read_or_refused_without_panic(text in ".{0,200}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn damaged_scenarios_are_refused_or_read_without_panic(
+        fn damaged_scenarios_are_read_or_refused_without_panic(
             at in 0..GOOD.len(), len in 0usize..40, with in "[ -~]{0,10}"
         ) {
             let end = (at + len).min(GOOD.len());

@@ -1,6 +1,7 @@
-//! `[settings]` and `[transfer]` of a scenario file: how its runs are set up, whatever is compared, and what is timed.
+//! `[settings]` and `[transfer]` of a scenario file: the settings common to its runs, and a timed
+//! transfer.
 //!
-//! Idea: what is not said has a default that suits most scenarios. Limits: see [`crate::scenario`].
+//! Idea: every setting has a default that suits most scenarios. Limits: see [`crate::scenario`].
 
 use std::time::Duration;
 
@@ -13,33 +14,34 @@ use crate::ScenarioGuest;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 
-/// How a run is set up.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Time between two decisions; 1 s.
+    /// Time between two decisions of the daemon; 1 s by default.
     #[serde(with = "duration")]
     pub tick: Duration,
-    /// Time in which the guests settle at their start before anything is measured; 5 s.
+    /// Time that the guests get to settle before the measurement starts; 5 s by default.
     #[serde(with = "duration")]
     pub settle: Duration,
-    /// How guests execute; `auto`.
+    /// The accelerator; `auto` by default.
     pub accel: AccelChoice,
-    /// The kernel guests boot, by the suite of Debian that has it; `default`: that of the host's sources.
+    /// The guests' kernel, by its Debian suite; `default`: that of the host's sources.
     pub kernel: KernelChoice,
-    /// Whether each guest's processor time is bounded to its share; yes.
+    /// Whether each guest's processor time is limited to its share; yes by default.
     pub limit_cpu: bool,
-    /// Whether guests hand free pages back by themselves; no.
+    /// Whether guests report free pages to the host; no by default.
     pub free_page_reporting: bool,
-    /// Whether balloons deflate by themselves when a guest runs out of memory; no.
+    /// Whether balloons deflate when a guest runs out of memory; no by default.
     pub deflate_on_oom: bool,
-    /// Whether what the guests really touch is recorded, under emulation; no.
+    /// Whether the guests' memory accesses are recorded, under emulation; no by default.
     pub truth: bool,
-    /// Whether the guests have the page tracker in them, so that the daemon knows their working sets; no.
+    /// Whether the page tracker is loaded, so that the daemon knows the working sets; no by
+    /// default.
     pub track: bool,
-    /// Whether the guests run `ballast-agent`, which the daemon listens to; no.
+    /// Whether the guests run `ballast-agent` and the daemon listens to it; no by default.
     pub agent: bool,
-    /// When tracking rests; `adaptive`.
+    /// When the daemon pauses tracking; `adaptive` by default.
     pub intermittent: Intermittent,
 }
 
@@ -61,49 +63,49 @@ impl Default for Settings {
     }
 }
 
-/// A transfer of memory from guest to guest that is timed: from the moment in which the receiver's last workload begins
-/// until it has so much more, against the time in which the giver's balloon alone takes it.
+/// A timed transfer of memory between two guests: from the start of the receiver's last workload
+/// until it has `amount` more, compared to the time that inflating the giver's balloon alone takes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// Who gives.
+    /// The guest that loses memory.
     pub from: GuestId,
-    /// Who receives.
+    /// The guest that gains memory.
     pub to: GuestId,
-    /// How much.
+    /// How much memory.
     pub amount: Bytes,
-    /// How the daemon learns of it; `use` without it.
+    /// How the daemon learns of the demand; `use` by default.
     #[serde(default)]
-    pub demand: Demand,
+    pub demand: DemandSignal,
 }
 
 /// How the daemon learns that a guest needs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Demand {
-    /// The guest uses it: as fast as its workload fills memory.
+pub enum DemandSignal {
+    /// The guest uses it, as fast as its workload fills memory.
     #[default]
     Use,
-    /// In the moment in which the workload begins the operator guarantees it all of it, as its floor.
+    /// When the workload starts, the operator raises the guest's floor by the whole amount.
     Floor,
 }
 
 impl Transfer {
-    /// Checks that it can be, among `guests`.
+    /// Checks it against the scenario's guests.
     ///
     /// # Errors
-    /// The key and what is wrong with it.
+    /// The key, and the mistake.
     pub(crate) fn validate(&self, guests: &[ScenarioGuest]) -> Result<(), (&'static str, String)> {
         let find = |name: &GuestId, key| {
             let found = guests.iter().find(|guest| guest.name == *name);
-            found.ok_or_else(|| (key, format!("no guest `{name}` here")))
+            found.ok_or_else(|| (key, format!("no guest `{name}` in this scenario")))
         };
         let (from, to) = (find(&self.from, "from")?, find(&self.to, "to")?);
         if self.from == self.to {
-            return Err(("to", format!("`{}` gives: expected another guest", self.to)));
+            return Err(("to", format!("`{}` is the giver: expected another guest", self.to)));
         }
         if to.workloads.is_empty() {
-            let why = format!("guest `{}` has no workload, so that it needs nothing", to.name);
+            let why = format!("guest `{}` has no workload and so no demand", to.name);
             return Err(("to", why));
         }
         let spare = |guest: &ScenarioGuest| {

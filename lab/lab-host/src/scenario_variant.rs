@@ -1,32 +1,33 @@
-//! What a scenario compares beside policies as they are: policies with settings of their own.
+//! The variants that a scenario compares: policies with settings of their own.
 //!
-//! Idea: tables are the daemon's own; joining them is all that is done here. Limits: see [`crate::scenario`].
+//! Idea: the tables are those of the daemon's configuration; this module only merges them. Limits:
+//! see [`crate::scenario`].
 
 use ballast_model::PolicyName;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The name of the runs in which guests have all their memory.
+/// The name of the variant in which guests have all their memory.
 pub const BEST: &str = "best";
 
-/// Something to compare: a policy, and how it and tracking are set.
+/// A policy with its settings and those of tracking.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// Its name in all figures.
+    /// Its name in all results.
     pub name: String,
-    /// The daemon's `[policy]`, with the policy's `name`; over the scenario's own, key by key.
+    /// The daemon's `[policy]`, with the policy's `name`; it overrides the scenario's, key by key.
     pub policy: Map<String, Value>,
     /// The daemon's `[tracking]`, likewise.
     #[serde(default)]
     pub tracking: Map<String, Value>,
-    /// Guests have all their memory.
+    /// Whether guests have all their memory.
     #[serde(skip)]
     pub is_best: bool,
 }
 
 impl Variant {
-    /// That of `policy`, as the scenario sets it.
+    /// A variant of `policy` with the scenario's settings.
     pub(crate) fn of(policy: PolicyName) -> Variant {
         let name = policy.as_str().to_owned();
         let table = Map::from_iter([("name".to_owned(), Value::from(policy.as_str()))]);
@@ -34,12 +35,12 @@ impl Variant {
     }
 }
 
-/// `table` with the keys of `other` in their place; tables in tables are joined alike.
-pub(crate) fn over(table: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
+/// `table` overridden by the keys of `other`, recursively.
+pub(crate) fn merged(table: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
     let mut joined = table.clone();
     for (key, value) in other {
         let value = match (joined.get(key), value) {
-            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(over(old, new)),
+            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(merged(old, new)),
             _ => value.clone(),
         };
         joined.insert(key.clone(), value);

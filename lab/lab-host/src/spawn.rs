@@ -1,7 +1,7 @@
-//! Starting QEMU so that it cannot outlive the lab.
+//! Starts QEMU so that it cannot outlive the lab.
 //!
-//! Idea: the kernel kills a child when the *thread* that started it ends (parent-death signal), so
-//! one thread, which lives as long as the run, starts them all.
+//! Idea: the kernel kills a child when the *thread* that started it exits (parent-death signal), so
+//! one thread, which lives as long as the run, starts all of them.
 //! Source: prctl(2), PR_SET_PDEATHSIG.
 
 use std::fs::File;
@@ -30,17 +30,18 @@ impl Spawner {
         let thread = std::thread::spawn(move || {
             for (mut command, files, reply) in queue {
                 let _ = reply.send(spawn(&mut command, &files));
-                // The files close here: from now on only the child has them.
+                // The files close here: from now on only the child has them open.
             }
         });
         Spawner { requests: Some(requests), thread: Some(thread) }
     }
 
-    /// Starts a process that inherits `files` under their present numbers, is killed when this
-    /// spawner ends, and is in a process group of its own, out of reach of the terminal's signals.
+    /// Starts a process that inherits `files` under their current descriptors, is killed when this
+    /// spawner is dropped, and is in a process group of its own, out of reach of the terminal's
+    /// signals.
     pub(crate) fn spawn(&self, command: Command, files: Vec<File>) -> io::Result<Child> {
         let (reply, answer) = channel();
-        let gone = || io::Error::other("the thread that starts guests is gone");
+        let gone = || io::Error::other("the thread that starts guests has exited");
         let requests = self.requests.as_ref().ok_or_else(gone)?;
         requests.send((command, files, reply)).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())?
@@ -68,10 +69,10 @@ fn spawn(command: &mut Command, files: &[File]) -> io::Result<Child> {
     command.spawn()
 }
 
-/// What the child does before it becomes QEMU.
+/// Runs in the child before it executes QEMU.
 fn prepare_child(parent: Pid, inherited: &[RawFd]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that died before that call sends no signal.
+    // A parent that died before that call causes no signal.
     if getppid() != Some(parent) {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
@@ -93,7 +94,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn children_end_with_the_spawner() {
+    fn children_die_with_the_spawner() {
         let spawner = Spawner::start();
         let mut command = Command::new("sleep");
         command.arg("1000");
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_inherited_under_their_numbers() {
+    fn files_are_inherited_under_their_descriptors() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"from the parent").unwrap();
         let fd = file.as_raw_fd();
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error() {
+    fn missing_program_is_an_error() {
         let spawner = Spawner::start();
         assert!(spawner.spawn(Command::new("/no/such/program"), Vec::new()).is_err());
     }

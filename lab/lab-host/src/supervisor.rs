@@ -1,8 +1,9 @@
 //! Runs that outlive the command that started them.
 //!
-//! Idea: `up` starts this program again with a hidden command; that process, in a session of its own,
-//! starts the run and holds it, and takes requests on a socket. Until the guests are ready the
-//! starter holds a pipe to it: should the starter be interrupted, the run ends. Then it says `keep`.
+//! Idea: `up` starts this program again with a hidden command; that process, in a session of its
+//! own, starts and owns the run and accepts requests on a socket. Until the guests are ready the
+//! starter keeps a pipe to it open: if the starter is interrupted, the run ends. Then the starter
+//! sends `keep`.
 //! Limits: [`CONNECTIONS_MAX`] requests at once.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,32 +23,32 @@ use crate::{LabError, Run, RunFolder, RunOptions, runs_folder};
 
 /// Most requests served at once.
 const CONNECTIONS_MAX: usize = 32;
-/// How long a client may take to say what it wants.
+/// Timeout for a client to send its request.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a workload may take to start: a guest that thrashes takes its time.
+/// Timeout for starting a workload; a thrashing guest is slow.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the owner of a run that has ended may take to end.
+/// Timeout for the owner of an ended run to exit.
 const OWNER_PATIENCE: Duration = Duration::from_secs(10);
-/// What the starter says when it lets the run go.
+/// What the starter sends to let the run outlive it.
 const KEEP: &str = "keep";
 
-/// What the supervisor tells its starter.
+/// A message from the supervisor to its starter.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "news", rename_all = "kebab-case")]
-enum News {
+enum SupervisorMessage {
     Progress { line: String },
     Ready {},
     Failed { why: String },
 }
 
-/// A run as others see it.
+/// The status of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunStatus {
     /// Its name.
     pub name: String,
-    /// The process that holds it; `None`: that process is dead.
+    /// The process that owns it; `None` if that process is dead.
     pub owner_pid: Option<i32>,
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     pub takes_requests: bool,
     /// The folder of its QMP sockets for the daemon.
     pub qmp_folder: std::path::PathBuf,
@@ -55,12 +56,12 @@ pub struct RunStatus {
     pub guests: Vec<GuestStatus>,
 }
 
-/// A guest as others see it.
+/// The status of a guest.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuestStatus {
-    /// How far it has come.
+    /// Its state.
     pub state: GuestState,
-    /// What is recorded of it.
+    /// Its record.
     #[serde(flatten)]
     pub record: GuestRecord,
 }
@@ -68,7 +69,7 @@ pub struct GuestStatus {
 /// Every run of this user.
 ///
 /// # Errors
-/// When there can be no folder of runs.
+/// When the folder of runs is not usable.
 pub fn list_runs() -> Result<Vec<RunStatus>, LabError> {
     Ok(RunFolder::list(&runs_folder()?).iter().map(status_of).collect())
 }
@@ -87,7 +88,7 @@ fn status_of(folder: &RunFolder) -> RunStatus {
 /// Starts a run that outlives this process, and waits until its guests are ready.
 ///
 /// # Errors
-/// Those of [`Run::start`]; nothing is left then.
+/// Those of [`Run::start`]; then nothing is left behind.
 pub fn up(options: &RunOptions, say: &dyn Fn(&str)) -> Result<RunFolder, LabError> {
     options.validate()?;
     let mut child = options
@@ -107,7 +108,7 @@ pub fn up(options: &RunOptions, say: &dyn Fn(&str)) -> Result<RunFolder, LabErro
             RunFolder::open(&base, options.name.as_str())
         }
         Err(error) => {
-            // Its end of the pipe closes here, and with it the run ends.
+            // Our end of the pipe closes here, which ends the run.
             drop(child.stdin.take());
             let _ = child.wait();
             Err(error)
@@ -115,11 +116,11 @@ pub fn up(options: &RunOptions, say: &dyn Fn(&str)) -> Result<RunFolder, LabErro
     }
 }
 
-/// Hands the options over and follows the news until the guests are ready.
+/// Sends the options and follows the messages until the guests are ready.
 fn follow(child: &mut Child, options: &RunOptions, say: &dyn Fn(&str)) -> Result<(), LabError> {
     let died = || {
         LabError::Supervisor(format!(
-            "the process that holds the run ended unexpectedly: does {} have the command \
+            "the process that owns the run exited unexpectedly: does {} have the command \
              `{SUPERVISOR_COMMAND}`?",
             options.helper.program.display()
         ))
@@ -131,9 +132,9 @@ fn follow(child: &mut Child, options: &RunOptions, say: &dyn Fn(&str)) -> Result
     for line in BufReader::new(stdout).lines() {
         let news = line.ok().and_then(|line| serde_json::from_str(&line).ok());
         match news.ok_or_else(died)? {
-            News::Progress { line } => say(&line),
-            News::Failed { why } => return Err(LabError::Supervisor(why)),
-            News::Ready {} => return writeln!(stdin, "{KEEP}").map_err(|_| died()),
+            SupervisorMessage::Progress { line } => say(&line),
+            SupervisorMessage::Failed { why } => return Err(LabError::Supervisor(why)),
+            SupervisorMessage::Ready {} => return writeln!(stdin, "{KEEP}").map_err(|_| died()),
         }
     }
     Err(died())
@@ -142,14 +143,14 @@ fn follow(child: &mut Child, options: &RunOptions, say: &dyn Fn(&str)) -> Result
 /// Ends a run.
 ///
 /// # Errors
-/// When nobody answers for it although its owner lives.
+/// When its owner is alive but does not answer.
 pub fn down(folder: &RunFolder) -> Result<(), LabError> {
     let Some(owner) = folder.live_owner() else {
         folder.end();
         return Ok(());
     };
     ask(folder, &Request::Down {})?;
-    // The run has ended; its owner is about to.
+    // The run has ended; its owner is about to exit.
     let end = Instant::now() + OWNER_PATIENCE;
     while owner.is_alive() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));
@@ -157,34 +158,34 @@ pub fn down(folder: &RunFolder) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What the hidden command [`SUPERVISOR_COMMAND`] does; it ends when the run is ended.
+/// Implements the hidden command [`SUPERVISOR_COMMAND`]; returns when the run has ended.
 pub fn supervisor_main() -> ExitCode {
     let mut stdin = BufReader::new(io::stdin());
     let mut line = String::new();
     let options = stdin.read_line(&mut line).ok().and_then(|_| serde_json::from_str(&line).ok());
     let Some(options) = options else { return ExitCode::FAILURE };
     let kept = watch_starter(stdin);
-    let tell = |news: News| {
-        // A starter that has gone is noticed on the other pipe.
+    let tell = |news: SupervisorMessage| {
+        // If the starter is gone, the other pipe shows it.
         let _ = write_line(&mut io::stdout(), &news);
     };
     match hold(&options, &kept, &tell) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(News::Failed { why: error.to_string() });
+            tell(SupervisorMessage::Failed { why: error.to_string() });
             ExitCode::FAILURE
         }
     }
 }
 
-/// Ends this process, and with it the run, when the starter goes before it has said [`KEEP`].
+/// Exits, which ends the run, if the starter goes before it has sent [`KEEP`].
 fn watch_starter(mut stdin: BufReader<io::Stdin>) -> Receiver<()> {
     let (say_kept, kept) = channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = stdin.read_line(&mut line);
         if line.trim() != KEEP {
-            // Whatever has been started ends as after any sudden death.
+            // The reaper and the kernel end what was started.
             std::process::exit(1);
         }
         let _ = say_kept.send(());
@@ -192,11 +193,16 @@ fn watch_starter(mut stdin: BufReader<io::Stdin>) -> Receiver<()> {
     kept
 }
 
-fn hold(options: &RunOptions, kept: &Receiver<()>, tell: &dyn Fn(News)) -> Result<(), LabError> {
-    let run = Run::start(options, &|line| tell(News::Progress { line: line.to_owned() }))?;
+fn hold(
+    options: &RunOptions,
+    kept: &Receiver<()>,
+    tell: &dyn Fn(SupervisorMessage),
+) -> Result<(), LabError> {
+    let run =
+        Run::start(options, &|line| tell(SupervisorMessage::Progress { line: line.to_owned() }))?;
     let socket = run.folder().control_socket();
     let listener = UnixListener::bind(&socket).map_err(LabError::io("listen on", &socket))?;
-    tell(News::Ready {});
+    tell(SupervisorMessage::Ready {});
     let _ = kept.recv();
     let run = Arc::new(run);
     let (say_down, down) = channel();
@@ -225,7 +231,7 @@ fn serve(listener: &UnixListener, run: &Arc<Run>, say_down: &Sender<()>) {
     }
 }
 
-/// Serves one connection; true when the run has been ended.
+/// Serves one connection; true if it ended the run.
 fn converse(mut stream: UnixStream, run: &Run) -> bool {
     let _ = stream.set_read_timeout(Some(REQUEST_PATIENCE));
     let _ = stream.set_write_timeout(Some(REQUEST_PATIENCE));

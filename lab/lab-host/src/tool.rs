@@ -1,20 +1,25 @@
-//! Programs of the host.
+//! Runs programs of the host.
 //!
-//! Idea: a program that is missing is named with its Debian package; one that fails is quoted.
-//! Limits: output is kept in memory; only short-spoken programs are called.
+//! Idea: a missing program is reported with its Debian package, a failed one with the end of its
+//! output.
+//! Limits: output is kept in memory, so only for programs with little output.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::LabError;
 
-/// Longest part of a failed program's output that is quoted, in bytes.
+/// QEMU's executable.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// The package that contains QEMU.
+pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// Longest excerpt of a failed program's output, in bytes.
 const OUTPUT_QUOTED_MAX: usize = 2000;
 
-/// Folders in which administrators' programs are kept; they are not on every user's PATH.
+/// Folders of administrators' programs, which are not on every user's PATH.
 const ADMIN_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Where `program` is: on PATH, else among the administrators' programs.
+/// Finds `program` on PATH, else among the administrators' programs.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -23,7 +28,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Where `program` is, or the package that would bring it.
+/// Finds `program`, or names the package that contains it.
 pub(crate) fn require(program: &str, package: &str) -> Result<PathBuf, LabError> {
     find(program).ok_or_else(|| LabError::ToolMissing {
         program: program.to_owned(),
@@ -31,7 +36,7 @@ pub(crate) fn require(program: &str, package: &str) -> Result<PathBuf, LabError>
     })
 }
 
-/// Runs a command to its end and returns what it wrote to standard output.
+/// Runs a command and returns its standard output.
 ///
 /// # Errors
 /// [`LabError::ToolFailed`] with the end of its output and `remedy`.
@@ -39,7 +44,7 @@ pub(crate) fn run(command: &mut Command, remedy: &str) -> Result<String, LabErro
     run_with(command, Stdio::null(), remedy)
 }
 
-/// The same with `input` to read.
+/// Like [`run`], with standard input.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -65,7 +70,7 @@ pub(crate) fn run_with(
     })
 }
 
-/// The last `max` bytes of a text, from a whole character on.
+/// The last `max` bytes of a text, starting at a character boundary.
 pub(crate) fn tail(text: &str, max: usize) -> &str {
     let mut from = text.len().saturating_sub(max);
     while !text.is_char_boundary(from) {
@@ -79,20 +84,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_program_is_named_with_its_package() {
+    fn missing_program_is_named_with_its_package() {
         let error = require("no-such-program", "some-package").unwrap_err().to_string();
         assert!(error.contains("no-such-program") && error.contains("some-package"), "{error}");
     }
 
     #[test]
-    fn a_failed_program_is_quoted_with_the_remedy() {
+    fn failed_program_is_quoted_with_the_remedy() {
         let error = run(Command::new("ls").arg("/no/such/place"), "make the place").unwrap_err();
         let error = error.to_string();
         assert!(error.contains("/no/such/place") && error.contains("make the place"), "{error}");
     }
 
     #[test]
-    fn tails_begin_at_whole_characters() {
+    fn tails_start_at_character_boundaries() {
         assert_eq!(tail("aü", 1), "");
         assert_eq!(tail("aü", 2), "ü");
         assert_eq!(tail("abc", 9), "abc");

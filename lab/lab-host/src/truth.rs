@@ -1,9 +1,10 @@
-//! What a guest really touches, for comparison with what is seen of it from outside.
+//! The record of the pages a guest really touches, to compare with estimates from outside.
 //!
-//! Idea: under emulation QEMU tells a plugin of every load and store; the plugin (crates/lab-truth)
-//! writes the distinct pages of each interval, and the pages in order where a file for them is given.
-//! Limits: emulated guests only, which run about half as fast with it; instructions fetched, and what
-//! devices read and write, are not seen.
+//! Idea: under emulation QEMU calls a plugin for every load and store; the plugin (lab/lab-truth)
+//! writes the number of distinct pages of each interval and, if requested, the sequence of pages to
+//! a trace file.
+//! Limits: emulated guests only, which run about half as fast with it; instruction fetches and
+//! accesses by devices are not recorded.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,20 +16,21 @@ use ballast_toml_strict::duration;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::artifact::{Artifact, Missing};
+use crate::artifact::{Artifact, ArtifactMissing};
 
 /// The plugin.
 const PLUGIN: Artifact =
     Artifact { variable: "BALLAST_LAB_TRUTH", built: "release/libballast_lab_truth.so" };
 
-/// That a guest's accesses are recorded, and how.
+/// How a guest's accesses are recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Truth {
-    /// Length of an interval, 10 ms to 1 h, in whole milliseconds; 1 s.
+    /// Length of an interval, 10 ms to 1 h, in whole milliseconds; 1 s by default.
     #[serde(with = "duration")]
     pub interval: Duration,
-    /// The file for the pages in order (as `u64`, by zstd); none without it. Tens of MB a second.
+    /// The trace file for the sequence of pages (as `u64`, compressed with zstd), if any; tens of
+    /// MB per second.
     pub trace: Option<PathBuf>,
 }
 
@@ -38,7 +40,7 @@ impl Default for Truth {
     }
 }
 
-/// What a guest touched in one interval.
+/// The pages a guest touched in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TruthRow {
     /// The interval's end on the host's monotonic clock, in nanoseconds.
@@ -48,7 +50,7 @@ pub struct TruthRow {
     pub wss: Bytes,
     /// Loads and stores.
     pub accesses: u64,
-    /// References in the trace from its start to the interval's end; 0 without a trace.
+    /// References in the trace up to the interval's end; 0 without a trace.
     pub references: u64,
 }
 
@@ -57,7 +59,7 @@ const INTERVAL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);
 
 impl Truth {
-    /// Checks that such a record can be.
+    /// Checks its values.
     pub(crate) fn validate(&self) -> Result<(), String> {
         match INTERVAL.contains(&self.interval) {
             true => Ok(()),
@@ -65,14 +67,14 @@ impl Truth {
         }
     }
 
-    /// The value of QEMU's `-plugin` option that writes rows to `rows`.
+    /// The value of QEMU's `-plugin` option for a plugin that writes its rows to the file `rows`.
     ///
     /// # Errors
-    /// The plugin is not built, or a path or the interval is impossible.
+    /// When the plugin is not built, or a path or the interval is invalid.
     pub(crate) fn argument(&self, rows: &Path) -> Result<OsString, LabError> {
         let plugin = PLUGIN
             .find()
-            .map_err(|Missing { looked_for }| LabError::TruthMissing { looked_for })?;
+            .map_err(|ArtifactMissing { looked_for }| LabError::TruthMissing { looked_for })?;
         let mut argument = OsString::from(&plugin);
         argument.push(",rows=");
         argument.push(rows);
@@ -81,13 +83,13 @@ impl Truth {
             argument.push(",trace=");
             argument.push(trace);
         }
-        // QEMU splits this option at every comma, doubled or not.
+        // QEMU splits this option at every comma, even if doubled.
         for path in
             [Some(plugin.as_path()), Some(rows), self.trace.as_deref()].into_iter().flatten()
         {
             if path.as_os_str().as_encoded_bytes().contains(&b',') {
                 return Err(LabError::Invalid(format!(
-                    "truth: {}: the path has a comma, which QEMU does not take here",
+                    "truth: {}: the path contains a comma, which QEMU does not support here",
                     path.display()
                 )));
             }
@@ -96,10 +98,10 @@ impl Truth {
     }
 }
 
-/// Reads what the plugin wrote so far; an incomplete last line is left out.
+/// Reads the rows written so far, without an incomplete last line.
 ///
 /// # Errors
-/// The file cannot be read, or is none of the plugin's.
+/// When the file cannot be read, or is not a file of the plugin.
 pub(crate) fn rows(path: &Path) -> Result<Vec<TruthRow>, LabError> {
     let text = fs::read_to_string(path).map_err(LabError::io("read", path))?;
     parse(&text).map_err(|line| {
@@ -107,7 +109,7 @@ pub(crate) fn rows(path: &Path) -> Result<Vec<TruthRow>, LabError> {
     })
 }
 
-/// The rows of `text`; the number of the line that is wrong.
+/// The rows of `text`, or the number of the invalid line.
 fn parse(text: &str) -> Result<Vec<TruthRow>, usize> {
     let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
     let lines = complete.lines().enumerate().skip(1);
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_up_to_the_last_complete_one() {
+    fn incomplete_last_row_is_ignored() {
         let text = "end_ns,wss_bytes,accesses,references\n10,8192,5,2\n20,4096,1,3\n30,40";
         let rows = parse(text).unwrap();
         let row = |end_ns, kib, accesses, references| TruthRow {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_interval_is_refused() {
+    fn invalid_interval_is_refused() {
         for (ms, possible) in [(9, false), (10, true), (3_600_000, true), (3_600_001, false)] {
             let truth = Truth { interval: Duration::from_millis(ms), trace: None };
             assert_eq!(truth.validate().is_ok(), possible, "{ms}");
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_row_is_named() {
+    fn invalid_line_is_named() {
         for wrong in ["1,2,3", "1,2,3,4,5", "1,2,3,x", ""] {
             assert_eq!(parse(&format!("head\n1,2,3,4\n{wrong}\n")), Err(3), "{wrong}");
         }

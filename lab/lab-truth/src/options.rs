@@ -1,15 +1,15 @@
-//! What the plugin is told on QEMU's command line.
+//! The plugin's options on QEMU's command line.
 //!
-//! Keys: `rows`, the file of the intervals; `trace`, the file of the pages in order (none without it);
-//! `interval_ms` between rows (default 1,000). Limits: QEMU splits at commas, so that no path may hold
-//! one.
+//! Keys: `rows`, the file of the intervals; `trace`, the file of the page sequence (optional);
+//! `interval_ms`, the length of an interval (default 1,000). Limits: QEMU splits at commas, so a
+//! path must not contain one.
 
 use std::path::PathBuf;
 
 /// Shortest and longest interval, in milliseconds.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 10..=3_600_000;
 
-/// What was told.
+/// The parsed options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) rows: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Options {
     pub(crate) interval_ms: u64,
 }
 
-/// Why it could not be understood.
+/// Why options are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OptionError {
     #[error("`{0}` has no value: expected key=value")]
@@ -31,7 +31,7 @@ pub(crate) enum OptionError {
 }
 
 impl Options {
-    /// Reads `key=value` words.
+    /// Parses `key=value` words.
     pub(crate) fn parse<'a>(
         words: impl IntoIterator<Item = &'a str>,
     ) -> Result<Options, OptionError> {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read() {
+    fn options_are_parsed() {
         let options = Options::parse(["rows=/tmp/a.csv", "trace=a.pg.zst", "interval_ms=250"]);
         let expected =
             Options { rows: "/tmp/a.csv".into(), trace: Some("a.pg.zst".into()), interval_ms: 250 };
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_options_are_named() {
         for (words, expected) in [
             (&[][..], "rows is missing"),
             (&["rows"], "`rows` has no value"),

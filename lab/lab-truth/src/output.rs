@@ -1,13 +1,13 @@
-//! The files the plugin writes.
+//! The plugin's output files.
 //!
 //! - `rows`: CSV, a line an interval with `end_ns` (monotonic clock of the host at its end),
 //!   `wss_bytes` (distinct pages of 4 KiB touched), `accesses`, and `references` (those of the trace up
 //!   to its end), by which trace and clock are matched.
 //! - `trace`, if wanted: page numbers in order, 64 bits each, little endian, compressed by zstd.
 //!
-//! Idea: the guest hands rows and blocks to one writer by a short queue and waits where it is full:
-//! a truth with gaps would be none. Both files are complete to the latest row at any moment, so that a
-//! guest that is killed leaves what can be read.
+//! Idea: the guest passes rows and blocks to a writer thread over a short queue and waits if it is
+//! full, so that the record has no gaps. Both files are always complete up to the latest row, so
+//! that the files of a killed guest are readable.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,14 +18,14 @@ use std::thread::JoinHandle;
 use crate::options::Options;
 use crate::recorder::{Row, Sink};
 
-/// Rows and blocks (512 KiB each) that may wait for the writer.
+/// Most rows and blocks (512 KiB each) in the queue.
 const QUEUE: usize = 16;
-/// The fastest that still compresses page numbers well.
+/// The fastest level that compresses page numbers well.
 const COMPRESSION_LEVEL: i32 = 1;
-/// A page of the guest.
+/// Bytes per page of the guest.
 const PAGE_BYTES: u64 = 4096;
 
-/// What is written next.
+/// An item of the queue.
 enum Item {
     Row(Row),
     References(Vec<u64>),
@@ -37,7 +37,7 @@ pub(crate) struct Queue {
 }
 
 impl Sink for Queue {
-    // A writer that failed has said so and is gone; the guest goes on.
+    // If the writer has failed, it has reported that; the guest continues.
     fn row(&mut self, row: Row) {
         let _ = self.items.send(Item::Row(row));
     }
@@ -47,22 +47,22 @@ impl Sink for Queue {
     }
 }
 
-/// Times of intervals.
+/// The times of intervals.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grid {
-    /// Start of the first, on the host's monotonic clock.
+pub(crate) struct IntervalTimes {
+    /// Start of the first interval, on the host's monotonic clock.
     pub(crate) origin_ns: u64,
-    /// Length of each.
+    /// Length of each interval.
     pub(crate) interval_ns: u64,
 }
 
 /// Opens the files and starts their writer.
 ///
 /// # Errors
-/// A file cannot be made.
+/// When a file cannot be created.
 pub(crate) fn start(
     options: &Options,
-    grid: Grid,
+    times: IntervalTimes,
 ) -> io::Result<(Queue, JoinHandle<io::Result<()>>)> {
     let mut rows = BufWriter::new(create(&options.rows)?);
     writeln!(rows, "end_ns,wss_bytes,accesses,references")?;
@@ -73,7 +73,7 @@ pub(crate) fn start(
     };
     let (items, queue) = sync_channel(QUEUE);
     let writer = std::thread::Builder::new().name("truth".to_owned());
-    let writer = writer.spawn(move || write(&queue, rows, trace, grid))?;
+    let writer = writer.spawn(move || write(&queue, rows, trace, times))?;
     Ok((Queue { items }, writer))
 }
 
@@ -82,12 +82,12 @@ fn create(path: &Path) -> io::Result<File> {
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-/// Writes until the other end of the queue is gone.
+/// Writes until the other end of the queue is closed.
 fn write(
     queue: &Receiver<Item>,
     mut rows: impl Write,
     mut trace: Option<zstd::Encoder<'static, File>>,
-    grid: Grid,
+    times: IntervalTimes,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     for item in queue {
@@ -104,7 +104,7 @@ fn write(
                     trace.flush()?;
                 }
                 let Row { interval, pages, accesses, references } = row;
-                let end_ns = grid.origin_ns + (u64::from(interval) + 1) * grid.interval_ns;
+                let end_ns = times.origin_ns + (u64::from(interval) + 1) * times.interval_ns;
                 let wss = pages * PAGE_BYTES;
                 writeln!(rows, "{end_ns},{wss},{accesses},{references}")?;
                 rows.flush()?;
@@ -130,8 +130,8 @@ mod tests {
         let path = |name| folder.path().join(name);
         let options =
             Options { rows: path("a.csv"), trace: Some(path("a.pg.zst")), interval_ms: 1000 };
-        let grid = Grid { origin_ns: 500, interval_ns: 1000 };
-        let (queue, writer) = start(&options, grid).unwrap();
+        let times = IntervalTimes { origin_ns: 500, interval_ns: 1000 };
+        let (queue, writer) = start(&options, times).unwrap();
         let mut recorder = Recorder::new(queue, true);
         for (page, interval) in [(3, 0), (4, 0), (3, 1)] {
             recorder.access(page, interval);

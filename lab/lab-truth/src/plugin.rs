@@ -1,12 +1,12 @@
-//! The plugin as QEMU sees it.
+//! The plugin's interface to QEMU.
 //!
-//! Idea: at the translation of each block a call is placed at every load and store. It looks whether the
-//! page was recorded in this interval already, in a table of its processor's own; if not, the page goes to
-//! one recorder under a lock. A call at each instruction that changes what is mapped empties the table. A
-//! thread tells the time by counting intervals, so that no access asks a clock.
+//! Idea: when QEMU translates a block, the plugin adds a callback to every load and store. It
+//! checks in a per-processor table whether the page was already recorded in this interval; if not,
+//! the page goes to one recorder under a lock. A callback at each instruction that flushes a TLB
+//! flushes the table. A thread counts intervals, so that no access reads a clock.
 //!
 //! Source: QEMU 7.2, `include/qemu/qemu-plugin.h`; Debian ships no header, so it is declared here.
-//! Limits: an interval's end is as sharp as a sleeping thread wakes, a few milliseconds.
+//! Limits: an interval's end is accurate to a few milliseconds, the wake-up time of a thread.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io;
@@ -17,15 +17,15 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::known::{Known, VCPUS, flushes};
 use crate::options::Options;
-use crate::output::{self, Grid, Queue};
+use crate::output::{self, IntervalTimes, Queue};
+use crate::recent_pages::{RecentPages, VCPUS, flushes};
 use crate::recorder::Recorder;
 
-/// 4 KiB pages.
+/// Pages of 4 KiB.
 const PAGE_SHIFT: u32 = 12;
 
-/// The API version this was written for, which QEMU looks for.
+/// The plugin API's version, which QEMU checks.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU's name")]
 pub(crate) static qemu_plugin_version: c_int = 1;
@@ -84,26 +84,27 @@ unsafe extern "C" {
     fn qemu_plugin_register_atexit_cb(id: u64, callback: UserCallback, data: *mut c_void);
 }
 
-/// What is recorded, from the plugin's start to QEMU's end.
-struct Running {
+/// The recorder and its writer, from the plugin's start to QEMU's exit.
+struct Recording {
     recorder: Recorder<Queue>,
     writer: JoinHandle<io::Result<()>>,
 }
 
-static RUNNING: OnceLock<Mutex<Option<Running>>> = OnceLock::new();
+static RECORDING: OnceLock<Mutex<Option<Recording>>> = OnceLock::new();
 /// Number of the current interval.
 static INTERVAL: AtomicU32 = AtomicU32::new(0);
-/// What each processor has touched in it.
-static KNOWN: [Known; VCPUS] = [const { Known::new() }; VCPUS];
-/// Whether pages are wanted in order.
+/// The pages that each processor has touched in it.
+static RECENT: [RecentPages; VCPUS] = [const { RecentPages::new() }; VCPUS];
+/// Whether a trace is written.
 static IS_TRACED: AtomicBool = AtomicBool::new(false);
-/// Of a trace, the processor of the latest access: what another did in between is no repetition.
+/// With a trace, the processor of the latest access: an access after another processor's is no
+/// repetition.
 static LATEST: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// QEMU's first call.
+/// QEMU calls this first.
 ///
 /// # Safety
-/// QEMU passes `argc` words, each a string that ends with a zero byte.
+/// QEMU passes `argc` strings, each terminated by a zero byte.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn qemu_plugin_install(
     id: u64,
@@ -129,35 +130,35 @@ pub(crate) unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-/// Opens the files, starts the writer and the clock.
+/// Opens the files and starts the writer and the clock.
 fn start(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse(words.iter().map(String::as_str))?;
     let now = clock_gettime(ClockId::Monotonic);
     let origin_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    let grid = Grid { origin_ns, interval_ns: options.interval_ms * 1_000_000 };
-    let (queue, writer) = output::start(&options, grid)?;
+    let times = IntervalTimes { origin_ns, interval_ns: options.interval_ms * 1_000_000 };
+    let (queue, writer) = output::start(&options, times)?;
     let recorder = Recorder::new(queue, options.trace.is_some());
     IS_TRACED.store(options.trace.is_some(), Ordering::Relaxed);
-    let running = Mutex::new(Some(Running { recorder, writer }));
-    RUNNING.set(running).map_err(|_| "loaded twice into one guest")?;
-    std::thread::Builder::new().name("truth-clock".to_owned()).spawn(move || tick(grid))?;
+    let recording = Mutex::new(Some(Recording { recorder, writer }));
+    RECORDING.set(recording).map_err(|_| "loaded twice into one guest")?;
+    std::thread::Builder::new().name("truth-clock".to_owned()).spawn(move || tick(times))?;
     Ok(())
 }
 
-/// Counts intervals for as long as QEMU lives.
-fn tick(grid: Grid) {
+/// Counts intervals until QEMU exits.
+fn tick(times: IntervalTimes) {
     loop {
         let now = clock_gettime(ClockId::Monotonic);
         let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        let since_ns = now_ns.saturating_sub(grid.origin_ns);
-        let interval = since_ns / grid.interval_ns;
+        let since_ns = now_ns.saturating_sub(times.origin_ns);
+        let interval = since_ns / times.interval_ns;
         INTERVAL.store(u32::try_from(interval).unwrap_or(u32::MAX), Ordering::Relaxed);
-        let left_ns = (interval + 1) * grid.interval_ns - since_ns;
+        let left_ns = (interval + 1) * times.interval_ns - since_ns;
         std::thread::sleep(Duration::from_nanos(left_ns));
     }
 }
 
-/// Places calls at the instructions of a block that QEMU has just translated.
+/// Adds callbacks to the instructions of a block that QEMU has just translated.
 unsafe extern "C" fn translated(_id: u64, block: *mut Block) {
     let none = std::ptr::null_mut();
     // SAFETY: QEMU's block is valid during this call, indices are below its own count, and an
@@ -174,23 +175,23 @@ unsafe extern "C" fn translated(_id: u64, block: *mut Block) {
     }
 }
 
-/// What is mapped where is about to change.
+/// Called before an instruction that flushes a TLB.
 unsafe extern "C" fn flushing(vcpu: c_uint, _data: *mut c_void) {
-    if let Some(known) = KNOWN.get(vcpu as usize) {
-        known.flush();
+    if let Some(recent) = RECENT.get(vcpu as usize) {
+        recent.flush();
     }
 }
 
-/// A load or store.
+/// Called at a load or store.
 unsafe extern "C" fn accessed(vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
     let (page, interval) = (address >> PAGE_SHIFT, INTERVAL.load(Ordering::Relaxed));
     let is_traced = IS_TRACED.load(Ordering::Relaxed);
-    let known = KNOWN.get(vcpu as usize);
+    let recent = RECENT.get(vcpu as usize);
     let is_alone = !is_traced || LATEST.load(Ordering::Relaxed) == vcpu;
-    if is_alone && known.is_some_and(|known| known.has(page, interval, !is_traced)) {
+    if is_alone && recent.is_some_and(|recent| recent.has(page, interval, !is_traced)) {
         return;
     }
-    // SAFETY: both arguments are QEMU's own for this access; a null is checked before it is asked.
+    // SAFETY: both arguments are QEMU's own for this access; a null is checked before it is used.
     let physical = unsafe {
         let hardware = qemu_plugin_get_hwaddr(info, address);
         if hardware.is_null() || qemu_plugin_hwaddr_is_io(hardware) {
@@ -198,25 +199,25 @@ unsafe extern "C" fn accessed(vcpu: c_uint, info: u32, address: u64, _data: *mut
         }
         qemu_plugin_hwaddr_phys_addr(hardware)
     };
-    let Some(running) = RUNNING.get() else { return };
-    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(running) = running.as_mut() else { return };
-    running.recorder.count(known.map_or(0, Known::take_accesses));
-    running.recorder.access(physical >> PAGE_SHIFT, interval);
+    let Some(recording) = RECORDING.get() else { return };
+    let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(recording) = recording.as_mut() else { return };
+    recording.recorder.count(recent.map_or(0, RecentPages::take_accesses));
+    recording.recorder.access(physical >> PAGE_SHIFT, interval);
     if is_traced {
         LATEST.store(vcpu, Ordering::Relaxed);
     }
-    if let Some(known) = known {
-        known.add(page, interval);
+    if let Some(recent) = recent {
+        recent.add(page, interval);
     }
 }
 
-/// Completes the files; the interval that is running is left out.
+/// Called at QEMU's exit. Completes the files; the current interval is omitted.
 unsafe extern "C" fn exiting(_id: u64, _data: *mut c_void) {
-    let Some(running) = RUNNING.get() else { return };
-    let ended = running.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(Running { mut recorder, writer }) = ended else { return };
-    KNOWN.iter().for_each(|known| recorder.count(known.take_accesses()));
+    let Some(recording) = RECORDING.get() else { return };
+    let ended = recording.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(Recording { mut recorder, writer }) = ended else { return };
+    RECENT.iter().for_each(|recent| recorder.count(recent.take_accesses()));
     recorder.advance(INTERVAL.load(Ordering::Relaxed));
     drop(recorder);
     match writer.join() {

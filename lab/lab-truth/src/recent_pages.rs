@@ -1,45 +1,44 @@
-//! What a virtual processor has touched already in this interval, by virtual page.
+//! The virtual pages that a virtual processor has touched in this interval.
 //!
-//! Idea: nearly every access is to a page that was recorded moments ago. A table of virtual pages,
-//! without a lock as each belongs to one processor, tells so before anybody asks which physical page it
-//! is. It may keep what the processor's own TLB may keep: it is emptied when an interval begins, and by
-//! the instructions that make a TLB forget ([`flushes`]), so that the record is as exact as without.
-//! Where a trace of pages is wanted too, only the page of the very access before is known: such an
-//! access is not in the trace.
+//! Idea: nearly every access is to a page that was recorded recently. A table of virtual pages per
+//! processor, which needs no lock, detects this before the physical address is looked up. The table
+//! is flushed when an interval starts and by the instructions that flush a TLB ([`flushes`]), so
+//! that the record is as exact as without it. With a trace, only the page of the previous access
+//! counts as recorded, because the trace omits exactly such accesses.
 //!
-//! Cost: O(1), some 1 ns; 512 KiB a processor. Source: Intel SDM volume 3A, 4.10.4. Limits: memory of
-//! [`VCPUS`] processors; of those beyond every access is recorded the long way.
+//! Cost: O(1), some 1 ns; 512 KiB per processor. Source: Intel SDM volume 3A, 4.10.4. Limits:
+//! tables for [`VCPUS`] processors; accesses of others are always looked up.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Processors that have a table: lab guests have one.
+/// Number of processors with a table; lab guests have one processor.
 pub(crate) const VCPUS: usize = 4;
-/// Pages of a table, a power of two: 256 MiB of them, more than most guests touch in an interval.
+/// Pages per table, a power of two: 256 MiB, more than most guests touch in an interval.
 const ENTRIES: usize = 1 << 16;
-/// Bits of a virtual page's number: addresses have 57, the upper half included.
+/// Bits of a virtual page number: addresses have 57 bits, including the upper half.
 const PAGE_BITS: u32 = 45;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
-/// Generations before a table is wiped.
+/// Number of generations before a table is cleared.
 const GENERATIONS: u64 = 1 << (64 - PAGE_BITS);
 /// No page.
 const NONE: u64 = u64::MAX;
 
-/// The table of one processor, written by its thread only: what is atomic is so for the compiler.
-pub(crate) struct Known {
+/// The table of one processor, which only its thread writes; atomics because it is in a static.
+pub(crate) struct RecentPages {
     interval: AtomicU32,
-    /// The virtual page of the access before.
+    /// The virtual page of the previous access.
     latest: AtomicU64,
-    /// From 1; entries of another one are none.
+    /// From 1; entries of other generations are empty.
     generation: AtomicU64,
-    /// Accesses that were not recorded yet.
+    /// Number of accesses not recorded yet.
     accesses: AtomicU64,
-    /// Generation and page.
+    /// Generation and page of each entry.
     entries: [AtomicU64; ENTRIES],
 }
 
-impl Known {
-    pub(crate) const fn new() -> Known {
-        Known {
+impl RecentPages {
+    pub(crate) const fn new() -> RecentPages {
+        RecentPages {
             interval: AtomicU32::new(0),
             latest: AtomicU64::new(NONE),
             generation: AtomicU64::new(1),
@@ -48,8 +47,8 @@ impl Known {
         }
     }
 
-    /// Whether an access to virtual `page` needs no record; then it is counted. `all`: by all of the
-    /// table, else by the access before alone.
+    /// Whether an access to virtual `page` needs no record; if so, it is counted. `all`: checks the
+    /// whole table, else the previous access only.
     #[inline]
     pub(crate) fn has(&self, page: u64, interval: u32, all: bool) -> bool {
         if interval != self.interval.load(Ordering::Relaxed) {
@@ -64,7 +63,7 @@ impl Known {
         is_known
     }
 
-    /// `page` was recorded in `interval`.
+    /// Records that `page` was recorded in `interval`.
     pub(crate) fn add(&self, page: u64, interval: u32) {
         if self.interval.swap(interval, Ordering::Relaxed) != interval {
             self.flush();
@@ -73,7 +72,7 @@ impl Known {
         self.entry(page).store(self.tag(page), Ordering::Relaxed);
     }
 
-    /// Forgets the access before: others came in between.
+    /// Forgets the previous access, because another processor's came in between.
     fn interrupt(&self) {
         self.latest.store(NONE, Ordering::Relaxed);
     }
@@ -90,7 +89,7 @@ impl Known {
         self.generation.store(1, Ordering::Relaxed);
     }
 
-    /// The accesses since the last call that were known.
+    /// Takes the number of accesses counted since the last call.
     pub(crate) fn take_accesses(&self) -> u64 {
         self.accesses.swap(0, Ordering::Relaxed)
     }
@@ -104,8 +103,8 @@ impl Known {
     }
 }
 
-/// Whether an instruction makes a processor forget what is mapped where: a control register is written
-/// (`0F 22`), or it is `INVLPG` (`0F 01 /7` of memory) or `INVPCID` (`0F 38 82`).
+/// Whether an instruction flushes a TLB: it writes a control register (`0F 22`), or it is `INVLPG`
+/// (`0F 01 /7` of memory) or `INVPCID` (`0F 38 82`).
 pub(crate) fn flushes(code: &[u8]) -> bool {
     const PREFIXES: [u8; 11] = [0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3];
     let is_prefix = |byte: &u8| PREFIXES.contains(byte) || (0x40..0x50).contains(byte);
@@ -123,10 +122,10 @@ mod tests {
 
     use super::*;
     use crate::recorder::Recorder;
-    use crate::recorder::tests::Kept;
+    use crate::recorder::tests::MemorySink;
 
     #[test]
-    fn instructions_that_flush() {
+    fn flushing_instructions_are_recognized() {
         for (code, expected) in [
             (&[0x0F, 0x22, 0xD8][..], true),               // mov cr3, rax
             (&[0x41, 0x0F, 0x22, 0xDC], true),             // mov cr3, r12
@@ -144,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_wiped_knows_nothing_of_before() {
-        let known = Box::new(Known::new());
+    fn cleared_table_is_empty() {
+        let known = Box::new(RecentPages::new());
         known.add(7, 0);
         for _ in 0..GENERATIONS {
             known.flush();
@@ -157,11 +156,11 @@ mod tests {
         );
     }
 
-    /// What happens to a guest of one processor.
+    /// An event of a guest with one processor.
     #[derive(Clone, Debug)]
     enum Event {
         Access(u64),
-        /// A virtual page becomes another physical one, which is followed by a flush.
+        /// A virtual page is mapped to another physical page, followed by a flush.
         Map(u64, u64),
         Interval,
     }
@@ -178,9 +177,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_record_is_that_of_every_access(events in events(), trace: bool) {
-            let known = Box::new(Known::new());
-            let (mut fast, mut slow) = (Kept::default(), Kept::default());
+        fn filtered_record_equals_the_full_record(events in events(), trace: bool) {
+            let known = Box::new(RecentPages::new());
+            let (mut fast, mut slow) = (MemorySink::default(), MemorySink::default());
             let mut by_table = Recorder::new(&mut fast, trace);
             let mut by_all = Recorder::new(&mut slow, trace);
             let mut map = std::collections::BTreeMap::new();

@@ -1,18 +1,18 @@
-//! Pages touched in each interval, and in which order.
+//! The pages touched in each interval, and their sequence.
 //!
-//! Idea: each page keeps the number of the interval in which it was touched last, so that its first
-//! touch in another is one comparison. The trace leaves out an access to the very page accessed before:
-//! of each such only the distance zero is lost, and most accesses are such.
-//! Cost: O(1) an access, 4 bytes a page. Limits: pages from [`PAGES_MAX`] on are not recorded.
+//! Idea: each page has the number of the interval of its last touch, so that detecting the first
+//! touch in an interval is one comparison. The trace omits repeated accesses to the same page: they
+//! are most accesses, and each only has the stack distance zero.
+//! Cost: O(1) per access, 4 bytes per page. Limits: pages from [`PAGES_MAX`] on are not recorded.
 
-/// Guest physical pages that can be recorded: 256 GiB of 4 KiB.
+/// Most guest physical pages that are recorded: 256 GiB.
 const PAGES_MAX: u64 = 1 << 26;
-/// References of a trace handed over together.
+/// References of the trace per block.
 pub(crate) const BLOCK: usize = 1 << 16;
-/// Stamps grow by this many pages.
+/// Number of pages by which `stamps` grows.
 const GROWTH: usize = 1 << 15;
 
-/// What happened in one interval.
+/// The totals of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     /// Number of the interval, from 0.
@@ -21,25 +21,25 @@ pub(crate) struct Row {
     pub(crate) pages: u64,
     /// Loads and stores.
     pub(crate) accesses: u64,
-    /// References in the trace from its start to the interval's end.
+    /// References in the trace up to the interval's end.
     pub(crate) references: u64,
 }
 
-/// Where it goes.
+/// The consumer of a record.
 pub(crate) trait Sink {
-    /// An interval has ended.
+    /// Takes the row of an interval that has ended.
     fn row(&mut self, row: Row);
-    /// The next references of the trace.
+    /// Takes the next references of the trace.
     fn references(&mut self, block: Vec<u64>);
 }
 
-/// The accesses of one guest.
+/// Records the accesses of one guest.
 pub(crate) struct Recorder<S> {
     sink: S,
-    /// By page: one more than the number of the interval of its latest access; 0: none.
+    /// By page: the number of the interval of its latest access plus one; 0: never accessed.
     stamps: Vec<u32>,
     row: Row,
-    /// The trace's references not handed over yet; `None`: no trace is wanted.
+    /// The references of the current block; `None`: no trace.
     block: Option<Vec<u64>>,
     latest: u64,
 }
@@ -50,7 +50,7 @@ impl<S: Sink> Recorder<S> {
         Recorder { sink, stamps: Vec::new(), row: Row::default(), block, latest: u64::MAX }
     }
 
-    /// A load or store of `page` in `interval`, which is that of the access before or a later one.
+    /// Records a load or store of `page` in `interval`, which never decreases.
     pub(crate) fn access(&mut self, page: u64, interval: u32) {
         if interval != self.row.interval {
             self.advance(interval);
@@ -78,14 +78,14 @@ impl<S: Sink> Recorder<S> {
         }
     }
 
-    /// Counts accesses of the interval that is recorded, to pages that were recorded in it.
+    /// Counts accesses of the current interval to pages already recorded in it.
     pub(crate) fn count(&mut self, accesses: u64) {
         self.row.accesses += accesses;
     }
 
     /// Ends every interval before `interval`.
     pub(crate) fn advance(&mut self, interval: u32) {
-        // References of ended intervals are on their way before the row that counts them.
+        // References of an interval are passed on before its row, which counts them.
         if let Some(block) = self.block.as_mut().filter(|block| !block.is_empty()) {
             self.sink.references(std::mem::take(block));
         }
@@ -94,7 +94,8 @@ impl<S: Sink> Recorder<S> {
             let Row { interval, references, .. } = self.row;
             self.row = Row { interval: interval + 1, references, ..Row::default() };
         }
-        // The first access of an interval counts although the page was the latest of the one before.
+        // The first access of an interval counts even if its page was the last of the previous
+        // interval.
         self.latest = u64::MAX;
     }
 }
@@ -108,12 +109,12 @@ pub(crate) mod tests {
     use super::*;
 
     #[derive(Default)]
-    pub(crate) struct Kept {
+    pub(crate) struct MemorySink {
         pub(crate) rows: Vec<Row>,
         pub(crate) trace: Vec<u64>,
     }
 
-    impl Sink for &mut Kept {
+    impl Sink for &mut MemorySink {
         fn row(&mut self, row: Row) {
             assert_eq!(row.references, self.trace.len() as u64);
             self.rows.push(row);
@@ -124,8 +125,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn record(accesses: &[(u64, u32)], until: u32) -> Kept {
-        let mut kept = Kept::default();
+    fn record(accesses: &[(u64, u32)], until: u32) -> MemorySink {
+        let mut kept = MemorySink::default();
         let mut recorder = Recorder::new(&mut kept, true);
         accesses.iter().for_each(|&(page, interval)| recorder.access(page, interval));
         recorder.advance(until);
@@ -133,7 +134,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_example_by_hand() {
+    fn rows_and_trace_equal_those_by_hand() {
         let kept = record(&[(7, 0), (7, 0), (9, 0), (7, 0), (7, 2), (PAGES_MAX, 2)], 3);
         let row =
             |interval, pages, accesses, references| Row { interval, pages, accesses, references };
@@ -143,7 +144,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn distinct_pages_are_those_of_a_set(
+        fn counts_equal_those_of_a_set(
             accesses in prop::collection::vec((0..40_u64, 0..2_u32), 0..300)
         ) {
             let mut interval = 0;

@@ -8,8 +8,9 @@ use ballast_model::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::failure::Failure;
+use super::peer_config::{Misbehaviour, PeerConfig, PeerHotplug};
 use super::plugged::Plugged;
-use super::{Misbehaviour, PeerConfig, PeerHotplug};
 
 const BALLOON_PATH: &str = "/machine/peripheral-anon/device[0]";
 
@@ -34,9 +35,6 @@ pub(super) struct Machine {
     events: Vec<String>,
     plugged: Option<Plugged>,
 }
-
-/// Class and description of a failure.
-pub(super) type Failure = (&'static str, String);
 
 impl Machine {
     pub(super) fn new(config: PeerConfig, now: Instant) -> Self {

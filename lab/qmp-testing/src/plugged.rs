@@ -10,8 +10,8 @@ use ballast_model::{Bytes, HotplugKind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::PeerHotplug;
-use super::machine::Failure;
+use super::failure::Failure;
+use super::peer_config::PeerHotplug;
 
 /// Path of the virtio-mem device.
 const PATH: &str = "/machine/peripheral/vm0";

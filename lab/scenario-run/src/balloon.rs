@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ballast_lab::Guest;
+use ballast_lab_host::Guest;
 use ballast_model::Bytes;
-use ballast_qmp::client::Client;
-use ballast_qmp::command::Command;
+use ballast_qmp::client::QmpClient;
+use ballast_qmp::command::QmpCommand;
 use serde::Deserialize;
 
 /// How long one answer may take.
@@ -17,7 +17,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to the guest's QEMU.
 pub(super) struct Balloon {
-    qmp: Client,
+    qmp: QmpClient,
 }
 
 #[derive(Deserialize)]
@@ -32,20 +32,20 @@ impl Balloon {
 
     /// That of the guest whose QEMU listens there.
     pub(super) async fn at(socket: &Path) -> anyhow::Result<Balloon> {
-        let connected = Client::connect(socket, ANSWER_PATIENCE).await;
+        let connected = QmpClient::connect(socket, ANSWER_PATIENCE).await;
         let qmp = connected.map_err(|down| anyhow!("{}: {down}", socket.display()))?;
         Ok(Balloon { qmp })
     }
 
     /// Asks the guest to be of that size.
     pub(super) async fn set(&mut self, target: Bytes) -> anyhow::Result<()> {
-        self.qmp.call(&Command::Balloon { target }).await?;
+        self.qmp.call(&QmpCommand::Balloon { target }).await?;
         Ok(())
     }
 
     /// Its size now.
     pub(super) async fn actual(&mut self) -> anyhow::Result<Bytes> {
-        let reply = self.qmp.call(&Command::QueryBalloon).await?;
+        let reply = self.qmp.call(&QmpCommand::QueryBalloon).await?;
         let info: BalloonInfo = serde_json::from_str(&reply).context("query-balloon")?;
         Ok(Bytes::new(info.actual))
     }

@@ -1,15 +1,16 @@
 //! The same scenario on real guests and in the simulator, side by side.
 //!
-//! Idea: the scenario that was played is simulated twice: on the machine that its file describes, and
-//! on one with the speeds that the real runs had. Four of them decide how much work is done, and no
-//! file knows them: what a touch of a page takes, what filling one and giving one back takes, and how
-//! long a guest waits for a request of its swap disk. What still differs then is the model's fault.
+//! Idea: the scenario that was played is simulated twice: on the machine that its file describes,
+//! and on one with the speeds that the real runs had. Four of them decide how much work is done,
+//! and no file knows them: what a touch of a page takes, what filling one and giving one back
+//! takes, and how long a guest waits for a request of its swap disk. What still differs then is the
+//! model's fault.
 //!
 //! The speeds are read off the samples: a touch from the seconds in which nothing grows and nothing
-//! is waited for; filling and giving back from what seconds lack to that in which a workload grows or
-//! shrinks; a request from the requests of the seconds that were spent waiting. Medians: the machine
-//! does other things too.
-//! The simulated daemon is told what the real one is told: the balloon's statistics, nothing else.
+//! is waited for; filling and giving back from what seconds lack to that in which a workload grows
+//! or shrinks; a request from the requests of the seconds that were spent waiting. Medians: the
+//! machine does other things too. The simulated daemon sees what the real one sees: the balloon's
+//! statistics, nothing else.
 //!
 //! Limits: one speed for all guests and the whole time. Of repetitions the medians are compared.
 
@@ -272,9 +273,9 @@ impl Speeds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Sample;
     use crate::simulate::scenario_file::ScenarioFile;
-    use crate::story::record::Sample;
-    use crate::story::{fixture, page};
+    use crate::{fixture, page};
     use std::path::Path;
 
     /// Seconds of guest `a`: (size in MiB, touches, major faults, MiB swapped out), as they are at
@@ -299,9 +300,9 @@ mod tests {
     }
 
     /// By hand: a million touches in a steady second is 1 us each. While 10 MiB, 2,560 pages, are
-    /// filled in a second, half of the touches are done: 500,000 us / 2,560; while as many are given
-    /// back, a tenth. In a second of waiting
-    /// 384 faults and 2 MiB written, 512 pages or 16 requests: 1/400 s each.
+    /// filled in a second, half of the touches are done: 500,000 us / 2,560; while as many are
+    /// given back, a tenth. In a second of waiting 384 faults and 2 MiB written, 512 pages or 16
+    /// requests: 1/400 s each.
     #[test]
     fn speeds_by_hand() {
         let speeds = Speeds::of(&record(&[
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(only_steady, Speeds { touch_s: Some(2e-6), ..Speeds::default() });
     }
 
-    const DEMO: &str = include_str!("../../../../scenarios/lab/demo-quick.toml");
+    const DEMO: &str = include_str!("../../../scenarios/lab/demo-quick.toml");
 
     #[test]
     fn every_figure_of_every_guest_is_set_beside_the_real_one() {

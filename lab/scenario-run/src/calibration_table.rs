@@ -3,52 +3,71 @@
 //! Idea: one line for each figure, with what was measured, what was simulated on the machine of the
 //! file and at the measured speeds, and both against what was measured.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
-
 use super::calibration::{Calibration, Compared, GainCompared, Speeds};
-use super::figures::{self, NONE, times};
+use super::compare::Figure;
+use super::figures::{self, or_none, times};
+use ballast_report::Report;
 
-/// Heads of the columns.
-pub(super) const COLUMNS: [&str; 8] =
-    ["guest", "policy", "figure", "real", "simulated", "to real", "at these speeds", "to real"];
+/// One line: a gain in work, or a figure of a guest.
+pub(super) struct Row {
+    guest: String,
+    policy: String,
+    name: String,
+    /// `None`: a gain.
+    figure: Option<Figure>,
+    real: Option<f64>,
+    simulated: Option<f64>,
+    at_speeds: Option<f64>,
+}
 
-/// Every line's cells, the gains in work first.
-pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<[String; 8]> {
-    let gains = calibration.gains.iter().map(|gain| of_gain(gain, first));
+/// The lines, the gains in work over the policy `first` before the others.
+pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
+    let of_gain = |it: &GainCompared| Row {
+        guest: "all".to_owned(),
+        policy: it.policy.clone(),
+        name: format!("work, to {first}"),
+        figure: None,
+        real: it.real,
+        simulated: it.simulated,
+        at_speeds: it.simulated_at_speeds,
+    };
+    let of_figure = |it: &Compared| Row {
+        guest: it.guest.clone().unwrap_or_else(|| "all".to_owned()),
+        policy: it.policy.clone(),
+        name: figures::name(it.figure).to_owned(),
+        figure: Some(it.figure),
+        real: it.real,
+        simulated: Some(it.simulated),
+        at_speeds: Some(it.simulated_at_speeds),
+    };
+    let gains = calibration.gains.iter().map(of_gain);
     gains.chain(calibration.figures.iter().map(of_figure)).collect()
 }
 
-fn of_gain(gain: &GainCompared, first: &str) -> [String; 8] {
-    let shown = |value: Option<f64>| value.map_or(NONE.to_owned(), times);
-    let to_real = |value: Option<f64>| match value.zip(gain.real) {
-        Some((value, real)) => ratio(value, real),
-        None => NONE.to_owned(),
-    };
-    [
-        "all".to_owned(),
-        gain.policy.clone(),
-        format!("work, to {first}"),
-        shown(gain.real),
-        shown(gain.simulated),
-        to_real(gain.simulated),
-        shown(gain.simulated_at_speeds),
-        to_real(gain.simulated_at_speeds),
-    ]
+/// The columns.
+pub(super) fn report() -> Report<'static, Row> {
+    Report::<Row>::new()
+        .text("guest", |it| it.guest.clone())
+        .text("policy", |it| it.policy.clone())
+        .text("figure", |it| it.name.clone())
+        .figure("real", |it| it.shown(it.real))
+        .figure("simulated", |it| it.shown(it.simulated))
+        .figure("to real", |it| it.to_real(it.simulated))
+        .figure("at these speeds", |it| it.shown(it.at_speeds))
+        .figure("to real", |it| it.to_real(it.at_speeds))
 }
 
-fn of_figure(compared: &Compared) -> [String; 8] {
-    let shown = |value: f64| figures::one_value(compared.figure, value);
-    let to_real = |value: f64| compared.real.map_or(NONE.to_owned(), |real| ratio(value, real));
-    [
-        compared.guest.clone().unwrap_or_else(|| "all".to_owned()),
-        compared.policy.clone(),
-        figures::name(compared.figure).to_owned(),
-        compared.real.map_or(NONE.to_owned(), shown),
-        shown(compared.simulated),
-        to_real(compared.simulated),
-        shown(compared.simulated_at_speeds),
-        to_real(compared.simulated_at_speeds),
-    ]
+impl Row {
+    fn shown(&self, value: Option<f64>) -> String {
+        or_none(value.map(|value| match self.figure {
+            None => times(value),
+            Some(figure) => figures::one_value(figure, value),
+        }))
+    }
+
+    fn to_real(&self, value: Option<f64>) -> String {
+        or_none(value.zip(self.real).map(|(value, real)| ratio(value, real)))
+    }
 }
 
 fn ratio(value: f64, real: f64) -> String {
@@ -77,26 +96,10 @@ pub(super) fn speeds(speeds: Speeds) -> String {
 
 /// For a terminal.
 pub(super) fn render(calibration: &Calibration, first: &str) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let cells = |texts: Vec<String>| -> Vec<Cell> {
-        let align = |(column, text)| {
-            let side = if column < 3 { CellAlignment::Left } else { CellAlignment::Right };
-            Cell::new(text).set_alignment(side)
-        };
-        texts.into_iter().enumerate().map(align).collect()
-    };
-    table.set_header(cells(COLUMNS.iter().map(|name| name.to_uppercase()).collect()));
-    for row in rows(calibration, first) {
-        table.add_row(cells(row.to_vec()));
-    }
-    for column in table.column_iter_mut().take(1) {
-        column.set_padding((0, 1));
-    }
-    let lines: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let table = report().in_capitals().table(rows(calibration, first), None);
     format!(
         "The same in the simulator: on the machine that the file describes, and at the speeds of \
-         these runs, in which\n{}.\n\n{lines}",
+         these runs, in which\n{}.\n\n{table}",
         speeds(calibration.speeds)
     )
 }
@@ -104,7 +107,6 @@ pub(super) fn render(calibration: &Calibration, first: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::compare::Figure;
     use expect_test::expect;
 
     #[test]

@@ -1,20 +1,21 @@
 //! Policies against each other.
 //!
-//! Idea: every run yields a handful of figures per guest and for all guests together. Over repetitions
-//! a figure is its median with its range; a ratio is taken within each repetition, because a machine's
-//! speed drifts between them, and then likewise summed up.
+//! Idea: every run yields a handful of figures per guest and for all guests together. Over
+//! repetitions a figure is its median with its range; a ratio is taken within each repetition,
+//! because a machine's speed drifts between them, and then likewise summed up.
 //!
-//! Where the guests also ran with all their memory, work is told as a share of that: page touches of a
-//! large working set take longer than those of a small one, and a sum would be that of the guest with
-//! the small one. All guests together have the mean of their shares.
-//! Limits: a ratio to nothing has no value ([`Ratio::FromZero`]); figures that were not measured are
-//! absent from their median.
+//! Where the guests also ran with all their memory, work is a share of that: page touches of a
+//! large working set take longer than those of a small one, and a sum would be that of the guest
+//! with the small one. All guests together have the mean of their shares.
+//! Limits: a ratio to nothing has no value ([`Ratio::FromZero`]); figures that were not measured
+//! are absent from their median.
 
 use serde::Serialize;
 
 use super::record::{GuestRun, Record, RunRecord, Sample, ScenarioInfo, TrackingNow};
 
-/// How near to its end, or to what a guest needs, a size counts as there, as a ratio: that of TWS §4.1.
+/// How near to its end, or to what a guest needs, a size counts as there, as a ratio: that of TWS
+/// §4.1.
 const SETTLED_WITHIN: f64 = 0.05;
 /// How long it has to stay near what is needed, in seconds.
 const NEAR_FOR_S: f64 = 5.0;
@@ -41,12 +42,13 @@ pub enum Figure {
     AllocationMean,
     /// Memory held in the end, in bytes.
     AllocationLast,
-    /// Time after which the memory held stayed within 5 % of that, in seconds; absent where it was never elsewhere.
+    /// Time after which the memory held stayed within 5 % of that, in seconds; absent where it was
+    /// never elsewhere.
     Settled,
     /// That memory against what the guest needs, as a ratio.
     OfNeed,
-    /// Time from when its workload has gone through its memory once until it holds what it needs, within 5 % and for
-    /// five seconds, in seconds.
+    /// Time from when its workload has gone through its memory once until it holds what it needs,
+    /// within 5 % and for five seconds, in seconds.
     NearNeed,
     /// How often its pages were watched rather than left in peace, as a ratio of all samples.
     UpRatio,
@@ -79,7 +81,8 @@ impl Figure {
         matches!(self, OfBest | Settled | OfNeed | NearNeed | UpRatio | TrackingCost)
     }
 
-    /// The figure of one guest in one run; `best` is the guest with all its memory, `need` what it needs.
+    /// The figure of one guest in one run; `best` is the guest with all its memory, `need` what it
+    /// needs.
     fn of(self, guest: &GuestRun, best: Option<&GuestRun>, need: Option<u64>) -> Option<f64> {
         let inside = guest.last_inside();
         let count = |n: u64| n as f64;
@@ -110,7 +113,7 @@ impl Figure {
                 "resting" => Some(0.0),
                 _ => None,
             })),
-            // Of an interval of rest nothing is told, because it costs nothing.
+            // An interval of rest has no figure, because it costs nothing.
             Figure::TrackingCost => mean(tracked(&guest.samples).filter_map(|it| {
                 let is_tracked = ["watching", "resting", "referenced"].contains(&&*it.state);
                 is_tracked.then(|| it.cost.unwrap_or(0.0))
@@ -259,7 +262,7 @@ impl Ratio {
 pub struct Cell {
     /// The figure.
     pub figure: Figure,
-    /// Its value; `None`: not measured, or there is none.
+    /// Its value; `None`: not measured, or undefined.
     pub value: Option<Spread>,
     /// Against the first policy; `None` for the first policy itself.
     pub ratio: Option<Ratio>,
@@ -290,8 +293,8 @@ pub struct Gain {
     pub policy: String,
     /// Page touches of all guests together, against the first policy.
     pub work: Ratio,
-    /// Time after which it had done the work the first policy did in all, in seconds; `None`: it did
-    /// less.
+    /// Time after which it had done the work the first policy did in all, in seconds; `None`: it
+    /// did less.
     pub same_work_s: Option<Spread>,
 }
 
@@ -463,8 +466,8 @@ fn remarks(record: &Record) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
-    use crate::story::record::{Inside, Outside};
+    use crate::fixture;
+    use crate::record::{Inside, Outside};
 
     fn spread(values: &[f64]) -> Option<Spread> {
         Spread::of(values.iter().copied())

@@ -1,8 +1,8 @@
 //! The daemon of a run: a process of its own, as an operator would start it.
 //!
 //! Idea: it is this same program, started with a hidden command that first asks the kernel for a
-//! signal when its parent dies, so that however a story ends its daemon does. Everything it leaves is
-//! in the run's folder, which the lab removes.
+//! signal when its parent dies, so that its daemon ends however the scenario run ends. Everything
+//! it leaves is in the run's folder, which the lab removes.
 //! Source: prctl(2), PR_SET_PDEATHSIG.
 
 use std::collections::BTreeSet;
@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_api::{Client, ClientError, GuestView, SetGuest};
-use ballast_lab::Helper;
+use ballast_api::{Client, ClientError, GuestChange, GuestView};
+use ballast_lab_host::Helper;
 use ballast_model::{Bytes, GuestId};
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::process::{Child, Command};
@@ -47,7 +47,7 @@ pub struct Args {
     parent: i32,
 }
 
-/// Runs the daemon until it is told to stop or its parent is dead.
+/// Runs the daemon until it receives a signal or its parent dies.
 ///
 /// # Errors
 /// Those of the daemon.
@@ -57,13 +57,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if getppid() != Pid::from_raw(args.parent) {
         bail!("the process that started this daemon is gone");
     }
-    let config = args.config;
-    crate::commands::daemon::run(crate::commands::daemon::Args {
-        config,
-        check: false,
-        output: Default::default(),
-    })
-    .await
+    let config = ballast_config::load(&args.config)?;
+    ballast_daemon::start_log();
+    ballast_daemon::run(config).await
 }
 
 /// A daemon that runs; killed when dropped.
@@ -131,9 +127,9 @@ impl Daemon {
         }
     }
 
-    /// Guarantees so much memory to a guest from now on.
+    /// Sets a guest's floor.
     pub(super) async fn guarantee(&self, guest: &GuestId, floor: Bytes) -> anyhow::Result<()> {
-        let change = SetGuest { floor_bytes: Some(floor.get()), ..SetGuest::default() };
+        let change = GuestChange { floor: Some(floor), ..GuestChange::default() };
         let told = || format!("the daemon does not guarantee {floor} to guest {guest}");
         self.client.set_guest(guest, &change).await.map(drop).with_context(told)
     }

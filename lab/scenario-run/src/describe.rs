@@ -1,7 +1,7 @@
 //! A scenario in words, for the record.
 
-use ballast_lab::{BEST, DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
-use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_guest::workload::{Pattern, Ramp, WorkloadSpec};
+use ballast_lab_host::{BEST, DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
 
 use super::paper;
 use super::record::{GuestInfo, ScenarioInfo};
@@ -46,13 +46,15 @@ fn workload(workload: &ScenarioWorkload) -> String {
 
 fn pattern(spec: &WorkloadSpec) -> String {
     match &spec.pattern {
-        Pattern::Mono { low, high, ramp_s, grow_per_s, hold_s, cycles } => {
-            let grow = match (ramp_s, grow_per_s) {
-                (Some(ramp_s), _) => format!(" in {ramp_s} s"),
-                (None, Some(step)) => format!(" by {step}/s"),
-                (None, None) => String::new(),
+        Pattern::Mono { low, high, ramp, hold, cycles } => {
+            let grow = match ramp {
+                Ramp::Time(ramp) => format!(" in {} s", ramp.as_secs_f64()),
+                Ramp::GrowthPerS(step) => format!(" by {step}/s"),
             };
-            let hold = hold_s.map_or(String::new(), |hold_s| format!(", {hold_s} s there"));
+            let hold = match hold.as_secs_f64() {
+                0.0 => String::new(),
+                hold_s => format!(", {hold_s} s there"),
+            };
             let cycles = match cycles {
                 Some(1) => ", and back".to_owned(),
                 Some(cycles) => format!(", and back, {cycles} times"),
@@ -61,17 +63,14 @@ fn pattern(spec: &WorkloadSpec) -> String {
             format!("mono {low} to {high}{grow}{hold}{cycles}")
         }
         Pattern::Constant { size } => format!("constant {size}"),
-        Pattern::Flux { low, high, period_s } => {
-            format!("flux {low} and {high} in turns, every {period_s} s")
+        Pattern::Flux { low, high, period } => {
+            format!("flux {low} and {high} in turns, every {} s", period.as_secs_f64())
         }
-        Pattern::RandomArray {
-            low: Some(low), high: Some(high), period_s: Some(period_s), ..
-        } => {
+        Pattern::RandomDrawn { low, high, period } => {
+            let period_s = period.as_secs_f64();
             format!("random-array {low} to {high}, another size every {period_s} s")
         }
-        Pattern::RandomArray { steps, .. } => {
-            format!("random-array of {} sizes", steps.as_ref().map_or(0, Vec::len))
-        }
+        Pattern::RandomSteps { steps } => format!("random-array of {} sizes", steps.len()),
         Pattern::Sequential { size, passes: None } => format!("sequential {size}"),
         Pattern::Sequential { size, passes: Some(passes) } => {
             format!("sequential {size}, {passes} passes")
@@ -80,15 +79,19 @@ fn pattern(spec: &WorkloadSpec) -> String {
         Pattern::Cold { size, share_per_s } => {
             format!("cold {size}, {:.1} % touched each second", share_per_s * 100.0)
         }
-        Pattern::Zipf { size, exponent } => format!("zipf {size}, exponent {exponent}"),
+        Pattern::Zipf { size, exponent, .. } => format!("zipf {size}, exponent {exponent}"),
         Pattern::Program { program, size } => format!("{} of {size}", program.packed()),
+        // The lab's scenarios refuse what only the simulator runs.
+        Pattern::Curve { .. } => "miss-curve".to_owned(),
+        Pattern::Trace { .. } => "trace".to_owned(),
+        Pattern::Phases { .. } => "phases".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
 
     #[test]
     fn guests_and_workloads_are_told_in_words() {

@@ -3,7 +3,7 @@
 //! Limits: three significant digits; the exact figures are in the raw data.
 
 use super::compare::{Figure, Ratio, Spread};
-pub(super) use crate::figures::{NONE, axis, count, size, times};
+pub(super) use ballast_report::figures::{NONE, count, or_none, size, times};
 
 /// A figure's name over a column.
 pub(super) const fn name(figure: Figure) -> &'static str {
@@ -25,7 +25,7 @@ pub(super) const fn name(figure: Figure) -> &'static str {
     }
 }
 
-/// A figure's value, with its range where there are several.
+/// A figure's value, with its range if there are several.
 pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
     let Some(spread) = value else { return NONE.to_owned() };
     let one = |n: f64| one_value(figure, n);
@@ -45,7 +45,7 @@ pub(super) fn one_value(figure: Figure, n: f64) -> String {
     }
 }
 
-/// A ratio, with its range where there are several.
+/// A ratio, with its range if there are several.
 pub(super) fn ratio(ratio: Option<Ratio>) -> String {
     match ratio {
         None => NONE.to_owned(),

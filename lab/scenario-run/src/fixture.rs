@@ -1,6 +1,6 @@
 //! A record made up for tests: two guests, `a` working and `b` idle, ten seconds.
 
-use ballast_lab::BEST;
+use ballast_lab_host::BEST;
 
 use super::record::{
     FORMAT_VERSION, GuestInfo, GuestRun, Inside, Machine, Outside, Record, RunRecord, Sample,
@@ -120,7 +120,7 @@ fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> 
 }
 
 /// A scenario of two guests and three workloads, twice under two policies.
-pub(super) fn scenario() -> ballast_lab::Scenario {
+pub(super) fn scenario() -> ballast_lab_host::Scenario {
     const TEXT: &str = r#"
 name = "made-up"
 duration = "10s"
@@ -158,5 +158,5 @@ kind = "cold"
 size = "64MiB"
 share_per_s = 0.01
 "#;
-    ballast_lab::Scenario::parse(TEXT, std::path::Path::new("made-up.toml")).unwrap()
+    ballast_lab_host::Scenario::parse(TEXT, std::path::Path::new("made-up.toml")).unwrap()
 }

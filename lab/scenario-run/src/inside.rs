@@ -1,12 +1,12 @@
 //! A guest's reports, made into samples.
 //!
-//! Idea: reports carry counters since boot and the workloads running now; samples carry counters since
-//! the schedule began, with what ended workloads did kept.
+//! Idea: reports carry counters since boot and the workloads running now; samples carry counters
+//! since the schedule began, with what ended workloads did kept.
 //! Limits: pure; nobody waits here. A report that was lost is counted, not made up for.
 
 use std::collections::BTreeMap;
 
-use ballast_lab_guest::protocol::{End, FromGuest, Report, Totals, VmCounters};
+use ballast_lab_guest::protocol::{FromGuest, LabReport, ProcessEnd, VmCounters, WorkloadTotals};
 use ballast_model::{Bytes, PAGE_SIZE};
 
 use super::record::Inside;
@@ -18,7 +18,7 @@ pub(super) struct Collector {
     began_ms: i64,
     /// Its counters at the beginning.
     base: VmCounters,
-    ended: BTreeMap<String, (End, Totals)>,
+    ended: BTreeMap<String, (ProcessEnd, WorkloadTotals)>,
     refusals: Vec<String>,
     last: VmCounters,
     last_seq: u64,
@@ -27,7 +27,7 @@ pub(super) struct Collector {
 
 impl Collector {
     /// Begins with `report`, which came `age_ms` before the schedule began.
-    pub(super) fn new(report: &Report, age_ms: u64) -> Self {
+    pub(super) fn new(report: &LabReport, age_ms: u64) -> Self {
         Collector {
             began_ms: signed(report.uptime_ms) + signed(age_ms),
             base: report.vm,
@@ -55,7 +55,7 @@ impl Collector {
         None
     }
 
-    fn report(&mut self, report: &Report) -> Inside {
+    fn report(&mut self, report: &LabReport) -> Inside {
         self.lost += report.seq.saturating_sub(self.last_seq + 1);
         self.last_seq = report.seq;
         self.last = report.vm;
@@ -87,7 +87,7 @@ impl Collector {
     }
 
     /// How a workload ended, if it has.
-    pub(super) fn end_of(&self, id: &str) -> Option<(End, Totals)> {
+    pub(super) fn end_of(&self, id: &str) -> Option<(ProcessEnd, WorkloadTotals)> {
         self.ended.get(id).copied()
     }
 
@@ -120,14 +120,14 @@ fn since(now: Option<u64>, base: Option<u64>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_lab_guest::protocol::{MemoryInfo, Phase, WorkloadReport};
+    use ballast_lab_guest::protocol::{MemoryInfo, WorkloadReport, WorkloadState};
     use ballast_lab_guest::workload::Kind;
 
-    fn report(seq: u64, faults: Option<u64>, touches: &[(&str, u64)]) -> Report {
+    fn report(seq: u64, faults: Option<u64>, touches: &[(&str, u64)]) -> LabReport {
         let workload = |(id, touches): &(&str, u64)| WorkloadReport {
             id: (*id).to_owned(),
             kind: Kind::Mono,
-            phase: Phase::Touching,
+            phase: WorkloadState::Touching,
             touches: *touches,
             touches_delta: 0,
             iterations: 1,
@@ -137,7 +137,7 @@ mod tests {
             resident: None,
             swapped: None,
         };
-        Report {
+        LabReport {
             seq,
             uptime_ms: 5000 + 1000 * seq,
             memory: MemoryInfo {
@@ -153,11 +153,11 @@ mod tests {
     }
 
     fn done(id: &str, touches: u64) -> FromGuest {
-        let totals = Totals { touches, iterations: 3, elapsed_ms: 10, major_faults: None };
-        FromGuest::Done { id: id.to_owned(), end: End::Stopped {}, totals }
+        let totals = WorkloadTotals { touches, iterations: 3, elapsed_ms: 10, major_faults: None };
+        FromGuest::Done { id: id.to_owned(), end: ProcessEnd::Stopped {}, totals }
     }
 
-    fn take(collector: &mut Collector, report: Report) -> Inside {
+    fn take(collector: &mut Collector, report: LabReport) -> Inside {
         collector.take(FromGuest::Report(Box::new(report))).unwrap()
     }
 

@@ -3,6 +3,8 @@
 //! Idea: real guests and a real daemon play the same scenario once per policy, in turns; what comes
 //! of it is a [`record::Record`], from which table, page and raw data are made.
 
+#![forbid(unsafe_code)]
+
 mod balloon;
 pub mod calibration;
 mod calibration_table;
@@ -27,6 +29,7 @@ pub mod raw;
 pub mod record;
 mod series;
 mod settings;
+pub mod simulate;
 mod start_size;
 pub mod table;
 mod transfer;

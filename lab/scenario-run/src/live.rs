@@ -1,7 +1,8 @@
 //! What is happening, while it happens.
 //!
 //! Idea: on a terminal a few lines that are redrawn every second, one for each guest; elsewhere one
-//! line every [`LOG_EVERY_S`] seconds, so that a log stays readable. All of it goes to standard error.
+//! line every [`LOG_EVERY_S`] seconds, so that a log stays readable. All of it goes to standard
+//! error.
 //! Limits: nothing is redrawn above the last progress message.
 
 use std::io::{self, IsTerminal, Write};
@@ -81,7 +82,7 @@ impl Default for Live {
     }
 }
 
-/// Nobody is left to tell when standard error is gone.
+/// A closed standard error is no reason to fail.
 fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
@@ -125,7 +126,7 @@ fn line(guest: &GuestNow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_lab::Variant;
+    use ballast_lab_host::Variant;
     use expect_test::expect;
 
     fn guest() -> GuestNow {

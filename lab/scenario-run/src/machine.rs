@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ballast_host::{HostReader, PROC};
-use ballast_lab::Run;
+use ballast_lab_host::Run;
 use ballast_model::Bytes;
 
 use super::record::Machine;
 
 /// Where this program was built.
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
-/// The emulator, asked for its version.
+/// The emulator, by its version.
 const QEMU: &str = "qemu-system-x86_64";
 
 /// Looks at the machine on which `run` runs.

@@ -1,16 +1,17 @@
 //! Measuring one run, second by second.
 //!
-//! Idea: the schedule's clock begins once every guest has reported; from then on workloads are started
-//! when they are due, and every second what guests report and what the daemon sees is taken down.
-//! Limits: while a balloon's driver is unloaded nothing else is taken down; a guest that waits for its swap disk reports
-//! late: its reports are dated by its own clock.
+//! Idea: the schedule's clock begins once every guest has reported; from then on workloads are
+//! started when they are due, and every second what guests report and what the daemon sees is taken
+//! down.
+//! Limits: while a balloon's driver is unloaded nothing else is taken down; a guest that waits for
+//! its swap disk reports late: its reports are dated by its own clock.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_api::GuestView;
-use ballast_lab::{Demand, Event, Guest, LabError, Run, Scenario, Subscription};
-use ballast_lab_guest::protocol::{End, FromGuest, Totals};
+use ballast_lab_guest::protocol::{FromGuest, ProcessEnd, WorkloadTotals};
+use ballast_lab_host::{DemandSignal, Event, Guest, LabError, Run, Scenario, Subscription};
 use ballast_model::{Bytes, GuestId};
 use tokio::time::Instant;
 
@@ -24,7 +25,8 @@ use super::turns::{Start, Turn, starts};
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the first report of an idle guest may take; one comes every second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a guest may take to unload the driver of its balloon, which gives back what the balloon has.
+/// How long a guest may take to unload the driver of its balloon, which gives back what the balloon
+/// has.
 const UNLOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One guest under observation.
@@ -130,9 +132,9 @@ fn is_receiver(scenario: &Scenario, start: &Start) -> bool {
     scenario.transfer.as_ref().is_some_and(|transfer| transfer.to == start.guest)
 }
 
-/// With which of the receiver's workloads, its last, the daemon is told of the demand, and the floor it then has.
+/// The receiver's workload that raises its floor (the last one), and that floor.
 fn guaranteed(scenario: &Scenario) -> Option<(String, Bytes)> {
-    let transfer = scenario.transfer.as_ref().filter(|it| it.demand == Demand::Floor)?;
+    let transfer = scenario.transfer.as_ref().filter(|it| it.demand == DemandSignal::Floor)?;
     let receiver = scenario.guests.iter().find(|guest| guest.name == transfer.to)?;
     let last = starts(scenario).into_iter().rfind(|start| start.guest == transfer.to)?;
     Some((last.id, receiver.start().saturating_add(transfer.amount)))
@@ -266,26 +268,27 @@ fn stop(
     started: Vec<Started>,
     watched: &mut [Watched<'_>],
 ) -> anyhow::Result<Vec<(String, WorkloadRecord)>> {
-    let stopped: Vec<Result<(End, Totals), LabError>> = std::thread::scope(|scope| {
-        let stops: Vec<_> = started
-            .iter()
-            .map(|Started { start, .. }| {
-                let ended = watched
-                    .iter()
-                    .find(|guest| *guest.guest.id() == start.guest)
-                    .and_then(|guest| guest.collector.end_of(&start.id));
-                (start, ended)
-            })
-            .map(|(start, ended)| {
-                scope.spawn(move || match ended {
-                    Some(ended) => Ok(ended),
-                    None => run.guest(start.guest.as_str())?.stop_workload(&start.id),
+    let stopped: Vec<Result<(ProcessEnd, WorkloadTotals), LabError>> =
+        std::thread::scope(|scope| {
+            let stops: Vec<_> = started
+                .iter()
+                .map(|Started { start, .. }| {
+                    let ended = watched
+                        .iter()
+                        .find(|guest| *guest.guest.id() == start.guest)
+                        .and_then(|guest| guest.collector.end_of(&start.id));
+                    (start, ended)
                 })
-            })
-            .collect();
-        let joined = stops.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
+                .map(|(start, ended)| {
+                    scope.spawn(move || match ended {
+                        Some(ended) => Ok(ended),
+                        None => run.guest(start.guest.as_str())?.stop_workload(&start.id),
+                    })
+                })
+                .collect();
+            let joined = stops.into_iter().map(std::thread::ScopedJoinHandle::join);
+            joined.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
     started
         .into_iter()
         .zip(stopped)
@@ -320,13 +323,13 @@ fn of_guest(workloads: &[(String, WorkloadRecord)], guest: &str) -> Vec<Workload
 }
 
 /// How a workload ended, and whether that is as it should be.
-fn end_in_words(end: End) -> (String, bool) {
+fn end_in_words(end: ProcessEnd) -> (String, bool) {
     match end {
-        End::Exited { code: 0 } => ("ended by itself".to_owned(), true),
-        End::Exited { code } => (format!("ended with status {code}"), false),
-        End::Killed { signal } => (format!("was killed by signal {signal}"), false),
-        End::Stopped {} => ("was stopped at the end".to_owned(), true),
-        End::TimedOut {} => ("ran out of time".to_owned(), false),
+        ProcessEnd::Exited { code: 0 } => ("ended by itself".to_owned(), true),
+        ProcessEnd::Exited { code } => (format!("ended with status {code}"), false),
+        ProcessEnd::Killed { signal } => (format!("was killed by signal {signal}"), false),
+        ProcessEnd::Stopped {} => ("was stopped at the end".to_owned(), true),
+        ProcessEnd::TimedOut {} => ("ran out of time".to_owned(), false),
     }
 }
 
@@ -336,8 +339,11 @@ mod tests {
 
     #[test]
     fn a_workload_that_was_killed_did_not_end_well() {
-        assert!(end_in_words(End::Stopped {}).1 && end_in_words(End::Exited { code: 0 }).1);
-        let (words, well) = end_in_words(End::Killed { signal: 9 });
+        assert!(
+            end_in_words(ProcessEnd::Stopped {}).1
+                && end_in_words(ProcessEnd::Exited { code: 0 }).1
+        );
+        let (words, well) = end_in_words(ProcessEnd::Killed { signal: 9 });
         assert_eq!((words.as_str(), well), ("was killed by signal 9", false));
     }
 }

@@ -1,10 +1,10 @@
-//! What was moved in a run, by which mechanism, how fast and why: read off the daemon's journal.
+//! Memory moved in a run, by mechanism, with rates and reasons, from the daemon's journal.
 //!
-//! Idea: an order is a [`Move`] of a plan that the plan before did not have already. What came of it is what the next
-//! snapshots show of the amount that its mechanism governs: the balloon's size, memory plugged in, and of paging what the
-//! guest's process occupies while an order is in force.
-//! Limits: rates are those between ticks, of the time in which anything moved. What a process gains or loses for other
-//! reasons while it is paged cannot be told apart.
+//! Idea: an order is a [`Move`] of a plan that the previous plan did not have. Its result is what
+//! the next snapshots show of the amount that its mechanism governs: the balloon's size, memory
+//! plugged in, and for paging what the guest's process occupies while an order is in force.
+//! Limits: rates are those between ticks, of the time in which anything moved. What a process gains
+//! or loses for other reasons while it is paged cannot be told apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -175,7 +175,7 @@ mod tests {
 
     use ballast_model::{
         Budget, Change, Compliance, Generation, GuestPlan, Held, HostSample, Hotplug, LinkState,
-        Measured, Paging, PolicyName, Rung, Why,
+        Measured, Paging, PolicyName, PressureLevel, Why,
     };
 
     use super::*;
@@ -244,7 +244,7 @@ mod tests {
             guests: vec![guest],
             actions: Vec::new(),
             paging: paging.into_iter().collect(),
-            rung: Rung::Normal,
+            host_pressure: PressureLevel::Normal,
             notes: Vec::new(),
         }
     }
@@ -297,7 +297,7 @@ mod tests {
             (seen(1, 512, 0, 400), pages()),
             (seen(2, 512, 0, 410), pages()),
             (seen(3, 512, 0, 210), plan(&[], None)),
-            // Nobody pages any more.
+            // Paging has ended.
             (seen(4, 512, 0, 100), pages()),
         ];
         assert_eq!(told(&ticks), ["page-out 2 300 0 2 s: not-given 2"]);

@@ -1,55 +1,49 @@
-//! What was moved in each run, as rows for a terminal and a page.
+//! Memory moved in each run, as a table for a terminal and a page.
 //!
-//! Limits: of several reasons of one kind the first is told in words, with how often there was one.
+//! Limits: of several reasons of one kind only the first is shown in words, with their count.
 
-use comfy_table::CellAlignment::{Left, Right};
-
-use super::figures::{NONE, size};
+use super::figures::{NONE, or_none, size};
 use super::record::{MoveReason, MoveRecord, Record, RunRecord};
-use crate::commands::format;
+use ballast_report::Report;
 
-/// What the columns are.
-pub(super) const COLUMNS: [&str; 8] =
-    ["policy", "guest", "by", "orders", "to the host", "to the guest", "a second", "why"];
-
-/// Whether a column holds figures.
-pub(super) fn is_figure(column: usize) -> bool {
-    (3..7).contains(&column)
+/// A line: a mechanism of a guest with its first reason, or a further reason below it.
+#[derive(Clone)]
+pub(super) struct Row<'a> {
+    first: Option<(&'a RunRecord, &'a MoveRecord)>,
+    why: String,
 }
 
-/// A line for each mechanism of each guest, and for each further reason; empty where nothing was moved.
-pub(super) fn rows(record: &Record) -> Vec<Vec<String>> {
-    let of_run = |run: &RunRecord| {
-        let policy = match record.scenario.repetitions {
-            1 => run.policy.clone(),
-            _ => format!("{} {}", run.policy, run.repetition),
-        };
-        let rows: Vec<_> = run.moves.iter().flat_map(|row| lines(&policy, row)).collect();
-        rows
-    };
-    record.runs.iter().flat_map(of_run).collect()
+/// The lines; empty if no memory was moved.
+pub(super) fn rows(record: &Record) -> Vec<Row<'_>> {
+    record.runs.iter().flat_map(|run| run.moves.iter().flat_map(|row| lines(run, row))).collect()
 }
 
-fn lines(policy: &str, row: &MoveRecord) -> Vec<Vec<String>> {
-    let bytes = |bytes: u64| if bytes == 0 { NONE.to_owned() } else { size(bytes as f64) };
-    let rate = row.bytes_per_s().map_or(NONE.to_owned(), size);
+fn lines<'a>(run: &'a RunRecord, row: &'a MoveRecord) -> impl Iterator<Item = Row<'a>> {
     let mut reasons = row.reasons.iter().map(reason);
-    let first = vec![
-        policy.to_owned(),
-        row.guest.clone(),
-        row.mechanism.clone(),
-        row.orders.to_string(),
-        bytes(row.to_host_bytes),
-        bytes(row.to_guest_bytes),
-        rate,
-        reasons.next().unwrap_or_else(|| "not ordered".to_owned()),
-    ];
-    let further = reasons.map(|why| {
-        let mut line = vec![String::new(); COLUMNS.len() - 1];
-        line.push(why);
-        line
-    });
-    std::iter::once(first).chain(further).collect()
+    let why = reasons.next().unwrap_or_else(|| "not ordered".to_owned());
+    let first = Row { first: Some((run, row)), why };
+    std::iter::once(first).chain(reasons.map(|why| Row { first: None, why }))
+}
+
+/// The columns.
+pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
+    let of = |cell: fn(&MoveRecord) -> String| {
+        move |it: &Row<'a>| it.first.map_or(String::new(), |(_, row)| cell(row))
+    };
+    let policy = |it: &Row<'a>| it.first.map_or(String::new(), |(run, _)| run.name(record));
+    Report::new()
+        .text("policy", policy)
+        .text("guest", of(|row| row.guest.clone()))
+        .text("by", of(|row| row.mechanism.clone()))
+        .figure("orders", of(|row| row.orders.to_string()))
+        .figure("to the host", of(|row| bytes(row.to_host_bytes)))
+        .figure("to the guest", of(|row| bytes(row.to_guest_bytes)))
+        .figure("a second", of(|row| or_none(row.bytes_per_s().map(size))))
+        .text("why", |it| it.why.clone())
+}
+
+fn bytes(bytes: u64) -> String {
+    if bytes == 0 { NONE.to_owned() } else { size(bytes as f64) }
 }
 
 fn reason(MoveReason { text, count, .. }: &MoveReason) -> String {
@@ -65,20 +59,16 @@ pub(super) fn render(record: &Record) -> String {
     if rows.is_empty() {
         return "\nNo memory was moved.\n".to_owned();
     }
-    let names = COLUMNS.map(str::to_uppercase);
-    let align = |column| if is_figure(column) { Right } else { Left };
-    let columns: Vec<_> =
-        names.iter().enumerate().map(|(column, name)| (name.as_str(), align(column))).collect();
     format!(
         "\nWhat was moved, by which mechanism and why:\n{}",
-        format::table(&columns, rows, None)
+        report(record).in_capitals().table(rows, None)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
     use expect_test::expect;
 
     #[test]

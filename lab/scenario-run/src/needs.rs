@@ -1,20 +1,21 @@
 //! What each guest needs: the smallest memory in which it reads nothing back.
 //!
-//! Idea (the ideal of TWS §4.1): guests do with all their memory what the scenario has them do from the beginning, until
-//! each has gone through its own once; then sizes are tried by bisection, every guest's by itself and all at once. A size
-//! is enough where the guest goes through its memory again without reading back more than chance. One that is
-//! not is left as soon as that shows, and what went to swap is read back before the next is tried.
+//! Idea (the ideal of TWS §4.1): guests do with all their memory what the scenario has them do from
+//! the beginning, until each has gone through its own once; then sizes are tried by bisection,
+//! every guest's by itself and all at once. A size is enough where the guest goes through its
+//! memory again without reading back more than chance. One that is not is left as soon as that
+//! shows, and what went to swap is read back before the next is tried.
 //! Cost: some minutes, most of them for reading back.
-//! Limits: to within [`STEPS`] of a guest's memory, and never below its floor; what begins later than at 0 s is not
-//! looked at, and a workload that changes has no one size.
+//! Limits: to within [`STEPS`] of a guest's memory, and never below its floor; what begins later
+//! than at 0 s is not looked at, and a workload that changes has no one size.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_lab::{Event, Guest, Run, Scenario, ScenarioGuest, Subscription};
-use ballast_lab_guest::protocol::{FromGuest, Report};
+use ballast_lab_guest::protocol::{FromGuest, LabReport};
+use ballast_lab_host::{Event, Guest, Run, Scenario, ScenarioGuest, Subscription};
 use ballast_model::Bytes;
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ use super::balloon::Balloon;
 use super::live::Live;
 use super::turns::starts;
 
-/// Sizes are told apart by this part of a guest's memory.
+/// The step between sizes, as a part of a guest's memory.
 const STEPS: u64 = 64;
 /// Passes for which a size is tried: the first may have begun before.
 const PASSES: u64 = 2;
@@ -80,7 +81,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(report: &Report) -> Seen {
+    fn of(report: &LabReport) -> Seen {
         let counters = [report.vm.pswpin, report.vm.workingset_refault_file];
         Seen {
             passes: report.workloads.iter().map(|workload| workload.iterations).sum(),

@@ -1,22 +1,18 @@
-//! What a paper measured in the situation that was played, beside what was measured here.
+//! A paper's figures beside ours of the same scenario.
 //!
-//! Idea: a scenario of the lab carries a paper's figures as those of `ballast simulate` do (`[[paper]]`), and each
-//! names which of ours it is to be seen beside.
-//! Limits: sizes and machines differ, which the scenario says in words; nothing is computed with both.
+//! Idea: a lab scenario carries a paper's figures like those of `ballast simulate` do
+//! (`[[paper]]`); each names the metric of ours to compare it with.
+//! Limits: sizes and machines differ, as the scenario says in words; nothing is computed from both.
 
 use anyhow::{Context, bail};
-use ballast_lab::Scenario;
-use comfy_table::CellAlignment::{Left, Right};
+use ballast_lab_host::Scenario;
 use serde_json::Value;
 
 use super::compare::{Comparison, Figure, Ratio};
 use super::record::Record;
-use crate::commands::format;
 use crate::simulate::beside::shown;
 use crate::simulate::paper::{Metric, PAPER_MAX, PaperFigure};
-
-/// What the columns are.
-pub(super) const COLUMNS: [&str; 6] = ["what", "guest", "policy", "paper", "here", "source"];
+use ballast_report::Report;
 
 /// The figures that `scenario` carries.
 ///
@@ -39,25 +35,18 @@ pub(super) fn figures(scenario: &Scenario) -> anyhow::Result<Vec<PaperFigure>> {
     scenario.paper.iter().enumerate().map(one).collect()
 }
 
-/// A line for each figure.
-pub(super) fn rows<'a>(
-    record: &'a Record,
-    comparison: &'a Comparison,
-) -> impl Iterator<Item = Vec<String>> + 'a {
-    record.scenario.paper.iter().map(|paper| {
-        let guest = paper.guest.as_ref().map(|guest| guest.as_str());
-        vec![
-            paper.what.clone(),
-            guest.unwrap_or_default().to_owned(),
-            paper.policy.clone(),
-            shown(paper.metric, Some(paper.value)),
-            shown(paper.metric, here(paper, comparison)),
-            paper.source.clone(),
-        ]
-    })
+/// The columns.
+pub(super) fn report(comparison: &Comparison) -> Report<'_, PaperFigure> {
+    Report::<PaperFigure>::new()
+        .text("what", |it| it.what.clone())
+        .text("guest", |it| it.guest_name().to_owned())
+        .text("policy", |it| it.policy.clone())
+        .figure("paper", |it| shown(it.metric, Some(it.value)))
+        .figure("here", |it| shown(it.metric, here(it, comparison)))
+        .text("source", |it| it.source.clone())
 }
 
-/// Ours; `None` where there is none, or the policy did not run.
+/// Our figure; `None` if there is none, or the policy did not run.
 fn here(paper: &PaperFigure, comparison: &Comparison) -> Option<f64> {
     let guest = paper.guest.as_ref().map(|guest| guest.as_str());
     let row = comparison.row(guest, &paper.policy)?;
@@ -80,23 +69,19 @@ fn here(paper: &PaperFigure, comparison: &Comparison) -> Option<f64> {
     }
 }
 
-/// The table for a terminal; nothing where no paper is compared with.
+/// The table for a terminal; empty without a paper.
 pub(super) fn render(record: &Record, comparison: &Comparison) -> String {
     if record.scenario.paper.is_empty() {
         return String::new();
     }
-    let names = COLUMNS.map(str::to_uppercase);
-    let right = |name: &str| matches!(name, "PAPER" | "HERE");
-    let columns =
-        names.each_ref().map(|name| (name.as_str(), if right(name) { Right } else { Left }));
-    let table = format::table(&columns, rows(record, comparison), None);
+    let table = report(comparison).in_capitals().table(&record.scenario.paper, None);
     format!("\nThe paper's figures, measured on its own machines, beside ours:\n{table}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
     use expect_test::expect;
 
     fn figure(metric: Metric, policy: &str, guest: Option<&str>, value: f64) -> PaperFigure {

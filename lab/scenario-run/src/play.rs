@@ -1,8 +1,9 @@
 //! Playing a scenario: every run, from its guests' boot to the last trace of them.
 //!
-//! Idea: every run is the same but for the policy, and for the memory where that is not limited. Guests, disks and daemon are new each time; the
-//! daemon runs under `static` as well, so that its cost is in every figure.
-//! Limits: nothing else happens on this thread: waiting for guests blocks it. An interrupted story
+//! Idea: every run is the same but for the policy, and for the memory where that is not limited.
+//! Guests, disks and daemon are new each time; the daemon runs under `static` as well, so that its
+//! cost is in every figure.
+//! Limits: nothing else happens on this thread: waiting for guests blocks it. An interrupted run
 //! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
 
 use std::cell::RefCell;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use ballast_lab::{ProcessId, Run, RunFolder, Scenario};
+use ballast_lab_host::{ProcessId, Run, RunFolder, Scenario};
 use tokio::time::Instant;
 
 use super::daemon::Daemon;

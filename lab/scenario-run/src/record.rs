@@ -1,10 +1,10 @@
 //! What was measured, as it is kept and compared.
 //!
-//! Idea: one [`Record`] holds a scenario's whole story: what was run on what, and per policy and
-//! repetition a series of samples for each guest with what its workloads did in the end. Table, page
-//! and raw data are all made from it, so that none can say more than was measured.
-//! Sizes are whole bytes, counters count from the moment the workloads' schedule began; what was not
-//! known is `null`, never zero.
+//! Idea: one [`Record`] holds a whole scenario run: what was run on what, and per policy and
+//! repetition a series of samples for each guest with what its workloads did in the end. Table,
+//! page and raw data are all made from it, so that none can say more than was measured. Sizes are
+//! whole bytes, counters count from the moment the workloads' schedule began; what was not known is
+//! `null`, never zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +112,7 @@ pub struct RunRecord {
     pub measured_s: f64,
     /// The guests, in the order of the scenario.
     pub guests: Vec<GuestRun>,
-    /// What the daemon had moved, by which mechanism and why; by guest and mechanism.
+    /// Memory that the daemon moved, by guest and mechanism, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveRecord>,
     /// How long a transfer from guest to guest took, where one is timed.
@@ -123,6 +123,14 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Its name in tables: the policy, with the repetition if there are several.
+    pub(super) fn name(&self, record: &Record) -> String {
+        match record.scenario.repetitions {
+            1 => self.policy.clone(),
+            _ => format!("{} {}", self.policy, self.repetition),
+        }
+    }
+
     /// The part of one guest.
     pub fn guest(&self, name: &str) -> Option<&GuestRun> {
         self.guests.iter().find(|guest| guest.guest == name)
@@ -136,7 +144,8 @@ pub struct MoveRecord {
     pub guest: String,
     /// `balloon`, `virtio-mem`, `dimm`, `page-out` or `page-in`.
     pub mechanism: String,
-    /// How often it was ordered to; an order that stands over several ticks is one. 0: it moved without one.
+    /// How often it was ordered to; an order that stands over several ticks is one. 0: it moved
+    /// without one.
     pub orders: u64,
     /// What the guest gave, or was taken from its process.
     pub to_host_bytes: u64,
@@ -149,7 +158,8 @@ pub struct MoveRecord {
 }
 
 impl MoveRecord {
-    /// What moved in either direction, in bytes a second of the time in which anything did; `None`: nothing did.
+    /// What moved in either direction, in bytes a second of the time in which anything did; `None`:
+    /// nothing did.
     pub fn bytes_per_s(&self) -> Option<f64> {
         let moved = self.to_host_bytes.saturating_add(self.to_guest_bytes);
         (self.moving_s > 0.0).then(|| moved as f64 / self.moving_s)
@@ -184,7 +194,8 @@ pub struct TransferRecord {
     pub arrived_s: Option<f64>,
     /// Time in which the giver's balloon alone takes as much, in seconds, in the same run.
     pub balloon_alone_s: f64,
-    /// The longest time between two looks at the receiver until all had arrived, in seconds: times are no more exact than that.
+    /// The longest time between two looks at the receiver until all had arrived, in seconds: times
+    /// are no more exact than that.
     pub looks_apart_s_max: f64,
 }
 

@@ -138,7 +138,8 @@ fn inside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Inside) -> Option<u64>)
     Series { kind, points: reports(guest).filter_map(point).collect() }
 }
 
-/// The rate of a counter of the guest's, per second; each value is that of the time before its point.
+/// The rate of a counter of the guest's, per second; each value is that of the time before its
+/// point.
 fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&Inside) -> Option<u64>) -> Series {
     let known: Vec<(f64, u64)> =
         reports(guest).filter_map(|(at, it)| Some((at, counter(it)?))).collect();
@@ -150,21 +151,10 @@ fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&Inside) -> Option<u64>) 
     Series { kind, points: points.collect() }
 }
 
-/// The end of an axis that holds `greatest`: a round figure.
-pub(super) fn round_up(greatest: f64) -> f64 {
-    if !greatest.is_finite() || greatest <= 0.0 {
-        return 1.0;
-    }
-    let magnitude = 10f64.powf(greatest.log10().floor());
-    let steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
-    let round = steps.into_iter().map(|step| step * magnitude);
-    round.clone().find(|end| *end >= greatest * 0.999).unwrap_or(greatest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
 
     #[test]
     fn a_late_report_makes_no_peak() {
@@ -172,7 +162,7 @@ mod tests {
         let [series] = &Panel::Throughput.series(&record.runs[0].guests[0])[..] else {
             panic!("one series")
         };
-        // Ten intervals of a second, of which two have become one.
+        // Ten intervals of a second; two have become one.
         assert_eq!(series.points.len(), 9);
         assert!(series.points.iter().all(|(_, rate)| *rate == 100.0), "{series:?}");
     }
@@ -186,14 +176,5 @@ mod tests {
         };
         assert_eq!(kinds(Panel::Throughput), []);
         assert_eq!(kinds(Panel::Memory), [Kind::Used, Kind::Target, Kind::Allocation]);
-    }
-
-    #[test]
-    fn axes_end_at_round_figures() {
-        for (greatest, end) in
-            [(0.0, 1.0), (0.7, 0.8), (1.0, 1.0), (713.0, 800.0), (1024.0, 1200.0)]
-        {
-            assert!((round_up(greatest) - end).abs() < 1e-9, "{greatest}");
-        }
     }
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ballast_lab::{Scenario, ScenarioGuest, Variant};
+use ballast_lab_host::{Scenario, ScenarioGuest, Variant};
 use serde_json::{Map, Value, json};
 
 use super::paper;
@@ -26,8 +26,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`, those of their agents in
-    /// `agents`.
+    /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`, those of
+    /// their agents in `agents`.
     pub(super) fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf) -> Self {
         Places { folder, qmp, agents }
     }
@@ -53,18 +53,18 @@ impl Places {
     }
 }
 
-/// Whether the daemon will understand what the scenario tells it, and a paper's figures can be compared, before
-/// minutes are spent.
+/// Checks that the daemon accepts the scenario's settings, and that a paper's figures can be
+/// compared, before minutes are spent.
 ///
 /// # Errors
-/// What it would not, and of which policy or variant.
+/// A setting that the daemon refuses, with its policy or variant.
 pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     paper::figures(scenario)?;
     let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into());
     for variant in scenario.contestants() {
         let text = daemon_toml(scenario, &variant, &places, false)?;
         let told = || format!("the daemon's configuration under {}", variant.name);
-        crate::config::parse(&text, Path::new("ballast.toml")).with_context(told)?;
+        ballast_config::parse(&text, Path::new("ballast.toml")).with_context(told)?;
     }
     Ok(())
 }
@@ -129,9 +129,8 @@ fn text(path: &Path) -> anyhow::Result<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
+    use crate::fixture::scenario;
     use crate::simulate::scenario_file::ScenarioFile;
-    use crate::story::fixture::scenario;
     use ballast_model::{Bytes, GuestId, PolicyName};
     use serde_json::Value;
 
@@ -160,7 +159,7 @@ mod tests {
         scenario.policies = PolicyName::ALL.to_vec();
         for (variant, policy) in scenario.contestants().iter().zip(PolicyName::ALL) {
             let text = daemon_toml(&scenario, variant, &places, false).unwrap();
-            let config = config::parse(&text, &places.config()).unwrap();
+            let config = ballast_config::parse(&text, &places.config()).unwrap();
             assert_eq!(config.settings.policy, policy);
             assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
             assert_eq!(config.settings.guard.host_reserve, Bytes::mib(256));
@@ -170,7 +169,7 @@ mod tests {
             assert_eq!(config.journal.unwrap().path, places.journal());
             assert!(!config.raise_priority);
             let a: GuestId = "a".parse().unwrap();
-            let limits = &config.settings.limits[&a];
+            let limits = &config.settings.limits.named[&a];
             assert_eq!(limits, &scenario.guests[0].limits());
         }
     }

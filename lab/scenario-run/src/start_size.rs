@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_lab::{Guest, Run, Scenario};
+use ballast_lab_host::{Guest, Run, Scenario};
 use ballast_model::Bytes;
 use tokio::time::Instant;
 

@@ -1,6 +1,7 @@
 //! The comparison as a table for a terminal.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use ballast_report::format;
+use comfy_table::CellAlignment::{Left, Right};
 
 use super::calibration::Calibration;
 use super::calibration_table;
@@ -12,7 +13,7 @@ use super::record::Record;
 use super::transfer_table;
 use super::words;
 
-/// The comparison, with what it means in plain sentences, and the simulator beside it.
+/// The comparison, its meaning in plain sentences, and the simulator beside it.
 pub fn render(
     record: &Record,
     comparison: &Comparison,
@@ -37,14 +38,17 @@ pub fn render(
 }
 
 fn table(comparison: &Comparison) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let names = comparison.figures.iter().map(|figure| figures::name(*figure).to_uppercase());
-    table.set_header(cells(["GUEST", "POLICY"].map(str::to_owned).into_iter().chain(names)));
+    let names: Vec<String> =
+        comparison.figures.iter().map(|figure| figures::name(*figure).to_uppercase()).collect();
+    let columns: Vec<_> = [("GUEST", Left), ("POLICY", Left)]
+        .into_iter()
+        .chain(names.iter().map(|name| (name.as_str(), Right)))
+        .collect();
+    let mut lines = Vec::new();
     for (number, row) in comparison.rows.iter().enumerate() {
         let begins_guest = number % comparison.policies.len().max(1) == 0;
         if begins_guest && number > 0 {
-            table.add_row([""]);
+            lines.push(vec![String::new()]);
         }
         let name = match (&row.guest, begins_guest) {
             (Some(guest), true) => guest.clone(),
@@ -52,16 +56,10 @@ fn table(comparison: &Comparison) -> String {
             (_, false) => String::new(),
         };
         let values = row.cells.iter().map(|cell| figures::value(cell.figure, cell.value));
-        table.add_row(cells([name, row.policy.clone()].into_iter().chain(values)));
-        if let Some(ratios) = ratios(comparison, row) {
-            table.add_row(cells(ratios.into_iter()));
-        }
+        lines.push([name, row.policy.clone()].into_iter().chain(values).collect());
+        lines.extend(ratios(comparison, row));
     }
-    // The first column begins at the margin.
-    for column in table.column_iter_mut().take(1) {
-        column.set_padding((0, 1));
-    }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    format::table(&columns, lines, None)
 }
 
 /// The line below a policy that is measured against the first.
@@ -74,18 +72,10 @@ fn ratios(comparison: &Comparison, row: &Row) -> Option<Vec<String>> {
     Some([String::new(), format!("  to {first}")].into_iter().chain(ratios).collect())
 }
 
-fn cells(texts: impl Iterator<Item = String>) -> Vec<Cell> {
-    let align = |(column, text)| {
-        let alignment = if column < 2 { CellAlignment::Left } else { CellAlignment::Right };
-        Cell::new(text).set_alignment(alignment)
-    };
-    texts.enumerate().map(align).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
     use expect_test::expect;
 
     #[test]

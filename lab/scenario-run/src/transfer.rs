@@ -1,10 +1,12 @@
-//! How long it takes memory to get from one guest to another.
+//! The time that memory takes from one guest to another.
 //!
-//! Idea: while a run is measured a thread of its own asks both guests' QEMU for the sizes of their balloons, every few
-//! milliseconds, over the lab's sockets. After the run, with the daemon gone and every guest at its start again, the giver
-//! fills as much memory as was moved, frees it, and its balloon takes it by itself: no transfer can be faster than that.
-//! Limits: sizes are those QEMU tells; a look takes as long as QEMU needs to answer, and the longest pause between two at
-//! the receiver is told with the figures. The giver's memory is free when it is taken, in either case only if the scenario has it so.
+//! Idea: while a run is measured a thread of its own asks both guests' QEMU for the sizes of their
+//! balloons, every few milliseconds, over the lab's sockets. After the run, with the daemon gone
+//! and every guest at its start again, the giver fills as much memory as was moved, frees it, and
+//! its balloon takes it by itself: no transfer can be faster than that.
+//! Limits: sizes are those QEMU tells; a look takes as long as QEMU needs to answer, and the
+//! longest pause between two at the receiver is one of the figures. The giver's memory is free when
+//! it is taken, in either case only if the scenario has it so.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use ballast_lab::{Run, Scenario, Transfer};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_host::{Run, Scenario, Transfer};
 use ballast_model::Bytes;
 
 use super::balloon::Balloon;
@@ -138,7 +140,8 @@ async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<Series> {
     Ok(Series(looks))
 }
 
-/// The figures of `transfer`, demanded at `demand`; guests are at their starts afterwards, the giver below.
+/// The figures of `transfer`, demanded at `demand`; guests are at their starts afterwards, the
+/// giver below.
 pub(super) async fn figures(
     scenario: &Scenario,
     transfer: &Transfer,

@@ -1,24 +1,12 @@
-//! How long transfers took, as rows for a terminal and a page, beside what they are to take.
+//! How long transfers took, as a table for a terminal and a page, with their goals.
 
-use comfy_table::CellAlignment::{Left, Right};
+use ballast_report::Report;
 use serde::Serialize;
 
-use super::figures::{NONE, size, times};
+use super::figures::{NONE, or_none, size, times};
 use super::record::{Record, RunRecord, TransferRecord};
-use crate::commands::format;
 
-/// What the columns are.
-pub(super) const COLUMNS: [&str; 7] = [
-    "policy",
-    "first memory after",
-    "all given after",
-    "all there after",
-    "balloon alone",
-    "ratio",
-    "looks apart, at most",
-];
-
-/// What a transfer is to take.
+/// The goals of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goals {
     /// Time from the demand to the receiver's first memory, in seconds; less than this.
@@ -27,28 +15,30 @@ pub struct Goals {
     pub ratio: f64,
 }
 
-/// What is aimed for.
+/// Our goals.
 pub const GOALS: Goals = Goals { first_use_s: 0.3, ratio: 1.25 };
 
-/// A line for each run in which a transfer was timed.
-pub(super) fn rows(record: &Record) -> Vec<Vec<String>> {
-    let line = |run: &RunRecord| {
-        let policy = match record.scenario.repetitions {
-            1 => run.policy.clone(),
-            _ => format!("{} {}", run.policy, run.repetition),
-        };
-        let transfer = run.transfer.as_ref()?;
-        Some(vec![
-            policy,
-            span(transfer.first_use_s),
-            span(transfer.given_s),
-            span(transfer.arrived_s),
-            span(Some(transfer.balloon_alone_s)),
-            transfer.ratio().map_or(NONE.to_owned(), times),
-            span(Some(transfer.looks_apart_s_max)),
-        ])
-    };
-    record.runs.iter().filter_map(line).collect()
+/// A run in which a transfer was timed.
+pub(super) struct Row<'a> {
+    run: &'a RunRecord,
+    transfer: &'a TransferRecord,
+}
+
+/// The runs in which a transfer was timed.
+pub(super) fn rows(record: &Record) -> impl Iterator<Item = Row<'_>> {
+    record.runs.iter().filter_map(|run| Some(Row { run, transfer: run.transfer.as_ref()? }))
+}
+
+/// The columns.
+pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
+    Report::<Row<'a>>::new()
+        .text("policy", |it| it.run.name(record))
+        .figure("first memory after", |it| span(it.transfer.first_use_s))
+        .figure("all given after", |it| span(it.transfer.given_s))
+        .figure("all there after", |it| span(it.transfer.arrived_s))
+        .figure("balloon alone", |it| span(Some(it.transfer.balloon_alone_s)))
+        .figure("ratio", |it| or_none(it.transfer.ratio().map(times)))
+        .figure("looks apart, at most", |it| span(Some(it.transfer.looks_apart_s_max)))
 }
 
 fn span(s: Option<f64>) -> String {
@@ -59,7 +49,7 @@ fn span(s: Option<f64>) -> String {
     }
 }
 
-/// What is above the table and below it; `None` where no transfer was timed.
+/// The text above the table and below it; `None` if no transfer was timed.
 pub(super) fn words(record: &Record) -> Option<(String, String)> {
     let TransferRecord { from, to, amount_bytes, .. } =
         record.runs.iter().find_map(|run| run.transfer.as_ref())?;
@@ -75,20 +65,16 @@ pub(super) fn words(record: &Record) -> Option<(String, String)> {
     Some((above, goals))
 }
 
-/// The table for a terminal; nothing where no transfer was timed.
+/// The table for a terminal; empty if no transfer was timed.
 pub(super) fn render(record: &Record) -> String {
     let Some((above, below)) = words(record) else { return String::new() };
-    let names = COLUMNS.map(str::to_uppercase);
-    let align = |column| if column == 0 { Left } else { Right };
-    let columns: Vec<_> =
-        names.iter().enumerate().map(|(column, name)| (name.as_str(), align(column))).collect();
-    format!("\n{above}\n{}{below}\n", format::table(&columns, rows(record), None))
+    format!("\n{above}\n{}{below}\n", report(record).in_capitals().table(rows(record), None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
     use expect_test::expect;
 
     #[test]

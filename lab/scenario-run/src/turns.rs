@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use ballast_lab::{Scenario, Variant};
 use ballast_lab_guest::workload::WorkloadSpec;
+use ballast_lab_host::{Scenario, Variant};
 use ballast_model::GuestId;
 
 /// One run to make.
@@ -62,7 +62,7 @@ pub(super) fn starts(scenario: &Scenario) -> Vec<Start> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture::scenario;
+    use crate::fixture::scenario;
 
     #[test]
     fn policies_take_turns_within_each_repetition() {

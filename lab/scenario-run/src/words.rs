@@ -130,7 +130,7 @@ pub(super) fn setting(record: &Record) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
 
     fn said(work: &[(&str, &[u64])]) -> String {
         let record = fixture::record(work);

@@ -1,40 +1,41 @@
-//! How many guests a host holds.
+//! The number of guests that fit on a host.
 //!
-//! Idea: a scenario's guests are a template; with `k` of them the list is gone through as often as
-//! it takes, each copy with seeds of its own. All guests begin with equal parts of the budget. The
-//! host holds `k` if none of them does less than its part of the work it does with unlimited memory
-//! (the consolidation ratio of TWS §1). The largest `k` is found by doubling, then by bisection.
+//! Idea: a scenario's guests are a template; `k` guests repeat the list as often as needed, each
+//! copy with seeds of its own. All guests start with equal parts of the budget. `k` guests fit if
+//! each does at least the required share of its work with unlimited memory (the consolidation ratio
+//! of TWS §1). The largest `k` is found by doubling, then by bisection.
 //!
 //! Cost: O(log k) runs of up to `k` guests, two for each `k` tried.
-//! Limits: that more guests never fare better is assumed by the search; as copies are not alike, it
-//! may be wrong by a guest, so that the next [`LOOK_BEYOND`] sizes are tried as well.
+//! Limits: the search assumes that more guests never perform better; since copies differ, this may
+//! be wrong by a guest, so the next [`EXTRA_COUNTS`] counts are tried too.
 
 use ballast_model::{Bytes, GuestId};
 use ballast_policy::Policy;
 
-use crate::scenario::{GUESTS_MAX, GuestSpec, Scenario};
+use crate::limits::GUESTS_MAX;
+use crate::scenario::{GuestSpec, Scenario};
 use crate::scenario_error::ScenarioError;
 use crate::simulation::Simulation;
 
-/// Sizes tried beyond the largest found.
-const LOOK_BEYOND: usize = 2;
+/// Counts tried beyond the largest found.
+const EXTRA_COUNTS: usize = 2;
 
-/// How many guests a host holds under a policy.
+/// The capacity of a host under a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// Most guests of which none is slowed down too much; 0 where one is by itself.
+    /// Most guests of which none is slowed down too much; 0 if a single guest is.
     pub guests: usize,
-    /// What the slowest of them does of its work with unlimited memory; `None` where none works.
+    /// The work ratio of the slowest guest; `None` if no guest does any work.
     pub slowest: Option<f64>,
-    /// Numbers of guests that were tried, each with the work ratio of the slowest.
+    /// The counts that were tried, each with the work ratio of the slowest guest.
     pub tried: Vec<(usize, Option<f64>)>,
 }
 
-/// The most guests of `scenario`'s kind that its host holds with at most `slowdown` (0 to 1: the
-/// share of its work that a guest may lose), under the policy that `policy` makes anew for each run.
+/// Finds the most guests of `scenario`'s kind that fit on its host with at most `slowdown` (0 to 1:
+/// the share of its work that a guest may lose). `policy` creates the policy for each run.
 ///
 /// # Errors
-/// Why the scenario cannot be.
+/// When the scenario is invalid.
 pub fn max_guests(
     scenario: &Scenario,
     policy: &dyn Fn() -> Box<dyn Policy>,
@@ -59,7 +60,7 @@ pub fn max_guests(
         if search.holds(middle)? { holds = middle } else { fails = middle }
     }
     let mut beyond = fails + 1;
-    while beyond <= most.min(holds + 1 + LOOK_BEYOND) {
+    while beyond <= most.min(holds + 1 + EXTRA_COUNTS) {
         if search.holds(beyond)? {
             holds = beyond;
         }
@@ -69,7 +70,7 @@ pub fn max_guests(
     Ok(Capacity { guests: holds, slowest, tried: search.tried })
 }
 
-/// As many guests as their floors and kernels leave room for.
+/// The number of guests whose floors and kernels fit the budget.
 fn most_by_floors(scenario: &Scenario) -> usize {
     let mut left = scenario.budget();
     let mut count = 0;
@@ -84,7 +85,7 @@ fn most_by_floors(scenario: &Scenario) -> usize {
     count
 }
 
-/// What a guest needs at least: its floor, and more than its kernel.
+/// A guest's minimum: its floor, and more than its kernel.
 fn least_of(guest: &GuestSpec) -> Bytes {
     let kernel = guest.kernel.uncounted.saturating_add(guest.kernel.unreclaimable);
     guest.limits.floor_for(guest.memory).max(kernel.saturating_add(Bytes::pages(1)))
@@ -100,8 +101,8 @@ struct Search<'a> {
 impl Search<'_> {
     fn holds(&mut self, guests: usize) -> Result<bool, ScenarioError> {
         let scenario = replicated(self.scenario, guests);
-        let best = to_the_end(Simulation::unlimited(&scenario)?);
-        let own = to_the_end(Simulation::new(&scenario, (self.policy)())?);
+        let best = run_to_end(Simulation::unlimited(&scenario)?);
+        let own = run_to_end(Simulation::new(&scenario, (self.policy)())?);
         let ratios = own.iter().zip(&best).filter(|(_, best)| **best > 0);
         let ratios = ratios.map(|(own, best)| *own as f64 / *best as f64);
         let slowest = ratios.min_by(f64::total_cmp);
@@ -110,8 +111,8 @@ impl Search<'_> {
     }
 }
 
-/// The work of each guest.
-fn to_the_end(mut simulation: Simulation) -> Vec<u64> {
+/// Runs a scenario and returns each guest's work.
+fn run_to_end(mut simulation: Simulation) -> Vec<u64> {
     while simulation.step() {}
     simulation.report().guests.iter().map(|guest| guest.work).collect()
 }
@@ -122,7 +123,7 @@ fn replicated(scenario: &Scenario, count: usize) -> Scenario {
     let mut guests = Vec::with_capacity(count);
     for (number, template) in scenario.guests.iter().cycle().take(count).enumerate() {
         let mut guest = template.clone();
-        // Names in their order, so that which copy is which does not depend on their number.
+        // Names in sorted order, so that copy `i` is the same for every count.
         if let Ok(id) = format!("g{number:05}").parse::<GuestId>() {
             guest.id = id;
         }

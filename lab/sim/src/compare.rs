@@ -1,38 +1,38 @@
-//! Policies side by side on one scenario.
+//! The comparison of policies on one scenario.
 //!
-//! Idea: one run with unlimited memory and one under `static` are what all others are measured
-//! against; `static` is run once, also where it is among those asked for.
-//! Cost: a run for each policy and two more.
+//! Idea: two baselines for all ratios: one run with unlimited memory and one under `static`, which
+//! runs only once even if it is also requested.
+//! Cost: one run per policy and two more.
 
 use std::time::Duration;
 
 use ballast_model::PolicyName;
 use ballast_policy::{Policy, build};
 
-use crate::report::{PolicyReport, Report};
+use crate::report::{ComparisonReport, PolicyReport};
 use crate::scenario::Scenario;
 use crate::scenario_error::ScenarioError;
 use crate::simulation::{Simulation, UNLIMITED};
 
-/// Times that a run tells how far it is.
-const TOLD: u64 = 100;
+/// Number of progress reports per run.
+const PROGRESS_STEPS: u64 = 100;
 
-/// How far a comparison is.
+/// The progress of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The policy under way.
+    /// The policy of the current run.
     pub policy: PolicyName,
-    /// Runs that are done.
+    /// Runs completed.
     pub runs_done: usize,
-    /// Runs there are.
+    /// Runs in total.
     pub runs: usize,
-    /// Virtual time of this run so far.
+    /// Virtual time of the current run so far.
     pub now: Duration,
     /// Virtual time of each run.
     pub duration: Duration,
 }
 
-/// The policy of that name, as the scenario's settings have it.
+/// Builds the policy of that name with the scenario's settings.
 pub fn named(scenario: &Scenario, name: PolicyName) -> Box<dyn Policy> {
     build(name, scenario.control.policy_settings.clone())
 }
@@ -40,12 +40,12 @@ pub fn named(scenario: &Scenario, name: PolicyName) -> Box<dyn Policy> {
 /// Runs a scenario under each of these policies.
 ///
 /// # Errors
-/// Why the scenario cannot be.
+/// When the scenario is invalid.
 pub fn compare(
     scenario: &Scenario,
     policies: Vec<Box<dyn Policy>>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Report, ScenarioError> {
+) -> Result<ComparisonReport, ScenarioError> {
     let is_asked = policies.iter().any(|policy| policy.name() == PolicyName::Static);
     let runs = policies.len() + if is_asked { 1 } else { 2 };
     let mut runs_done = 0;
@@ -53,7 +53,7 @@ pub fn compare(
         let at =
             Progress { policy, runs_done, runs, now: Duration::ZERO, duration: scenario.duration };
         runs_done += 1;
-        to_the_end(simulation, scenario.ticks(), at, progress)
+        run_to_end(simulation, scenario.ticks(), at, progress)
     };
     let unlimited = run(Simulation::unlimited(scenario)?, UNLIMITED);
     let equal = Simulation::new(scenario, named(scenario, PolicyName::Static))?;
@@ -68,7 +68,7 @@ pub fn compare(
         report.compare(&unlimited, &equal);
         reports.push(report);
     }
-    Ok(Report {
+    Ok(ComparisonReport {
         scenario: scenario.name.clone(),
         seed: scenario.seed,
         duration: scenario.duration,
@@ -77,14 +77,14 @@ pub fn compare(
     })
 }
 
-/// Runs to the end, telling how far it is.
-fn to_the_end(
+/// Runs to the end and reports progress.
+fn run_to_end(
     mut simulation: Simulation,
     ticks: u64,
     mut at: Progress,
     progress: &mut dyn FnMut(Progress),
 ) -> PolicyReport {
-    let every = (ticks / TOLD).max(1);
+    let every = (ticks / PROGRESS_STEPS).max(1);
     let mut tick = 0u64;
     while simulation.step() {
         tick += 1;

@@ -1,8 +1,8 @@
-//! What happens in a guest, counted.
+//! The event counters of a guest.
 //!
-//! Idea: the counters that a guest's kernel keeps, and the simulator's own.
+//! Idea: the counters of a guest's kernel, and those of the simulator.
 
-/// What happened in a guest since it booted. Pages are of 4 KiB.
+/// Events in a guest since it booted. Pages are 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) touches: u64,
@@ -46,13 +46,13 @@ impl Counters {
         }
     }
 
-    /// What happened since `before`.
+    /// The difference to `before`.
     pub(crate) fn since(mut self, before: &Counters) -> Counters {
         self.each(before, u64::saturating_sub);
         self
     }
 
-    /// Adds `part` once more for each `per` of `times`.
+    /// Adds `part` scaled by `times / per`.
     pub(crate) fn repeat(&mut self, part: &Counters, times: u64, per: u64) {
         let scaled = |n: u64| {
             let n = u128::from(n) * u128::from(times) / u128::from(per.max(1));

@@ -1,7 +1,7 @@
-//! What a request costs.
+//! The time of disk requests.
 //!
-//! Idea: a disk serves one request after the other: each takes its latency, and its data the time
-//! that bandwidth gives it. Limits: no queue is kept; see `contention_permille`.
+//! Idea: a disk serves one request at a time: each takes the latency, and its data the time given
+//! by the bandwidth. Limits: no queue is modelled; see `contention_permille`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ballast_model::PAGE_SIZE;
 
 use crate::scenario::Disk;
 
-/// A disk, with its time as integers.
+/// A disk's times as integers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requests {
     latency_ns: u64,
@@ -21,7 +21,7 @@ impl Requests {
         Requests { latency_ns: ns(disk.latency), bytes_per_s: disk.bandwidth.get().max(1) }
     }
 
-    /// Time of `requests` for `pages` in all, in ns.
+    /// Time of `requests` for `pages` in total, in ns.
     pub(crate) fn ns(self, requests: u64, pages: u64) -> u64 {
         let data = u128::from(pages) * u128::from(PAGE_SIZE) * 1_000_000_000;
         let data = u64::try_from(data / u128::from(self.bytes_per_s)).unwrap_or(u64::MAX);
@@ -29,7 +29,7 @@ impl Requests {
     }
 }
 
-/// Nanoseconds of a span; half a thousand years where it is longer.
+/// A span in nanoseconds, saturating at 584 years.
 pub(crate) fn ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,10 @@
-//! One guest: its memory, its balloon, its work, and what is seen of it.
+//! A simulated guest: memory, balloon, workloads, and its observable state.
 //!
-//! Idea: a tick moves the balloon, then runs the workloads, then lets statistics, agent and tracker
-//! look. The balloon inflates from free memory at one speed and by reclaim at another, as measured
-//! in the lab. Memory beyond that of the boot is plugged in chunks before it is needed and stays in
-//! the balloon until then (flexmemd §3.1.3).
-//! Limits: plugging takes no time; nothing is ever unplugged.
+//! Idea: a tick moves the balloon, then runs the workloads, then updates statistics, agent and
+//! tracker. The balloon inflates from free memory at one speed and by reclaim at another, as
+//! measured in the lab. Memory beyond the boot memory is plugged in chunks before it is needed and
+//! stays in the balloon until then (flexmemd §3.1.3).
+//! Limits: plugging takes no time; memory is never unplugged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::tracker::Tracker;
 
 /// Largest amount plugged at once (flexmemd §3.1.3).
 const CHUNK: Bytes = Bytes::mib(512);
-/// With less than this left in the balloon, the next chunk is plugged.
+/// The next chunk is plugged when the balloon holds less than this.
 const PLUG_BELOW: Bytes = Bytes::mib(256);
-/// Past statistics kept; more than any age that is asked for at ticks of 100 ms.
+/// Past statistics kept; more than any configured age at ticks of 100 ms.
 const HISTORY_MAX: usize = 64;
 
 /// A guest in the simulator.
@@ -37,22 +37,22 @@ pub(crate) struct Guest {
     processes: Vec<Process>,
     requests: Requests,
     tracker: Option<Tracker>,
-    /// Boot memory and what was plugged.
+    /// Boot memory and plugged memory.
     present: Bytes,
     pub(crate) target: Option<Bytes>,
-    /// Most memory that was in use since it was last taken: what the host has had to provide.
+    /// Peak of memory in use since the last reading: what the host had to provide.
     touched: Bytes,
-    /// Statistics and when they were true.
+    /// Past statistics with their times.
     history: VecDeque<(Duration, GuestStats)>,
-    /// What has happened so far.
+    /// Counters at the last tick.
     pub(crate) counters: Counters,
-    /// What happened in the last tick.
+    /// Events of the last tick.
     pub(crate) tick: Counters,
     pub(crate) moved: Bytes,
     pub(crate) oom_kills: u64,
-    /// Time its processes waited for disks in the last tick, each a tick at most, in ns.
+    /// Time its processes waited for disks in the last tick, at most a tick each, in ns.
     pub(crate) waiting_ns: u64,
-    /// Since when it holds more than it was asked to.
+    /// Since when it holds more than its target.
     over_since: Option<Duration>,
     rng: fastrand::Rng,
 }
@@ -96,12 +96,12 @@ impl Guest {
         &self.spec.id
     }
 
-    /// Host memory it occupies.
+    /// Host memory that it occupies.
     pub(crate) fn resident(&self) -> Bytes {
         self.touched.saturating_sub(self.memory.host_out())
     }
 
-    /// One tick from `now` on.
+    /// Simulates one tick from `now` on.
     pub(crate) fn step(&mut self, now: Duration, tick: Duration, host: &HostSpec) {
         let before = self.counters;
         self.waiting_ns = 0;
@@ -116,10 +116,10 @@ impl Guest {
         self.counters = pending.fold(self.memory.counters, |all, part| all.since(&part));
         self.tick = self.counters.since(&before);
         if self.spec.sources.agent {
-            self.requests.look(&self.memory, self.target, &self.tick, end);
+            self.requests.observe(&self.memory, self.target, &self.tick, end);
         }
         if let Some(tracker) = &mut self.tracker {
-            tracker.look(&self.memory, &self.processes, end);
+            tracker.observe(&self.memory, &self.processes, end);
         }
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
@@ -132,7 +132,7 @@ impl Guest {
         self.tick.scanned_pages > 0
     }
 
-    /// Moves the balloon towards the target. Returns the processor time that costs, in ns.
+    /// Moves the balloon towards the target. Returns the processor time this costs, in ns.
     fn move_balloon(&mut self, tick: Duration, scrub_per_mib: Duration) -> u64 {
         let allocation = self.memory.allocation();
         self.plug(self.target.unwrap_or(allocation));
@@ -144,7 +144,7 @@ impl Guest {
             let spare = Bytes::new(self.memory.free())
                 .saturating_sub(Bytes::new(self.memory.watermark_high()));
             let idle = wanted.min(spare).min(in_tick(rates.inflate_idle));
-            // What is left of the tick is spent at the slower rate.
+            // The rest of the tick is spent at the slower rate.
             let rest = in_tick(rates.inflate_idle) - idle;
             let pressed = rest.fraction(rates.inflate_pressed.get(), rates.inflate_idle.get());
             let (given, waited) = self.memory.inflate((idle + pressed.min(wanted - idle)).get());
@@ -160,7 +160,7 @@ impl Guest {
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 
-    /// Plugs the next chunk where the balloon will soon have nothing left to give.
+    /// Plugs the next chunk when the balloon is nearly empty.
     fn plug(&mut self, target: Bytes) {
         let most = self.spec.memory_max.unwrap_or(self.present);
         while self.present < most && target.saturating_add(PLUG_BELOW) > self.present {
@@ -188,7 +188,7 @@ impl Guest {
         }
     }
 
-    /// The OOM killer: the workload with the most memory goes.
+    /// The OOM killer: kills the workload with the most memory.
     fn kill_largest(&mut self) {
         let size = |process: &&mut Process| self.memory.len(process.region());
         if let Some(largest) = self.processes.iter_mut().max_by_key(size) {
@@ -197,7 +197,7 @@ impl Guest {
         }
     }
 
-    /// The host takes what the guest has not given in time.
+    /// The host pages out what the guest has not released in time.
     fn page_out(&mut self, now: Duration, reclaim: &HostReclaim) {
         let held = self.memory.allocation().saturating_sub(self.memory.host_out());
         let over = self.target.map_or(Bytes::ZERO, |target| held.saturating_sub(target));
@@ -211,7 +211,7 @@ impl Guest {
         }
     }
 
-    /// What its balloon device would say now.
+    /// The current statistics of its balloon device.
     fn statistics(&self) -> GuestStats {
         let memory = &self.memory;
         let counters = &self.counters;
@@ -227,7 +227,7 @@ impl Guest {
         }
     }
 
-    /// What is seen of it at `now`.
+    /// Its sample at `now`.
     pub(crate) fn sample(&self, now: Duration) -> GuestSample {
         let sources = &self.spec.sources;
         let age = match self.is_pressed() {
@@ -255,7 +255,7 @@ impl Guest {
         }
     }
 
-    /// The last statistics that are at least `age` old; the oldest there are where none is.
+    /// The latest statistics that are at least `age` old, else the oldest.
     fn statistics_before(&self, now: Duration, age: Duration) -> Option<Measured<GuestStats>> {
         let is_old = |&&(at, _): &&(Duration, GuestStats)| now.saturating_sub(at) >= age;
         let &(at, value) = self.history.iter().rev().find(is_old).or(self.history.front())?;

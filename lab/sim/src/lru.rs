@@ -1,8 +1,8 @@
-//! Blocks on lists, in the order in which they came.
+//! LRU lists of blocks.
 //!
 //! Idea: the four lists of Linux (active and inactive, of anonymous memory and of page cache) as
-//! doubly linked lists through one array. Cost: O(1) each, 8 bytes a block.
-//! Limits: a block is on one list at most; which one, its owner knows.
+//! doubly linked lists in one array. Cost: O(1) per operation, 8 bytes per block.
+//! Limits: a block is on at most one list; the caller remembers which.
 
 /// No block.
 const NONE: u32 = u32::MAX;
@@ -19,7 +19,7 @@ pub(crate) enum List {
 /// All lists of a guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Lru {
-    /// Towards the head and towards the tail.
+    /// Links towards the head and towards the tail.
     links: Vec<[u32; 2]>,
     ends: [[u32; 2]; 4],
     lens: [u64; 4],
@@ -31,7 +31,7 @@ const HEAD: usize = 0;
 const TAIL: usize = 1;
 
 impl Lru {
-    /// Empty lists for blocks `0..blocks`.
+    /// Creates empty lists for blocks `0..blocks`.
     pub(crate) fn new(blocks: usize) -> Lru {
         Lru { links: vec![[NONE; 2]; blocks], ends: [[NONE; 2]; 4], lens: [0; 4] }
     }
@@ -40,7 +40,7 @@ impl Lru {
         self.lens[list as usize]
     }
 
-    /// Adds a block that is on no list, as the newest.
+    /// Adds a block that is on no list at the head, as the newest.
     pub(crate) fn push(&mut self, list: List, block: u32) {
         let ends = &mut self.ends[list as usize];
         let head = ends[HEAD];
@@ -53,7 +53,7 @@ impl Lru {
         self.lens[list as usize] += 1;
     }
 
-    /// Takes off a block that is on `list`.
+    /// Removes a block that is on `list`.
     pub(crate) fn remove(&mut self, list: List, block: u32) {
         let [newer, older] = self.links[block as usize];
         let ends = &mut self.ends[list as usize];
@@ -68,7 +68,7 @@ impl Lru {
         self.lens[list as usize] -= 1;
     }
 
-    /// Takes off the oldest block.
+    /// Removes and returns the oldest block.
     pub(crate) fn pop_oldest(&mut self, list: List) -> Option<u32> {
         let block = self.ends[list as usize][TAIL];
         if block == NONE {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_leaves_first() {
+    fn oldest_block_leaves_first() {
         let mut lru = Lru::new(4);
         for block in [2, 0, 3] {
             lru.push(List::ActiveFile, block);
@@ -102,9 +102,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: push a block that is out, or take off one that is in, or the oldest.
+        /// Compared to a queue: push an absent block, remove a present one, or pop the oldest.
         #[test]
-        fn it_is_a_queue_that_can_be_left(steps in prop::collection::vec((0..8u32, any::<bool>()), 0..200)) {
+        fn list_behaves_like_a_queue_with_removal(steps in prop::collection::vec((0..8u32, any::<bool>()), 0..200)) {
             let mut lru = Lru::new(8);
             let mut queue = VecDeque::new();
             for (block, oldest) in steps {

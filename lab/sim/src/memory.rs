@@ -1,20 +1,20 @@
-//! A guest's memory: what is in it, what is on disk, and what it costs to touch either.
+//! A guest's memory: which blocks are resident or on disk, and the cost of touching them.
 //!
-//! Idea: Linux's reclaim, in blocks. Touching sets a referenced bit and moves nothing; only when
-//! less than the low watermark is free are the inactive lists scanned from their old ends until the
-//! high watermark is free again. A block referenced since it was last looked at is kept, and at the
-//! second time becomes active; one that was not leaves, with a note of when. A block that comes back
-//! within as many evictions as there are active blocks would have stayed with a little more memory
-//! and becomes active at once (refault distance). Active blocks are made inactive as soon as they
-//! outnumber the inactive ones `√(10 GiB)` to one (`inactive_is_low`).
+//! Idea: Linux's reclaim, in blocks. A touch sets a referenced bit and moves nothing. When less
+//! than the low watermark is free, the inactive lists are scanned from their tails until the high
+//! watermark is free. A block referenced since its last scan is kept, and becomes active at the
+//! second scan; an unreferenced block is evicted, and the eviction's number recorded. A block that
+//! is faulted in again within as many evictions as there are active blocks would have stayed
+//! resident with a little more memory and becomes active at once (refault distance). Active blocks
+//! are deactivated when they outnumber the inactive ones `√(10 GiB)` to one (`inactive_is_low`).
 //!
-//! A block stands for its pages in everything: it costs as many touches, faults and requests. What
-//! is true on average of pages visited in some order is then true of blocks visited in that order.
+//! A block stands for all of its pages: it costs as many touches, faults and requests. Averages
+//! over pages visited in some order then hold for blocks visited in that order.
 //!
-//! Cost: O(1) a touch, amortised O(1) an eviction; 20 bytes a block. Source: Linux 6.1,
+//! Cost: O(1) per touch, amortised O(1) per eviction; 20 bytes per block. Source: Linux 6.1,
 //! `mm/vmscan.c` and `mm/workingset.c`.
-//! Limits: scanning costs no processor time; a process that faults waits for what is written in its
-//! stead; swap clusters are written together and read ahead only in the order of addresses.
+//! Limits: scanning costs no processor time; a faulting process waits for the blocks written to
+//! make room; swap clusters are written together and read ahead only in address order.
 
 use ballast_model::{Bytes, PAGE_SIZE};
 
@@ -28,23 +28,23 @@ mod reclaim;
 /// Where a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Never touched, or given back.
+    /// Never touched, or freed.
     Nowhere,
-    /// In memory.
+    /// Resident, on this list.
     On(List),
-    /// In swap, or in its file only.
+    /// Only in swap or in its file.
     Out,
 }
 
-/// Touched since reclaim last looked.
+/// Touched since its last scan.
 const REFERENCED: u8 = 1;
-/// Reclaim has found it referenced once.
-const SEEN: u8 = 2;
-/// Differs from what is on disk.
+/// One scan found it referenced.
+const REFERENCED_ONCE: u8 = 2;
+/// Differs from its copy on disk.
 const DIRTY: u8 = 4;
-/// Has a place in swap.
+/// Has a swap slot.
 const SLOT: u8 = 8;
-/// The host has paged it out behind the guest's back.
+/// The host has paged it out.
 const HOST_OUT: u8 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -52,22 +52,22 @@ struct Block {
     place: Place,
     flags: u8,
     region: u8,
-    /// Evictions there had been when it was evicted.
+    /// Number of evictions before its own.
     evicted_at: u32,
 }
 
-/// The memory of one workload: blocks `first..first + len` of those it could have.
+/// The memory of one workload: blocks `first..first + len`, of at most `most`.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     first: u32,
     len: u32,
     most: u32,
     file: bool,
-    /// Blocks that can be touched without waiting.
+    /// Number of blocks that can be touched without waiting.
     ready: u32,
 }
 
-/// Memory is lacking, and nothing can be evicted.
+/// There is no free memory and nothing can be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfMemory;
 
@@ -78,7 +78,7 @@ pub(crate) struct Memory {
     pages: u64,
     allocation: u64,
     kernel: Kernel,
-    /// Processor time of a page's first touch beyond that of any, in ns.
+    /// Additional processor time of a page's first touch, in ns.
     fill_ns: u64,
     blocks: Vec<Block>,
     regions: Vec<Region>,
@@ -91,18 +91,18 @@ pub(crate) struct Memory {
     data: Requests,
     host: Option<Requests>,
     host_out: u64,
-    /// Evictions so far; wraps.
+    /// Number of evictions so far; wraps.
     evictions: u32,
-    /// Whose turn it is to be scanned: see [`Memory::is_turn_of_anon`].
+    /// Which lists are scanned next: see [`Memory::is_turn_of_anon`].
     turn: u64,
-    /// By how much requests take longer because others wait for the same disk; 1,000 is not at all.
+    /// Slowdown of requests because others use the same disk; 1,000 is none.
     pub(crate) contention_permille: u64,
-    /// What happened.
+    /// Its event counters.
     pub(crate) counters: Counters,
 }
 
 impl Memory {
-    /// The memory of a guest that holds `allocation`, with regions of these sizes, all empty.
+    /// The memory of a guest that holds `allocation`, with empty regions for its workloads.
     pub(crate) fn new(
         spec: &GuestSpec,
         block: Bytes,
@@ -154,17 +154,18 @@ impl Memory {
         Bytes::new(self.allocation)
     }
 
-    /// What the kernel takes for itself.
+    /// Memory of the kernel itself.
     pub(crate) fn kernel(&self) -> Bytes {
         self.kernel.uncounted.saturating_add(self.kernel.unreclaimable)
     }
 
-    /// What of it a tracker sees touched: what was taken at boot is hardly used again.
+    /// The kernel's memory that a tracker sees touched: memory reserved at boot is hardly used
+    /// again.
     pub(crate) fn kernel_touched(&self) -> Bytes {
         self.kernel.unreclaimable
     }
 
-    /// Memory the guest's kernel counts (`MemTotal`).
+    /// Memory that the guest's kernel reports (`MemTotal`).
     pub(crate) fn total(&self) -> Bytes {
         self.allocation().saturating_sub(self.kernel.uncounted)
     }
@@ -174,24 +175,25 @@ impl Memory {
         self.allocation.saturating_sub(self.kernel().get())
     }
 
-    /// Memory in no use.
+    /// Free memory.
     pub(crate) fn free(&self) -> u64 {
         self.room().saturating_sub(self.resident * self.block)
     }
 
-    /// Free memory at which reclaim ends: the kernel's, or a quarter of what there is for blocks.
+    /// Free memory at which reclaim stops: the kernel's high watermark, at most a quarter of the
+    /// memory for blocks.
     pub(crate) fn watermark_high(&self) -> u64 {
         self.kernel.watermark_high.get().min(self.room() / 4)
     }
 
-    /// Free memory at which reclaim begins, in the same proportion to the high watermark.
+    /// Free memory at which reclaim starts, in the same proportion to the high watermark.
     pub(crate) fn watermark_low(&self) -> u64 {
         let Kernel { watermark_low: low, watermark_high: high, .. } = self.kernel;
         Bytes::new(self.watermark_high()).fraction(low.get(), high.get().max(1)).get()
     }
 
-    /// Memory it could give without swapping, as Linux reckons (`si_mem_available`): without half of
-    /// the page cache, at most the low watermark, and without what is reserved, the high one.
+    /// Available memory as Linux estimates it (`si_mem_available`): without half of the page cache,
+    /// at most the low watermark, and without the reserve, the high watermark.
     pub(crate) fn available(&self) -> Bytes {
         let cache = self.file().get();
         let cache = cache - (cache / 2).min(self.watermark_low());
@@ -219,7 +221,7 @@ impl Memory {
         self.in_blocks(self.slots_most - self.slots)
     }
 
-    /// Memory in use by processes, page cache and kernel, swap apart.
+    /// Memory in use by processes, page cache and kernel, without swap.
     pub(crate) fn used(&self) -> Bytes {
         Bytes::new(self.allocation.saturating_sub(self.free()))
     }
@@ -229,13 +231,13 @@ impl Memory {
         self.in_blocks(self.host_out)
     }
 
-    /// Memory of all regions as large as they are now, kernel included.
+    /// Memory of all regions at their current size, with the kernel's.
     pub(crate) fn demand(&self) -> Bytes {
         let blocks: u64 = self.regions.iter().map(|region| u64::from(region.len)).sum();
         self.kernel().saturating_add(self.in_blocks(blocks))
     }
 
-    /// Anonymous memory promised to processes (`Committed_AS`), with the kernel's own.
+    /// Anonymous memory committed to processes (`Committed_AS`), with the kernel's own.
     pub(crate) fn committed(&self) -> Bytes {
         let anon = self.regions.iter().filter(|region| !region.file);
         let blocks: u64 = anon.map(|region| u64::from(region.len)).sum();
@@ -246,7 +248,7 @@ impl Memory {
         Bytes::new(n.saturating_mul(self.block))
     }
 
-    /// Blocks of a region as large as it is now.
+    /// Number of blocks of a region at its current size.
     pub(crate) fn len(&self, region: usize) -> u32 {
         self.regions[region].len
     }
@@ -256,8 +258,7 @@ impl Memory {
         self.regions[region].ready == self.regions[region].len
     }
 
-    /// Makes a region as large as `size`; what is beyond is given back. A file stays in the page
-    /// cache.
+    /// Sets a region's size and frees the blocks beyond it. A file stays in the page cache.
     pub(crate) fn resize(&mut self, region: usize, size: Bytes) {
         let Region { first, len, most, file, .. } = self.regions[region];
         let wanted = (size.get().div_ceil(self.block) as u32).min(most);
@@ -270,7 +271,7 @@ impl Memory {
         self.regions[region].len = wanted;
     }
 
-    /// Gives a whole region back, page cache too.
+    /// Frees a whole region, including page cache.
     pub(crate) fn clear(&mut self, region: usize) {
         let Region { first, len, .. } = self.regions[region];
         (first..first + len).for_each(|block| self.give_back(block));
@@ -290,7 +291,7 @@ impl Memory {
         self.blocks[at as usize].flags = 0;
     }
 
-    /// A block is no longer in memory.
+    /// Records that a block is no longer resident.
     fn left(&mut self, at: u32) {
         let block = self.blocks[at as usize];
         self.resident -= 1;
@@ -302,11 +303,11 @@ impl Memory {
         }
     }
 
-    /// Touches all pages of a block; `in_order` where it follows the one before. Returns the time
+    /// Touches all pages of a block; `in_order` if it follows the previous block. Returns the time
     /// waited, in ns.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// When there is no memory for it.
     pub(crate) fn touch(
         &mut self,
         region: usize,
@@ -332,14 +333,14 @@ impl Memory {
         if write && block.flags & DIRTY == 0 {
             block.flags |= DIRTY;
             if block.flags & SLOT != 0 {
-                // What is in swap is out of date.
+                // The copy in swap is outdated.
                 block.flags &= !SLOT;
                 self.slots -= 1;
             }
         }
     }
 
-    /// Marks `count` blocks of a region from `from` on, all of them ready, as touched.
+    /// Marks `count` resident blocks of a region from `from` on as touched.
     pub(crate) fn mark_range(&mut self, region: usize, from: u32, count: u32, write: bool) {
         let first = self.regions[region].first;
         let len = self.regions[region].len;
@@ -351,7 +352,7 @@ impl Memory {
         }
     }
 
-    /// Pages that can be touched without waiting: accounts for `touches` of them.
+    /// Counts `touches` of resident pages.
     pub(crate) fn account(&mut self, touches: u64) {
         self.counters.touches += touches;
     }
@@ -394,17 +395,20 @@ impl Memory {
         Ok(waited + self.wait(swap.ns(requests, pages)))
     }
 
-    /// Sees to it that there is room for a block.
+    /// Makes room for a block.
     fn bring(&mut self, index: u32) -> Result<u64, OutOfMemory> {
         let mut waited = 0;
         if self.free() < self.block + self.watermark_low() {
             waited = self.reclaim(self.block + self.watermark_high());
         }
-        debug_assert!(!matches!(self.blocks[index as usize].place, Place::On(_)), "is not there");
+        debug_assert!(
+            !matches!(self.blocks[index as usize].place, Place::On(_)),
+            "the block is already resident"
+        );
         if self.free() < self.block { Err(OutOfMemory) } else { Ok(waited) }
     }
 
-    /// Puts a block into memory.
+    /// Makes a block resident.
     fn enter(&mut self, index: u32, file: bool) {
         let block = self.blocks[index as usize];
         let away = self.evictions.wrapping_sub(block.evicted_at);
@@ -422,15 +426,15 @@ impl Memory {
         self.regions[usize::from(block.region)].ready += 1;
     }
 
-    /// A request takes `ns` where nobody else waits.
+    /// Accounts for a request that takes `ns` without contention.
     fn wait(&mut self, ns: u64) -> u64 {
         let ns = ns.saturating_mul(self.contention_permille) / 1000;
         self.counters.waited_ns += ns;
         ns
     }
 
-    /// Takes up to `wanted` bytes for the balloon, by reclaim where they are not free. Returns what
-    /// it got and the time disks were busy for it.
+    /// Takes up to `wanted` bytes for the balloon, by reclaim if they are not free. Returns the
+    /// bytes taken and the disks' busy time.
     pub(crate) fn inflate(&mut self, wanted: u64) -> (u64, u64) {
         let mut waited = 0;
         if self.free() < wanted + self.watermark_low() {
@@ -442,13 +446,13 @@ impl Memory {
         (given, waited)
     }
 
-    /// Gets `given` bytes from the balloon.
+    /// Returns `given` bytes from the balloon.
     pub(crate) fn deflate(&mut self, given: u64) {
         self.allocation += given;
     }
 
-    /// The host pages out up to `wanted` bytes, beginning with block `from` and going around; both
-    /// the guest and its lists know nothing of it. Returns how much.
+    /// The host pages out up to `wanted` bytes, starting at block `from` and wrapping around,
+    /// unnoticed by the guest and its lists. Returns the bytes paged out.
     pub(crate) fn page_out_by_host(&mut self, wanted: Bytes, from: u64) -> Bytes {
         let n = self.blocks.len() as u64;
         let mut out = 0;

@@ -1,17 +1,17 @@
-//! What a run is measured by.
+//! The metrics of a run.
 //!
 //! Idea: a few sums per guest and tick, and series of bounded length. Definitions:
 //!
-//! - *Demand has changed* when some guest's differs by more than [`DEMAND_BAND`] from what it was at
-//!   the last change.
-//! - *Converged* at the first moment after the last change of demand from which on no guest's target
-//!   ever moves away by more than [`TARGET_BAND`], provided that this holds for [`STAYS_FOR`].
-//! - A *reversal* is a target that grows after it shrank, or shrinks after it grew; counted after
-//!   the last change of demand, as is what targets move in all (*restless*), which begins anew with
-//!   each move beyond the band and so is what remains after convergence.
+//! - *Demand has changed* when some guest's demand differs by more than [`DEMAND_BAND`] from its
+//!   value at the last change.
+//! - *Converged*: the first moment after the last change of demand after which no guest's target
+//!   moves by more than [`TARGET_BAND`], provided that this holds for [`STAYS_FOR`].
+//! - A *reversal* is a target that grows after it shrank, or shrinks after it grew, counted after the
+//!   last change of demand. *Restless* is the sum of all target moves since then; it restarts at each
+//!   move beyond the band and so is the movement that remains after convergence.
 //! - *Jain's index* of `x` is `(Σx)² / (n Σx²)`, with `x` a guest's work ratio by its shares.
 //!
-//! Limits: a guest that never had a target counts with what it holds.
+//! Limits: a guest that never had a target counts with its allocation.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use libm::{exp, log};
 use crate::guest::Guest;
 use crate::report::{GuestReport, POINTS_MAX, Point, PolicyReport};
 
-/// Demand that differs by less has not changed.
+/// A smaller difference is no change of demand.
 const DEMAND_BAND: Bytes = Bytes::mib(4);
-/// A target that moves by less stays: twice the dead band of Global §4.1.
+/// A target that moves by less is stable: twice the dead band of Global §4.1.
 const TARGET_BAND: Bytes = Bytes::mib(20);
-/// How long targets have to stay.
+/// How long targets must be stable.
 const STAYS_FOR: Duration = Duration::from_secs(30);
 
 /// The sums of one run.
@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
 #[derive(Clone, Debug, Default)]
 struct Sums {
     series: Vec<Point>,
-    /// Of the point under way: allocation, used, demand, in bytes times ticks.
+    /// Of the current point: allocation, used, demand, in bytes times ticks.
     parts: [u128; 3],
     faults_before: u64,
     work_before: u64,
@@ -56,11 +56,11 @@ struct Sums {
     target: Target,
 }
 
-/// How a target moves.
+/// The movements of one target.
 #[derive(Clone, Copy, Debug, Default)]
 struct Target {
     last: Bytes,
-    /// From where it has not moved by more than the band, and since when.
+    /// The value from which it has not moved by more than the band, and since when.
     anchor: Bytes,
     since: Duration,
     grew: Option<bool>,
@@ -69,7 +69,7 @@ struct Target {
 }
 
 impl Target {
-    fn look(&mut self, target: Bytes, now: Duration) {
+    fn observe(&mut self, target: Bytes, now: Duration) {
         if target != self.last {
             let grows = target > self.last;
             if self.grew == Some(!grows) {
@@ -88,7 +88,7 @@ impl Target {
 }
 
 impl Metrics {
-    /// For a run of `ticks` over these guests.
+    /// Creates the metrics of a run of `ticks` over these guests.
     pub(crate) fn new(guests: &[Guest], ticks: u64) -> Metrics {
         let sums = |guest: &Guest| {
             let holds = guest.memory.allocation();
@@ -105,8 +105,8 @@ impl Metrics {
         }
     }
 
-    /// Looks at the guests at the end of a tick, after the plan was carried out.
-    pub(crate) fn look(&mut self, guests: &[Guest], now: Duration) {
+    /// Adds the state of the guests at the end of a tick, after the plan was executed.
+    pub(crate) fn observe(&mut self, guests: &[Guest], now: Duration) {
         self.ticks += 1;
         let mut changed = false;
         let swap_used = guests.iter().map(|guest| guest.memory.swap_used()).sum();
@@ -119,7 +119,7 @@ impl Metrics {
                 sums.demand = demand;
                 changed = true;
             }
-            sums.target.look(guest.target.unwrap_or(allocation), now);
+            sums.target.observe(guest.target.unwrap_or(allocation), now);
             sums.least = Some(sums.least.map_or(allocation, |least| least.min(allocation)));
             sums.most = sums.most.max(allocation);
             sums.swap_used_max = sums.swap_used_max.max(memory.swap_used());
@@ -140,7 +140,7 @@ impl Metrics {
         }
     }
 
-    /// What came of it, without comparison to other runs.
+    /// The report, without the ratios to other runs.
     pub(crate) fn report(
         mut self,
         policy: PolicyName,
@@ -237,8 +237,8 @@ fn mean(sum: u128, ticks: u64) -> Bytes {
 }
 
 impl PolicyReport {
-    /// Fills in what is measured against other runs of the same scenario: one with unlimited memory,
-    /// and one under `static`.
+    /// Fills in the ratios to two other runs of the same scenario: one with unlimited memory, and
+    /// one under `static`.
     pub(crate) fn compare(&mut self, unlimited: &PolicyReport, equal: &PolicyReport) {
         for (guest, best) in self.guests.iter_mut().zip(&unlimited.guests) {
             guest.work_ratio = ratio(guest.work, best.work);
@@ -272,7 +272,7 @@ fn ratio(done: u64, most: u64) -> Option<f64> {
     (most > 0).then(|| done as f64 / most as f64)
 }
 
-/// Jain's index; `None` of nothing, or where all are zero.
+/// Jain's index; `None` if there are no values or all are zero.
 fn jain(parts: impl Iterator<Item = f64>) -> Option<f64> {
     let (n, sum, squares) =
         parts.fold((0.0, 0.0, 0.0), |(n, sum, squares), x| (n + 1.0, sum + x, squares + x * x));
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_by_hand() {
+    fn jains_index_by_hand() {
         for (parts, index) in [
             (&[1.0, 1.0, 1.0, 1.0][..], Some(1.0)),
             (&[1.0, 0.0, 0.0, 0.0], Some(0.25)),
@@ -297,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_comes_and_goes_turns_round_and_never_stays() {
+    fn oscillating_target_reverses_and_never_converges() {
         let mut target = Target::default();
         let s = Duration::from_secs;
         for (second, mib) in [(1, 100), (2, 110), (3, 100), (4, 100), (5, 90), (6, 200), (7, 205)] {
-            target.look(Bytes::mib(mib), s(second));
+            target.observe(Bytes::mib(mib), s(second));
         }
         // 100 110 100 90 | 200 205: down after up at 3 s, up after down at 6 s.
         assert_eq!((target.reversals, target.since, target.moved), (2, s(6), Bytes::mib(5)));

@@ -1,39 +1,38 @@
-//! A workload at work: what it gets done in a tick.
+//! A running workload: the touches it does in a tick.
 //!
-//! Idea: visits cost processor time, and time on the disk where they miss, until the tick is over;
-//! what a last visit takes longer is owed by the next ticks, and what it does is seen in them in
-//! proportion. Two short cuts make a tick cost little
-//! more than the blocks there are: once everything is in memory, the rest of the tick is hits; and
-//! where a tick has far more visits than blocks, it goes on as it went in the last half of those
-//! that were simulated.
-//! Cost: at most [`VISITS_PER_BLOCK`] visits for each block.
-//! Limits: the second short cut is exact only where the mixture of hits and misses has settled.
+//! Idea: visits cost processor time, and disk time if they miss, until the tick is over. The time
+//! by which the last visit exceeds the tick is charged to the next ticks, and its events are
+//! counted in them in proportion. Two shortcuts limit the cost of a tick: once everything is
+//! resident, the rest of the tick is hits; and if a tick has far more visits than blocks, its rest
+//! is extrapolated from the second half of the simulated visits.
+//! Cost: at most [`VISITS_PER_BLOCK`] visits per block.
+//! Limits: the second shortcut is exact only if the ratio of hits to misses has settled.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use ballast_workload::{Pattern, ScheduleEntry};
 
 use crate::counters::Counters;
 use crate::disk::ns;
 use crate::memory::{Memory, OutOfMemory};
 use crate::scenario::TimedWorkload;
-use crate::schedule::{Wanted, wanted};
 use crate::visits::Visits;
-use crate::workload::Pattern;
 
-/// Visits simulated in a tick, for each block of the workload: after as many at random, seven blocks
-/// of eight have been visited.
+/// Visits simulated in a tick, per block of the workload: as many random visits reach seven of
+/// eight blocks.
 const VISITS_PER_BLOCK: u64 = 2;
-/// Visits told apart in a tick in which all hit. They only set referenced bits, which stay until
-/// reclaim looks at them, so that those of some ticks add up.
-const HITS_LOOKED_AT: u64 = 256;
-/// Least visits simulated in a tick before it is taken for settled.
+/// Visits simulated individually in a tick in which all hit. They only set referenced bits, which
+/// stay until the next scan, so that those of several ticks accumulate.
+const HITS_SIMULATED: u64 = 256;
+/// Fewest visits simulated in a tick before the rest is extrapolated.
 const VISITS_MIN: u64 = 512;
-/// Touches that a workload with a rate may save up, as a share of a second: as in the lab.
+/// Divisor of a rate that gives the size of the token bucket: a tenth of a second, as in the lab.
 const BURST_PER_S: u64 = 10;
-/// A touch, as a part of the credit that a rate gives in a nanosecond.
+/// Credit per touch; a rate gives one unit per nanosecond and touch per second.
 const TOUCH: u128 = 1_000_000_000;
 
-/// Where a workload stands.
+/// The stage of a workload's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Waiting,
@@ -41,7 +40,7 @@ enum Stage {
     Over,
 }
 
-/// A workload and what it remembers.
+/// A workload and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     region: usize,
@@ -51,30 +50,30 @@ pub(crate) struct Process {
     rng: fastrand::Rng,
     phase: u64,
     stage: Stage,
-    /// Time of the last tick's last visit that is still to pass.
+    /// Time of the last visit that is charged to the next ticks.
     debt_ns: u64,
-    /// What happened in that visit, and how long it takes.
+    /// The events of that visit, and its duration.
     last_visit: (Counters, u64),
-    /// Processor time it still owes for memory given back.
+    /// Processor time still to be charged for freed memory.
     giving_back_ns: u64,
-    /// Touches saved up, in parts of [`TOUCH`].
+    /// Tokens of the rate limit, in units of 1 / [`TOUCH`].
     credit: u128,
     /// Touches done so far.
     touched: u64,
 }
 
-/// What a tick gives a workload.
+/// The time that a tick gives a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
-    /// Its beginning, since that of the scenario.
+    /// Start of the tick, from the start of the scenario.
     pub(crate) now: Duration,
-    /// Time of the tick, in ns.
+    /// Length of the tick, in ns.
     pub(crate) tick_ns: u64,
-    /// Of it, what is there to be used.
+    /// Usable part of the tick, in ns.
     pub(crate) usable_ns: u64,
     /// Processor time of a touch that hits, in ns.
     pub(crate) touch_ns: u64,
-    /// Processor time of giving a page back, in ns.
+    /// Processor time of freeing a page, in ns.
     pub(crate) give_back_ns: u64,
 }
 
@@ -110,13 +109,13 @@ impl Process {
         self.touched
     }
 
-    /// Time it still owes for a visit of an earlier tick, in ns.
+    /// Time still charged for a visit of an earlier tick, in ns.
     pub(crate) fn debt_ns(&self) -> u64 {
         self.debt_ns
     }
 
-    /// What is counted already of a visit that still goes on: of 256 pages read one after the other
-    /// for a block those that are not there yet.
+    /// Events already counted for a visit that is still in progress: for a block read page by page,
+    /// the pages that have not arrived yet.
     pub(crate) fn pending(&self) -> Counters {
         let (visit, takes_ns) = &self.last_visit;
         let mut pending = Counters::default();
@@ -129,7 +128,7 @@ impl Process {
         self.stage == Stage::Running || (self.stage == Stage::Waiting && now >= self.timed.at)
     }
 
-    /// It is ended, and its memory given back.
+    /// Ends it and frees its memory.
     pub(crate) fn kill(&mut self, memory: &mut Memory) {
         self.stage = Stage::Over;
         self.debt_ns = 0;
@@ -139,7 +138,7 @@ impl Process {
     /// Runs for one tick.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// When there is no memory for it.
     pub(crate) fn run(&mut self, memory: &mut Memory, slice: Slice) -> Result<(), OutOfMemory> {
         if !self.is_running(slice.now) {
             return Ok(());
@@ -147,18 +146,18 @@ impl Process {
         self.stage = Stage::Running;
         let timed = Arc::clone(&self.timed);
         let elapsed = slice.now.saturating_sub(timed.at);
-        let Some(wanted) = wanted(&timed.workload, self.seed, elapsed) else {
+        let Some(entry) = timed.workload.at(elapsed, self.seed, draw_pages) else {
             self.kill(memory);
             return Ok(());
         };
         let had = memory.len(self.region);
-        self.take_shape(memory, &wanted);
+        self.follow_schedule(memory, &entry);
         let gone = u64::from(had.saturating_sub(memory.len(self.region))) * memory.block_pages();
         self.giving_back_ns += gone.saturating_mul(slice.give_back_ns);
         let before = memory.counters.touches;
-        let done = self.work(memory, slice, &wanted);
+        let done = self.work(memory, slice, &entry);
         self.touched += memory.counters.touches - before;
-        if let Pattern::Sequential { size, passes: Some(passes) } = wanted.pattern
+        if let Pattern::Sequential { size, passes: Some(passes) } = entry.pattern
             && self.touched / size.to_pages().max(1) >= *passes
         {
             self.kill(memory);
@@ -166,16 +165,16 @@ impl Process {
         done
     }
 
-    fn take_shape(&mut self, memory: &mut Memory, wanted: &Wanted<'_>) {
+    fn follow_schedule(&mut self, memory: &mut Memory, entry: &ScheduleEntry<'_>) {
         let is_phased = matches!(self.timed.workload.pattern, Pattern::Phases { .. });
-        let is_new = wanted.phase != self.phase || self.touched == 0;
+        let is_new = entry.phase != self.phase || self.touched == 0;
         if is_phased && is_new {
             memory.clear(self.region);
             let block = memory.block_pages() * ballast_model::PAGE_SIZE;
-            self.visits = Visits::new(wanted.pattern, block, self.seed ^ wanted.phase);
-            self.phase = wanted.phase;
+            self.visits = Visits::new(entry.pattern, block, self.seed ^ entry.phase);
+            self.phase = entry.phase;
         }
-        memory.resize(self.region, wanted.size);
+        memory.resize(self.region, entry.size);
         self.visits.resize(memory.len(self.region));
     }
 
@@ -183,7 +182,7 @@ impl Process {
         &mut self,
         memory: &mut Memory,
         slice: Slice,
-        wanted: &Wanted<'_>,
+        entry: &ScheduleEntry<'_>,
     ) -> Result<(), OutOfMemory> {
         let pages = memory.block_pages();
         let touch_ns = slice.touch_ns.max(1);
@@ -192,7 +191,7 @@ impl Process {
         let giving_back = self.giving_back_ns.min(left);
         left -= giving_back;
         self.giving_back_ns -= giving_back;
-        let mut allowed = self.allowed(wanted.touches_per_s, slice.tick_ns, pages);
+        let mut allowed = self.allowed(entry.touches_per_s, slice.tick_ns, pages);
         let most = VISITS_MIN.max(VISITS_PER_BLOCK * u64::from(memory.len(self.region)));
         let mut half: Option<(Counters, u64)> = None;
         let mut visits = 0;
@@ -230,13 +229,13 @@ impl Process {
             allowed -= pages;
             visits += 1;
         }
-        if wanted.touches_per_s.is_some() {
+        if entry.touches_per_s.is_some() {
             self.credit = self.credit.min(u128::from(allowed) * TOUCH + self.credit % TOUCH);
         }
         Ok(())
     }
 
-    /// Touches that may be done in this tick.
+    /// Number of touches allowed in this tick.
     fn allowed(&mut self, touches_per_s: Option<u64>, tick_ns: u64, pages: u64) -> u64 {
         let Some(rate) = touches_per_s else {
             self.credit = 0;
@@ -247,7 +246,7 @@ impl Process {
         u64::try_from(self.credit / TOUCH).unwrap_or(u64::MAX)
     }
 
-    /// Touches that all hit: `hits` pages.
+    /// Touches `hits` resident pages.
     fn hit(&mut self, memory: &mut Memory, hits: u64) {
         memory.account(hits);
         let len = memory.len(self.region);
@@ -260,7 +259,7 @@ impl Process {
             memory.mark_range(self.region, from, count, write);
             return;
         }
-        for _ in 0..visits.min(HITS_LOOKED_AT) {
+        for _ in 0..visits.min(HITS_SIMULATED) {
             let at = self.visits.next();
             let write = self.writes();
             memory.mark_range(self.region, at, 1, write);
@@ -274,6 +273,11 @@ impl Process {
             Some(share) => self.rng.f64() < share,
         }
     }
+}
+
+/// A generator of its own for each draw, so that the size at any moment can be computed directly.
+fn draw_pages(seed: u64, draw: u64, most: u64) -> u64 {
+    fastrand::Rng::with_seed(seed.wrapping_add(draw)).u64(0..=most)
 }
 
 /// The processor time of a touch where `runners` share one processor, in ns.

@@ -1,17 +1,18 @@
-//! Recorded days under another policy.
+//! The replay of a recorded host under another policy.
 //!
-//! Idea: the demand of every guest is taken from the record, its allocation is imagined: it begins as
-//! recorded, and from then on the daemon's own controller, with the policy in question, decides on
-//! samples in which everything but allocation is as recorded. How long and by how much guests lacked
-//! memory is counted alike for the record and for what is imagined.
+//! Idea: the demand of every guest is recorded, its allocation is simulated: it starts as recorded,
+//! and then the daemon's own controller, with the policy in question, decides on samples in which
+//! everything but the allocation is as recorded. Memory shortage and its duration are measured in
+//! the same way for the record and for the simulation.
 //!
-//! Assumptions, which whoever shows a figure has to show with it ([`ASSUMPTIONS`]):
-//! demand does not depend on what a guest was given; what it swapped in within a tick is what it
-//! lacked then; balloons move at fixed rates.
+//! Assumptions, which must be shown with every figure ([`ASSUMPTIONS`]): demand does not depend on
+//! the allocation; the memory swapped in during a tick is the shortage of that tick; balloons move
+//! at fixed rates.
 //!
-//! Cost: a decision and O(guests) a tick.
-//! Limits: guests of which the record has no demand, or that were not managed, keep what they had.
-//! After a pause longer than [`GAP_MAX`], or when the clock goes back, imagining begins anew.
+//! Cost: a decision and O(guests) per tick.
+//! Limits: guests without recorded demand, and unmanaged guests, keep their recorded allocation.
+//! After a gap longer than [`GAP_MAX`], or when the clock goes back, the simulation restarts from
+//! the record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use ballast_model::{
 };
 use ballast_policy::Policy;
 
-/// What the figures of a replay rest on, in words.
+/// The assumptions behind the figures of a replay.
 pub const ASSUMPTIONS: [&str; 4] = [
     "a guest would have used what it used, whatever it was given",
     "what a guest swapped in between two ticks is memory it lacked",
@@ -31,11 +32,11 @@ pub const ASSUMPTIONS: [&str; 4] = [
     "the settings are the recorded ones, but for the policy",
 ];
 
-/// Ticks further apart than this are not joined: much may have happened between them.
+/// Longest gap between two ticks that belong together.
 pub const GAP_MAX: Duration = Duration::from_secs(60);
-/// Inflation under load as the slowest seen in the lab, a second.
+/// Inflation per second: the slowest measured in the lab under load.
 const INFLATE_PER_S: Bytes = Bytes::mib(80);
-/// Deflation as seen in the lab, a second.
+/// Deflation per second, as measured in the lab.
 const DEFLATE_PER_S: Bytes = Bytes::gib(1);
 
 /// A recorded host under another policy.
@@ -45,69 +46,69 @@ pub struct Replay {
     policy: Box<dyn Policy>,
     controller: Controller,
     last: Option<Timestamp>,
-    guests: BTreeMap<GuestId, Imagined>,
+    guests: BTreeMap<GuestId, SimulatedGuest>,
     ticks: u64,
     span: Duration,
     rows: Vec<ReplayRow>,
 }
 
-/// One guest at one tick, recorded and imagined.
+/// One guest at one tick, recorded and simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayRow {
     /// The guest.
     pub id: GuestId,
-    /// What it used, and what it swapped in since the tick before.
+    /// Its demand: memory used, and memory swapped in since the previous tick.
     pub demand: Bytes,
-    /// What it held.
+    /// Its recorded allocation.
     pub recorded: Bytes,
-    /// What it would have held.
+    /// Its simulated allocation.
     pub imagined: Bytes,
-    /// The target that was in force.
+    /// Its recorded target.
     pub recorded_target: Option<Bytes>,
-    /// The target that would have been.
+    /// Its simulated target.
     pub imagined_target: Option<Bytes>,
 }
 
-/// What a guest, or all of them, went through.
+/// Totals of a guest, or of all guests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
-    /// Memory lacked, added up over time: MiB-seconds.
+pub struct ReplayTotals {
+    /// Memory shortage over time, in MiB-seconds.
     pub lacked_mib_s: u64,
-    /// Time with any memory lacking; over all guests, the sum of theirs.
+    /// Time with any shortage; for all guests, the sum.
     pub lacking: Duration,
-    /// Memory moved, both ways.
+    /// Memory moved, in both directions.
     pub moved: Bytes,
-    /// Mean of what it held.
+    /// Mean allocation.
     pub allocation_mean: Bytes,
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayReport {
     /// The policy.
     pub policy: PolicyName,
-    /// Recorded ticks gone through.
+    /// Number of recorded ticks.
     pub ticks: u64,
-    /// Time they span, without gaps.
+    /// Time spanned by them, without gaps.
     pub span: Duration,
     /// All guests as recorded.
-    pub recorded: Fate,
-    /// All guests as imagined.
-    pub imagined: Fate,
-    /// Plans the checker refused.
+    pub recorded: ReplayTotals,
+    /// All guests as simulated.
+    pub imagined: ReplayTotals,
+    /// Plans that the checker refused.
     pub plans_refused: u64,
-    /// Every guest, sorted by name: recorded and imagined.
-    pub guests: Vec<(GuestId, Fate, Fate)>,
+    /// Every guest, sorted by name: recorded and simulated.
+    pub guests: Vec<(GuestId, ReplayTotals, ReplayTotals)>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Imagined {
-    /// What it would hold; `None`: as recorded.
+struct SimulatedGuest {
+    /// Its simulated allocation; `None`: as recorded.
     holds: Option<Bytes>,
     target: Option<Bytes>,
     recorded_before: Option<Bytes>,
     swap_in_before: Option<Bytes>,
-    /// Swapped in since the beginning, imagined: what is lacked is read back.
+    /// Simulated swap-in since the start: a shortage is read back from swap.
     swapped: Bytes,
     recorded: Sums,
     imagined: Sums,
@@ -124,7 +125,7 @@ struct Sums {
 }
 
 impl Replay {
-    /// Begins; `settings` are the recorded ones.
+    /// Creates a replay; `settings` are the recorded ones.
     pub fn new(settings: Settings, policy: Box<dyn Policy>) -> Replay {
         let controller = Controller::with_policy(settings.clone(), policy.clone(), Timestamp::ZERO);
         Replay {
@@ -139,12 +140,12 @@ impl Replay {
         }
     }
 
-    /// The policy that decides.
+    /// The replayed policy.
     pub fn policy(&self) -> PolicyName {
         self.policy.name()
     }
 
-    /// Goes through one recorded tick. Returns a row for each guest with demand, sorted by name.
+    /// Replays one recorded tick. Returns a row per guest with demand, sorted by name.
     pub fn tick(
         &mut self,
         recorded: &Snapshot,
@@ -155,7 +156,7 @@ impl Replay {
         let passed = self.last.map(|last| now.saturating_since(last));
         let passed = passed.filter(|passed| *passed <= GAP_MAX && *passed > Duration::ZERO);
         if passed.is_none() {
-            self.begin_anew();
+            self.restart();
         }
         self.last = Some(now);
         self.ticks += 1;
@@ -198,20 +199,20 @@ impl Replay {
         &self.rows
     }
 
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         self.controller =
             Controller::with_policy(self.settings.clone(), self.policy.clone(), Timestamp::ZERO);
         for known in self.guests.values_mut() {
-            *known = Imagined {
+            *known = SimulatedGuest {
                 recorded: known.recorded,
                 imagined: known.imagined,
-                ..Imagined::default()
+                ..SimulatedGuest::default()
             };
         }
     }
 
     fn follow_limits(&mut self, limits: &BTreeMap<GuestId, GuestLimits>) {
-        let known = &self.controller.settings().limits;
+        let known = &self.controller.settings().limits.named;
         let changed: Vec<(GuestId, GuestLimits)> = limits
             .iter()
             .filter(|(id, own)| known.get(*id) != Some(*own))
@@ -222,15 +223,15 @@ impl Replay {
         }
     }
 
-    /// What came of it so far.
+    /// The result so far.
     pub fn report(&self) -> ReplayReport {
-        let all = |side: fn(&Imagined) -> Sums| {
+        let all = |side: fn(&SimulatedGuest) -> Sums| {
             self.guests.values().map(side).fold(Sums::default(), Sums::and)
         };
         let mean_of_sum = |sums: Sums| {
-            // Guests' times overlap: the mean of what all held together is over the span.
+            // Guests' times overlap, so the mean of the total is over the whole span.
             let span_ms = self.span.as_millis().max(1);
-            Fate { allocation_mean: bytes(sums.held_byte_ms / span_ms), ..sums.fate() }
+            ReplayTotals { allocation_mean: bytes(sums.held_byte_ms / span_ms), ..sums.totals() }
         };
         ReplayReport {
             policy: self.policy.name(),
@@ -242,14 +243,14 @@ impl Replay {
             guests: self
                 .guests
                 .iter()
-                .map(|(id, known)| (id.clone(), known.recorded.fate(), known.imagined.fate()))
+                .map(|(id, known)| (id.clone(), known.recorded.totals(), known.imagined.totals()))
                 .collect(),
         }
     }
 }
 
-impl Imagined {
-    /// The sample that the controller is to see, and the guest's row.
+impl SimulatedGuest {
+    /// The sample for the controller, and the guest's row.
     fn step(
         &mut self,
         guest: &GuestSample,
@@ -298,7 +299,7 @@ impl Imagined {
         (sample, Some(row))
     }
 
-    /// What the guest would say if it used `used` of `holds`.
+    /// The guest's statistics if it used `used` of `holds`.
     fn stats(&self, said: &GuestStats, used: Bytes, recorded: Bytes, holds: Bytes) -> GuestStats {
         let shifted = |size: Bytes| size.saturating_add(holds).saturating_sub(recorded).min(holds);
         GuestStats {
@@ -333,9 +334,9 @@ impl Sums {
         }
     }
 
-    fn fate(self) -> Fate {
+    fn totals(self) -> ReplayTotals {
         let mib_s = self.lacked_byte_ms / 1000 / u128::from(Bytes::mib(1).get());
-        Fate {
+        ReplayTotals {
             lacked_mib_s: u64::try_from(mib_s).unwrap_or(u64::MAX),
             lacking: self.lacking,
             moved: self.moved,
@@ -348,7 +349,7 @@ fn bytes(n: u128) -> Bytes {
     Bytes::new(u64::try_from(n).unwrap_or(u64::MAX)).page_floor()
 }
 
-/// Where an allocation is after `passed` on its way to `target`.
+/// The allocation after moving towards `target` for `passed`.
 fn moved(from: Bytes, target: Bytes, passed: Duration) -> Bytes {
     let in_time = |per_s: Bytes| bytes(u128::from(per_s.get()) * passed.as_millis() / 1000);
     if target < from {
@@ -366,7 +367,7 @@ mod tests {
 
     use super::*;
 
-    /// Two guests of 1 GiB boot memory that hold 512 MiB each, and what they use.
+    /// Two guests of 1 GiB boot memory that hold 512 MiB each, and their use.
     fn snapshot(second: u64, used_mib: [u64; 2], swap_in_mib: u64) -> Snapshot {
         let guest = |name: &str, used: u64, swap_in: u64| GuestSample {
             run_state: Some(RunState::Running),
@@ -402,7 +403,7 @@ mod tests {
         settings
     }
 
-    /// A record made under static: guest `a` lacks memory and swaps in 20 MiB a second.
+    /// A record under `static`: guest `a` is short of memory and swaps in 20 MiB per second.
     fn run(policy: PolicyName, seconds: u64) -> ReplayReport {
         let mut recorder = Controller::new(settings(), Timestamp::ZERO);
         let policy = build(policy, settings().policy_settings);
@@ -416,10 +417,10 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_policy_replayed_changes_nothing_but_moves_nothing_either() {
+    fn replay_of_the_recorded_policy_moves_nothing() {
         let report = run(PolicyName::Static, 60);
         assert_eq!((report.ticks, report.span.as_secs(), report.plans_refused), (60, 59, 0));
-        // 20 MiB lacked in each of 59 seconds; imagined, demand is 520 of 512 MiB held.
+        // A shortage of 20 MiB in each of 59 seconds; simulated, demand is 520 of 512 MiB held.
         assert_eq!(report.recorded.lacked_mib_s, 59 * 20);
         assert_eq!(report.imagined.lacked_mib_s, 59 * 8);
         assert_eq!((report.recorded.moved, report.imagined.moved), (Bytes::ZERO, Bytes::ZERO));
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_moves_memory_would_have_helped_and_says_by_how_much() {
+    fn replay_measures_how_much_a_policy_helps() {
         let report = run(PolicyName::Global, 60);
         assert!(report.imagined.lacked_mib_s * 4 < report.recorded.lacked_mib_s, "{report:?}");
         assert!(report.imagined.moved > Bytes::mib(8), "{report:?}");
@@ -438,12 +439,12 @@ mod tests {
     }
 
     #[test]
-    fn the_same_record_gives_the_same_report() {
+    fn equal_records_give_equal_reports() {
         assert_eq!(run(PolicyName::Global, 30), run(PolicyName::Global, 30));
     }
 
     #[test]
-    fn a_gap_or_a_clock_that_goes_back_begins_anew() {
+    fn gap_or_backward_clock_restarts_the_simulation() {
         let mut recorder = Controller::new(settings(), Timestamp::ZERO);
         let policy = build(PolicyName::Global, settings().policy_settings);
         let mut replay = Replay::new(settings(), policy);
@@ -459,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn balloons_take_their_time() {
+    fn balloons_move_at_fixed_rates() {
         let second = Duration::from_secs(1);
         assert_eq!(moved(Bytes::mib(500), Bytes::mib(100), second), Bytes::mib(420));
         assert_eq!(moved(Bytes::mib(500), Bytes::mib(490), second), Bytes::mib(490));

@@ -1,45 +1,45 @@
-//! What a simulation found.
+//! The results of a simulation.
 //!
-//! Idea: one [`PolicyReport`] per policy, with everything the table of `ballast simulate` shows and
-//! bounded series for its plots. Ratios are measured against two runs of the same scenario: one in
-//! which memory is unlimited, and one under `static`.
+//! Idea: one [`PolicyReport`] per policy, with everything that the table of `ballast simulate`
+//! shows and bounded series for its plots. Ratios are to two baseline runs of the same scenario:
+//! one with unlimited memory, and one under `static`.
 //! Limits: every figure is simulated.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, PolicyName};
 
-/// Most points of one series; longer runs are averaged down to them.
+/// Most points of one series; longer runs are averaged.
 pub const POINTS_MAX: usize = 512;
 
-/// Policies compared on one scenario.
+/// The comparison of policies on one scenario.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct ComparisonReport {
     /// The scenario's name.
     pub scenario: String,
     /// Its seed.
     pub seed: u64,
     /// Virtual time simulated for each policy.
     pub duration: Duration,
-    /// What all guests together could have.
+    /// The memory that all guests together could have.
     pub budget: Bytes,
-    /// The policies, in the order in which they were asked for.
+    /// The policies, in the requested order.
     pub policies: Vec<PolicyReport>,
 }
 
-/// What came of one policy.
+/// The results of one policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyReport {
     /// The policy.
     pub policy: PolicyName,
     /// Page touches done by all guests.
     pub work: u64,
-    /// Mean of [`GuestReport::work_ratio`] over the guests that have one; `None` where nobody has.
+    /// Mean of [`GuestReport::work_ratio`] over the guests that have one; `None` if none has.
     pub work_ratio: Option<f64>,
-    /// Geometric mean over guests of work done against that under `static`; `None` where no guest
-    /// does work under both.
+    /// Geometric mean over guests of the ratio of work to that under `static`; `None` if no guest
+    /// works under both.
     pub speedup_vs_static: Option<f64>,
-    /// Faults that waited for a disk.
+    /// Major page faults.
     pub major_faults: u64,
     /// Memory read from swap.
     pub swap_in: Bytes,
@@ -47,41 +47,43 @@ pub struct PolicyReport {
     pub swap_out: Bytes,
     /// Most swap in use at the same time, summed over guests.
     pub swap_used_max: Bytes,
-    /// Memory moved by balloons, both ways.
+    /// Memory moved by balloons, in both directions.
     pub moved: Bytes,
-    /// Jain's index of the guests' work ratios divided by their shares, over the whole run: 1 where
-    /// all are alike, 1/n where one has everything (Jain et al. 1984). Counted as for
+    /// Jain's index of the guests' work ratios divided by their shares, over the whole run: 1 if
+    /// all are equal, 1/n if one guest has everything (Jain et al. 1984). Covers the guests of
     /// [`PolicyReport::work_ratio`].
     pub jain: Option<f64>,
     /// The same for each part of the run, in step with [`GuestReport::series`].
     pub jain_series: Vec<Option<f64>>,
-    /// Time from the last change of demand until targets stay; see `metrics`. `None`: they do not.
+    /// Time from the last change of demand until targets are stable; see `metrics`. `None` if they
+    /// never are.
     pub converge: Option<Duration>,
-    /// Times a guest's target turned from growing to shrinking or back in an hour, after the last
-    /// change of demand: the mean over guests.
+    /// Reversals of a guest's target per hour after the last change of demand: the mean over
+    /// guests.
     pub reversals_per_h: f64,
-    /// Memory by which targets still moved after convergence, in an hour; all guests together.
-    /// Where they do not converge, after the last change of demand.
+    /// Movement of all targets after convergence, per hour; if they do not converge, after the last
+    /// change of demand.
     pub restless_per_h: Bytes,
-    /// Plans the checker refused.
+    /// Plans that the checker refused.
     pub plans_refused: u64,
-    /// Ticks in which guests held more than the budget, or the host had less than nothing. Always 0
-    /// unless something is wrong.
+    /// Ticks in which guests held more than the budget, or more than the host has. Anything but 0
+    /// is a bug.
     pub violations: u64,
     /// Every guest, sorted by name.
     pub guests: Vec<GuestReport>,
 }
 
-/// What came of one guest under one policy.
+/// The results of one guest under one policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuestReport {
     /// The guest.
     pub id: GuestId,
-    /// Its weight.
+    /// Its shares.
     pub shares: u32,
     /// Page touches it did.
     pub work: u64,
-    /// Work against that with unlimited memory, 0 to about 1; `None` where it does none even then.
+    /// Ratio of its work to that with unlimited memory, 0 to about 1; `None` if it does none even
+    /// then.
     pub work_ratio: Option<f64>,
     /// Faults that waited for a disk.
     pub major_faults: u64,
@@ -91,36 +93,36 @@ pub struct GuestReport {
     pub swap_out: Bytes,
     /// Most swap it ever had in use.
     pub swap_used_max: Bytes,
-    /// Pages of files read again after they were evicted.
+    /// File pages read again after their eviction.
     pub refaulted_file_pages: u64,
-    /// Times its OOM killer ended a workload.
+    /// Workloads that its OOM killer killed.
     pub oom_kills: u64,
-    /// Memory moved by its balloon, both ways.
+    /// Memory moved by its balloon, in both directions.
     pub moved: Bytes,
-    /// Least it ever held.
+    /// Smallest allocation.
     pub allocation_min: Bytes,
-    /// Mean of what it held.
+    /// Mean allocation.
     pub allocation_mean: Bytes,
-    /// Most it ever held.
+    /// Largest allocation.
     pub allocation_max: Bytes,
-    /// What it held in the end.
+    /// Final allocation.
     pub allocation_last: Bytes,
-    /// What it went through; at most [`POINTS_MAX`] points.
+    /// Its series of at most [`POINTS_MAX`] points.
     pub series: Vec<Point>,
 }
 
-/// A part of the run, averaged.
+/// An interval of the run, averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// Its end, from the beginning of the run.
+    /// End of the interval, from the start of the run.
     pub at: Duration,
     /// Mean allocation.
     pub allocation: Bytes,
-    /// Target in force at its end; `None` before there is one.
+    /// Target at its end; `None` before the first.
     pub target: Option<Bytes>,
-    /// Mean of memory in use by workloads and kernel, swap apart.
+    /// Mean of memory in use by workloads and kernel, without swap.
     pub used: Bytes,
-    /// Mean of the memory it would need to miss nothing, without what it keeps free.
+    /// Mean of the memory it needs to avoid all misses, without its free memory.
     pub demand: Bytes,
     /// Major faults in it.
     pub major_faults: u64,
@@ -128,7 +130,7 @@ pub struct Point {
     pub work: u64,
 }
 
-impl Report {
+impl ComparisonReport {
     /// The report of one policy.
     pub fn policy(&self, policy: PolicyName) -> Option<&PolicyReport> {
         self.policies.iter().find(|report| report.policy == policy)

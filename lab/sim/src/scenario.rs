@@ -1,46 +1,37 @@
-//! What is simulated, as plain data.
+//! Scenarios of the simulator, as plain data.
 //!
-//! Idea: the fields mean what those of a lab scenario mean, where both have them, so that one
-//! situation can be run on real guests and here. Reading files is the command line's; this crate
-//! only says whether the values can be.
-//! Limits: bounds are the constants below; every default carries its argument.
+//! Idea: fields that a lab scenario has too have the same meaning, so that one scenario can be run
+//! on real guests and simulated. The command line reads the files; this crate checks the values.
+//! Limits: the limits are those of `limits`; each default has its justification.
 
 use std::time::Duration;
 
 use ballast_control::Settings;
 use ballast_model::{Bytes, GuestId, GuestLimits, PAGE_SIZE};
 
-use crate::Workload;
+use crate::WorkloadSpec;
+use crate::limits::{BLOCKS_MAX, GUESTS_MAX, TICKS_MAX, WORKLOADS_MAX};
 use crate::scenario_error::ScenarioError;
 
-/// Most guests on one host.
-pub const GUESTS_MAX: usize = 10_000;
-/// Most workloads of one guest.
-pub const WORKLOADS_MAX: usize = 64;
-/// Most ticks of one run: a month of seconds.
-pub const TICKS_MAX: u64 = 31 * 86_400;
-/// Most blocks of memory in all guests together; what they take up bounds the simulator's own.
-pub const BLOCKS_MAX: u64 = 1 << 28;
-
-/// A situation to be simulated.
+/// A scenario to be simulated.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// How long it lasts, in virtual time.
+    /// Its duration, in virtual time.
     pub duration: Duration,
-    /// What every pseudo-random number is drawn from.
+    /// Seed of all pseudo-random numbers.
     pub seed: u64,
     /// Granularity of guests' memory: [`Scenario::BLOCK_DEFAULT`] for speed, one page for
     /// calibration. Whole pages. A guest's `Kernel` and balloon are exact to the page either way.
     pub block: Bytes,
     /// The host.
     pub host: HostSpec,
-    /// How the controller is set up, as in the daemon's configuration. `tick` is the time step;
-    /// `policy` and `limits` are taken from elsewhere: from whoever runs the scenario, and from
+    /// The controller's settings, as in the daemon's configuration. `tick` is the time step;
+    /// `policy` and `limits` are ignored in favour of the policy of each run and of
     /// [`GuestSpec::limits`].
     pub control: Settings,
-    /// The guests; their names are unique.
+    /// The guests; names are unique.
     pub guests: Vec<GuestSpec>,
 }
 
@@ -49,33 +40,32 @@ pub struct Scenario {
 pub struct HostSpec {
     /// Memory of the machine.
     pub memory: Bytes,
-    /// Of it, what hypervisor and host take for themselves; never seen as available.
+    /// Memory of the hypervisor and the host itself; never available.
     pub hypervisor_reserve: Bytes,
-    /// Processor time that a guest loses for each MiB it is given: scrubbing the pages and mapping
-    /// them anew.
+    /// Processor time that a guest loses per MiB it gains: scrubbing and mapping the pages.
     pub scrub_per_mib: Duration,
-    /// Whether all guests swap to one device, which then serves one request at a time. Else each
+    /// Whether all guests swap to one device, which serves one request at a time. Otherwise each
     /// has a device of its own, as in the lab.
     pub swap_shared: bool,
-    /// Whether the host takes by paging what a guest does not give; `None`: it does not.
+    /// Host paging of memory that a guest does not release; `None`: no paging.
     pub reclaim: Option<HostReclaim>,
 }
 
-/// Hypervisor paging (flexmemd §3.1.3).
+/// Host paging (flexmemd §3.1.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostReclaim {
-    /// How long a guest has to give by itself.
+    /// Time a guest has to release memory first.
     pub grace: Duration,
-    /// Where the pages go.
+    /// The disk that the pages are written to.
     pub disk: Disk,
 }
 
-/// A disk that serves one request after the other.
+/// A disk that serves one request at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Time of one request, without its data.
+    /// Latency of one request.
     pub latency: Duration,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bandwidth: Bytes,
 }
 
@@ -86,26 +76,26 @@ pub struct Swap {
     pub size: Bytes,
     /// Its disk.
     pub disk: Disk,
-    /// Pages read with one request where they are wanted in order (`2^vm.page-cluster`).
+    /// Pages read per request when they are read in order (`2^vm.page-cluster`).
     pub readahead_pages: u64,
 }
 
-/// What a guest's kernel takes and keeps.
+/// The memory parameters of a guest's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Memory taken at boot that its `MemTotal` does not count.
+    /// Memory reserved at boot that `MemTotal` does not include.
     pub uncounted: Bytes,
-    /// Memory it uses itself and cannot reclaim.
+    /// Its own memory, which cannot be reclaimed.
     pub unreclaimable: Bytes,
-    /// It begins to reclaim when less than this is free.
+    /// Reclaim starts when less than this is free.
     pub watermark_low: Bytes,
-    /// It reclaims until this much is free.
+    /// Reclaim stops when this much is free.
     pub watermark_high: Bytes,
     /// Share of reclaim that goes to anonymous memory, 0 to 200 (`vm.swappiness`).
     pub swappiness: u8,
 }
 
-/// How fast a balloon moves memory, in bytes a second.
+/// The speeds of a balloon, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balloon {
     /// Inflation while the guest has free memory.
@@ -116,7 +106,7 @@ pub struct Balloon {
     pub deflate: Bytes,
 }
 
-/// Who reports on a guest, and how well.
+/// The sources of information about a guest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sources {
     /// Statistics of the balloon device.
@@ -125,7 +115,7 @@ pub struct Sources {
     pub statistics_age_idle: Duration,
     /// Their age at a sample while it has to reclaim.
     pub statistics_age_pressed: Duration,
-    /// An agent inside the guest, with requests.
+    /// Whether an agent inside the guest reports and requests memory.
     pub agent: bool,
     /// A tracker of page touches.
     pub tracker: Option<TrackerSpec>,
@@ -134,26 +124,25 @@ pub struct Sources {
 /// A tracker of page touches, ideal unless degraded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrackerSpec {
-    /// Time of one interval: it reports at its end.
+    /// Length of an interval; it reports at the end.
     pub interval: Duration,
-    /// Largest error of a working set and of a curve's sizes, in parts of a thousand; drawn for
-    /// each report. 0: none.
+    /// Largest error of a working set and of a curve's sizes, in permille, drawn for each report;
+    /// 0: none.
     pub noise_permille: u32,
-    /// Whether it knows nothing of misses beyond the allocation, as an LRU list over host frames
-    /// (MEB §3.6): the curve then stays as it is there.
+    /// Whether it cannot see misses beyond the allocation, like an LRU list over host frames (MEB
+    /// §3.6): the curve is then constant beyond it.
     pub blind_beyond_allocation: bool,
-    /// Share of references that miss within a working set at most, in parts of a thousand
-    /// (MEB §3.1's ε).
+    /// Largest share of references that miss within a working set, in permille (MEB §3.1's ε).
     pub miss_permille: u32,
 }
 
 /// A workload and when it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedWorkload {
-    /// Time from the beginning.
+    /// Time from the start.
     pub at: Duration,
     /// What it does.
-    pub workload: Workload,
+    pub workload: WorkloadSpec,
 }
 
 /// One guest.
@@ -163,30 +152,30 @@ pub struct GuestSpec {
     pub id: GuestId,
     /// Memory it boots with.
     pub memory: Bytes,
-    /// What it is ballooned to at the beginning; `None`: nothing is taken.
+    /// Its allocation at the start; `None`: all of its memory.
     pub start: Option<Bytes>,
-    /// Up to which memory can be hot-plugged; `None`: no hotplug.
+    /// Largest memory with hotplug; `None`: no hotplug.
     pub memory_max: Option<Bytes>,
-    /// What the operator grants it.
+    /// Its limits, set by the operator.
     pub limits: GuestLimits,
-    /// Its swap space; `None`: it has none, and meets its OOM killer instead.
+    /// Its swap space; `None`: none, so that its OOM killer acts instead.
     pub swap: Option<Swap>,
-    /// Where its files are.
+    /// The disk of its files.
     pub data: Disk,
     /// Processor time of a touch that hits; the unit of work is one such touch.
     pub touch: Duration,
-    /// Processor time of a page's first touch beyond that: clearing it, and writing what the program
-    /// puts there.
+    /// Additional processor time of a page's first touch: clearing it, and writing the program's
+    /// data.
     pub fill: Duration,
-    /// Processor time of giving a page back.
+    /// Processor time of freeing a page.
     pub give_back: Duration,
     /// Its kernel.
     pub kernel: Kernel,
     /// Its balloon.
     pub balloon: Balloon,
-    /// Who reports on it.
+    /// Its sources of information.
     pub sources: Sources,
-    /// What it does. All run at the same time, on one processor.
+    /// Its workloads, which run concurrently on one processor.
     pub workloads: Vec<TimedWorkload>,
 }
 
@@ -194,7 +183,7 @@ impl Scenario {
     /// Default granularity of guests' memory.
     pub const BLOCK_DEFAULT: Bytes = Bytes::mib(1);
 
-    /// Whether every value is in its range.
+    /// Checks that every value is in its range.
     ///
     /// # Errors
     /// The first [`ScenarioError`] found.
@@ -237,8 +226,8 @@ impl Scenario {
         u64::try_from(self.duration.as_millis() / tick).unwrap_or(u64::MAX)
     }
 
-    /// What all guests together can have: the operator's budget, or what the host has for them
-    /// beyond its reserves if that is less.
+    /// Memory for all guests together: the operator's budget, or the host's memory beyond its
+    /// reserves if that is less.
     pub fn budget(&self) -> Bytes {
         let host = &self.host;
         let reserved = host.hypervisor_reserve.saturating_add(self.control.guard.host_reserve);
@@ -248,11 +237,11 @@ impl Scenario {
 }
 
 impl HostSpec {
-    /// Global §4.5 lets a guest be given 600 MB a second and finds it 1.5 times as slow, and at
-    /// 1.2 GB a second twice: 0.58 and 0.44 ms of a second for each MiB.
+    /// Global §4.5 measures a slowdown of 1.5 for a guest that gains 600 MB per second, and of 2 at
+    /// 1.2 GB per second: 0.58 and 0.44 ms per MiB.
     pub const SCRUB_PER_MIB_DEFAULT: Duration = Duration::from_micros(500);
 
-    /// A host with this much memory and defaults for the rest.
+    /// A host with this much memory and defaults otherwise.
     pub const fn new(memory: Bytes) -> HostSpec {
         HostSpec {
             memory,
@@ -265,19 +254,19 @@ impl HostSpec {
 }
 
 impl Disk {
-    /// A fast NVMe drive: a read in 20 µs, 2 GB a second.
+    /// A fast NVMe drive: a read in 20 µs, 2 GB per second.
     pub const NVME: Disk =
         Disk { latency: Duration::from_micros(20), bandwidth: Bytes::new(2_000_000_000) };
-    /// A SATA drive: a read in 100 µs, 500 MB a second.
+    /// A SATA drive: a read in 100 µs, 500 MB per second.
     pub const SSD: Disk =
         Disk { latency: Duration::from_micros(100), bandwidth: Bytes::new(500_000_000) };
-    /// A turning disk: a seek and half a turn at 7,200/min, 150 MB a second.
+    /// A hard disk: a seek and half a turn at 7,200/min, 150 MB per second.
     pub const HDD: Disk =
         Disk { latency: Duration::from_micros(8_300), bandwidth: Bytes::new(150_000_000) };
 }
 
 impl Swap {
-    /// Linux reads eight pages at a time (`vm.page-cluster` 3); 7.9 were measured in the lab.
+    /// Linux reads eight pages at a time (`vm.page-cluster` 3); the lab measured 7.9.
     pub const READAHEAD_PAGES_DEFAULT: u64 = 8;
 
     /// A swap space of this size on this disk.
@@ -287,9 +276,10 @@ impl Swap {
 }
 
 impl Default for Kernel {
-    /// Measured in the lab, guests of 512 MiB and 1 GiB: about 60 MiB are kept free, `MemTotal` lacks
-    /// 52 MiB, and a workload begins to be swapped out when all but 133 MiB of the allocation is its
-    /// own: the low watermark, what `MemTotal` lacks, and the rest.
+    /// Measured in the lab with guests of 512 MiB and 1 GiB: about 60 MiB stay free, `MemTotal` is
+    /// 52 MiB less than the memory, and a workload starts to be swapped out when it fills all but
+    /// 133 MiB of the allocation, which are the low watermark, the memory missing from `MemTotal`,
+    /// and the kernel's own.
     fn default() -> Self {
         Kernel {
             uncounted: Bytes::mib(52),
@@ -303,7 +293,7 @@ impl Default for Kernel {
 
 impl Default for Balloon {
     /// Measured in the lab: 170 to 390 MB/s idle, 80 to 96 MB/s under load with swap, and 768 MiB
-    /// given back in 0.2 to 0.7 s.
+    /// deflated in 0.2 to 0.7 s.
     fn default() -> Self {
         Balloon {
             inflate_idle: Bytes::new(280_000_000),
@@ -314,7 +304,7 @@ impl Default for Balloon {
 }
 
 impl Default for Sources {
-    /// Every source, ideal; statistics as late as measured in the lab.
+    /// Every source, ideal; statistics have the age measured in the lab.
     fn default() -> Self {
         Sources {
             statistics: true,
@@ -339,14 +329,15 @@ impl Default for TrackerSpec {
 }
 
 impl GuestSpec {
-    /// Touches of the lab's guests that hit: about a million a second.
+    /// Hits in the lab's guests: about a million per second.
     pub const TOUCH_DEFAULT: Duration = Duration::from_micros(1);
 
-    /// Clearing 4 KiB at 4 GB/s. An emulator and a program that writes all of the page take longer:
-    /// the lab's 50 to 130 µs.
+    /// Clearing 4 KiB at 4 GB/s. With emulation and a program that writes the whole page, the lab
+    /// measures 50 to 130 µs.
     pub const FILL_DEFAULT: Duration = Duration::from_micros(1);
 
-    /// An idle guest with this much memory, as much swap on an [`Disk::SSD`], and defaults.
+    /// An idle guest with this much memory, as much swap on an [`Disk::SSD`], and defaults
+    /// otherwise.
     pub fn new(id: GuestId, memory: Bytes) -> GuestSpec {
         GuestSpec {
             id,
@@ -366,14 +357,14 @@ impl GuestSpec {
         }
     }
 
-    /// The same guest with a workload more.
+    /// Adds a workload.
     #[must_use]
-    pub fn with(mut self, at: Duration, workload: impl Into<Workload>) -> GuestSpec {
+    pub fn with(mut self, at: Duration, workload: impl Into<WorkloadSpec>) -> GuestSpec {
         self.workloads.push(TimedWorkload { at, workload: workload.into() });
         self
     }
 
-    /// What it holds at the beginning, whole pages.
+    /// Its allocation at the start, in whole pages.
     pub fn start(&self) -> Bytes {
         self.start.unwrap_or(self.memory).min(self.memory).page_floor()
     }

@@ -1,13 +1,13 @@
-//! Why a scenario cannot be simulated.
+//! The reasons to refuse a scenario.
 //!
-//! Idea: each names the field, what it says, and what it may say; whoever reads files finds the place.
+//! Idea: each error names the field, its value and its range; a reader of files adds the place.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId};
 
 use crate::WorkloadError;
-use crate::scenario::{BLOCKS_MAX, GUESTS_MAX, TICKS_MAX};
+use crate::limits::{BLOCKS_MAX, GUESTS_MAX, TICKS_MAX};
 
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -18,50 +18,50 @@ pub enum ScenarioError {
     /// The run has no step, or too many.
     #[error("a run of {ticks} ticks: expected 1 to {TICKS_MAX}")]
     Ticks {
-        /// How many.
+        /// Their number.
         ticks: u64,
     },
-    /// The granularity is none.
+    /// The block size is invalid.
     #[error("block = {0}: expected whole pages, at most 1GiB")]
     Block(Bytes),
-    /// None or too many guests.
+    /// There are no guests, or too many.
     #[error("{0} guests: expected 1 to {GUESTS_MAX}")]
     Guests(usize),
-    /// Two guests have one name.
-    #[error("guest {0} is there twice: expected unique names")]
+    /// Two guests have the same name.
+    #[error("guest {0} is defined twice: expected unique names")]
     Twice(GuestId),
-    /// More blocks than fit into memory.
+    /// The workloads have too many blocks.
     #[error("workloads of {blocks} blocks: expected at most {BLOCKS_MAX}; choose larger blocks")]
     TooLarge {
-        /// How many.
+        /// Their number.
         blocks: u64,
     },
-    /// What guests hold at the beginning is more than there is.
-    #[error("guests hold {start} at the beginning: expected at most the budget of {room}")]
+    /// The guests' initial allocations exceed the budget.
+    #[error("guests hold {start} at the start: expected at most the budget of {room}")]
     Overcommitted {
-        /// What they hold.
+        /// The sum of their allocations.
         start: Bytes,
-        /// What there is.
+        /// The budget.
         room: Bytes,
     },
-    /// A value of a guest is out of its range.
+    /// A value of a guest is out of range.
     #[error("guest {guest}: {field} = {value}: expected {expected}")]
     Guest {
         /// The guest.
         guest: GuestId,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// Its range.
         expected: String,
     },
-    /// A workload cannot be.
+    /// A workload is invalid.
     #[error("guest {guest}: workload {place}: {error}")]
     Workload {
         /// The guest.
         guest: GuestId,
-        /// The workload's place in the list, from 0.
+        /// The workload's index.
         place: usize,
         /// Why.
         error: WorkloadError,

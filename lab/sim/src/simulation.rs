@@ -1,10 +1,10 @@
-//! A run: guests, a clock, and the controller in charge.
+//! A run of the simulator: guests, a clock, and the controller.
 //!
-//! Idea: what the daemon does, with a simulated world in the place of QEMU. In each tick guests
-//! move their balloons and work; then a snapshot is taken, the controller decides, and its actions
-//! are carried out at once.
-//! Cost: a few microseconds a guest and tick; see `ballast bench sim`.
-//! Limits: actions never fail, guests never vanish; what the controller does then its own tests show.
+//! Idea: the daemon's loop, with simulated guests instead of QEMU. In each tick guests move their
+//! balloons and run their workloads; then a snapshot is taken, the controller decides, and its
+//! actions are executed at once.
+//! Cost: a few microseconds per guest and tick; see `ballast bench sim`.
+//! Limits: actions never fail and guests never vanish; the controller's own tests cover that.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::report::PolicyReport;
 use crate::scenario::{GuestSpec, HostSpec, Scenario};
 use crate::scenario_error::ScenarioError;
 
-/// Under this name runs the scenario in which memory is unlimited.
+/// Name of the run with unlimited memory.
 pub const UNLIMITED: PolicyName = PolicyName::Custom("unlimited");
 
-/// A scenario under one policy, somewhere in its course.
+/// A run of a scenario under one policy.
 #[derive(Debug)]
 pub struct Simulation {
     host: HostSpec,
@@ -37,14 +37,14 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A scenario at its beginning, under this policy.
+    /// Starts a scenario under a policy.
     ///
     /// # Errors
-    /// Why the scenario cannot be.
+    /// When the scenario is invalid.
     pub fn new(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Simulation, ScenarioError> {
         scenario.validate()?;
         let mut settings = scenario.control.clone();
-        settings.limits =
+        settings.limits.named =
             scenario.guests.iter().map(|guest| (guest.id.clone(), guest.limits.clone())).collect();
         let name = policy.name();
         let controller = Controller::with_policy(settings, policy, Timestamp::ZERO);
@@ -55,7 +55,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// The same scenario where every guest has all the memory it could ever use.
+    /// Starts a scenario in which every guest has all the memory it can use.
     ///
     /// # Errors
     /// Why the scenario cannot be.
@@ -91,12 +91,12 @@ impl Simulation {
         }
     }
 
-    /// Virtual time since the beginning.
+    /// Virtual time since the start.
     pub fn now(&self) -> Duration {
         self.now
     }
 
-    /// Lets one tick pass; whether there was one left.
+    /// Simulates one tick; false if the run is over.
     pub fn step(&mut self) -> bool {
         if self.ticks_left == 0 {
             return false;
@@ -109,17 +109,17 @@ impl Simulation {
         self.now += self.tick;
         self.decide();
         self.check();
-        self.metrics.look(&self.guests, self.now);
+        self.metrics.observe(&self.guests, self.now);
         true
     }
 
-    /// What came of it so far, without comparison to other runs.
+    /// The report so far, without ratios to other runs.
     pub fn report(self) -> PolicyReport {
         let refused = self.controller.as_ref().map_or(0, Controller::plans_refused);
         self.metrics.report(self.policy, &self.guests, self.now, refused)
     }
 
-    /// Who waited for a disk together in this tick takes so much longer in the next.
+    /// Guests that waited for the same disk in this tick have slower requests in the next.
     fn queue_at_disks(&mut self) {
         let tick_ns = u128::from(ns(self.tick).max(1));
         let permille = |waiting_ns: u128| {
@@ -133,7 +133,7 @@ impl Simulation {
         }
     }
 
-    /// Memory of the host that nobody occupies; `None` where more is occupied than there is.
+    /// Free memory of the host; `None` if more is occupied than exists.
     fn available(&self) -> Option<Bytes> {
         let occupied: Bytes = self.guests.iter().map(Guest::resident).sum();
         let taken = occupied.saturating_add(self.host.hypervisor_reserve);
@@ -160,7 +160,7 @@ impl Simulation {
                     guest.target = Some(action.target);
                     OutcomeKind::Accepted
                 }
-                None => OutcomeKind::Failed("there is no such guest".to_owned()),
+                None => OutcomeKind::Failed("no such guest".to_owned()),
             };
             let (guest, generation, target) = (action.guest, action.generation, action.target);
             let outcome = Outcome { guest, generation, target, kind };
@@ -168,7 +168,7 @@ impl Simulation {
         }
     }
 
-    /// Whether guests hold no more than there is, and the host has not less than nothing.
+    /// Counts ticks in which guests hold more than the budget or the host.
     fn check(&mut self) {
         let Some(budget) = self.budget else { return };
         let held: Bytes = self.guests.iter().map(|guest| guest.memory.allocation()).sum();

@@ -1,19 +1,19 @@
-//! Working sets and miss curves, as an ideal tracker would find them.
+//! An ideal tracker: working sets and miss curves of a guest.
 //!
-//! Idea: the simulator knows what is visited and how often. With LRU, memory holds what was visited
-//! within some time `x`; of each workload that is its footprint `u(x)`, and what it visits beyond,
-//! it misses at a rate `du/dx`. Workloads share memory, so footprints add up, and misses as well:
-//! going through all `x` gives the curve of the whole guest (footprint theory: Denning 1968, Xiang
-//! et al., ASPLOS 2013; Che et al. 2002 for unequal popularity).
+//! Idea: the simulator knows which pages are visited and how often. Under LRU, memory holds the
+//! pages visited within some time `x`: for each workload its footprint `u(x)`, and other visits
+//! miss, at a rate `du/dx`. Workloads share memory, so footprints and misses add up, and all values
+//! of `x` give the curve of the whole guest (footprint theory: Denning 1968, Xiang et al., ASPLOS
+//! 2013; Che et al. 2002 for unequal popularity).
 //!
-//! - in cycles: `u = min(E, N x)`, misses `N` while `N x < E`
-//! - at random: `u = E (1 − e^(−N x / E))`, misses `N e^(−N x / E)`
-//! - after Zipf: at random within bins of about equal popularity
-//! - by a curve `c`: `x = ∫ du / (N c(u))`
+//! - cyclic order: `u = min(E, N x)`, misses `N` while `N x < E`
+//! - random order: `u = E (1 − e^(−N x / E))`, misses `N e^(−N x / E)`
+//! - Zipf order: random within bins of about equal popularity
+//! - order of a curve `c`: `x = ∫ du / (N c(u))`
 //!
-//! with `E` pages and `N` touches in the interval. Cost: [`SAMPLES`] evaluations for each workload
-//! and interval. Limits: misses of first touches are left out (the warm form of MEB §3.1); pages that
-//! the kernel uses always hit, and come on top; those it took at boot are not seen.
+//! with `E` pages and `N` touches in the interval. Cost: [`SAMPLES`] evaluations per workload and
+//! interval. Limits: first touches are not counted as misses (the warm form of MEB §3.1); pages
+//! that the kernel uses always hit and are added; pages it reserved at boot are not visible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ use crate::process::Process;
 use crate::scenario::TrackerSpec;
 use crate::visits::Visits;
 
-/// Times `x` at which footprints are found, in geometric steps.
+/// Number of times `x` at which footprints are evaluated, in geometric steps.
 const SAMPLES: u32 = 128;
 /// Most points of a curve.
 const POINTS_MAX: u64 = 1024;
-/// Bins of a Zipf distribution, in geometric steps.
+/// Number of bins of a Zipf distribution, in geometric steps.
 const BINS: u32 = 16;
 
 /// The tracker of one guest.
@@ -39,7 +39,7 @@ pub(crate) struct Tracker {
     spec: TrackerSpec,
     rng: fastrand::Rng,
     next_at: Duration,
-    /// Touches of each workload at the beginning of the interval.
+    /// Touches of each workload at the start of the interval.
     touched: Vec<u64>,
     report: Option<(TrackerReport, Duration)>,
 }
@@ -56,8 +56,8 @@ impl Tracker {
         Some(Measured { value: report.clone(), age: now.saturating_sub(*at) })
     }
 
-    /// Looks at the guest at the end of a tick.
-    pub(crate) fn look(&mut self, memory: &Memory, processes: &[Process], now: Duration) {
+    /// Updates the tracker at the end of a tick.
+    pub(crate) fn observe(&mut self, memory: &Memory, processes: &[Process], now: Duration) {
         if now < self.next_at {
             return;
         }
@@ -87,11 +87,11 @@ impl Tracker {
         let step = Bytes::new(step).page_ceil();
         let points = most as u64 / step.get() + 2;
         let mut misses = vec![u64::MAX; points as usize];
-        for (held, missed) in samples(footprints) {
+        for (held, misses_at) in samples(footprints) {
             let size = kernel.get() as f64 + held * PAGE_SIZE as f64 * scale;
             let at = (size / step.get() as f64).ceil() as usize;
             if let Some(point) = misses.get_mut(at) {
-                *point = (*point).min(missed.round() as u64);
+                *point = (*point).min(misses_at.round() as u64);
             }
         }
         let mut least = touches.round() as u64;
@@ -125,7 +125,7 @@ enum Kind {
     Cyclic,
     /// Pages and share of the touches of each bin.
     Random(Vec<(f64, f64)>),
-    /// Pages held, time `x` at which they are, and share of touches that miss.
+    /// Pages held, the time `x` at which they are held, and the share of touches that miss.
     Curve(Vec<(f64, f64, f64)>),
 }
 
@@ -142,26 +142,26 @@ impl Footprint {
         Footprint { pages, touches, kind }
     }
 
-    /// Pages held at `x` and touches that miss with them.
+    /// Pages held at `x`, and touches that miss.
     fn at(&self, x: f64) -> (f64, f64) {
         let Footprint { pages, touches, kind } = self;
         match kind {
             Kind::Cyclic if x * touches < *pages => (x * touches, *touches),
             Kind::Cyclic => (*pages, 0.0),
             Kind::Random(bins) => {
-                let missed = |(in_bin, share): &(f64, f64)| exp(-touches * share * x / in_bin);
-                let held = bins.iter().map(|bin| bin.0 * (1.0 - missed(bin))).sum();
-                (held, bins.iter().map(|bin| touches * bin.1 * missed(bin)).sum())
+                let misses_at = |(in_bin, share): &(f64, f64)| exp(-touches * share * x / in_bin);
+                let held = bins.iter().map(|bin| bin.0 * (1.0 - misses_at(bin))).sum();
+                (held, bins.iter().map(|bin| touches * bin.1 * misses_at(bin)).sum())
             }
             Kind::Curve(times) => {
                 let past = times.partition_point(|&(_, at, _)| at <= x);
-                let (held, _, missed) = times[past.saturating_sub(1)];
-                (held, touches * missed)
+                let (held, _, misses_at) = times[past.saturating_sub(1)];
+                (held, touches * misses_at)
             }
         }
     }
 
-    /// Time after which it holds nearly all it will.
+    /// Time after which it holds nearly all of its pages.
     fn settles_at(&self) -> f64 {
         match &self.kind {
             Kind::Cyclic => self.pages / self.touches,
@@ -174,7 +174,7 @@ impl Footprint {
     }
 }
 
-/// Memory held by all in pages, and touches that miss with it, for growing times.
+/// Pages held by all workloads, and touches that miss, for growing times.
 fn samples(footprints: &[Footprint]) -> Vec<(f64, f64)> {
     let settled = footprints.iter().map(Footprint::settles_at).fold(0.0, f64::max);
     let touches: f64 = footprints.iter().map(|footprint| footprint.touches).sum();
@@ -210,19 +210,20 @@ fn bins(pages: f64, exponent: f64) -> Vec<(f64, f64)> {
     (0..BINS).map(bin).filter(|&(pages, share)| pages > 0.0 && share > 0.0).collect()
 }
 
-/// For each point of a curve the pages held, the time at which they are, and the share of misses.
+/// For each point of a curve the pages held, the time at which they are held, and the share of
+/// misses.
 fn times_of(curve: &MissCurve, touches: f64) -> Vec<(f64, f64, f64)> {
     let pages = curve.step().to_pages() as f64;
     let all = curve.misses(Bytes::ZERO).max(1) as f64;
     let mut at = 0.0;
     let mut times = Vec::with_capacity(curve.points().len());
     for (k, &misses) in curve.points().iter().enumerate() {
-        let missed = misses as f64 / all;
-        times.push((k as f64 * pages, at, missed));
+        let misses_at = misses as f64 / all;
+        times.push((k as f64 * pages, at, misses_at));
         if misses == 0 {
             break;
         }
-        at += pages / (touches * missed);
+        at += pages / (touches * misses_at);
     }
     times
 }
@@ -230,14 +231,14 @@ fn times_of(curve: &MissCurve, touches: f64) -> Vec<(f64, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Pattern;
+    use crate::Pattern;
 
     fn footprint(pattern: &Pattern, pages: u64, touches: u64) -> Footprint {
         Footprint::new(&Visits::new(pattern, PAGE_SIZE, 0), pages, touches)
     }
 
-    /// Touches missed with `pages`.
-    fn missed(footprints: &[Footprint], pages: f64) -> f64 {
+    /// Touches that miss with `pages`.
+    fn misses_at(footprints: &[Footprint], pages: f64) -> f64 {
         let samples = samples(footprints);
         let past = samples.partition_point(|&(held, _)| held <= pages * 1.000_001);
         samples[past.saturating_sub(1)].1
@@ -246,36 +247,36 @@ mod tests {
     const SIZE: Bytes = Bytes::mib(1);
 
     #[test]
-    fn a_loop_misses_everything_or_nothing() {
+    fn loop_misses_everything_or_nothing() {
         let all = [footprint(&Pattern::Constant { size: SIZE }, 100, 5000)];
-        assert_eq!(missed(&all, 99.0), 5000.0);
-        assert_eq!(missed(&all, 100.0), 0.0);
+        assert_eq!(misses_at(&all, 99.0), 5000.0);
+        assert_eq!(misses_at(&all, 100.0), 0.0);
     }
 
     #[test]
-    fn at_random_misses_are_what_is_not_held() {
+    fn random_misses_are_the_share_not_held() {
         let all = [footprint(&Pattern::FileRandom { size: SIZE }, 1000, 5000)];
         for held in [100.0, 500.0, 900.0] {
             let expected = 5000.0 * (1.0 - held / 1000.0);
-            let found = missed(&all, held);
+            let found = misses_at(&all, held);
             assert!((found - expected).abs() < 200.0, "{held}: {found} for {expected}");
         }
     }
 
     /// By hand: a loop over 100 pages and random visits to 100, 1,000 touches each. When the loop
-    /// is held, at x = 0.1, so are 100 (1 − 1/e) = 63.2 of the others; these then miss 368.
+    /// is held, at x = 0.1, so are 100 (1 − 1/e) = 63.2 of the others, which then miss 368 times.
     #[test]
-    fn workloads_share_memory_as_lru_lets_them() {
+    fn workloads_share_memory_under_lru() {
         let all = [
             footprint(&Pattern::Constant { size: SIZE }, 100, 1000),
             footprint(&Pattern::FileRandom { size: SIZE }, 100, 1000),
         ];
-        assert!((missed(&all, 163.3) - 367.9).abs() < 1.0, "{}", missed(&all, 163.3));
-        assert!(missed(&all, 160.0) > 1300.0);
+        assert!((misses_at(&all, 163.3) - 367.9).abs() < 1.0, "{}", misses_at(&all, 163.3));
+        assert!(misses_at(&all, 160.0) > 1300.0);
     }
 
     #[test]
-    fn popularity_adds_up_to_one_and_bends_the_curve() {
+    fn popularity_sums_to_one_and_bends_the_curve() {
         let bins = bins(10_000.0, 1.0);
         let sum = |part: fn(&(f64, f64)) -> f64| bins.iter().map(part).sum::<f64>();
         assert!((sum(|bin| bin.0) - 10_000.0).abs() < 1e-6);
@@ -283,18 +284,18 @@ mod tests {
         let zipf = Pattern::Zipf { size: SIZE, exponent: 1.0, file: false };
         let all = [footprint(&zipf, 10_000, 100_000)];
         assert!(
-            missed(&all, 5000.0) < 20_000.0,
+            misses_at(&all, 5000.0) < 20_000.0,
             "half of the pages, far less than half the misses"
         );
     }
 
     #[test]
-    fn a_curve_is_found_again() {
+    fn curve_workload_reproduces_its_curve() {
         let counts = vec![1000, 600, 200, 0];
         let curve = MissCurve::new(Bytes::pages(10), Duration::from_secs(1), counts).unwrap();
         let all = [footprint(&Pattern::Curve { curve: Arc::new(curve) }, 30, 1000)];
         for (held, expected) in [(10.0, 600.0), (20.0, 200.0), (30.0, 0.0)] {
-            assert_eq!(missed(&all, held), expected, "{held}");
+            assert_eq!(misses_at(&all, held), expected, "{held}");
         }
     }
 }

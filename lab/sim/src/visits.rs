@@ -1,28 +1,28 @@
 //! The order in which a workload visits its blocks.
 //!
-//! Idea: one step per visit. In the order of addresses, scattered (a stride without a common
-//! divisor), at random, after Zipf, or by the stack distances of a miss curve.
-//! Cost: a few nanoseconds a visit; for a curve, a move to the front of a list of its size.
-//! Source: the lab's orders; stack distances as in MEB §3.1.
-//! Limits: misses of a curve that no memory avoids become hits, as they would be under every policy.
+//! Idea: one step per visit: by address, scattered, at random, by Zipf's law, or by the stack
+//! distances of a miss curve.
+//! Cost: a few nanoseconds per visit; for a curve, a move to the front of a list of its size.
+//! Source: stack distances as in MEB §3.1.
+//! Limits: misses of a curve that no allocation avoids become hits; every policy would have them.
 
 use std::sync::Arc;
 
 use ballast_model::{Bytes, MissCurve};
+use ballast_workload::{Order, Pattern, scattered_stride};
 use fastrand::Rng;
 
-use crate::workload::Pattern;
 use crate::zipf::Zipf;
 
-/// How blocks follow each other.
+/// How blocks follow each other, with what each order remembers.
 #[derive(Clone, Debug)]
-enum Order {
+enum BlockOrder {
     Ascending,
     Scattered {
         stride: u32,
     },
     Random,
-    /// After filling everything once.
+    /// At random, after each block was visited once.
     FilledThenRandom {
         filled: u32,
     },
@@ -30,17 +30,17 @@ enum Order {
         exponent: f64,
         law: Zipf,
     },
-    /// Blocks, the one visited last first.
+    /// `stack` has the blocks, the most recently visited first.
     Curve {
         curve: Arc<MissCurve>,
         stack: Vec<u32>,
     },
 }
 
-/// The visits to come.
+/// Iterates over the blocks a workload visits.
 #[derive(Clone, Debug)]
 pub(crate) struct Visits {
-    order: Order,
+    order: BlockOrder,
     rng: Rng,
     block: u64,
     blocks: u32,
@@ -48,28 +48,22 @@ pub(crate) struct Visits {
 }
 
 impl Visits {
-    /// The visits of a pattern in blocks of `block` bytes; it has no blocks yet.
+    /// The visits of a pattern in blocks of `block` bytes; there are no blocks yet.
     pub(crate) fn new(pattern: &Pattern, block: u64, seed: u64) -> Visits {
-        let order = match pattern {
-            Pattern::Mono { .. } | Pattern::Flux { .. } | Pattern::Sequential { .. } => {
-                Order::Ascending
+        let order = match (pattern, pattern.order()) {
+            (Pattern::Curve { curve }, _) => {
+                BlockOrder::Curve { curve: curve.clone(), stack: Vec::new() }
             }
-            Pattern::Constant { .. } => Order::Scattered { stride: 1 },
-            Pattern::Cold { .. } => Order::FilledThenRandom { filled: 0 },
-            Pattern::Zipf { exponent, .. } => {
-                Order::Zipf { exponent: *exponent, law: Zipf::default() }
-            }
-            Pattern::Curve { curve } => Order::Curve { curve: curve.clone(), stack: Vec::new() },
-            Pattern::RandomSteps { .. }
-            | Pattern::RandomDrawn { .. }
-            | Pattern::FileRandom { .. }
-            | Pattern::Trace { .. }
-            | Pattern::Phases { .. } => Order::Random,
+            (_, Order::Ascending) => BlockOrder::Ascending,
+            (_, Order::Scattered) => BlockOrder::Scattered { stride: 1 },
+            (_, Order::FilledThenRandom) => BlockOrder::FilledThenRandom { filled: 0 },
+            (_, Order::Zipf { exponent }) => BlockOrder::Zipf { exponent, law: Zipf::default() },
+            (_, Order::Random | Order::StackDistances) => BlockOrder::Random,
         };
         Visits { order, rng: Rng::with_seed(seed), block, blocks: 0, next: 0 }
     }
 
-    /// From now on there are `blocks`.
+    /// Sets the number of blocks.
     pub(crate) fn resize(&mut self, blocks: u32) {
         if blocks == self.blocks {
             return;
@@ -79,12 +73,12 @@ impl Visits {
             self.next = 0;
         }
         match &mut self.order {
-            Order::Scattered { stride } => {
-                *stride = scattered_stride(blocks);
+            BlockOrder::Scattered { stride } => {
+                *stride = scattered_stride(u64::from(blocks)) as u32;
                 self.next = if blocks == 0 { 0 } else { self.rng.u32(0..blocks) };
             }
-            Order::Zipf { exponent, law } => *law = Zipf::new(*exponent, blocks, self.block),
-            Order::Curve { stack, .. } => {
+            BlockOrder::Zipf { exponent, law } => *law = Zipf::new(*exponent, blocks, self.block),
+            BlockOrder::Curve { stack, .. } => {
                 stack.retain(|&block| block < blocks);
                 let from = stack.len() as u32;
                 stack.extend(from..blocks);
@@ -93,65 +87,65 @@ impl Visits {
         }
     }
 
-    /// Whether each block follows the one before, so that the next can be read ahead.
+    /// Whether blocks follow each other by address, so that the next can be read ahead.
     pub(crate) fn is_ascending(&self) -> bool {
-        matches!(self.order, Order::Ascending)
+        matches!(self.order, BlockOrder::Ascending)
     }
 
     /// Whether every block is visited once before any is visited again.
     pub(crate) fn is_cyclic(&self) -> bool {
-        matches!(self.order, Order::Ascending | Order::Scattered { .. })
+        matches!(self.order, BlockOrder::Ascending | BlockOrder::Scattered { .. })
     }
 
-    /// The order as the tracker knows it, where it is a curve's.
+    /// The miss curve that the visits follow, if any.
     pub(crate) fn curve(&self) -> Option<&Arc<MissCurve>> {
         match &self.order {
-            Order::Curve { curve, .. } => Some(curve),
+            BlockOrder::Curve { curve, .. } => Some(curve),
             _ => None,
         }
     }
 
-    /// How unequal the popularity of pages is; 0 at random.
+    /// Exponent of the popularity of pages; 0 is uniform.
     pub(crate) fn zipf_exponent(&self) -> f64 {
         match self.order {
-            Order::Zipf { exponent, .. } => exponent,
+            BlockOrder::Zipf { exponent, .. } => exponent,
             _ => 0.0,
         }
     }
 
-    /// Goes past `visits` blocks without looking. Returns the first of them.
+    /// Skips `visits` visits of a cyclic order. Returns the first block skipped.
     pub(crate) fn skip(&mut self, visits: u64) -> u32 {
         let first = self.next;
         let blocks = u64::from(self.blocks.max(1));
         let by = match self.order {
-            Order::Scattered { stride } => visits % blocks * u64::from(stride),
+            BlockOrder::Scattered { stride } => visits % blocks * u64::from(stride),
             _ => visits,
         };
         self.next = ((u64::from(first) + by) % blocks) as u32;
         first
     }
 
-    /// The next block to visit, less than their number; 0 where there are none.
+    /// The next block to visit, less than the number of blocks; 0 if there are no blocks.
     pub(crate) fn next(&mut self) -> u32 {
         if self.blocks == 0 {
             return 0;
         }
         match &mut self.order {
-            Order::Ascending => self.step(1),
-            Order::Scattered { stride } => {
+            BlockOrder::Ascending => self.step(1),
+            BlockOrder::Scattered { stride } => {
                 let stride = *stride;
                 self.step(stride)
             }
-            Order::Random => self.rng.u32(0..self.blocks),
-            Order::FilledThenRandom { filled } => {
+            BlockOrder::Random => self.rng.u32(0..self.blocks),
+            BlockOrder::FilledThenRandom { filled } => {
                 if *filled < self.blocks {
                     *filled += 1;
                     return *filled - 1;
                 }
                 self.rng.u32(0..self.blocks)
             }
-            Order::Zipf { law, .. } => law.block(self.rng.f64()),
-            Order::Curve { curve, stack } => {
+            BlockOrder::Zipf { law, .. } => law.block(self.rng.f64()),
+            BlockOrder::Curve { curve, stack } => {
                 let references = curve.misses(Bytes::ZERO).max(1);
                 let drawn = self.rng.u64(0..references);
                 let steps = curve.points().partition_point(|&misses| misses > drawn) as u64;
@@ -173,20 +167,6 @@ impl Visits {
     }
 }
 
-/// A stride near the golden section, so that no two neighbours come soon after each other, without
-/// a common divisor, so that every block comes once a pass.
-fn scattered_stride(blocks: u32) -> u32 {
-    let golden = (u64::from(blocks) * 618 / 1000) as u32;
-    (golden.max(1)..blocks).find(|&stride| gcd(stride, blocks) == 1).unwrap_or(1)
-}
-
-const fn gcd(mut a: u32, mut b: u32) -> u32 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -206,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_ascend_and_survive_a_change_of_size() {
+    fn ascending_pass_continues_after_a_change_of_size() {
         let mut visits = visits(&Pattern::Sequential { size: SIZE, passes: None }, 3);
         let taken: Vec<u32> = (0..5).map(|_| visits.next()).collect();
         assert_eq!(taken, [0, 1, 2, 0, 1]);
@@ -217,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_visit_is_no_panic() {
+    fn no_blocks_are_visited_without_panic() {
         let mut visits = visits(&Pattern::Constant { size: SIZE }, 0);
         assert_eq!((visits.next(), visits.skip(5)), (0, 0));
     }
 
-    /// Of references to a curve, as many go beyond `k` steps of the stack as it has misses there.
+    /// The number of references beyond `k` steps of the stack is the curve's misses at `k` steps.
     #[test]
-    fn stack_distances_are_the_curves() {
+    fn stack_distances_follow_the_curve() {
         let misses = vec![1000, 400, 400, 100, 0];
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), misses.clone()).unwrap();
         let mut visits = visits(&Pattern::Curve { curve: Arc::new(curve) }, 4);
@@ -261,9 +241,8 @@ mod tests {
             }
         }
 
-        /// A skip goes where as many steps would have gone.
         #[test]
-        fn skipping_is_stepping(blocks in 1..200u32, skipped in 0..1000u64, scattered: bool) {
+        fn skip_equals_as_many_steps(blocks in 1..200u32, skipped in 0..1000u64, scattered: bool) {
             let pattern = match scattered {
                 true => Pattern::Constant { size: SIZE },
                 false => Pattern::Sequential { size: SIZE, passes: None },
@@ -275,7 +254,7 @@ mod tests {
         }
 
         #[test]
-        fn scattered_visits_every_block_once_a_pass(blocks in 1..2000u32) {
+        fn scattered_pass_visits_every_block_once(blocks in 1..2000u32) {
             let mut constant = visits(&Pattern::Constant { size: SIZE }, blocks);
             let mut seen: Vec<u32> = (0..blocks).map(|_| constant.next()).collect();
             seen.sort_unstable();

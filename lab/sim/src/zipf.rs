@@ -1,47 +1,46 @@
-//! Blocks drawn after Zipf.
+//! Draws of blocks by Zipf's law.
 //!
-//! Idea: by inversion of the continuous distribution over pages, so that a block is visited as often as
-//! its pages together. Inverting takes a power; so where each block begins is tabled, and a draw is
-//! looked up from a guide that is right to a block or two. Whoever falls next to a beginning is inverted
-//! after all: what is drawn is what the formula says, to the bit.
+//! Idea: inversion of the continuous distribution over pages, so that a block is visited as often
+//! as its pages together. Inversion needs a power; instead, a table has the start of each block,
+//! and a guide table finds the block of a draw to within one or two. A draw close to a block's
+//! start is inverted after all, so that the result equals the formula's exactly.
 //!
-//! Cost: a few nanoseconds a draw, and a power for each block once. Source: indexed search (Chen, Asau
-//! 1974). Limits: tables of at most [`TABLED_MAX`] blocks; beyond, every draw is inverted.
+//! Cost: a few nanoseconds per draw, and one power per block. Source: indexed search (Chen, Asau
+//! 1974). Limits: tables of at most [`TABLED_MAX`] blocks; with more, every draw is inverted.
 
 use ballast_model::PAGE_SIZE;
 use libm::{exp, log, pow};
 
-/// Most blocks that are tabled: 12 MiB.
+/// Most blocks in a table: 12 MiB.
 const TABLED_MAX: u32 = 1 << 20;
 
-/// How near to a beginning is next to it; table and formula differ by some 10^−16, and by so much over
-/// `growth` where exponents are near 1.
+/// Distance to a block's start below which a draw is inverted. Table and formula differ by some
+/// 10^−16, divided by `growth` if the exponent is near 1.
 const NEAR: f64 = 1e-9;
 /// See [`NEAR`].
 const NEAR_BY_GROWTH: f64 = 1e-12;
 
-/// The law over so many blocks of so many pages, of which the page at `x` is as popular as
-/// `(1 + x)^-exponent`.
+/// Zipf's law over blocks of pages: the page at `x` has the popularity `(1 + x)^-exponent`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Zipf {
     pages: f64,
     blocks: u32,
-    /// One less the exponent.
+    /// One minus the exponent.
     rest: f64,
-    /// `last^rest − 1`, or `log(last)` where the rest is none, of the page after the last.
+    /// `end^rest − 1`, or `log(end)` if `rest` is 0, where `end` is the number of pages plus one.
     growth: f64,
-    /// The share of visits before each block but the first.
+    /// The share of visits before each block except the first.
     begins: Vec<f64>,
-    /// For each of as many equal parts of all visits the block in which it begins.
+    /// For each of as many equal parts of all visits as blocks, the block in which the part starts.
     guide: Vec<u32>,
 }
 
 impl Zipf {
-    /// The law over `blocks` blocks of `block` bytes.
+    /// Zipf's law over `blocks` blocks of `block` bytes.
     pub(crate) fn new(exponent: f64, blocks: u32, block: u64) -> Zipf {
         let pages = f64::from(blocks) * (block / PAGE_SIZE) as f64;
         let rest = 1.0 - exponent;
-        let growth = if is_none(rest) { log(pages + 1.0) } else { pow(pages + 1.0, rest) - 1.0 };
+        let growth = if is_zero(rest) { log(pages + 1.0) } else { pow(pages + 1.0, rest) - 1.0 };
         let mut zipf = Zipf { pages, blocks, rest, growth, ..Zipf::default() };
         if (2..=TABLED_MAX).contains(&blocks) {
             zipf.table();
@@ -64,14 +63,15 @@ impl Zipf {
             .collect();
     }
 
-    /// The block below whose end a share `u` of the visits fall, `0 ≤ u < 1`; 0 where there are none.
+    /// The block that contains the quantile `u` of the visits, `0 ≤ u < 1`; 0 if there are no
+    /// blocks.
     pub(crate) fn block(&self, u: f64) -> u32 {
         let Some(&guess) = self.guide.get((u * f64::from(self.blocks)) as usize) else {
             return self.inverted(u);
         };
         let near = NEAR + NEAR_BY_GROWTH / self.growth.abs();
         let mut at = guess as usize;
-        // Sums rather than differences: a beginning that is no number is next to everything.
+        // Sums rather than differences, so that a NaN in the table leads to inversion.
         while self.begins.get(at).is_some_and(|&begin| begin + near < u) {
             at += 1;
         }
@@ -82,22 +82,23 @@ impl Zipf {
 
     /// The share of visits to pages before `x`.
     fn share(&self, x: f64) -> f64 {
-        if is_none(self.rest) {
+        if is_zero(self.rest) {
             log(1.0 + x) / self.growth
         } else {
             (pow(1.0 + x, self.rest) - 1.0) / self.growth
         }
     }
 
-    /// The block that [`Zipf::rank`] is in.
+    /// The block of [`Zipf::rank`].
     fn inverted(&self, u: f64) -> u32 {
         let at = self.rank(u) / self.pages * f64::from(self.blocks);
         (at as u32).min(self.blocks.saturating_sub(1))
     }
 
-    /// The inverse of [`Zipf::share`]: the page, not whole, below which a share `u` of the visits fall.
+    /// The inverse of [`Zipf::share`]: the fractional page below which a share `u` of the visits
+    /// falls.
     fn rank(&self, u: f64) -> f64 {
-        let x = if is_none(self.rest) {
+        let x = if is_zero(self.rest) {
             exp(u * self.growth)
         } else {
             pow(1.0 + u * self.growth, 1.0 / self.rest)
@@ -106,8 +107,8 @@ impl Zipf {
     }
 }
 
-/// Whether the exponent is 1, where powers become exponentials.
-fn is_none(rest: f64) -> bool {
+/// Whether the exponent is 1, for which powers become exponentials.
+fn is_zero(rest: f64) -> bool {
     rest.abs() < 1e-9
 }
 
@@ -121,7 +122,7 @@ mod tests {
 
     /// 16 pages: exponent 0 is uniform; exponent 1 gives half of the visits to the first `√17 − 1`.
     #[test]
-    fn ranks_by_hand() {
+    fn ranks_equal_those_by_hand() {
         let rank = |u, pages, exponent| Zipf::new(exponent, pages, PAGE_SIZE).rank(u);
         assert!((rank(0.5, 16, 0.0) - 8.0).abs() < 1e-9);
         assert!((rank(0.5, 16, 1.0) - (17f64.sqrt() - 1.0)).abs() < 1e-9);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_by_hand() {
+    fn blocks_equal_those_by_hand() {
         // 3 blocks of a page, exponent 1: shares before them 0, log 2 / log 4 = 1/2, log 3 / log 4 = 0.79.
         let zipf = Zipf::new(1.0, 3, PAGE_SIZE);
         assert_eq!([0.0, 0.49, 0.51, 0.79, 0.8, 0.99].map(|u| zipf.block(u)), [0, 0, 1, 1, 2, 2]);
@@ -141,9 +142,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the exponent, also next to 1, and also next to where blocks begin.
+        /// For every exponent, also near 1, and also near the starts of blocks.
         #[test]
-        fn looked_up_is_inverted(
+        fn lookup_equals_inversion(
             exponent in prop_oneof![0.0..4.0f64, 1.0 - 1e-6..1.0 + 1e-6, Just(1.0)],
             blocks in 1..3000u32,
             block in prop_oneof![Just(PAGE_SIZE), Just(MIB)],

@@ -1,12 +1,14 @@
-//! Orders in which the program touches its memory.
+//! The orders in which the program touches its memory.
 //!
-//! Idea: which page comes when follows from a few settings, so the program and whoever measures it make
-//! the same order each for itself, and a count of touches says exactly which pages were touched: a truth
-//! that costs the program nothing. An order is a *round* that begins anew when it is over; a round has
-//! *parts*, each a list that is gone through some times.
+//! Idea: the order of pages follows from a few settings, so the program and the one who measures it
+//! compute the same order independently, and a count of touches determines exactly which pages were
+//! touched, at no cost to the program. An order is a *round* that repeats; a round has *parts*, each a
+//! list that is traversed a number of times.
 //!
-//! Cost: 4 bytes an entry of a list; O(touches), of a part one pass at most, to tell its pages.
-//! Source: the cycle of the pointer chase is Sattolo 1986's; that of random pages the lab's `random-array`.
+//! Cost: 4 bytes per list entry; O(touches) to compute the pages touched, at most one pass per
+//! part.
+//! Source: the cycle of the pointer chase is by Sattolo 1986; random pages are the lab's
+//! `random-array`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,62 +19,63 @@ use thiserror::Error;
 pub const PAGE: u64 = 4096;
 /// Cache lines of a page.
 pub const PAGE_LINES: u32 = 64;
-/// Pages that stand for one of a recorded program: recorded are kilobytes, and some seconds.
+/// Pages per recorded page: recordings cover kilobytes and some seconds.
 pub const STRETCH: u32 = 32;
-/// Drawn pages, which are visited over and over: drawing costs more than visiting.
+/// Number of pages drawn in advance and visited repeatedly, because drawing costs more than
+/// visiting.
 const DRAWN: usize = 1 << 20;
-/// How often each page comes in the list of a part of random pages.
+/// Occurrences of each page in the list of a part of random pages.
 const DRAWS: usize = 4;
-/// How unequal pages are visited by `zipf`.
+/// Exponent of the popularity of pages in `zipf`.
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// An order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
-    /// Every cache line in the order of addresses
+    /// Every cache line, in address order
     Scan,
-    /// Every cache line once a round, each naming the next, far away
+    /// Every cache line once per round, each pointing to a distant next one
     Chase,
     /// Lines of pages of unequal popularity
     Zipf,
-    /// Lines of random pages, of the first so many, which change from time to time
+    /// Lines of random pages among the first few, whose number changes over time
     Random,
-    /// Lines of the pages of a recorded program, 32 pages in the place of one
+    /// Lines of the pages of a recorded program, 32 pages for each recorded page
     Trace,
 }
 
-/// What an order is made of.
+/// The settings of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Its kind.
     pub kind: Kind,
     /// Pages of memory.
     pub pages: u32,
-    /// Picks one of many, where chance has a part in it.
+    /// Seed of random orders.
     pub seed: u64,
-    /// Of `random`: how many pages, part after part; none is all.
+    /// For `random`: the number of pages of each part; empty: all pages.
     pub sizes: Vec<u32>,
-    /// Of `random`: touches of a part, at least.
+    /// For `random`: fewest touches per part.
     pub part_touches: u64,
-    /// Of `trace`: the numbers of pages.
+    /// For `trace`: the page numbers.
     pub trace: Vec<u64>,
 }
 
-/// Settings of which there is no order.
+/// Why settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OrderError {
     /// No memory.
-    #[error("no page of memory: expected one at least")]
+    #[error("no memory: expected at least one page")]
     NoMemory,
-    /// Nothing recorded.
+    /// The trace is empty.
     #[error("a trace without page numbers")]
     NoTrace,
-    /// More memory is needed.
-    #[error("{needed} pages, more than the {pages} there are: raise --mib")]
+    /// There are too few pages.
+    #[error("{needed} pages needed, only {pages} available: raise --mib")]
     TooFew {
         /// Pages needed.
         needed: u64,
-        /// Pages there are.
+        /// Pages available.
         pages: u32,
     },
 }
@@ -84,28 +87,29 @@ pub struct Order {
     pages: u32,
 }
 
-/// A list that is gone through some times. It has an entry, a touch, and a time at least.
+/// A list that is traversed a number of times. It has at least one entry, one touch per entry, and
+/// one traversal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What is touched.
+    /// The entries.
     pub entries: Vec<u32>,
-    /// How an entry is.
+    /// How each entry is touched.
     pub each: Each,
-    /// How often.
+    /// Number of traversals.
     pub times: u64,
 }
 
 /// How an entry of a list is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Each {
-    /// It is a page that is touched so often in a row.
+    /// The entry is a page that is touched this many times in a row.
     Page(u32),
-    /// It is so many pages, each of which is touched once.
+    /// The entry is this many consecutive pages, each touched once.
     Pages(u32),
 }
 
 impl Each {
-    /// Touches of an entry.
+    /// Number of touches per entry.
     pub const fn touches(self) -> u32 {
         match self {
             Each::Page(count) | Each::Pages(count) => count,
@@ -123,22 +127,22 @@ impl Each {
 }
 
 impl Part {
-    /// Touches of going through the list once.
+    /// Number of touches per traversal.
     fn pass(&self) -> u64 {
         self.entries.len() as u64 * u64::from(self.each.touches())
     }
 
-    /// All of its touches.
+    /// Number of touches in total.
     fn touches(&self) -> u64 {
         self.pass() * self.times
     }
 }
 
 impl Order {
-    /// The order of such settings.
+    /// Computes the order of the settings.
     ///
     /// # Errors
-    /// [`OrderError`].
+    /// When the settings are invalid.
     pub fn new(settings: &Settings) -> Result<Order, OrderError> {
         let Settings { kind, pages, seed, .. } = *settings;
         if pages == 0 {
@@ -156,22 +160,22 @@ impl Order {
         Ok(Order { parts, pages })
     }
 
-    /// Its parts.
+    /// The parts of a round.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Touches of a round.
+    /// Number of touches per round.
     pub fn round(&self) -> u64 {
         self.parts.iter().map(Part::touches).sum()
     }
 
-    /// Pages of the touches of numbers `touches`, each once, in the order of their first.
+    /// The distinct pages of a range of touches, in the order of their first touch.
     pub fn first_touches(&self, touches: Range<u64>) -> Vec<u32> {
         let mut seen = vec![false; self.pages as usize];
         let mut order = Vec::new();
         self.spans(touches, |part, span| {
-            // Another pass has no other pages.
+            // Another traversal has the same pages.
             let end = span.end.min(span.start + part.pass());
             walk(part, span.start..end, &mut |page| {
                 if !std::mem::replace(&mut seen[page as usize], true) {
@@ -182,13 +186,12 @@ impl Order {
         order
     }
 
-    /// Hands each page of the touches of numbers `touches` to `take`, in order; one that is touched
-    /// several times in a row once.
+    /// Calls `take` with each page of a range of touches, in order; repeated touches count once.
     pub fn visits(&self, touches: Range<u64>, mut take: impl FnMut(u32)) {
         self.spans(touches, |part, span| walk(part, span, &mut take));
     }
 
-    /// The parts that touches are of, and their numbers in them.
+    /// Splits a range of touches by parts, with the touch numbers within each part.
     fn spans(&self, touches: Range<u64>, mut take: impl FnMut(&Part, Range<u64>)) {
         let mut at = touches.start;
         while at < touches.end {
@@ -208,7 +211,7 @@ impl Order {
     }
 }
 
-/// Pages of touches of a part.
+/// The pages of a range of touches of a part.
 fn walk(part: &Part, touches: Range<u64>, take: &mut impl FnMut(u32)) {
     let each = u64::from(part.each.touches());
     let mut at = touches.start;
@@ -229,7 +232,7 @@ fn walk(part: &Part, touches: Range<u64>, take: &mut impl FnMut(u32)) {
     }
 }
 
-/// For each of `lines` the one that comes after it, in one random circle through all.
+/// For each of `lines` its successor, in one random cycle through all.
 pub fn links(lines: u32, seed: u64) -> Vec<u32> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut links: Vec<u32> = (0..lines).collect();
@@ -239,7 +242,7 @@ pub fn links(lines: u32, seed: u64) -> Vec<u32> {
     links
 }
 
-/// The pages of the lines of that circle, from the first line on.
+/// The pages of the lines of that cycle, from the first line on.
 fn chased(pages: u32, seed: u64) -> Vec<u32> {
     let links = links(pages * PAGE_LINES, seed);
     let mut line = 0;
@@ -251,13 +254,14 @@ fn chased(pages: u32, seed: u64) -> Vec<u32> {
     (0..links.len()).map(page).collect()
 }
 
-/// A page by popularity: the density at rank x is `(x + 1)^-exponent`, and ranks lie scattered.
+/// Draws a page by popularity: the density at rank x is `(x + 1)^-exponent`, and ranks are
+/// scattered.
 fn zipf(rng: &mut fastrand::Rng, pages: u32) -> u32 {
     let rest = 1.0 - ZIPF_EXPONENT;
     let last = (f64::from(pages) + 1.0).powf(rest);
     let rank = (1.0 + rng.f64() * (last - 1.0)).powf(1.0 / rest) - 1.0;
     let rank = (rank as u64).min(u64::from(pages) - 1);
-    // An odd factor would scatter a power of two of pages without collisions; others nearly so.
+    // An odd factor scatters a power of two of pages without collisions, other numbers nearly so.
     (rank.wrapping_mul(0x9E37_79B1) % u64::from(pages)) as u32
 }
 
@@ -283,7 +287,7 @@ fn random(settings: &Settings, rng: &mut fastrand::Rng) -> Result<Vec<Part>, Ord
     sizes.iter().map(part).collect()
 }
 
-/// The recorded pages, numbered in the order of their first visit.
+/// The recorded pages, renumbered in the order of their first visit.
 fn recorded(trace: &[u64], pages: u32) -> Result<Vec<u32>, OrderError> {
     let mut numbers = HashMap::new();
     let mut number = |page: &u64| {
@@ -313,7 +317,7 @@ mod tests {
         Order::new(&settings(kind, pages)).unwrap()
     }
 
-    /// Touch by touch.
+    /// Touches computed one by one.
     fn naive(order: &Order, touches: Range<u64>) -> Vec<u32> {
         let mut round = Vec::new();
         for part in &order.parts {
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn touches_are_told_as_they_come() {
+    fn ranges_equal_touches_one_by_one() {
         for order in small() {
             let round = order.round();
             for (from, len) in
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chase_comes_by_every_line_once_a_round() {
+    fn chase_visits_every_line_once_per_round() {
         let links = links(640, 3);
         let mut line = 0;
         let mut seen = BTreeSet::new();
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_random_pages_last_as_long_as_wanted() {
+    fn random_parts_have_the_requested_touches() {
         let settings =
             Settings { sizes: vec![100, 10], part_touches: 1000, ..settings(Kind::Random, 100) };
         let order = Order::new(&settings).unwrap();
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn popular_pages_come_more_often() {
+    fn popular_pages_are_touched_more_often() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut counts = vec![0; 1000];
         (0..100_000).for_each(|_| counts[zipf(&mut rng, 1000) as usize] += 1);
@@ -395,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_without_an_order() {
+    fn invalid_settings_are_refused() {
         let of = |settings: Settings| Order::new(&settings).unwrap_err();
         assert_eq!(of(settings(Kind::Scan, 0)), OrderError::NoMemory);
         assert_eq!(of(settings(Kind::Trace, 9)), OrderError::NoTrace);

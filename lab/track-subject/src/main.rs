@@ -1,11 +1,11 @@
-//! A program that does nothing but touch memory, to measure what tracking costs it.
+//! A program that only touches memory, to measure the cost of tracking.
 //!
-//! Idea: its memory is a file, mapped and shared, as a hypervisor's guest memory is, so that the tracker
-//! can be loaded into it with `LD_PRELOAD`; but it runs at the machine's own speed, which no emulated
-//! guest does. It prints one line about itself, `ready MAJOR MINOR INODE BYTES TID`, and then its count
-//! of touches for each line it is sent; when there are no more lines it ends.
+//! Idea: its memory is a shared file mapping, like a hypervisor's guest memory, so that the tracker
+//! can be loaded with `LD_PRELOAD`; but unlike an emulated guest it runs at the machine's own
+//! speed. It prints the line `ready MAJOR MINOR INODE BYTES TID`, and then its count of touches for
+//! each line of standard input; it exits at the end of the input.
 //!
-//! Limits: one thread touches; counts are told in steps of [`BATCH`].
+//! Limits: one thread touches memory; counts are multiples of [`BATCH`].
 
 mod memory;
 mod walk;
@@ -24,7 +24,7 @@ use walk::Walk;
 /// Touches between two updates of the count.
 const BATCH: u64 = 256;
 
-/// Touch memory, and tell how often.
+/// Touch memory and report the number of touches.
 #[derive(Debug, Parser)]
 #[command(after_help = "\
 Examples:
@@ -37,16 +37,16 @@ struct Args {
     /// How much memory there is, in MiB
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     mib: u64,
-    /// For `random`: how much of it is touched, in MiB, part after part [default: all]
+    /// For `random`: how much memory each part touches, in MiB [default: all]
     #[arg(long = "size-mib", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     sizes_mib: Vec<u64>,
-    /// For `random`: touches of a part, at least
+    /// For `random`: fewest touches per part
     #[arg(long, value_name = "N", default_value_t = 0)]
     part_touches: u64,
     /// For `trace`: page numbers, 64 bits each, little endian
     #[arg(long, value_name = "FILE", required_if_eq("kind", "trace"))]
     trace: Option<PathBuf>,
-    /// For the other kinds: which random order
+    /// For the other kinds: seed of the order
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Whoever waits for it has gone only when the program ends.
+            // The receiver only disconnects when the program exits.
             let _ = tell.send(rustix::thread::gettid().as_raw_nonzero());
             let mut sum = 0_u64;
             while !over.load(Ordering::Relaxed) {
@@ -69,7 +69,7 @@ fn main() -> anyhow::Result<()> {
                 }
                 touches.fetch_add(BATCH, Ordering::Relaxed);
             }
-            // So that no touch can be left out.
+            // So that the compiler cannot omit a touch.
             std::hint::black_box(sum);
         });
         let served = told.recv().map_err(anyhow::Error::from).and_then(|tid| {
@@ -100,7 +100,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
     })
 }
 
-/// Says `first`, and then the count for each line of standard input.
+/// Prints `first`, then the count for each line of standard input.
 fn serve(first: &str, touches: &AtomicU64) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{first}")?;

@@ -1,4 +1,4 @@
-//! Memory that is a file, mapped and shared.
+//! Memory as a shared mapping of a file.
 
 use std::os::fd::OwnedFd;
 
@@ -7,24 +7,25 @@ use ballast_track_subject::PAGE;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, major, memfd_create, minor};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The memory, of whole pages, every one of which is stored.
+/// Shared memory of whole pages, all of them written once.
 pub(crate) struct Memory {
     file: OwnedFd,
     start: *mut u64,
     bytes: u64,
 }
 
-// SAFETY: words are read and written volatile by one thread at a time; the mapping lives as long.
+// SAFETY: one thread at a time accesses words, with volatile accesses; the mapping lives as long as
+// the value.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) fn new(bytes: u64) -> anyhow::Result<Memory> {
         let file = memfd_create("memory-backend-memfd", MemfdFlags::CLOEXEC)
-            .context("cannot make a file in memory")?;
-        ftruncate(&file, bytes).context("cannot give the file its size")?;
-        let len = usize::try_from(bytes).context("more memory than can be addressed")?;
+            .context("cannot create a memfd")?;
+        ftruncate(&file, bytes).context("cannot set the memfd's size")?;
+        let len = usize::try_from(bytes).context("the memory is larger than the address space")?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, where there is none.
+        // SAFETY: a new mapping at an address the kernel chooses.
         let start =
             unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0) };
         let memory = Memory { file, start: start.context("cannot map the memory")?.cast(), bytes };
@@ -44,7 +45,7 @@ impl Memory {
 
     /// Major and minor number of the file's device, and its inode.
     pub(crate) fn file_id(&self) -> anyhow::Result<(u32, u32, u64)> {
-        let stat = fstat(&self.file).context("cannot look at the file")?;
+        let stat = fstat(&self.file).context("cannot stat the memfd")?;
         Ok((major(stat.st_dev), minor(stat.st_dev), stat.st_ino))
     }
 
@@ -64,7 +65,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping made above; nobody touches it any more.
+        // SAFETY: `Memory` made this mapping, and no reference into it exists.
         let _ = unsafe { munmap(self.start.cast(), self.bytes as usize) };
     }
 }

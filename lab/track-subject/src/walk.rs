@@ -1,4 +1,4 @@
-//! Touching memory in an order.
+//! Touches memory in an order.
 
 use ballast_track_subject::{Kind, Order, PAGE, links};
 
@@ -9,20 +9,20 @@ const LINE_WORDS: u64 = 8;
 /// Words of a page.
 const PAGE_WORDS: u64 = PAGE / 8;
 
-/// Where it is.
+/// The position of a walk.
 pub(crate) enum Walk {
     /// Every line of every page, without a list.
     Scan {
         next: u64,
     },
-    /// As memory says.
+    /// The chase: the word in memory is the next position.
     Chase {
         next: u64,
     },
     Listed(Listed),
 }
 
-/// An order, and a place in it.
+/// A position in an order.
 pub(crate) struct Listed {
     order: Order,
     part: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Listed {
 }
 
 impl Walk {
-    /// In the order of `kind`, which is `order`; a chase is written to `memory`.
+    /// Starts a walk in `order` of `kind`; for a chase, writes the links to `memory`.
     pub(crate) fn new(kind: Kind, order: Order, memory: &Memory, seed: u64) -> Walk {
         match kind {
             Kind::Scan => Walk::Scan { next: 0 },
@@ -97,9 +97,9 @@ mod tests {
 
     use super::*;
 
-    /// What is touched is what the order says.
+    /// The pages touched equal those of the order.
     #[test]
-    fn a_walk_keeps_to_its_order() {
+    fn walk_follows_its_order() {
         let pages = 96;
         for kind in [Kind::Scan, Kind::Zipf, Kind::Random, Kind::Trace, Kind::Chase] {
             let settings = Settings {
@@ -120,7 +120,7 @@ mod tests {
             let mut touched: Vec<u64> =
                 (0..count).map(|_| walk.touch(&memory) / PAGE_WORDS).collect();
             if kind == Kind::Chase {
-                // A word there says where the next is; the first is that of page 0.
+                // Each word is the position of the next; the first is in page 0.
                 touched.insert(0, 0);
                 touched.pop();
             }

@@ -9,72 +9,6 @@
 
 use crate::{Engine, EngineName, Full, Granularity, Histogram, Stack, TAGS_MAX};
 
-/// Tags that go through at once: their distances occupy 4 KiB.
-pub(crate) const BLOCK: usize = 1024;
-
-/// Distances that are compared at once: a cache line of them.
-const RUN: usize = 16;
-
-/// No distance: so a stack that becomes full shows how far it came.
-const UNWRITTEN: u32 = u32::MAX;
-
-/// References a block, and says how many references the stack took in.
-pub(crate) fn reference_block<S: Stack + ?Sized>(
-    stack: &mut S,
-    tags: &[u64],
-    distances: &mut [u32],
-) -> (usize, Result<(), Full>) {
-    distances.fill(UNWRITTEN);
-    let result = stack.reference(tags, distances);
-    let unwritten = || distances.iter().position(|&distance| distance == UNWRITTEN);
-    let taken = if result.is_ok() { None } else { unwritten() };
-    (taken.unwrap_or(tags.len()), result)
-}
-
-/// References `tags` in blocks and counts their distances: what [`Stack::count`] is unless a stack knows
-/// better.
-pub(crate) fn count_blocks<S: Stack + ?Sized>(
-    stack: &mut S,
-    tags: &[u64],
-    counts: &mut Vec<u64>,
-) -> (u64, Result<(), Full>) {
-    let (mut distances, mut all_taken) = ([0; BLOCK], 0);
-    for block in tags.chunks(BLOCK) {
-        let distances = &mut distances[..block.len()];
-        let (taken, result) = reference_block(stack, block, distances);
-        add_distances(counts, stack.len(), &distances[..taken]);
-        all_taken += taken as u64;
-        if result.is_err() {
-            return (all_taken, result);
-        }
-    }
-    (all_taken, Ok(()))
-}
-
-/// Adds 1 to the count of each distance; none is greater than `len`, the number of tags.
-///
-/// In a loop all distances are one, and each addition would wait for the one before to be stored: so
-/// runs are added at once.
-pub(crate) fn add_distances(counts: &mut Vec<u64>, len: u64, distances: &[u32]) {
-    let counts_len = len as usize + 1;
-    if counts.len() < counts_len {
-        if counts.capacity() < counts_len {
-            counts.reserve_exact(counts_len + counts_len / 8 - counts.len());
-        }
-        counts.resize(counts_len, 0);
-    }
-    let runs = distances.chunks_exact(RUN);
-    runs.remainder().iter().for_each(|&distance| counts[distance as usize] += 1);
-    for run in runs {
-        let differs = run.iter().fold(0, |differs, distance| differs | (distance ^ run[0]));
-        if differs == 0 {
-            counts[run[0] as usize] += RUN as u64;
-        } else {
-            run.iter().for_each(|&distance| counts[distance as usize] += 1);
-        }
-    }
-}
-
 /// Counts the distances of a stack.
 #[derive(Clone, Debug)]
 pub struct Counted<S> {
@@ -160,6 +94,8 @@ mod tests {
 
     use super::*;
     use crate::List;
+    use crate::distances::add_distances;
+    use crate::stack::UNWRITTEN;
     use crate::stack::testing::Small;
 
     fn engine() -> Counted<List> {

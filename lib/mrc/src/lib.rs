@@ -17,6 +17,7 @@ mod avl;
 mod chooser;
 mod counted;
 mod curve;
+mod distances;
 mod distinct;
 mod engine;
 mod exact;

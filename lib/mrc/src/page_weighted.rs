@@ -52,8 +52,8 @@
 //! and remembering in which of three visits a page was touched, were tried: better on shuffled pages,
 //! far worse on scans. The order is that of the moment of asking, for distances of the whole interval.
 
-use crate::counted::{BLOCK, reference_block};
 use crate::index::TagIndex;
+use crate::stack::{BLOCK, reference_block};
 use crate::{Bucket, COLD, Curve, Full, Granularity, Histogram, Layout, Stack};
 
 /// What is remembered of a tag.

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::counted::count_blocks;
+use crate::distances::add_distances;
 
 /// The distance of a tag's first reference: it was not in the stack.
 pub const COLD: u32 = 0;
@@ -90,6 +90,45 @@ impl<S: Stack + ?Sized> Stack for Box<S> {
     fn memory_bytes(&self) -> u64 {
         (**self).memory_bytes()
     }
+}
+
+/// Tags that go through at once: their distances occupy 4 KiB.
+pub(crate) const BLOCK: usize = 1024;
+
+/// No distance: so a stack that becomes full shows how far it came.
+pub(crate) const UNWRITTEN: u32 = u32::MAX;
+
+/// References a block, and says how many references the stack took in.
+pub(crate) fn reference_block<S: Stack + ?Sized>(
+    stack: &mut S,
+    tags: &[u64],
+    distances: &mut [u32],
+) -> (usize, Result<(), Full>) {
+    distances.fill(UNWRITTEN);
+    let result = stack.reference(tags, distances);
+    let unwritten = || distances.iter().position(|&distance| distance == UNWRITTEN);
+    let taken = if result.is_ok() { None } else { unwritten() };
+    (taken.unwrap_or(tags.len()), result)
+}
+
+/// References `tags` in blocks and counts their distances: what [`Stack::count`] is unless a stack knows
+/// better.
+pub(crate) fn count_blocks<S: Stack + ?Sized>(
+    stack: &mut S,
+    tags: &[u64],
+    counts: &mut Vec<u64>,
+) -> (u64, Result<(), Full>) {
+    let (mut distances, mut all_taken) = ([0; BLOCK], 0);
+    for block in tags.chunks(BLOCK) {
+        let distances = &mut distances[..block.len()];
+        let (taken, result) = reference_block(stack, block, distances);
+        add_distances(counts, stack.len(), &distances[..taken]);
+        all_taken += taken as u64;
+        if result.is_err() {
+            return (all_taken, result);
+        }
+    }
+    (all_taken, Ok(()))
 }
 
 /// For tests of the layers above.

@@ -135,25 +135,6 @@ impl Statistical {
         self.averages.map(|averages| self.tags(averages.latest))
     }
 
-    /// The allocation in tags.
-    #[must_use]
-    pub fn allocation(&self) -> u64 {
-        self.allocation
-    }
-
-    /// Changes the allocation, in tags; a period begins.
-    pub fn set_allocation(&mut self, allocation: u64) {
-        // What was in use stays so many tags.
-        let factor = self.allocation as f64 / allocation.max(1) as f64;
-        if let Some(averages) = &mut self.averages {
-            for part in [&mut averages.latest, &mut averages.fast, &mut averages.slow] {
-                *part = (*part * factor).min(1.0);
-            }
-        }
-        self.allocation = allocation;
-        self.pick();
-    }
-
     fn tags(&self, part: f64) -> u64 {
         ((part * self.allocation as f64).round() as u64).min(self.allocation)
     }

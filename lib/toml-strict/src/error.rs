@@ -41,11 +41,6 @@ impl Error {
         &self.file
     }
 
-    /// Line and column, counted from 1, columns in characters; `None` where no place is known.
-    pub fn line_column(&self) -> Option<(usize, usize)> {
-        self.position.map(|position| (position.line, position.column))
-    }
-
     /// The key concerned, such as `guests.web.floor`; empty for the document as a whole.
     pub fn key(&self) -> &str {
         &self.key

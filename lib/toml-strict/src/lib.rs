@@ -16,6 +16,7 @@
 pub mod duration;
 mod error;
 mod locate;
+mod nearest;
 mod suggest;
 
 use std::path::Path;
@@ -23,6 +24,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 pub use error::Error;
+pub use nearest::nearest;
 
 /// Longest document that is read, in bytes. A host with 10,000 guests, each with its own table of
 /// some ten short lines, stays below 3 MiB.

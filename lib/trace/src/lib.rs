@@ -5,7 +5,7 @@
 //! blocks of plain `u64` references. What a reference means is decided here once: values stand as
 //! they are, and with [`Options::page_size`] each is an address, divided down to its page.
 //! Cost: memory is constant, less than 1 MiB and what a decompressor needs
-//! ([`WINDOW_LOG_MAX`] bounds it). `crates/trace/benches/read.rs` measures the speed of each format.
+//! ([`WINDOW_LOG_MAX`] bounds it). `lib/trace/benches/read.rs` measures the speed of each format.
 //! Limits: damaged compression ends a trace, [`Options::skip_bad`] or not: nothing behind the damage
 //! can be trusted to begin at a record.
 #![forbid(unsafe_code)]

@@ -15,6 +15,8 @@ pub(crate) enum Layer {
     Mechanism,
     /// Joins the two.
     Edge,
+    /// Evaluates the others, and never runs on a host.
+    Lab,
 }
 
 /// A crate's layer and the workspace crates it may depend on.
@@ -36,97 +38,197 @@ const fn edge(package: &'static str, may_depend_on: &'static [&'static str]) -> 
     Rule { package, layer: Layer::Edge, may_depend_on }
 }
 
+const fn lab(package: &'static str, may_depend_on: &'static [&'static str]) -> Rule {
+    Rule { package, layer: Layer::Lab, may_depend_on }
+}
+
+/// The folder of what never runs on a host.
+const LAB: &str = "lab/";
+
 const MODEL: &[&str] = &["ballast-model"];
 
 const RULES: &[Rule] = &[
-    pure("ballast-model", &[]),
-    pure("ballast-agent-wire", &[]),
-    pure("ballast-agent-host", &["ballast-model", "ballast-agent-wire"]),
+    // lib/: knows nothing of Ballast.
     pure("ballast-mrc", &[]),
     pure("ballast-toml-strict", &[]),
-    pure("ballast-track-wire", &[]),
+    mechanism("ballast-trace", &[]),
+    // crates/: on hosts and in guests.
+    pure("ballast-model", &[]),
+    pure("ballast-agent-proto", MODEL),
+    pure("ballast-tracker-proto", &[]),
     pure("ballast-estimate", MODEL),
+    pure("ballast-working-set", &["ballast-estimate", "ballast-model", "ballast-mrc"]),
     pure("ballast-policy", MODEL),
-    pure("ballast-request", MODEL),
-    pure("ballast-working-set", &["ballast-model", "ballast-mrc", "ballast-estimate"]),
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
-    pure("ballast-mechanism", MODEL),
+    pure("ballast-actuation", MODEL),
     pure(
         "ballast-control",
         &[
-            "ballast-model",
+            "ballast-actuation",
             "ballast-estimate",
-            "ballast-policy",
             "ballast-guard",
-            "ballast-mechanism",
-        ],
-    ),
-    pure(
-        "ballast-sim",
-        &[
             "ballast-model",
-            "ballast-estimate",
             "ballast-policy",
-            "ballast-guard",
-            "ballast-control",
-            "ballast-request",
         ],
     ),
     mechanism("ballast-host", MODEL),
     mechanism("ballast-qmp", MODEL),
     mechanism("ballast-reclaim", MODEL),
-    mechanism("ballast-trace", &[]),
     // Inside a guest: no policy, and nothing of the host.
-    mechanism(
-        "ballast-agent",
-        &["ballast-model", "ballast-agent-wire", "ballast-request", "ballast-toml-strict"],
-    ),
+    mechanism("ballast-agent", &["ballast-agent-proto", "ballast-model", "ballast-toml-strict"]),
     // Inside the hypervisor: as little as can be.
-    mechanism("ballast-track", &["ballast-track-wire"]),
-    // Not on `track`, which would come along into the daemon with its own `munmap`.
-    mechanism("ballast-tracker", &["ballast-track-wire"]),
-    mechanism("ballast-lab-guest", MODEL),
-    mechanism("ballast-lab-truth", &[]),
-    mechanism("ballast-track-subject", &[]),
-    mechanism(
-        "ballast-lab",
-        &[
-            "ballast-model",
-            "ballast-agent-wire",
-            "ballast-lab-guest",
-            "ballast-toml-strict",
-            "ballast-track-wire",
-        ],
-    ),
+    mechanism("ballast-tracker-preload", &["ballast-tracker-proto"]),
+    // Not on the preloaded library, which would come along into the daemon with its own `munmap`.
+    mechanism("ballast-tracker", &["ballast-tracker-proto"]),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
+    edge("ballast-report", MODEL),
     edge(
-        "ballast",
+        "ballast-config",
         &[
-            "ballast-agent-host",
-            "ballast-agent-wire",
-            "ballast-api",
+            "ballast-actuation",
             "ballast-control",
             "ballast-estimate",
             "ballast-guard",
+            "ballast-model",
+            "ballast-policy",
+            "ballast-reclaim",
+            "ballast-toml-strict",
+            "ballast-working-set",
+        ],
+    ),
+    edge(
+        "ballast-daemon",
+        &[
+            "ballast-agent-proto",
+            "ballast-api",
+            "ballast-config",
+            "ballast-control",
+            "ballast-estimate",
             "ballast-host",
-            "ballast-lab",
+            "ballast-model",
+            "ballast-policy",
+            "ballast-qmp",
+            "ballast-reclaim",
+            "ballast-store",
+            "ballast-toml-strict",
+            "ballast-tracker",
+            "ballast-tracker-proto",
+            "ballast-working-set",
+        ],
+    ),
+    edge(
+        "ballast",
+        &[
+            "ballast-api",
+            "ballast-config",
+            "ballast-daemon",
+            "ballast-estimate",
+            "ballast-host",
+            "ballast-model",
+            "ballast-policy",
+            "ballast-qmp",
+            "ballast-report",
+            "ballast-store",
+            "ballast-toml-strict",
+            "ballast-tracker",
+            "ballast-working-set",
+        ],
+    ),
+    // lab/: never on a host.
+    pure("ballast-workload", &["ballast-model", "ballast-toml-strict"]),
+    pure(
+        "ballast-sim",
+        &[
+            "ballast-agent-proto",
+            "ballast-control",
+            "ballast-model",
+            "ballast-policy",
+            "ballast-workload",
+        ],
+    ),
+    mechanism("ballast-lab-guest", &["ballast-model", "ballast-workload"]),
+    mechanism("ballast-lab-truth", &[]),
+    mechanism("ballast-track-subject", &[]),
+    mechanism(
+        "ballast-lab-host",
+        &[
+            "ballast-agent-proto",
             "ballast-lab-guest",
-            "ballast-mechanism",
+            "ballast-model",
+            "ballast-toml-strict",
+            "ballast-tracker-proto",
+        ],
+    ),
+    lab("ballast-qmp-testing", &["ballast-model", "ballast-qmp"]),
+    lab("ballast-chart", &["ballast-model", "ballast-report"]),
+    lab(
+        "ballast-scenario-run",
+        &[
+            "ballast-api",
+            "ballast-chart",
+            "ballast-config",
+            "ballast-control",
+            "ballast-daemon",
+            "ballast-estimate",
+            "ballast-guard",
+            "ballast-host",
+            "ballast-lab-guest",
+            "ballast-lab-host",
+            "ballast-model",
+            "ballast-policy",
+            "ballast-qmp",
+            "ballast-report",
+            "ballast-sim",
+            "ballast-store",
+            "ballast-toml-strict",
+        ],
+    ),
+    lab(
+        "ballast-bench",
+        &[
+            "ballast-agent-proto",
+            "ballast-config",
+            "ballast-control",
+            "ballast-daemon",
+            "ballast-estimate",
+            "ballast-host",
+            "ballast-lab-guest",
+            "ballast-lab-host",
             "ballast-model",
             "ballast-mrc",
             "ballast-policy",
             "ballast-qmp",
+            "ballast-qmp-testing",
             "ballast-reclaim",
+            "ballast-report",
             "ballast-sim",
-            "ballast-store",
-            "ballast-toml-strict",
             "ballast-trace",
             "ballast-track-subject",
-            "ballast-track-wire",
             "ballast-tracker",
+            "ballast-tracker-proto",
             "ballast-working-set",
+        ],
+    ),
+    lab(
+        "ballast-lab",
+        &[
+            "ballast-bench",
+            "ballast-chart",
+            "ballast-config",
+            "ballast-control",
+            "ballast-daemon",
+            "ballast-estimate",
+            "ballast-lab-guest",
+            "ballast-lab-host",
+            "ballast-model",
+            "ballast-mrc",
+            "ballast-report",
+            "ballast-scenario-run",
+            "ballast-sim",
+            "ballast-store",
+            "ballast-trace",
         ],
     ),
     edge("xtask", &[]),
@@ -154,10 +256,21 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
         );
         return vec![Finding::failure(place, what)];
     };
-    let is_member = |name: &str| tree.packages.iter().any(|member| member.name == name);
     let mut findings = Vec::new();
+    if rule.layer == Layer::Lab && !package.dir.starts_with(LAB) {
+        let what = format!("`{}` never runs on a host: move it to {LAB}", package.name);
+        findings.push(Finding::failure(&place, what));
+    }
+    let is_member = |name: &str| tree.packages.iter().any(|member| member.name == name);
     for dependency in package.dependencies.iter().filter(|it| is_member(&it.name)) {
         let name = dependency.name.as_str();
+        let to_lab = tree.packages.iter().any(|it| it.name == name && it.dir.starts_with(LAB));
+        if to_lab && !package.dir.starts_with(LAB) && dependency.kind != DependencyKind::Development
+        {
+            let what =
+                format!("`{}` runs on hosts: it may not link `{name}` of {LAB}", package.name);
+            findings.push(Finding::failure(&place, what));
+        }
         let allowed = match dependency.kind {
             DependencyKind::Development => may_test_with(rule, name),
             _ => rule.may_depend_on.contains(&name),
@@ -183,7 +296,9 @@ fn may_test_with(rule: &Rule, other: &str) -> bool {
     match layer(other) {
         Some(Layer::Pure) => true,
         Some(Layer::Mechanism) => rule.layer != Layer::Pure,
-        Some(Layer::Edge) => rule.layer == Layer::Edge,
+        Some(Layer::Edge) => matches!(rule.layer, Layer::Edge | Layer::Lab),
+        // Peers, guests and fixtures; never the programs.
+        Some(Layer::Lab) => rule.layer != Layer::Pure,
         None => false,
     }
 }
@@ -210,12 +325,14 @@ mod tests {
             ("ballast-control", Development, "ballast-qmp", false),
             ("ballast-policy", Build, "ballast-guard", false),
             ("ballast-qmp", Normal, "ballast-host", false),
-            ("ballast-qmp", Development, "ballast-lab", true),
+            ("ballast-qmp", Development, "ballast-lab-host", true),
             ("ballast-host", Normal, "ballast-control", false),
-            ("ballast-lab", Normal, "ballast-lab-guest", true),
+            ("ballast-lab-host", Normal, "ballast-lab-guest", true),
             ("ballast-api", Normal, "ballast-store", false),
-            ("ballast", Normal, "ballast-control", true),
-            ("ballast-lab", Development, "ballast", false),
+            ("ballast", Normal, "ballast-daemon", true),
+            ("ballast", Normal, "ballast-lab-host", false),
+            ("ballast", Development, "ballast-lab-host", true),
+            ("ballast-lab-host", Development, "ballast", false),
         ] {
             let tree = Tree::default().with_package(to, &[]).with_package(from, &[(to, kind)]);
             assert_eq!(check(&tree).is_empty(), allowed, "{from} -> {to} ({kind:?})");

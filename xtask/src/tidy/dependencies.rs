@@ -1,7 +1,8 @@
 //! What is named as needed is needed.
 //!
 //! Idea: a dependency no token of its package names is dead, and so is an entry of
-//! `[workspace.dependencies]` no package names. Every member also takes part in the workspace's lints.
+//! `[workspace.dependencies]` no package names. Every member also takes part in the workspace's
+//! lints.
 //! Limits: a dependency only for its features has no token; there is none here yet.
 
 use super::rust::Source;
@@ -22,12 +23,15 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 
 fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
     let place = format!("{}/Cargo.toml", package.dir);
-    let sources: Vec<Source> =
-        tree.rust_files_of(package).map(|(_, text)| Source::parse(text)).collect();
+    let texts: Vec<&str> = tree.rust_files_of(package).map(|(_, text)| text).collect();
+    let sources: Vec<Source> = texts.iter().map(|text| Source::parse(text)).collect();
     let mut findings = Vec::new();
     for dependency in &package.dependencies {
         let name = dependency.name.replace('-', "_");
-        if !sources.iter().any(|source| source.names(&name)) {
+        // serde takes paths as text: `#[serde(with = "name::module")]`.
+        let in_text = format!("\"{name}::");
+        let is_named = sources.iter().any(|source| source.names(&name));
+        if !is_named && !texts.iter().any(|text| text.contains(&in_text)) {
             let what = format!("`{}` is not used: remove it", dependency.name);
             findings.push(Finding::failure(&place, what));
         }

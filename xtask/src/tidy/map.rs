@@ -26,11 +26,11 @@ mod tests {
     #[test]
     fn crates_off_the_map_are_found() {
         for (map, found) in [
-            ("| `crates/lab` | guests |", false),
-            ("| `crates/lab-guest` | a longer name |", true),
+            ("| `crates/lab-host` | guests |", false),
+            ("| `crates/lab-host-guest` | a longer name |", true),
             ("", true),
         ] {
-            let tree = Tree::of([(MAP, map)]).with_package("ballast-lab", &[]);
+            let tree = Tree::of([(MAP, map)]).with_package("ballast-lab-host", &[]);
             assert_eq!(!check(&tree).is_empty(), found, "{map}");
         }
         assert_eq!(check(&Tree::default()).len(), 1);

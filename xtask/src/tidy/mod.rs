@@ -7,6 +7,7 @@
 mod arrows;
 mod decisions;
 mod dependencies;
+mod finding;
 mod headers;
 mod leftovers;
 mod lengths;
@@ -17,49 +18,8 @@ mod rust;
 mod tree;
 mod unsafe_code;
 
-use std::fmt;
-
+pub use finding::{Finding, Severity};
 pub use tree::{Dependency, DependencyKind, Package, Tree};
-
-/// Whether a finding stops the tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// It is said.
-    Warning,
-    /// It stops.
-    Failure,
-}
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Whether it stops the tests.
-    pub severity: Severity,
-    /// File, and line where there is one.
-    pub place: String,
-    /// What is wrong and what to do.
-    pub what: String,
-}
-
-impl Finding {
-    fn failure(place: impl fmt::Display, what: impl fmt::Display) -> Finding {
-        Finding { severity: Severity::Failure, place: place.to_string(), what: what.to_string() }
-    }
-
-    fn warning(place: impl fmt::Display, what: impl fmt::Display) -> Finding {
-        Finding { severity: Severity::Warning, ..Finding::failure(place, what) }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = match self.severity {
-            Severity::Warning => "warning",
-            Severity::Failure => "error",
-        };
-        write!(f, "{severity}: {}: {}", self.place, self.what)
-    }
-}
 
 /// All checks, in the order of their places.
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -78,4 +38,25 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(tree)).collect();
     findings.sort_by(|a, b| (&a.place, &a.what).cmp(&(&b.place, &b.what)));
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_workspace_is_tidy() {
+        let tree = Tree::load(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        assert!(tree.packages.len() > 10, "the walk found too little: {:?}", tree.packages);
+        assert!(tree.files.contains_key("xtask/src/tidy/mod.rs"), "the walk missed this file");
+        let findings = check(&tree);
+        let failures: Vec<String> = findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Failure)
+            .map(ToString::to_string)
+            .collect();
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
 }

@@ -6,7 +6,8 @@
 
 use super::{Finding, Tree};
 
-const FOLDERS: [&str; 6] = ["crates/", "docs/", "scripts/", "xtask/", "fuzz/", "scenarios/"];
+const FOLDERS: [&str; 8] =
+    ["crates/", "lab/", "lib/", "docs/", "scripts/", "xtask/", "fuzz/", "scenarios/"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -68,8 +69,8 @@ mod tests {
     #[test]
     fn paths_that_lead_nowhere_are_found() {
         for (line, found) in [
-            ("see `crates/lab/src/lib.rs` and `crates/lab/`", false),
-            ("see `crates/lab/src/gone.rs`", true),
+            ("see `lab/lab-host/src/lib.rs` and `lab/lab-host/`", false),
+            ("see `lab/lab-host/src/gone.rs`", true),
             ("see [the map](ARCHITECTURE.md#arrows)", false),
             ("see [the readme](../README.md)", false),
             ("see [the map](gone.md)", true),
@@ -81,7 +82,7 @@ mod tests {
                 ("docs/a.md", line),
                 ("docs/ARCHITECTURE.md", ""),
                 ("README.md", ""),
-                ("crates/lab/src/lib.rs", ""),
+                ("lab/lab-host/src/lib.rs", ""),
             ]);
             assert_eq!(!check(&tree).is_empty(), found, "{line}");
         }

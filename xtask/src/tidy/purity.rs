@@ -5,12 +5,12 @@ use super::arrows::{self, Layer};
 use super::{DependencyKind, Finding, Package, Tree};
 
 /// Where the link in each pure crate leads: the list of calls clippy refuses.
-const CLIPPY_LINK: &str = "../pure.clippy.toml";
+const CLIPPY_LINK: &str = "../../pure.clippy.toml";
 
 /// Outside crates a pure crate may use: none of them reads a clock, a file, a socket or randomness.
 /// Its tests and benchmarks may use others. `fastrand` without its default features has generators
-/// that are given a seed and no others; `libm` computes the same on every machine; `crc32fast` asks the
-/// processor what it can.
+/// that are given a seed and no others; `libm` computes the same on every machine; `crc32fast` asks
+/// the processor what it can.
 const WITHOUT_IO: [&str; 10] = [
     "crc32fast",
     "fastrand",

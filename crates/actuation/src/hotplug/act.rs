@@ -1,7 +1,7 @@
-//! What a router orders in each of its phases.
+//! What a actuator orders in each of its phases.
 //!
-//! Limits: a virtio-mem guest is asked again in every tick until the hypervisor has taken the request; amounts are
-//! absolute, so that changes nothing.
+//! Limits: a virtio-mem guest is asked again in every tick until the hypervisor has taken the
+//! request; amounts are absolute, so that changes nothing.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use ballast_model::{Bytes, GuestStats, Measured, Why};
 use super::online::{Proof, Unproven};
 use super::wait::Wait;
 use super::{
-    HotplugSettings, Lending, Moved, Order, Phase, Plugging, RouteInput, Router, Tick, Unplugging,
+    ActuationInput, Actuator, HotplugSettings, Lending, Moved, Order, Ordered, Phase, Plugging,
+    Tick, Unplugging,
 };
 
 /// A guest within this much of what it was asked for has settled: balloons stop a little short.
@@ -19,10 +20,11 @@ const SLACK: Bytes = Bytes::mib(4);
 /// Less is not plugged ahead: each chunk takes a few ticks.
 const AHEAD_MIN: Bytes = Bytes::mib(32);
 
-/// A reduction waits so long for a plug under way: five times as long as a GiB takes where a guest takes it at all.
+/// A reduction waits so long for a plug under way: five times as long as a GiB takes where a guest
+/// takes it at all.
 const REDUCTION_WAITS: Duration = Duration::from_secs(1);
 
-impl Router {
+impl Actuator {
     /// The order of this tick; the phase is then the one it leads to.
     pub(super) fn next_order(&mut self, tick: &Tick<'_>) -> Option<Order> {
         match self.phase {
@@ -117,15 +119,15 @@ impl Router {
         Some(Order { target, plug: Some(to), why: Some(why) })
     }
 
-    /// What the guest holds with `plugged` plugged in once the balloon has given all it was asked for; `None`: what
-    /// that was is not known.
+    /// What the guest holds with `plugged` plugged in once the balloon has given all it was asked
+    /// for; `None`: what that was is not known.
     pub(super) fn coming(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
         let now = tick.layout.total_with(plugged);
         if tick.layout.is_fixed() {
             return Some(now);
         }
-        let (target, with) = self.last?;
-        Some(now.max(target.saturating_add(plugged).saturating_sub(with)))
+        let last = self.last?;
+        Some(now.max(last.total.saturating_add(plugged).saturating_sub(last.plugged)))
     }
 
     /// Unplugs what the balloon cannot take, or what has been idle for long.
@@ -179,18 +181,18 @@ impl Router {
         if layout.is_fixed() {
             return None;
         }
-        let ordered = self.last.map_or(wanted, |(target, _)| target);
+        let ordered = self.last.map_or(wanted, |last| last.total);
         let target = wanted.max(self.with_unproven(tick, layout.plugged).min(ordered));
         let target = layout.reachable(target, layout.plugged);
-        let in_force = self.last == Some((target, layout.plugged));
+        let in_force = self.last == Some(Ordered { total: target, plugged: layout.plugged });
         if target.saturating_sub(tick.promised) > input.spare {
             return None;
         }
         (input.send.is_some() || !in_force).then_some(Order { target, plug: None, why: None })
     }
 
-    /// The target and what is plugged in and may not be used: the balloon takes nothing against memory that may not
-    /// be there.
+    /// The target and what is plugged in and may not be used: the balloon takes nothing against
+    /// memory that may not be there.
     fn with_unproven(&self, tick: &Tick<'_>, plugged: Bytes) -> Bytes {
         let open = |unproven: Unproven| plugged.saturating_sub(unproven.base);
         tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))
@@ -212,8 +214,9 @@ impl Router {
             return back(Why::NotOnlined { unused: phase.to - layout.plugged });
         }
         let waited = input.now.saturating_since(phase.begun);
-        // A balloon that holds less than it was left with: the guest started anew, or ran out of memory.
-        let let_go = self.last.is_some_and(|(target, _)| layout.total_with(phase.to) > target);
+        // A balloon that holds less than it was left with: the guest started anew, or ran out of
+        // memory.
+        let let_go = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
         if let_go || wanted < phase.wanted && waited >= REDUCTION_WAITS {
             self.phase = Phase::Rest;
             return back(Why::PluggedIdle { idle: Duration::ZERO });
@@ -249,8 +252,8 @@ impl Router {
     fn unplugged(&self, tick: &Tick<'_>, to: Bytes) -> Bytes {
         let layout = tick.layout;
         let mut target = tick.wanted.min(layout.total_with(to));
-        if let (false, Some((ordered, with))) = (layout.is_fixed(), self.last) {
-            target = target.min(ordered.saturating_add(to).saturating_sub(with));
+        if let (false, Some(last)) = (layout.is_fixed(), self.last) {
+            target = target.min(last.total.saturating_add(to).saturating_sub(last.plugged));
         }
         layout.reachable(target, to)
     }
@@ -292,8 +295,8 @@ impl Router {
         Some(Order { target: self.unplugged(tick, phase.to), plug: Some(phase.to), why: None })
     }
 
-    /// Lets others' requests be carried out, and takes back what a guest does not follow (it could at any time, and
-    /// nothing would cover it) or what an order of our own comes before.
+    /// Lets others' requests be carried out, and takes back what a guest does not follow (it could
+    /// at any time, and nothing would cover it) or what an order of our own comes before.
     fn moved(&mut self, tick: &Tick<'_>, mut phase: Moved) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
@@ -319,8 +322,8 @@ impl Router {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        // A balloon that reckoned with what is about to come or go would take too much; what the order needs
-        // of it is asked for anew.
+        // A balloon that reckoned with what is about to come or go would take too much; what the
+        // order needs of it is asked for anew.
         let to = plugged.min(layout.requested);
         let kept = self.with_unproven(tick, to).min(layout.total);
         let target = layout.reachable(wanted.max(kept), to);
@@ -328,12 +331,12 @@ impl Router {
         Some(Order { target, plug: Some(to), why })
     }
 
-    fn pause_plugging(&mut self, input: &RouteInput<'_>) {
+    fn pause_plugging(&mut self, input: &ActuationInput<'_>) {
         let first = input.settings.plug_pause;
         self.plug_pause.begin(first, HotplugSettings::PLUG_PAUSE_MAX, input.now);
     }
 
-    fn pause_unplugging(&mut self, input: &RouteInput<'_>) {
+    fn pause_unplugging(&mut self, input: &ActuationInput<'_>) {
         let first = input.settings.unplug_pause;
         self.unplug_pause.begin(first, HotplugSettings::UNPLUG_PAUSE_MAX, input.now);
     }
@@ -347,7 +350,7 @@ fn store(tick: &Tick<'_>) -> Bytes {
 }
 
 /// Whether a guest's kernel was heard of lately.
-fn is_heard(input: &RouteInput<'_>) -> bool {
+fn is_heard(input: &ActuationInput<'_>) -> bool {
     let fresh = |stats: Measured<GuestStats>| stats.age <= input.settings.stale_after;
     input.sample.stats.is_some_and(fresh)
 }

@@ -1,15 +1,17 @@
 //! How a guest's memory is made up, and what an order would make of it.
 //!
-//! Idea: total = boot memory + plugged − what the balloon *holds*. The balloon holds a number of pages whatever is
-//! plugged; so plugging without ordering the balloon anything changes the total by exactly what is plugged, and an
-//! order moves both parts in one direction as long as it does not make the balloon hold less while it unplugs, nor
-//! more while it plugs.
-//! Limits: a virtio-mem device is no part of what QEMU's balloon reckons with: its target is the total less what is
+//! Idea: total = boot memory + plugged − what the balloon *holds*. The balloon holds a number of
+//! pages whatever is plugged; so plugging without ordering the balloon anything changes the total
+//! by exactly what is plugged, and an order moves both parts in one direction as long as it does
+//! not make the balloon hold less while it unplugs, nor more while it plugs. Limits: a virtio-mem
+//! device is no part of what QEMU's balloon reckons with: its target is the total less what is
 //! plugged, and cannot be zero. Modules are a part of it.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, HotplugKind, Mechanism, RunState, Why};
+
+use super::Range;
 
 /// QEMU refuses a balloon target of nothing.
 const BALLOON_PART_MIN: Bytes = Bytes::mib(1);
@@ -105,7 +107,8 @@ impl Layout {
         beside.saturating_add(BALLOON_PART_MIN.min(self.boot))
     }
 
-    /// The most that can be plugged in so that the balloon can still leave a guest no more than `target`.
+    /// The most that can be plugged in so that the balloon can still leave a guest no more than
+    /// `target`.
     pub(super) fn plugged_within(&self, target: Bytes) -> Bytes {
         match self.kind {
             HotplugKind::VirtioMem => {
@@ -116,7 +119,7 @@ impl Layout {
     }
 
     /// The least and the most that the guest can be got to hold.
-    pub(super) fn range(&self, may_plug: bool) -> (Bytes, Bytes) {
+    pub(super) fn range(&self, may_plug: bool) -> Range {
         let least = match self.fixed {
             Some(_) => self.total_with(Bytes::ZERO),
             None => BALLOON_PART_MIN.min(self.boot),
@@ -126,7 +129,7 @@ impl Layout {
             Some(_) => self.total_with(plugged),
             None => self.boot.saturating_add(plugged),
         };
-        (least, most)
+        Range { least, most }
     }
 
     /// Whole blocks, rounded down.

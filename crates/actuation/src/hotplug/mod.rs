@@ -1,8 +1,9 @@
 //! When memory is plugged into a guest, and out again.
 //!
-//! Idea (flexmemd §3.1.3): the balloon moves memory up to what is present; before that runs out, more is plugged in,
-//! some of it ahead of need and held in the balloon; what stays idle is unplugged. One [`Router`] per guest turns the
-//! target that the guard sends into the order that goes out:
+//! Idea (flexmemd §3.1.3): the balloon moves memory up to what is present; before that runs out,
+//! more is plugged in, some of it ahead of need and held in the balloon; what stays idle is
+//! unplugged. One [`Actuator`] per guest turns the target that the guard sends into the order that
+//! goes out:
 //!
 //! ```text
 //!         balloon would run out          seen plugged           its kernel uses it
@@ -12,14 +13,16 @@
 //!   └──────────▶ lending ──▶ unplugging ◀──────────── undo, pause
 //! ```
 //!
-//! One order never moves the balloon's part and the plugged part in opposite directions: the guest moves each at its
-//! own pace, so only then is what it holds between where it began and where it is to end at every moment. So plugging
-//! ahead grants a chunk first and lets the balloon take it afterwards, and unplugging lets the balloon lend it first.
-//! What is granted so on top of a target is *lent*: it comes out of spare memory, counts as promised
-//! ([`Router::lent`]) and is the only memory a router ever adds.
+//! One order never moves the balloon's part and the plugged part in opposite directions: the guest
+//! moves each at its own pace, so only then is what it holds between where it began and where it is
+//! to end at every moment. So plugging ahead grants a chunk first and lets the balloon take it
+//! afterwards, and unplugging lets the balloon give it first. What is granted in this way on top of
+//! a target is a *transient grant* ([`Actuator::transient_grant`]): it comes out of spare memory,
+//! counts as promised, and is the only memory an actuator ever adds.
 //!
-//! Cost: O(1) a guest and tick. Limits: a guest at its ceiling is lent nothing, so nothing is unplugged from it but
-//! what the balloon cannot take. What is plugged in unused after a failed undo stays lent.
+//! Cost: O(1) a guest and tick. Limits: a guest at its ceiling gets no transient grant, so nothing
+//! is unplugged from it but what the balloon cannot take. What is plugged in unused after a failed
+//! undo stays granted.
 
 mod act;
 mod layout;
@@ -29,7 +32,7 @@ mod wait;
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
+use ballast_model::{Bounds, Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
 
 use layout::{Layout, mechanism_of};
 use online::{Gap, Unproven};
@@ -38,17 +41,17 @@ use wait::{Pause, Wait};
 
 /// What is known of a guest when its order is made.
 #[derive(Clone, Copy, Debug)]
-pub struct RouteInput<'a> {
+pub struct ActuationInput<'a> {
     /// The moment of the decision.
     pub now: Timestamp,
     /// What was seen of the guest.
     pub sample: &'a GuestSample,
-    /// The target in force, without what is lent; `None`: it never had one.
+    /// The target in force, without the transient grant; `None`: it never had one.
     pub in_force: Option<Bytes>,
     /// The target the guard sends in this tick; takes the place of `in_force`.
     pub send: Option<Bytes>,
     /// Floor and ceiling; `None` while unknown.
-    pub bounds: Option<(Bytes, Bytes)>,
+    pub bounds: Option<Bounds>,
     /// Memory that may be granted in this tick beyond all grants of the guard.
     pub spare: Bytes,
     /// What the operator set.
@@ -57,15 +60,32 @@ pub struct RouteInput<'a> {
 
 /// The order of one tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Route {
-    /// The allocation to ask for, what is lent included, in whole pages; `None`: nothing is ordered.
+pub struct Actuation {
+    /// The allocation to request, transient grant included, in whole pages; `None`: nothing is
+    /// ordered.
     pub target: Option<Bytes>,
     /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
     pub plug: Option<Bytes>,
-    /// By which mechanisms the guest moves, and why by these.
+    /// How the guest's memory is moved, and why so.
     pub moves: Vec<Move>,
     /// What of `target` comes out of spare memory.
     pub from_spare: Bytes,
+}
+
+/// The least and the most that a guest can be got to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// With all that can be unplugged unplugged and the balloon full.
+    pub least: Bytes,
+    /// With all that can be plugged in plugged in and the balloon empty.
+    pub most: Bytes,
+}
+
+/// The last order that still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ordered {
+    total: Bytes,
+    plugged: Bytes,
 }
 
 /// What is being done with one guest's plugged memory.
@@ -105,7 +125,8 @@ struct Unplugging {
     wanted: Bytes,
 }
 
-/// Somebody else, or an earlier life of guest or daemon, asked for something else than is plugged in.
+/// Somebody else, or an earlier life of guest or daemon, asked for something else than is plugged
+/// in.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     requested: Bytes,
@@ -120,7 +141,7 @@ struct Tick<'a> {
     /// What counts as promised without a new order.
     promised: Bytes,
     ceiling: Bytes,
-    input: &'a RouteInput<'a>,
+    input: &'a ActuationInput<'a>,
 }
 
 /// An order in the making.
@@ -134,10 +155,10 @@ struct Order {
 
 /// Turns targets into orders to balloon and plugged memory, for one guest.
 #[derive(Clone, Debug, Default)]
-pub struct Router {
+pub struct Actuator {
     phase: Phase,
-    /// The last order: total and plugged. `None`: none that still holds.
-    last: Option<(Bytes, Bytes)>,
+    /// `None`: no order holds any more.
+    last: Option<Ordered>,
     unproven: Option<Unproven>,
     gap: Gap,
     idle_since: Option<Timestamp>,
@@ -147,69 +168,68 @@ pub struct Router {
     seen: Bytes,
     /// What it may come to hold by the orders and requests in force.
     reach: Bytes,
-    lent: Bytes,
+    transient_grant: Bytes,
 }
 
-impl Router {
-    /// What the guest was promised beyond its target. It counts as committed, as the target does.
-    pub fn lent(&self) -> Bytes {
-        self.lent
+impl Actuator {
+    /// What the guest is promised beyond its target. It counts as committed, as the target does.
+    pub fn transient_grant(&self) -> Bytes {
+        self.transient_grant
     }
 
-    /// The least and the most that the guest can be got to hold by balloon and plugging together, its bounds apart;
-    /// less than it could while plugging pauses. `None`: not known.
+    /// The least and the most that the guest can be got to hold by balloon and plugging together,
+    /// its bounds apart; less than it could while plugging pauses. `None`: not known.
     pub fn range(
         &self,
         now: Timestamp,
         sample: &GuestSample,
         settings: &HotplugSettings,
-    ) -> Option<(Bytes, Bytes)> {
-        if sample.hotplug.is_none() {
-            return Some((Bytes::ZERO, sample.boot_memory?));
-        }
-        let layout = Layout::of(sample, settings.stale_after)?;
-        Some(layout.range(self.plug_pause.is_over(now)))
+    ) -> Option<Range> {
+        range(sample, self.plug_pause.is_over(now), settings)
     }
 
     /// The order of this tick. To be called once for every snapshot.
-    pub fn route(&mut self, input: &RouteInput<'_>) -> Route {
+    pub fn actuate(&mut self, input: &ActuationInput<'_>) -> Actuation {
         if input.sample.hotplug.is_none() || matches!(input.sample.link, LinkState::Down(_)) {
-            *self = Router::default();
-            return unrouted(input.sample, input.send);
+            *self = Actuator::default();
+            return balloon_only(input.sample, input.send);
         }
         let layout = Layout::of(input.sample, input.settings.stale_after);
-        let (Some(layout), Some((_, ceiling)), Some(wanted)) =
+        let (Some(layout), Some(Bounds { ceiling, .. }), Some(wanted)) =
             (layout, input.bounds, input.send.or(input.in_force))
         else {
             if input.send.is_some() {
                 self.last = None;
             }
-            return unrouted(input.sample, input.send);
+            return balloon_only(input.sample, input.send);
         };
-        let before = input.in_force.unwrap_or_default().saturating_add(self.lent);
+        let before = input.in_force.unwrap_or_default().saturating_add(self.transient_grant);
         let promised = layout.total.max(wanted).max(before);
         let tick = Tick { layout: &layout, wanted, promised, ceiling, input };
         let order =
             if self.notice(&tick) { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
-        // An order may still be on its way when the next snapshot is taken; until then the one before counts too.
+        // An order may still be on its way when the next snapshot is taken; until then the one
+        // before counts too.
         let mut lingers = Bytes::ZERO;
         if order.is_some() {
-            let reach = if self.lent > Bytes::ZERO { self.reach } else { Bytes::ZERO };
+            let reach = if self.transient_grant > Bytes::ZERO { self.reach } else { Bytes::ZERO };
             lingers = reach.max(self.may_come(&tick));
         }
         if let Some(order) = &order {
-            self.last = Some((order.target, order.plug.unwrap_or(layout.plugged)));
+            let plugged = order.plug.unwrap_or(layout.plugged);
+            self.last = Some(Ordered { total: order.target, plugged });
         }
-        let ordered = self.last.map_or(Bytes::ZERO, |(target, _)| target);
+        let ordered = self.last.map_or(Bytes::ZERO, |last| last.total);
         self.reach = ordered.max(self.may_come(&tick));
-        self.lent = self.reach.max(lingers).saturating_sub(wanted);
+        self.transient_grant = self.reach.max(lingers).saturating_sub(wanted);
         match order {
             Some(order) => finished(&layout, order, promised),
-            None => Route::default(),
+            None => Actuation::default(),
         }
     }
 
-    /// Takes in what was seen before anything is ordered. Says whether the guest was found to have started anew.
+    /// Takes in what was seen before anything is ordered. Says whether the guest was found to have
+    /// started anew.
     fn notice(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
@@ -219,12 +239,12 @@ impl Router {
         let rebooted = layout.plugged == Bytes::ZERO && self.seen > Bytes::ZERO && !unplugs_all;
         if rebooted {
             let (plug_pause, unplug_pause) = (self.plug_pause, self.unplug_pause);
-            *self = Router {
+            *self = Actuator {
                 plug_pause,
                 unplug_pause,
                 reach: self.reach,
-                lent: self.lent,
-                ..Router::default()
+                transient_grant: self.transient_grant,
+                ..Actuator::default()
             };
         }
         self.seen = layout.plugged;
@@ -256,11 +276,21 @@ impl Router {
     }
 }
 
-/// The order for a guest into which nothing is plugged, or of which too little is known: what the guard sends, as it is.
-/// What was asked to be plugged in and has not come is taken back: the balloon would make up for it at once.
-pub fn unrouted(sample: &GuestSample, send: Option<Bytes>) -> Route {
-    let Some(target) = send else { return Route::default() };
-    let mut route = Route { target: Some(target), ..Route::default() };
+/// The least and the most that a guest can be got to hold that may plug memory in, or may not for
+/// now.
+pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -> Option<Range> {
+    if sample.hotplug.is_none() {
+        return Some(Range { least: Bytes::ZERO, most: sample.boot_memory? });
+    }
+    Some(Layout::of(sample, settings.stale_after)?.range(may_plug))
+}
+
+/// The order for a guest without plugged memory, or without the figures to plug any: what the guard
+/// sends, unchanged. A pending hotplug request is withdrawn: the balloon would make up for it at
+/// once.
+pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
+    let Some(target) = send else { return Actuation::default() };
+    let mut route = Actuation { target: Some(target), ..Actuation::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {
         let (from, to) = (holds.value.saturating_sub(plugged), target.saturating_sub(plugged));
@@ -275,8 +305,9 @@ pub fn unrouted(sample: &GuestSample, send: Option<Bytes>) -> Route {
     route
 }
 
-/// The order for a guest that has just started anew: nothing is plugged in any more, and its driver is about to have
-/// the balloon hold what it held when there was. Nothing is asked to be plugged in either, until the rules say so.
+/// The order for a guest that has just started anew: nothing is plugged in any more, and its driver
+/// is about to have the balloon hold what it held when there was. Nothing is asked to be plugged in
+/// either, until the rules say so.
 fn begin_anew(tick: &Tick<'_>) -> Order {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
     let why = Why::PluggedIdle { idle: Duration::ZERO };
@@ -284,7 +315,7 @@ fn begin_anew(tick: &Tick<'_>) -> Order {
 }
 
 /// The order with its moves.
-fn finished(layout: &Layout, order: Order, promised: Bytes) -> Route {
+fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
     let Order { target, plug, why } = order;
     let plugged = plug.unwrap_or(layout.plugged);
     let mut moves = Vec::with_capacity(2);
@@ -297,7 +328,7 @@ fn finished(layout: &Layout, order: Order, promised: Bytes) -> Route {
         let from = if plugged == layout.plugged { layout.requested } else { layout.plugged };
         moves.push(Move { mechanism: layout.mechanism(), from, to: plugged, why });
     }
-    Route { target: Some(target), plug, moves, from_spare: target.saturating_sub(promised) }
+    Actuation { target: Some(target), plug, moves, from_spare: target.saturating_sub(promised) }
 }
 
 fn balloon_move(from: Bytes, to: Bytes) -> Option<Move> {

@@ -1,11 +1,11 @@
 //! Whether a guest's kernel uses what was plugged in.
 //!
-//! Idea: the gap between what a guest holds and its `MemTotal` is what its kernel keeps for itself, and does not
-//! change when the balloon moves, as the driver takes its pages out of `MemTotal`. (It does not where the balloon may
-//! deflate by itself when memory runs out; there the gap to present memory stays the same.) What is plugged in and
-//! not onlined widens the gap by that much; what is onlined, by page descriptors alone, a sixty-fourth.
-//! Limits: a gap counts only where statistics were taken after the allocation last changed. Without statistics
-//! nothing is judged.
+//! Idea: the gap between what a guest holds and its `MemTotal` is what its kernel keeps for itself,
+//! and does not change when the balloon moves, as the driver takes its pages out of `MemTotal`. (It
+//! does not where the balloon may deflate by itself when memory runs out; there the gap to present
+//! memory stays the same.) What is plugged in and not onlined widens the gap by that much; what is
+//! onlined, by page descriptors alone, a sixty-fourth. Limits: a gap counts only where statistics
+//! were taken after the allocation last changed. Without statistics nothing is judged.
 
 use std::time::Duration;
 

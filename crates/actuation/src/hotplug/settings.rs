@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ballast_model::Bytes;
 
-/// Settings of a [`Router`](super::Router).
+/// Settings of a [`Actuator`](super::Actuator).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotplugSettings {
     /// Plugging begins when the balloon would have less than this left to give.
@@ -51,9 +51,10 @@ impl HotplugSettings {
     pub const KEEP_DEFAULT: Bytes = Bytes::mib(256);
     /// flexmemd §3.1.3.
     pub const AHEAD_DEFAULT: Bytes = Bytes::mib(512);
-    /// flexmemd §3.1.3: a guest without the memory for the page descriptors of more could not plug at all.
+    /// flexmemd §3.1.3: a guest without the memory for the page descriptors of more could not plug
+    /// at all.
     pub const PLUG_CHUNK_DEFAULT: Bytes = Bytes::mib(512);
-    /// The balloon lends so much while it is unplugged; half a second of unplugging.
+    /// The balloon gives this much while it is unplugged; half a second of unplugging.
     pub const UNPLUG_CHUNK_DEFAULT: Bytes = Bytes::mib(128);
     /// Longer than guests take to want memory again that they gave in a phase of a few seconds.
     pub const IDLE_AFTER_DEFAULT: Duration = Duration::from_secs(30);

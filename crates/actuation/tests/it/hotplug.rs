@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use ballast_mechanism::hotplug::{HotplugSettings, Route, RouteInput, Router, unrouted};
+use ballast_actuation::hotplug::{
+    Actuation, ActuationInput, Actuator, HotplugSettings, balloon_only,
+};
 use ballast_model::{
-    Bytes, Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkState, Measured,
-    Mechanism, RunState, Timestamp, Why,
+    Bounds, Bytes, Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkState,
+    Measured, Mechanism, RunState, Timestamp, Why,
 };
 use proptest::prelude::*;
 
@@ -13,7 +15,7 @@ use proptest::prelude::*;
 const KEPT: i64 = 40;
 const FLOOR: i64 = 128;
 
-/// A guest and its router. Sizes are MiB.
+/// A guest and its actuator. Sizes are MiB.
 #[derive(Clone, Debug)]
 struct Guest {
     kind: HotplugKind,
@@ -35,7 +37,7 @@ struct Guest {
     inflates: bool,
     reports: bool,
     capabilities: Capabilities,
-    router: Router,
+    actuator: Actuator,
     settings: HotplugSettings,
     now: u64,
     in_force: Option<i64>,
@@ -74,7 +76,7 @@ impl Guest {
             inflates: true,
             reports: true,
             capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
-            router: Router::default(),
+            actuator: Actuator::default(),
             settings: HotplugSettings::default(),
             now: 1_000_000,
             in_force: None,
@@ -113,21 +115,21 @@ impl Guest {
         }
     }
 
-    /// One tick of the router; checks what must hold of every order.
-    fn route(&mut self, send: Option<i64>, spare: i64) -> Route {
+    /// One tick of the actuator; checks what must hold of every order.
+    fn actuate(&mut self, send: Option<i64>, spare: i64) -> Actuation {
         self.now += 1000;
         let sample = self.sample();
-        let before = self.in_force.map_or(0, |target| target + of(self.router.lent()));
-        let input = RouteInput {
+        let before = self.in_force.map_or(0, |target| target + of(self.actuator.transient_grant()));
+        let input = ActuationInput {
             now: Timestamp::from_millis(self.now),
             sample: &sample,
             in_force: self.in_force.map(mib),
             send: send.map(mib),
-            bounds: Some((mib(FLOOR), mib(self.ceiling))),
+            bounds: Some(Bounds { floor: mib(FLOOR), ceiling: mib(self.ceiling) }),
             spare: mib(spare),
             settings: &self.settings,
         };
-        let route = self.router.route(&input);
+        let route = self.actuator.actuate(&input);
         self.in_force = send.or(self.in_force);
         if let Some(target) = route.target {
             let (target, plug) = (of(target), route.plug.map(of));
@@ -154,7 +156,7 @@ impl Guest {
             self.asked = plug;
             self.on_its_way = Some((target, plug));
         } else {
-            assert_eq!(route, Route::default());
+            assert_eq!(route, Actuation::default());
         }
         route
     }
@@ -210,8 +212,8 @@ impl Guest {
     }
 
     /// A tick in which everything is done at once.
-    fn tick(&mut self, send: Option<i64>, spare: i64) -> Route {
-        let route = self.route(send, spare);
+    fn tick(&mut self, send: Option<i64>, spare: i64) -> Actuation {
+        let route = self.actuate(send, spare);
         self.arrive();
         self.step(i64::MAX, 1 << 20);
         self.booting = self.booting.saturating_sub(1);
@@ -225,7 +227,7 @@ impl Guest {
     }
 }
 
-fn told(route: &Route) -> Option<(i64, Option<i64>, Option<Why>)> {
+fn told(route: &Actuation) -> Option<(i64, Option<i64>, Option<Why>)> {
     let why =
         route.moves.iter().find(|it| it.mechanism != Mechanism::Balloon).map(|it| it.why.clone());
     Some((of(route.target?), route.plug.map(of), why))
@@ -259,12 +261,12 @@ fn plugging_ahead_takes_two_orders_and_keeps_still() {
     let mut guest = Guest::new(1024, 4096);
     guest.tick(Some(1024), 4096);
     let mut orders = guest.orders(1, 4096);
-    assert_eq!(of(guest.router.lent()), 512);
+    assert_eq!(of(guest.actuator.transient_grant()), 512);
     orders.extend(guest.orders(3, 4096));
     let runs_out = Why::BalloonRunsOut { left: Bytes::ZERO };
     assert_eq!(orders, [(1536, Some(512), Some(runs_out)), (1024, None, None)]);
     assert_eq!((guest.plugged, guest.total()), (512, 1024));
-    assert_eq!(guest.router.lent(), Bytes::ZERO);
+    assert_eq!(guest.actuator.transient_grant(), Bytes::ZERO);
     assert_eq!(guest.orders(500, 4096), []);
 }
 
@@ -349,7 +351,7 @@ fn memory_the_kernel_does_not_use_is_found_out_before_the_balloon_takes_any() {
     assert_eq!((guest.plugged, guest.total()), (0, 1024));
     let range = |guest: &Guest| {
         let now = Timestamp::from_millis(guest.now);
-        guest.router.range(now, &guest.sample(), &guest.settings).map(|(_, most)| of(most))
+        guest.actuator.range(now, &guest.sample(), &guest.settings).map(|range| of(range.most))
     };
     assert_eq!(range(&guest), Some(1024), "nothing more can be had of it");
     assert_eq!(guest.orders(280, 4096), []);
@@ -375,7 +377,11 @@ fn a_guest_that_plugs_nothing_is_given_up() {
         (guest.plugs, guest.reports) = (false, reports);
         guest.tick(Some(1024), 4096);
         guest.orders(ticks, 4096);
-        assert_eq!((guest.requested, guest.router.lent()), (0, Bytes::ZERO), "{guest:?}");
+        assert_eq!(
+            (guest.requested, guest.actuator.transient_grant()),
+            (0, Bytes::ZERO),
+            "{guest:?}"
+        );
         assert_eq!(guest.orders(200, 4096), []);
     }
 }
@@ -427,7 +433,7 @@ fn requests_of_others_are_let_be_while_the_guest_follows_and_taken_back_when_not
     guest.requested = 1024;
     guest.plugs = false;
     assert_eq!(guest.orders(9, 4096), []);
-    assert_eq!(of(guest.router.lent()), 1024, "it may take them at any time");
+    assert_eq!(of(guest.actuator.transient_grant()), 1024, "it may take them at any time");
     let orders = guest.orders(5, 4096);
     let unused = Some(Why::NotOnlined { unused: Bytes::mib(1024) });
     assert_eq!(orders[0], (512, Some(0), unused));
@@ -446,7 +452,7 @@ fn an_order_takes_back_what_others_asked_for_and_asks_anew() {
         let mut guest = Guest::new(384, 1024);
         guest.requested = requested;
         for tick in 0..20 {
-            let route = guest.route((tick == 0).then_some(780), 4096);
+            let route = guest.actuate((tick == 0).then_some(780), 4096);
             if tick == 0 {
                 let more = Bytes::mib(u64::try_from(requested).unwrap());
                 assert_eq!(told(&route), Some((384, Some(0), Some(Why::AskedByOthers { more }))));
@@ -468,11 +474,11 @@ fn where_nothing_is_plugged_in_what_others_asked_for_is_taken_back_with_an_order
     let mut guest = Guest::new(384, 1024);
     (guest.plugged, guest.requested) = (128, 396);
     let why = Why::AskedByOthers { more: Bytes::mib(268) };
-    let route = |send: Option<i64>| unrouted(&guest.sample(), send.map(mib));
+    let route = |send: Option<i64>| balloon_only(&guest.sample(), send.map(mib));
     assert_eq!(told(&route(Some(500))), Some((500, Some(128), Some(why))));
-    assert_eq!(route(None), Route::default());
+    assert_eq!(route(None), Actuation::default());
     guest.requested = 128;
-    assert_eq!(told(&unrouted(&guest.sample(), Some(mib(500)))), Some((500, None, None)));
+    assert_eq!(told(&balloon_only(&guest.sample(), Some(mib(500)))), Some((500, None, None)));
 }
 
 #[test]
@@ -490,12 +496,12 @@ fn what_cannot_be_acted_on_is_left_alone() {
     without.hotplug = None;
     for sample in [stale, paused, unknown, without] {
         for send in [None, Some(Bytes::mib(700))] {
-            let route = guest.router.route(&RouteInput {
+            let route = guest.actuator.actuate(&ActuationInput {
                 now: Timestamp::from_millis(5_000),
                 sample: &sample,
                 in_force: Some(Bytes::gib(1)),
                 send,
-                bounds: Some((Bytes::mib(128), Bytes::gib(5))),
+                bounds: Some(Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(5) }),
                 spare: Bytes::gib(4),
                 settings: &settings,
             });
@@ -565,8 +571,8 @@ fn guest() -> impl Strategy<Value = (Guest, Vec<Event>)> {
 }
 
 proptest! {
-    /// Whatever the guest does at whatever pace: it never holds more than it was promised, and an obedient one never
-    /// less than its floor.
+    /// Whatever the guest does at whatever pace: it never holds more than it was promised, and an
+    /// obedient one never less than its floor.
     #[test]
     fn promises_cover_every_instant((mut guest, events) in guest(), wild in any::<bool>()) {
         for event in events {
@@ -578,9 +584,10 @@ proptest! {
                     3 => guest.reboot(u32::from(event.what / 64)),
                     4 => guest.requested = (guest.plugged - guest.block).max(0),
                     5 => {
-                        // Nothing is granted while guests were just found: they finish what they were asked.
+                        // Nothing is granted while guests were just found: they finish what they
+                        // were asked.
                         guest.step(1 << 40, 1 << 20);
-                        (guest.router, guest.in_force) = (Router::default(), None);
+                        (guest.actuator, guest.in_force) = (Actuator::default(), None);
                     }
                     _ => {}
                 }
@@ -589,10 +596,11 @@ proptest! {
             if event.what % 32 == 6 && guest.onlines && guest.kind == HotplugKind::VirtioMem {
                 guest.requested = (guest.plugged + 3 * guest.block).min(guest.max);
             }
-            // A target that the guard lowers may still be followed until the order arrives; that is the guard's.
+            // A target that the guard lowers may still be followed until the order arrives; that is
+            // the guard's.
             let before = guest.in_force.unwrap_or_default();
-            guest.route(event.send, event.spare);
-            let lent = of(guest.router.lent());
+            guest.actuate(event.send, event.spare);
+            let lent = of(guest.actuator.transient_grant());
             let promised = guest.in_force.map_or(0, |target| target + lent);
             let promised = promised.max(guest.total()).max(before);
             for (at, (balloon, blocks)) in event.steps.into_iter().enumerate() {
@@ -638,7 +646,7 @@ proptest! {
             prop_assert!(orders.len() <= 40, "{} {:?}", orders.len(), guest);
         }
         if guest.onlines {
-            prop_assert_eq!(of(guest.router.lent()), (guest.total() - target).max(0));
+            prop_assert_eq!(of(guest.actuator.transient_grant()), (guest.total() - target).max(0));
         }
     }
 
@@ -648,7 +656,7 @@ proptest! {
         guest.onlines = true;
         for event in events {
             let send = event.send.or((event.what % 4 == 0).then_some(guest.in_force).flatten());
-            guest.route(send, event.spare);
+            guest.actuate(send, event.spare);
             if event.what % 3 == 0 {
                 guest.on_its_way = None;
             }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ballast_mechanism::rates::{InForce, Rates, Reduction, choose};
+use ballast_actuation::rates::{InForce, Rates, Reduction, choose};
 use ballast_model::{
     Bytes, Capabilities, Compliance, GuestSample, Hotplug, HotplugKind, LinkState, Measured,
-    Mechanism, Rung, Timestamp, Why,
+    Mechanism, PressureLevel, Timestamp, Why,
 };
 use proptest::prelude::*;
 
@@ -91,7 +91,7 @@ fn each_guest_has_its_mechanism() {
     let any = Capabilities { balloon: Some(true), ..Capabilities::default() };
     let not_given =
         |asked| Why::NotGiven { left: Bytes::mib(300), asked: Duration::from_secs(asked) };
-    let short = Why::HostShort { rung: Rung::ReclaimOwed };
+    let short = Why::HostShort { level: PressureLevel::ReclaimOwed };
     let takes = Some((Mechanism::Balloon, Why::BalloonTakesIt));
     let (out, plug) = (Mechanism::PageOut, Mechanism::VirtioMem);
     let fast = {
@@ -102,8 +102,8 @@ fn each_guest_has_its_mechanism() {
     };
     let any_rate = Rates::default();
     use Compliance::{Compliant, Inhibited};
-    // Capabilities, plugged, compliance, rung, rates, may page.
-    for (n, (can, plugged, compliance, rung, rates, may_page, expected)) in [
+    // Capabilities, plugged, compliance, level, rates, may page.
+    for (n, (can, plugged, compliance, level, rates, may_page, expected)) in [
         (any, 0, Compliant, 0, any_rate, true, takes.clone()),
         (any, 512, Compliant, 0, any_rate, true, takes.clone()),
         (any, 0, slow, 0, fast, true, Some((out, not_given(40)))),
@@ -131,7 +131,7 @@ fn each_guest_has_its_mechanism() {
             sample: &sample,
             compliance,
             amount: Bytes::mib(300),
-            rung: Rung::ALL[rung],
+            level: PressureLevel::ALL[level],
             may_page,
         };
         assert_eq!(choose(&reduction, &rates), expected, "case {n}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_mechanism::look_back::{Grants, LookBack, LookBackSettings, Verdict};
+use ballast_actuation::thrash::{Grants, ThrashDetector, ThrashSettings, Verdict};
 use ballast_model::{
     AgentReport, Bytes, GuestSample, GuestStats, LinkState, Measured, Regret, Timestamp,
 };
@@ -41,7 +41,7 @@ fn sample(seen: Seen) -> GuestSample {
 #[derive(Default)]
 struct Watched {
     second: u64,
-    look_back: LookBack,
+    detector: ThrashDetector,
 }
 
 impl Watched {
@@ -51,7 +51,7 @@ impl Watched {
 
     fn see(&mut self, seen: Seen) -> Option<Verdict> {
         self.second += 1;
-        self.look_back.observe(self.now(), &sample(seen), &LookBackSettings::default())
+        self.detector.observe(self.now(), &sample(seen), &ThrashSettings::default())
     }
 
     /// Sees a guest that holds `holds` for some seconds, reading `swap` back in each.
@@ -87,7 +87,7 @@ fn who_thrashes_gets_back_what_was_taken() {
         guest.stay(1, 1000 - taken, &mut swap, 0);
         let verdicts = guest.stay(30, 1000 - taken, &mut swap, by);
         assert_eq!(verdicts.first().copied(), expected, "{taken} taken, {by} a second");
-        assert_eq!(guest.look_back.regret().unwrap().undone, u64::from(expected.is_some()));
+        assert_eq!(guest.detector.regret().unwrap().undone, u64::from(expected.is_some()));
     }
 }
 
@@ -96,7 +96,7 @@ fn what_it_read_anyway_does_not_count() {
     let (mut guest, mut swap) = (Watched::default(), 0);
     guest.stay(30, 1000, &mut swap, 50);
     assert_eq!(guest.stay(30, 800, &mut swap, 50), []);
-    let regret = guest.look_back.regret().unwrap();
+    let regret = guest.detector.regret().unwrap();
     assert_eq!((regret.taken, regret.basis_points()), (Bytes::mib(200), 0));
     assert_eq!(guest.stay(15, 600, &mut swap, 100).len(), 1);
 }
@@ -110,7 +110,7 @@ fn a_reduction_in_steps_is_one() {
     }
     assert_eq!(guest.stay(9, 800, &mut swap, 5), [undo(1000, 200, 55)]);
     let regret = Regret { taken: Bytes::mib(200), read_back: Bytes::mib(55), undone: 1 };
-    assert_eq!(guest.look_back.regret(), Some(regret));
+    assert_eq!(guest.detector.regret(), Some(regret));
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn the_pause_after_an_undo_grows_and_is_forgotten() {
         guest.stay(1, 800, &mut swap, 0);
         assert_eq!(guest.stay(1, 800, &mut swap, 60).len(), 1);
         guest.stay(pause - 1, 1000, &mut swap, 0);
-        assert_eq!(guest.look_back.least(guest.now()), Some(Bytes::mib(1000)));
+        assert_eq!(guest.detector.least(guest.now()), Some(Bytes::mib(1000)));
         guest.stay(1, 1000, &mut swap, 0);
-        assert_eq!(guest.look_back.least(guest.now()), None);
+        assert_eq!(guest.detector.least(guest.now()), None);
     }
     assert_eq!(guest.stay(20, 800, &mut swap, 0), []);
     assert_eq!(guest.stay(2, 600, &mut swap, 60).len(), 1);
     guest.stay(60, 800, &mut swap, 0);
-    assert_eq!(guest.look_back.least(guest.now()), None, "the pause began anew");
+    assert_eq!(guest.detector.least(guest.now()), None, "the pause began anew");
 }
 
 #[test]
@@ -170,12 +170,12 @@ fn it_is_seen_whether_a_grant_was_used() {
         guest.see(seen(700, before));
         guest.see(seen(1000, before + 300));
         guest.see(seen(1000, after));
-        assert_eq!(guest.look_back.grants(), Grants::default());
+        assert_eq!(guest.detector.grants(), Grants::default());
         for _ in 0..10 {
             guest.see(seen(1000, before + 300));
         }
         let grants = Grants { granted: Bytes::mib(300), used: Bytes::mib(used) };
-        assert_eq!(guest.look_back.grants(), grants, "{before} {after}");
+        assert_eq!(guest.detector.grants(), grants, "{before} {after}");
     }
 }
 
@@ -184,8 +184,9 @@ fn any_seen() -> impl Strategy<Value = (u64, u64, u64, u64)> {
 }
 
 proptest! {
-    /// Against an account kept in the plainest way: an undo is always backed by what was taken and read back since
-    /// the guest last held what it is to get back, and none comes while nothing is read.
+    /// Against an account kept in the plainest way: an undo is always backed by what was taken and
+    /// read back since the guest last held what it is to get back, and none comes while nothing is
+    /// read.
     #[test]
     fn an_undo_is_backed_by_what_happened(steps in prop::collection::vec(any_seen(), 1..200)) {
         let mut guest = Watched::default();
@@ -204,13 +205,13 @@ proptest! {
                 prop_assert_eq!(to - taken, holds, "what it holds now");
                 // Read since the sample in which the reduction was first seen.
                 prop_assert!(read_back <= swap + files - history[from + 1].1);
-                prop_assert_eq!(guest.look_back.least(guest.now()), Some(Bytes::mib(to)));
+                prop_assert_eq!(guest.detector.least(guest.now()), Some(Bytes::mib(to)));
             }
-            let grants = guest.look_back.grants();
+            let grants = guest.detector.grants();
             prop_assert!(grants.used <= grants.granted);
         }
         let most = history.windows(2).map(|pair| pair[0].0.saturating_sub(pair[1].0)).sum::<u64>();
-        let regret = guest.look_back.regret().unwrap_or_default();
+        let regret = guest.detector.regret().unwrap_or_default();
         prop_assert!(regret.taken <= Bytes::mib(most));
         prop_assert!(regret.read_back <= Bytes::mib(swap + files - 88));
     }
@@ -224,7 +225,7 @@ proptest! {
             holds -= by;
             prop_assert_eq!(guest.stay(12, holds, &mut swap, rate), []);
         }
-        prop_assert_eq!(guest.look_back.regret().unwrap().basis_points(), 0);
+        prop_assert_eq!(guest.detector.regret().unwrap().basis_points(), 0);
     }
 
     /// Undoes of a guest that always thrashes become rare: at most one a pause.
@@ -233,7 +234,7 @@ proptest! {
         let (mut guest, mut swap, mut undone) = (Watched::default(), 0, 0);
         let mut until = 0;
         while guest.second < seconds {
-            let shrinks = guest.look_back.least(guest.now()).is_none();
+            let shrinks = guest.detector.least(guest.now()).is_none();
             prop_assert!(!shrinks || guest.second >= until);
             guest.stay(1, 1000, &mut swap, 0);
             if shrinks {

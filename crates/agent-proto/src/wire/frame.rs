@@ -1,98 +1,101 @@
-//! A stream that loses bytes, cut into payloads.
+//! Frames: splits a lossy byte stream into payloads.
 //!
 //! ```text
 //! F5 42 41 4C · version u8 = 1 · zero u8 · length u16 · crc u32 · payload
 //! ```
 //!
-//! Idea: what a virtio-serial port is sent before the other side has opened it is lost, wherever in a
-//! frame that falls. The first byte of a frame, F5, never occurs in UTF-8, so never in a payload: a
-//! payload with one in it was torn, which shows as soon as the next frame begins, and that frame is
-//! read; one torn within its header has the next one's first four bytes there (as its checksum, one
-//! frame in four billion has them too, and is lost). Two torn frames that fit together differ in their checksum (CRC-32 as in zlib, over version,
-//! zero, length and payload). Numbers are little-endian.
+//! Numbers are little-endian. The checksum is CRC-32 as in zlib, over version, zero, length and
+//! payload.
 //!
-//! Cost: each byte is looked at twice, and once more for every error before it.
-//! Limits: payloads of 1 to [`PAYLOAD_BYTES_MAX`] bytes; a reader holds one frame and what was pushed
-//! last, if the caller takes all frames before it pushes more.
+//! A virtio-serial port loses bytes until the other side opens it, so a frame may be torn anywhere:
+//! - Within its payload: the first byte of a frame, F5, never occurs in UTF-8. An F5 in a payload
+//!   is the beginning of the next frame, and reading resumes there.
+//! - Within its header: the next frame's magic appears in the header. (A checksum that contains the
+//!   magic loses its frame, one in four billion.)
+//! - Two torn frames whose pieces have a fitting length fail the checksum.
+//!
+//! Cost: each byte is read twice, and once more for every error before it.
+//! Limits: payloads of 1 to [`PAYLOAD_BYTES_MAX`] bytes; a reader holds one frame and the last
+//! push, if the caller takes all frames before it pushes more.
 
 use thiserror::Error;
 
-/// What each frame begins with.
+/// The first bytes of each frame.
 pub const MAGIC: [u8; 4] = [0xF5, b'B', b'A', b'L'];
-/// Version of this form of frame; messages have a version of their own.
+/// Version of the frame format; messages have their own version.
 pub const FRAME_VERSION: u8 = 1;
-/// Bytes before the payload.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 12;
-/// Longest payload, in bytes: ten times what statistics take.
+/// Longest payload, in bytes: ten times that of statistics.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 10;
 
-/// Why some bytes are no frame. The stream stays usable.
+/// Why bytes are not a frame. The stream remains usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// A frame in a form that this side does not know, or none at all.
+    /// A frame of an unknown version.
     #[error("frame version {0}: expected {FRAME_VERSION}")]
     Version(u8),
-    /// A length that no payload has.
+    /// A length out of range.
     #[error("frame with a payload of {0} bytes: expected 1 to {PAYLOAD_BYTES_MAX}")]
     Length(usize),
     /// The next frame begins before this one ends.
     #[error("frame torn after {0} bytes of its payload")]
     Torn(usize),
-    /// Header and payload do not belong together.
+    /// The checksum does not match.
     #[error("frame checksum {found:08x}: expected {expected:08x}")]
     Checksum {
-        /// What the frame says.
+        /// Checksum in the frame.
         found: u32,
-        /// What its bytes give.
+        /// Checksum of its bytes.
         expected: u32,
     },
-    /// A whole frame whose payload is not UTF-8.
-    #[error("frame whose payload is not UTF-8")]
+    /// A valid frame whose payload is not UTF-8.
+    #[error("frame payload is not UTF-8")]
     NotText,
 }
 
-/// `payload` in a frame.
+/// Encodes `payload` as a frame.
 ///
 /// # Errors
-/// [`FrameError::Length`] where it is empty or too long.
+/// [`FrameError::Length`] if it is empty or too long.
 pub fn encode(payload: &str) -> Result<Vec<u8>, FrameError> {
     let len = payload.len();
     let fits = (1..=PAYLOAD_BYTES_MAX).contains(&len);
     let len = u16::try_from(len).ok().filter(|_| fits).ok_or(FrameError::Length(len))?;
     let [low, high] = len.to_le_bytes();
-    let described = [FRAME_VERSION, 0, low, high];
+    let fields = [FRAME_VERSION, 0, low, high];
     let mut frame = Vec::with_capacity(HEADER_LEN + payload.len());
     frame.extend_from_slice(&MAGIC);
-    frame.extend_from_slice(&described);
-    frame.extend_from_slice(&checksum(&described, payload.as_bytes()).to_le_bytes());
+    frame.extend_from_slice(&fields);
+    frame.extend_from_slice(&checksum(&fields, payload.as_bytes()).to_le_bytes());
     frame.extend_from_slice(payload.as_bytes());
     Ok(frame)
 }
 
-fn checksum(described: &[u8], payload: &[u8]) -> u32 {
+fn checksum(fields: &[u8], payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(described);
+    hasher.update(fields);
     hasher.update(payload);
     hasher.finalize()
 }
 
-/// What the front of the buffer is.
-enum Front {
-    /// Not to be told yet.
-    Unfinished,
-    /// No frame.
-    Wrong(FrameError),
-    /// A frame of so many bytes.
-    Whole(usize),
+/// What the buffer begins with.
+enum FrameStatus {
+    /// The beginning of a frame.
+    Incomplete,
+    /// Not a frame.
+    Invalid(FrameError),
+    /// A frame of this length.
+    Complete(usize),
 }
 
-/// Cuts a stream into payloads.
+/// Splits a stream into payloads.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     buffer: Vec<u8>,
-    /// Where in `buffer` the bytes begin that are not done with.
+    /// Offset of the first unprocessed byte in `buffer`.
     start: usize,
-    /// Bytes of the payload at the front known not to hold [`MAGIC`]'s first byte.
+    /// Bytes of the current payload already searched for [`MAGIC`]'s first byte.
     scanned: usize,
     skipped: u64,
 }
@@ -103,34 +106,34 @@ impl FrameReader {
         FrameReader::default()
     }
 
-    /// Adds bytes as they came.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.start = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes so far that were part of no frame.
+    /// Total bytes skipped because they belong to no frame.
     pub const fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Bytes held.
+    /// Bytes in the buffer.
     pub fn held(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// The next payload, or why some bytes are none; `None` until more is pushed.
+    /// The next payload or error; `None` until more is pushed.
     pub fn next_frame(&mut self) -> Option<Result<String, FrameError>> {
         self.seek();
-        match self.front() {
-            Front::Unfinished => None,
-            Front::Wrong(error) => {
-                // Only the first byte: the next frame may begin within what looked like a header.
+        match self.status() {
+            FrameStatus::Incomplete => None,
+            FrameStatus::Invalid(error) => {
+                // Only one byte: the next frame may begin within the apparent header.
                 self.skip(1);
                 Some(Err(error))
             }
-            Front::Whole(len) => {
+            FrameStatus::Complete(len) => {
                 let payload = self.rest().get(HEADER_LEN..len).unwrap_or_default().to_vec();
                 self.start += len;
                 self.scanned = 0;
@@ -149,7 +152,7 @@ impl FrameReader {
         self.scanned = 0;
     }
 
-    /// Goes on to where a frame may begin.
+    /// Skips to where a frame may begin.
     fn seek(&mut self) {
         loop {
             let rest = self.rest();
@@ -166,37 +169,37 @@ impl FrameReader {
         }
     }
 
-    fn front(&mut self) -> Front {
+    fn status(&mut self) -> FrameStatus {
         let rest = self.buffer.get(self.start..).unwrap_or_default();
         let &[_, _, _, _, version, zero, low, high, c0, c1, c2, c3, ref payload @ ..] = rest else {
-            return Front::Unfinished;
+            return FrameStatus::Incomplete;
         };
         let torn_header = rest.windows(MAGIC.len()).skip(1).take(HEADER_LEN - 1);
         if torn_header.into_iter().any(|bytes| bytes == MAGIC) {
-            return Front::Wrong(FrameError::Torn(0));
+            return FrameStatus::Invalid(FrameError::Torn(0));
         }
         if version != FRAME_VERSION || zero != 0 {
-            return Front::Wrong(FrameError::Version(version));
+            return FrameStatus::Invalid(FrameError::Version(version));
         }
         let len = usize::from(u16::from_le_bytes([low, high]));
         if !(1..=PAYLOAD_BYTES_MAX).contains(&len) {
-            return Front::Wrong(FrameError::Length(len));
+            return FrameStatus::Invalid(FrameError::Length(len));
         }
-        let there = payload.get(..len.min(payload.len())).unwrap_or_default();
-        let unseen = there.get(self.scanned..).unwrap_or_default();
-        if let Some(at) = unseen.iter().position(|byte| *byte == MAGIC[0]) {
-            return Front::Wrong(FrameError::Torn(self.scanned + at));
+        let available = payload.get(..len.min(payload.len())).unwrap_or_default();
+        let unscanned = available.get(self.scanned..).unwrap_or_default();
+        if let Some(at) = unscanned.iter().position(|byte| *byte == MAGIC[0]) {
+            return FrameStatus::Invalid(FrameError::Torn(self.scanned + at));
         }
-        self.scanned = there.len();
-        if there.len() < len {
-            return Front::Unfinished;
+        self.scanned = available.len();
+        if available.len() < len {
+            return FrameStatus::Incomplete;
         }
         let found = u32::from_le_bytes([c0, c1, c2, c3]);
-        let expected = checksum(&[version, zero, low, high], there);
+        let expected = checksum(&[version, zero, low, high], available);
         if found != expected {
-            return Front::Wrong(FrameError::Checksum { found, expected });
+            return FrameStatus::Invalid(FrameError::Checksum { found, expected });
         }
-        Front::Whole(HEADER_LEN + len)
+        FrameStatus::Complete(HEADER_LEN + len)
     }
 }
 
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn frames_computed_by_hand() {
         // crc32(01 00 02 00 7B 7D) by zlib.
         let expected = [0xF5, 0x42, 0x41, 0x4C, 1, 0, 2, 0, 0x31, 0x17, 0xE8, 0x32, 0x7B, 0x7D];
         assert_eq!(encode("{}").unwrap(), expected);
@@ -235,22 +238,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_and_the_next_frame_is_read() {
+    fn invalid_frames_are_reported_and_the_next_is_read() {
         let good = encode("{\"a\":1}").unwrap();
-        let spoilt = |at: usize, byte: u8| {
+        let corrupt = |at: usize, byte: u8| {
             let mut frame = good.clone();
             frame[at] = byte;
             frame
         };
         for (bad, expected) in [
-            (spoilt(4, 2), Some(FrameError::Version(2))),
-            (spoilt(5, 9), Some(FrameError::Version(1))),
-            (spoilt(7, 0xFF), Some(FrameError::Length(0xFF07))),
-            (spoilt(6, 0), Some(FrameError::Length(0))),
-            (spoilt(6, 200), Some(FrameError::Torn(7))),
+            (corrupt(4, 2), Some(FrameError::Version(2))),
+            (corrupt(5, 9), Some(FrameError::Version(1))),
+            (corrupt(7, 0xFF), Some(FrameError::Length(0xFF07))),
+            (corrupt(6, 0), Some(FrameError::Length(0))),
+            (corrupt(6, 200), Some(FrameError::Torn(7))),
             (good[..15].to_vec(), Some(FrameError::Torn(3))),
             (good[..10].to_vec(), Some(FrameError::Torn(0))),
-            (spoilt(0, b'x'), None),
+            (corrupt(0, b'x'), None),
             (b"rubbish \xF5\xF5BA".to_vec(), None),
         ] {
             let (payloads, errors, reader) = read_all(&[&bad, &good]);
@@ -258,13 +261,12 @@ mod tests {
             assert_eq!(errors.first().copied(), expected, "{bad:?}");
             assert_eq!(reader.skipped(), bad.len() as u64, "{bad:?}");
         }
-        let (_, errors, _) = read_all(&[&spoilt(14, b'b')]);
+        let (_, errors, _) = read_all(&[&corrupt(14, b'b')]);
         assert!(matches!(errors[..], [FrameError::Checksum { .. }]), "{errors:?}");
     }
 
-    /// The start of one frame and the end of another of the same length look like one.
     #[test]
-    fn two_torn_frames_that_fit_together_are_none() {
+    fn two_torn_frames_of_fitting_length_fail_the_checksum() {
         let (one, other) = (encode("{\"a\":1}").unwrap(), encode("{\"b\":2}").unwrap());
         let (payloads, errors, _) = read_all(&[&one[..15], &other[15..]]);
         assert!(payloads.is_empty());
@@ -277,7 +279,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same(payloads in prop::collection::vec(text(), 1..6), cuts in prop::collection::vec(1..40usize, 1..60)) {
+        fn payloads_do_not_depend_on_how_the_stream_is_split(
+            payloads in prop::collection::vec(text(), 1..6),
+            cuts in prop::collection::vec(1..40usize, 1..60),
+        ) {
             let stream: Vec<u8> = payloads.iter().flat_map(|it| encode(it).unwrap()).collect();
             let (mut pieces, mut rest) = (Vec::new(), stream.as_slice());
             for cut in cuts {
@@ -292,10 +297,9 @@ mod tests {
             prop_assert_eq!((reader.skipped(), reader.held()), (0, 0));
         }
 
-        /// Whatever is lost or comes between, each frame that is whole and after it is read; what is
-        /// read was sent.
+        /// After lost bytes and noise, the following whole frames are read, and nothing else.
         #[test]
-        fn it_finds_its_place_again(
+        fn reading_resumes_after_loss_and_noise(
             payloads in prop::collection::vec(text(), 2..6),
             noise in prop::collection::vec(any::<u8>(), 0..80),
             lost in 0..70usize,
@@ -306,8 +310,8 @@ mod tests {
             let at = at.min(stream.len());
             let end = (at + lost).min(stream.len());
             let damaged = [&stream[..at], &noise, &stream[end..]].concat();
-            // A frame in full before the loss, or after it, with nothing of noise left waiting: noise may
-            // look like a header, and then takes what follows up to the next frame's beginning.
+            // Frames that lie wholly before or after the loss. Noise may look like a header, which
+            // then consumes the bytes up to the next frame.
             let (mut before, mut after, mut offset) = (Vec::new(), Vec::new(), 0);
             for (frame, payload) in frames.iter().zip(&payloads) {
                 if offset + frame.len() <= at {
@@ -329,7 +333,9 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_neither_breaks_nor_fills_it(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20)) {
+        fn arbitrary_bytes_neither_panic_nor_fill_the_buffer(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20),
+        ) {
             let mut reader = FrameReader::new();
             for piece in &pieces {
                 reader.push(piece);

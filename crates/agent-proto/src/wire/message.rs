@@ -1,63 +1,63 @@
-//! Messages, one a frame.
+//! Messages, one per frame.
 //!
-//! Idea: the host says hello until the guest's agent answers; then the agent reports and asks, and the
-//! host answers and orders. Every message of an agent carries a number that grows by one for as long
-//! as the agent runs, and the guest's uptime, so that what was lost, a new agent and a new boot are
-//! seen.
+//! The host repeats its hello until the agent answers. Then the agent reports and sends requests,
+//! and the host answers and sends orders. Every message of an agent carries a sequence number,
+//! which grows by one for as long as the agent runs, and the guest's uptime; they reveal lost
+//! messages, a restarted agent and a reboot.
 //!
-//! What either side does not know it passes over: an unknown field, and an unknown type, which reads
-//! as `Unknown`. So fields and types can be added within a version; a new version is for a change of
-//! meaning. Each hello says the versions its sender speaks, and the highest common one is spoken.
+//! Unknown fields are ignored, and unknown message types decode as `Unknown`, so both can be added
+//! within a version. A new version is needed only when a meaning changes. Each hello states the
+//! versions its sender speaks; both sides use the highest common one.
 //!
-//! Limits: the constants, checked by [`decode`] and [`encode`] alike. Pure.
+//! Limits: the constants, checked by [`decode`] and [`encode`].
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::frame::{self, FrameError};
-use crate::statistics::{AGE_GROUPS_MAX, Ages, NUMBER_MAX, Statistics};
+use crate::wire::frame::{self, FrameError};
+use crate::wire::statistics::{AGE_GROUPS_MAX, Ages, NUMBER_MAX, Statistics};
 
-/// Newest version of messages that this side speaks.
+/// Newest message version this side speaks.
 pub const VERSION: u32 = 1;
-/// Oldest version of messages that this side speaks.
+/// Oldest message version this side speaks.
 pub const VERSION_OLDEST: u32 = 1;
 /// Longest text, in bytes.
 pub const TEXT_LEN_MAX: usize = 256;
 /// Longest name of a capability or a shrinker, in bytes.
 pub const NAME_LEN_MAX: usize = 64;
-/// Most capabilities, and most shrinkers.
+/// Most entries in a list of names.
 pub const NAMES_MAX: usize = 32;
 
-/// What an agent can do beyond the least.
+/// Names of the optional parts of the protocol that an agent supports.
 pub mod capability {
     /// Sends statistics.
     pub const STATISTICS: &str = "statistics";
-    /// Its statistics have the kernel's pressure figures.
+    /// Its statistics contain pressure.
     pub const PRESSURE: &str = "pressure";
-    /// Its statistics have watermarks.
+    /// Its statistics contain watermarks.
     pub const WATERMARKS: &str = "watermarks";
-    /// Asks for memory, offers it, and cries for help.
+    /// Sends requests.
     pub const REQUESTS: &str = "requests";
-    /// Sends how long memory has not been used.
+    /// Sends histograms of idle ages.
     pub const AGES: &str = "ages";
-    /// Makes programs shrink.
+    /// Carries out orders to shrink programs.
     pub const SHRINK: &str = "shrink";
 }
 
-/// What the host sends.
+/// A frame from the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFrame {
-    /// Grows by one with each message of a connection, from 1.
+    /// Sequence number: 1 for the first message of a connection.
     pub seq: u64,
     /// The message.
     pub message: HostMessage,
 }
 
-/// What the agent sends.
+/// A frame from the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFrame {
-    /// Grows by one with each message of an agent, from 1, across connections.
+    /// Sequence number: 1 for the first message of an agent, continued across connections.
     pub seq: u64,
     /// Time since the guest booted.
     pub uptime_ms: u64,
@@ -65,224 +65,224 @@ pub struct GuestFrame {
     pub message: GuestMessage,
 }
 
-/// What the host says.
+/// A message from the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum HostMessage {
     /// Opens a connection; repeated until answered.
     Hello {
-        /// Newest version it speaks.
+        /// Newest version the host speaks.
         version: u32,
-        /// Oldest version it speaks.
+        /// Oldest version the host speaks.
         oldest: u32,
-        /// Any number, new for each connection; the answer carries it.
+        /// A number, new for each connection, that the answer repeats.
         session: u64,
-        /// Time between two statistics.
+        /// Interval between statistics.
         statistics_ms: u64,
-        /// Least time between two emergencies.
+        /// Shortest interval between emergencies.
         emergency_ms: u64,
     },
-    /// What became of a request.
+    /// Answers a request.
     Answer {
         /// The request's number.
         request: u64,
-        /// What became of it.
-        outcome: Outcome,
-        /// How much of it will be moved.
+        /// The decision.
+        outcome: RequestOutcome,
+        /// How much memory will be moved.
         bytes: u64,
-        /// Why not all, in words.
+        /// Why not all, as text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// Make programs give so much back, before the balloon takes it.
+    /// Orders programs to give memory back, before the balloon takes it.
     Shrink {
-        /// The order's number, larger than those before it.
+        /// The order's number, larger than that of the order before.
         number: u64,
         /// How much.
         bytes: u64,
-        /// Time after which it is of no more use.
+        /// Time limit.
         within_ms: u64,
     },
-    /// Programs that were made to shrink may grow again.
+    /// Lets shrunk programs grow again.
     Release {},
-    /// What the balloon does; shrinkers rest while it deflates.
+    /// Reports what the balloon does; shrinkers pause while it deflates.
     Balloon {
         /// What it does.
-        state: Balloon,
+        state: BalloonActivity,
     },
-    /// I am here; sent where nothing else was for a while.
+    /// Sent when nothing else was sent for a while.
     Heartbeat {},
-    /// A message of a later version, to be passed over.
+    /// A message type added later; ignored.
     #[serde(other)]
     Unknown,
 }
 
-/// What became of a request.
+/// The host's decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// All of it comes, or goes.
+pub enum RequestOutcome {
+    /// All of the memory will be moved.
     Granted,
-    /// Some of it does.
+    /// Some of it will be moved.
     Partly,
-    /// None of it.
+    /// None of it will be moved.
     Refused,
 }
 
 /// What the balloon does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Balloon {
-    /// It takes memory.
+pub enum BalloonActivity {
+    /// It takes memory from the guest.
     Inflating,
-    /// It gives memory.
+    /// It returns memory to the guest.
     Deflating,
     /// Neither.
     Resting,
 }
 
-/// What an agent says.
+/// A message from an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum GuestMessage {
     /// Answers a [`HostMessage::Hello`].
     Hello {
-        /// Newest version it speaks.
+        /// Newest version the agent speaks.
         version: u32,
-        /// Oldest version it speaks.
+        /// Oldest version the agent speaks.
         oldest: u32,
-        /// The host's number.
+        /// The session number of the host's hello.
         session: u64,
-        /// Any number, new for each start of the agent.
+        /// A number, new for each start of the agent.
         instance: u64,
         /// The agent's name and version.
         agent: String,
         /// The guest's kernel and its release.
         system: String,
-        /// Bytes of a page.
+        /// The guest's page size.
         page_bytes: u64,
-        /// What it can do, see [`capability`].
+        /// What the agent can do, see [`capability`].
         capabilities: Vec<String>,
-        /// Its shrinkers, in the order they are used in.
+        /// Its shrinkers, in the order of use.
         shrinkers: Vec<String>,
     },
-    /// How the guest is doing; once a period.
+    /// The guest's statistics; once per period.
     Statistics(Box<Statistics>),
-    /// How long memory has not been used; less often.
+    /// Idle ages of memory; less often.
     Ages(Ages),
-    /// Asks for memory, offers it, or cries for help.
+    /// Asks for memory, offers memory, or declares an emergency.
     Request {
-        /// Grows by one with each request of an agent, from 1.
+        /// The request's number: 1 for the first request of an agent.
         number: u64,
-        /// What is asked.
-        kind: Kind,
+        /// Kind of request.
+        kind: WireRequestKind,
         /// How much; 0 for an emergency of unknown size.
         bytes: u64,
-        /// Why.
-        why: Why,
+        /// Its reason.
+        why: RequestReason,
     },
-    /// Shrinkers are at work for an order: the balloon is to wait.
+    /// Shrinkers work on an order: the balloon must wait.
     Shrinking {
         /// The order's number.
         number: u64,
-        /// What each could give.
-        offers: Vec<Offer>,
+        /// What each shrinker can give.
+        offers: Vec<ShrinkerOffer>,
     },
     /// Shrinkers are done with an order.
     Shrunk {
         /// The order's number.
         number: u64,
-        /// What they gave, all together.
+        /// The total given.
         gave_bytes: u64,
-        /// What each gave.
-        given: Vec<Given>,
+        /// What each shrinker gave.
+        given: Vec<ShrinkerResult>,
     },
-    /// I am here.
+    /// Sent when nothing else was sent for a while.
     Heartbeat {},
-    /// Something asked for cannot be done.
+    /// Something could not be done.
     Error {
-        /// What is wrong.
+        /// The error.
         text: String,
     },
-    /// A message of a later version, to be passed over.
+    /// A message type added later; ignored.
     #[serde(other)]
     Unknown,
 }
 
-/// What is asked (flexmemd §3.1.2).
+/// Kind of request (flexmemd §3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// More memory, before it would have to reclaim.
+pub enum WireRequestKind {
+    /// More memory, before the guest would have to reclaim.
     More,
-    /// Less: it can spare some.
+    /// The guest can do with less.
     Less,
-    /// More, at once: its reclaim fails.
+    /// More memory at once: reclaim fails.
     Emergency,
 }
 
-/// Why a request is made.
+/// The reason for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Why {
-    /// For machines.
-    pub rule: Rule,
-    /// In words, with the figures.
+pub struct RequestReason {
+    /// The rule that caused it.
+    pub rule: RequestRule,
+    /// The reason as text, with numbers.
     pub text: String,
 }
 
-/// The rule by which a request is made.
+/// The rule that caused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum RequestRule {
     /// Free memory is about to fall under the low watermark.
     FreeFalling,
-    /// What was reclaimed since the last look is read back.
+    /// Reclaimed pages are read back.
     ReadsBack,
-    /// Hardly any of what could be reclaimed is in use.
+    /// Hardly any reclaimable memory is in use.
     MostlyInactive,
-    /// Most attempts at reclaim fail.
+    /// Most pages that reclaim scans cannot be reclaimed.
     ReclaimFails,
-    /// One that this side does not know.
+    /// A rule this side does not know.
     #[serde(other)]
     Other,
 }
 
-/// What a shrinker could give.
+/// What a shrinker can give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
-    /// Its name.
+pub struct ShrinkerOffer {
+    /// The shrinker's name.
     pub shrinker: String,
-    /// How much.
+    /// How much it can give.
     pub can_give_bytes: u64,
 }
 
 /// What a shrinker gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Given {
-    /// Its name.
+pub struct ShrinkerResult {
+    /// The shrinker's name.
     pub shrinker: String,
-    /// How much.
+    /// How much it gave.
     pub gave_bytes: u64,
-    /// Why not more, in words.
+    /// Why not more, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Why a payload is no message, or a message cannot be sent.
+/// Why a payload is not a message, or a message cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {
-    /// It is no JSON, or has a field of another form.
+    /// Not JSON, or a field has the wrong type.
     #[error("not a message: {0}")]
     Form(String),
-    /// It has a number that not every reader reads exactly.
+    /// A number that not every JSON reader reads exactly.
     #[error("{name} = {value}: expected at most {NUMBER_MAX}")]
     Number {
         /// The field.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
     },
-    /// It has a text that is too long.
+    /// A text that is too long.
     #[error("{name} of {len} bytes: expected at most {max}")]
     Text {
         /// The field.
@@ -292,7 +292,7 @@ pub enum MessageError {
         /// The bound.
         max: usize,
     },
-    /// It has a list that is too long.
+    /// A list that is too long.
     #[error("{len} {name}: expected at most {max}")]
     List {
         /// The field.
@@ -302,53 +302,53 @@ pub enum MessageError {
         /// The bound.
         max: usize,
     },
-    /// It does not fit a frame.
+    /// The message does not fit a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
 }
 
-/// Something that is sent as one frame.
-pub trait Message: Serialize + DeserializeOwned {
-    /// Checks the bounds of its parts.
+/// A message that is sent as one frame.
+pub trait WireMessage: Serialize + DeserializeOwned {
+    /// Checks the bounds of all fields.
     ///
     /// # Errors
-    /// The first part that is over its bound.
+    /// The first field over its bound.
     fn check(&self) -> Result<(), MessageError>;
 }
 
-/// `message` as a frame.
+/// Encodes `message` as a frame.
 ///
 /// # Errors
-/// What of it is over its bound.
-pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, MessageError> {
+/// The first field over its bound.
+pub fn encode<M: WireMessage>(message: &M) -> Result<Vec<u8>, MessageError> {
     message.check()?;
     let text = serde_json::to_string(message).map_err(|e| MessageError::Form(e.to_string()))?;
     Ok(frame::encode(&text)?)
 }
 
-/// The message in a payload.
+/// Decodes a payload.
 ///
 /// # Errors
-/// What of it is no message or over its bound.
-pub fn decode<M: Message>(payload: &str) -> Result<M, MessageError> {
+/// Why it is not a message, or the first field over its bound.
+pub fn decode<M: WireMessage>(payload: &str) -> Result<M, MessageError> {
     let message: M =
         serde_json::from_str(payload).map_err(|error| MessageError::Form(error.to_string()))?;
     message.check()?;
     Ok(message)
 }
 
-/// `text` cut to what a message may carry.
+/// `text` truncated to [`TEXT_LEN_MAX`].
 pub fn short(text: &str) -> String {
     text.get(..text.floor_char_boundary(TEXT_LEN_MAX)).unwrap_or_default().to_owned()
 }
 
-/// The version both speak, if there is one.
+/// The highest version that both sides speak.
 pub fn common_version(newest: u32, oldest: u32) -> Option<u32> {
     let version = newest.min(VERSION);
     (version >= oldest.max(VERSION_OLDEST)).then_some(version)
 }
 
-impl Message for HostFrame {
+impl WireMessage for HostFrame {
     fn check(&self) -> Result<(), MessageError> {
         number("seq", self.seq)?;
         match &self.message {
@@ -375,7 +375,7 @@ impl Message for HostFrame {
     }
 }
 
-impl Message for GuestFrame {
+impl WireMessage for GuestFrame {
     fn check(&self) -> Result<(), MessageError> {
         number("seq", self.seq)?;
         number("uptime_ms", self.uptime_ms)?;
@@ -399,7 +399,7 @@ impl Message for GuestFrame {
                 names("shrinkers", shrinkers.iter())
             }
             GuestMessage::Statistics(statistics) => statistics
-                .figures()
+                .fields()
                 .try_for_each(|(name, value)| number(name, value.unwrap_or_default())),
             GuestMessage::Ages(ages) => {
                 list("groups", ages.groups.len(), AGE_GROUPS_MAX)?;
@@ -463,30 +463,30 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::statistics::{AgeGroup, Counters, Memory};
+    use crate::wire::statistics::{AgeGroup, KernelCounters, MemorySizes};
 
     fn guest(message: GuestMessage) -> GuestFrame {
         GuestFrame { seq: 1, uptime_ms: 2, message }
     }
 
     #[test]
-    fn what_is_not_known_is_passed_over() {
+    fn unknown_fields_and_types_are_ignored() {
         let later = r#"{"seq":1,"uptime_ms":2,"message":{"type":"weather","sky":[1,{"a":2}]}}"#;
         assert_eq!(decode::<GuestFrame>(later).unwrap(), guest(GuestMessage::Unknown));
         let more = r#"{"seq":1,"uptime_ms":2,"zone":"x","message":{"type":"heartbeat","mood":7}}"#;
         assert_eq!(decode::<GuestFrame>(more).unwrap(), guest(GuestMessage::Heartbeat {}));
         let rule = r#"{"rule":"the-moon","text":"full"}"#;
-        assert_eq!(serde_json::from_str::<Why>(rule).unwrap().rule, Rule::Other);
+        assert_eq!(serde_json::from_str::<RequestReason>(rule).unwrap().rule, RequestRule::Other);
         let few =
             r#"{"seq":1,"uptime_ms":2,"message":{"type":"statistics","memory":{"free_bytes":5}}}"#;
-        let memory = Memory { free_bytes: Some(5), ..Memory::default() };
+        let memory = MemorySizes { free_bytes: Some(5), ..MemorySizes::default() };
         let statistics = Statistics { memory, ..Statistics::default() };
         let statistics = guest(GuestMessage::Statistics(Box::new(statistics)));
         assert_eq!(decode::<GuestFrame>(few).unwrap(), statistics);
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn payloads_that_are_not_messages_are_refused() {
         for payload in [
             "",
             "7",
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_its_bound_in_both_directions() {
+    fn bounds_are_checked_when_encoding_and_decoding() {
         let too_large = |name: &str, frame: &GuestFrame| {
             let payload = serde_json::to_string(frame).unwrap();
             let error = decode::<GuestFrame>(&payload).unwrap_err();
@@ -515,17 +515,17 @@ mod tests {
         };
         let beyond = NUMBER_MAX + 1;
         let text = "x".repeat(TEXT_LEN_MAX + 1);
-        let memory = Memory { swap_free_bytes: Some(beyond), ..Memory::default() };
+        let memory = MemorySizes { swap_free_bytes: Some(beyond), ..MemorySizes::default() };
         let statistics = Statistics { memory, ..Statistics::default() };
         too_large("swap_free_bytes", &guest(GuestMessage::Statistics(Box::new(statistics))));
-        let counters = Counters { oom_kills: Some(beyond), ..Counters::default() };
+        let counters = KernelCounters { oom_kills: Some(beyond), ..KernelCounters::default() };
         let statistics = Statistics { counters, ..Statistics::default() };
         too_large("oom_kills", &guest(GuestMessage::Statistics(Box::new(statistics))));
         let group = AgeGroup { idle_ms: 1, anon_bytes: 1, file_bytes: 1 };
         let ages = Ages { groups: vec![group; AGE_GROUPS_MAX + 1] };
         too_large("65 groups", &guest(GuestMessage::Ages(ages)));
         too_large("text of 257 bytes", &guest(GuestMessage::Error { text: text.clone() }));
-        let offer = Offer { shrinker: "s".to_owned(), can_give_bytes: 1 };
+        let offer = ShrinkerOffer { shrinker: "s".to_owned(), can_give_bytes: 1 };
         let offers = vec![offer; NAMES_MAX + 1];
         too_large("33 shrinker", &guest(GuestMessage::Shrinking { number: 1, offers }));
         too_large(
@@ -538,15 +538,14 @@ mod tests {
         assert_eq!(short(&"\u{20ac}".repeat(100)).len(), 255);
     }
 
-    /// The largest message there may be is not refused for its length.
     #[test]
-    fn whatever_is_within_its_bounds_fits_a_frame() {
-        let figure = Some(NUMBER_MAX);
+    fn the_largest_messages_fit_a_frame() {
+        let field = Some(NUMBER_MAX);
         let group =
             AgeGroup { idle_ms: NUMBER_MAX, anon_bytes: NUMBER_MAX, file_bytes: NUMBER_MAX };
         let ages = Ages { groups: vec![group; AGE_GROUPS_MAX] };
         let name = "\u{1}".repeat(NAME_LEN_MAX);
-        let offer = Offer { shrinker: name, can_give_bytes: NUMBER_MAX };
+        let offer = ShrinkerOffer { shrinker: name, can_give_bytes: NUMBER_MAX };
         let offers = vec![offer; NAMES_MAX];
         for message in [
             GuestMessage::Ages(ages),
@@ -555,13 +554,13 @@ mod tests {
         ] {
             encode(&guest(message)).unwrap();
         }
-        let memory = Memory { total_bytes: figure, ..Memory::default() };
+        let memory = MemorySizes { total_bytes: field, ..MemorySizes::default() };
         let statistics = Statistics { memory, ..Statistics::default() };
         encode(&guest(GuestMessage::Statistics(Box::new(statistics)))).unwrap();
     }
 
     #[test]
-    fn the_highest_common_version_is_spoken() {
+    fn the_highest_common_version_is_used() {
         for (newest, oldest, common) in
             [(1, 1, Some(1)), (7, 1, Some(1)), (7, 2, None), (0, 0, None), (u32::MAX, 0, Some(1))]
         {
@@ -570,27 +569,31 @@ mod tests {
     }
 
     fn request() -> impl Strategy<Value = GuestMessage> {
-        let kind = prop::sample::select(vec![Kind::More, Kind::Less, Kind::Emergency]);
+        let kind = prop::sample::select(vec![
+            WireRequestKind::More,
+            WireRequestKind::Less,
+            WireRequestKind::Emergency,
+        ]);
         (0..=NUMBER_MAX, kind, 0..=NUMBER_MAX, ".{0,60}").prop_map(|(number, kind, bytes, text)| {
-            let why = Why { rule: Rule::FreeFalling, text };
+            let why = RequestReason { rule: RequestRule::FreeFalling, text };
             GuestMessage::Request { number, kind, bytes, why }
         })
     }
 
     fn statistics() -> impl Strategy<Value = GuestMessage> {
         prop::collection::vec(prop::option::of(0..=NUMBER_MAX), 14).prop_map(|n| {
-            let memory = Memory {
+            let memory = MemorySizes {
                 total_bytes: n[0],
                 free_bytes: n[1],
                 active_bytes: n[2],
                 committed_bytes: n[3],
-                ..Memory::default()
+                ..MemorySizes::default()
             };
-            let counters = Counters {
+            let counters = KernelCounters {
                 swap_in_pages: n[4],
                 steal_direct_pages: n[5],
                 oom_kills: n[6],
-                ..Counters::default()
+                ..KernelCounters::default()
             };
             let mut statistics = Statistics { memory, counters, ..Statistics::default() };
             statistics.watermarks.low_bytes = n[7];
@@ -601,19 +604,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn encoded_messages_decode_to_the_same(
             seq in 0..=NUMBER_MAX, uptime_ms in 0..=NUMBER_MAX,
             message in prop_oneof![request(), statistics()]
         ) {
             let sent = GuestFrame { seq, uptime_ms, message };
-            let mut reader = crate::FrameReader::new();
+            let mut reader = crate::wire::FrameReader::new();
             reader.push(&encode(&sent).unwrap());
             let payload = reader.next_frame().unwrap().unwrap();
             prop_assert_eq!(decode::<GuestFrame>(&payload).unwrap(), sent);
         }
 
         #[test]
-        fn no_text_breaks_it(payload in ".{0,200}") {
+        fn arbitrary_text_does_not_panic(payload in ".{0,200}") {
             let _ = decode::<GuestFrame>(&payload);
             let _ = decode::<HostFrame>(&payload);
         }

@@ -1,21 +1,21 @@
-//! What a guest says of its memory.
+//! What a guest reports about its memory.
 //!
-//! Idea: figures as its kernel has them, each of which may be missing; a missing figure is left out and
-//! is not zero. Sizes are bytes. Counters count from the guest's boot, so that a message that is lost
-//! loses nothing: whoever reads takes differences.
+//! Every field may be missing; a missing field is unknown, not zero. Sizes are bytes. Counters
+//! count from boot and readers take differences, so a lost message loses nothing.
 //!
 //! Source: `proc(5)`; the kernel's `Documentation/accounting/psi.rst` and
-//! `Documentation/admin-guide/mm/multigen_lru.rst`. Limits: [`NUMBER_MAX`]; [`AGE_GROUPS_MAX`] groups.
+//! `Documentation/admin-guide/mm/multigen_lru.rst`. Limits: [`NUMBER_MAX`]; [`AGE_GROUPS_MAX`]
+//! groups.
 
 use serde::{Deserialize, Serialize};
 
-/// Largest number in any message: what every reader of JSON reads exactly.
+/// Largest number in any message: every JSON reader reads it exactly.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
-/// Most groups of a histogram of ages: Linux has four generations a node, and 64 nodes are rare.
+/// Most groups in a histogram of ages: Linux has four generations per NUMA node.
 pub const AGE_GROUPS_MAX: usize = 64;
 
-/// A struct of figures that may be missing, which can be gone through.
-macro_rules! figures {
+/// Defines a struct of optional numbers and an iterator over them.
+macro_rules! optional_numbers {
     ($(#[$of:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$of])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,32 +28,32 @@ macro_rules! figures {
         }
 
         impl $name {
-            /// Every figure with its name.
-            pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> + use<> {
+            /// Every field with its name.
+            pub fn fields(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> + use<> {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
         }
     };
 }
 
-figures! {
-    /// Sizes, from `/proc/meminfo` where the kernel is Linux.
-    Memory {
+optional_numbers! {
+    /// Sizes; on Linux from `/proc/meminfo`.
+    MemorySizes {
         /// Memory the kernel manages (`MemTotal`).
         total_bytes,
-        /// In no use at all (`MemFree`).
+        /// Unused (`MemFree`).
         free_bytes,
-        /// What programs could be given without swapping (`MemAvailable`).
+        /// Available to programs without swapping (`MemAvailable`).
         available_bytes,
         /// `Buffers`.
         buffers_bytes,
         /// Page cache (`Cached`).
         cached_bytes,
-        /// Memory shared by name (`Shmem`), which counts as page cache and cannot be dropped.
+        /// Shared memory and tmpfs (`Shmem`): part of `Cached`, but cannot be dropped.
         shmem_bytes,
-        /// Used not long ago (`Active`).
+        /// Recently used (`Active`).
         active_bytes,
-        /// Not used for longer (`Inactive`).
+        /// Not recently used (`Inactive`).
         inactive_bytes,
         /// `Active(file)`.
         active_file_bytes,
@@ -70,48 +70,47 @@ figures! {
     }
 }
 
-figures! {
-    /// Counters since boot, from `/proc/vmstat` where the kernel is Linux. Pages are those of the
-    /// hello.
-    Counters {
+optional_numbers! {
+    /// Counters since boot; on Linux from `/proc/vmstat`. The page size is in the hello.
+    KernelCounters {
         /// Pages read back from swap (`pswpin`).
         swap_in_pages,
         /// Pages written to swap (`pswpout`).
         swap_out_pages,
-        /// Refaults of programs' memory (`workingset_refault_anon`).
+        /// Refaults of anonymous memory (`workingset_refault_anon`).
         refault_anon_pages,
         /// Refaults of page cache (`workingset_refault_file`).
         refault_file_pages,
         /// Faults that waited for a disk (`pgmajfault`).
         major_faults,
-        /// Pages looked at by the reclaim daemon (`pgscan_kswapd`).
+        /// Pages scanned by kswapd (`pgscan_kswapd`).
         scan_kswapd_pages,
-        /// Pages looked at by those who wanted memory themselves (`pgscan_direct`).
+        /// Pages scanned by direct reclaim (`pgscan_direct`).
         scan_direct_pages,
-        /// Pages won by the daemon (`pgsteal_kswapd`).
+        /// Pages reclaimed by kswapd (`pgsteal_kswapd`).
         steal_kswapd_pages,
-        /// Pages won by those who wanted memory (`pgsteal_direct`).
+        /// Pages reclaimed by direct reclaim (`pgsteal_direct`).
         steal_direct_pages,
-        /// Times somebody had to reclaim before getting memory (`allocstall_*`).
+        /// Allocations that had to reclaim first (`allocstall_*`).
         alloc_stalls,
         /// Processes killed for want of memory (`oom_kill`).
         oom_kills,
     }
 }
 
-figures! {
+optional_numbers! {
     /// The sums of the zones' watermarks, from `/proc/zoneinfo`.
     Watermarks {
-        /// Below it only the kernel itself gets memory.
+        /// Below it only the kernel can allocate.
         min_bytes,
-        /// Below it the reclaim daemon wakes.
+        /// kswapd wakes below it.
         low_bytes,
-        /// Above it the reclaim daemon rests.
+        /// kswapd sleeps above it.
         high_bytes,
     }
 }
 
-figures! {
+optional_numbers! {
     /// Time in which tasks waited for memory, from one line of `/proc/pressure/memory`.
     Stall {
         /// Share of the last ten seconds, in hundredths of a per cent: 0 to 10,000.
@@ -132,47 +131,47 @@ pub struct Pressure {
     pub full: Stall,
 }
 
-/// One sample.
+/// One sample of a guest's memory statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Sizes.
     #[serde(default)]
-    pub memory: Memory,
+    pub memory: MemorySizes,
     /// Counters.
     #[serde(default)]
-    pub counters: Counters,
+    pub counters: KernelCounters,
     /// Watermarks.
     #[serde(default)]
     pub watermarks: Watermarks,
-    /// Pressure; `None` where the kernel does not measure it.
+    /// Pressure; `None` if the kernel does not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<Pressure>,
 }
 
 impl Statistics {
-    /// Every figure with its name.
-    pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> + use<> {
+    /// Every field with its name.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> + use<> {
         let pressure = self.pressure.unwrap_or_default();
-        let sizes = self.memory.figures().chain(self.counters.figures());
-        let stalls = pressure.some.figures().chain(pressure.full.figures());
-        sizes.chain(self.watermarks.figures()).chain(stalls)
+        let sizes = self.memory.fields().chain(self.counters.fields());
+        let stalls = pressure.some.fields().chain(pressure.full.fields());
+        sizes.chain(self.watermarks.fields()).chain(stalls)
     }
 }
 
-/// Memory last used at about the same time.
+/// Memory of about the same idle age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgeGroup {
-    /// Nothing in it was used within that time.
+    /// Time since anything in the group was used.
     pub idle_ms: u64,
-    /// Programs' memory.
+    /// Anonymous memory.
     pub anon_bytes: u64,
     /// Page cache.
     pub file_bytes: u64,
 }
 
-/// How long memory has not been used, as coarse as the kernel knows: its generations (MGLRU).
+/// A histogram of idle ages, as coarse as the kernel's generations (MGLRU).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ages {
-    /// Groups, the longest idle first.
+    /// Groups, longest idle first.
     pub groups: Vec<AgeGroup>,
 }

@@ -1,27 +1,29 @@
-//! Sessions in virtual time, against agents of every kind.
+//! Sessions in virtual time, against well-behaved and misbehaving agents.
 
 use std::time::Duration;
 
-use ballast_agent_host::{Event, Implausible, Known, Link, Session, Settings};
-use ballast_agent_wire::message::{decode, encode};
-use ballast_agent_wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Outcome, Rule, Statistics,
-    Why,
+use ballast_agent_proto::host::{
+    AgentEvent, AgentLink, AgentSession, HostFacts, ImplausibleMessage, SessionSettings,
+};
+use ballast_agent_proto::wire::message::{decode, encode};
+use ballast_agent_proto::wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestOutcome, RequestReason,
+    RequestRule, Statistics, WireRequestKind,
 };
 use ballast_model::{Bytes, RequestKind, Timestamp};
 use proptest::prelude::*;
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: SessionSettings = SessionSettings {
     statistics_period: Duration::from_secs(1),
     emergency_period: Duration::from_secs(5),
-    known: Known { memory_max: Some(Bytes::gib(1)) },
+    host_facts: HostFacts { memory_max: Some(Bytes::gib(1)) },
 };
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-/// The other side, as its own implementation would be.
+/// An agent that sends whatever a test wants.
 struct FakeAgent {
     instance: u64,
     seq: u64,
@@ -59,17 +61,23 @@ impl FakeAgent {
         self.frame(uptime_ms, GuestMessage::Statistics(Box::new(said)))
     }
 
-    fn request(&mut self, uptime_ms: u64, number: u64, kind: Kind, bytes: Bytes) -> Vec<u8> {
-        let why = Why { rule: Rule::FreeFalling, text: "test".to_owned() };
+    fn request(
+        &mut self,
+        uptime_ms: u64,
+        number: u64,
+        kind: WireRequestKind,
+        bytes: Bytes,
+    ) -> Vec<u8> {
+        let why = RequestReason { rule: RequestRule::FreeFalling, text: "test".to_owned() };
         self.frame(uptime_ms, GuestMessage::Request { number, kind, bytes: bytes.get(), why })
     }
 }
 
-fn events(session: &mut Session) -> Vec<Event> {
+fn events(session: &mut AgentSession) -> Vec<AgentEvent> {
     std::iter::from_fn(|| session.poll_event()).collect()
 }
 
-fn sent(session: &mut Session) -> Vec<HostMessage> {
+fn sent(session: &mut AgentSession) -> Vec<HostMessage> {
     let mut reader = FrameReader::new();
     std::iter::from_fn(|| session.poll_transmit()).for_each(|bytes| reader.push(&bytes));
     std::iter::from_fn(|| reader.next_frame())
@@ -77,19 +85,19 @@ fn sent(session: &mut Session) -> Vec<HostMessage> {
         .collect()
 }
 
-/// A session that is up at 0 ms, and its agent, whose guest booted 1 s before.
-fn up() -> (Session, FakeAgent) {
-    let mut session = Session::new(SETTINGS, at(0));
+/// A session that is up at 0 ms, and its agent, whose guest booted 1 s earlier.
+fn up() -> (AgentSession, FakeAgent) {
+    let mut session = AgentSession::new(SETTINGS, at(0));
     session.connected(7, at(0));
     let mut agent = FakeAgent::new(1);
     session.handle_bytes(&agent.hello(1_000, 7), at(0));
-    assert!(matches!(events(&mut session)[..], [Event::Up { restarted: false, .. }]));
+    assert!(matches!(events(&mut session)[..], [AgentEvent::Up { restarted: false, .. }]));
     (session, agent)
 }
 
 #[test]
 fn hello_is_repeated_until_it_is_answered() {
-    let mut session = Session::new(SETTINGS, at(0));
+    let mut session = AgentSession::new(SETTINGS, at(0));
     assert_eq!(session.poll_timeout(), None);
     session.connected(7, at(0));
     for ms in [0, 500, 1_000] {
@@ -104,21 +112,21 @@ fn hello_is_repeated_until_it_is_answered() {
         assert_eq!(sent(&mut session), [expected], "{ms}");
         assert_eq!(session.poll_timeout(), Some(at(ms + 500)));
     }
-    // What an older conversation left is not heard, nor an answer to another hello.
+    // Remains of an older conversation are ignored, and so are answers to another hello.
     let mut agent = FakeAgent::new(1);
     session.handle_bytes(b"half a fra", at(1_001));
     session.handle_bytes(&agent.statistics(1_000, Bytes::mib(1), 0), at(1_001));
     session.handle_bytes(&agent.hello(1_000, 6), at(1_001));
-    assert_eq!((events(&mut session), session.link()), (vec![], Link::Greeting));
+    assert_eq!((events(&mut session), session.link()), (vec![], AgentLink::Greeting));
     session.handle_bytes(&agent.hello(1_000, 7), at(1_002));
-    assert_eq!((events(&mut session).len(), session.link()), (1, Link::Up));
+    assert_eq!((events(&mut session).len(), session.link()), (1, AgentLink::Up));
     // The answer to a repetition changes nothing.
     session.handle_bytes(&agent.hello(1_001, 7), at(1_003));
-    assert_eq!((events(&mut session), session.link()), (vec![], Link::Up));
+    assert_eq!((events(&mut session), session.link()), (vec![], AgentLink::Up));
 }
 
 #[test]
-fn silence_is_told_once_and_ends_with_an_answer() {
+fn silence_is_reported_once_and_ends_with_an_answer() {
     let (mut session, mut agent) = up();
     sent(&mut session);
     session.handle_timeout(at(5_000));
@@ -127,15 +135,15 @@ fn silence_is_told_once_and_ends_with_an_answer() {
     assert_eq!(events(&mut session), []);
     session.handle_timeout(at(10_000));
     session.handle_timeout(at(10_500));
-    assert_eq!(events(&mut session), [Event::Silent]);
-    assert_eq!(session.link(), Link::Silent);
+    assert_eq!(events(&mut session), [AgentEvent::Silent]);
+    assert_eq!(session.link(), AgentLink::Silent);
     assert!(matches!(sent(&mut session)[..], [.., HostMessage::Hello { .. }]));
     session.handle_bytes(&agent.hello(12_000, 7), at(11_000));
-    assert!(matches!(events(&mut session)[..], [Event::Up { restarted: false, .. }]));
+    assert!(matches!(events(&mut session)[..], [AgentEvent::Up { restarted: false, .. }]));
 }
 
 #[test]
-fn a_new_agent_is_greeted_at_once_and_told() {
+fn a_restarted_agent_is_greeted_at_once_and_reported() {
     let (mut session, mut old) = up();
     session.handle_bytes(&old.statistics(2_000, Bytes::mib(9), 5), at(1_000));
     sent(&mut session);
@@ -143,12 +151,12 @@ fn a_new_agent_is_greeted_at_once_and_told() {
     session.handle_bytes(&new.hello(3_000, 0), at(2_000));
     assert!(matches!(sent(&mut session)[..], [HostMessage::Hello { .. }]));
     session.handle_bytes(&new.hello(3_000, 7), at(2_000));
-    let told = events(&mut session);
-    assert!(matches!(told[..], [_, Event::Up { restarted: true, .. }]), "{told:?}");
+    let reported = events(&mut session);
+    assert!(matches!(reported[..], [_, AgentEvent::Up { restarted: true, .. }]), "{reported:?}");
 }
 
 #[test]
-fn a_guest_turned_back_to_a_snapshot_is_heard_again() {
+fn a_guest_restored_from_a_snapshot_is_accepted() {
     let (mut session, mut agent) = up();
     for second in 2..9 {
         let said = agent.statistics(second * 1_000, Bytes::mib(9), second);
@@ -160,16 +168,19 @@ fn a_guest_turned_back_to_a_snapshot_is_heard_again() {
     let mut snapshot = FakeAgent { instance: 1, seq: 2 };
     session.handle_bytes(&snapshot.hello(3_000, 8), at(9_000));
     session.handle_bytes(&snapshot.statistics(4_000, Bytes::mib(9), 3), at(10_000));
-    let told = events(&mut session);
+    let reported = events(&mut session);
     assert!(
-        matches!(told[..], [Event::Up { restarted: true, .. }, Event::Statistics { .. }]),
-        "{told:?}"
+        matches!(
+            reported[..],
+            [AgentEvent::Up { restarted: true, .. }, AgentEvent::Statistics { .. }]
+        ),
+        "{reported:?}"
     );
 }
 
 #[test]
-fn an_agent_of_another_time_is_told_and_left_alone() {
-    let mut session = Session::new(SETTINGS, at(0));
+fn an_agent_of_an_unsupported_version_is_reported_and_ignored() {
+    let mut session = AgentSession::new(SETTINGS, at(0));
     session.connected(7, at(0));
     let mut agent = FakeAgent::new(1);
     let GuestMessage::Hello { instance, agent: name, system, .. } =
@@ -189,7 +200,7 @@ fn an_agent_of_another_time_is_told_and_left_alone() {
         shrinkers: vec![],
     };
     session.handle_bytes(&agent.frame(2, hello), at(0));
-    assert_eq!(events(&mut session), [Event::Foreign { version: 9, oldest: 5 }]);
+    assert_eq!(events(&mut session), [AgentEvent::UnsupportedVersion { version: 9, oldest: 5 }]);
     assert_eq!(session.poll_timeout(), None);
 }
 
@@ -200,64 +211,73 @@ fn payload(frame: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_missing_repeated_or_impossible_is_told() {
+fn lost_repeated_and_implausible_messages_are_reported() {
     let (mut session, mut agent) = up();
     agent.seq += 3;
     let good = agent.statistics(2_000, Bytes::mib(9), 5);
     session.handle_bytes(&good, at(1_000));
-    let told = events(&mut session);
-    assert!(matches!(told[..], [Event::Missing(3), Event::Statistics { .. }]), "{told:?}");
+    let reported = events(&mut session);
+    assert!(
+        matches!(reported[..], [AgentEvent::MessagesLost(3), AgentEvent::Statistics { .. }]),
+        "{reported:?}"
+    );
     session.handle_bytes(&good, at(1_100));
     session.handle_bytes(&agent.statistics(3_000, Bytes::gib(2), 5), at(2_000));
     session.handle_bytes(&agent.statistics(4_000, Bytes::mib(9), 4), at(3_000));
     session.handle_bytes(&agent.statistics(3_999, Bytes::mib(9), 9), at(4_000));
-    let told = events(&mut session);
+    let reported = events(&mut session);
     assert!(
         matches!(
-            told[..],
+            reported[..],
             [
-                Event::Implausible(Implausible::Repeated { .. }),
-                Event::Implausible(Implausible::TooLarge { .. }),
-                Event::Implausible(Implausible::CounterBackwards { .. }),
-                Event::Implausible(Implausible::ClockBackwards { .. }),
+                AgentEvent::Implausible(ImplausibleMessage::Repeated { .. }),
+                AgentEvent::Implausible(ImplausibleMessage::TooLarge { .. }),
+                AgentEvent::Implausible(ImplausibleMessage::CounterBackwards { .. }),
+                AgentEvent::Implausible(ImplausibleMessage::ClockBackwards { .. }),
             ]
         ),
-        "{told:?}"
+        "{reported:?}"
     );
     session.handle_bytes(b"\xF5BAL\x01\x00\x02\x00abcd{}", at(4_000));
-    assert!(matches!(events(&mut session)[..], [Event::Unreadable(_)]));
+    assert!(matches!(events(&mut session)[..], [AgentEvent::Unreadable(_)]));
 }
 
 #[test]
-fn requests_are_capped_and_emergencies_rationed() {
+fn requests_are_capped_and_emergencies_limited() {
     let (mut session, mut agent) = up();
     let mut say = |ms: u64, number, kind, amount| {
         session.handle_bytes(&agent.request(1_000 + ms, number, kind, amount), at(ms));
         events(&mut session).pop().unwrap()
     };
-    let Event::Request { request, .. } = say(100, 1, Kind::More, Bytes::gib(900)) else { panic!() };
+    let AgentEvent::Request { request, .. } = say(100, 1, WireRequestKind::More, Bytes::gib(900))
+    else {
+        panic!()
+    };
     assert_eq!((request.kind, request.amount), (RequestKind::More, Bytes::gib(1)));
-    let again = say(200, 1, Kind::More, Bytes::mib(1));
-    assert_eq!(again, Event::Implausible(Implausible::RequestRepeated { number: 1, last: 1 }));
-    let mut cry = |ms, number| {
-        let told = say(ms, number, Kind::Emergency, Bytes::mib(1));
-        let Event::Request { request, .. } = told else { panic!("{told:?}") };
+    let again = say(200, 1, WireRequestKind::More, Bytes::mib(1));
+    assert_eq!(
+        again,
+        AgentEvent::Implausible(ImplausibleMessage::RequestRepeated { number: 1, last: 1 })
+    );
+    let mut emergency = |ms, number| {
+        let reported = say(ms, number, WireRequestKind::Emergency, Bytes::mib(1));
+        let AgentEvent::Request { request, .. } = reported else { panic!("{reported:?}") };
         request.kind
     };
-    assert_eq!(cry(300, 2), RequestKind::Emergency);
-    // Too soon: it is heard as any other request is.
-    assert_eq!(cry(5_299, 3), RequestKind::More);
-    assert_eq!(cry(5_300, 4), RequestKind::Emergency);
+    assert_eq!(emergency(300, 2), RequestKind::Emergency);
+    // Too soon: treated as an ordinary request.
+    assert_eq!(emergency(5_299, 3), RequestKind::More);
+    assert_eq!(emergency(5_300, 4), RequestKind::Emergency);
     sent(&mut session);
-    session.answer(Outcome::Partly, Bytes::mib(3), Some("budget".to_owned()), at(6_000));
+    session.answer(RequestOutcome::Partly, Bytes::mib(3), Some("budget".to_owned()), at(6_000));
     let why = Some("budget".to_owned());
     let bytes = Bytes::mib(3).get();
-    let expected = HostMessage::Answer { request: 4, outcome: Outcome::Partly, bytes, why };
+    let expected = HostMessage::Answer { request: 4, outcome: RequestOutcome::Partly, bytes, why };
     assert_eq!(sent(&mut session), [expected]);
 }
 
 #[test]
-fn a_flood_is_dropped_and_told_once_a_second() {
+fn a_flood_is_dropped_and_reported_once_a_second() {
     let (mut session, mut agent) = up();
     let flood = agent.statistics(1_500, Bytes::mib(1), 0).repeat(2_000);
     for chunk in flood.chunks(4096) {
@@ -265,71 +285,74 @@ fn a_flood_is_dropped_and_told_once_a_second() {
     }
     let floods = events(&mut session)
         .into_iter()
-        .filter(|event| matches!(event, Event::Implausible(Implausible::Flood { .. })));
+        .filter(|event| matches!(event, AgentEvent::Implausible(ImplausibleMessage::Flood { .. })));
     assert!(floods.count() <= 1);
-    // The next second it is heard again.
+    // In the next second messages are accepted again.
     session.handle_bytes(&agent.statistics(2_500, Bytes::mib(1), 0), at(1_500));
-    let told = events(&mut session);
-    assert!(told.iter().any(|event| matches!(event, Event::Statistics { .. })), "{told:?}");
+    let reported = events(&mut session);
+    assert!(
+        reported.iter().any(|event| matches!(event, AgentEvent::Statistics { .. })),
+        "{reported:?}"
+    );
 }
 
 #[derive(Clone, Debug)]
-enum Move {
+enum Step {
     Bytes(Vec<u8>),
-    Said { seq: u64, uptime_ms: u64, what: u8, figure: u64 },
+    Said { seq: u64, uptime_ms: u64, what: u8, value: u64 },
     Down,
     Up(u64),
     Answer,
     Shrink,
 }
 
-fn moves() -> impl Strategy<Value = Vec<(u64, Move)>> {
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let said = (0..30u64, 0..90_000u64, 0..6u8, prop_oneof![0..1u64 << 31, 0..1u64 << 53]);
     let one = prop_oneof![
-        3 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Move::Bytes),
-        9 => said.prop_map(|(seq, uptime_ms, what, figure)| Move::Said { seq, uptime_ms, what, figure }),
-        1 => Just(Move::Down),
-        2 => (0..4u64).prop_map(Move::Up),
-        1 => Just(Move::Answer),
-        1 => Just(Move::Shrink),
+        3 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Step::Bytes),
+        9 => said.prop_map(|(seq, uptime_ms, what, value)| Step::Said { seq, uptime_ms, what, value }),
+        1 => Just(Step::Down),
+        2 => (0..4u64).prop_map(Step::Up),
+        1 => Just(Step::Answer),
+        1 => Just(Step::Shrink),
     ];
     prop::collection::vec((0..4_000u64, one), 0..80)
 }
 
-fn said(seq: u64, uptime_ms: u64, what: u8, figure: u64) -> Vec<u8> {
-    let mut agent = FakeAgent { instance: figure % 2, seq };
+fn said(seq: u64, uptime_ms: u64, what: u8, value: u64) -> Vec<u8> {
+    let mut agent = FakeAgent { instance: value % 2, seq };
     match what {
-        0 => agent.hello(uptime_ms, figure % 4),
-        1 => agent.request(uptime_ms, figure % 9, Kind::More, Bytes::new(figure)),
-        2 => agent.request(uptime_ms, figure % 9, Kind::Emergency, Bytes::new(figure)),
+        0 => agent.hello(uptime_ms, value % 4),
+        1 => agent.request(uptime_ms, value % 9, WireRequestKind::More, Bytes::new(value)),
+        2 => agent.request(uptime_ms, value % 9, WireRequestKind::Emergency, Bytes::new(value)),
         3 => {
-            let shrunk = GuestMessage::Shrunk { number: 1, gave_bytes: figure, given: vec![] };
+            let shrunk = GuestMessage::Shrunk { number: 1, gave_bytes: value, given: vec![] };
             agent.frame(uptime_ms, shrunk)
         }
-        _ => agent.statistics(uptime_ms, Bytes::new(figure), figure % 100),
+        _ => agent.statistics(uptime_ms, Bytes::new(value), value % 100),
     }
 }
 
 proptest! {
-    /// Whatever an agent does, nothing it says exceeds what the host knows, queues stay bounded, and
-    /// the session asks to be called at a time that is not long past.
+    /// Whatever an agent does, no accepted amount exceeds what the host knows, queues stay bounded,
+    /// and the next timeout is never far in the past.
     #[test]
-    fn no_agent_gets_past_the_gate(moves in moves()) {
-        let mut session = Session::new(SETTINGS, at(0));
+    fn no_agent_gets_past_the_validator(steps in steps()) {
+        let mut session = AgentSession::new(SETTINGS, at(0));
         session.connected(1, at(0));
         let (mut now, mut emergency_at) = (0, None);
-        for (step, it) in moves {
+        for (step, it) in steps {
             now += step;
             session.handle_timeout(at(now));
             match it {
-                Move::Bytes(bytes) => session.handle_bytes(&bytes, at(now)),
-                Move::Said { seq, uptime_ms, what, figure } => {
-                    session.handle_bytes(&said(seq, uptime_ms, what, figure), at(now));
+                Step::Bytes(bytes) => session.handle_bytes(&bytes, at(now)),
+                Step::Said { seq, uptime_ms, what, value } => {
+                    session.handle_bytes(&said(seq, uptime_ms, what, value), at(now));
                 }
-                Move::Down => session.disconnected(),
-                Move::Up(number) => session.connected(number, at(now)),
-                Move::Answer => session.answer(Outcome::Granted, Bytes::MAX, None, at(now)),
-                Move::Shrink => { session.shrink(Bytes::mib(1), Duration::MAX, at(now)); }
+                Step::Down => session.disconnected(),
+                Step::Up(number) => session.connected(number, at(now)),
+                Step::Answer => session.answer(RequestOutcome::Granted, Bytes::MAX, None, at(now)),
+                Step::Shrink => { session.shrink(Bytes::mib(1), Duration::MAX, at(now)); }
             }
             if let Some(next) = session.poll_timeout() {
                 prop_assert!(next.as_millis() + 10_000 > now);
@@ -337,8 +360,8 @@ proptest! {
             prop_assert!(sent(&mut session).len() <= 33);
             for event in events(&mut session) {
                 match event {
-                    Event::Up { restarted: true, .. } => emergency_at = None,
-                    Event::Request { request, .. } => {
+                    AgentEvent::Up { restarted: true, .. } => emergency_at = None,
+                    AgentEvent::Request { request, .. } => {
                         prop_assert!(request.amount <= Bytes::gib(1));
                         if request.kind == RequestKind::Emergency {
                             let since = emergency_at.map_or(u64::MAX, |at: u64| now - at);
@@ -346,8 +369,8 @@ proptest! {
                             emergency_at = Some(now);
                         }
                     }
-                    Event::Shrunk { gave, .. } => prop_assert!(gave <= Bytes::gib(1)),
-                    Event::Statistics { statistics, .. } => {
+                    AgentEvent::Shrunk { gave, .. } => prop_assert!(gave <= Bytes::gib(1)),
+                    AgentEvent::Statistics { statistics, .. } => {
                         let free = statistics.memory.free_bytes.unwrap();
                         prop_assert!(free <= Bytes::gib(1).get());
                     }

@@ -1,15 +1,15 @@
-//! The recorded streams of `vectors/`, by this implementation and by one in Python that was written
-//! from the document.
+//! Decodes the recorded streams of `vectors/` with this implementation and with the Python client,
+//! which was written from `docs/agent-protocol.md` alone.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use ballast_agent_wire::message::{Message, decode, encode};
-use ballast_agent_wire::{FrameReader, GuestFrame, GuestMessage, HostFrame};
+use ballast_agent_proto::wire::message::{WireMessage, decode, encode};
+use ballast_agent_proto::wire::{FrameReader, GuestFrame, GuestMessage, HostFrame};
 use serde_json::Value;
 
-const GUEST: &str = include_str!("../vectors/guest.json");
-const HOST: &str = include_str!("../vectors/host.json");
+const GUEST: &str = include_str!("../../vectors/guest.json");
+const HOST: &str = include_str!("../../vectors/host.json");
 
 struct Vector {
     name: String,
@@ -33,7 +33,7 @@ fn vectors(text: &str) -> Vec<Vector> {
         .collect()
 }
 
-/// What is read of `stream` in pieces of `piece` bytes.
+/// The payloads of `stream`, pushed in pieces of `piece` bytes.
 fn read(stream: &[u8], piece: usize) -> Vec<String> {
     let (mut reader, mut payloads) = (FrameReader::new(), Vec::new());
     for piece in stream.chunks(piece) {
@@ -43,8 +43,8 @@ fn read(stream: &[u8], piece: usize) -> Vec<String> {
     payloads
 }
 
-/// Every payload means what it says: as a message, and back, it is the same.
-fn check<M: Message>(text: &str, is_unknown: impl Fn(&M) -> bool) {
+/// Every payload survives decoding and encoding unchanged.
+fn check<M: WireMessage>(text: &str, is_unknown: impl Fn(&M) -> bool) {
     for vector in vectors(text) {
         for piece in [1, 7, usize::MAX] {
             let read = read(&vector.stream, piece);
@@ -66,12 +66,12 @@ fn check<M: Message>(text: &str, is_unknown: impl Fn(&M) -> bool) {
 }
 
 #[test]
-fn what_a_guest_says() {
+fn guest_streams_survive_a_round_trip() {
     check::<GuestFrame>(GUEST, |it| it.message == GuestMessage::Unknown);
 }
 
 #[test]
-fn what_a_host_says() {
+fn host_streams_survive_a_round_trip() {
     check::<HostFrame>(HOST, |_| false);
 }
 
@@ -96,14 +96,14 @@ fn lines(text: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn the_python_reader_reads_the_same_of_every_stream() {
+fn the_python_reader_reads_the_same_payloads() {
     for vector in vectors(GUEST).into_iter().chain(vectors(HOST)) {
         assert_eq!(lines(&python("decode", &vector.stream)), vector.payloads, "{}", vector.name);
     }
 }
 
 #[test]
-fn the_python_writer_is_understood() {
+fn frames_of_the_python_writer_are_decoded() {
     let payloads: Vec<Value> =
         vectors(GUEST).into_iter().flat_map(|vector| vector.payloads).collect();
     let text: String = payloads.iter().map(|payload| format!("{payload}\n")).collect();

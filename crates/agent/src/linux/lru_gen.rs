@@ -1,21 +1,21 @@
-//! Generations of pages: how long memory has not been used.
+//! Idle ages of memory, from the kernel's multi-generational LRU (MGLRU).
 //!
-//! Idea: a kernel with multi-generational LRU sorts pages into up to four generations, and tells when
-//! each began. What is in a generation was not used since the next one began. Generations of all
-//! control groups and nodes are put into groups with fixed edges.
+//! MGLRU sorts pages into up to four generations and shows when each began. Pages of a generation
+//! were not used since the next one began. The histogram sums the generations of all control groups
+//! and nodes in groups with fixed edges.
 //!
 //! Source: the kernel's `Documentation/admin-guide/mm/multigen_lru.rst`, `lru_gen_seq_show` in
-//! `mm/vmscan.c`. Limits: as coarse as generations are, which without reclaim get old and few; the file
-//! is in debugfs, which only root reads.
+//! `mm/vmscan.c`. Limits: generations are coarse, and get old and few without reclaim; the file is
+//! in debugfs, which only root can read.
 
-use ballast_agent_wire::{AgeGroup, Ages};
+use ballast_agent_proto::wire::{AgeGroup, Ages};
 
-/// Where the kernel shows them, below the root.
+/// Path of the kernel's file, below the root.
 pub const FILE: &str = "sys/kernel/debug/lru_gen";
-/// Edges between groups: memory idle for at least so long, in milliseconds.
+/// Lower edges of the histogram's groups, in milliseconds of idle time.
 const EDGES_MS: [u64; 9] =
     [0, 1_000, 5_000, 15_000, 60_000, 180_000, 600_000, 1_800_000, 3_600_000];
-/// The youngest two generations are not reclaimed by themselves (`MIN_NR_GENS`).
+/// The kernel keeps the two youngest generations (`MIN_NR_GENS`).
 const GENERATIONS_KEPT: usize = 2;
 
 /// One generation of one node of one control group.
@@ -27,40 +27,41 @@ struct Generation {
     file_pages: u64,
 }
 
-/// A control group's memory on a node.
+/// The generations of one control group on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Vector {
+struct NodeGenerations {
     group: u64,
     node: u64,
     generations: Vec<Generation>,
 }
 
-/// What can be reclaimed of page cache without asking for what was used lately.
+/// The old generations of one control group on one node, whose page cache can be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reclaimable {
+pub struct ReclaimableGenerations {
     group: u64,
     node: u64,
     number: u64,
-    /// Page cache in generations that may go.
+    /// Page cache in these generations.
     pub file_pages: u64,
 }
 
-impl Reclaimable {
-    /// The command that reclaims up to `pages` of it and no memory of programs (swappiness 0).
+impl ReclaimableGenerations {
+    /// The command that reclaims up to `pages` of page cache and no anonymous memory (swappiness
+    /// 0).
     pub fn command(&self, pages: u64) -> String {
         format!("- {} {} {} 0 {pages}", self.group, self.node, self.number)
     }
 }
 
-fn parse(text: &str) -> Vec<Vector> {
-    let mut vectors: Vec<Vector> = Vec::new();
+fn parse(text: &str) -> Vec<NodeGenerations> {
+    let mut vectors: Vec<NodeGenerations> = Vec::new();
     let mut group = 0;
     for line in text.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let number = |at: usize| words.get(at)?.trim_end_matches('x').parse::<u64>().ok();
         match words.first() {
             Some(&"memcg") => group = number(1).unwrap_or(0),
-            Some(&"node") => vectors.push(Vector {
+            Some(&"node") => vectors.push(NodeGenerations {
                 group,
                 node: number(1).unwrap_or(0),
                 generations: Vec::new(),
@@ -79,7 +80,7 @@ fn parse(text: &str) -> Vec<Vector> {
     vectors
 }
 
-/// How long memory has not been used; `None` where `text` has no generations.
+/// The histogram of idle ages; `None` if `text` has no generations.
 pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
     let mut sums = [(0u64, 0u64); EDGES_MS.len()];
     let vectors = parse(text);
@@ -92,26 +93,29 @@ pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
             sum.1 = sum.1.saturating_add(generation.file_pages);
         }
     }
-    let groups = EDGES_MS.iter().zip(sums).rev().filter(|(_, pages)| *pages != (0, 0));
-    let groups = groups.map(|(idle_ms, (anon, file))| AgeGroup {
-        idle_ms: *idle_ms,
-        anon_bytes: anon.saturating_mul(page_bytes),
-        file_bytes: file.saturating_mul(page_bytes),
-    });
-    let groups: Vec<AgeGroup> = groups.collect();
+    let mut groups = Vec::new();
+    for (idle_ms, (anon, file)) in EDGES_MS.into_iter().zip(sums).rev() {
+        if (anon, file) != (0, 0) {
+            groups.push(AgeGroup {
+                idle_ms,
+                anon_bytes: anon.saturating_mul(page_bytes),
+                file_bytes: file.saturating_mul(page_bytes),
+            });
+        }
+    }
     (!groups.is_empty()).then_some(Ages { groups })
 }
 
-/// Page cache that could be reclaimed, largest first.
-pub fn reclaimable(text: &str) -> Vec<Reclaimable> {
-    let old = |vector: &Vector| {
+/// Reclaimable page cache, largest first.
+pub fn reclaimable(text: &str) -> Vec<ReclaimableGenerations> {
+    let old = |vector: &NodeGenerations| {
         let kept = vector.generations.len().saturating_sub(GENERATIONS_KEPT);
         let generations = vector.generations.get(..kept)?;
         let file_pages = generations.iter().map(|it| it.file_pages).fold(0, u64::saturating_add);
         let number = generations.last()?.number;
-        Some(Reclaimable { group: vector.group, node: vector.node, number, file_pages })
+        Some(ReclaimableGenerations { group: vector.group, node: vector.node, number, file_pages })
     };
-    let mut all: Vec<Reclaimable> = parse(text).iter().filter_map(old).collect();
+    let mut all: Vec<ReclaimableGenerations> = parse(text).iter().filter_map(old).collect();
     all.retain(|it| it.file_pages > 0);
     all.sort_by_key(|it| std::cmp::Reverse(it.file_pages));
     all
@@ -129,13 +133,13 @@ mod tests {
                         \x20         5       9000         1          1 \n          6       1500         2          2 \n";
 
     #[test]
-    fn by_hand() {
+    fn ages_computed_by_hand() {
         let group = |idle_ms, anon: u64, file: u64| AgeGroup {
             idle_ms,
             anon_bytes: anon * 4096,
             file_bytes: file * 4096,
         };
-        // Generation 0 was not used since 1 began 70 s ago, and so on; 5 not since 6 began.
+        // Generation 0 was not used since generation 1 began 70 s ago, and so on.
         let groups = vec![
             group(60_000, 100, 50),
             group(1_000, 10 + 1, 20 + 1),
@@ -147,16 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_lately_is_not_reclaimed() {
+    fn the_two_youngest_generations_are_kept() {
         let all = reclaimable(TEXT);
-        assert_eq!(all.len(), 1, "the other group has only its two youngest");
+        assert_eq!(all.len(), 1, "the other group has only two generations");
         assert_eq!(all[0].file_pages, 70);
         assert_eq!(all[0].command(9), "- 0 0 1 0 9");
     }
 
     proptest! {
         #[test]
-        fn no_text_breaks_it(text in "((memcg|node| [0-9]{1,20})?( +[0-9]{1,20}x?){0,4}\n){0,20}") {
+        fn arbitrary_text_does_not_panic(text in "((memcg|node| [0-9]{1,20})?( +[0-9]{1,20}x?){0,4}\n){0,20}") {
             if let Some(ages) = ages(&text, 4096) {
                 prop_assert!(ages.groups.len() <= EDGES_MS.len());
             }

@@ -1,13 +1,12 @@
-//! What a Linux kernel tells of its memory.
+//! Memory statistics of a Linux kernel.
 //!
-//! Idea: everything that only Linux has is in this module: where its figures are, what they are called,
-//! and where a virtio-serial port is found. Another system gets another module with the same few
-//! functions. Files stay open and are read into one buffer: a guest short of memory must not need
-//! memory to say so.
+//! This module holds everything specific to Linux; another system needs another module with the
+//! same functions. Files stay open and are read into reused buffers: a guest short of memory must
+//! not need memory to report that.
 //!
-//! Cost: three files a sample; watermarks, whose file is long, are read again every
-//! `WATERMARKS_EVERY` samples or when the memory has changed.
-//! Source: `proc(5)`. Limits: what is not there is `None`; nothing here fails.
+//! Cost: three files per sample. `/proc/zoneinfo` is long, so watermarks are read every
+//! `WATERMARKS_EVERY` samples and when the amount of memory changes.
+//! Source: `proc(5)`. Limits: missing values are `None`; no function fails.
 
 pub mod lru_gen;
 pub mod parse;
@@ -17,18 +16,18 @@ mod proc_file;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ballast_agent_wire::{Ages, Statistics, Watermarks};
+use ballast_agent_proto::wire::{Ages, Statistics, Watermarks};
 use rustix::time::ClockId;
 
 use proc_file::ProcFile;
 
-/// Samples for which watermarks are believed unchanged.
+/// Samples between two reads of the watermarks.
 const WATERMARKS_EVERY: u32 = 30;
-/// What the kernel kills last: this program is what can prevent it from killing any.
+/// Makes the OOM killer spare this program, which can prevent further kills.
 const OOM_SCORE_ADJ: &str = "-900";
 
-/// The kernel's files.
-pub struct Sources {
+/// The kernel's files, opened.
+pub struct KernelSources {
     meminfo: ProcFile,
     vmstat: ProcFile,
     pressure: ProcFile,
@@ -36,14 +35,15 @@ pub struct Sources {
     lru_gen: PathBuf,
     page_bytes: u64,
     watermarks: Watermarks,
-    watermarks_of: Option<u64>,
+    /// `MemTotal` when the watermarks were read.
+    watermarks_total: Option<u64>,
     samples_left: u32,
 }
 
-impl Sources {
-    /// The files below `root`, which is `/` but in tests.
-    pub fn open(root: &Path) -> Sources {
-        Sources {
+impl KernelSources {
+    /// Opens the files below `root`, which is `/` except in tests.
+    pub fn open(root: &Path) -> KernelSources {
+        KernelSources {
             meminfo: ProcFile::open(&root.join("proc/meminfo")),
             vmstat: ProcFile::open(&root.join("proc/vmstat")),
             pressure: ProcFile::open(&root.join("proc/pressure/memory")),
@@ -51,33 +51,33 @@ impl Sources {
             lru_gen: root.join(lru_gen::FILE),
             page_bytes: page_bytes(),
             watermarks: Watermarks::default(),
-            watermarks_of: None,
+            watermarks_total: None,
             samples_left: 0,
         }
     }
 
-    /// Figures of now.
+    /// Takes a sample.
     pub fn sample(&mut self) -> Statistics {
         let memory = parse::meminfo(self.meminfo.read());
         let counters = parse::vmstat(self.vmstat.read());
         let pressure = parse::pressure(self.pressure.read());
-        if self.samples_left == 0 || self.watermarks_of != memory.total_bytes {
+        if self.samples_left == 0 || self.watermarks_total != memory.total_bytes {
             self.watermarks = parse::zoneinfo(self.zoneinfo.read(), self.page_bytes);
-            self.watermarks_of = memory.total_bytes;
+            self.watermarks_total = memory.total_bytes;
             self.samples_left = WATERMARKS_EVERY;
         }
         self.samples_left -= 1;
         Statistics { memory, counters, watermarks: self.watermarks, pressure }
     }
 
-    /// How long memory has not been used; `None` where the kernel does not know or does not tell.
+    /// The histogram of idle ages; `None` if the kernel has none or the agent may not read it.
     pub fn ages(&self) -> Option<Ages> {
         let text = std::fs::read_to_string(&self.lru_gen).ok()?;
         lru_gen::ages(&text, self.page_bytes)
     }
 }
 
-/// Bytes of a page.
+/// The page size.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -89,25 +89,20 @@ pub fn system() -> String {
 
 /// Time since boot, time asleep included.
 pub fn uptime() -> Duration {
-    since(ClockId::Boottime)
+    read_clock(ClockId::Boottime)
 }
 
-/// Time on a clock that does not run backwards.
+/// Time on the monotonic clock.
 pub fn monotonic() -> Duration {
-    since(ClockId::Monotonic)
+    read_clock(ClockId::Monotonic)
 }
 
-/// Processor time this process has used.
-pub fn processor_time() -> Duration {
-    since(ClockId::ProcessCPUTime)
-}
-
-fn since(clock: ClockId) -> Duration {
+fn read_clock(clock: ClockId) -> Duration {
     let now = rustix::time::clock_gettime(clock);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Any number; 0 where the kernel has none to give.
+/// A random number; 0 if the kernel has none.
 pub fn random() -> u64 {
     use std::io::Read;
     let mut bytes = [0; 8];
@@ -115,12 +110,12 @@ pub fn random() -> u64 {
     read.map_or(0, |()| u64::from_ne_bytes(bytes))
 }
 
-/// Sees to it that this program works when memory is short, as far as it is allowed to.
+/// Keeps this program responsive when memory is short, as far as its privileges allow.
 pub fn stay_responsive() {
     use rustix::mm::MlockAllFlags;
-    // As pages are touched, not all at once: most of the program never is.
+    // Lock pages as they are touched: most of the program never is.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    // Both need a privilege; without it the service manager may have done the second.
+    // Both need privileges; without them the service manager may have set the second.
     let _ = rustix::mm::mlockall(flags);
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
 }
@@ -130,8 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_figures() {
-        let statistics = Sources::open(Path::new("/")).sample();
+    fn this_machine_has_statistics() {
+        let statistics = KernelSources::open(Path::new("/")).sample();
         let memory = statistics.memory;
         assert!(memory.total_bytes > Some(0) && memory.free_bytes < memory.total_bytes);
         assert!(memory.committed_bytes.is_some());
@@ -142,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_files_has_none() {
-        let mut sources = Sources::open(Path::new("/nonexistent"));
+    fn a_system_without_files_has_no_statistics() {
+        let mut sources = KernelSources::open(Path::new("/nonexistent"));
         assert_eq!((sources.sample(), sources.ages()), (Statistics::default(), None));
     }
 }

@@ -1,12 +1,10 @@
-//! Where a virtio-serial port is.
-//!
-//! Idea: by its name in sysfs; the link udev makes under `/dev/virtio-ports` is not there in guests
-//! without udev.
+//! Finds a virtio-serial port by name: by udev's link under `/dev/virtio-ports`, or in sysfs for
+//! guests without udev.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The device of the port named `name`, below `root`.
+/// The device of the port `name`, below `root`.
 pub fn find(root: &Path, name: &str) -> Option<PathBuf> {
     let link = root.join("dev/virtio-ports").join(name);
     if link.exists() {
@@ -24,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_link_or_by_name() {
+    fn a_port_is_found_by_link_or_in_sysfs() {
         let root = tempfile::tempdir().unwrap();
         let port = root.path().join("sys/class/virtio-ports/vport1p2");
         fs::create_dir_all(&port).unwrap();

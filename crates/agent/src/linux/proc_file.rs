@@ -1,8 +1,6 @@
-//! A file under `/proc` that is read again and again.
+//! A file under `/proc` that stays open and is read into the same buffer each time.
 //!
-//! Idea: it stays open, and its text goes to the same buffer each time.
-//! Limits: at most [`TEXT_BYTES_MAX`]; what cannot be read is empty, so are bytes after the last whole
-//! line of what is longer.
+//! Limits: at most [`TEXT_BYTES_MAX`]; an unreadable file reads as empty.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,22 +8,22 @@ use std::path::Path;
 
 /// Longest text read: `/proc/zoneinfo` of a guest with 16 nodes.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// What the buffer begins with; `/proc/vmstat` has about 6 KiB.
+/// Initial size of the buffer; `/proc/vmstat` has about 6 KiB.
 const TEXT_BYTES_FIRST: usize = 8 << 10;
 
-/// The file.
+/// The open file and its buffer.
 pub(crate) struct ProcFile {
     file: Option<File>,
     text: Vec<u8>,
 }
 
 impl ProcFile {
-    /// Opens it, if it is there.
+    /// Opens `path`, if it exists.
     pub(crate) fn open(path: &Path) -> ProcFile {
         ProcFile { file: File::open(path).ok(), text: vec![0; TEXT_BYTES_FIRST] }
     }
 
-    /// Its text now.
+    /// The file's current text.
     pub(crate) fn read(&mut self) -> &str {
         let mut len = 0;
         while let Some(file) = &self.file
@@ -36,7 +34,7 @@ impl ProcFile {
                 self.text.resize(2 * len, 0);
             }
         }
-        // The kernel's text is ASCII; whatever is not ends it.
+        // The kernel's text is ASCII; anything else ends it.
         let read = &self.text[..len];
         str::from_utf8(read).unwrap_or_else(|error| {
             str::from_utf8(&read[..error.valid_up_to()]).unwrap_or_default()
@@ -49,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_read_afresh_each_time_and_whole() {
+    fn each_read_returns_the_whole_current_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let long = "line\n".repeat(10_000);

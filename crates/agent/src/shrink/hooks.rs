@@ -1,10 +1,10 @@
-//! Executables as shrinkers.
+//! Hooks: an operator's executables as shrinkers.
 //!
-//! Idea: what no built-in shrinker knows, an operator's program does. `HOOK can-give` prints bytes,
-//! `HOOK give BYTES` gives and prints how many it gave, `HOOK release` lets its program grow again.
+//! `HOOK can-give` prints how many bytes it can give, `HOOK give BYTES` gives and prints how many
+//! it gave, `HOOK release` lets its program grow again.
 //!
-//! Limits: [`HOOKS_MAX`] hooks, by name; each call is killed at its deadline, [`ASK_TIME_MAX`] for all
-//! but giving; the first [`OUTPUT_BYTES_MAX`] of its output count.
+//! Limits: the first [`HOOKS_MAX`] hooks by name. A call is killed at its deadline: the order's for
+//! `give`, otherwise [`ASK_TIME_MAX`]. Only the first [`OUTPUT_BYTES_MAX`] of the output are read.
 
 use std::fs;
 use std::io::Read;
@@ -16,40 +16,37 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::Shrinker;
+use crate::shrink::shrinker::Shrinker;
 
-/// Most hooks of a folder.
+/// Most hooks in a folder.
 const HOOKS_MAX: usize = 16;
 /// Longest time for `can-give` and `release`.
 const ASK_TIME_MAX: Duration = Duration::from_secs(5);
-/// Most bytes read of what one prints: a number.
+/// Most bytes read of a hook's output, which is a number.
 const OUTPUT_BYTES_MAX: u64 = 64;
-/// Time between two looks whether it has ended.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Time between two checks whether a hook has ended.
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// The shrinker.
+/// A shrinker that calls an executable.
 pub struct Hook {
     name: String,
     program: PathBuf,
 }
 
 impl Hook {
-    /// Those of a folder, sorted by name.
+    /// The hooks in a folder, sorted by name.
     pub fn all(folder: &Path) -> Vec<Hook> {
-        let mut hooks: Vec<Hook> = fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|entry| {
-                // Through links, as an operator may have made them.
-                fs::metadata(entry.path())
-                    .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-            })
-            .map(|entry| Hook {
-                name: format!("hook:{}", entry.file_name().to_string_lossy()),
-                program: entry.path(),
-            })
-            .collect();
+        let mut hooks = Vec::new();
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let program = entry.path();
+            // Follows links.
+            let is_executable = fs::metadata(&program)
+                .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+            if is_executable {
+                let name = format!("hook:{}", entry.file_name().to_string_lossy());
+                hooks.push(Hook { name, program });
+            }
+        }
         hooks.sort_by(|a, b| a.name.cmp(&b.name));
         hooks.truncate(HOOKS_MAX);
         hooks
@@ -66,10 +63,10 @@ impl Hook {
         let status = loop {
             match child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL_PERIOD),
                 Ok(None) => {
-                    end(&mut child);
-                    return Err(format!("{} was killed: its time was up", arguments.join(" ")));
+                    kill(&mut child);
+                    return Err(format!("{} timed out and was killed", arguments.join(" ")));
                 }
                 Err(error) => return Err(error.to_string()),
             }
@@ -79,7 +76,7 @@ impl Hook {
         }
         let mut text = String::new();
         if let Some(output) = child.stdout.take() {
-            // A process it left behind may hold the pipe: what is there is enough.
+            // A process it left behind may hold the pipe open: read only what is there.
             rustix::io::ioctl_fionbio(&output, true).map_err(|error| error.to_string())?;
             let _ = output.take(OUTPUT_BYTES_MAX).read_to_string(&mut text);
         }
@@ -90,12 +87,12 @@ impl Hook {
         let text = self.call(arguments, deadline)?;
         let text = text.trim();
         text.parse()
-            .map_err(|_| format!("{} printed `{text}`: expected bytes", arguments.join(" ")))
+            .map_err(|_| format!("{} printed `{text}`: expected a number", arguments.join(" ")))
     }
 }
 
-/// Kills it and what it started.
-fn end(child: &mut Child) {
+/// Kills a hook and the processes it started.
+fn kill(child: &mut Child) {
     let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.kill();
     let _ = child.wait();
@@ -111,7 +108,7 @@ impl Shrinker for Hook {
     }
 
     fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
-        // Its word for more than it was asked for counts for no more.
+        // Claims beyond the request do not count.
         Ok(self.number(&["give", &bytes.to_string()], deadline)?.min(bytes))
     }
 
@@ -131,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_folder_has_is_called_in_order() {
+    fn hooks_are_called_in_order_of_name() {
         let folder = tempfile::tempdir().unwrap();
         hook(folder.path(), "b", "case $1 in can-give) echo 100;; give) echo $2;; esac");
         hook(folder.path(), "a", "echo much");
@@ -148,7 +145,7 @@ mod tests {
         assert_eq!(hooks[1].release(), Ok(()));
         assert!(hooks[2].can_give().unwrap_err().contains("exit status: 3"));
         let soon = Instant::now() + Duration::from_millis(50);
-        assert!(hooks[3].give(1, soon).unwrap_err().contains("its time was up"));
+        assert!(hooks[3].give(1, soon).unwrap_err().contains("timed out"));
         assert!(Hook::all(Path::new("/nonexistent")).is_empty());
     }
 }

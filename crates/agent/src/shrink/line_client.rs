@@ -1,7 +1,7 @@
-//! A line-wise conversation with a server on this machine.
+//! A client for line-based protocols of local servers.
 //!
-//! Idea: connect, ask, read, with a time limit on each step; no name is ever looked up.
-//! Limits: a line has at most [`LINE_BYTES_MAX`].
+//! Each step has a time limit. Addresses are numeric; no name is looked up.
+//! Limits: a line has at most [`LINE_BYTES_MAX`] bytes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,25 +10,25 @@ use std::time::Duration;
 
 /// Longest line read.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Longest wait for each step: a server that needs longer is not to be burdened.
+/// Time limit of each step: a slower server is overloaded and must be left alone.
 const STEP_TIME_MAX: Duration = Duration::from_secs(5);
 
-trait Duplex: Read + Write + Send {}
-impl<T: Read + Write + Send> Duplex for T {}
+trait ByteStream: Read + Write + Send {}
+impl<T: Read + Write + Send> ByteStream for T {}
 
-/// The conversation.
-pub(crate) struct Client {
-    stream: BufReader<Box<dyn Duplex>>,
+/// A connection to a server.
+pub(crate) struct LineClient {
+    stream: BufReader<Box<dyn ByteStream>>,
 }
 
-impl Client {
-    /// Connects to `address`, an IP address and port or the path of a socket.
-    pub(crate) fn connect(address: &str) -> Result<Client, String> {
-        let stream: io::Result<Box<dyn Duplex>> = if address.starts_with('/') {
+impl LineClient {
+    /// Connects to `address`: an IP address and port, or the path of a socket.
+    pub(crate) fn connect(address: &str) -> Result<LineClient, String> {
+        let stream: io::Result<Box<dyn ByteStream>> = if address.starts_with('/') {
             UnixStream::connect(address).and_then(|stream| {
                 stream.set_read_timeout(Some(STEP_TIME_MAX))?;
                 stream.set_write_timeout(Some(STEP_TIME_MAX))?;
-                Ok(Box::new(stream) as Box<dyn Duplex>)
+                Ok(Box::new(stream) as Box<dyn ByteStream>)
             })
         } else {
             let ip: SocketAddr = address.parse().map_err(|_| {
@@ -40,11 +40,11 @@ impl Client {
             TcpStream::connect_timeout(&ip, STEP_TIME_MAX).and_then(|stream| {
                 stream.set_read_timeout(Some(STEP_TIME_MAX))?;
                 stream.set_write_timeout(Some(STEP_TIME_MAX))?;
-                Ok(Box::new(stream) as Box<dyn Duplex>)
+                Ok(Box::new(stream) as Box<dyn ByteStream>)
             })
         };
         let stream = stream.map_err(|error| format!("{address}: {error}"))?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(LineClient { stream: BufReader::new(stream) })
     }
 
     /// Sends bytes.
@@ -52,21 +52,21 @@ impl Client {
         self.stream.get_mut().write_all(bytes).map_err(|error| error.to_string())
     }
 
-    /// The next line without its end.
+    /// Reads a line, without its end.
     pub(crate) fn line(&mut self) -> Result<String, String> {
         let mut line = Vec::new();
         let read = (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         read.map_err(|error| error.to_string())?;
         if line.pop() != Some(b'\n') {
-            return Err("ended within a line".to_owned());
+            return Err("the server closed the connection, or sent an overlong line".to_owned());
         }
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        String::from_utf8(line).map_err(|_| "a line that is not UTF-8".to_owned())
+        String::from_utf8(line).map_err(|_| "the server sent a line that is not UTF-8".to_owned())
     }
 
-    /// The next `bytes`.
+    /// Reads exactly `bytes` bytes.
     pub(crate) fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, String> {
         let mut text = vec![0; bytes];
         self.stream.read_exact(&mut text).map_err(|error| error.to_string())?;

@@ -1,40 +1,43 @@
-//! A memcached.
+//! A memcached server.
 //!
-//! Idea: `cache_memlimit` below what it holds keeps it from growing and lets it hand pages back that belong to
-//! no class of sizes; by itself it hardly ever has one. So it is told to empty pages, one after the other
-//! (`slabs reassign`, from whichever class to none), until it is down. That takes its slab mover (on by default
-//! since 1.5). It is a cache by definition, so nothing it loses is a service lost.
+//! `cache_memlimit` below the used memory stops memcached from growing and makes it free unassigned
+//! slab pages, of which it rarely has any. So the shrinker also makes it empty pages one at a time
+//! (`slabs reassign` from any class to none) until it is under the limit. That needs the slab mover
+//! (on by default since 1.5). memcached is always a cache, so evicting items fails no request.
 //!
-//! Source: memcached's `doc/protocol.txt`; `memory_release` and `do_slabs_reassign` in `slabs.c` of 1.6.18.
-//! Limits: whole MiB, at least [`LIMIT_MIB_MIN`]; what it keeps is at least half, unless told; a page is 1 MiB.
+//! Source: memcached's `doc/protocol.txt`; `memory_release` and `do_slabs_reassign` in `slabs.c` of
+//! 1.6.18.
+//! Limits: whole MiB (a slab page), at least [`LIMIT_MIB_MIN`]; memcached keeps at least half of
+//! its memory, unless configured otherwise.
 
 use std::time::{Duration, Instant};
 
-use super::client::Client;
-use super::{Ledger, Shrinker};
-use crate::config;
+use crate::config::MemcachedConfig;
+use crate::shrink::limit_record::LimitRecord;
+use crate::shrink::line_client::LineClient;
+use crate::shrink::shrinker::Shrinker;
 
-/// Time until it is asked again for a page while it empties one, which takes a few milliseconds.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Less than that memcached refuses to run with.
+/// Time between two attempts while memcached empties a page, which takes a few milliseconds.
+const POLL_PERIOD: Duration = Duration::from_millis(10);
+/// memcached's smallest limit.
 const LIMIT_MIB_MIN: u64 = 8;
-/// Most lines of one answer.
+/// Most lines of an answer.
 const LINES_MAX: usize = 2_000;
 const MIB: u64 = 1 << 20;
 
-/// The shrinker.
+/// The shrinker of a memcached server.
 pub struct Memcached {
-    settings: config::Memcached,
-    ledger: Ledger,
+    settings: MemcachedConfig,
+    limit_record: LimitRecord,
 }
 
 impl Memcached {
-    /// The server of `settings`, with its note in `ledger`.
-    pub fn new(settings: config::Memcached, ledger: Ledger) -> Memcached {
-        Memcached { settings, ledger }
+    /// A shrinker for the server of `settings`.
+    pub fn new(settings: MemcachedConfig, limit_record: LimitRecord) -> Memcached {
+        Memcached { settings, limit_record }
     }
 
-    fn spare(&self, held: u64) -> u64 {
+    fn spare_bytes(&self, held: u64) -> u64 {
         let keep = self.settings.keep.map_or(held / 2, ballast_model::Bytes::get);
         held.saturating_sub(keep.max(LIMIT_MIB_MIN * MIB))
     }
@@ -46,23 +49,24 @@ impl Shrinker for Memcached {
     }
 
     fn can_give(&mut self) -> Result<u64, String> {
-        let held = Connection::open(&self.settings.address)?.held()?;
-        Ok(self.spare(held))
+        let held = MemcachedConnection::open(&self.settings.address)?.held()?;
+        Ok(self.spare_bytes(held))
     }
 
     fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
-        let mut connection = Connection::open(&self.settings.address)?;
+        let mut connection = MemcachedConnection::open(&self.settings.address)?;
         let before = connection.held()?;
-        let limit_mib = (before - bytes.min(self.spare(before))).div_ceil(MIB).max(LIMIT_MIB_MIN);
-        self.ledger.lower(connection.limit()? / MIB, limit_mib);
+        let limit_mib =
+            (before - bytes.min(self.spare_bytes(before))).div_ceil(MIB).max(LIMIT_MIB_MIN);
+        self.limit_record.lower(connection.limit()? / MIB, limit_mib);
         connection.set_limit(limit_mib)?;
         let mut held = connection.held()?;
         while held > limit_mib * MIB && Instant::now() < deadline {
             match connection.empty_page()? {
-                Emptying::Begun => {}
-                Emptying::Busy => std::thread::sleep(PAUSE),
-                Emptying::Refused(why) if held == before => return Err(why),
-                Emptying::Refused(_) => break,
+                ReassignReply::Started => {}
+                ReassignReply::Busy => std::thread::sleep(POLL_PERIOD),
+                ReassignReply::Refused(why) if held == before => return Err(why),
+                ReassignReply::Refused(_) => break,
             }
             held = connection.held()?;
         }
@@ -70,40 +74,39 @@ impl Shrinker for Memcached {
     }
 
     fn release(&mut self) -> Result<(), String> {
-        if !self.ledger.is_lowered() {
+        if !self.limit_record.is_lowered() {
             return Ok(());
         }
-        let mut connection = Connection::open(&self.settings.address)?;
-        if let Some(limit_mib) = self.ledger.raise(connection.limit()? / MIB) {
+        let mut connection = MemcachedConnection::open(&self.settings.address)?;
+        if let Some(limit_mib) = self.limit_record.original(connection.limit()? / MIB) {
             connection.set_limit(limit_mib)?;
         }
-        self.ledger.settle();
+        self.limit_record.clear();
         Ok(())
     }
 }
 
-/// What it says when it is to empty a page.
-enum Emptying {
-    Begun,
-    /// It still does another.
+/// The answer to `slabs reassign`.
+enum ReassignReply {
+    Started,
+    /// Another page is being emptied.
     Busy,
-    /// In its words.
     Refused(String),
 }
 
-struct Connection(Client);
+struct MemcachedConnection(LineClient);
 
-impl Connection {
-    fn open(address: &str) -> Result<Connection, String> {
-        Client::connect(address).map(Connection)
+impl MemcachedConnection {
+    fn open(address: &str) -> Result<MemcachedConnection, String> {
+        LineClient::connect(address).map(MemcachedConnection)
     }
 
-    /// Memory it has taken for its slabs.
+    /// Memory allocated for slabs, in bytes.
     fn held(&mut self) -> Result<u64, String> {
         self.stat("stats slabs", "total_malloced")
     }
 
-    /// What it may take.
+    /// The current limit, in bytes.
     fn limit(&mut self) -> Result<u64, String> {
         self.stat("stats", "limit_maxbytes")
     }
@@ -116,7 +119,7 @@ impl Connection {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["END"] => {
-                    return found.ok_or_else(|| format!("`{command}` without {name}"));
+                    return found.ok_or_else(|| format!("answer to `{command}` lacks {name}"));
                 }
                 ["STAT", it, value] if it == name => found = value.parse().ok(),
                 ["STAT", ..] => {}
@@ -126,14 +129,15 @@ impl Connection {
         Err(format!("`{command}` answered over {LINES_MAX} lines"))
     }
 
-    /// Makes it empty a page of any class; the page goes back as its limit says so.
-    fn empty_page(&mut self) -> Result<Emptying, String> {
+    /// Starts emptying a page of any class, which memcached then frees because it is over its
+    /// limit.
+    fn empty_page(&mut self) -> Result<ReassignReply, String> {
         self.0.send(b"slabs reassign -1 0\r\n")?;
         let line = self.0.line()?;
         Ok(match line.split(' ').next() {
-            Some("OK") => Emptying::Begun,
-            Some("BUSY") => Emptying::Busy,
-            _ => Emptying::Refused(format!("slabs reassign answered `{line}`")),
+            Some("OK") => ReassignReply::Started,
+            Some("BUSY") => ReassignReply::Busy,
+            _ => ReassignReply::Refused(format!("slabs reassign answered `{line}`")),
         })
     }
 
@@ -155,15 +159,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_gives_and_gets_its_limit_back() {
+    fn a_cache_gives_memory_and_its_limit_is_restored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memcached.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let limit = Arc::new(Mutex::new(64u64));
         let shared = Arc::clone(&limit);
-        // Holds 40 MiB, of which it gives pages back when told to, each after having been busy for a while,
-        // and none beyond 30 MiB.
-        let (mut held, mut asked) = (40, 0);
+        // A fake server that holds 40 MiB, is busy at every other attempt, and frees pages down to
+        // 30 MiB.
+        let (mut held, mut attempts) = (40, 0);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 for line in
@@ -181,8 +185,8 @@ mod tests {
                             "NOSPARE source class has no spare pages\r\n".to_owned()
                         }
                         ["slabs", "reassign", "-1", "0"] => {
-                            asked += 1;
-                            let is_busy = asked % 2 == 0;
+                            attempts += 1;
+                            let is_busy = attempts % 2 == 0;
                             held -= u64::from(!is_busy && held > now);
                             let answer = if is_busy { "BUSY currently processing" } else { "OK" };
                             format!("{answer}\r\n")
@@ -197,13 +201,13 @@ mod tests {
                 }
             }
         });
-        let settings = config::Memcached { address: path.display().to_string(), keep: None };
-        let mut it = Memcached::new(settings, Ledger::new(folder.path().join("note")));
+        let settings = MemcachedConfig { address: path.display().to_string(), keep: None };
+        let mut it = Memcached::new(settings, LimitRecord::open(folder.path().join("record")));
         assert_eq!(it.can_give(), Ok(20 * MIB));
         let deadline = Instant::now() + Duration::from_secs(30);
         assert_eq!(it.give(5 * MIB, deadline), Ok(5 * MIB));
         assert_eq!(*limit.lock().unwrap(), 35);
-        // Half of what it holds by now, of which it has five spare pages, and then none.
+        // It can spare 17 of the 35 MiB it now holds, but has only five pages left to free.
         assert_eq!(it.give(17 * MIB, deadline), Ok(5 * MIB));
         assert!(it.give(MIB, deadline).unwrap_err().contains("NOSPARE"));
         it.release().unwrap();

@@ -1,92 +1,101 @@
-//! The kernel's page cache, reclaimed before it has to be.
+//! Reclaims old page cache before the kernel has to.
 //!
-//! Idea: two ways by which a kernel lets page cache be reclaimed without touching programs' memory, tried
-//! in this order. Generations (MGLRU): a command to the file in debugfs evicts those that were not
-//! used lately, with swappiness 0. Control groups: `memory.reclaim` of the topmost groups, with
-//! `swappiness=0` where the kernel has that (6.9), and without it only where there is no swap. There is no third: dropping
-//! all clean pages (`drop_caches`) would take what is in use.
+//! Uses the first available of two kernel interfaces that reclaim page cache without touching
+//! anonymous memory:
+//! - Generations (MGLRU): a command in debugfs evicts old generations, with swappiness 0.
+//! - Control groups: `memory.reclaim` of the top-level groups, with `swappiness=0` if the kernel
+//!   has that (6.9), and without it only if there is no swap.
+//!
+//! `drop_caches` is not used: it drops all clean pages, those in use included.
 //!
 //! Source: the kernel's `Documentation/admin-guide/cgroup-v2.rst` and `mm/multigen_lru.rst`.
-//! Limits: root; [`GROUPS_MAX`] groups; offers what was not used lately, and gives what `Cached` fell by.
+//! Limits: needs root; [`GROUPS_MAX`] groups. Offers page cache not used recently, and reports the
+//! fall of `Cached` as given.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::Shrinker;
+use ballast_agent_proto::wire::MemorySizes;
+
 use crate::linux::{lru_gen, page_bytes, parse};
+use crate::shrink::shrinker::Shrinker;
 
-/// Most control groups looked at.
+/// Most control groups used.
 const GROUPS_MAX: usize = 64;
-/// Most reclaimed by one command, so that the deadline is looked at in between.
+/// Most bytes per command, so that the deadline is checked in between.
 const STEP_BYTES: u64 = 16 << 20;
-/// The command was understood and got less than it wanted.
-const AGAIN: i32 = 11;
-/// The kernel does not know `swappiness=`.
-const INVALID: i32 = 22;
+/// `EAGAIN`: the kernel reclaimed less than the command wanted.
+const EAGAIN: i32 = 11;
+/// `EINVAL`: the kernel does not know `swappiness=`.
+const EINVAL: i32 = 22;
 
-/// The shrinker.
+/// The shrinker of the page cache.
 pub struct PageCache {
     root: PathBuf,
 }
 
-/// Something that reclaims page cache.
-enum Way {
-    Generations(lru_gen::Reclaimable),
+/// Page cache that can be reclaimed.
+enum ReclaimTarget {
+    Generations(lru_gen::ReclaimableGenerations),
     Group { folder: PathBuf, inactive: u64 },
 }
 
 impl PageCache {
-    /// That of the system at `root`, which is `/` but in tests.
+    /// The page cache of the system at `root`, which is `/` except in tests.
     pub fn new(root: &Path) -> PageCache {
         PageCache { root: root.to_owned() }
     }
 
-    fn ways(&self) -> Vec<Way> {
+    /// The targets, largest first.
+    fn targets(&self) -> Vec<ReclaimTarget> {
         let text = fs::read_to_string(self.root.join(lru_gen::FILE)).unwrap_or_default();
         let old = lru_gen::reclaimable(&text);
         if !old.is_empty() {
-            return old.into_iter().map(Way::Generations).collect();
+            return old.into_iter().map(ReclaimTarget::Generations).collect();
         }
-        let groups = fs::read_dir(self.root.join("sys/fs/cgroup")).into_iter().flatten().flatten();
-        let groups = groups.map(|entry| entry.path()).take(GROUPS_MAX);
-        let mut ways: Vec<(u64, PathBuf)> = groups
-            .filter(|folder| folder.join("memory.reclaim").exists())
-            .map(|folder| (inactive_file(&folder), folder))
-            .filter(|(inactive, _)| *inactive > 0)
-            .collect();
-        ways.sort_by(|a, b| b.cmp(a));
-        ways.into_iter().map(|(inactive, folder)| Way::Group { folder, inactive }).collect()
+        let entries = fs::read_dir(self.root.join("sys/fs/cgroup")).into_iter().flatten().flatten();
+        let mut groups = Vec::new();
+        for entry in entries.take(GROUPS_MAX) {
+            let folder = entry.path();
+            let inactive = inactive_file(&folder);
+            if inactive > 0 && folder.join("memory.reclaim").exists() {
+                groups.push((inactive, folder));
+            }
+        }
+        groups.sort_by(|a, b| b.cmp(a));
+        let target = |(inactive, folder)| ReclaimTarget::Group { folder, inactive };
+        groups.into_iter().map(target).collect()
     }
 
-    fn meminfo(&self) -> ballast_agent_wire::Memory {
+    fn meminfo(&self) -> MemorySizes {
         parse::meminfo(&fs::read_to_string(self.root.join("proc/meminfo")).unwrap_or_default())
     }
 
-    /// Reclaims once; whether it is of any use to go on with this way.
-    fn reclaim(&self, way: &Way, bytes: u64) -> io::Result<bool> {
+    /// Reclaims once; returns whether more can be reclaimed from this target.
+    fn reclaim(&self, target: &ReclaimTarget, bytes: u64) -> io::Result<bool> {
         let step = bytes.min(STEP_BYTES);
-        match way {
-            Way::Generations(old) => {
+        match target {
+            ReclaimTarget::Generations(old) => {
                 let pages = step.div_ceil(page_bytes());
-                tell(&self.root.join(lru_gen::FILE), &old.command(pages)).map(|()| true)
+                write_command(&self.root.join(lru_gen::FILE), &old.command(pages)).map(|()| true)
             }
-            Way::Group { folder, .. } => {
+            ReclaimTarget::Group { folder, .. } => {
                 let file = folder.join("memory.reclaim");
-                let done = match tell(&file, &format!("{step} swappiness=0")) {
-                    Err(error) if error.raw_os_error() == Some(INVALID) => {
+                let done = match write_command(&file, &format!("{step} swappiness=0")) {
+                    Err(error) if error.raw_os_error() == Some(EINVAL) => {
                         if self.meminfo().swap_total_bytes != Some(0) {
-                            let why = "memory.reclaim of this kernel cannot spare programs' memory";
+                            let why = "memory.reclaim of this kernel would swap anonymous memory";
                             return Err(io::Error::other(why));
                         }
-                        tell(&file, &step.to_string())
+                        write_command(&file, &step.to_string())
                     }
                     other => other,
                 };
                 match done {
                     Ok(()) => Ok(true),
-                    Err(error) if error.raw_os_error() == Some(AGAIN) => Ok(false),
+                    Err(error) if error.raw_os_error() == Some(EAGAIN) => Ok(false),
                     Err(error) => Err(error),
                 }
             }
@@ -100,21 +109,21 @@ impl Shrinker for PageCache {
     }
 
     fn can_give(&mut self) -> Result<u64, String> {
-        let ways = self.ways();
-        if ways.is_empty() {
+        let targets = self.targets();
+        if targets.is_empty() {
             return Err("neither generations nor a control group to reclaim from".to_owned());
         }
-        Ok(ways.iter().map(Way::bytes).fold(0, u64::saturating_add))
+        Ok(targets.iter().map(ReclaimTarget::bytes).fold(0, u64::saturating_add))
     }
 
     fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
         let before = self.meminfo().cached_bytes.ok_or("no Cached in /proc/meminfo")?;
         let gave = || before.saturating_sub(self.meminfo().cached_bytes.unwrap_or(before));
         let mut failed = None;
-        for way in self.ways() {
-            let mut left = way.bytes();
+        for target in self.targets() {
+            let mut left = target.bytes();
             while left > 0 && gave() < bytes && Instant::now() < deadline {
-                match self.reclaim(&way, left.min(bytes - gave())) {
+                match self.reclaim(&target, left.min(bytes - gave())) {
                     Ok(true) => left = left.saturating_sub(STEP_BYTES),
                     Ok(false) => break,
                     Err(error) => {
@@ -130,17 +139,17 @@ impl Shrinker for PageCache {
         }
     }
 
-    /// Nothing holds it down.
+    /// Does nothing: no limit was lowered.
     fn release(&mut self) -> Result<(), String> {
         Ok(())
     }
 }
 
-impl Way {
+impl ReclaimTarget {
     fn bytes(&self) -> u64 {
         match self {
-            Way::Generations(old) => old.file_pages.saturating_mul(page_bytes()),
-            Way::Group { inactive, .. } => *inactive,
+            ReclaimTarget::Generations(old) => old.file_pages.saturating_mul(page_bytes()),
+            ReclaimTarget::Group { inactive, .. } => *inactive,
         }
     }
 }
@@ -151,7 +160,7 @@ fn inactive_file(folder: &Path) -> u64 {
     line.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-fn tell(file: &Path, command: &str) -> io::Result<()> {
+fn write_command(file: &Path, command: &str) -> io::Result<()> {
     File::options().write(true).open(file)?.write_all(command.as_bytes())
 }
 
@@ -174,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_way_nothing_is_offered() {
+    fn nothing_is_offered_without_a_kernel_interface() {
         let root = system(100);
         assert!(PageCache::new(root.path()).can_give().unwrap_err().contains("neither"));
     }
 
     #[test]
-    fn the_groups_inactive_files_are_offered_and_asked_for() {
+    fn inactive_files_of_groups_are_offered_and_reclaimed() {
         let root = system(100);
         for (name, inactive) in [("system.slice", 8192), ("user.slice", 4096)] {
             let folder = root.path().join("sys/fs/cgroup").join(name);
@@ -191,18 +200,18 @@ mod tests {
         }
         let mut it = PageCache::new(root.path());
         assert_eq!(it.can_give(), Ok(12_288));
-        // These files take everything and free nothing.
+        // These plain files accept commands and free nothing.
         assert_eq!(it.give(10_000, soon()), Ok(0));
-        let told = |name: &str| {
+        let command = |name: &str| {
             let path = root.path().join("sys/fs/cgroup").join(name).join("memory.reclaim");
             fs::read_to_string(path).unwrap()
         };
-        assert_eq!(told("system.slice"), "8192 swappiness=0");
-        assert_eq!(told("user.slice"), "4096 swappiness=0");
+        assert_eq!(command("system.slice"), "8192 swappiness=0");
+        assert_eq!(command("user.slice"), "4096 swappiness=0");
     }
 
     #[test]
-    fn generations_come_first_and_the_youngest_stay() {
+    fn generations_are_preferred_and_the_youngest_kept() {
         let root = system(100);
         let file = root.path().join(lru_gen::FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -1,37 +1,38 @@
-//! A redis that is a cache.
+//! A redis server used as a cache.
 //!
-//! Idea: `CONFIG SET maxmemory` below what it uses makes it evict, `MEMORY PURGE` gives the pages back.
-//! Only where its policy is one of `allkeys-*`: with any other it answers writes with an error once it
-//! has nothing to evict, which is a service taken down.
+//! `CONFIG SET maxmemory` below the used memory makes redis evict keys; `MEMORY PURGE` returns the
+//! pages. Only with a `maxmemory-policy` of `allkeys-*`: with any other, redis refuses writes once
+//! it has nothing left to evict.
 //!
-//! Cost: three short commands, and one every [`PAUSE`] while it evicts.
-//! Source: redis's documentation of `INFO`, `CONFIG SET`, `MEMORY PURGE`, and "key eviction". By hand, as
-//! four commands do not need a client library of 30,000 lines.
-//! Limits: one server; what it keeps is at least half of what it has, unless told.
+//! Cost: three short commands, and one every [`POLL_PERIOD`] while redis evicts.
+//! Source: redis's documentation of `INFO`, `CONFIG SET`, `MEMORY PURGE`, and "key eviction".
+//! Without a client library: four commands do not need 30,000 lines.
+//! Limits: one server; redis keeps at least half of its memory, unless configured otherwise.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::client::Client;
-use super::{Ledger, Shrinker};
-use crate::config;
+use crate::config::RedisConfig;
+use crate::shrink::limit_record::LimitRecord;
+use crate::shrink::line_client::LineClient;
+use crate::shrink::shrinker::Shrinker;
 
-/// Time between two looks at how far it is.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Time its own figure of resident memory needs to follow: it is taken ten times a second.
-const RESIDENT_PATIENCE: Duration = Duration::from_secs(2);
-/// Longest text answered to `INFO memory`; it has 2 KiB.
+/// Time between two queries while redis evicts.
+const POLL_PERIOD: Duration = Duration::from_millis(100);
+/// Longest wait for redis to update its resident size, which it measures ten times a second.
+const RESIDENT_TIME_MAX: Duration = Duration::from_secs(2);
+/// Longest accepted text; `INFO memory` has 2 KiB.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// The shrinker.
+/// The shrinker of a redis server.
 pub struct Redis {
-    settings: config::Redis,
-    ledger: Ledger,
+    settings: RedisConfig,
+    limit_record: LimitRecord,
 }
 
-/// What it says of its memory.
+/// The parts of `INFO memory` that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Info {
+struct RedisMemory {
     used: u64,
     resident: u64,
     limit: u64,
@@ -39,13 +40,13 @@ struct Info {
 }
 
 impl Redis {
-    /// The server of `settings`, with its note in `ledger`.
-    pub fn new(settings: config::Redis, ledger: Ledger) -> Redis {
-        Redis { settings, ledger }
+    /// A shrinker for the server of `settings`.
+    pub fn new(settings: RedisConfig, limit_record: LimitRecord) -> Redis {
+        Redis { settings, limit_record }
     }
 
-    fn connect(&self) -> Result<Connection, String> {
-        let mut connection = Connection(Client::connect(&self.settings.address)?);
+    fn connect(&self) -> Result<RedisConnection, String> {
+        let mut connection = RedisConnection(LineClient::connect(&self.settings.address)?);
         if let Some(file) = &self.settings.password_file {
             let text =
                 fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -54,10 +55,10 @@ impl Redis {
         Ok(connection)
     }
 
-    fn spare(&self, info: &Info) -> Result<u64, String> {
+    fn spare_bytes(&self, info: &RedisMemory) -> Result<u64, String> {
         if !info.policy.starts_with("allkeys-") {
             return Err(format!(
-                "maxmemory-policy {}: it would refuse writes; expected allkeys-*",
+                "maxmemory-policy is {}, so redis would refuse writes: expected allkeys-*",
                 info.policy
             ));
         }
@@ -73,55 +74,55 @@ impl Shrinker for Redis {
 
     fn can_give(&mut self) -> Result<u64, String> {
         let info = self.connect()?.info()?;
-        self.spare(&info)
+        self.spare_bytes(&info)
     }
 
     fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
         let mut connection = self.connect()?;
         let before = connection.info()?;
-        let limit = before.used - bytes.min(self.spare(&before)?);
-        // A limit of 0 is none.
+        let limit = before.used - bytes.min(self.spare_bytes(&before)?);
+        // 0 means no limit.
         let limit = limit.max(1);
-        self.ledger.lower(before.limit, limit);
+        self.limit_record.lower(before.limit, limit);
         connection.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
         let mut info = connection.info()?;
         while info.used > limit && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_PERIOD);
             info = connection.info()?;
         }
         connection.ask(&["MEMORY", "PURGE"])?;
-        let patience = deadline.min(Instant::now() + RESIDENT_PATIENCE);
+        let resident_deadline = deadline.min(Instant::now() + RESIDENT_TIME_MAX);
         let expected = before.resident.saturating_sub(bytes / 2);
-        while info.resident > expected && Instant::now() < patience {
-            std::thread::sleep(PAUSE);
+        while info.resident > expected && Instant::now() < resident_deadline {
+            std::thread::sleep(POLL_PERIOD);
             info = connection.info()?;
         }
         Ok(before.resident.saturating_sub(info.resident))
     }
 
     fn release(&mut self) -> Result<(), String> {
-        if !self.ledger.is_lowered() {
+        if !self.limit_record.is_lowered() {
             return Ok(());
         }
         let mut connection = self.connect()?;
         let info = connection.info()?;
-        if let Some(limit) = self.ledger.raise(info.limit) {
+        if let Some(limit) = self.limit_record.original(info.limit) {
             connection.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
         }
-        self.ledger.settle();
+        self.limit_record.clear();
         Ok(())
     }
 }
 
-struct Connection(Client);
+struct RedisConnection(LineClient);
 
-impl Connection {
-    fn info(&mut self) -> Result<Info, String> {
+impl RedisConnection {
+    fn info(&mut self) -> Result<RedisMemory, String> {
         let text = self.ask(&["INFO", "memory"])?;
-        parse_info(&text).ok_or_else(|| "INFO memory without the figures expected".to_owned())
+        parse_info(&text).ok_or_else(|| "INFO memory lacks expected fields".to_owned())
     }
 
-    /// The text of the answer; the error it answered with.
+    /// Sends a command and reads its answer.
     fn ask(&mut self, words: &[&str]) -> Result<String, String> {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
@@ -148,11 +149,11 @@ impl Connection {
     }
 }
 
-fn parse_info(text: &str) -> Option<Info> {
+fn parse_info(text: &str) -> Option<RedisMemory> {
     let field = |name: &str| {
         text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
     };
-    Some(Info {
+    Some(RedisMemory {
         used: field("used_memory")?.parse().ok()?,
         resident: field("used_memory_rss")?.parse().ok()?,
         limit: field("maxmemory")?.parse().ok()?,
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that uses 1,000 bytes, or its limit if that is less.
+    /// A fake server that uses 1,000 bytes, or its limit if that is less.
     fn server(policy: &'static str) -> (tempfile::TempDir, PathBuf, Arc<Mutex<u64>>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("redis.sock");
@@ -222,32 +223,32 @@ mod tests {
         }
     }
 
-    fn redis(path: &std::path::Path, ledger: PathBuf) -> Redis {
+    fn redis(path: &std::path::Path, record: PathBuf) -> Redis {
         let settings =
-            config::Redis { address: path.display().to_string(), password_file: None, keep: None };
-        Redis::new(settings, Ledger::new(ledger))
+            RedisConfig { address: path.display().to_string(), password_file: None, keep: None };
+        Redis::new(settings, LimitRecord::open(record))
     }
 
     #[test]
-    fn a_cache_gives_and_gets_its_limit_back() {
+    fn a_cache_gives_memory_and_its_limit_is_restored() {
         let (folder, path, limit) = server("allkeys-lru");
-        let note = folder.path().join("note");
-        let mut it = redis(&path, note.clone());
+        let record = folder.path().join("record");
+        let mut it = redis(&path, record.clone());
         assert_eq!(it.can_give(), Ok(500));
         let deadline = Instant::now() + Duration::from_secs(30);
         assert_eq!(it.give(300, deadline), Ok(300));
         assert_eq!(*limit.lock().unwrap(), 700);
-        // Killed meanwhile: the next agent raises it again.
-        redis(&path, note).release().unwrap();
+        // The successor of a killed agent restores the limit.
+        redis(&path, record).release().unwrap();
         assert_eq!(*limit.lock().unwrap(), 2_000);
         assert_eq!(it.give(10_000, deadline), Ok(500), "no more than it can spare");
     }
 
     #[test]
-    fn one_that_would_refuse_writes_is_left_alone() {
+    fn a_server_that_would_refuse_writes_is_left_alone() {
         for policy in ["noeviction", "volatile-lru"] {
             let (folder, path, limit) = server(policy);
-            let mut it = redis(&path, folder.path().join("note"));
+            let mut it = redis(&path, folder.path().join("record"));
             assert!(it.can_give().unwrap_err().contains(policy));
             assert!(it.give(1, Instant::now()).is_err());
             assert_eq!(*limit.lock().unwrap(), 2_000);
@@ -255,13 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_there_is_told() {
-        let mut it = redis(std::path::Path::new("/nonexistent.sock"), "/nonexistent/note".into());
+    fn an_unreachable_server_is_an_error() {
+        let mut it = redis(std::path::Path::new("/nonexistent.sock"), "/nonexistent/record".into());
         assert!(it.can_give().unwrap_err().contains("/nonexistent.sock"));
         assert_eq!(it.release(), Ok(()));
-        let settings =
-            config::Redis { address: "localhost".into(), password_file: None, keep: None };
-        let error = Redis::new(settings, Ledger::new("/n".into())).can_give().unwrap_err();
+        let settings = RedisConfig { address: "localhost".into(), password_file: None, keep: None };
+        let error = Redis::new(settings, LimitRecord::open("/n".into())).can_give().unwrap_err();
         assert!(error.contains("expected an IP address"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! The program itself, and an agent in Python, in conversation with hosts.
+//! The agent program with hosts, and a Python agent with our host.
 //!
-//! Limits: waits for states; nothing here depends on how long anything takes.
+//! The tests wait for states, so nothing depends on how long anything takes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ballast_agent_host::{Event, Known, Link, Session, Settings};
+use ballast_agent_proto::host::{AgentEvent, AgentLink, AgentSession, HostFacts, SessionSettings};
 use ballast_model::{Bytes, Timestamp};
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// So long that only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(120);
-const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-wire/tests/client.py");
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-proto/tests/client.py");
 
-/// A process that ends with its test.
+/// A process that is killed when its test ends.
 struct Process(Child);
 
 impl Drop for Process {
@@ -42,21 +42,21 @@ fn python(arguments: &[&str]) -> Process {
 /// The host's side over a socket.
 struct Host {
     stream: UnixStream,
-    session: Session,
+    session: AgentSession,
     began: Instant,
 }
 
 impl Host {
     fn accept(listener: &UnixListener, number: u64) -> Host {
-        let settings = Settings {
+        let settings = SessionSettings {
             statistics_period: Duration::from_millis(100),
             emergency_period: Duration::from_secs(1),
-            known: Known { memory_max: None },
+            host_facts: HostFacts { memory_max: None },
         };
-        Host::accept_with(listener, number, Session::new(settings, Timestamp::ZERO))
+        Host::accept_with(listener, number, AgentSession::new(settings, Timestamp::ZERO))
     }
 
-    fn accept_with(listener: &UnixListener, number: u64, mut session: Session) -> Host {
+    fn accept_with(listener: &UnixListener, number: u64, mut session: AgentSession) -> Host {
         let (stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let began = Instant::now();
@@ -64,8 +64,8 @@ impl Host {
         Host { stream, session, began }
     }
 
-    /// The next event that `wanted` makes something of.
-    fn wait<T>(&mut self, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
+    /// Waits for an event for which `wanted` returns a value.
+    fn wait<T>(&mut self, mut wanted: impl FnMut(&AgentEvent) -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;
         loop {
             while let Some(event) = self.session.poll_event() {
@@ -73,7 +73,7 @@ impl Host {
                     return found;
                 }
             }
-            assert!(Instant::now() < end, "did not come about; link {:?}", self.session.link());
+            assert!(Instant::now() < end, "timed out; link {:?}", self.session.link());
             let now = self.now();
             self.session.handle_timeout(now);
             while let Some(bytes) = self.session.poll_transmit() {
@@ -81,7 +81,7 @@ impl Host {
             }
             let mut chunk = [0; 4096];
             if let Ok(n) = self.stream.read(&mut chunk) {
-                assert!(n > 0, "the agent has closed");
+                assert!(n > 0, "the agent closed the connection");
                 let now = self.now();
                 self.session.handle_bytes(&chunk[..n], now);
             }
@@ -93,23 +93,23 @@ impl Host {
     }
 }
 
-fn up(event: &Event) -> Option<bool> {
+fn up(event: &AgentEvent) -> Option<bool> {
     match event {
-        Event::Up { restarted, .. } => Some(*restarted),
+        AgentEvent::Up { restarted, .. } => Some(*restarted),
         _ => None,
     }
 }
 
-fn statistics(event: &Event) -> Option<ballast_agent_wire::Statistics> {
+fn statistics(event: &AgentEvent) -> Option<ballast_agent_proto::wire::Statistics> {
     match event {
-        Event::Statistics { statistics, .. } => Some(**statistics),
-        Event::Implausible(why) => panic!("{why}"),
+        AgentEvent::Statistics { statistics, .. } => Some(**statistics),
+        AgentEvent::Implausible(why) => panic!("{why}"),
         _ => None,
     }
 }
 
 #[test]
-fn the_agent_reports_reconnects_and_its_restart_is_noticed() {
+fn the_agent_reports_and_reconnects_and_restarts_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("host.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -120,7 +120,7 @@ fn the_agent_reports_reconnects_and_its_restart_is_noticed() {
     assert_eq!(one.memory.total_bytes, two.memory.total_bytes);
     assert!(one.memory.total_bytes > Some(0) && one.watermarks.low_bytes.is_some());
 
-    // The host is started again: the same agent comes back, and is not taken for another.
+    // The host restarts: the same agent reconnects and does not count as restarted.
     let Host { stream, mut session, .. } = host;
     session.disconnected();
     drop(stream);
@@ -128,16 +128,16 @@ fn the_agent_reports_reconnects_and_its_restart_is_noticed() {
     assert!(!host.wait(up));
     host.wait(statistics);
 
-    // An order without shrinkers is answered.
+    // An order is answered even without shrinkers.
     let now = host.now();
     let order = host.session.shrink(Bytes::mib(1), Duration::from_secs(1), now);
     let gave = host.wait(|event| match event {
-        Event::Shrunk { number, gave, .. } if *number == order => Some(*gave),
+        AgentEvent::Shrunk { number, gave, .. } if *number == order => Some(*gave),
         _ => None,
     });
     assert_eq!(gave, Bytes::ZERO);
 
-    // The agent is started again.
+    // The agent restarts.
     drop(first);
     let Host { mut session, .. } = host;
     session.disconnected();
@@ -148,13 +148,13 @@ fn the_agent_reports_reconnects_and_its_restart_is_noticed() {
 }
 
 #[test]
-fn one_sample_is_printed_in_the_protocols_form() {
+fn once_prints_a_sample_as_the_protocols_json() {
     let output = Command::new(env!("CARGO_BIN_EXE_ballast-agent"))
         .args(["--once", "--json"])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let statistics: ballast_agent_wire::Statistics = serde_json::from_str(&text).unwrap();
+    let statistics: ballast_agent_proto::wire::Statistics = serde_json::from_str(&text).unwrap();
     assert!(statistics.memory.free_bytes < statistics.memory.total_bytes);
     let wrong =
         Command::new(env!("CARGO_BIN_EXE_ballast-agent")).arg("--no-such").output().unwrap();
@@ -166,9 +166,9 @@ fn one_sample_is_printed_in_the_protocols_form() {
     assert_eq!(nowhere.status.code(), Some(1));
 }
 
-/// An agent that was written from the document is understood.
+/// The Python agent was written from the protocol's document alone.
 #[test]
-fn an_agent_in_python_is_a_guest_like_any_other() {
+fn the_host_understands_the_python_agent() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("host.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -179,26 +179,26 @@ fn an_agent_in_python_is_a_guest_like_any_other() {
         (0..3).map(|_| host.wait(statistics).memory.free_bytes.unwrap() >> 20).collect();
     assert_eq!(free, [0, 1, 2]);
     let request = host.wait(|event| match event {
-        Event::Request { request, .. } => Some(*request),
+        AgentEvent::Request { request, .. } => Some(*request),
         _ => None,
     });
     assert_eq!((request.number, request.amount), (1, Bytes::mib(1)));
     let now = host.now();
     host.session.shrink(Bytes::new(9), Duration::from_secs(1), now);
     let gave = host.wait(|event| match event {
-        Event::Shrunk { gave, .. } => Some(*gave),
+        AgentEvent::Shrunk { gave, .. } => Some(*gave),
         _ => None,
     });
-    assert_eq!((gave, host.session.link()), (Bytes::new(5), Link::Up));
+    assert_eq!((gave, host.session.link()), (Bytes::new(5), AgentLink::Up));
 }
 
-/// A host that was written from the document is reported to.
+/// The Python host was written from the protocol's document alone.
 #[test]
-fn a_host_in_python_is_reported_to() {
+fn the_agent_reports_to_the_python_host() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("host.sock");
     let mut host = python(&["host", socket.to_str().unwrap(), "3"]);
-    // Started first or second, the agent finds it.
+    // The agent finds the host whichever starts first.
     let _agent = agent(&socket);
     let lines = BufReader::new(host.0.stdout.take().unwrap()).lines();
     let said: Vec<serde_json::Value> =

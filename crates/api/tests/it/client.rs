@@ -25,7 +25,7 @@ fn ok(body: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn without_a_daemon_the_error_says_how_to_start_one() {
+async fn without_a_daemon_the_error_says_how_to_start_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ballast.sock");
     let expected = format!(
@@ -41,7 +41,7 @@ async fn without_a_daemon_the_error_says_how_to_start_one() {
 }
 
 #[tokio::test]
-async fn a_silent_daemon_is_not_waited_for_forever() {
+async fn a_silent_daemon_times_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ballast.sock");
     let _server = answering(&path, Vec::new());
@@ -52,7 +52,7 @@ async fn a_silent_daemon_is_not_waited_for_forever() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_api_is_said_to_be_so() {
+async fn replies_of_other_programs_are_refused_as_such() {
     for (reply, part) in [
         (ok("<html>"), "expected value at line 1 column 1: \"<html>\""),
         (ok("{\"api_version\": 1}"), "missing field"),
@@ -83,7 +83,7 @@ async fn garbage_and_a_closed_connection_are_errors() {
 }
 
 #[tokio::test]
-async fn a_reply_without_end_is_cut_off() {
+async fn an_endless_reply_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ballast.sock");
     let mut reply = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();

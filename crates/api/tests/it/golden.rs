@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_api::{
-    Coded, CommandReply, DaemonView, ErrorReply, ExplainReply, FairnessView, GuestsReply,
-    PlanReply, SetGuest, SetPolicy, Source, StatusReply, Tick,
+    Coded, CommandReply, DaemonView, ErrorReply, ExplainReply, FairnessView, GuestChange,
+    GuestsReply, PlanReply, SetPolicy, Source, StatusReply, Tick,
 };
 use ballast_model::{
-    Action, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
+    Action, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample,
     GuestStats, Held, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism,
     MissCurve, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, Plan, PolicyName, Pressure,
-    Provenance, Reason, Regret, RunState, Rung, Share, Snapshot, Timestamp, TrackerReport,
+    PressureLevel, Provenance, Reason, Regret, RunState, Share, Snapshot, Timestamp, TrackerReport,
     Tracking, TrackingState, Why, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
@@ -98,7 +98,7 @@ fn seen() -> Seen {
     let planned_a = GuestPlan {
         id: id("a"),
         allocation: Some(Bytes::mib(512)),
-        bounds: Some((Bytes::mib(128), Bytes::gib(1))),
+        bounds: Some(Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(1) }),
         estimate: Some(estimated(age)),
         desired: Some(Desired {
             target: Bytes::mib(256),
@@ -173,7 +173,7 @@ fn seen() -> Seen {
                 generation,
                 deadline: Timestamp::from_millis(7000),
             }],
-            rung: Rung::ReclaimOwed,
+            host_pressure: PressureLevel::ReclaimOwed,
             notes: vec![Note::Infeasible { shortfall: Bytes::mib(1) }],
         },
         limits: BTreeMap::from([(id("a"), GuestLimits::default())]),
@@ -266,7 +266,7 @@ fn status() {
               },
               "rung": {
                 "code": "reclaim-owed",
-                "text": "what guests owe is paged out"
+                "text": "overdue guests are paged out"
               },
               "notes": [
                 {
@@ -379,7 +379,7 @@ fn status() {
 }
 
 #[test]
-fn guests_are_those_of_the_status() {
+fn guests_reply_equals_the_guests_of_status() {
     let seen = seen();
     let (status, guests) = (StatusReply::from(&tick(&seen)), GuestsReply::from(&tick(&seen)));
     assert_eq!(guests.guests, status.guests);
@@ -570,12 +570,12 @@ fn explain_of_a_known_guest() {
               "moves": [
                 {
                   "mechanism": "balloon",
-                  "text": "balloon 512MiB to 448MiB: a balloon takes memory to the page, and fastest",
+                  "text": "balloon 512MiB to 448MiB: ballooning is fastest and exact to the page",
                   "from_bytes": 536870912,
                   "to_bytes": 469762048,
                   "why": {
                     "code": "balloon-takes-it",
-                    "text": "a balloon takes memory to the page, and fastest"
+                    "text": "ballooning is fastest and exact to the page"
                   }
                 }
               ],
@@ -757,12 +757,12 @@ fn plan() {
                   "moves": [
                     {
                       "mechanism": "balloon",
-                      "text": "balloon 512MiB to 448MiB: a balloon takes memory to the page, and fastest",
+                      "text": "balloon 512MiB to 448MiB: ballooning is fastest and exact to the page",
                       "from_bytes": 536870912,
                       "to_bytes": 469762048,
                       "why": {
                         "code": "balloon-takes-it",
-                        "text": "a balloon takes memory to the page, and fastest"
+                        "text": "ballooning is fastest and exact to the page"
                       }
                     }
                   ],
@@ -810,7 +810,7 @@ fn plan() {
               ],
               "rung": {
                 "code": "reclaim-owed",
-                "text": "what guests owe is paged out"
+                "text": "overdue guests are paged out"
               },
               "paging": [
                 {
@@ -848,12 +848,12 @@ fn commands_and_refusals() {
         }"#]],
     );
     golden(
-        &SetGuest {
-            floor_bytes: Some(4096),
-            ceiling_bytes: None,
+        &GuestChange {
+            floor: Some(Bytes::new(4096)),
+            ceiling: None,
             shares: Some(2),
             priority: Some(3),
-            miss_rate_max_per_s: Some(500),
+            miss_rate_max: Some(500),
             managed: Some(false),
         },
         expect![[r#"
@@ -875,7 +875,7 @@ fn commands_and_refusals() {
 }
 
 #[test]
-fn every_reason_has_a_word_that_never_changes() {
+fn every_reason_has_its_stable_code() {
     let zero = Bytes::ZERO;
     let idle = Duration::from_secs(42);
     let changes = [
@@ -935,10 +935,11 @@ fn every_reason_has_a_word_that_never_changes() {
 }
 
 #[test]
-fn readers_ignore_fields_they_do_not_know_and_requests_may_not_have_any() {
+fn readers_ignore_unknown_fields_and_requests_refuse_them() {
     let later = r#"{"api_version": 1, "message": "paused", "since": 5}"#;
     assert_eq!(serde_json::from_str::<CommandReply>(later).unwrap(), CommandReply::new("paused"));
-    let error = serde_json::from_str::<SetGuest>(r#"{"flor_bytes": 1}"#).unwrap_err().to_string();
+    let error =
+        serde_json::from_str::<GuestChange>(r#"{"flor_bytes": 1}"#).unwrap_err().to_string();
     assert!(error.contains("unknown field `flor_bytes`, expected one of `floor_bytes`"), "{error}");
-    assert!(serde_json::from_str::<SetGuest>("{}").unwrap().is_empty());
+    assert!(serde_json::from_str::<GuestChange>("{}").unwrap().is_empty());
 }

@@ -1,4 +1,5 @@
-//! What the benchmark of the running daemon stands on: the daemon, the process of the peers it speaks with, and what a process has used.
+//! What the benchmark of the running daemon stands on: the daemon, the process of the peers it
+//! speaks with, and what a process has used.
 
 #![allow(unreachable_pub)] // one benchmark is all that uses it
 
@@ -50,7 +51,8 @@ pub fn role(role: &str, folder: &Path) -> Command {
     command
 }
 
-/// The daemon on the guests of `qmp`, which may have `budget` together; `more` is added to its configuration.
+/// The daemon on the guests of `qmp`, which may have `budget` together; `more` is added to its
+/// configuration.
 pub fn start_daemon(ground: &Path, qmp: &Path, budget: &str, more: &str) -> Child {
     let config = ground.join("ballast.toml");
     let text = format!(

@@ -2,7 +2,9 @@
 
 use ballast_api::CommandReply;
 
-use super::{Connection, Output};
+use ballast_report::Output;
+
+use super::Connection;
 
 /// Stop acting: guests keep their targets; observing, deciding and recording go on.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,7 +30,7 @@ pub struct ResumeArgs {
     output: Output,
 }
 
-/// Pauses the daemon and prints what is now the case.
+/// Pauses the daemon and prints its answer.
 ///
 /// # Errors
 /// The daemon does not answer or refuses, or standard output cannot be written.
@@ -37,7 +39,7 @@ pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
     args.output.print(&reply, render)
 }
 
-/// Resumes the daemon and prints what is now the case.
+/// Resumes the daemon and prints its answer.
 ///
 /// # Errors
 /// The daemon does not answer or refuses, or standard output cannot be written.

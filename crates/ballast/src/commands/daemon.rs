@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
 
-use super::Output;
-use super::format::{size, span};
-use crate::config::{self, Config};
-use crate::daemon;
+use ballast_config::Config;
+use ballast_report::Output;
+use ballast_report::format::{size, span};
 
 /// Balance the guests' memory until told to stop: SIGTERM or Ctrl-C ends it, SIGHUP reloads the
 /// configuration.
@@ -37,27 +35,15 @@ pub struct Args {
 /// # Errors
 /// The configuration is wrong, or the daemon cannot start.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = config::load(&args.config)?;
+    let config = ballast_config::load(&args.config)?;
     if args.check {
         return args.output.print(&Checked::from(&config), |checked, _| checked.lines());
     }
-    start_log();
-    daemon::run(config).await
+    ballast_daemon::start_log();
+    ballast_daemon::run(config).await
 }
 
-/// Logs to standard error, without colours where nobody would see them.
-fn start_log() {
-    let filter = EnvFilter::try_from_env("BALLAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(ansi)
-        .with_target(false)
-        .init();
-}
-
-/// A configuration that was found to be good, in short.
+/// Summary of a valid configuration.
 #[derive(Debug, Serialize)]
 struct Checked {
     file: PathBuf,
@@ -82,7 +68,7 @@ impl From<&Config> for Checked {
             tick_ms: u64::try_from(config.settings.tick.as_millis()).unwrap_or(u64::MAX),
             qmp_folders: config.qmp_folders.clone(),
             agent_folders: config.agents.as_ref().map_or(Vec::new(), |it| it.folders.clone()),
-            guests_named: config.settings.limits.len(),
+            guests_named: config.settings.limits.named.len(),
             journal: config.journal.as_ref().map(|journal| journal.path.clone()),
         }
     }

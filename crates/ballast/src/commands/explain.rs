@@ -7,11 +7,13 @@ use ballast_api::{
 };
 use ballast_model::{GuestId, Share};
 
-use crate::server::nearest;
+use ballast_toml_strict::nearest;
 
-use super::Output;
-use super::format::{self, size, size_or_unknown, span};
+use ballast_report::Output;
+use ballast_report::format::{size, size_or_unknown, span};
+
 use super::source::Origin;
+use super::tick;
 
 /// Say why a guest has the memory it has: every step of the last decision.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,10 +32,10 @@ pub struct Args {
     output: Output,
 }
 
-/// Asks the daemon, or else the journal, and prints.
+/// Prints the explanation from the daemon, else from the journal.
 ///
 /// # Errors
-/// Neither answers, there is no such guest, or standard output cannot be written.
+/// Neither is available, there is no such guest, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let guest = &args.guest;
     let ask = async |client: Client| client.explain(guest).await;
@@ -50,9 +52,9 @@ fn unknown(tick: &Tick<'_>, guest: &GuestId) -> anyhow::Error {
     }
 }
 
-/// The chain for people.
+/// The explanation as text.
 pub fn render(reply: &ExplainReply) -> String {
-    let mut out = format::journal_warning(&reply.tick).unwrap_or_default();
+    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
     let mut step = |name: &str, text: String| out.push_str(&format!("{name:<11}{text}\n"));
     step("guest", reply.guest.clone());
     let tick = &reply.tick;
@@ -76,7 +78,7 @@ pub fn render(reply: &ExplainReply) -> String {
         step("agent", agent(view));
     }
     step("bounds", bounds(&reply.limits));
-    step("budget", format::budget(&reply.budget));
+    step("budget", tick::budget(&reply.budget));
     step(
         "estimate",
         match &reply.estimate {
@@ -121,7 +123,7 @@ pub fn render(reply: &ExplainReply) -> String {
     out
 }
 
-/// What a guest needs, who says so, and what less or more memory would cost it.
+/// A guest's demand, its source, and the cost of more or less memory.
 fn need(estimate: &EstimateView) -> Vec<(&'static str, String)> {
     let demand = &estimate.demand;
     let (source, age) = (&demand.source.text, span(demand.age_ms));
@@ -145,7 +147,7 @@ fn need(estimate: &EstimateView) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// A small table of a curve: columns of what the guest holds, half of that, and so on.
+/// A small table of the miss curve, with one column per share of the allocation.
 fn misses(curve: &CurveView) -> [(&'static str, String); 3] {
     let columns = curve.points.iter().map(|point| {
         let percent = format!("{}%", point.percent);
@@ -219,7 +221,7 @@ fn statistics(stats: &StatsView) -> String {
     figures(stats.age_ms, sizes.chain(faults))
 }
 
-/// Names with their figures, and how old they are.
+/// Names with their figures and age.
 fn figures(age_ms: u64, all: impl Iterator<Item = (&'static str, String)>) -> String {
     let mut out = format!("{} old", span(age_ms));
     for (at, (name, figure)) in all.enumerate() {
@@ -229,7 +231,7 @@ fn figures(age_ms: u64, all: impl Iterator<Item = (&'static str, String)>) -> St
     out
 }
 
-/// What a program inside the guest says.
+/// The agent's report.
 fn agent(view: &AgentView) -> String {
     let sizes = [
         ("promised to processes", view.committed_bytes),
@@ -246,7 +248,7 @@ fn agent(view: &AgentView) -> String {
     out
 }
 
-/// What watching its pages shows and costs, and what is in the way.
+/// The state, result and cost of page tracking, and what prevents it.
 fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
     let mut told = view.state.text.clone();
     let share = |millionths: u32| Share::from_millionths(millionths);

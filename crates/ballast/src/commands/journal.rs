@@ -1,22 +1,20 @@
-//! `ballast journal`: what was recorded, for people and for other programs.
+//! `ballast journal`: shows and exports the journal.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use ballast_model::GuestId;
-use ballast_store::{Info, Range};
-use jiff::civil::DateTime;
+use ballast_store::{Info, Range, Reader};
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::source::open_journal;
-use super::{Output, format};
+use ballast_report::{Moments, Output, format};
 
-/// Where the daemon records unless it is configured otherwise.
+/// The daemon's default journal.
 const JOURNAL_DEFAULT: &str = "/var/lib/ballast/journal.db";
-/// Longest line that is looked into for one guest; a tick of 10,000 guests is about 10 MiB.
+/// Longest line that is filtered for one guest; a tick of 10,000 guests is about 10 MiB.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// Read what the daemon recorded; beside a running one, too.
@@ -50,7 +48,7 @@ struct ExportArgs {
     #[command(flatten)]
     file: File,
     #[command(flatten)]
-    span: Span,
+    span: Moments,
     /// Only this guest's part of each tick, and the events
     #[arg(long, value_name = "GUEST")]
     guest: Option<GuestId>,
@@ -68,28 +66,6 @@ struct InfoArgs {
     output: Output,
 }
 
-/// A part of a journal.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct Span {
-    /// Only what is from this moment or later
-    #[arg(long, value_name = "MOMENT", value_parser = moment)]
-    from: Option<Timestamp>,
-    /// Only what is from this moment or earlier
-    #[arg(long, value_name = "MOMENT", value_parser = moment)]
-    to: Option<Timestamp>,
-}
-
-impl Span {
-    /// As the journal takes it.
-    pub(super) fn range(self) -> Range {
-        Range {
-            from_wall_ms: self.from.map(Timestamp::as_millisecond),
-            to_wall_ms: self.to.map(Timestamp::as_millisecond),
-            ..Range::default()
-        }
-    }
-}
-
 #[derive(Clone, Debug, clap::Args)]
 struct File {
     /// The journal
@@ -97,7 +73,7 @@ struct File {
     journal: PathBuf,
 }
 
-/// Reads and prints.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// The journal cannot be read, or standard output cannot be written.
@@ -105,7 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Export(args) => export(&args),
         Command::Info(args) => {
-            let reader = open_journal(&args.file.journal)?;
+            let reader = Reader::open(&args.file.journal)?;
             let reply = InfoReply::new(&reader.info()?);
             args.output.print(&reply, |reply, _| render(reply))
         }
@@ -113,8 +89,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn export(args: &ExportArgs) -> anyhow::Result<()> {
-    let range = args.span.range();
-    let reader = open_journal(&args.file.journal)?;
+    let range = Range {
+        from_wall_ms: args.span.from_ms(),
+        to_wall_ms: args.span.to_ms(),
+        ..Range::default()
+    };
+    let reader = Reader::open(&args.file.journal)?;
     let mut out = io::stdout().lock();
     match &args.guest {
         None => reader.export(range, &mut out)?,
@@ -125,21 +105,8 @@ fn export(args: &ExportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A moment as people write it.
-fn moment(text: &str) -> Result<Timestamp, String> {
-    let local = |at: DateTime| at.to_zoned(TimeZone::system()).map(|at| at.timestamp()).ok();
-    let span = |span: SignedDuration| Timestamp::now().checked_sub(span.abs()).ok();
-    text.parse()
-        .ok()
-        .or_else(|| text.parse().ok().and_then(local))
-        .or_else(|| text.parse().ok().and_then(span))
-        .ok_or_else(|| {
-            "expected a date, a date with a time, or a span before now such as 2h".to_owned()
-        })
-}
-
-/// Passes lines of an export on with the parts of one guest only. Ticks that do not know the guest
-/// are left out; events stay, for they concern every guest.
+/// Filters the lines of an export for one guest. Ticks without the guest are left out; events stay,
+/// because they concern every guest.
 struct OneGuest<'a, W> {
     guest: &'a GuestId,
     line: Vec<u8>,
@@ -170,7 +137,7 @@ impl<W: Write> Write for OneGuest<'_, W> {
     }
 }
 
-/// Takes everything of other guests out of an exported `line`; whether anything is left to show.
+/// Removes other guests from an exported `line`; returns whether to print the line.
 fn reduce(line: &mut Value, guest: &str) -> bool {
     if line["kind"] != "tick" {
         return true;
@@ -192,7 +159,7 @@ fn reduce(line: &mut Value, guest: &str) -> bool {
     seen.is_some_and(|guests| !guests.is_empty())
 }
 
-/// What a journal holds, as printed.
+/// Summary of a journal, as printed.
 #[derive(Clone, Debug, Serialize)]
 struct InfoReply {
     path: PathBuf,

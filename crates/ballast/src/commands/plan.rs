@@ -1,12 +1,13 @@
-//! `ballast plan`: what the last tick did, or what the next one would do.
+//! `ballast plan`: the last tick's plan, or what the next tick would do.
 
 use ballast_api::{Client, PlanGuestView, PlanReply};
 use ballast_model::Mechanism;
-use comfy_table::CellAlignment::{Left, Right};
 
-use super::Output;
-use super::format::{self, UNKNOWN, size, size_or_unknown, span};
+use ballast_report::format::{size, size_or_unknown, span};
+use ballast_report::{Output, Report};
+
 use super::source::Origin;
+use super::tick;
 
 /// Show the latest plan, or what the next tick would do.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,10 +25,10 @@ pub struct Args {
     output: Output,
 }
 
-/// Asks the daemon, or else the journal, and prints.
+/// Prints the plan from the daemon, else from the journal.
 ///
 /// # Errors
-/// Neither answers, or standard output cannot be written.
+/// Neither is available, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let dry_run = args.dry_run;
     let ask = async |client: Client| match dry_run {
@@ -38,9 +39,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     args.output.print(&reply, render)
 }
 
-/// The plan for people, wrapped to `width` columns if given.
+/// The plan as text, wrapped to `width` columns if given.
 pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
-    let mut out = format::journal_warning(&reply.tick).unwrap_or_default();
+    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
     let seen = span(reply.tick.age_ms);
     out.push_str(&match reply.dry_run {
         true => format!(
@@ -52,19 +53,11 @@ pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
             format!("plan     #{} by policy {}, {seen} ago\n", reply.generation, reply.policy)
         }
     });
-    out.push_str(&format!("budget   {}\n", format::budget(&reply.budget)));
-    out.push_str(&format::notes(&reply.notes));
+    out.push_str(&format!("budget   {}\n", tick::budget(&reply.budget)));
+    out.push_str(&tick::notes(&reply.notes));
     if !reply.guests.is_empty() {
-        let columns = [
-            ("GUEST", Left),
-            ("ALLOCATION", Right),
-            ("WANTED", Right),
-            ("TARGET", Right),
-            ("ACTION", Left),
-            ("WHY", Left),
-        ];
         out.push('\n');
-        out.push_str(&format::table(&columns, reply.guests.iter().map(row), width));
+        out.push_str(&columns().table(&reply.guests, width));
     }
     out.push('\n');
     if reply.actions.is_empty() {
@@ -88,19 +81,19 @@ pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
     out
 }
 
-fn row(guest: &PlanGuestView) -> Vec<String> {
-    let wanted = guest.desired.as_ref();
-    let why: Vec<&str> = wanted
-        .map(|desired| desired.reason.text.as_str())
-        .into_iter()
-        .chain(guest.clamps.iter().map(|clamp| clamp.text.as_str()))
-        .collect();
-    vec![
-        guest.guest.clone(),
-        size_or_unknown(guest.allocation_bytes),
-        wanted.map_or_else(|| UNKNOWN.to_owned(), |desired| size(desired.target_bytes)),
-        guest.target_bytes.map_or_else(|| "none".to_owned(), size),
-        guest.change.text.clone(),
-        why.join("; "),
-    ]
+fn columns() -> Report<'static, PlanGuestView> {
+    Report::<PlanGuestView>::new()
+        .text("GUEST", |it| it.guest.clone())
+        .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes))
+        .figure("WANTED", |it| size_or_unknown(it.desired.as_ref().map(|it| it.target_bytes)))
+        .figure("TARGET", |it| it.target_bytes.map_or_else(|| "none".to_owned(), size))
+        .text("ACTION", |it| it.change.text.clone())
+        .text("WHY", why)
+}
+
+/// The reasons for a guest's target: the policy's, then the guard's.
+fn why(guest: &PlanGuestView) -> String {
+    let desired = guest.desired.iter().map(|desired| desired.reason.text.as_str());
+    let clamps = guest.clamps.iter().map(|clamp| clamp.text.as_str());
+    desired.chain(clamps).collect::<Vec<_>>().join("; ")
 }

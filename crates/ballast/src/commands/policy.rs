@@ -1,16 +1,15 @@
-//! `ballast policy`: which policies there are, what each does, and what it needs.
+//! `ballast policy`: the available policies, what each does and which inputs it needs.
 //!
-//! Idea: the catalogue of `ballast-policy` printed; no daemon is asked.
+//! Idea: prints the catalogue of `ballast-policy`, without a daemon.
 
 use ballast_model::PolicyName;
-use ballast_policy::catalogue::{ENTRIES, Entry, Need, Parameter};
+use ballast_policy::catalogue::{ENTRIES, PolicyEntry, PolicyInput, PolicyParameter};
 use ballast_policy::flexmemd::Combination;
 use clap::Subcommand;
-use comfy_table::CellAlignment::Left;
 use serde::Serialize;
 
-use super::Output;
-use super::format::{self, size, span};
+use ballast_report::format::{size, span};
+use ballast_report::{Output, Report};
 
 /// Show which policies there are, and all there is to know of one.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,7 +55,7 @@ struct ShowArgs {
     output: Output,
 }
 
-/// Prints what the catalogue says.
+/// Prints the catalogue or one entry.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -88,7 +87,7 @@ pub(super) struct PolicyView {
     decides_on_request: bool,
     parameters: Vec<ParameterView>,
     needs: Vec<NeedView>,
-    /// What can be put together with its algorithm; empty unless it is one of flexmemd's.
+    /// Combinations its algorithm allows; empty unless it is one of flexmemd's.
     combinations: Vec<CombinationView>,
 }
 
@@ -114,15 +113,15 @@ struct CombinationView {
     price: &'static str,
     demand: &'static str,
     meaning: &'static str,
-    /// Whether it is the one the paper evaluates the algorithm with, and the default.
+    /// Whether the paper evaluates the algorithm with it; it is then the default.
     evaluated: bool,
 }
 
-impl From<&Entry> for PolicyView {
-    fn from(entry: &Entry) -> Self {
+impl From<&PolicyEntry> for PolicyView {
+    fn from(entry: &PolicyEntry) -> Self {
         let pacing = entry.pacing();
         let interval_ms = u64::try_from(pacing.interval.as_millis()).unwrap_or(u64::MAX);
-        let parameter = |parameter: &Parameter| ParameterView {
+        let parameter = |parameter: &PolicyParameter| ParameterView {
             key: format!("policy.{}", parameter.key),
             meaning: parameter.meaning,
             unit: parameter.unit,
@@ -133,7 +132,7 @@ impl From<&Entry> for PolicyView {
             },
             range: parameter.range,
         };
-        let need = |need: &Need| NeedView {
+        let need = |need: &PolicyInput| NeedView {
             input: need.input.code(),
             provider: need.input.provider(),
             without: need.fallback,
@@ -169,17 +168,18 @@ pub(super) fn show(name: PolicyName) -> Option<PolicyView> {
     ballast_policy::catalogue::entry(name).map(PolicyView::from)
 }
 
-/// The list for people, wrapped to `width` columns if given.
+/// The list as text, wrapped to `width` columns if given.
 pub(super) fn render_list(list: &PolicyList, width: Option<u16>) -> String {
-    let columns = [("POLICY", Left), ("NEEDS", Left), ("RULE", Left)];
-    let row = |policy: &PolicyView| {
-        let needs: Vec<&str> = policy.needs.iter().map(|need| need.input).collect();
-        vec![policy.policy.to_owned(), needs.join(", "), policy.rule.to_owned()]
-    };
-    format::table(&columns, list.policies.iter().map(row), width)
+    let needs =
+        |it: &PolicyView| it.needs.iter().map(|need| need.input).collect::<Vec<_>>().join(", ");
+    let columns = Report::<PolicyView>::new()
+        .text("POLICY", |it| it.policy)
+        .text("NEEDS", needs)
+        .text("RULE", |it| it.rule);
+    columns.table(&list.policies, width)
 }
 
-/// A policy for people.
+/// A policy as text.
 pub(super) fn render(policy: &PolicyView) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out.push_str(&format!("{name:<11}{text}\n"));

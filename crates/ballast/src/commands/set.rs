@@ -1,10 +1,12 @@
 //! `ballast set`: change a guest's bounds or the policy while the daemon runs.
 
-use ballast_api::{CommandReply, SetGuest, SetPolicy};
+use ballast_api::{CommandReply, GuestChange, SetPolicy};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use clap::error::ErrorKind;
 
-use super::{Connection, Output};
+use ballast_report::Output;
+
+use super::Connection;
 
 /// Change a guest's bounds, or the policy, while the daemon runs.
 ///
@@ -55,7 +57,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Tells the daemon and prints what is now the case.
+/// Sends the change to the daemon and prints its answer.
 ///
 /// # Errors
 /// The daemon does not answer or refuses, or standard output cannot be written.
@@ -69,12 +71,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = args.connection.client()?;
     let reply = match (&args.guest, args.policy) {
         (Some(guest), _) => {
-            let change = SetGuest {
-                floor_bytes: args.floor.map(Bytes::get),
-                ceiling_bytes: args.ceiling.map(Bytes::get),
+            let change = GuestChange {
+                floor: args.floor,
+                ceiling: args.ceiling,
                 shares: args.shares,
                 priority: args.priority,
-                miss_rate_max_per_s: args.miss_rate_max,
+                miss_rate_max: args.miss_rate_max,
                 managed: args.managed,
             };
             client.set_guest(guest, &change).await?

@@ -1,17 +1,16 @@
-//! Where `status`, `explain` and `plan` get what they show: a running daemon, or the last tick of a
-//! journal where none answers.
+//! The source of `status`, `explain` and `plan`: a running daemon, else the last tick of a journal.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 use ballast_api::{Client, ClientError, Source, Tick};
+use ballast_report::note;
 use ballast_store::Reader;
 
 use super::Connection;
 
-/// How to reach the daemon, and what to read where there is none.
+/// How to reach the daemon, and which journal to read if there is none.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Origin {
     #[command(flatten)]
@@ -22,10 +21,10 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// What the daemon answers to `ask`, or else what `tell` makes of the journal's last tick.
+    /// The daemon's answer to `ask`, else the result of `tell` for the journal's last tick.
     ///
     /// # Errors
-    /// The daemon refuses; or none answers and no journal was named, or it cannot be read.
+    /// The daemon refuses, or it does not answer and no journal was given or it cannot be read.
     pub(super) async fn fetch<T>(
         self,
         ask: impl AsyncFnOnce(Client) -> Result<T, ClientError>,
@@ -53,34 +52,23 @@ impl Origin {
     }
 }
 
-/// Whether `error` means that there is no daemon to ask, rather than that it said no.
+/// Whether `error` means that no daemon answers, rather than that it refused.
 fn nobody_answers(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::NoDaemon { .. } | ClientError::TimedOut { .. }) => true,
         Some(_) => false,
-        // No socket was named and this user has no default one.
+        // No socket was given and this user has no default.
         None => true,
     }
 }
 
-/// The journal at `path`.
-pub(super) fn open_journal(path: &Path) -> anyhow::Result<Reader> {
-    anyhow::ensure!(
-        path.exists(),
-        "there is no journal at {}: name the daemon's with --journal PATH (`path` under [journal] in \
-         its configuration)",
-        path.display()
-    );
-    Ok(Reader::open(path)?)
-}
-
-/// What `tell` makes at `now` of the last tick of the journal at `path`.
+/// The result of `tell` for the last tick of the journal at `path`.
 pub(super) fn tell_journal<T>(
     path: &Path,
     now: SystemTime,
     tell: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let latest = open_journal(path)?
+    let latest = Reader::open(path)?
         .latest()?
         .with_context(|| format!("journal {} holds no tick yet", path.display()))?;
     let version = &latest.session.start.version;
@@ -105,10 +93,4 @@ pub(super) fn tell_journal<T>(
         decision_cost: latest.tick.decision_cost,
         daemon: None,
     })
-}
-
-/// Something to know beside the answer; standard output stays clean for it.
-pub(super) fn note(text: &str) {
-    // Nobody is left to tell if standard error is gone.
-    let _ = writeln!(io::stderr(), "note: {text}");
 }

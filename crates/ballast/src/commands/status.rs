@@ -1,12 +1,13 @@
 //! `ballast status`: host and guests at a glance.
 
 use ballast_api::{Client, DaemonView, GuestView, HostView, StatusReply, TrackingView};
-use ballast_model::{Rung, Share};
-use comfy_table::CellAlignment::{Left, Right};
+use ballast_model::{PressureLevel, Share};
 
-use super::Output;
-use super::format::{self, UNKNOWN, size, size_or_unknown, span};
+use ballast_report::format::{UNKNOWN, size, size_or_unknown, span};
+use ballast_report::{Output, Report};
+
 use super::source::Origin;
+use super::tick;
 
 /// Show the host and every guest at a glance.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,19 +23,19 @@ pub struct Args {
     output: Output,
 }
 
-/// Asks the daemon, or else the journal, and prints.
+/// Prints the status from the daemon, else from the journal.
 ///
 /// # Errors
-/// Neither answers, or standard output cannot be written.
+/// Neither is available, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let ask = async |client: Client| client.status().await;
     let reply = args.origin.fetch(ask, |tick| Ok(StatusReply::from(tick))).await?;
     args.output.print(&reply, render)
 }
 
-/// The status for people, wrapped to `width` columns if given.
+/// The status as text, wrapped to `width` columns if given.
 pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
-    let mut out = format::journal_warning(&reply.tick).unwrap_or_default();
+    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
     out.push_str(&match &reply.daemon {
         Some(daemon) => daemon_lines(reply, daemon),
         None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),
@@ -43,43 +44,47 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         out.push_str("paused   nothing is acted on: `ballast resume` acts again\n");
     }
     out.push_str(&format!("host     {}\n", host(&reply.host)));
-    out.push_str(&format!("budget   {}\n", format::budget(&reply.budget)));
-    if reply.rung.code != Rung::Normal.code() {
+    out.push_str(&format!("budget   {}\n", tick::budget(&reply.budget)));
+    if reply.rung.code != PressureLevel::Normal.code() {
         out.push_str(&format!("short    {}\n", reply.rung.text));
     }
-    out.push_str(&format::notes(&reply.notes));
+    out.push_str(&tick::notes(&reply.notes));
     if reply.guests.is_empty() {
         out.push_str("\nno guest was found: is the folder of their sockets configured?\n");
         return out;
     }
-    let mut columns = vec![
-        ("GUEST", Left),
-        ("STATE", Left),
-        ("ALLOCATION", Right),
-        ("TARGET", Right),
-        ("USED", Right),
-        ("DEMAND", Right),
-        ("FLOOR–CEILING", Left),
-        ("SHARES", Right),
-        ("PRIORITY", Right),
-        ("STATS AGE", Right),
-        ("DOING", Left),
-    ];
-    // Where no hypervisor has a tracker in it, there is nothing to tell.
+    // The column would be empty if no guest is tracked.
     let is_followed = |view: &TrackingView| view.state.code != "absent";
     let any_followed =
         reply.guests.iter().filter_map(|guest| guest.tracking.as_ref()).any(is_followed);
-    let mut rows: Vec<Vec<String>> = reply.guests.iter().map(row).collect();
-    if any_followed {
-        let place = columns.len() - 1;
-        columns.insert(place, ("TRACKED", Left));
-        for (row, guest) in rows.iter_mut().zip(&reply.guests) {
-            row.insert(place, tracked(guest.tracking.as_ref()));
-        }
-    }
     out.push('\n');
-    out.push_str(&format::table(&columns, rows, width));
+    out.push_str(&columns(any_followed).table(&reply.guests, width));
     out
+}
+
+fn columns(any_followed: bool) -> Report<'static, GuestView> {
+    fn known(figure: Option<impl ToString>) -> String {
+        figure.map_or_else(|| UNKNOWN.to_owned(), |figure| figure.to_string())
+    }
+    let columns = Report::<GuestView>::new()
+        .text("GUEST", |it| it.guest.clone())
+        .text("STATE", |it| it.state.code.clone())
+        .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes))
+        .figure("TARGET", |it| it.target_bytes.map_or_else(|| "none".to_owned(), size))
+        .figure("USED", |it| size_or_unknown(it.used_bytes))
+        .figure("DEMAND", |it| size_or_unknown(it.demand_bytes))
+        .text("FLOOR–CEILING", |it| {
+            let bounds = it.floor_bytes.zip(it.ceiling_bytes);
+            known(bounds.map(|(floor, ceiling)| format!("{}–{}", size(floor), size(ceiling))))
+        })
+        .figure("SHARES", |it| known(it.shares))
+        .figure("PRIORITY", |it| known(it.priority))
+        .figure("STATS AGE", |it| it.stats_age_ms.map_or_else(|| "none".to_owned(), span));
+    let columns = match any_followed {
+        true => columns.text("TRACKED", |it| tracked(it.tracking.as_ref())),
+        false => columns,
+    };
+    columns.text("DOING", doing)
 }
 
 fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
@@ -148,27 +153,7 @@ fn percent(basis_points: u32) -> String {
     format!("{}.{:02}%", basis_points / 100, basis_points % 100)
 }
 
-fn row(guest: &GuestView) -> Vec<String> {
-    let bounds = match (guest.floor_bytes, guest.ceiling_bytes) {
-        (Some(floor), Some(ceiling)) => format!("{}–{}", size(floor), size(ceiling)),
-        _ => UNKNOWN.to_owned(),
-    };
-    vec![
-        guest.guest.clone(),
-        guest.state.code.clone(),
-        size_or_unknown(guest.allocation_bytes),
-        guest.target_bytes.map_or_else(|| "none".to_owned(), size),
-        size_or_unknown(guest.used_bytes),
-        size_or_unknown(guest.demand_bytes),
-        bounds,
-        guest.shares.map_or_else(|| UNKNOWN.to_owned(), |shares| shares.to_string()),
-        guest.priority.map_or_else(|| UNKNOWN.to_owned(), |priority| priority.to_string()),
-        guest.stats_age_ms.map_or_else(|| "none".to_owned(), span),
-        doing(guest),
-    ]
-}
-
-/// The working set and what it costs to know it.
+/// The state and cost of tracking.
 fn tracked(tracking: Option<&TrackingView>) -> String {
     let Some(tracking) = tracking else { return "no".to_owned() };
     let share = |millionths: u32| Share::from_millionths(millionths);
@@ -187,7 +172,7 @@ fn tracked(tracking: Option<&TrackingView>) -> String {
     parts.join(", ")
 }
 
-/// From this part on what a guest read back of what was taken is told, in hundredths of a percent: less is usual.
+/// Regret is shown from this many basis points on; less is normal.
 const REGRET_TOLD: u64 = 1_000;
 
 fn doing(guest: &GuestView) -> String {

@@ -1,4 +1,4 @@
-//! What the commands print, from replies made by hand, and what their arguments take.
+//! Tests of the commands' output for handmade replies, and of their arguments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,27 +14,27 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::cli::Cli;
-use crate::daemon::view::View;
-use crate::server::fixture;
-use crate::server::routes::tick;
+use ballast_daemon::server::fixture;
+use ballast_daemon::server::routes::tick;
+use ballast_daemon::view::View;
 
-/// `view` as it is told of 300 ms after its tick.
-fn told(view: &View) -> Tick<'_> {
+/// `view` as a tick shown 300 ms later.
+fn tick_of(view: &View) -> Tick<'_> {
     let mut tick = tick(view, fixture::seen_at() + Duration::from_millis(300));
-    // A new version of the program must not change what is expected here.
+    // The expected output must not depend on the program's version.
     tick.daemon.iter_mut().for_each(|daemon| daemon.version = "0.1.0".to_owned());
     tick
 }
 
 fn explained(view: &View, guest: &str, expected: Expect) {
-    let reply = ExplainReply::new(&told(view), &fixture::id(guest)).unwrap();
+    let reply = ExplainReply::new(&tick_of(view), &fixture::id(guest)).unwrap();
     expected.assert_eq(&explain::render(&reply));
 }
 
 #[test]
-fn status_shows_every_plight_at_a_glance() {
+fn status_shows_every_kind_of_trouble() {
     let view = fixture::view();
-    let reply = StatusReply::from(&told(&view));
+    let reply = StatusReply::from(&tick_of(&view));
     expect![[r#"
         daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
         fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
@@ -45,15 +45,15 @@ fn status_shows_every_plight_at_a_glance() {
 
         GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  DOING
         grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  grow by 64MiB
-        mute   unknown           ?    none       ?       ?  ?                1000         0       none  no                                       hold: its allocation is not known yet
+        mute   unknown           ?    none       ?       ?  ?                1000         0       none  no                                       hold: allocation not known yet
         old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
+        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
         taken  taken             ?    none       ?       ?  ?                1000         0       none  no                                       hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 
 #[test]
-fn status_says_what_is_wrong_with_the_daemon() {
+fn status_shows_the_daemons_errors() {
     let mut view = fixture::view();
     view.paused = true;
     view.plans_refused = 3;
@@ -65,7 +65,7 @@ fn status_says_what_is_wrong_with_the_daemon() {
         vec![],
     );
     view.plan.notes = vec![ballast_model::Note::HostUnknown];
-    let reply = StatusReply::from(&told(&view));
+    let reply = StatusReply::from(&tick_of(&view));
     expect![[r#"
         daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
         refused  3 of 7300 plans were refused by the checker
@@ -82,9 +82,9 @@ fn status_says_what_is_wrong_with_the_daemon() {
 }
 
 #[test]
-fn status_fits_a_terminal() {
+fn status_wraps_to_the_terminal() {
     let view = fixture::view();
-    let reply = StatusReply::from(&told(&view));
+    let reply = StatusReply::from(&tick_of(&view));
     let text = status::render(&reply, Some(100));
     let table = text.lines().skip_while(|line| !line.starts_with("GUEST"));
     assert!(table.clone().count() > 6, "{text}");
@@ -92,7 +92,7 @@ fn status_fits_a_terminal() {
 }
 
 #[test]
-fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
+fn explain_shows_a_growing_guest_from_inputs_to_outcome() {
     explained(
         &fixture::view(),
         "grow",
@@ -113,7 +113,7 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
             misses     not known by size
             policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      growth limited to 128MiB a decision
-            guard      64MiB more when other guests have released it
+            guard      waiting for other guests to release 64MiB
             compliance compliant
             action     grow by 64MiB
             target     576MiB
@@ -123,13 +123,13 @@ fn explain_tells_a_growing_guest_from_inputs_to_outcome() {
 }
 
 #[test]
-fn explain_tells_whose_demand_was_believed_and_what_each_size_would_cost() {
+fn explain_shows_the_demands_source_and_the_miss_curve() {
     let mut view = fixture::view();
     view.plan.guests.retain_mut(|guest| {
         guest.estimate = guest.estimate.take().map(tracked);
         guest.id == fixture::id("grow")
     });
-    let reply = ExplainReply::new(&told(&view), &fixture::id("grow")).unwrap();
+    let reply = ExplainReply::new(&tick_of(&view), &fixture::id("grow")).unwrap();
     let text = explain::render(&reply);
     let from = text.find("demand").unwrap();
     let to = text.find("policy     wants").unwrap();
@@ -168,7 +168,7 @@ fn tracked(plain: Estimate) -> Estimate {
 }
 
 #[test]
-fn explain_tells_a_stuck_guest() {
+fn explain_shows_a_stuck_guest() {
     explained(
         &fixture::view(),
         "stuck",
@@ -189,8 +189,8 @@ fn explain_tells_a_stuck_guest() {
             misses     not known by size
             policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      changes nothing about that
-            compliance stuck, has given nothing for 42s
-            action     hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s
+            compliance stuck, released nothing for 42s
+            action     hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
             target     600MiB
             outcome    none so far
         "#]],
@@ -198,7 +198,7 @@ fn explain_tells_a_stuck_guest() {
 }
 
 #[test]
-fn explain_tells_stale_statistics() {
+fn explain_shows_stale_statistics() {
     explained(
         &fixture::view(),
         "old",
@@ -225,7 +225,7 @@ fn explain_tells_stale_statistics() {
 }
 
 #[test]
-fn explain_tells_what_is_not_known() {
+fn explain_shows_unknown_values() {
     let mut view = fixture::view();
     view.paused = true;
     explained(
@@ -254,7 +254,7 @@ fn explain_tells_what_is_not_known() {
 }
 
 #[test]
-fn plan_lists_what_is_wanted_and_what_is_done() {
+fn plan_lists_targets_and_actions() {
     let view = fixture::view();
     expect![[r#"
         plan     #42 by policy global, 0.3s ago
@@ -263,18 +263,18 @@ fn plan_lists_what_is_wanted_and_what_is_done() {
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
         GUEST  ALLOCATION  WANTED  TARGET  ACTION                                                                                                  WHY
-        grow       512MiB  700MiB  576MiB  grow by 64MiB                                                                                           uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB; growth limited to 128MiB a decision; 64MiB more when other guests have released it
-        mute            ?       ?    none  hold: its allocation is not known yet
+        grow       512MiB  700MiB  576MiB  grow by 64MiB                                                                                           uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB; growth limited to 128MiB a decision; waiting for other guests to release 64MiB
+        mute            ?       ?    none  hold: allocation not known yet
         old        300MiB       ?  300MiB  hold: statistics 12.0s old, limit 5.0s
-        stuck      600MiB  256MiB  600MiB  hold: stuck: asked to shrink to 256MiB, gave nothing for 42s, asked again in 18s                        uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+        stuck      600MiB  256MiB  600MiB  hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s                   uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
         taken           ?       ?    none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
 
         1. set grow to 576MiB, to be begun within 2.0s
-    "#]].assert_eq(&plan::render(&PlanReply::latest(&told(&view)), None));
+    "#]].assert_eq(&plan::render(&PlanReply::latest(&tick_of(&view)), None));
 }
 
 #[test]
-fn a_dry_run_says_that_it_is_one() {
+fn a_dry_run_is_marked_as_such() {
     let view = fixture::view();
     let mut next = view.plan.clone();
     next.guests.clear();
@@ -286,13 +286,13 @@ fn a_dry_run_says_that_it_is_one() {
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
         nothing is to be done
-    "#]].assert_eq(&plan::render(&PlanReply::dry_run(&told(&view), &next), None));
+    "#]].assert_eq(&plan::render(&PlanReply::dry_run(&tick_of(&view), &next), None));
 }
 
 #[test]
-fn a_journal_is_said_to_be_one_and_how_old() {
+fn output_from_a_journal_shows_its_source_and_age() {
     let view = fixture::view();
-    let tick = Tick { source: Source::Journal, daemon: None, ..told(&view) };
+    let tick = Tick { source: Source::Journal, daemon: None, ..tick_of(&view) };
     let now = fixture::seen_at() + Duration::from_secs(7400);
     let reply = StatusReply::from(&Tick { now, ..tick });
     let text = status::render(&reply, None);
@@ -304,29 +304,29 @@ fn a_journal_is_said_to_be_one_and_how_old() {
 }
 
 #[test]
-fn a_policy_is_shown_with_all_there_is_to_know_of_it() {
+fn policy_show_prints_the_whole_entry() {
     let show = |name| policy::show(name).unwrap();
     expect![[r#"
         policy     tws
-        rule       Every guest has its working set, found by taking memory away until it reads some back.
-        shortage   Who wants less than its part by shares has it; the others divide the rest by shares.
+        rule       Every guest gets its working set, found by taking memory away until it reads some back.
+        shortage   Guests that want less than their part by shares get it; the others divide the rest by shares.
         priority   Guests of higher priority take what they need from those of lower, then.
         source     TWS §2
         pace       every 1.0s; makes every change
         parameter  policy.interval: time between decisions (span of time, one tick to 1h; default "1000ms")
-        parameter  policy.reserve_per_guest: free memory left to a guest on top of what it uses; also part of what a guest of higher priority needs (size, any size; default "100MiB")
-        parameter  policy.tws.fast: what is taken away in an epoch before the guest first reads anything back (part of Committed_AS, 0.001 to 0.5; default 0.05)
-        parameter  policy.tws.slow: what is taken away in an epoch after that (part of Committed_AS, 0.0001 to 0.5, not above tws.fast; default 0.01)
-        parameter  policy.tws.cool_down_epochs: epochs without reading back before anything is taken away again (epochs, 1 to 3600; default 8)
-        parameter  policy.tws.change: probing begins again when Committed_AS moved by more than this and tws.change_min (part of Committed_AS, 0 to 1; default 0.02)
-        parameter  policy.tws.change_min: the amount that such a move must exceed too (size, any size; default "4MiB")
-        needs      probed, from the prober, from Committed_AS and counts of swap-ins and refaults; guests without: they want what they use and the reserve
+        parameter  policy.reserve_per_guest: free memory for each guest on top of what it uses; part of the need of guests with higher priority (size, any size; default "100MiB")
+        parameter  policy.tws.fast: memory taken away in an epoch before the guest first reads any back (part of Committed_AS, 0.001 to 0.5; default 0.05)
+        parameter  policy.tws.slow: memory taken away in an epoch after that (part of Committed_AS, 0.0001 to 0.5, not above tws.fast; default 0.01)
+        parameter  policy.tws.cool_down_epochs: epochs without reading back before memory is taken away again (epochs, 1 to 3600; default 8)
+        parameter  policy.tws.change: probing restarts when Committed_AS changes by more than this and tws.change_min (part of Committed_AS, 0 to 1; default 0.02)
+        parameter  policy.tws.change_min: amount that such a change must also exceed (size, any size; default "4MiB")
+        needs      probed, from the prober, from Committed_AS and counts of swap-ins and refaults; guests without: they want what they use plus the reserve
     "#]].assert_eq(&policy::render(&show(PolicyName::Tws)));
     expect![[r#"
         {
           "policy": "global",
-          "rule": "The whole budget is divided by shares, and idle memory is taxed just as much as the neediest guest requires.",
-          "shortage": "The tax is full: everybody has what it uses, less its part of what is lacking.",
+          "rule": "Divides the whole budget by shares, and taxes idle memory as much as the neediest guest requires.",
+          "shortage": "The tax is full: every guest gets what it uses, less its part of the shortage.",
           "source": "Global §3.1–3.4",
           "interval_ms": 2000,
           "dead_band_bytes": 10485760,
@@ -341,14 +341,14 @@ fn a_policy_is_shown_with_all_there_is_to_know_of_it() {
             },
             {
               "key": "policy.reserve_per_guest",
-              "meaning": "free memory left to a guest on top of what it uses; also part of what a guest of higher priority needs",
+              "meaning": "free memory for each guest on top of what it uses; part of the need of guests with higher priority",
               "unit": "size",
               "default": "\"100MiB\"",
               "range": "any size"
             },
             {
               "key": "policy.tau",
-              "meaning": "idle-memory tax: 0 divides by shares alone, 1 by use",
+              "meaning": "idle-memory tax: 0 divides by shares only, 1 by use",
               "unit": "share of idle memory",
               "default": "\"dynamic\"",
               "range": "\"dynamic\", or 0 to 1"
@@ -360,7 +360,7 @@ fn a_policy_is_shown_with_all_there_is_to_know_of_it() {
 }
 
 #[test]
-fn every_policy_is_listed() {
+fn policy_list_has_every_policy() {
     let text = policy::render_list(&policy::list(), None);
     let names: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, PolicyName::ALL.map(PolicyName::as_str));
@@ -369,12 +369,7 @@ fn every_policy_is_listed() {
 }
 
 #[test]
-fn the_terminal_gets_no_control_characters() {
-    assert_eq!(harmless("a\u{1b}[2Jb\r\nc\u{9b}d"), "a\u{fffd}[2Jb\u{fffd}\nc\u{fffd}d");
-}
-
-#[test]
-fn arguments_that_make_no_sense_are_wrong_usage() {
+fn invalid_arguments_are_wrong_usage() {
     for (line, kind) in [
         ("status --jsn", ErrorKind::UnknownArgument),
         ("statsu", ErrorKind::InvalidSubcommand),
@@ -401,35 +396,4 @@ fn arguments_that_make_no_sense_are_wrong_usage() {
         assert_eq!(error.kind(), kind, "{line}: {error}");
         assert_eq!(error.exit_code(), 2, "{line}");
     }
-}
-
-/// The words of a line of shell up to its first pipe or redirection; single quotes hold together.
-fn words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quoted = false;
-    for c in line.chars() {
-        match c {
-            '\'' => quoted = !quoted,
-            ' ' if !quoted => words.push(String::new()),
-            c => words.last_mut().unwrap().push(c),
-        }
-    }
-    words.into_iter().take_while(|word| word != "|" && word != ">").collect()
-}
-
-fn take_examples(command: &clap::Command) {
-    let help = command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name()));
-    for line in help.to_string().lines().filter(|line| line.starts_with("  ballast ")) {
-        for part in line.trim().split(" && ") {
-            Cli::try_parse_from(words(part)).unwrap_or_else(|e| panic!("{part}: {e}"));
-        }
-    }
-    command.get_subcommands().for_each(take_examples);
-}
-
-#[test]
-fn every_command_takes_its_examples() {
-    use clap::CommandFactory;
-    Cli::command().debug_assert();
-    take_examples(&Cli::command());
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,21 +12,23 @@ use ballast_estimate::statistical::SamplingSettings;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_tracker::{Trackable, trackable};
-use ballast_working_set::{Budget, PilotSettings};
+use ballast_tracker::{TrackableGuest, trackable};
+use ballast_working_set::{Budget, WatchPlannerSettings};
 use serde::Serialize;
 
-use super::{CANNOT_PRINT, Output, harmless_line};
-use crate::config::Intermittent;
-use crate::output::command_line::command_line;
-use crate::output::files::Destination;
-use crate::track::record::Recording;
-use crate::track::{
-    FollowSettings, Follower, GuestCounts, Row, Sampler, SignalReader, Watcher, page, table,
+use ballast_config::Intermittent;
+use ballast_daemon::track::{
+    FollowSettings, Follower, GuestCounts, IntervalJson, Recording, Row, Sampler, SignalReader,
+    Watcher,
 };
+use ballast_report::command_line::command_line;
+use ballast_report::files::Destination;
+use ballast_report::{CANNOT_PRINT, Output, harmless_line};
 
-/// Which granules are a sample, wherever nobody says otherwise: the same ones every time, so that two
-/// looks at a guest can be compared.
+use super::track_table;
+use crate::lab;
+
+/// Picks the sampled granules: fixed, so that two runs on a guest can be compared.
 const SEED: u64 = 1;
 
 /// The working set of a live guest, interval by interval.
@@ -212,8 +215,8 @@ async fn ask(
 }
 
 /// The guest that is meant.
-fn find<'a>(guests: &'a [Trackable], wanted: &str) -> anyhow::Result<&'a Trackable> {
-    let is_it = |guest: &&Trackable| {
+fn find<'a>(guests: &'a [TrackableGuest], wanted: &str) -> anyhow::Result<&'a TrackableGuest> {
+    let is_it = |guest: &&TrackableGuest| {
         guest.name.as_deref() == Some(wanted) || guest.pid.to_string() == wanted
     };
     let mut found = guests.iter().filter(is_it);
@@ -239,7 +242,7 @@ struct Listed<'a> {
     socket: String,
 }
 
-fn list(guests: &[Trackable], output: Output) -> anyhow::Result<()> {
+fn list(guests: &[TrackableGuest], output: Output) -> anyhow::Result<()> {
     let listed: Vec<Listed<'_>> = guests
         .iter()
         .map(|guest| Listed {
@@ -262,7 +265,7 @@ fn list(guests: &[Trackable], output: Output) -> anyhow::Result<()> {
 
 fn follow(
     args: &Args,
-    guest: &Trackable,
+    guest: &TrackableGuest,
     mut recording: Option<Recording>,
     counts: &GuestCounts,
     stop: &AtomicBool,
@@ -274,7 +277,7 @@ fn follow(
     }
     let end = args.for_.map(|time| Instant::now() + time);
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
-    let page = args.page.as_deref().map(Destination::open).transpose()?;
+    let page = args.page.as_deref().map(Page::begin).transpose()?;
     let mut rows = Vec::new();
     let mut signals =
         recording.is_some().then(|| SignalReader::new(guest.pid, SEED, args.referenced));
@@ -297,112 +300,83 @@ fn follow(
     }
     let Some(page) = page else { return Ok(()) };
     let name = guest.name.clone().unwrap_or_else(|| guest.pid.to_string());
-    page.write(&page::render(&name, &rows, &command_line())?)
+    page.write(&name, &rows)
 }
 
-/// Begins to watch as wanted.
-fn watch(args: &Args, guest: &Trackable) -> anyhow::Result<Watcher> {
+/// An HTML page that `ballast-lab` draws at the end.
+struct Page {
+    program: Command,
+    destination: Destination,
+}
+
+impl Page {
+    /// Checks, before tracking starts, that the page can be drawn and written.
+    fn begin(path: &Path) -> anyhow::Result<Page> {
+        let program = lab::program("track --page")?;
+        Ok(Page { program, destination: Destination::open(path)? })
+    }
+
+    fn write(mut self, name: &str, rows: &[Row]) -> anyhow::Result<()> {
+        let arguments = ["track-page", "-", "--name", name, "--command", &command_line()];
+        let mut child = self
+            .program
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start ballast-lab")?;
+        let mut input = child.stdin.take().context("ballast-lab takes no input")?;
+        for row in rows {
+            serde_json::to_writer(&mut input, &IntervalJson::from(row))?;
+            input.write_all(b"\n")?;
+        }
+        drop(input);
+        let output = child.wait_with_output().context("cannot wait for ballast-lab")?;
+        anyhow::ensure!(output.status.success(), "ballast-lab drew no page ({})", output.status);
+        self.destination.write(&String::from_utf8(output.stdout)?)
+    }
+}
+
+/// Starts to watch as the arguments say.
+fn watch(args: &Args, guest: &TrackableGuest) -> anyhow::Result<Watcher> {
     if let Some(samples) = args.statistical {
         let settings = SamplingSettings { samples, period: args.interval };
         return Ok(Watcher::Sampler(Box::new(Sampler::begin(guest, settings, SEED)?)));
     }
-    let pilot = PilotSettings {
+    let planner = WatchPlannerSettings {
         sample: (!args.every).then(|| args.budget.clone()),
         rest: args.rest.0,
         hot_set: args.hot_set,
-        ..PilotSettings::default()
+        ..WatchPlannerSettings::default()
     };
-    let settings = FollowSettings { interval: args.interval, pilot, seed: SEED };
+    let settings = FollowSettings { interval: args.interval, planner, seed: SEED };
     Ok(Watcher::Follower(Box::new(Follower::begin(guest, &settings, None, None)?)))
 }
 
 fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let written = if output.json {
-        serde_json::to_writer(&mut out, &Told::from(row)).map_err(io::Error::from)
+        serde_json::to_writer(&mut out, &IntervalJson::from(row)).map_err(io::Error::from)
     } else {
-        let heading = table::heading(number).map(|heading| heading + "\n").unwrap_or_default();
-        write!(out, "{heading}{}", table::line(row))
+        let heading =
+            track_table::heading(number).map(|heading| heading + "\n").unwrap_or_default();
+        write!(out, "{heading}{}", track_table::line(row))
     };
     written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).context(CANNOT_PRINT)
 }
 
-/// An interval in JSON.
-#[derive(Serialize)]
-struct Told<'a> {
-    at_s: f64,
-    length_s: f64,
-    tracked_bytes: u64,
-    is_on: bool,
-    up_ratio: f64,
-    events: Option<u64>,
-    known_bytes: Option<u64>,
-    next: Option<String>,
-    cost_share: f64,
-    #[serde(flatten)]
-    seen: Option<SeenTold<'a>>,
-}
-
-#[derive(Serialize)]
-struct SeenTold<'a> {
-    working_set_bytes: u64,
-    touched_bytes: u64,
-    half_miss_bytes: Option<u64>,
-    granule_pages: u64,
-    share: f64,
-    hot_granules: Option<u64>,
-    touches: u64,
-    lost: u64,
-    trap_ns: u64,
-    revoked_ns: u64,
-    miss_step_bytes: Option<u64>,
-    misses: Option<&'a [u64]>,
-}
-
-impl<'a> From<&'a Row> for Told<'a> {
-    fn from(row: &'a Row) -> Self {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let seen = row.seen.as_ref().map(|seen| SeenTold {
-            working_set_bytes: seen.working_set.get(),
-            touched_bytes: seen.touched.get(),
-            half_miss_bytes: seen.half_miss.map(Bytes::get),
-            granule_pages: seen.granule_pages,
-            share: seen.share,
-            hot_granules: seen.hot_granules,
-            touches: seen.touches,
-            lost: seen.lost,
-            trap_ns: ns(seen.trap),
-            revoked_ns: ns(seen.revoked_in),
-            miss_step_bytes: seen.curve.as_ref().map(|curve| curve.step().get()),
-            misses: seen.curve.as_ref().map(|curve| curve.points()),
-        });
-        Told {
-            at_s: row.at.as_secs_f64(),
-            length_s: row.length.as_secs_f64(),
-            tracked_bytes: row.tracked.get(),
-            is_on: row.seen.is_some(),
-            up_ratio: row.up_ratio,
-            events: row.events,
-            known_bytes: row.known.map(Bytes::get),
-            next: row.step.map(|step| step.next.to_string()),
-            cost_share: row.cost_share(),
-            seen,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ballast_track_wire::Address;
+    use ballast_tracker_proto::TrackerAddress;
 
     use super::*;
 
     #[test]
-    fn a_guest_is_meant_by_name_or_process() {
-        let guest = |pid, name: &str| Trackable {
+    fn a_guest_is_found_by_name_or_process() {
+        let guest = |pid, name: &str| TrackableGuest {
             pid,
             name: Some(name.to_owned()),
-            address: Address::parse("@x"),
+            address: TrackerAddress::parse("@x"),
             paths: Vec::new(),
         };
         let guests = [guest(7, "a"), guest(8, "b"), guest(9, "b")];
@@ -415,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_and_intervals_as_they_are_typed() {
+    fn budgets_and_intervals_are_parsed_within_their_ranges() {
         assert_eq!(budget("0.5%").unwrap().limit(), 0.005);
         assert_eq!(budget("2").unwrap().limit(), 0.02);
         assert!(budget("0").is_err() && budget("x").is_err() && budget("101").is_err());

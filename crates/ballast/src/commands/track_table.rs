@@ -1,19 +1,19 @@
-//! Intervals as lines, as they come.
+//! Prints intervals as table lines, one by one.
 //!
-//! Idea: columns of fixed width, so that a line is printed when its interval is over and stands under the
-//! ones before; the heading comes again every [`HEADING_EVERY`] lines.
+//! Idea: columns have a fixed width, so each line is printed when its interval ends and still
+//! aligns. The heading repeats every [`HEADING_EVERY`] lines.
 
 use ballast_model::Bytes;
 
-use crate::commands::format;
+use ballast_report::format;
 
-use super::row::{Row, Seen};
+use ballast_daemon::track::{Row, Seen};
 
-/// A screen.
+/// Lines per screen.
 const HEADING_EVERY: u64 = 24;
 
 /// The heading above line `number`, if one is due.
-pub(crate) fn heading(number: u64) -> Option<String> {
+pub(super) fn heading(number: u64) -> Option<String> {
     number.is_multiple_of(HEADING_EVERY).then(|| {
         format!(
             "{:<8}  {:>11}  {:>9}  {:>9}  {:>14}  {:>7}  {:>8}  {:>6}  {:>6}  {:>7}  {:>4}",
@@ -32,8 +32,8 @@ pub(crate) fn heading(number: u64) -> Option<String> {
     })
 }
 
-/// An interval; in rest the working set is what it was.
-pub(crate) fn line(row: &Row) -> String {
+/// The line of an interval; a resting one repeats the known working set.
+pub(super) fn line(row: &Row) -> String {
     const NONE: &str = "-";
     let at = format!("{:.1}s", row.at.as_secs_f64());
     let size = |bytes: Bytes| format::size(bytes.get());
@@ -54,7 +54,7 @@ pub(crate) fn line(row: &Row) -> String {
     )
 }
 
-/// `1/64 by 1`: which part of the granules, and how many pages these have.
+/// `1/64 by 1`: the watched share of granules, and pages per granule.
 fn watched(seen: &Seen) -> String {
     let part = if seen.share >= 1.0 {
         "all".to_owned()
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_stand_under_their_heading() {
+    fn lines_align_with_their_heading() {
         let seen = Seen {
             working_set: Bytes::mib(203),
             touched: Bytes::mib(201),

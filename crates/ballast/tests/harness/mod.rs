@@ -1,5 +1,5 @@
-//! A daemon under test: the real program, its own configuration, socket and journal in a folder
-//! that goes with it. Waits are for states, bounded generously, since the machine may be busy.
+//! A daemon under test: the real program with its own configuration, socket and journal in a
+//! temporary folder. Tests wait for states, with generous limits, because the machine may be busy.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use ballast_api::StatusReply;
 use tempfile::TempDir;
 
-/// Longest wait for a state that must come.
+/// Longest wait for a state.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until `check` answers, or fails with what `what` says.
+/// Waits until `check` returns a value; panics with `what` otherwise.
 pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -65,7 +65,7 @@ impl Ground {
         self.configure_for(&self.path("qmp"), daemon, more);
     }
 
-    /// The same with guests elsewhere.
+    /// The same with guests in another folder.
     pub fn configure_for(&self, qmp: &Path, daemon: &str, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\nraise_priority = false\n{daemon}\n\
@@ -98,7 +98,7 @@ impl Ground {
         Daemon { child: Some(child), ground: self }
     }
 
-    /// What daemons here have logged so far.
+    /// The log of all daemons in this folder so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("daemon.log")).unwrap_or_default()
     }

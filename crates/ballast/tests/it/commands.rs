@@ -1,10 +1,8 @@
-//! The program as scripts see it: exit statuses, and which stream says what.
-
-mod program;
+//! Tests of the program as scripts use it: exit statuses and output streams.
 
 use std::process::{Command, Output, Stdio};
 
-use program::Done;
+use crate::program::{self, Done};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ballast.example.toml");
 
@@ -20,7 +18,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn what_is_asked_for_is_done_and_printed() {
+fn commands_print_their_result_and_exit_with_zero() {
     for arguments in [&["--help"][..], &["--version"], &["set", "--help"]] {
         let (status, out, err) = run(arguments);
         assert_eq!((status, err.as_str()), (Some(0), ""), "{arguments:?}");
@@ -29,7 +27,7 @@ fn what_is_asked_for_is_done_and_printed() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart_from_failure() {
+fn wrong_usage_and_failure_have_different_exit_statuses() {
     for arguments in [
         &["statsu"][..],
         &["set", "web-1"],
@@ -45,7 +43,7 @@ fn wrong_usage_is_told_apart_from_failure() {
 }
 
 #[test]
-fn without_a_daemon_every_command_fails_and_says_so_once() {
+fn without_a_daemon_every_command_fails_with_one_error() {
     for arguments in [
         &["status"][..],
         &["status", "--json"],
@@ -67,7 +65,7 @@ fn without_a_daemon_every_command_fails_and_says_so_once() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let mut child = ballast(&["daemon", "--check", "--config", EXAMPLE])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -79,7 +77,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn what_the_lab_lacks_is_named_with_its_remedy() {
+fn lab_errors_name_the_missing_part_and_its_remedy() {
     let empty = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
     let lab = |change: &dyn Fn(&mut Command)| {

@@ -1,27 +1,25 @@
-//! The daemon as a process, with peers that speak QMP in place of hypervisors: what it does when
-//! guests, operators and its own death do what they do. Real guests are in `real_guests.rs`.
-
-mod harness;
+//! Tests of the daemon process with fake QMP peers in place of hypervisors: guests misbehave,
+//! operators intervene, the daemon is killed. Tests with real guests are in `tests/real`.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use crate::harness::{Ground, guest, wait_for};
 use ballast_control::Controller;
 use ballast_model::Bytes;
-use ballast_qmp::testing::{Misbehaviour, Peer, PeerConfig};
+use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
 use ballast_store::{Event, Range, Reader, What};
-use harness::{Ground, guest, wait_for};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
 const FAST: &str = "tick = \"100ms\"";
 const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"";
 
-/// What a peer that uses 600 MiB settles at.
+/// Final allocation of a peer that uses 600 MiB.
 const BUSY: Bytes = Bytes::mib(740);
 
-/// Peers live on a runtime of their own, beside the blocking test.
+/// Peers run on their own runtime, beside the blocking test.
 struct Peers {
     runtime: Runtime,
 }
@@ -48,14 +46,14 @@ impl Peers {
 }
 
 #[test]
-fn memory_goes_where_it_is_used() {
+fn memory_moves_to_the_guest_that_uses_it() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let busy = peers.using(&ground, "busy", 600);
     let idle = peers.using(&ground, "idle", 100);
     ground.configure(FAST, BUDGET);
     let daemon = ground.start();
-    // Both were booted with 1 GiB. The busy one needs its 600 MiB, what its kernel took at boot
-    // (40 MiB in a peer) and its reserve; the other has the rest.
+    // Both booted with 1 GiB. The busy one needs its 600 MiB, its kernel's memory (40 MiB in a
+    // peer) and its reserve; the other gets the rest.
     wait_for("the division", || {
         let settled = busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)
             && idle.allocation().abs_diff(Bytes::gib(1) - BUSY) <= Bytes::mib(10);
@@ -72,7 +70,7 @@ fn memory_goes_where_it_is_used() {
 }
 
 #[test]
-fn killed_and_started_again_it_goes_on_and_the_journal_is_whole() {
+fn a_killed_daemon_resumes_with_an_intact_journal() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let busy = peers.using(&ground, "busy", 600);
     let _idle = peers.using(&ground, "idle", 100);
@@ -94,7 +92,7 @@ fn killed_and_started_again_it_goes_on_and_the_journal_is_whole() {
     assert!(entries.len() > 16);
 }
 
-/// What was recorded, fed to a fresh controller, gives the recorded plans, byte for byte.
+/// A fresh controller fed with the recorded samples makes the recorded plans, byte for byte.
 #[test]
 fn a_recorded_run_replays_to_the_same_plans() {
     let (ground, peers) = (Ground::new(), Peers::new());
@@ -106,7 +104,7 @@ fn a_recorded_run_replays_to_the_same_plans() {
     assert!(daemon.stop().success());
 
     let text = fs::read_to_string(ground.config_file()).unwrap();
-    let config = ballast::config::parse(&text, &ground.config_file()).unwrap();
+    let config = ballast_config::parse(&text, &ground.config_file()).unwrap();
     let reader = Reader::open(&ground.journal()).unwrap();
     let mut controller: Option<Controller> = None;
     let mut ticks = 0;
@@ -188,7 +186,7 @@ fn guests_come_and_go() {
 }
 
 #[test]
-fn an_invalid_file_keeps_the_last_good_configuration() {
+fn an_invalid_reload_keeps_the_last_good_configuration() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let _a = peers.using(&ground, "a", 600);
     let _b = peers.using(&ground, "b", 100);
@@ -210,7 +208,7 @@ fn an_invalid_file_keeps_the_last_good_configuration() {
 }
 
 #[test]
-fn operators_are_obeyed_and_recorded() {
+fn operator_commands_are_executed_and_recorded() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let a = peers.using(&ground, "a", 600);
     let _b = peers.using(&ground, "b", 100);
@@ -242,7 +240,7 @@ fn operators_are_obeyed_and_recorded() {
 }
 
 #[test]
-fn guests_get_back_what_they_held_if_that_is_configured() {
+fn on_exit_restore_returns_guests_to_their_first_allocation() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let config = PeerConfig { used: Bytes::mib(100), ..PeerConfig::default() };
     let a = peers.spawn(&ground, "a", config);
@@ -258,15 +256,15 @@ fn guests_get_back_what_they_held_if_that_is_configured() {
     assert_eq!(a.allocation(), Bytes::gib(1));
 }
 
-/// Needs root, to run a daemon as somebody who may not open the socket.
+/// Needs root, to run a command as a user who may not open the socket.
 #[test]
-fn a_socket_that_may_not_be_opened_is_reported_as_that() {
+fn a_socket_without_permission_is_reported_as_such() {
     const NOBODY: u32 = 65_534;
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can run the daemon as another user");
+        println!("SKIPPED: only root can run the daemon as another user");
         return;
     }
-    // A test run keeps its temporary files where nobody else can reach them.
+    // Other users cannot reach a test run's temporary files.
     let (ground, peers) = (Ground::within("/tmp".as_ref()), Peers::new());
     let _peer = peers.using(&ground, "private", 100);
     ground.configure(FAST, BUDGET);
@@ -290,7 +288,7 @@ fn a_socket_that_may_not_be_opened_is_reported_as_that() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_failed_start_logs_its_cause() {
     let ground = Ground::new();
     ground.configure(FAST, BUDGET);
     let first = ground.start();

@@ -1,11 +1,11 @@
-//! The program as scripts see it: what it is given, what it prints on which stream, and its exit status.
+//! Runs the program as a script does: arguments and input, output per stream, and exit status.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// A run that is over.
+/// A finished run.
 pub struct Done {
     pub status: Option<i32>,
     pub out: String,
@@ -14,7 +14,7 @@ pub struct Done {
 
 /// The program, about to be run with `arguments`.
 pub fn ballast<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    let mut command = Command::new(crate::PROGRAM);
     command.args(arguments);
     command
 }
@@ -28,7 +28,7 @@ pub fn run(command: &mut Command) -> Done {
 pub fn feed(command: &mut Command, input: &[u8]) -> Done {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A program that failed before has closed its end.
+    // A program that failed earlier has closed its end.
     let _ = child.stdin.take().unwrap().write_all(input);
     done(child.wait_with_output().unwrap())
 }

@@ -4,26 +4,23 @@
 //!
 //! Limits: asserts states, counts and wide ratios, never times; needs QEMU and a built `lab-guest`.
 
-mod harness;
-mod real;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 
-use ballast_lab::{Balloon, GuestSpec, Hotplug};
-use ballast_lab_guest::workload::Pattern;
-use ballast_model::{Bytes, OutcomeKind, PolicyName};
-use ballast_policy::catalogue::{ENTRIES, Entry};
-use ballast_store::{Range, Reader, What};
-use harness::{Daemon, Ground, guest, wait_for};
-use real::journal::{Audit, assert_file_intact};
-use real::monitor::Monitor;
-use real::moved::Destination;
-use real::rounds::{self, Rounds};
-use real::squeezes::{self, Squeezes};
-use real::{
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::journal::{Audit, assert_file_intact};
+use crate::support::monitor::Monitor;
+use crate::support::moved::Destination;
+use crate::support::rounds::{self, Rounds};
+use crate::support::squeezes::{self, Squeezes};
+use crate::support::{
     Lab, allocation, assert_unrefused, swapping, wait_allocation, wait_guests, wait_settled,
 };
+use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::{Balloon, GuestSpec, Hotplug};
+use ballast_model::{Bytes, OutcomeKind, PolicyName};
+use ballast_policy::catalogue::{ENTRIES, PolicyEntry};
+use ballast_store::{Range, Reader, What};
 use tempfile::TempDir;
 
 /// Four times as fast as usual, so that there is less to wait for.
@@ -162,8 +159,8 @@ fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'
     assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
 }
 
-/// Balloons tell what a guest uses and no more, so policies that go by anything else do without, and
-/// say so.
+/// Balloons tell what a guest uses and no more, so policies that go by anything else do without,
+/// and say so.
 #[test]
 fn every_policy_runs_on_what_balloons_tell_and_priority_holds_under_it() {
     let lab = Lab::boot(vec![swapping("busy", BOOT), swapping("idle", BOOT)]);
@@ -209,7 +206,7 @@ fn every_policy_runs_on_what_balloons_tell_and_priority_holds_under_it() {
 }
 
 /// Switches the policy and looks at what becomes of it.
-fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &Entry) {
+fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     let name = entry.name.as_str();
     let (code, told, err) = ground.ballast(&["set", "--policy", name]);
     assert_eq!(code, Some(0), "{name}: {told}{err}");
@@ -364,8 +361,8 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
     rounds.end();
 }
 
-/// A guest without swap is squeezed to its floor and given memory back, whatever it does with it, and nothing in it
-/// is ever killed for want of memory. Some rounds here, many under `make soak`.
+/// A guest without swap is squeezed to its floor and given memory back, whatever it does with it,
+/// and nothing in it is ever killed for want of memory. Some rounds here, many under `make soak`.
 #[test]
 fn a_guest_without_swap_is_never_squeezed_to_death() {
     let lab = Lab::boot(squeezes::guests(BOOT));
@@ -380,8 +377,8 @@ fn a_guest_without_swap_is_never_squeezed_to_death() {
     squeezes.end();
 }
 
-/// The operator lowers the ceiling of a guest without swap below what it uses: it gives what it can, and nothing in it is
-/// killed; when it no longer uses that, it gives the rest.
+/// The operator lowers the ceiling of a guest without swap below what it uses: it gives what it
+/// can, and nothing in it is killed; when it no longer uses that, it gives the rest.
 #[test]
 fn a_guest_without_swap_keeps_what_it_uses_whatever_its_ceiling() {
     let lab = Lab::boot(vec![GuestSpec::new("dry".parse().unwrap(), BOOT)]);
@@ -398,7 +395,7 @@ fn a_guest_without_swap_keeps_what_it_uses_whatever_its_ceiling() {
     assert!(left > USED, "{left} left of {USED} used");
     let (code, out, err) = ground.ballast(&["explain", "dry"]);
     assert_eq!(code, Some(0), "{err}");
-    assert!(out.contains("is not known to have swap"), "{out}");
+    assert!(out.contains("no swap is known to back it"), "{out}");
     lab.pace("dry");
     assert_eq!(lab.fresh_report("dry").vm.oom_kill, Some(0));
     lab.stop_workload("dry");
@@ -408,8 +405,8 @@ fn a_guest_without_swap_keeps_what_it_uses_whatever_its_ceiling() {
     assert!(daemon.stop().success());
 }
 
-/// The daemon knows the working set of a guest with the tracker in it, and its curve, and `meb` gives it the
-/// memory that another does not touch; afterwards `ballast track` may have it.
+/// The daemon knows the working set of a guest with the tracker in it, and its curve, and `meb`
+/// gives it the memory that another does not touch; afterwards `ballast track` may have it.
 #[test]
 fn a_tracked_guest_has_a_working_set_and_a_curve() {
     let spec = |name| GuestSpec { tracked: true, ..swapping(name, BOOT) };
@@ -481,8 +478,8 @@ fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemo
     assert!(out.contains("TRACKED"), "{out}");
 }
 
-/// Within a phase tracking rests, and what was last seen is relied on as if it were new; a guest that needs more
-/// is looked at again, and gets it.
+/// Within a phase tracking rests, and what was last seen is relied on as if it were new; a guest
+/// that needs more is looked at again, and gets it.
 #[test]
 fn tracking_of_a_steady_guest_rests_until_its_working_set_moves() {
     let spec = GuestSpec { tracked: true, ..swapping("steady", BOOT) };
@@ -497,7 +494,8 @@ fn tracking_of_a_steady_guest_rests_until_its_working_set_moves() {
         let tracking = guest(&daemon.status()?, "steady")?.tracking.clone()?;
         Some((tracking.state.code, Bytes::new(tracking.working_set_bytes?), tracking.age_ms?))
     };
-    // Filling takes five intervals, and a machine that is busy with others makes working sets stray.
+    // Filling takes five intervals, and a machine that is busy with others makes working sets
+    // stray.
     let rests_at = |least: Bytes, most: Bytes| {
         wait_for("rest", || {
             let (state, wss, _) = tracking()?;
@@ -505,7 +503,8 @@ fn tracking_of_a_steady_guest_rests_until_its_working_set_moves() {
         });
     };
     rests_at(Bytes::mib(90), Bytes::mib(140));
-    // What is told in rest is confirmed all the time, until a checkpoint looks on, and rest goes on.
+    // What is told in rest is confirmed all the time, until a checkpoint looks on, and rest goes
+    // on.
     wait_for("a checkpoint", || {
         let (state, _, age_ms) = tracking()?;
         assert!(age_ms < 30_000, "{age_ms} ms");
@@ -521,8 +520,9 @@ fn tracking_of_a_steady_guest_rests_until_its_working_set_moves() {
     assert!(daemon.stop().success());
 }
 
-/// A guest with the library in it is watched by it, one without by the kernel's referenced bits. A daemon that is
-/// killed in the middle of watching leaves nothing behind, and the next one follows both again.
+/// A guest with the library in it is watched by it, one without by the kernel's referenced bits. A
+/// daemon that is killed in the middle of watching leaves nothing behind, and the next one follows
+/// both again.
 #[test]
 fn guests_are_followed_by_what_there_is_and_outlive_the_daemon() {
     let watched = GuestSpec { tracked: true, ..swapping("watched", BOOT) };
@@ -565,8 +565,8 @@ fn guests_are_followed_by_what_there_is_and_outlive_the_daemon() {
     wait_for("every permission to be restored", || (!is_registered()).then_some(()));
 }
 
-/// What only the guest knows is in the daemon's inputs; what it asks for is decided on and answered, before its
-/// kernel has swapped much; and an agent that is killed is heard again.
+/// What only the guest knows is in the daemon's inputs; what it asks for is decided on and
+/// answered, before its kernel has swapped much; and an agent that is killed is heard again.
 #[test]
 fn an_agent_is_heard_and_what_it_asks_for_is_answered() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -589,7 +589,8 @@ fn an_agent_is_heard_and_what_it_asks_for_is_answered() {
     let (_, out, _) = ground.ballast(&["explain", "asks"]);
     assert!(out.contains("promised to processes"), "{out}");
     lab.start_constant("asks", Bytes::mib(260));
-    // Its program and its kernel need some 330 MiB; what of it is used enough to be asked for differs from run to run.
+    // Its program and its kernel need some 330 MiB; what of it is used enough to be asked for
+    // differs from run to run.
     wait_allocation("what it asks for", &daemon, "asks", |holds| holds >= Bytes::mib(280));
     let request = wait_for("its request", || agent("asks")?.request);
     assert!(["more", "emergency", "less"].contains(&&*request.code), "{request:?}");
@@ -607,8 +608,8 @@ fn an_agent_is_heard_and_what_it_asks_for_is_answered() {
     assert!(out.contains("promised to processes"), "{out}");
 }
 
-/// While what guests use and a reserve fit, each has that, by its own figures; when they do not, all memory is
-/// divided; and when they fit again, no longer.
+/// While what guests use and a reserve fit, each has that, by its own figures; when they do not,
+/// all memory is divided; and when they fit again, no longer.
 #[test]
 fn self_scheduling_hands_over_where_requests_do_not_fit_and_takes_back() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -641,12 +642,13 @@ fn self_scheduling_hands_over_where_requests_do_not_fit_and_takes_back() {
     assert!(daemon.stop().success());
 }
 
-/// A program that can do without memory gives it back before the balloon takes it, so that nothing is swapped out for
-/// the balloon; and it is told when it may grow again.
+/// A program that can do without memory gives it back before the balloon takes it, so that nothing
+/// is swapped out for the balloon; and it is told when it may grow again.
 #[test]
 fn programs_give_memory_back_before_the_balloon_takes_it() {
     let lab = Lab::boot(vec![GuestSpec { agent: true, ..swapping("gives", BOOT) }]);
-    // A file in memory is as good as a program that holds it, and the hook knows how to be rid of it.
+    // A file in memory is as good as a program that holds it, and the hook knows how to be rid of
+    // it.
     let script = "#!/bin/sh\n\
                   case $1 in\n\
                   can-give) stat -c %s /held 2>/dev/null || echo 0;;\n\
@@ -686,8 +688,8 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
     assert!(waited, "the balloon waited");
 }
 
-/// A guest whose agent lies, floods and cries all the time has what is nobody else's, and gives it back as soon as
-/// an honest one asks for its part.
+/// A guest whose agent lies, floods and cries all the time has what is nobody else's, and gives it
+/// back as soon as an honest one asks for its part.
 #[test]
 fn a_lying_guest_does_not_have_the_part_of_an_honest_one() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -697,7 +699,7 @@ fn a_lying_guest_does_not_have_the_part_of_an_honest_one() {
     std::fs::create_dir(&agents).unwrap();
     let honest = lab.guest("honest").agent_socket().unwrap();
     std::os::unix::fs::symlink(honest, agents.join("honest.sock")).unwrap();
-    real::liar::lie(&agents.join("liar.sock"));
+    crate::support::liar::lie(&agents.join("liar.sock"));
     let settings = format!(
         "[policy]\nname = \"demand-proportional\"\n[host]\nbudget = \"640MiB\"\n\
          [agents]\nfolders = [{agents:?}]"
@@ -705,7 +707,7 @@ fn a_lying_guest_does_not_have_the_part_of_an_honest_one() {
     ground.configure_for(lab.sockets(), FAST, &settings);
     let daemon = ground.start();
     let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("liar (agent): what its agent says is not believed");
+    told("liar (agent): rejected an implausible message from its agent");
     wait_allocation("what is nobody else's", &daemon, "liar", |holds| holds > Bytes::mib(340));
     // With its kernel it needs more than half of what there is.
     lab.start_constant("honest", Bytes::mib(260));
@@ -735,8 +737,8 @@ fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
     });
 }
 
-/// Rebooted while memory is plugged in, pulled out, or ballooned, a guest has what it is to have in the end; killed
-/// while memory is plugged in, it leaves all of it to the other.
+/// Rebooted while memory is plugged in, pulled out, or ballooned, a guest has what it is to have in
+/// the end; killed while memory is plugged in, it leaves all of it to the other.
 #[test]
 fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     let lab = Lab::boot(vec![pluggable("moves"), pluggable("other")]);
@@ -781,8 +783,9 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     assert!(daemon.stop().success());
 }
 
-/// Moved to another QEMU while its balloon takes memory, and from there to a third while memory is plugged in: where it
-/// comes in it is held until it runs, where it was it is held from then on, and it has what it is to have in the end.
+/// Moved to another QEMU while its balloon takes memory, and from there to a third while memory is
+/// plugged in: where it comes in it is held until it runs, where it was it is held from then on,
+/// and it has what it is to have in the end.
 #[test]
 fn a_guest_that_moves_to_another_host_in_mid_action_is_held_and_then_followed() {
     let lab = Lab::boot(vec![pluggable("leaves")]);
@@ -846,7 +849,8 @@ impl ComingIn {
         ComingIn { destination, name, _folder: folder }
     }
 
-    /// It is held on both sides until it runs on this one, and then on the other; in the end it holds `size`.
+    /// It is held on both sides until it runs on this one, and then on the other; in the end it
+    /// holds `size`.
     fn end(&self, daemon: &Daemon<'_>, source: &mut Monitor, from: &str, size: Bytes) {
         wait_settled(daemon);
         assert_ne!(state(daemon, self.name).as_deref(), Some("running"));

@@ -1,14 +1,12 @@
-//! How memory is moved, seen from outside: the host's rungs, transfers, rates and what is undone.
+//! How memory is moved, seen from outside: the host's levels, transfers, rates and what is undone.
 
-mod world;
-
+use crate::world::{Mood, ToyGuest, World, id, mib, settings};
+use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_control::{Event, Settings};
-use ballast_mechanism::ladder::LadderSettings;
 use ballast_model::{
-    Bytes, Clamped, Compliance, GuestLimits, Mechanism, Plan, PolicyName, Pressure, Rung,
+    Bytes, Clamped, Compliance, GuestLimits, Mechanism, Plan, PolicyName, Pressure, PressureLevel,
     Timestamp, Why,
 };
-use world::{Mood, ToyGuest, World, id, mib, settings};
 
 /// `a` has what it needs, `b` holds much more than it uses.
 fn rich_and_poor(settings: Settings) -> World {
@@ -27,23 +25,24 @@ fn a_host_that_gets_shorter_goes_further_and_comes_back_step_by_step() {
     settings.guard.host_reserve = Bytes::mib(512);
     let mut world = rich_and_poor(settings);
     world.guest("b").mood = Mood::Stubborn;
-    assert_eq!(world.ticks(5).rung, Rung::Normal);
-    for (available, rung) in [
-        (300, Rung::BalloonOnly),
-        (220, Rung::ReclaimOwed),
-        (150, Rung::ReclaimRichest),
-        (100, Rung::Freeze),
+    assert_eq!(world.ticks(5).host_pressure, PressureLevel::Normal);
+    for (available, level) in [
+        (300, PressureLevel::BalloonOnly),
+        (220, PressureLevel::ReclaimOwed),
+        (150, PressureLevel::ReclaimRichest),
+        (100, PressureLevel::Freeze),
     ] {
         world.host_available = available;
-        assert_eq!(world.ticks(3).rung, rung, "{available} MiB");
+        assert_eq!(world.ticks(3).host_pressure, level, "{available} MiB");
     }
     let plan = world.tick();
     assert_eq!(plan.budget.grantable, Bytes::ZERO);
     world.host_available = 4096;
-    let left_after = LadderSettings::LEFT_AFTER_DEFAULT.as_secs();
-    let rungs: Vec<Rung> = (0..4).map(|_| world.ticks(left_after + 1).rung).collect();
-    assert!(rungs.is_sorted_by(|before, after| before >= after), "{rungs:?}");
-    assert_eq!(world.ticks(left_after).rung, Rung::Normal);
+    let left_after = HostPressureSettings::LEFT_AFTER_DEFAULT.as_secs();
+    let levels: Vec<PressureLevel> =
+        (0..4).map(|_| world.ticks(left_after + 1).host_pressure).collect();
+    assert!(levels.is_sorted_by(|before, after| before >= after), "{levels:?}");
+    assert_eq!(world.ticks(left_after).host_pressure, PressureLevel::Normal);
 }
 
 #[test]
@@ -58,10 +57,10 @@ fn a_short_host_takes_from_the_richest_and_reads_back_when_it_is_short_no_more()
     world.ticks(5);
     world.host_available = 150;
     let plan = world.ticks(4);
-    assert_eq!(plan.rung, Rung::ReclaimRichest);
+    assert_eq!(plan.host_pressure, PressureLevel::ReclaimRichest);
     assert!(paged_out(&plan).eq(["b"]), "a holds what it is to: {:?}", plan.paging);
     let moves = &plan.guest(&id("b")).unwrap().moves;
-    let short = Why::HostShort { rung: Rung::ReclaimRichest };
+    let short = Why::HostShort { level: PressureLevel::ReclaimRichest };
     assert!(moves.iter().any(|it| it.why == short), "{moves:?}");
     let b = world.guest("b");
     assert!(b.resident() < b.holds && b.resident() >= 128, "{} of {}", b.resident(), b.holds);
@@ -86,7 +85,7 @@ fn what_the_richest_gave_is_read_back_though_a_host_comes_back_from_far() {
     world.host_swaps = true;
     world.ticks(5);
     world.host_available = 100;
-    assert_eq!(world.ticks(4).rung, Rung::Freeze);
+    assert_eq!(world.ticks(4).host_pressure, PressureLevel::Freeze);
     let b = world.guest("b");
     assert!(b.resident() < b.holds, "{} of {}", b.resident(), b.holds);
     // Nothing is to be taken of it any more, at once; the steps back take longer.
@@ -102,13 +101,13 @@ fn a_host_whose_tasks_all_wait_grants_nothing_though_it_has_more_than_its_reserv
     let mut settings = settings(PolicyName::Static, 2048);
     settings.guard.host_reserve = Bytes::mib(512);
     let ceiling = |mib| GuestLimits { ceiling: Some(Bytes::mib(mib)), ..GuestLimits::default() };
-    settings.limits.insert(id("a"), ceiling(512));
+    settings.limits.named.insert(id("a"), ceiling(512));
     let mut world = rich_and_poor(settings);
     // Within what pressure counts at.
     world.host_available = 900;
     world.ticks(5);
     world.host_pressure = Some(Pressure { some_basis_points: 9_000, full_basis_points: 5_000 });
-    assert_eq!(world.ticks(3).rung, Rung::Freeze);
+    assert_eq!(world.ticks(3).host_pressure, PressureLevel::Freeze);
     world.controller.handle_event(Event::SetLimits(id("a"), ceiling(640)));
     let plan = world.ticks(5);
     assert!(plan.budget.distributable > plan.budget.committed, "{:?}", plan.budget);
@@ -131,7 +130,7 @@ fn while_memory_is_on_its_way_those_concerned_are_looked_at_more_often() {
         let now = Timestamp::from_millis(world.second * 1000);
         let wait = world.controller.poll_timeout().saturating_since(now);
         let concerned: Vec<&str> =
-            world.controller.in_transfer().iter().map(|id| id.as_str()).collect();
+            world.controller.in_transfer().guests().iter().map(|id| id.as_str()).collect();
         if concerned.is_empty() {
             assert_eq!(wait, Settings::TICK_DEFAULT);
         } else {
@@ -140,7 +139,7 @@ fn while_memory_is_on_its_way_those_concerned_are_looked_at_more_often() {
         }
     }
     assert!(fast > 0, "there was a transfer");
-    assert!(world.controller.in_transfer().is_empty(), "and it is over");
+    assert!(world.controller.in_transfer().guests().is_empty(), "and it is over");
     let plan = world.tick();
     let rate = plan.guest(&id("b")).unwrap().balloon_rate.map(mib);
     assert_eq!(rate, Some(100), "what its balloon was seen to take a second");
@@ -155,7 +154,7 @@ fn a_guest_that_gives_nothing_is_not_looked_at_more_often() {
     world.ticks(4);
     for _ in 0..30 {
         world.tick();
-        assert!(world.controller.in_transfer().is_empty());
+        assert!(world.controller.in_transfer().guests().is_empty());
     }
 }
 
@@ -226,13 +225,14 @@ fn a_guest_that_cannot_give_the_host_anything_is_called_that() {
 fn a_guest_above_its_ceiling_that_gives_nothing_holds_nobody_up() {
     let mut settings = settings(PolicyName::Global, 1536);
     let ceiling = GuestLimits { ceiling: Some(Bytes::mib(200)), ..GuestLimits::default() };
-    settings.limits.insert(id("b"), ceiling);
+    settings.limits.named.insert(id("b"), ceiling);
     let mut world = rich_and_poor(settings);
     world.host_swaps = true;
     world.guest("a").used = 900;
     world.guest("b").mood = Mood::Stubborn;
     world.ticks(100);
-    // Its host has taken what it did not give, and what it is still asked for is called off and asked for anew.
+    // Its host has taken what it did not give, and what it is still asked for is called off and
+    // asked for anew.
     assert!(world.guest("b").resident() <= 200 + 64, "{}", world.guest("b").resident());
     assert!(world.guest("a").holds > 900);
     assert_eq!(world.controller.plans_refused(), 0);

@@ -1,11 +1,9 @@
 //! Promises that hold whatever guests do.
 
-mod world;
-
+use crate::world::{Mood, ToyGuest, World, mib, settings};
 use ballast_control::{Controller, Settings};
 use ballast_model::{Bytes, GuestLimits, PolicyName, RequestKind, Snapshot, Timestamp};
 use proptest::prelude::*;
-use world::{Mood, ToyGuest, World, mib, settings};
 
 #[derive(Clone, Debug)]
 struct Turn {
@@ -85,7 +83,8 @@ proptest! {
             let boot = world.guests[at].boot;
             world.guests[at].used = turn.used.min(boot);
             world.guests[at].mood = turn.mood;
-            // As soon as it says that it uses more, nothing more of that is taken of a guest without swap.
+            // As soon as it says that it uses more, nothing more of that is taken of a guest
+            // without swap.
             let mut left = None;
             for _ in 0..turn.ticks {
                 let plan = world.tick();
@@ -105,8 +104,9 @@ proptest! {
         }
     }
 
-    /// The same where the host takes what guests do not give, and they read it back. One of which nothing more is heard is
-    /// no longer held to anything, nor is one that comes to use more and has no swap, so there are none here.
+    /// The same where the host takes what guests do not give, and they read it back. One of which
+    /// nothing more is heard is no longer held to anything, nor is one that comes to use more and
+    /// has no swap, so there are none here.
     #[test]
     fn the_budget_holds_where_the_host_pages(
         guests in guests(),
@@ -135,8 +135,8 @@ proptest! {
         }
     }
 
-    /// Whatever its neighbours ask for, a guest that asks for what it needs has that, or its fair part of what there
-    /// is, and nobody has less than its floor.
+    /// Whatever its neighbours ask for, a guest that asks for what it needs has that, or its fair
+    /// part of what there is, and nobody has less than its floor.
     #[test]
     fn a_guest_that_asks_honestly_has_its_part_among_liars(
         need in 150..1024u64,
@@ -173,8 +173,8 @@ proptest! {
         }
     }
 
-    /// Constant demand settles: after a while nothing moves any more. Not so where memory is bought:
-    /// who had it has paid for it, and the next can pay more (flexmemd §4.6).
+    /// Constant demand settles: after a while nothing moves any more. Not so where memory is
+    /// bought: who had it has paid for it, and the next can pay more (flexmemd §4.6).
     #[test]
     fn constant_input_does_not_oscillate(guests in guests(), policy in policy(), spare in 0..2000u64) {
         let bought = [PolicyName::DirectAssign, PolicyName::Auction, PolicyName::RoundRobin];

@@ -1,15 +1,13 @@
 //! What the controller does in situations an operator would recognise.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Mechanism, Note, Plan, PolicyName,
     RequestKind, Timestamp, Why,
 };
-use world::{Mood, ToyGuest, World, id, mib, settings};
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
 fn two(policy: PolicyName) -> World {
@@ -252,7 +250,8 @@ fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// The bound on a slow guest's process leaves room for its hypervisor, which is no memory that the guest may have.
+/// The bound on a slow guest's process leaves room for its hypervisor, which is no memory that the
+/// guest may have.
 #[test]
 fn a_guest_held_to_a_bound_may_not_grow_into_it() {
     let guests = vec![ToyGuest::new("a", 1024, 1024, 100), ToyGuest::new("b", 1024, 512, 100)];
@@ -273,8 +272,8 @@ fn a_guest_held_to_a_bound_may_not_grow_into_it() {
     assert!(world.holds()[0] > holds, "{:?}", world.holds());
 }
 
-/// A guest that gives nothing has its part all the same: of what it does not give the host takes as much as the policy
-/// wants for others now, and lets it have again what nobody else is to have.
+/// A guest that gives nothing has its part all the same: of what it does not give the host takes as
+/// much as the policy wants for others now, and lets it have again what nobody else is to have.
 #[test]
 fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 300), ToyGuest::new("b", 1024, 1024, 300)];
@@ -410,7 +409,7 @@ fn a_host_that_cannot_be_read_grants_nothing() {
 #[test]
 fn floors_beyond_the_budget_are_said_and_kept() {
     let mut settings = settings(PolicyName::Global, 700);
-    settings.limits_default =
+    settings.limits.default =
         GuestLimits { floor: Some(Bytes::mib(400)), ..GuestLimits::default() };
     let guests = vec![ToyGuest::new("a", 1024, 512, 100), ToyGuest::new("b", 1024, 512, 100)];
     let mut world = World::new(settings, guests);
@@ -482,7 +481,8 @@ fn an_action_that_failed_is_sent_again_and_a_restarted_guest_is_told_again() {
     assert!(world.committed() <= 1024 + 10);
 }
 
-/// Started anew with nothing to move, a balloon's driver writes nothing, and QEMU tells what was so before.
+/// Started anew with nothing to move, a balloon's driver writes nothing, and QEMU tells what was so
+/// before.
 #[test]
 fn a_guest_that_is_said_to_hold_what_it_held_before_a_reboot_is_nudged() {
     let mut world = World::new(

@@ -2,13 +2,11 @@
 //!
 //! It knows just enough to be driven by real plans; it is not the simulator.
 
-#![allow(dead_code, unreachable_pub)] // each test file uses its part
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_actuation::paging::SwapRules;
 use ballast_control::{Controller, Event, Settings};
-use ballast_mechanism::paging::SwapRules;
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
@@ -17,7 +15,7 @@ use ballast_model::{
 
 /// How a toy guest behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub(crate) enum Mood {
     /// Follows its target and reports.
     Willing,
     /// Reports, but gives nothing.
@@ -32,63 +30,63 @@ pub enum Mood {
 
 /// One guest of the toy host, in MiB.
 #[derive(Clone, Debug)]
-pub struct ToyGuest {
-    pub id: GuestId,
-    pub boot: u64,
-    pub holds: u64,
+pub(crate) struct ToyGuest {
+    pub(crate) id: GuestId,
+    pub(crate) boot: u64,
+    pub(crate) holds: u64,
     /// What its hypervisor says that it holds until its balloon moves, if that is something else.
-    pub said: Option<u64>,
-    pub target: u64,
-    pub used: u64,
+    pub(crate) said: Option<u64>,
+    pub(crate) target: u64,
+    pub(crate) used: u64,
     /// Most it gives a second.
-    pub rate: u64,
-    pub mood: Mood,
-    pub silent_for: u64,
-    pub last_available: u64,
+    pub(crate) rate: u64,
+    pub(crate) mood: Mood,
+    pub(crate) silent_for: u64,
+    pub(crate) last_available: u64,
     /// What its agent last asked for.
-    pub request: Option<MemoryRequest>,
+    pub(crate) request: Option<MemoryRequest>,
     /// What can be plugged into it, by virtio-mem.
-    pub plug_max: u64,
+    pub(crate) plug_max: u64,
     /// What is plugged in, and what is asked for.
-    pub plugged: u64,
-    pub requested: u64,
+    pub(crate) plugged: u64,
+    pub(crate) requested: u64,
     /// Whether its kernel uses what is plugged in.
-    pub onlines: bool,
+    pub(crate) onlines: bool,
     /// Whether the host keeps what its balloon holds.
-    pub inhibited: bool,
+    pub(crate) inhibited: bool,
     /// What the host has taken of what it holds.
-    pub paged_out: u64,
+    pub(crate) paged_out: u64,
     /// What it reads back of that each second, MiB.
-    pub reads_back: u64,
+    pub(crate) reads_back: u64,
     /// Whether it has swap, and was seen to write to it.
-    pub has_swap: bool,
+    pub(crate) has_swap: bool,
     /// What it has read back from its swap in all.
-    pub swap_in: u64,
+    pub(crate) swap_in: u64,
 }
 
 /// The host: guests, a clock, and a controller in charge.
-pub struct World {
-    pub controller: Controller,
-    pub guests: Vec<ToyGuest>,
-    pub second: u64,
-    pub host_available: u64,
-    pub host_pressure: Option<Pressure>,
-    pub host_swap_free: Bytes,
+pub(crate) struct World {
+    pub(crate) controller: Controller,
+    pub(crate) guests: Vec<ToyGuest>,
+    pub(crate) second: u64,
+    pub(crate) host_available: u64,
+    pub(crate) host_pressure: Option<Pressure>,
+    pub(crate) host_swap_free: Bytes,
     /// Whether the host carries out orders to page.
-    pub host_swaps: bool,
-    pub actions: Vec<(u64, Action)>,
+    pub(crate) host_swaps: bool,
+    pub(crate) actions: Vec<(u64, Action)>,
 }
 
-pub fn mib(bytes: Bytes) -> u64 {
+pub(crate) fn mib(bytes: Bytes) -> u64 {
     bytes.get() >> 20
 }
 
-pub fn id(name: &str) -> GuestId {
+pub(crate) fn id(name: &str) -> GuestId {
     name.parse().unwrap()
 }
 
 /// Settings for a budget in MiB, with the host's own memory out of the way.
-pub fn settings(policy: PolicyName, budget: u64) -> Settings {
+pub(crate) fn settings(policy: PolicyName, budget: u64) -> Settings {
     let mut settings = Settings::new(policy);
     settings.guard.budget = Some(Bytes::mib(budget));
     settings.guard.host_reserve = Bytes::ZERO;
@@ -97,7 +95,7 @@ pub fn settings(policy: PolicyName, budget: u64) -> Settings {
 }
 
 impl ToyGuest {
-    pub fn new(name: &str, boot: u64, holds: u64, used: u64) -> Self {
+    pub(crate) fn new(name: &str, boot: u64, holds: u64, used: u64) -> Self {
         ToyGuest {
             id: id(name),
             boot,
@@ -123,12 +121,12 @@ impl ToyGuest {
     }
 
     /// Its agent asks once more.
-    pub fn ask(&mut self, kind: RequestKind, amount: Bytes) {
+    pub(crate) fn ask(&mut self, kind: RequestKind, amount: Bytes) {
         let number = self.request.map_or(1, |last| last.number + 1);
         self.request = Some(MemoryRequest { number, kind, amount });
     }
 
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         if self.mood == Mood::Gone {
             return;
         }
@@ -156,7 +154,7 @@ impl ToyGuest {
     }
 
     /// What its process occupies.
-    pub fn resident(&self) -> u64 {
+    pub(crate) fn resident(&self) -> u64 {
         self.holds.saturating_sub(self.paged_out)
     }
 
@@ -207,7 +205,7 @@ impl ToyGuest {
 }
 
 impl World {
-    pub fn new(settings: Settings, guests: Vec<ToyGuest>) -> Self {
+    pub(crate) fn new(settings: Settings, guests: Vec<ToyGuest>) -> Self {
         World {
             controller: Controller::new(settings, Timestamp::ZERO),
             guests,
@@ -220,7 +218,7 @@ impl World {
         }
     }
 
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let host = HostSample {
             memory_total: Some(Bytes::mib(1 << 21)),
             memory_available: Some(Bytes::mib(self.host_available)),
@@ -233,7 +231,7 @@ impl World {
     }
 
     /// One second: guests move, a sample is taken, the plan is carried out.
-    pub fn tick(&mut self) -> Arc<Plan> {
+    pub(crate) fn tick(&mut self) -> Arc<Plan> {
         self.second += 1;
         self.guests.iter_mut().for_each(ToyGuest::step);
         for guest in &mut self.guests {
@@ -272,30 +270,30 @@ impl World {
         plan
     }
 
-    pub fn ticks(&mut self, n: u64) -> Arc<Plan> {
+    pub(crate) fn ticks(&mut self, n: u64) -> Arc<Plan> {
         (0..n).map(|_| self.tick()).last().expect("at least one tick")
     }
 
-    pub fn guest(&mut self, name: &str) -> &mut ToyGuest {
+    pub(crate) fn guest(&mut self, name: &str) -> &mut ToyGuest {
         self.guests.iter_mut().find(|g| g.id.as_str() == name).unwrap()
     }
 
-    pub fn holds(&self) -> Vec<u64> {
+    pub(crate) fn holds(&self) -> Vec<u64> {
         self.guests.iter().map(|g| g.holds).collect()
     }
 
     /// What guests hold or could take at once: must stay within the budget.
-    pub fn committed(&self) -> u64 {
+    pub(crate) fn committed(&self) -> u64 {
         self.guests.iter().map(|g| g.holds.max(g.target)).sum()
     }
 
     /// The same, where the host takes what it has bound guests not to occupy.
-    pub fn occupied(&self) -> u64 {
+    pub(crate) fn occupied(&self) -> u64 {
         let of = |g: &ToyGuest| if g.paged_out > 0 { g.resident() } else { g.holds.max(g.target) };
         self.guests.iter().map(of).sum()
     }
 
-    pub fn actions_since(&self, second: u64) -> usize {
+    pub(crate) fn actions_since(&self, second: u64) -> usize {
         self.actions.iter().filter(|(at, _)| *at > second).count()
     }
 }

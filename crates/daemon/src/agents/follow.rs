@@ -1,38 +1,40 @@
-//! One guest's agent, listened to for as long as its port is there.
+//! Keeps the connection to one guest's agent.
 //!
-//! Idea: the conversation is the session's; here are its socket, its clock, and what it is told to say. A port that is gone or
-//! refuses is tried again, less and less often. One behind which nobody answers is let go of after a while, because
-//! QEMU keeps what nobody reads: an agent that is started hours later would have thousands of greetings to answer.
-//! Cost: a task a guest, which wakes for each message, and twice a second while it greets.
+//! Idea: the session holds the protocol; this file adds the socket, the clock and the daemon's
+//! orders. A failed connection is retried with growing pauses. A connection on which no agent
+//! answers is closed after a while, because QEMU buffers what the guest does not read: an agent
+//! started hours later would find thousands of greetings.
+//!
+//! Cost: one task per guest, which wakes for each message and twice a second while it greets.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ballast_agent_host::{Link, Session};
+use ballast_agent_proto::host::{AgentLink, AgentSession};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use super::service::{Order, Settings};
-use crate::daemon::clock;
+use super::order::{Order, Settings};
+use crate::clock;
 
-/// Between two attempts to connect, at first and at most.
+/// Pause between two attempts to connect: the first and the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Longest time for which nobody is heard before the connection is given up.
+/// A connection without an answer for this long is closed.
 const UNHEARD_MAX: Duration = Duration::from_secs(60);
-/// Longest wait while a session wants nothing.
+/// Longest wait while the session has no timeout.
 const IDLE: Duration = Duration::from_secs(1);
-/// Bytes read at once.
+/// Size of the read buffer.
 const CHUNK: usize = 4096;
 
-/// Follows the agent behind the socket at `path`. Never ends by itself.
+/// Talks to the agent behind the socket at `path`. Never returns.
 pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::Receiver<Order>) {
-    let mut session = Session::new(settings.session(), clock::now());
+    let mut session = AgentSession::new(settings.session(), clock::now());
     let mut retry = RETRY_FIRST;
     loop {
         if let Ok(stream) = UnixStream::connect(path).await {
-            // Of a conversation that is over nothing is answered.
+            // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
             session.connected(number(), clock::now());
             let was_up = talk(&mut session, stream, settings, &mut orders).await;
@@ -46,9 +48,9 @@ pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::R
     }
 }
 
-/// Talks until the connection ends; whether there was ever an answer.
+/// Talks until the connection ends; returns whether the agent ever answered.
 async fn talk(
-    session: &mut Session,
+    session: &mut AgentSession,
     mut stream: UnixStream,
     settings: &Settings,
     orders: &mut mpsc::Receiver<Order>,
@@ -61,12 +63,12 @@ async fn talk(
         while let Some(event) = session.poll_event() {
             settings.shared.handle(event, clock::now(), &settings.urgent);
         }
-        if session.link() == Link::Up {
+        if session.link() == AgentLink::Up {
             (was_up, heard_at) = (true, Instant::now());
         } else if heard_at.elapsed() >= UNHEARD_MAX {
             return was_up;
         }
-        // A guest that reads nothing has one frame waiting here, and the session's few.
+        // For a guest that does not read, one frame waits here; the session bounds the rest.
         if unsent.is_empty() {
             unsent = session.poll_transmit().unwrap_or_default();
         }
@@ -75,7 +77,7 @@ async fn talk(
             read = reader.read(&mut chunk) => match read {
                 Ok(0) | Err(_) => return was_up,
                 Ok(len) => {
-                    session.set_known(settings.shared.known());
+                    session.set_host_facts(settings.shared.host_facts());
                     session.handle_bytes(&chunk[..len], clock::now());
                 }
             },
@@ -90,7 +92,7 @@ async fn talk(
     }
 }
 
-/// New for each connection: the answer to an older hello must not be taken for one to this.
+/// A new number per connection, so that an answer to an earlier hello is not taken for this one's.
 fn number() -> u64 {
     let since = clock::wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

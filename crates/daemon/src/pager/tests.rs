@@ -1,6 +1,6 @@
-//! The pager with a real process in a real cgroup, and real swap.
+//! Tests of the pager with a real process in a real cgroup and real swap.
 //!
-//! Limits: root only, and where version 1 of cgroups counts memory; elsewhere it is said that nothing was tried.
+//! Limits: need root and a cgroup v1 memory controller; otherwise they print `SKIPPED`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,35 +10,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ballast_model::Generation;
-use ballast_reclaim::{CgroupVersion, MemoryCgroup, Vmm, parse_mountinfo};
+use ballast_reclaim::{CgroupVersion, MemoryCgroup, VmmProcess, parse_mountinfo};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+use ballast_reclaim::SwapBounds;
 
 use super::*;
 
-/// What the process holds: more than guest memory is known by.
+/// Memory the process holds: more than [`RAM_MIN`], so that it counts as guest memory.
 const HELD: Bytes = Bytes::mib(96);
-/// What is taken of it.
+/// Memory to page out.
 const OWED: Bytes = Bytes::mib(40);
-/// What a process may be off its bound: counts of the kernel that are kept for each processor, and its batches.
+/// Tolerance: the kernel batches its counts per CPU.
 const SLACK: Bytes = Bytes::mib(2);
-/// Longer than anything here takes on a busy machine.
+/// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Swap is the host's: one test at a time.
+/// Swap is shared by the host: run one test at a time.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn not_tried(why: &str) {
-    println!("not tried: {why}");
+    println!("SKIPPED: {why}");
 }
 
-/// A swap area for as long as it lives.
+/// A swap area, removed on drop.
 struct SwapArea(tempfile::TempDir);
 
 impl SwapArea {
-    /// `None`, and a word of it, where there can be none.
+    /// `None`, with a `SKIPPED` line, where swap cannot be added.
     fn new() -> Option<SwapArea> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("swap");
@@ -48,12 +50,12 @@ impl SwapArea {
             rustix::fs::fallocate(&file, nothing, 0, len).is_ok()
                 && rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR).is_ok()
                 && ["mkswap", "swapon"].iter().all(|program| {
-                    let told = Command::new(program).arg(&path).output();
-                    told.is_ok_and(|told| told.status.success())
+                    let output = Command::new(program).arg(&path).output();
+                    output.is_ok_and(|output| output.status.success())
                 })
         });
         if !is_on {
-            not_tried("no swap area to be had");
+            not_tried("cannot add a swap area");
         }
         is_on.then_some(SwapArea(folder))
     }
@@ -73,7 +75,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// `None`, and a word of it, where there is no such group to be had.
+    /// `None`, with a `SKIPPED` line, where such a cgroup cannot be made.
     fn new() -> Option<Guest> {
         let mounts = parse_mountinfo(&fs::read("/proc/self/mountinfo").unwrap()).unwrap();
         let Some(mount) = mounts.into_iter().find(|it| it.version == CgroupVersion::One) else {
@@ -85,7 +87,7 @@ impl Guest {
             not_tried(&format!("{}: {error}", folder.display()));
             return None;
         }
-        // It takes all of it into one piece of memory, and is stopped when it writes that out, as nobody reads.
+        // dd reads everything into one buffer, then blocks on writing it, because nobody reads.
         let procs = folder.join("cgroup.procs");
         let script = format!(
             "echo $$ > {} && exec dd bs={} count=1 iflag=fullblock status=none",
@@ -108,7 +110,7 @@ impl Guest {
     }
 
     fn resident(&self) -> Bytes {
-        Vmm::open(Path::new(PROC), self.child.id(), None).unwrap().resident().unwrap()
+        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap().resident().unwrap()
     }
 
     fn order(&self, resident: Bytes, generation: u64) -> Order {
@@ -122,7 +124,7 @@ impl Guest {
         Order { paging, pid: self.child.id(), resident: self.resident(), coldness: None }
     }
 
-    /// Whether it has its memory as it was.
+    /// Whether its memory is unchanged.
     fn is_intact(&mut self) -> bool {
         let mut given = Vec::new();
         self.child.stdout.take().unwrap().read_to_end(&mut given).unwrap();
@@ -134,7 +136,7 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // What it had is given back a moment after its end.
+        // The kernel frees the cgroup a moment after the process ends.
         let begun = Instant::now();
         while fs::remove_dir(&self.folder).is_err() && begun.elapsed() < PATIENCE {
             std::thread::sleep(PAUSE);
@@ -145,7 +147,7 @@ impl Drop for Guest {
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < PATIENCE, "timed out waiting for {what}");
         std::thread::sleep(PAUSE);
     }
 }
@@ -155,8 +157,8 @@ fn settings(way: PagingWay) -> PagerSettings {
     PagerSettings { way, per_second: Bytes::gib(4), swap, host_reserve: Bytes::ZERO }
 }
 
-/// What is told last of the next order that comes to its end.
-fn told_at_end(pager: &mut Pager) -> Paged {
+/// The final outcome of the next order that ends.
+fn final_outcome(pager: &mut Pager) -> PagingOutcome {
     let mut end = None;
     wait_for("the order to end", || {
         end = pager.paged().into_iter().find(|paged| paged.end.is_some());
@@ -165,76 +167,82 @@ fn told_at_end(pager: &mut Pager) -> Paged {
     end.unwrap()
 }
 
-/// Orders, as ticks do, what it owes until it has no more than that; what was told at the end of each order.
-fn page_out(guest: &Guest, way: PagingWay) -> Vec<Paged> {
+/// Repeats page-out orders, as ticks do, until the process is small enough; returns each outcome.
+fn page_out(guest: &Guest, way: PagingWay) -> Vec<PagingOutcome> {
     let before = guest.resident();
     let to = before.saturating_sub(OWED);
     let mut pager = Pager::start(settings(way)).unwrap();
-    let mut told = Vec::new();
-    wait_for("the process to have no more than it was to", || {
-        pager.obey(vec![guest.order(to, told.len() as u64)]);
-        told.push(told_at_end(&mut pager));
+    let mut outcomes = Vec::new();
+    wait_for("the process to shrink to its target", || {
+        pager.obey(vec![guest.order(to, outcomes.len() as u64)]);
+        outcomes.push(final_outcome(&mut pager));
         guest.resident() <= to.saturating_add(SLACK)
     });
     let left = guest.resident();
-    println!("{before} before, {left} of {to} after {told:?}");
+    println!("{before} before, {left} of {to} after {outcomes:?}");
     assert!(left >= to.saturating_sub(SLACK), "{left} of {to}");
-    assert!(told.iter().all(|it| matches!(it.end, Some(Ended::Finished(_)))), "{told:?}");
     assert!(
-        told.iter().map(|it| it.moved).sum::<Bytes>() >= OWED.saturating_sub(SLACK),
-        "{told:?}"
+        outcomes.iter().all(|it| matches!(it.end, Some(PagingEnd::Finished(_)))),
+        "{outcomes:?}"
+    );
+    assert!(
+        outcomes.iter().map(|it| it.moved).sum::<Bytes>() >= OWED.saturating_sub(SLACK),
+        "{outcomes:?}"
     );
     let group = MemoryCgroup::find(Path::new(ROOT), guest.child.id()).unwrap();
-    assert_eq!(group.limit(), Ok(None), "no bound is left behind");
-    told
+    assert_eq!(group.limit(), Ok(None), "no limit is left behind");
+    outcomes
 }
 
 #[test]
-fn a_guest_is_paged_out_by_its_cgroup_where_that_is_configured() {
+fn a_configured_cgroup_pages_the_guest_out() {
     let _turn = turn();
     let Some(_swap) = SwapArea::new() else { return };
     let Some(mut guest) = Guest::new() else { return };
-    for told in page_out(&guest, PagingWay::Cgroup) {
-        assert_eq!((told.way, told.not_by_process), (Some("cgroup-limit"), None));
+    for outcome in page_out(&guest, PagingWay::Cgroup) {
+        assert_eq!((outcome.way, outcome.not_by_process), (Some("cgroup-limit"), None));
     }
     assert!(guest.is_intact());
 }
 
 #[test]
-fn its_cgroup_is_asked_only_where_its_process_may_not_be() {
+fn the_cgroup_is_used_only_without_permission_for_the_process() {
     let _turn = turn();
     let Some(_swap) = SwapArea::new() else { return };
     let Some(mut guest) = Guest::new() else { return };
     let all = capabilities(None).unwrap();
     if !all.effective.contains(CapabilitySet::SYS_NICE | CapabilitySet::SYS_PTRACE) {
-        return not_tried("without CAP_SYS_NICE and CAP_SYS_PTRACE");
+        return not_tried("CAP_SYS_NICE and CAP_SYS_PTRACE are missing");
     }
-    for told in page_out(&guest, PagingWay::Auto) {
-        assert_eq!((told.way, told.not_by_process), (Some("page-out"), None));
+    for outcome in page_out(&guest, PagingWay::Auto) {
+        assert_eq!((outcome.way, outcome.not_by_process), (Some("page-out"), None));
     }
 
-    // Of this thread, and those it starts.
+    // Drops the capability of this thread and the threads it starts.
     let effective = all.effective - CapabilitySet::SYS_NICE;
     let permitted = all.permitted - CapabilitySet::SYS_NICE;
     set_capabilities(None, rustix::thread::CapabilitySets { effective, permitted, ..all }).unwrap();
-    // What was written and waits in memory for its place to be needed is the group's still, and goes first.
-    for told in page_out(&guest, PagingWay::Auto) {
-        assert_eq!(told.way, Some("cgroup-limit"));
-        let why = told.not_by_process.unwrap();
+    // Pages already written still sit in the swap cache, charged to the cgroup; these go first.
+    for outcome in page_out(&guest, PagingWay::Auto) {
+        assert_eq!(outcome.way, Some("cgroup-limit"));
+        let why = outcome.not_by_process.unwrap();
         assert!(why.to_string().contains("CAP_SYS_NICE"), "{why}");
     }
 
-    // Where its process was to be it stays so.
+    // Configured to page by process, the pager never falls back to the cgroup.
     let mut pager = Pager::start(settings(PagingWay::Process)).unwrap();
     pager.obey(vec![guest.order(Bytes::ZERO, 2)]);
-    let refused = told_at_end(&mut pager);
+    let refused = final_outcome(&mut pager);
     assert_eq!((refused.moved, refused.way), (Bytes::ZERO, Some("page-out")));
-    assert!(matches!(refused.end, Some(Ended::Refused(Refusal::Permission { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused.end, Some(PagingEnd::Refused(ReclaimError::Permission { .. }))),
+        "{refused:?}"
+    );
     assert!(guest.is_intact());
 }
 
 #[test]
-fn a_guest_that_shares_its_cgroup_is_left_alone() {
+fn a_shared_cgroup_is_left_alone() {
     let _turn = turn();
     let Some(guest) = Guest::new() else { return };
     let procs = guest.folder.join("cgroup.procs");
@@ -242,17 +250,17 @@ fn a_guest_that_shares_its_cgroup_is_left_alone() {
     fs::write(procs, other.id().to_string()).unwrap();
     let mut pager = Pager::start(settings(PagingWay::Cgroup)).unwrap();
     pager.obey(vec![guest.order(Bytes::ZERO, 1)]);
-    let refused = told_at_end(&mut pager);
+    let refused = final_outcome(&mut pager);
     other.kill().unwrap();
     other.wait().unwrap();
     assert_eq!((refused.moved, refused.way), (Bytes::ZERO, None));
-    let Some(Ended::Refused(why)) = refused.end else { panic!("{:?}", refused.end) };
+    let Some(PagingEnd::Refused(why)) = refused.end else { panic!("{:?}", refused.end) };
     assert_eq!(why.code(), "shared-cgroup", "{why}");
     assert!(guest.resident() >= HELD);
 }
 
 #[test]
-fn orders_that_are_dropped_and_a_daemon_that_stops_leave_no_bound_behind() {
+fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     let _turn = turn();
     let Some(_swap) = SwapArea::new() else { return };
     let Some(mut guest) = Guest::new() else { return };
@@ -266,6 +274,10 @@ fn orders_that_are_dropped_and_a_daemon_that_stops_leave_no_bound_behind() {
     wait_for("more to be moved", || pager.paged().iter().any(|it| it.moved > Bytes::ZERO));
     drop(pager);
     assert_eq!(group.limit(), Ok(None));
-    assert!(guest.resident() >= Bytes::mib(40), "{}: it was a slow one", guest.resident());
+    assert!(
+        guest.resident() >= Bytes::mib(40),
+        "{}: the rate limit was exceeded",
+        guest.resident()
+    );
     assert!(guest.is_intact());
 }

@@ -1,26 +1,26 @@
-//! Who may do what.
+//! Access control of the API.
 //!
-//! Idea: the kernel says who is at the other end of a connection; the daemon's user and root may
-//! read and write, members of one group may read, nobody else anything.
-//! Limits: supplementary groups come from the peer's `/proc` entry while it still has the same
-//! user; a peer that ended, or lives in another process namespace, counts with its primary group
-//! alone. The socket's own mode has then already kept out whoever is not in the group.
+//! Idea: the kernel identifies the peer of each connection. The daemon's user and root may read and
+//! write, members of one group may read, everybody else is refused.
+//! Limits: supplementary groups are read from the peer's `/proc` entry, if it still has the same
+//! user. A peer that ended or is in another PID namespace has only its primary group; the socket's
+//! mode has then already kept out users outside the group.
 
 use std::io;
 
 use tokio::net::UnixStream;
 
-/// Most bytes of a peer's `/proc` entry that are looked at: 65,536 groups of 11 characters fit.
+/// Most bytes read of a peer's `/proc` entry: room for 65,536 groups of 11 characters.
 const PROC_STATUS_BYTES_MAX: u64 = 1 << 20;
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Effective user when it connected.
+    /// Effective user at connect time.
     pub uid: u32,
-    /// Effective group when it connected.
+    /// Effective group at connect time.
     pub gid: u32,
-    /// Supplementary groups, as far as they could be had.
+    /// Supplementary groups; empty if they could not be read.
     pub groups: Vec<u32>,
 }
 
@@ -28,7 +28,7 @@ impl Peer {
     /// The peer of `stream`.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not report the peer's credentials.
     pub fn of(stream: &UnixStream) -> io::Result<Peer> {
         let credentials = stream.peer_cred()?;
         let (uid, gid) = (credentials.uid(), credentials.gid());
@@ -45,8 +45,8 @@ fn groups_of(pid: i32, uid: u32) -> Option<Vec<u32>> {
     groups_in(&text, uid)
 }
 
-/// The supplementary groups in the text of a `/proc/PID/status`, if its effective user is `uid`:
-/// the number may have gone to another process since.
+/// The supplementary groups in a `/proc/PID/status`. `None` unless its effective user is `uid`: the
+/// PID may belong to another process by now.
 fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let effective: u32 = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;
@@ -61,13 +61,13 @@ fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
 pub enum Access {
     /// Nothing.
     None,
-    /// Look.
+    /// Read.
     Read,
-    /// Look and command.
+    /// Read and send commands.
     Write,
 }
 
-/// The rule that gives a peer its [`Access`].
+/// The rule that determines a peer's [`Access`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessPolicy {
     /// The user the daemon runs as.
@@ -95,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn owner_and_root_write_the_group_reads_and_nobody_else_does() {
+    fn owner_and_root_write_the_group_reads_others_get_nothing() {
         let policy = AccessPolicy { owner: 990, group: Some(50) };
         let closed = AccessPolicy { group: None, ..policy };
         for (uid, gid, groups, open, shut) in [
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_read_only_from_a_process_of_the_same_user() {
+    fn groups_count_only_from_a_process_of_the_same_user() {
         let status =
             "Name:\tcat\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t5\t5\t5\nGroups:\t4 24 50 \n";
         assert_eq!(groups_in(status, 1001), Some(vec![4, 24, 50]));
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_is_read_without_panic(status in "(Uid:|Groups:|[0-9]|\\PC|\\s){0,60}", uid: u32) {
+        fn arbitrary_status_never_panics(status in "(Uid:|Groups:|[0-9]|\\PC|\\s){0,60}", uid: u32) {
             let _ = groups_in(&status, uid);
         }
     }

@@ -1,8 +1,8 @@
-//! The connections: who is let in, how many at once, and for how long.
+//! Accepts connections and limits their number and duration.
 //!
-//! Idea: a connection is taken, its peer identified, and one of a bounded number of places given to
-//! it; readers have places of their own, so that they can never keep the owner out. Every
-//! connection has an end: a reader that does not read loses it.
+//! Idea: each accepted connection's peer is identified and takes one of a bounded number of places.
+//! Readers have separate places, so they cannot keep the owner out. Every connection has a time
+//! limit, also one whose client does not read.
 
 use std::future::Future;
 use std::io;
@@ -21,22 +21,22 @@ use tokio::task::JoinSet;
 use super::access::{Access, AccessPolicy, Peer};
 use super::socket::Socket;
 
-/// Connections of the daemon's user and root at once.
+/// Most concurrent connections of the daemon's user and root.
 const WRITERS_MAX: usize = 32;
-/// Connections of everybody else at once.
+/// Most concurrent connections of everybody else.
 pub(super) const READERS_MAX: usize = 32;
-/// Time in which a request's head must have come.
+/// Time limit for receiving a request's head.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time after which a connection is closed whatever it does: a client that polls makes a new one.
+/// Time limit of a connection; a polling client opens a new one.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
-/// Bytes of a request's head and of what is buffered of its body.
+/// Most bytes of a request's head, and of its buffered body.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Pause when the process has no file descriptors left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-/// Time open connections have left to finish at the end.
+/// Time open connections have to finish at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Serves `router` on `socket` until `shutdown` is done. `identify` names a connection's peer.
+/// Serves `router` on `socket` until `shutdown` completes. `identify` returns a connection's peer.
 pub(super) async fn serve(
     socket: &Socket,
     policy: AccessPolicy,
@@ -55,8 +55,8 @@ pub(super) async fn serve(
             Some(_) = connections.join_next() => continue,
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => stream,
-                Err(error) if passes(&error) => {
-                    tracing::warn!("the API cannot take a connection: {error}");
+                Err(error) if is_temporary(&error) => {
+                    tracing::warn!("the API cannot accept a connection: {error}");
                     tokio::time::sleep(EXHAUSTED_PAUSE).await;
                     continue;
                 }
@@ -66,13 +66,13 @@ pub(super) async fn serve(
         let peer = match identify(&stream) {
             Ok(peer) => peer,
             Err(error) => {
-                tracing::warn!("the API cannot tell who connects: {error}");
+                tracing::warn!("the API cannot identify a peer: {error}");
                 continue;
             }
         };
         let access = policy.access(&peer);
         let places = if access == Access::Write { &writers } else { &readers };
-        // Dropping the stream tells the client; waiting would let readers keep the owner out.
+        // Close the connection at once: waiting would let readers keep the owner out.
         let Ok(place) = places.clone().try_acquire_owned() else {
             tracing::warn!("the API refuses user {}: too many connections", peer.uid);
             continue;
@@ -84,12 +84,12 @@ pub(super) async fn serve(
         });
     }
     let drained = async { while connections.join_next().await.is_some() {} };
-    // Whoever is not done by then is cut off when the set is dropped.
+    // Dropping the set closes the connections that remain.
     let _ = tokio::time::timeout(DRAIN_TIME_MAX, drained).await;
     Ok(())
 }
 
-/// Serves one connection to its end. What goes wrong is the client's business alone.
+/// Serves one connection to its end. Errors concern only the client, so they are logged as debug.
 async fn converse(stream: UnixStream, router: Router) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -99,12 +99,12 @@ async fn converse(stream: UnixStream, router: Router) {
     match tokio::time::timeout(CONNECTION_TIME_MAX, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!("a connection to the API ended: {error}"),
-        Err(_) => tracing::debug!("a connection to the API was open for too long"),
+        Err(_) => tracing::debug!("a connection to the API reached its time limit"),
     }
 }
 
-/// Whether taking connections may work again later.
-fn passes(error: &io::Error) -> bool {
+/// Whether accepting connections may work again later.
+fn is_temporary(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|code| exhausted.contains(&code))
         || matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)

@@ -1,29 +1,29 @@
-//! Views made by hand, for tests of the server and of what the commands print.
+//! Handmade views for tests of the server and of the commands' output.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use ballast_api::FairnessView;
 use ballast_model::{
-    Action, AgentReport, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
+    Action, AgentReport, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
     Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
     HostSample, LinkDown, LinkState, Measured, MemoryRequest, Note, Outcome, OutcomeKind, Plan,
-    PolicyName, Pressure, Provenance, Reason, RequestKind, RunState, Rung, Share, Snapshot, Tax,
-    Timestamp, TrackerReport, Tracking, TrackingState,
+    PolicyName, Pressure, PressureLevel, Provenance, Reason, RequestKind, RunState, Share,
+    Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingState,
 };
 
-use crate::daemon::view::View;
+use crate::view::View;
 
 /// The moment of the tick on the monotonic clock.
 const NOW: Timestamp = Timestamp::from_millis(100_000);
 
-/// 2026-01-02 03:04:05 UTC: when the tick was.
-pub(crate) fn seen_at() -> SystemTime {
+/// Wall-clock time of the tick: 2026-01-02 03:04:05 UTC.
+pub fn seen_at() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
-/// The name `text`.
-pub(crate) fn id(text: &str) -> GuestId {
+/// The guest name `text`.
+pub fn id(text: &str) -> GuestId {
     text.parse().unwrap()
 }
 
@@ -63,7 +63,7 @@ fn running(name: &str, allocation: u64, stats_age_ms: u64) -> GuestSample {
     }
 }
 
-/// A program in it speaks with the daemon.
+/// Adds an agent's report.
 fn with_agent(guest: GuestSample) -> GuestSample {
     let (number, kind) = (3, RequestKind::More);
     let value = AgentReport {
@@ -108,10 +108,10 @@ fn planned(name: &str, change: Change) -> GuestPlan {
     }
 }
 
-/// `grow` grows and is clamped, `mute` was never heard of, `old` has stale statistics, `stuck`
-/// gives nothing and is not tracked any more, `taken` is held by another client.
+/// `grow` grows and is clamped; `mute` has never answered; `old` has stale statistics; `stuck`
+/// releases nothing and its tracking fails; another client holds the monitor of `taken`.
 fn guests() -> Vec<(GuestSample, GuestPlan)> {
-    let bounds = Some((Bytes::mib(128), Bytes::gib(1)));
+    let bounds = Some(Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(1) });
     let tax = Tax::from_fraction(3 << 30);
     let taxed = |target, used| {
         let reason = Reason::IdleTax { used: Bytes::mib(used), tax, budget: Bytes::gib(2) };
@@ -174,8 +174,8 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
     ]
 }
 
-/// A view of a host that is short of memory, with a guest in every plight.
-pub(crate) fn view() -> View {
+/// A view of a host that is short of memory, with one guest in each kind of trouble.
+pub fn view() -> View {
     let (samples, plans): (Vec<_>, Vec<_>) = guests().into_iter().unzip();
     let host = HostSample {
         memory_total: Some(Bytes::gib(16)),
@@ -209,7 +209,7 @@ pub(crate) fn view() -> View {
             deadline: Timestamp::from_millis(102_000),
         }],
         paging: vec![],
-        rung: Rung::Normal,
+        host_pressure: PressureLevel::Normal,
         notes: vec![
             Note::BudgetReduced { configured: Bytes::gib(3), present: Bytes::gib(2) },
             Note::Infeasible { shortfall: Bytes::mib(100) },

@@ -1,7 +1,7 @@
 //! The latest view in the OpenMetrics text format.
 //!
-//! Idea: every scrape encodes one view afresh; nothing is accumulated here. What is not known has
-//! no sample. Units are in the names, a guest's name is the label `guest`.
+//! Idea: every scrape encodes one view; no state is kept. Unknown values have no sample. Units are
+//! in the names; a guest's name is the label `guest`.
 //! Cost: linear in the guests.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::daemon::view::View;
+use crate::view::View;
 
 /// The format's media type.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,7 +37,7 @@ struct GuestReason {
     reason: String,
 }
 
-/// `view` as it is to be scraped at `now`.
+/// `view` as text for a scrape at `now`.
 ///
 /// # Errors
 /// None in practice: writing to memory does not fail.
@@ -113,7 +113,7 @@ fn host(registry: &mut Registry, view: &View) {
         }
     }
     let rung = Whole::default();
-    rung.set(view.plan.rung as u64);
+    rung.set(view.plan.host_pressure as u64);
     let help = "How far the host goes to get memory back: 0 not at all, 4 grants nothing";
     registry.register("host_rung", help, rung);
     let Some(pressure) = host.pressure else { return };
@@ -179,8 +179,8 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         ("guest_plugged", "Memory plugged into the guest", |(sample, _)| {
             sample.hotplug.map(|hotplug| hotplug.plugged)
         }),
-        ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.0)),
-        ("guest_ceiling", "Largest allocation", |(_, plan)| Some(plan?.bounds?.1)),
+        ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.floor)),
+        ("guest_ceiling", "Largest allocation", |(_, plan)| Some(plan?.bounds?.ceiling)),
     ];
     for (name, help, size) in sizes {
         let family = Family::<Guest, Whole>::default();
@@ -250,7 +250,7 @@ fn guest_states(registry: &mut Registry, view: &View) {
     registry.register("guest_held", "Why the guest's memory is left alone", held);
 }
 
-/// How page touches are watched; a guest that nobody is to watch has no sample.
+/// The state of page tracking; a guest that is not tracked has no sample.
 fn guest_tracking(registry: &mut Registry, view: &View) {
     type Part = fn(&Tracking) -> Option<Share>;
     let shares: [(&str, &str, Part); 2] = [

@@ -1,20 +1,21 @@
 //! The daemon's API: HTTP over a Unix socket.
 //!
-//! Idea: the server shows the daemon's latest view and hands commands to its main loop; it knows
-//! nothing else of the daemon ([`Handle`]). The kernel says who asks: the socket's mode keeps
-//! strangers out, and every connection is checked once more by its peer credentials.
+//! Idea: the server serves the daemon's latest view and passes commands to its main loop; it knows
+//! nothing else of the daemon ([`Handle`]). Access control is by Unix users: the socket's mode
+//! keeps strangers out, and each connection's peer credentials are checked again.
 //!
 //! Use: [`Server::bind`] while the daemon starts (it fails while another daemon listens), then
-//! [`Server::run`] as a task or on a thread with a runtime of its own. The socket's file goes when
-//! the server is dropped.
+//! [`Server::run`] as a task or on a thread with its own runtime. Dropping the server removes the
+//! socket's file.
 
 mod access;
 mod connections;
-#[cfg(test)]
-pub(crate) mod fixture;
+#[cfg(any(test, feature = "testing"))]
+#[allow(missing_docs, reason = "for tests")]
+pub mod fixture;
 mod metrics;
 mod reply;
-pub(crate) mod routes;
+pub mod routes;
 mod socket;
 
 use std::future::Future;
@@ -23,23 +24,22 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, Group};
 
 pub use self::access::{Access, AccessPolicy, Peer};
-pub(crate) use self::reply::nearest;
 pub use self::socket::SocketError;
-use crate::daemon::view::Handle;
+use crate::view::Handle;
 
 /// Where the API listens and who may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Path of the socket. A missing parent folder is created.
+    /// Path of the socket; a missing parent folder is created.
     pub socket: PathBuf,
     /// Name or number of the group that may read; `None`: only the daemon's user and root.
     pub group: Option<String>,
 }
 
-/// Why the API cannot be offered.
+/// Why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The configured group is not known to the system.
+    /// The configured group does not exist.
     #[error("group `{0}` does not exist on this machine: create it, or name another")]
     UnknownGroup(String),
     /// The group could not be looked up.
@@ -47,23 +47,23 @@ pub enum ServerError {
     GroupLookup {
         /// The group.
         group: String,
-        /// How it failed.
+        /// The cause.
         source: nix::Error,
     },
-    /// The socket cannot be had.
+    /// The socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// No more connections can be taken.
+    /// Accepting connections failed.
     #[error("the API on {} cannot take connections: {source}", .socket.display())]
     Accept {
         /// The socket.
         socket: PathBuf,
-        /// How it failed.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// A bound socket that is not served yet: connections wait in its queue.
+/// A listening socket that is not served yet: connections wait in its queue.
 #[derive(Debug)]
 pub struct Server {
     socket: socket::Socket,
@@ -71,11 +71,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the socket: replaces one that nobody listens on, gives it to the group and opens it to
-    /// nobody else. Needs no runtime.
+    /// Opens the socket, replacing a stale one, and restricts it to the daemon's user and the
+    /// group. Needs no runtime.
     ///
     /// # Errors
-    /// Another daemon listens, the group is unknown, or the socket cannot be made.
+    /// Another daemon listens, the group is unknown, or the socket cannot be created.
     pub fn bind(config: &ServerConfig) -> Result<Server, ServerError> {
         let group = config.group.as_deref().map(find_group).transpose()?;
         let socket = socket::Socket::bind(&config.socket, group)?;
@@ -88,11 +88,11 @@ impl Server {
         self.socket.path()
     }
 
-    /// Serves until `shutdown` is done, then removes the socket. Connections still open are closed
+    /// Serves until `shutdown` completes, then removes the socket and closes open connections
     /// within a bounded time.
     ///
     /// # Errors
-    /// The socket stops taking connections for a reason that will not pass.
+    /// Accepting connections fails permanently.
     pub async fn run(
         self,
         handle: Handle,
@@ -107,7 +107,7 @@ impl Server {
 /// [`Server::bind`] and [`Server::run`] in one.
 ///
 /// # Errors
-/// Those of both.
+/// As [`Server::bind`] and [`Server::run`].
 pub async fn serve(
     handle: Handle,
     config: ServerConfig,

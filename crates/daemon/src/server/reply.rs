@@ -4,10 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ballast_api::ErrorReply;
-
-/// Similarity from which a known name is worth suggesting (Jaro–Winkler, 0 to 1); below it the
-/// suggestion is more often odd than helpful.
-const NEAREST_SIMILARITY_MIN: f64 = 0.7;
+use ballast_toml_strict::nearest;
 
 /// A refused request.
 #[derive(Debug)]
@@ -22,7 +19,7 @@ impl Refusal {
         Refusal { status, reply: Box::new(ErrorReply::new(code, text)) }
     }
 
-    /// The same, with the nearest of `known` to `word`, if one is near at all.
+    /// Adds a suggestion: the word of `known` nearest to `word`, if one is near.
     pub(super) fn nearest<'a>(
         mut self,
         word: &str,
@@ -40,14 +37,4 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         (self.status, Json(self.reply)).into_response()
     }
-}
-
-/// The one of `known` that is most like `word`, if any is.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|name| (strsim::jaro_winkler(word, name), name))
-        .filter(|(similarity, _)| *similarity >= NEAREST_SIMILARITY_MIN)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, name)| name)
 }

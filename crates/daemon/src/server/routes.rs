@@ -1,7 +1,7 @@
 //! The routes: each turns the latest view into a reply, or a request into a command.
 //!
-//! Idea: a reply is built from one immutable view, so that its parts belong together; a command
-//! goes into the main loop's bounded queue and is awaited for a bounded time.
+//! Idea: a reply is built from one immutable view, so it is consistent. A command goes into the
+//! main loop's bounded queue; its answer is awaited for a bounded time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,10 +14,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ballast_api::{
-    CommandReply, DaemonView, ExplainReply, GuestsReply, PlanReply, SetGuest, SetPolicy, Source,
+    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, PlanReply, SetPolicy, Source,
     StatusReply, Tick, path,
 };
-use ballast_model::{Bytes, GuestId, PolicyName};
+use ballast_model::{GuestId, PolicyName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
@@ -25,18 +25,18 @@ use tokio::sync::{mpsc, oneshot};
 use super::access::Access;
 use super::metrics;
 use super::reply::Refusal;
-use crate::daemon::view::{COMMANDS_MAX, Command, Done, GuestChange, Handle, View};
+use crate::view::{COMMANDS_MAX, Command, Done, Handle, View};
 
-/// Largest request body: a change of bounds is far below a KiB.
+/// Largest request body; a change of bounds is far below 1 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
-/// Time in which a request's body must have come.
+/// Time limit for receiving a request's body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time the main loop has to answer a command: many ticks' worth of deciding.
+/// Time the main loop has to answer a command: far more than a decision takes.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
-/// Characters of an unknown name that are repeated in an error.
+/// Most characters of an unknown name shown in an error.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Every route of the API. Expects the connection's [`Access`] as an extension.
+/// Every route of the API. Needs the connection's [`Access`] as an extension.
 pub(super) fn router(handle: Handle) -> Router {
     Router::new()
         .route(path::STATUS, get(status))
@@ -54,14 +54,14 @@ pub(super) fn router(handle: Handle) -> Router {
         .with_state(handle)
 }
 
-/// Whatever only looks needs read access, everything else write access.
+/// GET and HEAD need read access, everything else needs write access.
 async fn check_access(
     Extension(access): Extension<Access>,
     request: Request,
     next: Next,
 ) -> Response {
-    let looks = matches!(*request.method(), Method::GET | Method::HEAD);
-    let (needed, text) = if looks {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (needed, text) = if is_read {
         (
             Access::Read,
             "this needs to be the daemon's user, root, or a member of the group that may read \
@@ -97,7 +97,7 @@ async fn explain(
         .ok_or_else(|| unknown_guest(&view, &name))
 }
 
-/// What `GET /v1/plan` can be asked.
+/// Parameters of `GET /v1/plan`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanQuery {
@@ -130,11 +130,11 @@ async fn metrics(State(handle): State<Handle>) -> Result<Response, Refusal> {
 }
 
 async fn pause(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
-    told(command(&handle, Command::Pause).await)
+    reply(command(&handle, Command::Pause).await)
 }
 
 async fn resume(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
-    told(command(&handle, Command::Resume).await)
+    reply(command(&handle, Command::Resume).await)
 }
 
 async fn set_guest(
@@ -142,22 +142,14 @@ async fn set_guest(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
-    let change: SetGuest = read_json(body).await?;
+    let change: GuestChange = read_json(body).await?;
     if change.is_empty() {
         let text = "nothing to change: give floor_bytes, ceiling_bytes, shares, priority, \
                     miss_rate_max_per_s or managed";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
     }
     let id = known_guest(&*latest(&handle)?, &name)?;
-    let change = GuestChange {
-        floor: change.floor_bytes.map(Bytes::new),
-        ceiling: change.ceiling_bytes.map(Bytes::new),
-        shares: change.shares,
-        priority: change.priority,
-        miss_rate_max: change.miss_rate_max_per_s,
-        managed: change.managed,
-    };
-    told(command(&handle, Command::SetGuest(id, change)).await)
+    reply(command(&handle, Command::SetGuest(id, change)).await)
 }
 
 async fn set_policy(
@@ -169,7 +161,7 @@ async fn set_policy(
         Refusal::new(StatusCode::BAD_REQUEST, "unknown-policy", error)
             .nearest(&policy, PolicyName::ALL.map(PolicyName::as_str))
     })?;
-    told(command(&handle, Command::SetPolicy(name)).await)
+    reply(command(&handle, Command::SetPolicy(name)).await)
 }
 
 async fn unknown_path(request: Request) -> Refusal {
@@ -192,8 +184,8 @@ fn latest(handle: &Handle) -> Result<Arc<View>, Refusal> {
     })
 }
 
-/// `view` as a tick that is told of at `now`.
-pub(crate) fn tick(view: &View, now: SystemTime) -> Tick<'_> {
+/// `view` as a tick to be shown at `now`.
+pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
     Tick {
         source: Source::Daemon,
         now,
@@ -265,7 +257,7 @@ async fn command(handle: &Handle, command: Command) -> Result<Done, Refusal> {
     }
 }
 
-fn told(done: Result<Done, Refusal>) -> Result<Json<CommandReply>, Refusal> {
+fn reply(done: Result<Done, Refusal>) -> Result<Json<CommandReply>, Refusal> {
     done.map(|done| Json(CommandReply::new(done.message)))
 }
 

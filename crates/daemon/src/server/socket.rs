@@ -1,8 +1,8 @@
-//! The socket's file: made so that nobody ever sees it half open, and taken away at the end.
+//! The socket's file: created without a moment of wrong permissions, removed at the end.
 //!
 //! Idea: between `bind` and `listen` a socket refuses every connection, so its owner and mode are
-//! set in between. A file left by a daemon that died is replaced only if nobody answers on it, and
-//! the whole is done under a lock on the folder, so that of two daemons started at once one fails.
+//! set there. A file left by a dead daemon is replaced only if no process answers on it. All this
+//! happens under a lock on the folder, so that of two daemons started at once one fails.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,14 +15,14 @@ use nix::unistd::Gid;
 use rustix::fs::FlockOperation;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that wait to be taken; the kernel refuses more.
+/// Most connections waiting to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 64;
-/// The daemon's user and the group may connect; what the group may do is decided per request.
+/// Mode with a group: the daemon's user and the group may connect; each request is authorised.
 const MODE_WITH_GROUP: u32 = 0o660;
-/// The daemon's user alone (and root) may connect.
+/// Mode without a group: only the daemon's user and root may connect.
 const MODE_ALONE: u32 = 0o600;
 
-/// Why the socket cannot be had.
+/// Why the socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another process answers on it.
@@ -31,22 +31,22 @@ pub enum SocketError {
         .0.display()
     )]
     Taken(PathBuf),
-    /// There is a file, and it is not a socket.
+    /// The file exists and is not a socket.
     #[error(
-        "{} is there and is not a socket: remove it, or choose another path for the API", .0.display()
+        "{} exists and is not a socket: remove it, or choose another path for the API", .0.display()
     )]
     NotASocket(PathBuf),
     /// The kernel limits the length of a socket's path.
     #[error("{} is too long for a socket: at most 107 bytes, choose a shorter path", .0.display())]
     PathTooLong(PathBuf),
-    /// Anything else.
+    /// Any other error.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// To what.
+        /// The file or folder.
         path: PathBuf,
-        /// How it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -56,12 +56,12 @@ pub enum SocketError {
 pub(super) struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode, so that a successor's file is never removed.
+    /// Device and inode, so that another daemon's new file is never removed.
     identity: (u64, u64),
 }
 
 impl Socket {
-    /// A nonblocking socket that listens on `path`, open to the caller's user and to `group`.
+    /// A nonblocking socket listening on `path`, open to the caller's user and `group`.
     pub(super) fn bind(path: &Path, group: Option<Gid>) -> Result<Socket, SocketError> {
         let address =
             SocketAddrUnix::new(path).map_err(|_| SocketError::PathTooLong(path.to_owned()))?;
@@ -72,7 +72,7 @@ impl Socket {
         if !folder.exists() {
             fs::create_dir(folder).map_err(io_error("create folder", folder))?;
         }
-        // Held to the end of this function: of two daemons started at once the second waits here
+        // Held until this function returns: of two daemons started at once, the second waits here
         // and then finds the first one listening.
         let lock = File::open(folder).map_err(io_error("open folder", folder))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
@@ -85,7 +85,7 @@ impl Socket {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
         )
-        .map_err(|error| io_error("make a socket for", path)(error.into()))?;
+        .map_err(|error| io_error("create a socket for", path)(error.into()))?;
         rustix::net::bind(&unbound, &address)
             .map_err(|error| io_error("bind socket", path)(error.into()))?;
         let bound = Socket::adopt(unbound, path)?;
@@ -95,7 +95,7 @@ impl Socket {
         Ok(bound)
     }
 
-    /// From here on the file is removed with the value, whatever fails next.
+    /// Takes ownership of the bound file: dropping the value removes it, whatever fails next.
     fn adopt(fd: OwnedFd, path: &Path) -> Result<Socket, SocketError> {
         let file = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
         let identity = (file.dev(), file.ino());
@@ -106,7 +106,7 @@ impl Socket {
         let path = &self.path;
         if let Some(group) = group {
             std::os::unix::fs::chown(path, None, Some(group.as_raw()))
-                .map_err(io_error("give to its group the socket", path))?;
+                .map_err(io_error("change the group of socket", path))?;
         }
         let mode = if group.is_some() { MODE_WITH_GROUP } else { MODE_ALONE };
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
@@ -118,7 +118,7 @@ impl Socket {
         &self.path
     }
 
-    /// The same socket for the current tokio runtime.
+    /// The socket as a listener of the current tokio runtime.
     pub(super) fn listener(&self) -> io::Result<tokio::net::UnixListener> {
         tokio::net::UnixListener::from_std(self.listener.try_clone()?)
     }
@@ -153,7 +153,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             Err(SocketError::Taken(path.to_owned()))
         }
-        Err(error) => Err(io_error("find out who listens on", path)(error)),
+        Err(error) => Err(io_error("check for a listener on", path)(error)),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_closed_to_others_and_goes_with_the_socket() {
+    fn the_file_has_a_strict_mode_and_drop_removes_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/ballast.sock");
         let socket = Socket::bind(&path, None).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    fn only_a_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ballast.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -198,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_successor_is_left_alone() {
+    fn drop_leaves_another_daemons_file_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ballast.sock");
         let first = Socket::bind(&path, None).unwrap();
         fs::remove_file(&path).unwrap();
-        // Keeps the inode from being used again at once.
+        // Takes the freed inode, so that the second socket gets another.
         let _other = File::create(folder.path().join("other")).unwrap();
         let second = Socket::bind(&path, None).unwrap();
         drop(first);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_socket_is_never_removed() {
+    fn a_file_that_is_not_a_socket_is_never_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ballast.sock");
         fs::write(&path, "precious").unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_cannot_work_are_named() {
+    fn errors_name_the_impossible_path() {
         let folder = tempfile::tempdir().unwrap();
         let long = folder.path().join("x".repeat(120));
         let error = Socket::bind(&long, None).unwrap_err().to_string();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_started_at_once_exactly_one_listens() {
+    fn exactly_one_of_many_concurrent_starts_listens() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ballast.sock");
         drop(UnixListener::bind(&path).unwrap());

@@ -1,10 +1,10 @@
-//! Tests of the server over a real socket, before a daemon of which only the handle is there.
+//! Tests of the server over a real socket; of the daemon only the handle exists.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_api::{Client, ClientError, ErrorReply, SetGuest, SetPolicy, Source};
+use ballast_api::{Client, ClientError, ErrorReply, GuestChange, SetPolicy, Source};
 use ballast_model::{Bytes, PolicyName};
 use expect_test::expect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::fixture;
 use super::*;
-use crate::daemon::view::{COMMANDS_MAX, Command, Done, GuestChange, Request, View};
+use crate::view::{COMMANDS_MAX, Command, Done, Request, View};
 
-/// A user that owns nothing.
+/// A user without privileges.
 const STRANGER: Peer = Peer { uid: 4001, gid: 4001, groups: vec![] };
 /// The group that may read.
 const GROUP: u32 = 4050;
@@ -33,7 +33,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A server whose every client is `peer`, and whose daemon has finished its first tick.
+    /// A server that takes every client for `peer`; its daemon has finished the first tick.
     fn start(peer: Peer) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ballast.sock");
@@ -75,10 +75,10 @@ impl Bench {
         })
     }
 
-    /// The whole reply to `request`, byte for byte; the server closes.
+    /// The complete reply to `request`; the server closes the connection.
     async fn raw(&self, request: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).await.unwrap();
-        // The server may refuse before it has read everything.
+        // The server may refuse before it has read the whole request.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut reply = Vec::new();
         let _ = stream.read_to_end(&mut reply).await;
@@ -118,7 +118,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (u16, String, 
 }
 
 #[tokio::test]
-async fn what_was_seen_and_decided_can_be_read() {
+async fn status_explain_and_plan_show_the_latest_view() {
     let bench = Bench::start(Peer { gid: GROUP, ..STRANGER });
     let status = bench.client.status().await.unwrap();
     assert_eq!(status.tick.source, Source::Daemon);
@@ -134,7 +134,7 @@ async fn what_was_seen_and_decided_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_dry_run_is_made_by_the_main_loop() {
+async fn the_main_loop_makes_dry_runs() {
     let mut bench = Bench::start(Peer { groups: vec![GROUP], ..STRANGER });
     let mut plan = fixture::view().plan;
     plan.actions.clear();
@@ -145,9 +145,8 @@ async fn a_dry_run_is_made_by_the_main_loop() {
 }
 
 #[tokio::test]
-async fn commands_reach_the_main_loop_and_its_answer_comes_back() {
-    let change = SetGuest { floor_bytes: Some(4096), shares: Some(7), ..SetGuest::default() };
-    let expected =
+async fn commands_reach_the_main_loop_and_its_answers_return() {
+    let change =
         GuestChange { floor: Some(Bytes::new(4096)), shares: Some(7), ..GuestChange::default() };
     let policy = SetPolicy { policy: "static".to_owned() };
 
@@ -164,7 +163,7 @@ async fn commands_reach_the_main_loop_and_its_answer_comes_back() {
     let mut bench = Bench::owned();
     let answer = bench.answer(done("set"));
     bench.client.set_guest(&fixture::id("grow"), &change).await.unwrap();
-    assert_eq!(answer.await.unwrap(), Command::SetGuest(fixture::id("grow"), expected));
+    assert_eq!(answer.await.unwrap(), Command::SetGuest(fixture::id("grow"), change));
 
     let mut bench = Bench::owned();
     let answer = bench.answer(done("policy"));
@@ -173,7 +172,7 @@ async fn commands_reach_the_main_loop_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn strangers_see_nothing_and_the_group_changes_nothing() {
+async fn strangers_cannot_read_and_the_group_cannot_write() {
     let stranger = Bench::start(STRANGER);
     for path in ["/v1/status", "/v1/guests/grow/explain", "/v1/plan", "/metrics", "/nowhere"] {
         let (status, reply) = refusal(&stranger.get(path).await);
@@ -189,7 +188,7 @@ async fn strangers_see_nothing_and_the_group_changes_nothing() {
 }
 
 #[tokio::test]
-async fn before_the_first_tick_there_is_nothing_to_show() {
+async fn requests_before_the_first_tick_are_refused() {
     let bench = Bench::owned();
     bench.view.send_replace(None);
     let expected =
@@ -201,7 +200,7 @@ async fn before_the_first_tick_there_is_nothing_to_show() {
 }
 
 #[tokio::test]
-async fn unknown_names_are_answered_with_the_nearest_known_one() {
+async fn an_unknown_name_gets_the_nearest_known_one() {
     let bench = Bench::owned();
     let error = refused(bench.client.explain(&fixture::id("grwo")).await);
     expect!["there is no guest `grwo`; the nearest is `grow`"].assert_eq(&error.2);
@@ -219,7 +218,7 @@ async fn unknown_names_are_answered_with_the_nearest_known_one() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_refused_by_name() {
+async fn refusals_of_bad_requests_name_the_mistake() {
     let bench = Bench::owned();
     for (reply, status, part) in [
         (bench.get("/v1/pause").await, 405, "`/v1/pause` does not take GET: use POST"),
@@ -239,19 +238,19 @@ async fn bad_requests_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_main_loop_is_passed_on() {
+async fn the_main_loops_refusal_reaches_the_client() {
     let mut bench = Bench::owned();
     let text = "floor 2GiB is above ceiling 1GiB";
     bench.answer(Err(text.to_owned()));
-    let change = SetGuest { floor_bytes: Some(2 << 30), ..SetGuest::default() };
+    let change = GuestChange { floor: Some(Bytes::gib(2)), ..GuestChange::default() };
     let error = refused(bench.client.set_guest(&fixture::id("grow"), &change).await);
     assert_eq!(error, (409, "refused".to_owned(), text.to_owned()));
 }
 
 #[tokio::test]
-async fn a_main_loop_that_is_busy_or_gone_is_said_to_be_so() {
+async fn errors_distinguish_a_busy_from_an_ended_main_loop() {
     let bench = Bench::owned();
-    // Nobody takes commands: the queue fills up, and one more is refused at once.
+    // No main loop takes commands: the queue fills up, and the next command is refused at once.
     let waiting: Vec<_> = (0..COMMANDS_MAX)
         .map(|_| {
             let client = bench.client.clone();
@@ -277,7 +276,7 @@ async fn readers_cannot_keep_the_owner_out() {
     for _ in 0..connections::READERS_MAX {
         idle.push(UnixStream::connect(&bench.socket).await.unwrap());
     }
-    // The next reader is refused; the ones before stay.
+    // The next reader is refused; the earlier ones stay connected.
     assert_eq!(bench.get("/v1/status").await, "");
     drop(idle);
     while bench.client.status().await.is_err() {
@@ -286,7 +285,7 @@ async fn readers_cannot_keep_the_owner_out() {
 }
 
 #[tokio::test]
-async fn the_server_ends_when_told_to_and_its_file_with_it() {
+async fn shutdown_ends_the_server_and_removes_its_file() {
     let bench = Bench::owned();
     bench.client.status().await.unwrap();
     let idle = UnixStream::connect(&bench.socket).await.unwrap();
@@ -299,7 +298,7 @@ async fn the_server_ends_when_told_to_and_its_file_with_it() {
 }
 
 #[tokio::test]
-async fn a_second_server_on_one_socket_is_an_error() {
+async fn a_second_server_on_the_same_socket_fails() {
     let folder = tempfile::tempdir().unwrap();
     let config = ServerConfig { socket: folder.path().join("ballast.sock"), group: None };
     let _first = Server::bind(&config).unwrap();
@@ -314,7 +313,7 @@ async fn a_second_server_on_one_socket_is_an_error() {
 }
 
 #[tokio::test]
-async fn the_kernel_says_that_this_process_is_the_owner() {
+async fn this_process_is_identified_as_the_owner() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("ballast.sock");
     let server = Server::bind(&ServerConfig { socket: socket.clone(), group: None }).unwrap();
@@ -363,12 +362,12 @@ async fn metrics_are_valid_openmetrics() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    // What is not known has no sample.
+    // Unknown values have no sample.
     assert!(!text.contains("ballast_guest_allocation_bytes{guest=\"mute\"}"));
 }
 
-/// The parts of the OpenMetrics text format that a scraper insists on: metadata before samples,
-/// no family twice, suffixes that fit the type, a unit that ends the name, and an end.
+/// Checks the rules of OpenMetrics text that scrapers enforce: metadata before samples, no family
+/// twice, suffixes that fit the type, names that end in their unit, and the end marker.
 fn check_open_metrics(text: &str) {
     let mut families: Vec<(String, String)> = Vec::new();
     let mut lines = text.lines().peekable();

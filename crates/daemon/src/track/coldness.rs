@@ -1,57 +1,57 @@
-//! Which pages of a guest are cold, for the host to page out first.
+//! Which pages of a guest are cold, so that the host pages them out first.
 //!
-//! Idea: coldest is what was not touched in all the last intervals in which it was watched, in any order; then what
-//! was touched longest ago. What was touched last, as much of it as the working set, is hot. Of what was not watched
-//! nothing is known.
+//! Idea: coldest are granules watched in all of the last intervals and never touched, in random
+//! order; then those touched longest ago. The most recently touched granules, as many as the
+//! working set has, are hot. Nothing is known of granules that were not watched.
 //!
-//! Cost: some 5 ns a page of the guest, 50 ns a granule ever touched.
+//! Cost: about 5 ns per page of the guest and 50 ns per granule ever touched.
 //! Source: MEB §3.1 keeps the LRU order; using it to page out is ours.
-//! Limits: of a sample only the pages of the sample are known; [`PARTS_MAX`] granules of either kind are told. While
-//! tracking rests it is as old as the rest.
+//! Limits: with sampling, only the sampled pages are classified; at most [`PARTS_MAX`] granules
+//! each are reported as cold and as hot. While tracking rests, the result does not change.
 
 use std::collections::{HashSet, VecDeque};
 
 use ballast_model::Bytes;
 use ballast_reclaim::{Coldness, FilePart};
-use ballast_track_wire::{Granule, Mode, PAGE_SIZE, RegionSpec, Sample};
+use ballast_tracker_proto::{Granule, GranuleSample, PAGE_SIZE, RegionSpec, WatchMode};
 
-/// Intervals in which a page has to have been watched in vain to be called cold: fewer see of a guest only what it does
-/// all the time.
-const LOOKS: usize = 4;
-/// Most granules told of either kind: half a GiB of single pages.
+/// Watched intervals without a touch after which a page counts as cold. Fewer would miss what the
+/// guest touches less often.
+const COLD_INTERVALS: usize = 4;
+/// Most granules reported as cold, and as hot: 0.5 GiB of single pages each.
 const PARTS_MAX: usize = 1 << 17;
 
 /// What was watched in the last intervals.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct WatchHistory {
     granule: Granule,
-    samples: VecDeque<Sample>,
+    samples: VecDeque<GranuleSample>,
     regions: Vec<RegionSpec>,
 }
 
-impl Looks {
-    /// Takes in that an interval was watched so. Of other memory, or in other granules, all begins anew.
-    pub(super) fn add(&mut self, mode: Mode, regions: &[RegionSpec]) {
+impl WatchHistory {
+    /// Adds a watched interval. Other memory or another granule size restarts the history.
+    pub(super) fn add(&mut self, mode: WatchMode, regions: &[RegionSpec]) {
         if self.granule != mode.granule || self.regions != regions {
-            *self = Looks {
+            *self = WatchHistory {
                 granule: mode.granule,
                 samples: VecDeque::new(),
                 regions: regions.to_vec(),
             };
         }
         self.samples.push_front(mode.sample);
-        self.samples.truncate(LOOKS);
+        self.samples.truncate(COLD_INTERVALS);
     }
 
-    /// What follows of a guest whose granules ever touched are `order`, latest first, and of which `working_set` is in
-    /// use; `None` as long as it was watched for too short a time. `seed` orders what was never touched.
+    /// The cold and hot parts of a guest. `order` has every granule ever touched, latest first;
+    /// `seed` shuffles the untouched ones. `None` until enough intervals were watched.
     pub(super) fn coldness(
         &self,
         order: &[u64],
         working_set: Bytes,
         seed: u64,
     ) -> Option<Coldness> {
-        let latest = self.samples.front().filter(|_| self.samples.len() >= LOOKS)?;
+        let latest = self.samples.front().filter(|_| self.samples.len() >= COLD_INTERVALS)?;
         let hot = working_set.to_pages() as f64 * latest.share();
         let hot = (hot / self.granule.pages() as f64).ceil() as usize;
         let (hot, cold) = order.split_at(hot.min(order.len()));
@@ -73,7 +73,7 @@ impl Looks {
         first..first + self.granule.count(region.pages())
     }
 
-    /// Where a granule is.
+    /// The file part that holds a granule.
     fn part(&self, granule: u64) -> Option<FilePart> {
         let page = self.granule.first_page(granule);
         let has = |region: &&RegionSpec| {
@@ -93,11 +93,11 @@ impl Looks {
 
 #[cfg(test)]
 mod tests {
-    use ballast_track_wire::{HashKind, RegionName};
+    use ballast_tracker_proto::{HashKind, RegionName};
 
     use super::*;
 
-    /// 8 pages from number 0, then 4 from number 1,024.
+    /// 8 pages from number 0 and 4 from number 1,024.
     fn regions() -> Vec<RegionSpec> {
         let region = |id: u8, first_page, pages: u64| RegionSpec {
             id,
@@ -111,60 +111,61 @@ mod tests {
         vec![region(0, 0, 8), region(1, 1024, 4)]
     }
 
-    const ALL: Mode = Mode { granule: Granule::PAGE, sample: Sample::ALL };
+    const ALL: WatchMode = WatchMode { granule: Granule::PAGE, sample: GranuleSample::ALL };
 
-    fn looks(modes: &[Mode]) -> Looks {
-        let mut looks = Looks::default();
-        modes.iter().for_each(|mode| looks.add(*mode, &regions()));
-        looks
+    fn history(modes: &[WatchMode]) -> WatchHistory {
+        let mut history = WatchHistory::default();
+        modes.iter().for_each(|mode| history.add(*mode, &regions()));
+        history
     }
 
-    /// File and page in it of each part.
+    /// Each part as inode and page number in the file.
     fn pages(parts: &[FilePart]) -> Vec<(u64, u64)> {
         parts.iter().map(|part| (part.inode, part.offset / PAGE_SIZE)).collect()
     }
 
     #[test]
-    fn what_was_never_touched_goes_first_then_what_was_touched_longest_ago() {
+    fn untouched_pages_are_coldest_then_the_least_recently_touched() {
         let order = [2, 1025, 5, 0];
-        let told = looks(&[ALL; LOOKS]).coldness(&order, Bytes::pages(2), 7).unwrap();
-        let cold = pages(&told.cold);
+        let coldness =
+            history(&[ALL; COLD_INTERVALS]).coldness(&order, Bytes::pages(2), 7).unwrap();
+        let cold = pages(&coldness.cold);
         let mut untouched = cold[..8].to_vec();
         untouched.sort_unstable();
         let expected = [(40, 1), (40, 3), (40, 4), (40, 6), (40, 7), (41, 0), (41, 2), (41, 3)];
         assert_eq!(untouched, expected);
         assert_ne!(cold[..8], expected, "not by address");
         assert_eq!(cold[8..], [(40, 0), (40, 5)]);
-        assert_eq!(pages(&told.hot), [(41, 1), (40, 2)], "the latest last");
-        assert!(told.cold.iter().all(|part| part.len == Bytes::pages(1)));
+        assert_eq!(pages(&coldness.hot), [(41, 1), (40, 2)], "the latest last");
+        assert!(coldness.cold.iter().all(|part| part.len == Bytes::pages(1)));
     }
 
     #[test]
-    fn only_what_was_watched_all_the_time_is_called_untouched() {
+    fn only_pages_watched_in_every_interval_count_as_untouched() {
         let hash = HashKind::Mix { seed: 3 };
-        let half = Mode { sample: Sample::rate(hash, 0.5), ..ALL };
-        let whole = Mode { sample: Sample { hash, limit: u64::MAX }, ..ALL };
-        let told = looks(&[half, half, whole, whole]).coldness(&[], Bytes::ZERO, 1).unwrap();
+        let half = WatchMode { sample: GranuleSample::rate(hash, 0.5), ..ALL };
+        let whole = WatchMode { sample: GranuleSample { hash, limit: u64::MAX }, ..ALL };
+        let coldness = history(&[half, half, whole, whole]).coldness(&[], Bytes::ZERO, 1).unwrap();
         let numbers = (0..8).chain(1024..1028);
         let watched = numbers.filter(|page| half.sample.has(*page)).count();
-        assert_eq!((told.cold.len(), told.hot.len()), (watched, 0));
-        assert!((1..12).contains(&watched), "{watched} tell nothing");
+        assert_eq!((coldness.cold.len(), coldness.hot.len()), (watched, 0));
+        assert!((1..12).contains(&watched), "{watched} prove nothing");
     }
 
     #[test]
-    fn few_intervals_or_other_memory_tell_nothing() {
-        assert_eq!(looks(&[ALL; LOOKS - 1]).coldness(&[1], Bytes::ZERO, 1), None);
-        let mut looks = looks(&[ALL; LOOKS]);
-        looks.add(ALL, &regions()[..1]);
-        assert_eq!(looks.coldness(&[1], Bytes::ZERO, 1), None);
+    fn too_few_intervals_or_other_memory_give_no_result() {
+        assert_eq!(history(&[ALL; COLD_INTERVALS - 1]).coldness(&[1], Bytes::ZERO, 1), None);
+        let mut history = history(&[ALL; COLD_INTERVALS]);
+        history.add(ALL, &regions()[..1]);
+        assert_eq!(history.coldness(&[1], Bytes::ZERO, 1), None);
     }
 
     #[test]
-    fn granules_are_cut_off_where_their_memory_ends() {
-        let mode = Mode { granule: Granule::new(8).unwrap(), ..ALL };
-        let told = looks(&[mode; LOOKS]).coldness(&[0], Bytes::pages(8), 1).unwrap();
-        assert_eq!(pages(&told.cold), [(41, 0)]);
-        assert_eq!(told.cold[0].len, Bytes::pages(4));
-        assert_eq!((pages(&told.hot), told.hot[0].len), (vec![(40, 0)], Bytes::pages(8)));
+    fn granules_end_where_their_memory_ends() {
+        let mode = WatchMode { granule: Granule::new(8).unwrap(), ..ALL };
+        let coldness = history(&[mode; COLD_INTERVALS]).coldness(&[0], Bytes::pages(8), 1).unwrap();
+        assert_eq!(pages(&coldness.cold), [(41, 0)]);
+        assert_eq!(coldness.cold[0].len, Bytes::pages(4));
+        assert_eq!((pages(&coldness.hot), coldness.hot[0].len), (vec![(40, 0)], Bytes::pages(8)));
     }
 }

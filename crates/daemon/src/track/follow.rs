@@ -1,13 +1,12 @@
-//! One guest, interval after interval.
+//! Tracks one guest, interval by interval.
 //!
-//! Idea: the pilot says how to watch; the tracker watches so; the pilot is told what was seen and what it
-//! cost. Blocking: for a thread of its own.
+//! Idea: the planner decides what to watch, the tracker watches it, and the planner learns the
+//! touches and the cost. This blocks, so it runs in a thread.
 //!
-//! While tracking rests, what tells a new phase is still seen: misses of the data TLB where the machine counts
-//! them, else the touches of a [`tiny`](super::tiny) sample.
+//! While tracking rests, a signal still detects new phases: data-TLB misses if the CPU counts them,
+//! else touches of a [`tiny`](super::tiny) sample.
 //!
-//! Limits: which granules are a sample is picked by a seed and stays, so that a smaller sample is a part
-//! of the larger one.
+//! Limits: a fixed seed picks the sample's granules, so a smaller sample is part of a larger one.
 
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
@@ -17,54 +16,57 @@ use std::time::{Duration, Instant};
 use ballast_host::PROC;
 use ballast_model::Bytes;
 use ballast_reclaim::Coldness;
-use ballast_track_wire::{Granule, HashKind, Mode, RegionSpec, Sample};
-use ballast_tracker::{DataTlb, Observed, Trackable, TrackerError, Tracking, Watching};
-use ballast_working_set::{Finished, Pilot, PilotSettings, Watch};
+use ballast_tracker::{
+    DataTlbCounter, IntervalObservation, TrackableGuest, TrackerError, TrackingSession,
+    WatchSettings,
+};
+use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchMode};
+use ballast_working_set::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlannerSettings};
 
-use super::coldness::Looks;
+use super::coldness::WatchHistory;
 use super::row::{Row, Seen};
-use super::tiny::{self, Moved, Tiny};
+use super::tiny::{self, TinySample, WorkingSetShift};
 
-/// How a guest is followed.
+/// How a guest is tracked.
 #[derive(Clone, Debug)]
-pub(crate) struct FollowSettings {
-    /// How long an interval is.
-    pub(crate) interval: Duration,
-    /// What is watched, and when.
-    pub(crate) pilot: PilotSettings,
-    /// Picks the sample.
-    pub(crate) seed: u64,
+pub struct FollowSettings {
+    /// Length of an interval.
+    pub interval: Duration,
+    /// What to watch, and when.
+    pub planner: WatchPlannerSettings,
+    /// Picks the sampled granules.
+    pub seed: u64,
 }
 
-/// What is known of a guest while it is not followed: worth keeping as long as its pages keep their numbers.
-pub(crate) struct Remembered {
-    pilot: Pilot,
+/// State kept while a guest is not tracked; valid as long as its regions are the same.
+pub struct Remembered {
+    planner: WatchPlanner,
     regions: Vec<RegionSpec>,
 }
 
-/// A guest that is followed. Dropped, it is as if it had never been.
-pub(crate) struct Follower {
-    tracking: Tracking,
-    pilot: Pilot,
+/// A guest that is tracked. Dropping it ends the tracking without a trace.
+pub struct Follower {
+    tracking: TrackingSession,
+    planner: WatchPlanner,
     signal: Signal,
     hash: HashKind,
     interval: Duration,
     began: Instant,
     intervals: Intervals,
     known: Option<Bytes>,
-    looks: Looks,
+    history: WatchHistory,
     seed: u64,
 }
 
-/// What tells a new phase.
+/// The signal that detects a new phase while tracking rests.
 enum Signal {
-    /// Misses of the data TLB, and their number at the end of the last interval.
-    DataTlb(DataTlb, Option<u64>),
+    /// Data-TLB misses, and their count at the end of the last interval.
+    DataTlb(DataTlbCounter, Option<u64>),
     /// Touches of a tiny sample.
-    Sample(Tiny),
+    Sample(TinySample),
 }
 
-/// How many there were.
+/// Number of intervals so far.
 #[derive(Default)]
 struct Intervals {
     watched: u64,
@@ -72,13 +74,13 @@ struct Intervals {
 }
 
 impl Follower {
-    /// Begins to follow `guest`; `allocation` is what it holds, where that is known, and `remembered`
-    /// what an earlier follower of it came to.
+    /// Starts to track `guest`. `allocation` is its size, if known; `remembered` is the state of an
+    /// earlier follower.
     ///
     /// # Errors
-    /// Its tracker refuses, or is not there; it holds more memory than is tracked.
-    pub(crate) fn begin(
-        guest: &Trackable,
+    /// The tracker refuses or is missing, or the guest has memory that is not tracked.
+    pub fn begin(
+        guest: &TrackableGuest,
         settings: &FollowSettings,
         allocation: Option<Bytes>,
         remembered: Option<Remembered>,
@@ -86,9 +88,10 @@ impl Follower {
         let tracking = attach(guest, allocation)?;
         let allocation = allocation.unwrap_or_else(|| memory_of(&tracking));
         let same = remembered.filter(|it| it.regions == tracking.regions());
-        let pilot = same.map(|remembered| remembered.pilot);
+        let planner = same.map(|remembered| remembered.planner);
         Ok(Follower {
-            pilot: pilot.unwrap_or_else(|| Pilot::new(settings.pilot.clone(), allocation)),
+            planner: planner
+                .unwrap_or_else(|| WatchPlanner::new(settings.planner.clone(), allocation)),
             signal: Signal::of(guest.pid),
             tracking,
             hash: HashKind::multiply_add(settings.seed),
@@ -96,67 +99,67 @@ impl Follower {
             began: Instant::now(),
             intervals: Intervals::default(),
             known: None,
-            looks: Looks::default(),
+            history: WatchHistory::default(),
             seed: settings.seed,
         })
     }
 
-    /// Ends it; what was learned of the guest stays.
-    pub(crate) fn end(self) -> Remembered {
-        Remembered { regions: self.tracking.regions().to_vec(), pilot: self.pilot }
+    /// Ends the tracking and returns what was learned of the guest.
+    pub fn end(self) -> Remembered {
+        Remembered { regions: self.tracking.regions().to_vec(), planner: self.planner }
     }
 
-    /// Its memory, and how it is numbered.
-    pub(super) fn tracking(&self) -> &Tracking {
+    /// The tracking session, with the guest's memory regions.
+    pub(super) fn tracking(&self) -> &TrackingSession {
         &self.tracking
     }
 
-    /// Which of its pages are cold; `None` as long as that is not known.
-    pub(crate) fn coldness(&self) -> Option<Coldness> {
-        self.looks.coldness(&self.pilot.order(), self.known?, self.seed)
+    /// Which of its pages are cold; `None` while unknown.
+    pub fn coldness(&self) -> Option<Coldness> {
+        self.history.coldness(&self.planner.order(), self.known?, self.seed)
     }
 
-    /// From now on intervals are so long.
-    pub(crate) fn set_length(&mut self, length: Duration) {
+    /// Sets the length of later intervals.
+    pub fn set_length(&mut self, length: Duration) {
         self.interval = length;
     }
 
-    /// Follows it for an interval; `go_on` is asked ten times a second whether to end it early. With the row
-    /// come the pages touched, in order.
+    /// Tracks the guest for one interval; returns the row and the touched pages in order. `go_on`
+    /// is called ten times per second and ends the interval early by returning `false`.
     ///
     /// # Errors
-    /// The tracker is gone, or has given up.
-    pub(crate) fn interval(
+    /// The tracker is gone or has given up.
+    pub fn interval(
         &mut self,
         allocation: Option<Bytes>,
         go_on: impl FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), TrackerError> {
-        let watch = self.pilot.watch();
+        let watch = self.planner.watch();
         let began = Instant::now();
         let holds = allocation.unwrap_or_else(|| memory_of(&self.tracking));
         let (mode, hot_granules) = self.watching(&watch);
         let granules = holds.to_pages() / mode.granule.pages();
         let tiny = self.signal.sample(self.hash, granules, mode.sample);
         let watching = if watch.is_on {
-            Some(Watching { mode, hot_granules })
+            Some(WatchSettings { mode, hot_granules })
         } else {
-            tiny.map(|sample| Watching { mode: Mode { sample, ..mode }, hot_granules: 0 })
+            tiny.map(|sample| WatchSettings { mode: WatchMode { sample, ..mode }, hot_granules: 0 })
         };
         self.tracking.begin_interval(watching)?;
-        // What was plugged in since may not be shared.
+        // Memory plugged in since may not be shared.
         self.tracking.check(allocation.map_or(0, Bytes::get))?;
         pass(&mut self.tracking, began, self.interval, go_on)?;
         let mut observed = self.tracking.end_interval()?;
         for page in observed.iter_mut().flat_map(|observed| &mut observed.touches) {
-            // Which page of a granule came first is chance: all are told as the granule's first.
+            // Which page of a granule was touched first is chance: report the granule's first page.
             *page = mode.granule.first_page(mode.granule.of(*page));
         }
         let length = began.elapsed();
         let cost = observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost);
         let events = self.signal.events(observed.as_ref(), mode, tiny);
-        // What is touched of the tiny sample says when to look on, not what the working set is.
+        // Touches of the tiny sample detect new phases; they do not measure the working set.
         let observed = observed.filter(|_| watch.is_on);
-        let finished = Finished {
+        let finished = FinishedInterval {
             touches: observed.as_ref().map(|observed| observed.touches.as_slice()),
             lost: observed.as_ref().map_or(0, |observed| observed.lost),
             events,
@@ -164,7 +167,7 @@ impl Follower {
             length,
             allocation: holds,
         };
-        let (seen, step) = self.pilot.end_interval(finished, |granule| mode.sample.has(granule));
+        let (seen, step) = self.planner.end_interval(finished, |granule| mode.sample.has(granule));
         let is_jump = step.is_some_and(|step| step.next.is_jump());
         let moved = self.signal.moved(events, watch.is_on, is_jump);
         self.known = match (&seen, moved) {
@@ -187,7 +190,7 @@ impl Follower {
             seen: None,
         };
         let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
-        self.looks.add(mode, self.tracking.regions());
+        self.history.add(mode, self.tracking.regions());
         row.seen = Some(Seen {
             working_set: seen.report.working_set,
             touched: seen.touched,
@@ -204,46 +207,51 @@ impl Follower {
         Ok((row, observed.touches))
     }
 
-    /// What the tracker is told.
-    fn watching(&self, watch: &Watch) -> (Mode, u32) {
+    /// The watch mode and number of hot granules for the tracker.
+    fn watching(&self, watch: &WatchPlan) -> (WatchMode, u32) {
         let pages = u32::try_from(watch.watched.granule.pages()).unwrap_or(u32::MAX);
         let granule = Granule::new(pages).unwrap_or(Granule::PAGE);
         let sample = if watch.watched.share >= 1.0 {
-            Sample::ALL
+            GranuleSample::ALL
         } else {
-            Sample::rate(self.hash, watch.watched.share)
+            GranuleSample::rate(self.hash, watch.watched.share)
         };
         let hot = watch.hot.map_or(0, |granules| u32::try_from(granules).unwrap_or(u32::MAX));
-        (Mode { granule, sample }, hot)
+        (WatchMode { granule, sample }, hot)
     }
 }
 
 impl Signal {
-    /// The best that there is for the guest of process `pid`.
+    /// The best available signal for the guest of process `pid`.
     fn of(pid: u32) -> Signal {
-        match DataTlb::open(Path::new(PROC), pid) {
+        match DataTlbCounter::open(Path::new(PROC), pid) {
             Some(mut misses) => {
                 let before = misses.read();
                 Signal::DataTlb(misses, before)
             }
-            None => Signal::Sample(Tiny::new(tiny::GRANULES)),
+            None => Signal::Sample(TinySample::new(tiny::GRANULES)),
         }
     }
 
-    /// What is watched in rest, of so many granules.
-    fn sample(&mut self, hash: HashKind, granules: u64, larger: Sample) -> Option<Sample> {
+    /// The sample to watch during rest, out of `granules`.
+    fn sample(
+        &mut self,
+        hash: HashKind,
+        granules: u64,
+        larger: GranuleSample,
+    ) -> Option<GranuleSample> {
         match self {
             Signal::DataTlb(..) => None,
             Signal::Sample(tiny) => Some(tiny.sample(hash, granules, larger)),
         }
     }
 
-    /// How often the event happened in the interval that is over.
+    /// Number of events in the interval that just ended.
     fn events(
         &mut self,
-        observed: Option<&Observed>,
-        mode: Mode,
-        tiny: Option<Sample>,
+        observed: Option<&IntervalObservation>,
+        mode: WatchMode,
+        tiny: Option<GranuleSample>,
     ) -> Option<u64> {
         match self {
             Signal::DataTlb(misses, before) => {
@@ -252,42 +260,47 @@ impl Signal {
                 now?.checked_sub(before?)
             }
             Signal::Sample(_) => {
-                // Of touches that were lost nobody knows whose they were.
+                // Lost touches may have been in the sample: the count is unknown.
                 let observed = observed.filter(|observed| observed.lost == 0)?;
                 Some(tiny::events(&observed.touches, mode, tiny?))
             }
         }
     }
 
-    /// How the memory touched has moved, in an interval of rest in which its events jumped; misses of the data
-    /// TLB do not tell that.
-    fn moved(&mut self, events: Option<u64>, is_on: bool, is_jump: bool) -> Option<Moved> {
+    /// How the working set shifted in a resting interval whose events jumped. Data-TLB misses
+    /// cannot tell.
+    fn moved(
+        &mut self,
+        events: Option<u64>,
+        is_on: bool,
+        is_jump: bool,
+    ) -> Option<WorkingSetShift> {
         let Signal::Sample(tiny) = self else { return None };
         if is_on {
-            tiny.know(events);
+            tiny.set_known(events);
             return None;
         }
         if is_jump { tiny.moved(events) } else { None }
     }
 }
 
-/// Attaches to the tracker of `guest`, which holds `allocation` where that is known.
+/// Attaches to the tracker of `guest`; `allocation` is its size, if known.
 pub(super) fn attach(
-    guest: &Trackable,
+    guest: &TrackableGuest,
     allocation: Option<Bytes>,
-) -> Result<Tracking, TrackerError> {
+) -> Result<TrackingSession, TrackerError> {
     let device = device();
     let device = device.as_ref().map(AsFd::as_fd);
     let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
-    let tracking = Tracking::begin(guest.pid, &guest.address, &paths, device)?;
+    let tracking = TrackingSession::begin(guest.pid, &guest.address, &paths, device)?;
     tracking.check(allocation.map_or(0, Bytes::get))?;
     Ok(tracking)
 }
 
-/// Lets the interval that began at `began` pass until it is `length` long; `go_on` is asked ten times a
-/// second whether to end it early.
+/// Waits until the interval that began at `began` is `length` long. `go_on` is called ten times per
+/// second and ends the wait early by returning `false`.
 pub(super) fn pass(
-    tracking: &mut Tracking,
+    tracking: &mut TrackingSession,
     began: Instant,
     length: Duration,
     mut go_on: impl FnMut() -> bool,
@@ -302,12 +315,12 @@ pub(super) fn pass(
     Ok(())
 }
 
-fn memory_of(tracking: &Tracking) -> Bytes {
+fn memory_of(tracking: &TrackingSession) -> Bytes {
     tracking.regions().iter().map(|region| Bytes::new(region.len)).sum()
 }
 
-/// The device by which a hypervisor without privileges may have a userfaultfd; `None` where this process
-/// may not open it, and then the hypervisor needs the privilege itself.
+/// The device that gives an unprivileged hypervisor a userfaultfd. `None`: this process may not
+/// open it, and the hypervisor needs the privilege itself.
 fn device() -> Option<OwnedFd> {
     let options = std::fs::OpenOptions::new().read(true).write(true).clone();
     options.open(Path::new("/dev/userfaultfd")).ok().map(OwnedFd::from)

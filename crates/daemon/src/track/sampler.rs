@@ -1,27 +1,28 @@
-//! One guest by statistical sampling, period after period.
+//! Tracks one guest by statistical sampling, as ESX does; MEB is compared with it.
 //!
-//! Idea: some pages, other ones in every period, are picked at random and revoked; the part of them that is
-//! touched is the part of the guest's memory that is in use. No order is kept, so there is no curve. What ESX
-//! does, and what MEB is compared with.
+//! Idea: each period revokes a new random set of pages. The share of them that is touched estimates
+//! the share of the guest's memory in use. No order is kept, so there is no curve.
 //!
-//! Cost: as many traps a period as pages at most; O(pages of the guest) a period to pick them, some
-//! milliseconds for a GiB. Source: Waldspurger 2002 §5.3; MEB §5.2.1.
-//! Limits: those of `ballast_estimate::statistical`: with 100 pages a standard error of up to 5 % of memory.
+//! Cost: per period at most one trap per picked page, and O(pages of the guest) to pick them, some
+//! milliseconds per GiB.
+//! Source: Waldspurger 2002 §5.3; MEB §5.2.1.
+//! Limits: those of `ballast_estimate::statistical`: with 100 pages, a standard error of up to 5 %
+//! of memory.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ballast_estimate::statistical::{Period, SamplingSettings};
+use ballast_estimate::statistical::{SamplingPeriod, SamplingSettings};
 use ballast_model::{Bytes, PAGE_SIZE};
-use ballast_track_wire::{Granule, HashKind, Mode, RegionSpec, Sample};
-use ballast_tracker::{Trackable, TrackerError, Tracking, Watching};
+use ballast_tracker::{TrackableGuest, TrackerError, TrackingSession, WatchSettings};
+use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchMode};
 
 use super::follow::{attach, pass};
 use super::row::{Row, Seen};
 
-/// A guest that is sampled. Dropped, it is as if it had never been.
-pub(crate) struct Sampler {
-    tracking: Tracking,
+/// A guest that is sampled. Dropping it ends the sampling without a trace.
+pub struct Sampler {
+    tracking: TrackingSession,
     settings: SamplingSettings,
     seed: u64,
     periods: u64,
@@ -30,12 +31,12 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to sample `guest`; `seed` picks the pages.
+    /// Starts to sample `guest`; `seed` picks the pages.
     ///
     /// # Errors
-    /// Its tracker refuses, or is not there.
-    pub(crate) fn begin(
-        guest: &Trackable,
+    /// The tracker refuses or is missing.
+    pub fn begin(
+        guest: &TrackableGuest,
         settings: SamplingSettings,
         seed: u64,
     ) -> Result<Sampler, TrackerError> {
@@ -43,22 +44,22 @@ impl Sampler {
         Ok(Sampler { tracking, settings, seed, periods: 0, began: Instant::now(), known: None })
     }
 
-    /// Its memory, and how it is numbered.
-    pub(super) fn tracking(&self) -> &Tracking {
+    /// The tracking session, with the guest's memory regions.
+    pub(super) fn tracking(&self) -> &TrackingSession {
         &self.tracking
     }
 
-    /// From now on periods are so long.
-    pub(crate) fn set_length(&mut self, length: Duration) {
+    /// Sets the length of later periods.
+    pub fn set_length(&mut self, length: Duration) {
         self.settings.period = length;
     }
 
-    /// Samples it for a period; `go_on` is asked ten times a second whether to end it early. With the row
-    /// come the pages touched, in order.
+    /// Samples the guest for one period; returns the row and the touched pages in order. `go_on` is
+    /// called ten times per second and ends the period early by returning `false`.
     ///
     /// # Errors
-    /// The tracker is gone, or has given up.
-    pub(crate) fn interval(
+    /// The tracker is gone or has given up.
+    pub fn interval(
         &mut self,
         go_on: impl FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), TrackerError> {
@@ -67,14 +68,14 @@ impl Sampler {
         let regions = self.tracking.regions();
         let memory: Bytes = regions.iter().map(|region| Bytes::new(region.len)).sum();
         let all = memory.to_pages();
-        // Another seed is another sample; it looks like draws.
+        // Each period's seed gives another sample, as if drawn at random.
         let hash = HashKind::Mix { seed: self.seed.wrapping_add(self.periods) };
         let samples = self.settings.samples.min(SamplingSettings::SAMPLES_MAX);
         let pages = regions.iter().flat_map(pages);
-        let sample = Sample::exactly(hash, samples as usize, pages);
-        let mode = Mode { granule: Granule::PAGE, sample };
-        self.tracking.begin_interval(Some(Watching { mode, hot_granules: 0 }))?;
-        // What was plugged in since may not be shared.
+        let sample = GranuleSample::exactly(hash, samples as usize, pages);
+        let mode = WatchMode { granule: Granule::PAGE, sample };
+        self.tracking.begin_interval(Some(WatchSettings { mode, hot_granules: 0 }))?;
+        // Memory plugged in since may not be shared.
         self.tracking.check(0)?;
         pass(&mut self.tracking, began, self.settings.period, go_on)?;
         let observed = self.tracking.end_interval()?;
@@ -95,7 +96,7 @@ impl Sampler {
         let touched: BTreeSet<u64> = observed.touches.iter().copied().collect();
         let picked = u32::try_from(all).map_or(samples, |all| all.min(samples));
         let touched = u32::try_from(touched.len()).unwrap_or(u32::MAX).min(picked);
-        let estimate = Period { picked, touched, allocation: memory }.estimate();
+        let estimate = SamplingPeriod { picked, touched, allocation: memory }.estimate();
         self.known = estimate.map(|estimate| estimate.wss).or(self.known);
         row.known = self.known;
         row.seen = estimate.map(|estimate| Seen {

@@ -1,14 +1,14 @@
-//! The guests that a daemon follows, each in a thread of its own.
+//! Tracks all guests of the daemon, each in its own thread.
 //!
-//! Idea: the daemon says each tick which guests there are, in which processes, and what they hold; a guest
-//! with a tracker in it gets a thread, which leaves its latest report where the next tick finds it. The
-//! daemon waits for nobody. Where tracking fails it is tried again, less and less often, and the reason is
-//! told once.
+//! Idea: each tick names the present guests, their processes and allocations. A guest with a
+//! tracker gets a thread, which stores its latest report for the next tick. The daemon never waits
+//! for it. If tracking fails, it is retried with growing pauses, and the reason is reported once.
 //!
-//! A guest without a tracker is followed by the kernel's referenced bits where that is wanted: a working set,
-//! no curve, and in intervals so long that it costs no more than allowed.
+//! If configured, a guest without a tracker is tracked by the kernel's referenced bits. They give a
+//! working set but no curve; the interval is chosen so that the cost stays within the budget.
 //!
-//! Cost: that of the trackers. Limits: [`GUESTS_MAX`] guests.
+//! Cost: that of the trackers.
+//! Limits: [`GUESTS_MAX`] guests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,78 +20,80 @@ use ballast_host::PROC;
 use ballast_model::{Bytes, GuestId, Measured, Share, TrackerReport, Tracking, TrackingState};
 use ballast_reclaim::Coldness;
 use ballast_tracker::{
-    Trackable, TrackerError, check_shared, clear_referenced, memory_paths_at, referenced,
+    TrackableGuest, TrackerError, check_shared, clear_referenced, memory_paths_at, referenced,
     trackable_at,
 };
-use ballast_working_set::PilotSettings;
+use ballast_working_set::WatchPlannerSettings;
 
 use super::follow::{FollowSettings, Follower};
 use super::row::Row;
-use super::tiny::Moved;
-use crate::config::TrackingSettings;
+use super::tiny::WorkingSetShift;
+use ballast_config::TrackingSettings;
 
-/// Most guests that are followed.
+/// Most guests tracked.
 const GUESTS_MAX: usize = 256;
-/// Between two attempts, at first and at most. The first comes soon, because a host that is too busy may
-/// have kept the daemon from being heard of for the second that a tracker waits.
+/// Pause between two attempts: the first and the longest. The first is short, because on a busy
+/// host the daemon may just have missed the second for which a tracker waits.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// How often a waiting thread looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(100);
-/// Longest interval of the referenced bits: beyond it, all that a guest has is touched.
+/// Time between two checks of a waiting thread whether to stop.
+const STOP_CHECK: Duration = Duration::from_millis(100);
+/// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
 
-/// How guests are followed.
+/// How guests are tracked.
 #[derive(Clone, Debug)]
-pub(crate) struct ServiceSettings {
-    /// Those with a tracker.
-    pub(crate) follow: FollowSettings,
-    /// Whether the others are followed by referenced bits, and for what share of a core at most.
-    pub(crate) referenced: Option<f64>,
+pub struct ServiceSettings {
+    /// Settings for guests with a tracker.
+    pub follow: FollowSettings,
+    /// Largest share of a core for tracking other guests by referenced bits; `None`: they are not
+    /// tracked.
+    pub referenced: Option<f64>,
 }
 
-/// Picks the sample: any number, the same in every run, so that runs can be compared.
+/// Picks the sample; fixed, so that runs can be compared.
 const SEED: u64 = 1;
 
 impl From<&TrackingSettings> for ServiceSettings {
     fn from(settings: &TrackingSettings) -> Self {
-        let pilot = PilotSettings {
+        let planner = WatchPlannerSettings {
             sample: (!settings.every).then(|| settings.budget.clone()),
             rest: settings.intermittent,
-            ..PilotSettings::default()
+            ..WatchPlannerSettings::default()
         };
         ServiceSettings {
-            follow: FollowSettings { interval: settings.interval, pilot, seed: SEED },
+            follow: FollowSettings { interval: settings.interval, planner, seed: SEED },
             referenced: settings.referenced.then(|| settings.budget.limit()),
         }
     }
 }
 
-/// All of them.
+/// The tracked guests.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub struct Service {
     settings: ServiceSettings,
     followed: BTreeMap<GuestId, Followed>,
 }
 
-/// One of them.
+/// One tracked guest.
 #[derive(Debug)]
 struct Followed {
     pid: u32,
     shared: Arc<Shared>,
-    said: Option<String>,
+    /// The trouble reported last.
+    reported: Option<String>,
 }
 
-/// What its thread and the daemon share.
+/// State shared by the guest's thread and the daemon.
 #[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
-    /// What the guest holds, in bytes; 0 where that is not known.
+    /// The guest's allocation in bytes; 0 if unknown.
     allocation: AtomicU64,
-    /// Whether the guest runs: one that is paused or migrated is left alone.
+    /// Whether the guest runs: a paused or migrating one is not tracked.
     may_track: AtomicBool,
-    /// Whether the host may soon page it, and wants to know what is cold.
-    is_to_give: AtomicBool,
+    /// Whether the host may soon page the guest and needs its cold pages.
+    expects_paging: AtomicBool,
     latest: Mutex<Latest>,
 }
 
@@ -103,22 +105,22 @@ struct Latest {
 }
 
 impl Latest {
-    /// In rest nothing is seen anew, but what tells a new phase told none: what was seen still holds.
+    /// Tracking rests and no new phase was detected: renews the age of the report.
     fn confirm(&mut self) {
         if let Some((_, at)) = &mut self.report {
             *at = Instant::now();
         }
     }
 
-    /// In rest, what tells a new phase told how what was seen has moved, of a guest that has `tracked` memory.
-    fn move_by(&mut self, Moved { before, now }: Moved, tracked: Bytes) {
+    /// Tracking rests and the working set shifted: updates the report, up to `tracked` memory.
+    fn move_by(&mut self, WorkingSetShift { before, now }: WorkingSetShift, tracked: Bytes) {
         if let Some((report, at)) = &mut self.report {
             *report = report.moved(now, before, tracked);
             *at = Instant::now();
         }
     }
 
-    /// Takes in that it does not work.
+    /// Notes that tracking fails.
     fn fail(&mut self, trouble: String) {
         let failing = Tracking::new(TrackingState::Failing);
         self.tracking = Tracking { trouble: Some(trouble), ..failing };
@@ -126,15 +128,15 @@ impl Latest {
     }
 }
 
-/// What is known of a guest.
+/// The tracking status of a guest.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
-    /// What its pages told, and how old that is.
-    pub(crate) report: Option<Measured<TrackerReport>>,
-    /// How it is followed.
-    pub(crate) tracking: Option<Tracking>,
-    /// Why nothing is known, once.
-    pub(crate) news: Option<String>,
+pub struct TrackingStatus {
+    /// The latest report and its age.
+    pub report: Option<Measured<TrackerReport>>,
+    /// How the guest is tracked.
+    pub tracking: Option<Tracking>,
+    /// Why tracking fails; `Some` only when the reason is new.
+    pub new_trouble: Option<String>,
 }
 
 impl Shared {
@@ -151,7 +153,7 @@ impl Shared {
         change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits so long, or until told to stop; whether it was not.
+    /// Waits for `time`; `false`: the thread is to stop.
     fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.stop.load(Ordering::Relaxed) {
@@ -159,84 +161,84 @@ impl Shared {
             if left.is_zero() {
                 return true;
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(STOP_CHECK));
         }
         false
     }
 }
 
-/// A guest as the daemon sees it in a tick.
+/// A guest present in a tick.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Present<'a> {
+pub struct PresentGuest<'a> {
     /// Its name.
-    pub(crate) id: &'a GuestId,
+    pub id: &'a GuestId,
     /// Its hypervisor's process.
-    pub(crate) pid: u32,
-    /// What it holds.
-    pub(crate) allocation: Option<Bytes>,
+    pub pid: u32,
+    /// Its allocation, if known.
+    pub allocation: Option<Bytes>,
     /// Whether it runs.
-    pub(crate) is_running: bool,
+    pub is_running: bool,
 }
 
 impl Service {
-    /// Follows nobody yet.
-    pub(crate) fn new(settings: ServiceSettings) -> Service {
+    /// Tracks no guest yet.
+    pub fn new(settings: ServiceSettings) -> Service {
         Service { settings, followed: BTreeMap::new() }
     }
 
-    /// No longer follows any but these: the names, with the processes they have.
-    pub(crate) fn keep(&mut self, mut is_there: impl FnMut(&GuestId, u32) -> bool) {
+    /// Stops tracking all guests but these, given by name and process.
+    pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, u32) -> bool) {
         self.followed.retain(|id, followed| is_there(id, followed.pid));
     }
 
-    /// Follows a guest, and says what is known of it.
-    pub(crate) fn look(&mut self, guest: Present<'_>) -> Told {
+    /// Tracks a guest, starting if necessary, and returns its status.
+    pub fn status(&mut self, guest: PresentGuest<'_>) -> TrackingStatus {
         if self.followed.get(guest.id).is_none_or(|followed| followed.pid != guest.pid) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
-                return Told { report: None, tracking: None, news: None };
+                return TrackingStatus { report: None, tracking: None, new_trouble: None };
             }
             let followed = Followed::start(guest, &self.settings);
             self.followed.insert(guest.id.clone(), followed);
         }
         let Some(followed) = self.followed.get_mut(guest.id) else {
-            return Told { report: None, tracking: None, news: None };
+            return TrackingStatus { report: None, tracking: None, new_trouble: None };
         };
         let allocation = guest.allocation.map_or(0, Bytes::get);
         followed.shared.allocation.store(allocation, Ordering::Relaxed);
         followed.shared.may_track.store(guest.is_running, Ordering::Relaxed);
-        followed.look()
+        followed.status()
     }
 
-    /// Whether the host may soon page a guest: what is cold in it is then kept at hand.
-    pub(crate) fn expect_paging(&self, id: &GuestId, is_expected: bool) {
+    /// Sets whether the host may soon page a guest: then its cold pages are kept up to date.
+    pub fn expect_paging(&self, id: &GuestId, is_expected: bool) {
         if let Some(followed) = self.followed.get(id) {
-            followed.shared.is_to_give.store(is_expected, Ordering::Relaxed);
+            followed.shared.expects_paging.store(is_expected, Ordering::Relaxed);
         }
     }
 
-    /// Whether a guest has a tracker in it, or may have.
-    pub(crate) fn has_tracker(&self, id: &GuestId) -> bool {
+    /// Whether a guest has a tracker, or may have one.
+    pub fn has_tracker(&self, id: &GuestId) -> bool {
         self.followed.get(id).is_some_and(|followed| {
             let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
             !matches!(latest.tracking.state, TrackingState::Absent | TrackingState::Referenced)
         })
     }
 
-    /// What is known of a guest's pages, where [`Service::expect_paging`] asked for it.
-    pub(crate) fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
+    /// A guest's cold pages, if requested with [`Service::expect_paging`].
+    pub fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
         let latest = self.followed.get(id)?.shared.latest.lock();
         latest.unwrap_or_else(PoisonError::into_inner).coldness.clone()
     }
 }
 
 impl Followed {
-    fn start(guest: Present<'_>, settings: &ServiceSettings) -> Followed {
+    fn start(guest: PresentGuest<'_>, settings: &ServiceSettings) -> Followed {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             allocation: AtomicU64::new(0),
             may_track: AtomicBool::new(guest.is_running),
-            is_to_give: AtomicBool::new(false),
+            expects_paging: AtomicBool::new(false),
             latest: Mutex::new(Latest {
                 report: None,
                 tracking: Tracking::new(TrackingState::Waiting),
@@ -256,33 +258,35 @@ impl Followed {
             by_bits(pid, &settings, &theirs, why.as_deref());
         });
         if let Err(error) = spawned {
-            shared.update(|latest| latest.fail(format!("no thread to track it: {error}")));
+            shared
+                .update(|latest| latest.fail(format!("cannot start its tracking thread: {error}")));
         }
-        Followed { pid: guest.pid, shared, said: None }
+        Followed { pid: guest.pid, shared, reported: None }
     }
 
-    fn look(&mut self) -> Told {
+    fn status(&mut self) -> TrackingStatus {
         let latest = self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let report = latest
             .report
             .as_ref()
             .map(|(report, at)| Measured { value: report.clone(), age: at.elapsed() });
         let trouble = &latest.tracking.trouble;
-        let news = if *trouble == self.said { None } else { trouble.clone() };
-        self.said.clone_from(trouble);
-        Told { report, tracking: Some(latest.tracking.clone()), news }
+        let new_trouble = if *trouble == self.reported { None } else { trouble.clone() };
+        self.reported.clone_from(trouble);
+        TrackingStatus { report, tracking: Some(latest.tracking.clone()), new_trouble }
     }
 }
 
 impl Drop for Followed {
-    /// The thread ends by itself, and what it tracks with it; nobody waits for it.
+    /// Tells the thread to stop, without waiting for it.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Follows a guest by its tracker until told to stop; or says why that will never do, where there is another way.
-fn track(guest: &Trackable, settings: &ServiceSettings, shared: &Shared) -> Option<String> {
+/// Tracks a guest by its tracker until stopped. `Some`: why that cannot work, if referenced bits
+/// can replace it.
+fn track(guest: &TrackableGuest, settings: &ServiceSettings, shared: &Shared) -> Option<String> {
     let mut retry = RETRY_FIRST;
     let mut remembered = None;
     loop {
@@ -314,7 +318,7 @@ fn track(guest: &Trackable, settings: &ServiceSettings, shared: &Shared) -> Opti
     }
 }
 
-/// Follows it until it may not any more.
+/// Tracks the guest until stopped or paused.
 fn follow(
     follower: &mut Follower,
     shared: &Shared,
@@ -323,7 +327,7 @@ fn follow(
     while shared.may_go_on() {
         let go_on = || shared.may_go_on();
         let (row, _) = follower.interval(shared.allocation(), go_on)?;
-        // One that was cut short has not seen what belongs to it.
+        // An interval that ended early is incomplete.
         if !shared.may_go_on() {
             break;
         }
@@ -331,8 +335,8 @@ fn follow(
         let tracking = tracking_of(&row);
         let is_same_phase = row.step.is_some_and(|step| step.next.is_same_phase());
         let (moved, holds) = (row.moved, row.tracked);
-        let is_to_give = shared.is_to_give.load(Ordering::Relaxed);
-        let coldness = if is_to_give { follower.coldness().map(Arc::new) } else { None };
+        let expects_paging = shared.expects_paging.load(Ordering::Relaxed);
+        let coldness = if expects_paging { follower.coldness().map(Arc::new) } else { None };
         let report = row.seen.map(|seen| {
             let report = TrackerReport { working_set: seen.working_set, curve: seen.curve };
             (report, Instant::now())
@@ -352,7 +356,7 @@ fn follow(
     Ok(())
 }
 
-/// How the interval was watched.
+/// The tracking state that an interval shows.
 fn tracking_of(row: &Row) -> Tracking {
     let state = if row.seen.is_some() { TrackingState::Watching } else { TrackingState::Resting };
     Tracking {
@@ -362,7 +366,8 @@ fn tracking_of(row: &Row) -> Tracking {
     }
 }
 
-/// Follows a guest by referenced bits until told to stop; `why` not by its tracker, where it has one.
+/// Tracks a guest by referenced bits until stopped; `why` says why its tracker, if any, is not
+/// used.
 fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&str>) {
     let Some(share) = settings.referenced else {
         shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Absent));
@@ -370,7 +375,7 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&s
     };
     let mut interval = settings.follow.interval;
     loop {
-        let asked = interval;
+        let planned = interval;
         let began = Instant::now();
         let cleared = clear_referenced(pid);
         let clearing = began.elapsed();
@@ -390,7 +395,7 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&s
         shared.update(|latest| match read {
             Ok(bytes) if is_running => {
                 let report = TrackerReport { working_set: Bytes::new(bytes), curve: None };
-                let cost = cost.as_secs_f64() / asked.as_secs_f64().max(f64::MIN_POSITIVE);
+                let cost = cost.as_secs_f64() / planned.as_secs_f64().max(f64::MIN_POSITIVE);
                 let tracking = Tracking {
                     watched: Some(Share::WHOLE),
                     cost: Some(Share::from_ratio(cost)),
@@ -406,7 +411,7 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&s
     }
 }
 
-/// The interval in which `cost` is that share of it.
+/// The interval of which `cost` is `share`.
 fn interval_within(cost: Duration, share: f64) -> Duration {
     let seconds = cost.as_secs_f64() / share;
     Duration::try_from_secs_f64(seconds).unwrap_or(REFERENCED_MAX)
@@ -417,26 +422,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twenty_milliseconds_for_half_a_percent_are_every_four_seconds() {
+    fn the_interval_keeps_the_cost_within_its_share() {
         assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
         assert_eq!(interval_within(Duration::from_millis(20), 0.0), REFERENCED_MAX);
     }
 
     #[test]
-    fn what_moved_is_new_and_never_more_than_the_guest_has() {
+    fn a_shifted_report_is_fresh_and_capped_by_guest_memory() {
         let seen = Instant::now() - Duration::from_secs(60);
         let report = TrackerReport { working_set: Bytes::mib(60), curve: None };
         let tracking = Tracking::new(TrackingState::Resting);
         let mut latest = Latest { report: Some((report, seen)), tracking, coldness: None };
-        latest.move_by(Moved { before: 100, now: 150 }, Bytes::mib(512));
-        let (told, at) = latest.report.clone().unwrap();
-        assert!(told.working_set == Bytes::mib(90) && at > seen);
-        latest.move_by(Moved { before: 1, now: 10 }, Bytes::mib(512));
+        latest.move_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
+        let (shifted, at) = latest.report.clone().unwrap();
+        assert!(shifted.working_set == Bytes::mib(90) && at > seen);
+        latest.move_by(WorkingSetShift { before: 1, now: 10 }, Bytes::mib(512));
         assert_eq!(latest.report.unwrap().0.working_set, Bytes::mib(512));
     }
 
     #[test]
-    fn what_still_holds_is_not_old_and_what_was_never_seen_is_not_confirmed() {
+    fn confirming_renews_a_report_but_invents_none() {
         let tracking = Tracking::new(TrackingState::Waiting);
         let mut latest = Latest { report: None, tracking, coldness: None };
         latest.confirm();
@@ -450,29 +455,32 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_no_guest_is_said_to_be_none_once() {
+    fn a_process_without_guest_memory_is_reported_once() {
         let follow = FollowSettings {
             interval: Duration::from_millis(1),
-            pilot: PilotSettings::default(),
+            planner: WatchPlannerSettings::default(),
             seed: 1,
         };
         let mut service = Service::new(ServiceSettings { follow, referenced: Some(1.0) });
         let id: GuestId = "a".parse().unwrap();
         let present =
-            Present { id: &id, pid: std::process::id(), allocation: None, is_running: true };
+            PresentGuest { id: &id, pid: std::process::id(), allocation: None, is_running: true };
         let end = Instant::now() + Duration::from_secs(60);
         let trouble = loop {
-            if let Told { report: None, tracking: Some(tracking), news: Some(trouble) } =
-                service.look(present)
+            if let TrackingStatus {
+                report: None,
+                tracking: Some(tracking),
+                new_trouble: Some(trouble),
+            } = service.status(present)
             {
                 assert_eq!(tracking.state, TrackingState::Failing);
                 break trouble;
             }
-            assert!(Instant::now() < end, "nothing is said");
+            assert!(Instant::now() < end, "no trouble is reported");
             std::thread::sleep(Duration::from_millis(1));
         };
         assert!(trouble.contains("no guest memory in a file"), "{trouble}");
-        assert_eq!(service.look(present).news, None);
+        assert_eq!(service.status(present).new_trouble, None);
         service.keep(|_, pid| pid != std::process::id());
         assert!(service.followed.is_empty());
     }

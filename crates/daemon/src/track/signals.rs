@@ -1,43 +1,46 @@
-//! Everything that might tell a new phase, beside the working set it would be a phase of.
+//! Signals that might detect a new phase of the working set.
 //!
-//! Idea: to find out which signal tells phases best, all of them are read in the same intervals in which the
-//! working set is, and written beside it; `ballast imt --events` replays each.
-//! Cost: two small files of `/proc` a virtual processor and interval; 10 to 35 ms with the referenced bits.
-//! Limits: recorded with tracking on, and what tracking does is in some of them: every trap is a fault of the
-//! virtual processor's thread. Statistics come once a second, and in shorter intervals stay as they were.
+//! Idea: to find the best signal, all are recorded in the same intervals as the working set;
+//! `ballast imt --events` replays each.
+//!
+//! Cost: two small files of `/proc` per vCPU and interval; 10 to 35 ms with the referenced bits.
+//! Limits: tracking itself disturbs some signals: every trap is a page fault of the vCPU's thread.
+//! Guest statistics arrive once per second; shorter intervals repeat them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ballast_host::PROC;
 use ballast_model::GuestStats;
-use ballast_track_wire::{Granule, HashKind, Mode, Sample};
-use ballast_tracker::{Activity, ActivityReader, DataTlb, clear_referenced, referenced};
+use ballast_tracker::{
+    ActivityReader, DataTlbCounter, ThreadActivity, clear_referenced, referenced,
+};
+use ballast_tracker_proto::{Granule, GranuleSample, HashKind, WatchMode};
 
 use super::row::Row;
-use super::tiny::{self, Tiny};
+use super::tiny::{self, TinySample};
 
-/// Sizes of the tiny sample that are compared.
+/// Sizes of the tiny sample to compare.
 const SIZES: [u64; 3] = [32, 64, 128];
 
-/// What each signal read in an interval; `None` where it reads nothing.
+/// The value of each signal in an interval; `None` if it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signals {
+pub struct Signals {
     samples: [Option<u64>; SIZES.len()],
-    activity: Option<Activity>,
+    activity: Option<ThreadActivity>,
     data_tlb: Option<u64>,
     guest: Option<[u64; 3]>,
     referenced: Option<u64>,
 }
 
 impl Signals {
-    /// Names of the columns.
-    pub(crate) const HEADER: &str = "sample_32,sample_64,sample_128,thread_minor_faults,\
+    /// The CSV column names.
+    pub const HEADER: &str = "sample_32,sample_64,sample_128,thread_minor_faults,\
         thread_major_faults,thread_switches,data_tlb_misses,guest_minor_faults,guest_major_faults,\
         guest_swap_bytes,referenced_bytes";
 
-    /// The columns.
-    pub(crate) fn columns(&self) -> String {
+    /// The values as CSV columns.
+    pub fn columns(&self) -> String {
         let activity = self.activity.map(|activity| {
             [activity.minor_faults, activity.major_faults, activity.context_switches]
         });
@@ -49,24 +52,24 @@ impl Signals {
     }
 }
 
-/// What a guest's statistics counted in their last second: minor faults, major faults, bytes swapped.
-/// Written by whoever asks for them, read by whoever records.
+/// A guest's minor faults, major faults and swapped bytes in the last second, shared between the
+/// task that requests statistics and the recorder.
 #[derive(Debug, Default)]
-pub(crate) struct GuestCounts {
-    /// Two readings were taken.
+pub struct GuestCounts {
+    /// Whether two readings were taken.
     is_known: AtomicU64,
     rates: [AtomicU64; 3],
 }
 
 impl GuestCounts {
-    /// Counters since boot, as one list; `None` where the guest does not tell all of them.
-    pub(crate) fn of(stats: &GuestStats) -> Option<[u64; 3]> {
+    /// The counters since boot; `None` unless the guest reports all of them.
+    pub fn of(stats: &GuestStats) -> Option<[u64; 3]> {
         let swapped = stats.swap_in?.get().saturating_add(stats.swap_out?.get());
         Some([stats.minor_faults?, stats.major_faults?, swapped])
     }
 
-    /// Takes in two readings that follow one another.
-    pub(crate) fn set(&self, before: [u64; 3], now: [u64; 3]) {
+    /// Takes two consecutive readings.
+    pub fn set(&self, before: [u64; 3], now: [u64; 3]) {
         for ((rate, now), before) in self.rates.iter().zip(now).zip(before) {
             rate.store(now.saturating_sub(before), Ordering::Relaxed);
         }
@@ -79,52 +82,47 @@ impl GuestCounts {
     }
 }
 
-/// Reads them all.
-pub(crate) struct SignalReader {
+/// Reads all signals of a guest.
+pub struct SignalReader {
     pid: u32,
     hash: HashKind,
-    samples: [Tiny; SIZES.len()],
+    samples: [TinySample; SIZES.len()],
     activity: Option<ActivityReader>,
-    before: Option<Activity>,
-    data_tlb: Option<DataTlb>,
+    before: Option<ThreadActivity>,
+    data_tlb: Option<DataTlbCounter>,
     misses: Option<u64>,
     is_referenced_read: bool,
 }
 
 impl SignalReader {
-    /// Of the guest of process `pid`, of whose pages `seed` picks the samples.
-    pub(crate) fn new(pid: u32, seed: u64, is_referenced_read: bool) -> SignalReader {
+    /// For the guest of process `pid`; `seed` picks the sampled pages.
+    pub fn new(pid: u32, seed: u64, is_referenced_read: bool) -> SignalReader {
         SignalReader {
             pid,
             hash: HashKind::multiply_add(seed),
-            samples: SIZES.map(Tiny::new),
+            samples: SIZES.map(TinySample::new),
             activity: ActivityReader::open(Path::new(PROC), pid),
             before: None,
-            data_tlb: DataTlb::open(Path::new(PROC), pid),
+            data_tlb: DataTlbCounter::open(Path::new(PROC), pid),
             misses: None,
             is_referenced_read,
         }
     }
 
-    /// An interval begins.
-    pub(crate) fn begin(&mut self) {
+    /// Starts an interval.
+    pub fn begin(&mut self) {
         if self.is_referenced_read {
-            // What cannot be cleared reads as nothing when the interval is over.
+            // If the bits cannot be cleared, the signal has no value.
             self.is_referenced_read = clear_referenced(self.pid).is_ok();
         }
         self.before = self.activity.as_ref().and_then(ActivityReader::read);
-        self.misses = self.data_tlb.as_mut().and_then(DataTlb::read);
+        self.misses = self.data_tlb.as_mut().and_then(DataTlbCounter::read);
     }
 
-    /// It is over, with these pages touched; `guest` is what the guest itself counted.
-    pub(crate) fn end(
-        &mut self,
-        row: &Row,
-        touches: &[u64],
-        guest: Option<&GuestCounts>,
-    ) -> Signals {
+    /// Ends the interval, in which `touches` were seen; `guest` has the guest's own counts.
+    pub fn end(&mut self, row: &Row, touches: &[u64], guest: Option<&GuestCounts>) -> Signals {
         let now = self.activity.as_ref().and_then(ActivityReader::read);
-        let misses = self.data_tlb.as_mut().and_then(DataTlb::read);
+        let misses = self.data_tlb.as_mut().and_then(DataTlbCounter::read);
         Signals {
             samples: self.samples(row, touches).unwrap_or_default(),
             activity: now.zip(self.before).map(|(now, before)| now.since(before)),
@@ -137,7 +135,7 @@ impl SignalReader {
     fn samples(&mut self, row: &Row, touches: &[u64]) -> Option<[Option<u64>; SIZES.len()]> {
         let seen = row.seen.as_ref().filter(|seen| seen.lost == 0)?;
         let granule = Granule::new(u32::try_from(seen.granule_pages).ok()?).ok()?;
-        let mode = Mode { granule, sample: Sample::rate(self.hash, seen.share) };
+        let mode = WatchMode { granule, sample: GranuleSample::rate(self.hash, seen.share) };
         let granules = row.tracked.to_pages() / seen.granule_pages.max(1);
         let hash = self.hash;
         Some(self.samples.each_mut().map(|tiny| {
@@ -153,14 +151,14 @@ mod tests {
 
     use ballast_model::Bytes;
 
-    use super::super::row::tests::row;
+    use super::super::fixture::row;
     use super::*;
 
     #[test]
-    fn what_there_is_not_is_an_empty_column() {
+    fn missing_signals_are_empty_columns() {
         let columns = |text: &str| text.split(',').count();
         assert_eq!(Signals::default().columns(), ",".repeat(10));
-        let activity = Activity { minor_faults: 4, major_faults: 5, context_switches: 6 };
+        let activity = ThreadActivity { minor_faults: 4, major_faults: 5, context_switches: 6 };
         let all = Signals {
             samples: [Some(1), Some(2), Some(3)],
             activity: Some(activity),
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guests_counters_are_told_from_the_second_reading_on() {
+    fn guest_counts_need_two_readings() {
         let stats = GuestStats {
             minor_faults: Some(700),
             major_faults: Some(3),
@@ -189,10 +187,10 @@ mod tests {
         assert_eq!(counts.get(), Some([100, 0, 12_288]));
     }
 
-    /// A child of one thread: those of this process come and go with the tests beside this one, and of a
-    /// thread that ended there is nothing to read.
+    /// Reads a child with one thread: this process's threads come and go with other tests, and an
+    /// ended thread cannot be read.
     #[test]
-    fn a_process_is_read_like_a_guest() {
+    fn signals_of_any_process_can_be_read() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let mut reader = SignalReader::new(child.id(), 1, false);
         reader.begin();

@@ -1,43 +1,43 @@
-//! Whether to track the next interval.
+//! Decides whether to track the next interval.
 //!
-//! Idea: the table of [`super`], as a state machine: an interval's samples in, the next interval's
-//! tracking out, with the reason and with what was adjusted.
+//! Idea: the table of [`super`] as a state machine. It takes the samples of an interval and returns
+//! whether to track the next one, with the reason and any change of the threshold.
 //! Source: MEB §3.5.3, §3.5.4.
 
 use std::fmt;
 
 use ballast_model::Bytes;
 
-use super::detector::{Answer, Detector, Samples, Threshold};
-use super::jump::Steady;
+use super::detector::{Detector, FilterLength, Stability, Threshold};
+use super::jump::JumpDetector;
 
 /// Intervals of rest before the first checkpoint, and after any adjustment: `PS_init`.
 const CHECKPOINT_FIRST: u32 = 10;
-/// What is added where a calibration adjusts nothing: `PS_step`.
+/// Added when a calibration adjusts nothing: `PS_step`.
 const CHECKPOINT_STEP: u32 = 5;
-/// The most intervals of rest: `PS_max`.
+/// Most intervals of rest before a checkpoint: `PS_max`.
 const CHECKPOINT_MAX: u32 = 20;
 
-/// How the threshold of events is found.
+/// How the event threshold is set.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mode {
-    /// Always this one.
+pub enum ThresholdMode {
+    /// Always this threshold.
     Fixed(Threshold),
-    /// So that events say of stability what working sets say.
+    /// Adjusted so that events and working sets agree on stability.
     Adaptive,
 }
 
-/// What an operator can set.
+/// The operator's settings for intermittent tracking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IntermittentSettings {
-    /// How the threshold of events is found.
-    pub mode: Mode,
-    /// Samples a filter takes the mean of.
-    pub samples: Samples,
-    /// What memory is balanced by: working sets that differ by less are the same.
+    /// How the event threshold is set.
+    pub mode: ThresholdMode,
+    /// Number of samples that a filter averages.
+    pub samples: FilterLength,
+    /// Balancing unit: working sets that differ by less count as equal.
     pub unit: Bytes,
-    /// Whether, in rest, a single count of events out of all proportion to those before it begins a new phase at
-    /// once; the papers have nothing of the kind.
+    /// Whether a single event count far from the earlier ones ends rest at once; ours, not in the
+    /// papers.
     pub jumps: bool,
 }
 
@@ -45,7 +45,7 @@ impl IntermittentSettings {
     /// The balancing unit of MEB §3.5.3.
     pub const UNIT_DEFAULT: Bytes = Bytes::mib(1);
 
-    /// For guests that are balanced: the papers' machine, and jumps.
+    /// The settings for live guests: the papers' machine, with jumps.
     pub fn live() -> Self {
         IntermittentSettings { jumps: true, ..IntermittentSettings::default() }
     }
@@ -54,114 +54,114 @@ impl IntermittentSettings {
 impl Default for IntermittentSettings {
     /// The adaptive machine of the papers.
     fn default() -> Self {
-        let (samples, unit) = (Samples::DEFAULT, IntermittentSettings::UNIT_DEFAULT);
-        IntermittentSettings { mode: Mode::Adaptive, samples, unit, jumps: false }
+        let (samples, unit) = (FilterLength::DEFAULT, IntermittentSettings::UNIT_DEFAULT);
+        IntermittentSettings { mode: ThresholdMode::Adaptive, samples, unit, jumps: false }
     }
 }
 
-/// What was seen in one interval.
+/// Measurements of one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval {
-    /// The working set; not looked at in an interval of rest.
+pub struct PhaseSample {
+    /// The working set; ignored in an interval of rest.
     pub wss: Option<Bytes>,
-    /// How often the event happened.
+    /// Event count.
     pub events: Option<u64>,
 }
 
-/// What follows of an interval.
+/// Result of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
-    /// What to do in the next one.
-    pub next: Next,
-    /// How the threshold of events was moved.
-    pub adjusted: Option<Adjusted>,
+pub struct PhaseStep {
+    /// Whether to track the next interval.
+    pub next: NextInterval,
+    /// Change of the event threshold.
+    pub adjusted: Option<ThresholdChange>,
 }
 
-/// What to do in the next interval.
+/// Whether to track the next interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Next {
-    /// Track.
-    Track(TrackWhy),
-    /// Do not.
-    Rest(RestWhy),
+pub enum NextInterval {
+    /// Track it.
+    Track(TrackReason),
+    /// Do not track it.
+    Rest(RestReason),
 }
 
-impl Next {
-    /// Whether events said, in an interval of rest, that the phase goes on; what was last known of the working
-    /// set then still holds.
+impl NextInterval {
+    /// Whether events showed, in an interval of rest, that the phase continues, so that the last
+    /// working set is still valid.
     pub fn is_same_phase(self) -> bool {
         matches!(
             self,
-            Next::Rest(RestWhy::SamePhase { .. }) | Next::Track(TrackWhy::Checkpoint { .. })
+            NextInterval::Rest(RestReason::SamePhase { .. })
+                | NextInterval::Track(TrackReason::Checkpoint { .. })
         )
     }
 
-    /// Whether events said, in an interval of rest, that another phase has begun, and said it by themselves: of
-    /// events that stray anyway, a single count says nothing of what the guest does.
+    /// Whether a jump of events, in an interval of rest, began a new phase.
     pub fn is_jump(self) -> bool {
-        matches!(self, Next::Track(TrackWhy::NewPhase { is_jump: true, .. }))
+        matches!(self, NextInterval::Track(TrackReason::NewPhase { is_jump: true, .. }))
     }
 }
 
-/// Why tracking goes on, or goes on again.
+/// Why tracking continues or resumes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TrackWhy {
-    /// Too few samples of this phase: so many intervals are lacking.
+pub enum TrackReason {
+    /// A detector needs more samples of this phase.
     Filling {
-        /// From 1.
+        /// Number of samples needed, at least 1.
         lacking: usize,
     },
-    /// The working set is moving.
+    /// The working set changes.
     WssUnstable {
         /// `|err_r − 1|` of working sets.
         deviation: f64,
     },
-    /// Events moved while tracking rested.
+    /// Events changed while tracking rested.
     NewPhase {
         /// `|err_r − 1|` of events.
         deviation: f64,
-        /// Whether this count alone tells it ([`IntermittentSettings::jumps`]).
+        /// Whether the last count alone is a jump ([`IntermittentSettings::jumps`]).
         is_jump: bool,
     },
-    /// Tracking has rested so long that the threshold of events is to be checked.
+    /// After a long rest the event threshold must be checked.
     Checkpoint {
         /// Intervals of rest.
         rested: u32,
     },
-    /// Something was not seen in an interval in which it should have been.
-    Missing(Missing),
+    /// A measurement is missing.
+    Missing(MissingInput),
 }
 
-/// What was not seen.
+/// A missing measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// The working set, though it was tracked.
+pub enum MissingInput {
+    /// The working set of a tracked interval.
     Wss,
-    /// Events.
+    /// The event count.
     Events,
 }
 
 /// Why tracking rests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RestWhy {
+pub enum RestReason {
     /// The working set is stable.
     WssStable {
         /// `|err_r − 1|` of working sets.
         deviation: f64,
     },
-    /// Events go on as before.
+    /// Events are as before.
     SamePhase {
         /// Intervals of rest so far.
         rested: u32,
     },
 }
 
-/// How the threshold of events was moved, and to what.
+/// A change of the event threshold, with its new value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Adjusted {
-    /// It was too tight: events were unstable, working sets were not.
+pub enum ThresholdChange {
+    /// It was too tight: events were unstable although the working set was stable.
     Relaxed(Threshold),
-    /// It was too loose: working sets were unstable, events were not.
+    /// It was too loose: events were stable although the working set was unstable.
     Tightened(Threshold),
 }
 
@@ -171,27 +171,27 @@ enum State {
     Resting { rested: u32 },
 }
 
-/// Intermittent tracking of one guest; tracks at first.
+/// Decides on tracking one guest; tracks at first.
 #[derive(Clone, Debug)]
 pub struct Intermittent {
     is_adaptive: bool,
     threshold: Threshold,
     wss: Detector,
     events: Detector,
-    samples: Samples,
-    /// `None`: jumps are not looked for.
-    steady: Option<Steady>,
-    /// Intervals of rest until a checkpoint.
+    samples: FilterLength,
+    /// `None`: jumps are not detected.
+    jumps: Option<JumpDetector>,
+    /// Intervals of rest before a checkpoint.
     checkpoint: u32,
     state: State,
 }
 
 impl Intermittent {
-    /// Nothing seen yet.
+    /// A machine that has seen nothing yet.
     pub fn new(settings: IntermittentSettings) -> Self {
         let (is_adaptive, threshold) = match settings.mode {
-            Mode::Fixed(threshold) => (false, threshold),
-            Mode::Adaptive => (true, Threshold::ADAPTIVE_FIRST),
+            ThresholdMode::Fixed(threshold) => (false, threshold),
+            ThresholdMode::Adaptive => (true, Threshold::ADAPTIVE_FIRST),
         };
         Intermittent {
             is_adaptive,
@@ -199,48 +199,48 @@ impl Intermittent {
             wss: Detector::new(settings.samples, settings.unit.get()),
             events: Detector::new(settings.samples, 0),
             samples: settings.samples,
-            steady: settings.jumps.then(Steady::default),
+            jumps: settings.jumps.then(JumpDetector::default),
             checkpoint: CHECKPOINT_FIRST,
             state: State::Tracking { is_calibration: false },
         }
     }
 
-    /// Whether the next interval is tracked.
+    /// Whether the next interval is to be tracked.
     pub fn is_tracking(&self) -> bool {
         matches!(self.state, State::Tracking { .. })
     }
 
-    /// The threshold of events as it stands.
+    /// The current event threshold.
     pub fn threshold(&self) -> Threshold {
         self.threshold
     }
 
-    /// Takes in what was seen in an interval, and says what to do in the next.
-    pub fn observe(&mut self, seen: Interval) -> Step {
+    /// Processes the measurements of an interval and decides on the next.
+    pub fn observe(&mut self, seen: PhaseSample) -> PhaseStep {
         match self.state {
             State::Tracking { is_calibration } => self.tracked(seen, is_calibration),
             State::Resting { rested } => {
                 let next = self.rested(seen.events, rested + 1);
-                Step { next: self.enter(next), adjusted: None }
+                PhaseStep { next: self.enter(next), adjusted: None }
             }
         }
     }
 
-    fn tracked(&mut self, seen: Interval, is_calibration: bool) -> Step {
-        // What is there is taken in even where the other is missing.
+    fn tracked(&mut self, seen: PhaseSample, is_calibration: bool) -> PhaseStep {
+        // Each filter is fed even if the other's input is missing.
         let wss = seen.wss.map(|wss| self.wss.push(wss.get(), Threshold::MIN));
         let events = seen.events.map(|events| self.events.push(events, self.threshold));
         let adjusted = self.adjustment(wss, events);
-        if let Some(Adjusted::Relaxed(to) | Adjusted::Tightened(to)) = adjusted {
+        if let Some(ThresholdChange::Relaxed(to) | ThresholdChange::Tightened(to)) = adjusted {
             self.threshold = to;
             self.checkpoint = CHECKPOINT_FIRST;
         }
-        let is_wss_unstable = matches!(wss, Some(Answer::Unstable(_)));
+        let is_wss_unstable = matches!(wss, Some(Stability::Unstable(_)));
         if is_wss_unstable {
             self.wss.clear();
         }
-        let are_events_unstable = matches!(events, Some(Answer::Unstable(_)))
-            && !matches!(adjusted, Some(Adjusted::Relaxed(_)));
+        let are_events_unstable = matches!(events, Some(Stability::Unstable(_)))
+            && !matches!(adjusted, Some(ThresholdChange::Relaxed(_)));
         if are_events_unstable {
             self.events.clear();
         }
@@ -249,132 +249,145 @@ impl Intermittent {
             self.checkpoint = (self.checkpoint + CHECKPOINT_STEP).min(CHECKPOINT_MAX);
         }
         let next = after_tracking(wss, events);
-        if let (Next::Rest(_), false, Some(steady)) = (next, is_calibration, &mut self.steady) {
-            // What came before the filters' samples was the way into this phase.
-            steady.keep(self.samples.to_fill());
+        if let (NextInterval::Rest(_), false, Some(jumps)) = (next, is_calibration, &mut self.jumps)
+        {
+            // Samples older than those in the filters belong to the transition into this phase.
+            jumps.keep(self.samples.to_fill());
         }
-        Step { next: self.enter(next), adjusted }
+        PhaseStep { next: self.enter(next), adjusted }
     }
 
-    fn adjustment(&self, wss: Option<Answer>, events: Option<Answer>) -> Option<Adjusted> {
+    fn adjustment(
+        &self,
+        wss: Option<Stability>,
+        events: Option<Stability>,
+    ) -> Option<ThresholdChange> {
         if !self.is_adaptive {
             return None;
         }
         match (wss?, events?) {
-            (Answer::Stable(_), Answer::Unstable(deviation)) => {
-                Some(Adjusted::Relaxed(Threshold::just_over(deviation)))
+            (Stability::Stable(_), Stability::Unstable(deviation)) => {
+                Some(ThresholdChange::Relaxed(Threshold::nearest(deviation)))
             }
-            (Answer::Unstable(_), Answer::Stable(deviation)) => {
-                Some(Adjusted::Tightened(Threshold::just_over(deviation)))
+            (Stability::Unstable(_), Stability::Stable(deviation)) => {
+                Some(ThresholdChange::Tightened(Threshold::nearest(deviation)))
             }
             _ => None,
         }
     }
 
-    fn rested(&mut self, events: Option<u64>, rested: u32) -> Next {
+    fn rested(&mut self, events: Option<u64>, rested: u32) -> NextInterval {
         let Some(events) = events else {
-            return Next::Track(TrackWhy::Missing(Missing::Events));
+            return NextInterval::Track(TrackReason::Missing(MissingInput::Events));
         };
-        let jump = self.steady.as_ref().and_then(|steady| steady.jump(events, self.samples));
+        let jump = self.jumps.as_ref().and_then(|jumps| jumps.jump(events, self.samples));
         let answer = match (self.events.push(events, self.threshold), jump) {
-            (Answer::Stable(_), Some(deviation)) => Answer::Unstable(deviation),
+            (Stability::Stable(_), Some(deviation)) => Stability::Unstable(deviation),
             (answer, _) => answer,
         };
-        self.remember(Some(events), matches!(answer, Answer::Unstable(_)));
+        self.remember(Some(events), matches!(answer, Stability::Unstable(_)));
         match answer {
-            Answer::Unstable(deviation) => {
+            Stability::Unstable(deviation) => {
                 self.events.clear();
-                Next::Track(TrackWhy::NewPhase { deviation, is_jump: jump.is_some() })
+                NextInterval::Track(TrackReason::NewPhase { deviation, is_jump: jump.is_some() })
             }
-            Answer::Filling(lacking) => Next::Track(TrackWhy::Filling { lacking }),
-            Answer::Stable(_) if self.is_adaptive && rested >= self.checkpoint => {
-                Next::Track(TrackWhy::Checkpoint { rested })
+            Stability::Filling(lacking) => NextInterval::Track(TrackReason::Filling { lacking }),
+            Stability::Stable(_) if self.is_adaptive && rested >= self.checkpoint => {
+                NextInterval::Track(TrackReason::Checkpoint { rested })
             }
-            Answer::Stable(_) => Next::Rest(RestWhy::SamePhase { rested }),
+            Stability::Stable(_) => NextInterval::Rest(RestReason::SamePhase { rested }),
         }
     }
 
-    /// Keeps what a later jump is told by.
+    /// Feeds the jump detector.
     fn remember(&mut self, events: Option<u64>, is_new_phase: bool) {
-        let Some(steady) = &mut self.steady else { return };
+        let Some(jumps) = &mut self.jumps else { return };
         if is_new_phase {
-            steady.clear();
+            jumps.clear();
         }
         if let Some(events) = events {
-            steady.push(events);
+            jumps.push(events);
         }
     }
 
-    fn enter(&mut self, next: Next) -> Next {
+    fn enter(&mut self, next: NextInterval) -> NextInterval {
         self.state = match next {
-            Next::Track(why) => {
-                State::Tracking { is_calibration: matches!(why, TrackWhy::Checkpoint { .. }) }
+            NextInterval::Track(why) => {
+                State::Tracking { is_calibration: matches!(why, TrackReason::Checkpoint { .. }) }
             }
-            Next::Rest(RestWhy::WssStable { .. }) => State::Resting { rested: 0 },
-            Next::Rest(RestWhy::SamePhase { rested }) => State::Resting { rested },
+            NextInterval::Rest(RestReason::WssStable { .. }) => State::Resting { rested: 0 },
+            NextInterval::Rest(RestReason::SamePhase { rested }) => State::Resting { rested },
         };
         next
     }
 }
 
-/// What follows of the answers of an interval that was tracked. Events that are unstable beside a working
-/// set that is stable have relaxed an adaptive threshold, and a fixed one does not go by them.
-fn after_tracking(wss: Option<Answer>, events: Option<Answer>) -> Next {
-    Next::Track(match (wss, events) {
-        (None, _) => TrackWhy::Missing(Missing::Wss),
-        (_, None) => TrackWhy::Missing(Missing::Events),
-        (Some(Answer::Filling(wss)), Some(Answer::Filling(events))) => {
-            TrackWhy::Filling { lacking: wss.max(events) }
+/// Decides after a tracked interval. With a stable working set, unstable events do not matter: an
+/// adaptive threshold has just been relaxed for them, and a fixed machine ignores them.
+fn after_tracking(wss: Option<Stability>, events: Option<Stability>) -> NextInterval {
+    let Some(wss) = wss else {
+        return NextInterval::Track(TrackReason::Missing(MissingInput::Wss));
+    };
+    let Some(events) = events else {
+        return NextInterval::Track(TrackReason::Missing(MissingInput::Events));
+    };
+    match (wss, events) {
+        (Stability::Filling(wss), Stability::Filling(events)) => {
+            NextInterval::Track(TrackReason::Filling { lacking: wss.max(events) })
         }
-        (Some(Answer::Filling(lacking)), _) | (_, Some(Answer::Filling(lacking))) => {
-            TrackWhy::Filling { lacking }
+        (Stability::Filling(lacking), _) | (_, Stability::Filling(lacking)) => {
+            NextInterval::Track(TrackReason::Filling { lacking })
         }
-        (Some(Answer::Unstable(deviation)), _) => TrackWhy::WssUnstable { deviation },
-        (Some(Answer::Stable(deviation)), _) => {
-            return Next::Rest(RestWhy::WssStable { deviation });
+        (Stability::Unstable(deviation), _) => {
+            NextInterval::Track(TrackReason::WssUnstable { deviation })
         }
-    })
-}
-
-impl fmt::Display for Next {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Next::Track(why) => write!(f, "track: {why}"),
-            Next::Rest(why) => write!(f, "rest: {why}"),
+        (Stability::Stable(deviation), _) => {
+            NextInterval::Rest(RestReason::WssStable { deviation })
         }
     }
 }
 
-impl fmt::Display for TrackWhy {
+impl fmt::Display for NextInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TrackWhy::Filling { lacking: 1 } => write!(f, "1 more sample of this phase is needed"),
-            TrackWhy::Filling { lacking } => {
+            NextInterval::Track(why) => write!(f, "track: {why}"),
+            NextInterval::Rest(why) => write!(f, "rest: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for TrackReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrackReason::Filling { lacking: 1 } => {
+                write!(f, "1 more sample of this phase is needed")
+            }
+            TrackReason::Filling { lacking } => {
                 write!(f, "{lacking} more samples of this phase are needed")
             }
-            TrackWhy::WssUnstable { deviation } => {
-                write!(f, "the working set moves, by {:.1} %", deviation * 100.0)
+            TrackReason::WssUnstable { deviation } => {
+                write!(f, "working set changed by {:.1} %", deviation * 100.0)
             }
-            TrackWhy::NewPhase { deviation, .. } => {
-                write!(f, "a new phase: events moved by {:.1} %", deviation * 100.0)
+            TrackReason::NewPhase { deviation, .. } => {
+                write!(f, "new phase: events changed by {:.1} %", deviation * 100.0)
             }
-            TrackWhy::Checkpoint { rested } => {
-                write!(f, "to calibrate, after {rested} intervals of rest")
+            TrackReason::Checkpoint { rested } => {
+                write!(f, "checkpoint after {rested} intervals of rest")
             }
-            TrackWhy::Missing(Missing::Wss) => write!(f, "no working set was read"),
-            TrackWhy::Missing(Missing::Events) => write!(f, "no events were read"),
+            TrackReason::Missing(MissingInput::Wss) => write!(f, "no working set was measured"),
+            TrackReason::Missing(MissingInput::Events) => write!(f, "no events were counted"),
         }
     }
 }
 
-impl fmt::Display for RestWhy {
+impl fmt::Display for RestReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RestWhy::WssStable { deviation } => {
-                write!(f, "the working set is stable, within {:.1} %", deviation * 100.0)
+            RestReason::WssStable { deviation } => {
+                write!(f, "working set is stable within {:.1} %", deviation * 100.0)
             }
-            RestWhy::SamePhase { rested } => {
-                write!(f, "events go on as before, in the last of {rested} intervals of rest")
+            RestReason::SamePhase { rested } => {
+                write!(f, "same phase: events unchanged, {rested} intervals of rest so far")
             }
         }
     }
@@ -384,37 +397,37 @@ impl fmt::Display for RestWhy {
 mod tests {
     use super::*;
 
-    fn machine(mode: Mode) -> Intermittent {
+    fn machine(mode: ThresholdMode) -> Intermittent {
         Intermittent::new(IntermittentSettings { mode, ..IntermittentSettings::default() })
     }
 
     fn fixed(threshold: f64) -> Intermittent {
-        machine(Mode::Fixed(Threshold::new(threshold).unwrap()))
+        machine(ThresholdMode::Fixed(Threshold::new(threshold).unwrap()))
     }
 
     /// One interval; the working set in MiB.
-    fn seen(machine: &mut Intermittent, wss_mib: u64, events: u64) -> Step {
+    fn seen(machine: &mut Intermittent, wss_mib: u64, events: u64) -> PhaseStep {
         let wss = machine.is_tracking().then_some(Bytes::mib(wss_mib));
-        machine.observe(Interval { wss, events: Some(events) })
+        machine.observe(PhaseSample { wss, events: Some(events) })
     }
 
     /// Fills both filters and comes to rest.
     fn at_rest(mut machine: Intermittent) -> Intermittent {
         for lacking in (1..5).rev() {
             let step = seen(&mut machine, 100, 1000);
-            assert_eq!(step.next, Next::Track(TrackWhy::Filling { lacking }));
+            assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking }));
         }
         let step = seen(&mut machine, 100, 1000);
-        assert_eq!(step.next, Next::Rest(RestWhy::WssStable { deviation: 0.0 }));
+        assert_eq!(step.next, NextInterval::Rest(RestReason::WssStable { deviation: 0.0 }));
         machine
     }
 
-    /// The intervals of rest before each of so many checkpoints.
+    /// The intervals of rest before each of the next `checkpoints`.
     fn rests(machine: &mut Intermittent, checkpoints: usize) -> Vec<u32> {
         let mut rests = Vec::new();
         for _ in 0..1000 {
             let step = seen(machine, 100, 1000);
-            if let Next::Track(TrackWhy::Checkpoint { rested }) = step.next {
+            if let NextInterval::Track(TrackReason::Checkpoint { rested }) = step.next {
                 assert!(step.next.is_same_phase());
                 rests.push(rested);
             }
@@ -427,7 +440,7 @@ mod tests {
 
     #[test]
     fn checkpoints_get_rarer_while_nothing_is_adjusted() {
-        let mut machine = at_rest(machine(Mode::Adaptive));
+        let mut machine = at_rest(machine(ThresholdMode::Adaptive));
         assert_eq!(rests(&mut machine, 4), [10, 15, 20, 20]);
     }
 
@@ -436,43 +449,47 @@ mod tests {
         let mut machine = at_rest(fixed(0.3));
         for rested in 1..100 {
             let step = seen(&mut machine, 100, 1000);
-            assert_eq!(step.next, Next::Rest(RestWhy::SamePhase { rested }));
+            assert_eq!(step.next, NextInterval::Rest(RestReason::SamePhase { rested }));
             assert!(step.next.is_same_phase());
         }
     }
 
-    /// Events of 1000, 1000 and then 1900 while the working set stays: f = 1000, 1000, 1300,
+    /// Events of 1000, 1000 and then 1900 with a constant working set: f = 1000, 1000, 1300,
     /// f_mean = 1100, err_r = 1.1818.
     #[test]
-    fn events_that_move_begin_a_phase_and_fill_anew() {
+    fn changed_events_begin_a_phase_and_refill_the_filter() {
         let mut machine = at_rest(fixed(0.15));
         let step = seen(&mut machine, 100, 1900);
-        let Next::Track(TrackWhy::NewPhase { deviation, is_jump: false }) = step.next else {
+        let NextInterval::Track(TrackReason::NewPhase { deviation, is_jump: false }) = step.next
+        else {
             panic!("{step:?}")
         };
         assert!(!step.next.is_same_phase() && !step.next.is_jump());
         assert!((deviation - 2.0 / 11.0).abs() < 1e-12, "{deviation}");
-        // The filter of working sets was kept, that of events is filled from nothing.
+        // The filter of working sets was kept; that of events is refilled from empty.
         for lacking in (1..5).rev() {
             let step = seen(&mut machine, 100, 1900);
-            assert_eq!(step.next, Next::Track(TrackWhy::Filling { lacking }));
+            assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking }));
         }
         let step = seen(&mut machine, 100, 1900);
-        assert_eq!(step.next, Next::Rest(RestWhy::WssStable { deviation: 0.0 }));
+        assert_eq!(step.next, NextInterval::Rest(RestReason::WssStable { deviation: 0.0 }));
     }
 
-    /// The same without the filter's lag: 1000 five times, then 1250, where f is 1083 and f_mean 1028.
+    /// 1000 five times, then 1250: the filter, with f = 1083 and f_mean = 1028, is still stable.
     #[test]
     fn a_jump_begins_a_phase_at_once() {
         let settings = IntermittentSettings::live();
         for (settings, is_found) in [(settings, true), (IntermittentSettings::default(), false)] {
             let mut machine = at_rest(Intermittent::new(settings));
             let step = seen(&mut machine, 100, 1250);
-            assert_eq!(matches!(step.next, Next::Track(TrackWhy::NewPhase { .. })), is_found);
+            assert_eq!(
+                matches!(step.next, NextInterval::Track(TrackReason::NewPhase { .. })),
+                is_found
+            );
             assert_eq!(step.next.is_jump(), is_found);
             assert_eq!(machine.is_tracking(), is_found);
         }
-        // The phase is another then, and its own samples are not out of proportion.
+        // The new phase must not see its own samples as jumps.
         let mut machine = at_rest(Intermittent::new(settings));
         let mut intervals = 0;
         while machine.is_tracking() || intervals == 0 {
@@ -481,132 +498,138 @@ mod tests {
             assert!(intervals < 20, "the new phase is never stable");
         }
         let step = seen(&mut machine, 125, 1250);
-        assert_eq!(step.next, Next::Rest(RestWhy::SamePhase { rested: 1 }));
+        assert_eq!(step.next, NextInterval::Rest(RestReason::SamePhase { rested: 1 }));
     }
 
-    /// Misprint: printed is `T := err_r`, which here would be 1.273 and not 0.273.
+    /// The papers print `T := err_r`, here 9/7; the deviation 2/7 is meant.
     #[test]
     fn frozen_relaxing_takes_the_deviation_and_keeps_the_filter() {
-        let mut machine = machine(Mode::Adaptive);
+        let mut machine = machine(ThresholdMode::Adaptive);
         for events in [1000, 1000, 1000, 1000] {
             seen(&mut machine, 100, events);
         }
         // f = 1000, 1000, 1500; f_mean = 3500 / 3; err_r = 4500 / 3500.
         let step = seen(&mut machine, 100, 2500);
-        let Some(Adjusted::Relaxed(to)) = step.adjusted else { panic!("{step:?}") };
+        let Some(ThresholdChange::Relaxed(to)) = step.adjusted else { panic!("{step:?}") };
         assert!((to.get() - 2.0 / 7.0).abs() < 1e-12, "{to:?}");
         assert!(!machine.is_tracking(), "it counts as stable");
-        // f = 1000, 1500, 2000; f_mean = 1500; err_r = 4/3: not filling, for the filter stayed.
+        // f = 1000, 1500, 2000; f_mean = 1500; err_r = 4/3: not filling, because the filter was
+        // kept.
         let step = seen(&mut machine, 100, 2500);
-        assert!(matches!(step.next, Next::Track(TrackWhy::NewPhase { .. })), "{step:?}");
+        assert!(matches!(step.next, NextInterval::Track(TrackReason::NewPhase { .. })), "{step:?}");
     }
 
-    /// f = 1000, 1000, 3000: a deviation of 0.8, with which nothing that falls would be seen.
+    /// f = 1000, 1000, 3000: a deviation of 0.8. With such a threshold no fall would be seen.
     #[test]
-    fn relaxing_stops_where_a_fall_would_not_be_seen() {
-        let mut machine = machine(Mode::Adaptive);
+    fn relaxing_stops_while_a_fall_would_still_be_seen() {
+        let mut machine = machine(ThresholdMode::Adaptive);
         for events in [1000, 1000, 1000, 1000] {
             seen(&mut machine, 100, events);
         }
         let step = seen(&mut machine, 100, 7000);
-        assert_eq!(step.adjusted, Some(Adjusted::Relaxed(Threshold::MAX)));
-        // Even at that, a fall to a tenth is seen: f = 1000, 1000, 700; then 1000, 700, 400.
-        let mut machine = at_rest(self::machine(Mode::Adaptive));
+        assert_eq!(step.adjusted, Some(ThresholdChange::Relaxed(Threshold::MAX)));
+        // At the maximum a fall to a tenth is seen: f = 1000, 1000, 700; then 1000, 700, 400.
+        let mut machine = at_rest(self::machine(ThresholdMode::Adaptive));
         machine.threshold = Threshold::MAX;
         seen(&mut machine, 100, 100);
         let step = seen(&mut machine, 100, 100);
-        assert!(matches!(step.next, Next::Track(TrackWhy::NewPhase { .. })), "{step:?}");
+        assert!(matches!(step.next, NextInterval::Track(TrackReason::NewPhase { .. })), "{step:?}");
     }
 
-    /// Misprint: printed is `T := err_r`; here that is 1.0, and nothing would be unstable again.
+    /// The papers print `T := err_r`, here 1.0, with which nothing would be unstable again.
     #[test]
-    fn frozen_tightening_takes_the_deviation_but_not_below_the_least() {
-        let mut machine = machine(Mode::Adaptive);
+    fn frozen_tightening_takes_the_deviation_down_to_the_minimum() {
+        let mut machine = machine(ThresholdMode::Adaptive);
         for wss in [100, 100, 100, 100] {
             seen(&mut machine, wss, 1000);
         }
-        // The working set doubles while events are flat: deviation 0, which would end all rest.
+        // The working set doubles while events are constant: a threshold of 0 would end all rest.
         let step = seen(&mut machine, 200, 1000);
-        assert_eq!(step.adjusted, Some(Adjusted::Tightened(Threshold::MIN)));
-        assert!(matches!(step.next, Next::Track(TrackWhy::WssUnstable { .. })), "{step:?}");
+        assert_eq!(step.adjusted, Some(ThresholdChange::Tightened(Threshold::MIN)));
+        assert!(
+            matches!(step.next, NextInterval::Track(TrackReason::WssUnstable { .. })),
+            "{step:?}"
+        );
         // By hand: events of f = 1000, 1000, 1100: deviation 3300 / 3100 − 1 = 0.0645.
-        let mut machine = self::machine(Mode::Adaptive);
+        let mut machine = self::machine(ThresholdMode::Adaptive);
         for wss in [100, 100, 100, 100] {
             seen(&mut machine, wss, 1000);
         }
         let step = seen(&mut machine, 200, 1300);
-        let Some(Adjusted::Tightened(to)) = step.adjusted else { panic!("{step:?}") };
+        let Some(ThresholdChange::Tightened(to)) = step.adjusted else { panic!("{step:?}") };
         assert!((to.get() - 2.0 / 31.0).abs() < 1e-12, "{to:?}");
     }
 
     #[test]
     fn any_adjustment_makes_checkpoints_frequent_again() {
-        let mut machine = at_rest(machine(Mode::Adaptive));
+        let mut machine = at_rest(machine(ThresholdMode::Adaptive));
         assert_eq!(rests(&mut machine, 2), [10, 15]);
         // The calibration finds that the working set moved while events did not.
         let step = seen(&mut machine, 200, 1000);
-        assert!(matches!(step.adjusted, Some(Adjusted::Tightened(_))), "{step:?}");
+        assert!(matches!(step.adjusted, Some(ThresholdChange::Tightened(_))), "{step:?}");
         assert_eq!(rests(&mut machine, 3), [10, 15, 20]);
     }
 
     #[test]
     fn a_calibration_that_finds_a_new_phase_adjusts_nothing() {
-        let mut machine = at_rest(machine(Mode::Adaptive));
+        let mut machine = at_rest(machine(ThresholdMode::Adaptive));
         assert_eq!(rests(&mut machine, 1), [10]);
         let step = seen(&mut machine, 200, 9000);
         assert_eq!(step.adjusted, None);
-        assert!(matches!(step.next, Next::Track(TrackWhy::WssUnstable { .. })), "{step:?}");
+        assert!(
+            matches!(step.next, NextInterval::Track(TrackReason::WssUnstable { .. })),
+            "{step:?}"
+        );
         for lacking in (1..5).rev() {
             let step = seen(&mut machine, 100, 1000);
-            assert_eq!(step.next, Next::Track(TrackWhy::Filling { lacking }));
+            assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking }));
         }
         assert_eq!(rests(&mut machine, 1), [15]);
     }
 
-    /// It rests on the word of the working set alone, but not blind.
     #[test]
-    fn a_fixed_machine_at_rest_with_an_empty_filter_wakes_at_once() {
+    fn a_fixed_machine_with_an_empty_event_filter_resumes_tracking() {
         let mut machine = fixed(0.05);
         for events in [1000, 1000, 1000, 1000] {
             seen(&mut machine, 100, events);
         }
         let step = seen(&mut machine, 100, 2000);
-        assert!(matches!(step.next, Next::Rest(RestWhy::WssStable { .. })), "{step:?}");
+        assert!(matches!(step.next, NextInterval::Rest(RestReason::WssStable { .. })), "{step:?}");
         let step = seen(&mut machine, 100, 2000);
-        assert_eq!(step.next, Next::Track(TrackWhy::Filling { lacking: 4 }));
+        assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking: 4 }));
     }
 
     #[test]
-    fn what_is_missing_keeps_tracking_on_and_feeds_no_filter() {
-        let mut machine = at_rest(machine(Mode::Adaptive));
-        let nothing = Interval { wss: None, events: None };
+    fn missing_input_keeps_tracking_on_and_feeds_no_filter() {
+        let mut machine = at_rest(machine(ThresholdMode::Adaptive));
+        let nothing = PhaseSample { wss: None, events: None };
         let step = machine.observe(nothing);
-        assert_eq!(step.next, Next::Track(TrackWhy::Missing(Missing::Events)));
+        assert_eq!(step.next, NextInterval::Track(TrackReason::Missing(MissingInput::Events)));
         let step = machine.observe(nothing);
-        assert_eq!(step.next, Next::Track(TrackWhy::Missing(Missing::Wss)));
-        let step = machine.observe(Interval { wss: Some(Bytes::mib(100)), events: None });
-        assert_eq!(step.next, Next::Track(TrackWhy::Missing(Missing::Events)));
+        assert_eq!(step.next, NextInterval::Track(TrackReason::Missing(MissingInput::Wss)));
+        let step = machine.observe(PhaseSample { wss: Some(Bytes::mib(100)), events: None });
+        assert_eq!(step.next, NextInterval::Track(TrackReason::Missing(MissingInput::Events)));
         let step = seen(&mut machine, 100, 1000);
-        assert_eq!(step.next, Next::Rest(RestWhy::WssStable { deviation: 0.0 }));
+        assert_eq!(step.next, NextInterval::Rest(RestReason::WssStable { deviation: 0.0 }));
     }
 
     #[test]
-    fn every_reason_is_told() {
-        for (next, told) in [
+    fn reasons_are_rendered() {
+        for (next, rendered) in [
             (
-                Next::Track(TrackWhy::Filling { lacking: 2 }),
+                NextInterval::Track(TrackReason::Filling { lacking: 2 }),
                 "track: 2 more samples of this phase are needed",
             ),
             (
-                Next::Track(TrackWhy::NewPhase { deviation: 0.125, is_jump: false }),
-                "track: a new phase: events moved by 12.5 %",
+                NextInterval::Track(TrackReason::NewPhase { deviation: 0.125, is_jump: false }),
+                "track: new phase: events changed by 12.5 %",
             ),
             (
-                Next::Rest(RestWhy::WssStable { deviation: 0.01 }),
-                "rest: the working set is stable, within 1.0 %",
+                NextInterval::Rest(RestReason::WssStable { deviation: 0.01 }),
+                "rest: working set is stable within 1.0 %",
             ),
         ] {
-            assert_eq!(next.to_string(), told);
+            assert_eq!(next.to_string(), rendered);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Intermittent tracking: a working set is tracked only while it is moving.
+//! Intermittent tracking: tracks a working set only while it changes.
 //!
-//! Idea: within a phase of a guest its working set hardly changes, so tracking, which costs the guest,
-//! may rest. Two detectors of the same kind judge stability, one of working sets and one of an event
-//! that costs nothing to count (misses of the data TLB, or a substitute). While tracking rests only
-//! events are seen; when they move, a new phase has begun and tracking goes on.
+//! Idea: within a phase of a guest its working set hardly changes, so tracking, which costs the
+//! guest time, can rest. Two detectors of the same kind judge stability: one of working sets, one
+//! of an event that costs nothing to count (data TLB misses, or a substitute). At rest only events
+//! are counted; when they change, a new phase has begun and tracking resumes.
 //!
 //! ```text
 //! f(i)    mean of the last k samples of the phase
@@ -11,9 +11,9 @@
 //! err_r   f(j) / f_mean          err_a   |f(j) − f_mean|
 //! ```
 //!
-//! *Filling* until there are k values of `f`, that is 2k − 1 samples; then *Stable* where
-//! `|err_r − 1| ≤ T`, for working sets also where `err_a` is below the unit that is balanced by; else
-//! *Unstable*, which empties the detector's filter.
+//! A detector is *filling* until there are k values of `f`, after 2k − 1 samples. Then it is
+//! *stable* if `|err_r − 1| ≤ T` or, for working sets, if `err_a` is below the balancing unit.
+//! Otherwise it is *unstable*, which empties its filter.
 //!
 //! | working sets | events | fixed `T` | adaptive `T` |
 //! |---|---|---|---|
@@ -25,40 +25,41 @@
 //! | not tracked | stable | rest | rest, but for a checkpoint |
 //! | not tracked | unstable | track | track |
 //!
-//! Ours, and not of the papers' machine, is that a single count of events out of all proportion to those before it
-//! begins a new phase at once ([`IntermittentSettings::jumps`]): the filter would notice it intervals later.
+//! Jumps are ours: a single event count far from the earlier ones begins a new phase at once
+//! ([`IntermittentSettings::jumps`]). The filter alone would notice it some intervals later.
 //!
-//! After `ckpt` intervals of rest in a row the adaptive machine tracks one interval to calibrate. Where
-//! that adjusts nothing, `ckpt` grows by 5 to at most 20; any adjustment, then or ever, makes it 10.
+//! After `ckpt` intervals of rest in a row, the adaptive machine tracks one interval to calibrate.
+//! If that adjusts nothing, `ckpt` grows by 5 up to 20; any adjustment resets it to 10.
 //!
-//! Cost: O(k) an interval and detector. Source: MEB §3.5, IMT.
+//! Cost: O(k) an interval and detector. Source: MEB §3.5, IMT. Begin with `machine.rs`.
 //!
-//! What the papers leave open, and misprints:
+//! Points the papers leave open, and misprints:
 //!
-//! - Printed is `T := err_r`, for both adjustments; a ratio near 1 as a threshold would call anything
-//!   stable. The deviation of that ratio from 1 is meant.
-//! - Tightening stops at 0.05: with a flat event `T` would fall to 0 and nothing rest any more.
-//! - Relaxing stops at 0.30, the loosest of the papers' fixed thresholds: events that fall to half deviate by no more
-//!   than 0.25, to nothing by 0.5, so that one relaxed further by a jump up would see no working set shrink any more.
-//!   Recorded series show it (`docs/benchmarks/2026-11-22-tracking.md`).
-//! - Filling is counted in values of `f`, not in samples: the mean of a single `f` is that `f`, and
-//!   anything would look stable.
-//! - Checkpoints are of the adaptive machine alone, as in MEB §3.5.4: a fixed threshold has nothing to
-//!   calibrate. MEB Table II bears it out: fixed thresholds have up ratios down to 1.1 %, with
-//!   checkpoints they could not fall below 1 in 21.
-//! - An adjustment counts as one where the new threshold happens to be the old: the detectors disagreed.
-//! - A fixed machine rests whenever working sets are stable, so its events' filter can be found
-//!   empty; then it tracks again in the next interval, because a detector that is filling sees no phase.
-//! - What is missing says nothing: it feeds no filter, and tracking goes on or goes on again.
+//! - They print `T := err_r` for both adjustments. A threshold near 1 would call anything stable;
+//!   the deviation of the ratio from 1 is meant.
+//! - Tightening stops at 0.05: with a constant event `T` would fall to 0, and tracking never rest.
+//! - Relaxing stops at 0.30, the loosest fixed threshold of the papers. Events that fall by half
+//!   deviate by at most 0.25, and events that fall to zero by 0.5; a `T` relaxed further after a
+//!   jump up would never see a working set shrink. Recorded series show it
+//!   (`docs/benchmarks/2026-11-22-tracking.md`).
+//! - Filling counts values of `f`, not samples: the mean of a single `f` is that `f`, so anything
+//!   would look stable.
+//! - Only the adaptive machine has checkpoints, as in MEB §3.5.4: a fixed threshold needs no
+//!   calibration. MEB Table II agrees: fixed thresholds reach up ratios of 1.1 %, impossible with a
+//!   checkpoint every 21 intervals.
+//! - An adjustment counts even if the new threshold equals the old one: the detectors disagreed.
+//! - A fixed machine rests whenever working sets are stable, even if its event filter is empty. It
+//!   then tracks the next interval, because a filling detector cannot detect a phase.
+//! - A missing input feeds no filter, and tracking continues or resumes.
 
 mod detector;
 mod jump;
 mod machine;
 mod replay;
 
-pub use detector::{Samples, SamplesError, Threshold, ThresholdError};
+pub use detector::{FilterLength, FilterLengthError, Threshold, ThresholdError};
 pub use machine::{
-    Adjusted, Intermittent, IntermittentSettings, Interval, Missing, Mode, Next, RestWhy, Step,
-    TrackWhy,
+    Intermittent, IntermittentSettings, MissingInput, NextInterval, PhaseSample, PhaseStep,
+    RestReason, ThresholdChange, ThresholdMode, TrackReason,
 };
-pub use replay::{Recorded, Replay, ReplayInterval, replay};
+pub use replay::{PhaseReplay, RecordedInterval, ReplayInterval, replay};

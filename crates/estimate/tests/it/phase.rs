@@ -1,25 +1,25 @@
-//! Intermittent tracking against a transcription of its definition (MEB §3.5), sentence by sentence and
-//! in floating point.
+//! Compares intermittent tracking with a transcription of its definition (MEB §3.5) in floating
+//! point.
 //!
-//! Samples are multiples of k², so that every mean in the transcription is a whole number and rounding
-//! cannot part the two.
+//! Samples are multiples of k², so that every mean in the transcription is a whole number and
+//! rounding causes no differences.
 
 use ballast_estimate::phase::{
-    Adjusted, Intermittent, IntermittentSettings, Interval, Mode, Next, Recorded, Samples,
-    Threshold, replay,
+    FilterLength, Intermittent, IntermittentSettings, NextInterval, PhaseSample, RecordedInterval,
+    Threshold, ThresholdChange, ThresholdMode, replay,
 };
 use ballast_model::Bytes;
 use proptest::prelude::*;
 
-/// What a detector answers, with `|err_r − 1|`.
+/// A detector's judgement, with `|err_r − 1|`.
 #[derive(Clone, Copy, PartialEq)]
-enum Says {
+enum Judgement {
     Filling,
     Stable(f64),
     Unstable(f64),
 }
 
-/// All samples of a phase, and every `f` of them.
+/// All samples of a phase, and every `f` computed from them.
 #[derive(Default)]
 struct Filter {
     samples: Vec<f64>,
@@ -31,13 +31,13 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 impl Filter {
-    fn says(&mut self, k: usize, sample: f64, threshold: f64, unit: Option<f64>) -> Says {
+    fn judge(&mut self, k: usize, sample: f64, threshold: f64, unit: Option<f64>) -> Judgement {
         self.samples.push(sample);
         if self.samples.len() >= k {
             self.f.push(mean(&self.samples[self.samples.len() - k..]));
         }
         if self.f.len() < k {
-            return Says::Filling;
+            return Judgement::Filling;
         }
         let f_j = self.f[self.f.len() - 1];
         let f_mean = mean(&self.f[self.f.len() - k..]);
@@ -45,9 +45,9 @@ impl Filter {
         // |err_r − 1|, without the rounding of a difference of nearly equal numbers.
         let deviation = if f_mean == 0.0 { 0.0 } else { err_a / f_mean };
         if deviation <= threshold || unit.is_some_and(|unit| err_a < unit) {
-            Says::Stable(deviation)
+            Judgement::Stable(deviation)
         } else {
-            Says::Unstable(deviation)
+            Judgement::Unstable(deviation)
         }
     }
 
@@ -56,9 +56,9 @@ impl Filter {
     }
 }
 
-/// What the definition makes of a series: per interval whether it is tracked and the estimate; and `T`.
+/// For each interval whether the definition tracks it, and its estimate; and the final `T`.
 fn transcribed(
-    series: &[Recorded],
+    series: &[RecordedInterval],
     k: usize,
     unit: f64,
     fixed: Option<f64>,
@@ -74,26 +74,26 @@ fn transcribed(
             estimate = recorded.wss.get();
         }
         intervals.push((on, estimate));
-        let says_events = |events: &mut Filter| events.says(k, recorded.events as f64, t, None);
+        let judge_events = |events: &mut Filter| events.judge(k, recorded.events as f64, t, None);
         if on {
-            let w = wss.says(k, recorded.wss.get() as f64, 0.05, Some(unit));
-            let e = says_events(&mut events);
+            let w = wss.judge(k, recorded.wss.get() as f64, 0.05, Some(unit));
+            let e = judge_events(&mut events);
             let mut adjusted = false;
-            let mut events_count_as_stable = matches!(e, Says::Stable(_));
+            let mut events_count_as_stable = matches!(e, Judgement::Stable(_));
             if fixed.is_none() {
-                if let (Says::Stable(_), Says::Unstable(deviation)) = (w, e) {
+                if let (Judgement::Stable(_), Judgement::Unstable(deviation)) = (w, e) {
                     t = deviation.min(0.30);
                     (adjusted, events_count_as_stable) = (true, true);
                 }
-                if let (Says::Unstable(_), Says::Stable(deviation)) = (w, e) {
+                if let (Judgement::Unstable(_), Judgement::Stable(deviation)) = (w, e) {
                     t = deviation.clamp(0.05, 0.30);
                     adjusted = true;
                 }
             }
-            if matches!(w, Says::Unstable(_)) {
+            if matches!(w, Judgement::Unstable(_)) {
                 wss.clear();
             }
-            if matches!(e, Says::Unstable(_)) && !events_count_as_stable {
+            if matches!(e, Judgement::Unstable(_)) && !events_count_as_stable {
                 events.clear();
             }
             if adjusted {
@@ -102,31 +102,31 @@ fn transcribed(
                 ckpt = (ckpt + 5).min(20);
             }
             calibrating = false;
-            let is_filling = w == Says::Filling || e == Says::Filling;
-            let w_stable = matches!(w, Says::Stable(_));
+            let is_filling = w == Judgement::Filling || e == Judgement::Filling;
+            let w_stable = matches!(w, Judgement::Stable(_));
             let off = !is_filling && w_stable && (fixed.is_some() || events_count_as_stable);
             if off {
                 (on, off_for) = (false, 0);
             }
         } else {
             off_for += 1;
-            match says_events(&mut events) {
-                Says::Unstable(_) => {
+            match judge_events(&mut events) {
+                Judgement::Unstable(_) => {
                     events.clear();
                     on = true;
                 }
-                Says::Filling => on = true,
-                Says::Stable(_) if fixed.is_none() && off_for == ckpt => {
+                Judgement::Filling => on = true,
+                Judgement::Stable(_) if fixed.is_none() && off_for == ckpt => {
                     (on, calibrating) = (true, true);
                 }
-                Says::Stable(_) => {}
+                Judgement::Stable(_) => {}
             }
         }
     }
     (intervals, t)
 }
 
-/// Phases of a level each, with noise of so many thousandths; some of them of nothing at all.
+/// Phases with a level and relative noise each, some at zero; slow ramps; and random series.
 fn series() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let noise = prop_oneof![Just(0u64), 1..20u64, 20..200u64, 200..1000u64];
     let level = prop_oneof![1 => Just(0u64), 4 => 1..100_000u64, 1 => 1..20u64];
@@ -141,7 +141,6 @@ fn series() -> impl Strategy<Value = Vec<(u64, u64)>> {
         },
     );
     let phases = prop::collection::vec(phase, 0..8).prop_map(|phases| phases.concat());
-    // Slow ramps, which no phase has.
     let ramp = (1..2000u64, 0..300u64, 0..300u64, 1..300u64).prop_map(|(from, wss, events, n)| {
         (0..n).map(|i| (from * 20 + i * wss, from * 20 + i * events)).collect()
     });
@@ -149,30 +148,40 @@ fn series() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop_oneof![6 => phases, 1 => ramp, 1 => random]
 }
 
-fn recorded(series: &[(u64, u64)], k: u64) -> Vec<Recorded> {
-    let one = |(wss, events): &(u64, u64)| Recorded {
+fn recorded(series: &[(u64, u64)], k: u64) -> Vec<RecordedInterval> {
+    let one = |(wss, events): &(u64, u64)| RecordedInterval {
         wss: Bytes::new(wss * k * k * 16),
         events: events * k * k,
     };
     series.iter().map(one).collect()
 }
 
-/// The modes, as both sides take them.
+/// `None` for the adaptive mode, else a fixed threshold.
 fn mode() -> impl Strategy<Value = Option<f64>> {
     let fixed = prop::sample::select(vec![0.05, 0.10, 0.15, 0.20, 0.25, 0.30]);
     prop_oneof![Just(None), fixed.prop_map(Some)]
+}
+
+fn threshold_mode(fixed: Option<f64>) -> ThresholdMode {
+    match fixed {
+        Some(threshold) => ThresholdMode::Fixed(Threshold::new(threshold).unwrap()),
+        None => ThresholdMode::Adaptive,
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn the_machine_does_what_is_written(
-        series in series(), k in 2..6u64, fixed in mode(), unit in prop::sample::select(vec![0, 1 << 14, 1 << 20]),
+    fn tracking_matches_the_transcribed_definition(
+        series in series(),
+        k in 2..6u64,
+        fixed in mode(),
+        unit in prop::sample::select(vec![0, 1 << 14, 1 << 20]),
     ) {
         let series = recorded(&series, k);
-        let mode = fixed.map_or(Mode::Adaptive, |t| Mode::Fixed(Threshold::new(t).unwrap()));
-        let samples = Samples::new(k).unwrap();
+        let mode = threshold_mode(fixed);
+        let samples = FilterLength::new(k).unwrap();
         let unit = Bytes::new(unit);
         let done = replay(&series, IntermittentSettings { mode, samples, unit, jumps: false });
         let (expected, threshold) = transcribed(&series, k as usize, unit.get() as f64, fixed);
@@ -183,8 +192,9 @@ proptest! {
     }
 
     #[test]
-    fn figures_are_what_they_are_defined_as(series in series(), fixed in mode()) {
-        let series: Vec<_> = recorded(&series, 3).into_iter().filter(|it| it.wss > Bytes::ZERO).collect();
+    fn up_ratio_and_error_match_their_definitions(series in series(), fixed in mode()) {
+        let mut series = recorded(&series, 3);
+        series.retain(|interval| interval.wss > Bytes::ZERO);
         prop_assume!(!series.is_empty());
         let (intervals, _) = transcribed(&series, 3, (1u64 << 20) as f64, fixed);
         let n = series.len() as f64;
@@ -193,34 +203,33 @@ proptest! {
             let m = recorded.wss.get() as f64;
             (m - *estimate as f64).abs() / m
         });
-        let mode = fixed.map_or(Mode::Adaptive, |t| Mode::Fixed(Threshold::new(t).unwrap()));
+        let mode = threshold_mode(fixed);
         let done = replay(&series, IntermittentSettings { mode, ..Default::default() });
         prop_assert!((done.up_ratio.unwrap() - tracked / n).abs() < 1e-9);
         let mre = errors.sum::<f64>() / n;
         prop_assert!((done.mre.unwrap() - mre).abs() <= 1e-9 * mre.max(1.0));
     }
 
-    /// Whatever is seen: the threshold keeps its bounds, and adaptive rest its checkpoints.
     #[test]
-    fn any_series_keeps_the_bounds(
+    fn any_series_keeps_threshold_and_rest_within_bounds(
         seen in prop::collection::vec(any::<(Option<u64>, Option<u64>)>(), 0..200), k in 2..8u64,
     ) {
-        let samples = Samples::new(k).unwrap();
+        let samples = FilterLength::new(k).unwrap();
         let mut machine =
             Intermittent::new(IntermittentSettings { samples, ..Default::default() });
         let mut rested = 0;
         for (wss, events) in seen {
             let before = machine.threshold();
-            let step = machine.observe(Interval { wss: wss.map(Bytes::new), events });
-            rested = if matches!(step.next, Next::Rest(_)) { rested + 1 } else { 0 };
+            let step = machine.observe(PhaseSample { wss: wss.map(Bytes::new), events });
+            rested = if matches!(step.next, NextInterval::Rest(_)) { rested + 1 } else { 0 };
             prop_assert!(rested <= 20);
             prop_assert_eq!(machine.is_tracking(), rested == 0);
             let now = machine.threshold();
             prop_assert!((0.05..=0.30).contains(&now.get()));
             match step.adjusted {
                 None => prop_assert_eq!(before, now),
-                Some(Adjusted::Relaxed(to)) => prop_assert!(to == now && now >= before),
-                Some(Adjusted::Tightened(to)) => prop_assert!(to == now && now <= before),
+                Some(ThresholdChange::Relaxed(to)) => prop_assert!(to == now && now >= before),
+                Some(ThresholdChange::Tightened(to)) => prop_assert!(to == now && now <= before),
             }
         }
     }

@@ -1,26 +1,26 @@
-//! Intermittent tracking of series that were recorded on guests of the lab, by every signal that was recorded
-//! beside the working sets.
+//! Replays intermittent tracking on series recorded on guests of the lab, with every recorded
+//! signal.
 //!
-//! Idea: the adaptive machine as guests are tracked with it replays each series with each signal in turn. What comes of it is the table of
-//! `docs/benchmarks/2026-11-22-tracking.md`, pinned in `data/series/table.txt`; asserted is also on which series the
-//! default signal reaches what the papers have.
-//! Limits: recorded with tracking always on; what tracking itself does to a signal is in it.
+//! Idea: each series is replayed with each signal and the settings for live guests. The results are
+//! the table of `docs/benchmarks/2026-11-22-tracking.md`, kept in `data/series/table.txt`. A second
+//! assertion lists the series on which the default signal is as good as the papers' results.
+//! Limits: recorded with tracking always on, so the signals include its effects.
 
 use std::collections::BTreeMap;
 
-use ballast_estimate::phase::{IntermittentSettings, Recorded, Replay, replay};
+use ballast_estimate::phase::{IntermittentSettings, PhaseReplay, RecordedInterval, replay};
 use ballast_model::Bytes;
 
-/// A series: its name, and its text.
+/// Includes each series by name.
 macro_rules! series {
     ($($name:literal),* $(,)?) => {
-        [$(Series { name: $name, text: include_str!(concat!("data/series/", $name, ".csv")) }),*]
+        [$(Series { name: $name, text: include_str!(concat!("../data/series/", $name, ".csv")) }),*]
     };
 }
 
-/// What is gone by where no misses of the data TLB are counted.
+/// The signal used where data TLB misses cannot be counted.
 const DEFAULT: &str = "sample_128";
-/// The signals that were recorded, as the columns are called.
+/// Columns of the recorded signals.
 const SIGNALS: [&str; 8] = [
     DEFAULT,
     "sample_64",
@@ -31,17 +31,17 @@ const SIGNALS: [&str; 8] = [
     "guest_major_faults",
     "referenced_bytes",
 ];
-/// MEB §5.2.3 has an up ratio of 14.3 % at an error of 4.2 %.
+/// MEB §5.2.3 reports an up ratio of 14.3 % at an error of 4.2 %.
 const UP_RATIO_MAX: f64 = 0.15;
 const MRE_MAX: f64 = 0.042;
-/// Places from which a series is replayed.
+/// Each series is replayed from this many different starts.
 const STARTS: usize = 20;
 
-/// Intervals on either side of a change of phases, by which it is known.
+/// A phase change is found by comparing this many intervals before and after it.
 const BESIDE: usize = 10;
-/// How far apart the medians of the two sides are, as a share of the larger.
+/// Least difference between the medians of both sides, as a share of the larger.
 const APART: f64 = 0.2;
-/// A change is found when tracking is on within so many intervals.
+/// Tracking has found a change if it is on within this many intervals.
 const FOUND_WITHIN: usize = 5;
 
 struct Series {
@@ -53,8 +53,8 @@ const ALL: [Series; 8] =
     series!["flux", "mixed", "mono", "random-array", "redis", "sqlite3", "stress-ng", "zipf",];
 
 impl Series {
-    /// With the events of a column; `None` where it was not recorded.
-    fn with(&self, column: &str) -> Option<Vec<Recorded>> {
+    /// The series with the events of a column; `None` if it was not recorded.
+    fn with(&self, column: &str) -> Option<Vec<RecordedInterval>> {
         let mut lines = self.text.lines();
         let header: Vec<&str> = lines.next()?.split(',').collect();
         let place = |name: &str| header.iter().position(|it| *it == name);
@@ -63,15 +63,15 @@ impl Series {
         let recorded = |line: &str| {
             let fields: Vec<&str> = line.split(',').collect();
             let wss = Bytes::new(number(&fields, wss)?);
-            Some(Recorded { wss, events: number(&fields, events)? })
+            Some(RecordedInterval { wss, events: number(&fields, events)? })
         };
         lines.map(recorded).collect()
     }
 }
 
-/// Where the working set of a series changes for good.
-fn changes(series: &[Recorded]) -> Vec<usize> {
-    let median = |part: &[Recorded]| {
+/// The intervals at which the phase of a series changes.
+fn changes(series: &[RecordedInterval]) -> Vec<usize> {
+    let median = |part: &[RecordedInterval]| {
         let mut wss: Vec<u64> = part.iter().map(|it| it.wss.get()).collect();
         wss.sort_unstable();
         wss[wss.len() / 2] as f64
@@ -80,7 +80,7 @@ fn changes(series: &[Recorded]) -> Vec<usize> {
         let (before, after) = (median(&series[at - BESIDE..at]), median(&series[at..at + BESIDE]));
         (before - after).abs() / before.max(after).max(1.0)
     };
-    // From where to where the two sides are apart; a change is in the middle.
+    // Ranges in which the two sides differ; the change is in the middle.
     let mut found: Vec<(usize, usize)> = Vec::new();
     for at in BESIDE..series.len().saturating_sub(BESIDE) {
         match found.last_mut() {
@@ -92,8 +92,8 @@ fn changes(series: &[Recorded]) -> Vec<usize> {
     found.into_iter().map(|(first, last)| (first + last).div_ceil(2)).collect()
 }
 
-/// How many of the changes tracking was on for in time.
-fn found(changes: &[usize], done: &Replay) -> usize {
+/// Number of changes after which tracking was on in time.
+fn found(changes: &[usize], done: &PhaseReplay) -> usize {
     let is_found = |at: &&usize| {
         done.intervals[**at..].iter().take(FOUND_WITHIN).any(|interval| interval.is_tracked)
     };
@@ -102,17 +102,17 @@ fn found(changes: &[usize], done: &Replay) -> usize {
 
 #[test]
 fn a_step_is_one_change() {
-    let recorded = |mib| Recorded { wss: Bytes::mib(mib), events: 1 };
-    let series: Vec<Recorded> =
+    let recorded = |mib| RecordedInterval { wss: Bytes::mib(mib), events: 1 };
+    let series: Vec<RecordedInterval> =
         [100, 200, 205].iter().flat_map(|&mib| vec![recorded(mib); 35]).collect();
     assert_eq!(changes(&series), [35]);
     let done = replay(&series, IntermittentSettings::live());
-    assert_eq!(found(&[0, 35], &done), 1, "flat events tell nothing before a checkpoint");
+    assert_eq!(found(&[0, 35], &done), 1, "constant events show nothing before a checkpoint");
     assert_eq!(changes(&series[..5]), []);
 }
 
 #[test]
-fn the_default_signal_tells_the_phases_of_recorded_guests() {
+fn replays_of_recorded_guests_match_the_table() {
     let mut sums: BTreeMap<&str, (f64, f64, usize, usize, usize)> = BTreeMap::new();
     let (mut reached, mut table) = (Vec::new(), String::new());
     for series in ALL {
@@ -132,7 +132,7 @@ fn the_default_signal_tells_the_phases_of_recorded_guests() {
             );
             let sum = sums.entry(signal).or_default();
             *sum = (sum.0 + up, sum.1 + mre, sum.2 + found, sum.3 + changes.len(), sum.4 + 1);
-            // Wherever the series begins: filters and checkpoints then fall elsewhere.
+            // From any start, because it moves the filters and checkpoints.
             let reaches = |skipped: usize| {
                 let done = replay(&recorded[skipped..], IntermittentSettings::live());
                 done.up_ratio.unwrap() <= UP_RATIO_MAX && done.mre.unwrap() <= MRE_MAX
@@ -150,8 +150,8 @@ fn the_default_signal_tells_the_phases_of_recorded_guests() {
             mean(mre),
         );
     }
-    assert_eq!(table, include_str!("data/series/table.txt"));
-    // Half of `mono` is a steady slope, which is no phase. What the real programs touch in half a second strays, and
-    // their working sets with it, so that they do not get there although the commands last for 128 intervals.
+    assert_eq!(table, include_str!("../data/series/table.txt"));
+    // Half of `mono` is a steady slope, not a phase. The working sets of the real programs vary
+    // from one half second to the next, although each command lasts for 128 intervals.
     assert_eq!(reached, ["flux", "mixed", "random-array", "zipf"]);
 }

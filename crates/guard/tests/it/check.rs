@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_guard::check::{Before, Rules, Violation, violations};
+use ballast_guard::check::{Checker, Promise, Rules, Violation};
 use ballast_model::{
-    Action, AgentReport, Budget, Bytes, Generation, GuestId, GuestLimits, GuestSample, GuestStats,
-    HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism, Paging, Plan,
-    PolicyName, RunState, Rung, Snapshot, Timestamp,
+    Action, AgentReport, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits,
+    GuestPlan, GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitTable,
+    LinkDown, LinkState, Measured, Mechanism, Paging, Plan, PolicyName, PressureLevel, RunState,
+    Snapshot, Timestamp,
 };
 
 fn id(name: &str) -> GuestId {
@@ -28,15 +29,16 @@ fn guest(name: &str, holds_mib: u64) -> GuestSample {
     }
 }
 
-/// A guest known for long, without a target.
-const SETTLED: Before = Before {
-    bound_next: None,
-    target: None,
-    lent: Bytes::ZERO,
-    bound: None,
-    last_seen: None,
-    known_for: Duration::from_secs(60),
-};
+/// What the checker came to know of a guest before the plan.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    /// The target that a plan gave it.
+    target: Option<Bytes>,
+    /// What a plan capped its process at.
+    cap: Option<Bytes>,
+    /// What it held then, if not what it holds now.
+    held: Option<Bytes>,
+}
 
 /// A case in the making: two guests with 512 MiB each, a budget of 1,100 MiB, an empty plan.
 struct Case {
@@ -44,8 +46,9 @@ struct Case {
     available: Bytes,
     actions: Vec<Action>,
     paging: Vec<Paging>,
+    promises: Vec<Promise>,
     limits: BTreeMap<GuestId, GuestLimits>,
-    before: BTreeMap<GuestId, Before>,
+    past: BTreeMap<GuestId, Past>,
     step: Option<Bytes>,
     paused: bool,
 }
@@ -57,8 +60,9 @@ impl Case {
             available: Bytes::gib(8),
             actions: Vec::new(),
             paging: Vec::new(),
+            promises: Vec::new(),
             limits: BTreeMap::new(),
-            before: ["a", "b"].into_iter().map(|name| (id(name), SETTLED)).collect(),
+            past: ["a", "b"].into_iter().map(|name| (id(name), Past::default())).collect(),
             step: None,
             paused: false,
         }
@@ -80,23 +84,40 @@ impl Case {
         self
     }
 
+    /// A checker that has seen the past and carried out the plan of then.
+    fn checker(&self) -> Checker {
+        let mut checker = Checker::default();
+        let then = Timestamp::from_millis(1000);
+        let mut guests = self.guests.clone();
+        guests.retain(|guest| self.past.contains_key(&guest.id));
+        for guest in &mut guests {
+            let held = self.past[&guest.id].held.map(Measured::fresh);
+            guest.allocation = held.or(guest.allocation);
+            if held.is_some() {
+                guest.link = LinkState::Up;
+            }
+        }
+        let planned = guests.iter().map(|guest| planned(&guest.id, self.past[&guest.id])).collect();
+        let promises: Vec<Promise> =
+            self.past.iter().filter_map(|(id, past)| Some(capped(id, past.cap?))).collect();
+        checker.observe(&Snapshot::new(then, HostSample::default(), guests));
+        checker.commit(&plan(Generation(6), then, planned), &promises);
+        checker
+    }
+
     fn check(self) -> Vec<Violation> {
+        let mut checker = self.checker();
         let host = HostSample {
             memory_total: Some(Bytes::gib(16)),
             memory_available: Some(self.available),
             ..HostSample::default()
         };
+        let planned = self.guests.iter().map(|guest| planned(&guest.id, Past::default())).collect();
         let snapshot = Snapshot::new(Timestamp::from_millis(8000), host, self.guests);
         let plan = Plan {
-            generation: Generation(7),
-            decided_at: snapshot.taken_at,
-            policy: PolicyName::Global,
-            budget: Budget::default(),
-            guests: Vec::new(),
             actions: self.actions,
             paging: self.paging,
-            rung: Rung::Normal,
-            notes: Vec::new(),
+            ..plan(Generation(7), snapshot.taken_at, planned)
         };
         let rules = Rules {
             budget: Some(Bytes::mib(1100)),
@@ -104,12 +125,60 @@ impl Case {
             stale_after: Duration::from_secs(10),
             step_up_max: self.step,
             step_down_max: self.step,
-            limits: &self.limits,
-            limits_default: &GuestLimits::default(),
-            before: &self.before.iter().map(|(id, before)| (id, *before)).collect::<Vec<_>>(),
+            limits: &LimitTable { named: self.limits, ..LimitTable::default() },
             paused: self.paused,
         };
-        violations(&plan, &snapshot, &rules)
+        checker.observe(&snapshot);
+        checker.check(&plan, &self.promises, &snapshot, &rules)
+    }
+}
+
+fn plan(generation: Generation, decided_at: Timestamp, guests: Vec<GuestPlan>) -> Plan {
+    Plan {
+        generation,
+        decided_at,
+        policy: PolicyName::Global,
+        budget: Budget::default(),
+        guests,
+        actions: Vec::new(),
+        paging: Vec::new(),
+        host_pressure: PressureLevel::Normal,
+        notes: Vec::new(),
+    }
+}
+
+fn planned(id: &GuestId, past: Past) -> GuestPlan {
+    GuestPlan {
+        id: id.clone(),
+        allocation: None,
+        bounds: None,
+        estimate: None,
+        desired: None,
+        clamps: Vec::new(),
+        credits: None,
+        compliance: Compliance::Compliant,
+        target: past.target,
+        change: match past.target {
+            Some(_) => Change::Grow { by: Bytes::ZERO },
+            None => Change::Hold(Held::OnTarget),
+        },
+        moves: Vec::new(),
+        balloon_rate: None,
+        regret: None,
+    }
+}
+
+fn capped(id: &GuestId, cap: Bytes) -> Promise {
+    Promise { guest: id.clone(), entitled: None, cap: Some(cap) }
+}
+
+fn page_out(name: &str, mib: u64) -> Paging {
+    Paging {
+        guest: id(name),
+        mechanism: Mechanism::PageOut,
+        resident: Bytes::mib(mib),
+        generation: Generation(7),
+        deadline: Timestamp::from_millis(9000),
     }
 }
 
@@ -118,7 +187,7 @@ fn good_plans_pass() {
     assert_eq!(Case::new().check(), []);
     assert_eq!(Case::new().act("b", 400).act("a", 588).check(), [], "what is free already");
     let shrinking = Case::new().with(|c| {
-        c.before.entry(id("b")).or_default().target = Some(Bytes::mib(200));
+        c.past.entry(id("b")).or_default().target = Some(Bytes::mib(200));
         c.guests[1].stats = None;
     });
     assert_eq!(shrinking.act("b", 512).check(), [], "calling a reduction off on no figures");
@@ -156,12 +225,12 @@ fn memory_still_held_or_promised_cannot_be_granted() {
     let overcommitted = |found: &[Violation]| matches!(found, [Violation::Overcommitted { .. }]);
     assert!(overcommitted(&Case::new().act("b", 300).act("a", 700).check()), "not released yet");
     let promised = Case::new().with(|c| {
-        c.before.entry(id("b")).or_default().target = Some(Bytes::mib(580));
+        c.past.entry(id("b")).or_default().target = Some(Bytes::mib(580));
     });
     assert!(overcommitted(&promised.act("a", 540).check()), "promised to b");
     let gone = Case::new().with(|c| {
         c.guests[1] = GuestSample::unknown(id("b"), LinkState::Down(LinkDown::Refused));
-        c.before.entry(id("b")).or_default().last_seen = Some(Bytes::mib(512));
+        c.past.entry(id("b")).or_default().held = Some(Bytes::mib(512));
     });
     assert!(overcommitted(&gone.act("a", 700).check()), "b cannot be seen, but was");
     let host = Case::new().with(|c| c.available = Bytes::gib(1) + Bytes::mib(10));
@@ -172,7 +241,7 @@ fn memory_still_held_or_promised_cannot_be_granted() {
     });
     assert!(overcommitted(&untouched.act("a", 520).check()), "b may touch the rest any time");
     let new = Case::new().with(|c| {
-        c.before.remove(&id("b"));
+        c.past.remove(&id("b"));
     });
     assert!(overcommitted(&new.act("a", 540).check()), "b has just been found");
     let blind = Case::new().with(|c| c.guests[1].resident = None);
@@ -193,7 +262,7 @@ fn floors_ceilings_and_steps_hold() {
         ceiling(c);
         c.guests[0] = guest("a", 540);
         c.guests[0].resident = Some(Measured::fresh(Bytes::mib(400)));
-        c.before.insert(id("a"), Before { bound: Some(Bytes::mib(400)), ..SETTLED });
+        c.past.insert(id("a"), Past { cap: Some(Bytes::mib(400)), ..Past::default() });
     };
     assert_eq!(Case::new().with(bounded).act("a", 540).check(), []);
     let found = Case::new().with(bounded).act("a", 541).check();
@@ -204,17 +273,19 @@ fn floors_ceilings_and_steps_hold() {
     assert_eq!(stepped(545), [Violation::StepTooLarge(id("a"))]);
 }
 
-/// Of 1,100 MiB one has 512, and one that holds 540 is held to 400.
+/// Of 1,100 MiB one has 512, and one that holds 540 is capped at 400.
+fn with_cap(case: &mut Case) {
+    case.guests[0] = guest("a", 540);
+    case.guests[0].resident = Some(Measured::fresh(Bytes::mib(400)));
+    case.past.insert(id("a"), Past { cap: Some(Bytes::mib(400)), ..Past::default() });
+}
+
 #[test]
-fn to_hold_a_guest_to_more_is_to_grant_it_that() {
+fn raising_a_cap_is_a_grant() {
     let let_go = |next: u64, grown: u64| {
-        let held_to_more = |c: &mut Case| {
-            c.guests[0] = guest("a", 540);
-            c.guests[0].resident = Some(Measured::fresh(Bytes::mib(400)));
-            let (bound, bound_next) = (Some(Bytes::mib(400)), Some(Bytes::mib(next)));
-            c.before.insert(id("a"), Before { bound, bound_next, ..SETTLED });
-        };
-        Case::new().with(held_to_more).act("b", grown).check()
+        let mut case = Case::new().with(with_cap).act("b", grown);
+        case.promises.push(capped(&id("a"), Bytes::mib(next)));
+        case.check()
     };
     assert_eq!(let_go(500, 600), []);
     let [Violation::Overcommitted { granted, free }] = let_go(500, 601)[..] else {
@@ -222,7 +293,64 @@ fn to_hold_a_guest_to_more_is_to_grant_it_that() {
     };
     assert_eq!((granted, free), (Bytes::mib(189), Bytes::mib(188)));
     assert_eq!(let_go(4000, 560), [], "more than it holds it cannot take");
-    assert_eq!(let_go(100, 700), [], "to hold it to less frees nothing yet");
+    assert_eq!(let_go(392, 700), [], "to hold it to less frees nothing yet");
+}
+
+#[test]
+fn a_cap_is_believed_only_while_it_is_enforced() {
+    let check = |resident: u64, paging: Option<Paging>| {
+        let mut case = Case::new().with(with_cap);
+        case.guests[0].resident = Some(Measured::fresh(Bytes::mib(resident)));
+        case.promises.push(capped(&id("a"), Bytes::mib(300)));
+        case.paging.extend(paging);
+        case.check()
+    };
+    assert_eq!(check(308, None), []);
+    assert_eq!(check(400, Some(page_out("a", 300))), []);
+    let unenforced = |found: &[Violation]| matches!(found, [Violation::CapNotEnforced { .. }]);
+    assert!(unenforced(&check(309, None)));
+    assert!(unenforced(&check(400, Some(page_out("a", 301)))), "not as far as promised");
+    assert!(unenforced(&check(400, Some(page_out("b", 300)))), "somebody else");
+}
+
+#[test]
+fn a_guest_may_keep_what_a_plan_entitled_it_to() {
+    let check = |entitled: Option<u64>| {
+        let case = Case::new().act("a", 540);
+        let mut checker = case.checker();
+        let now = Timestamp::from_millis(2000);
+        let host = HostSample {
+            memory_total: Some(Bytes::gib(16)),
+            memory_available: Some(Bytes::gib(8)),
+            ..HostSample::default()
+        };
+        let entitled = entitled.map(|mib| Promise {
+            guest: id("b"),
+            entitled: Some(Bytes::mib(mib)),
+            cap: None,
+        });
+        let lines = || case.guests.iter().map(|it| planned(&it.id, Past::default())).collect();
+        checker.commit(&plan(Generation(6), now, lines()), entitled.as_slice());
+        let snapshot = Snapshot::new(Timestamp::from_millis(8000), host, case.guests.clone());
+        checker.observe(&snapshot);
+        let plan = Plan {
+            actions: case.actions.clone(),
+            ..plan(Generation(7), snapshot.taken_at, lines())
+        };
+        let rules = Rules {
+            budget: Some(Bytes::mib(1100)),
+            host_reserve: Bytes::gib(1),
+            stale_after: Duration::from_secs(10),
+            step_up_max: None,
+            step_down_max: None,
+            limits: &LimitTable::default(),
+            paused: false,
+        };
+        checker.check(&plan, &[], &snapshot, &rules)
+    };
+    assert_eq!(check(None), []);
+    assert_eq!(check(Some(560)), []);
+    assert!(matches!(check(Some(561))[..], [Violation::Overcommitted { .. }]));
 }
 
 #[test]
@@ -270,13 +398,7 @@ fn plugged_memory_moves_within_its_device_and_never_against_the_balloon() {
 fn the_host_pages_out_nobody_below_its_floor_or_on_old_figures() {
     let check = |change: fn(&mut Case), mib| {
         let mut case = Case::new().with(change);
-        case.paging.push(Paging {
-            guest: id("a"),
-            mechanism: Mechanism::PageOut,
-            resident: Bytes::mib(mib),
-            generation: Generation(7),
-            deadline: Timestamp::from_millis(9000),
-        });
+        case.paging.push(page_out("a", mib));
         case.check()
     };
     assert_eq!(check(|_| {}, 300), []);

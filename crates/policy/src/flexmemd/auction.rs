@@ -1,18 +1,18 @@
-//! `auction`: sealed bids, the highest that sells everything is the price (flexmemd §4.5).
+//! `auction`: sealed bids; the price is the highest bid that sells everything (flexmemd §4.5).
 //!
-//! Properties: memory is free while all wants fit; when they do not, all of it is rented; who
-//! offers most is served first. Fair over a long time only: with guests that want more than there is
-//! and have about the same credits, one has everything and pays with all it has, then another
-//! (flexmemd §4.6; `tests/flexmemd.rs` shows it). `round-robin` is the cure.
+//! Properties: memory is free while all wants fit; when they do not, all of it is rented; the
+//! highest bidder is served first. Fair only over a long time: if guests with equal credits each
+//! want more than there is, one gets everything and pays with all its credits, then another
+//! (flexmemd §4.6; shown in `tests/it/flexmemd.rs`). `round-robin` avoids that.
 //!
-//! Algorithm: a bid is `credits / want`, 0 where nothing is wanted. While `Σ want ≤ R` the price is
-//! 0. Else at price p each buys `min(want, ⌊credits / p⌋)`; p is the highest bid at which these add
-//! up to R or more, and guests are served in descending bids until nothing is left. What is bought
-//! falls as p rises: the bids are sorted once and bisected, with sums from the left and right that
-//! spare most counting. O(n log n).
+//! Algorithm: a bid is `credits / want`, or 0 if nothing is wanted. While `Σ want ≤ R` the price is
+//! 0. Otherwise, at price p each guest buys `min(want, ⌊credits / p⌋)`; p is the highest bid at
+//! which these add up to R or more, and guests are served in descending bids until nothing is left.
+//! Sales fall as p rises, so the bids are sorted once and bisected; prefix and suffix sums avoid
+//! most counting. O(n log n).
 //!
-//! Deviations: the paper prints the bid upside down, `want / credits`; its words, the most that a
-//! guest can pay and still afford its target, are `credits / want`. Bids and prices are exact
+//! Deviations: the paper prints the bid upside down, `want / credits`; its text, the most that a
+//! guest can pay and still afford its target, means `credits / want`. Bids and prices are exact
 //! fractions.
 
 use super::market::{Bidder, Sale, plenty, sells_out, serve};
@@ -33,9 +33,9 @@ pub(super) fn auction(bidders: &[Bidder], rentable: u64) -> Sale {
     Sale { price, bought: serve(bidders, &order, price, rentable) }
 }
 
-/// Places of the bidders, the highest bid first, ties by name.
+/// Places of the bidders by descending bid, ties by name.
 pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
-    // Whole bids, of credits times a power of two, order nearly all; fractions order the rest.
+    // Integer bids, scaled by a power of two, order nearly all; exact fractions order the rest.
     let richest = bidders.iter().map(|bidder| bidder.credits).max().unwrap_or(0);
     let scale = richest.leading_zeros().min(63);
     let whole = |bidder: &Bidder| (bidder.credits << scale).checked_div(bidder.want).unwrap_or(0);
@@ -47,23 +47,21 @@ pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
     order.into_iter().map(|(_, place)| place).collect()
 }
 
-/// The highest bid at which everything is sold; the wants must exceed `rentable`, so that at the
-/// lowest bid everything is.
+/// The highest bid at which everything is sold. The wants must exceed `rentable`, so that
+/// everything is sold at the lowest bid.
 pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price {
-    // What those up to each place want, who can afford all of it at that place's bid, and what all
-    // after it can spend, of which each loses less than a page by rounding. Who wants nothing is
-    // left out.
+    // For each place: the wants up to it, which are all affordable at its bid, and the credits of
+    // the bidders after it, each of which loses less than a page by rounding. Bidders that want
+    // nothing are left out.
     let spends = |bidder: &Bidder| if bidder.want > 0 { u128::from(bidder.credits) } else { 0 };
-    let mut so_far = (0u128, bidders.iter().map(spends).sum::<u128>());
-    let sums: Vec<(u128, u128)> = order
-        .iter()
-        .map(|&i| {
-            so_far.0 += u128::from(bidders[i].want);
-            so_far.1 -= spends(&bidders[i]);
-            so_far
-        })
-        .collect();
-    let sold_at = |&place: &usize| {
+    let (mut wanted, mut credits_after) = (0u128, bidders.iter().map(spends).sum::<u128>());
+    let mut sums: Vec<(u128, u128)> = Vec::with_capacity(order.len());
+    for &i in order {
+        wanted += u128::from(bidders[i].want);
+        credits_after -= spends(&bidders[i]);
+        sums.push((wanted, credits_after));
+    }
+    let sells_out_at = |place: usize| {
         let price = bid(&bidders[order[place]]);
         let (wanted, credits_after) = sums[place];
         let most = wanted + price.affordable_in_sum(credits_after);
@@ -72,11 +70,11 @@ pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price
             && (most - most.min(rounded_off) >= u128::from(rentable)
                 || sells_out(bidders, price, rentable))
     };
-    // Bids fall from place to place and demand rises: the first place at which all is sold.
+    // Bids fall from place to place and demand rises. Finds the first place where all is sold.
     let (mut low, mut high) = (0, order.len());
     while low < high {
         let middle = low + (high - low) / 2;
-        if sold_at(&middle) {
+        if sells_out_at(middle) {
             high = middle;
         } else {
             low = middle + 1;
@@ -96,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn the_price_is_the_highest_bid_that_sells_everything() {
         // 100 pages. Bids: 600 / 60 = 10, 480 / 80 = 6, 900 / 30 = 30.
         // At 30: 20 + 16 + 30 = 66. At 10: 60 + 48 + 30 = 138 >= 100: the price.
-        // Served 30 first, then 60, then the 10 that are left.
+        // The third gets 30, then the first 60, then the second the 10 that are left.
         let bidders = [bidder(60, 600), bidder(80, 480), bidder(30, 900)];
         let sale = auction(&bidders, 100);
         assert_eq!((sale.price, sale.bought), (Price::of_pages(10, 1), vec![60, 10, 30]));
@@ -108,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn free_while_wants_fit_and_nothing_wanted_bids_nothing() {
+    fn memory_is_free_while_wants_fit() {
         let bidders = [bidder(60, 600), bidder(0, 9000)];
         assert_eq!(auction(&bidders, 60).price, Price::FREE);
         assert_eq!(auction(&bidders, 60).bought, [60, 0]);
@@ -116,8 +114,8 @@ mod tests {
         assert_eq!(auction(&bidders, 59).bought, [59, 0]);
     }
 
-    /// The misprint frozen: `want / credits` is 1/2 for the first and 1/20 for the second guest,
-    /// who could pay ten times as much a page.
+    /// Shows the misprint: `want / credits` is 1/2 for the first and 1/20 for the second guest,
+    /// which could pay ten times as much a page.
     #[test]
     fn the_printed_bid_would_serve_the_poorest_first() {
         let bidders = [bidder(100, 200), bidder(100, 2000)];

@@ -1,12 +1,12 @@
-//! Which combinations of frequency, price, demand and algorithm make sense.
+//! The valid combinations of frequency, price, demand and algorithm.
 //!
-//! Idea: flexmemd §4 composes a policy of these four and supports 16 combinations, without saying
-//! which. Here a combination is refused for a reason, and what is not refused is
-//! [`Combination::all`], which a test pins.
+//! Idea: flexmemd §4 composes a policy of these four and supports 16 combinations, without listing
+//! them. Here an invalid combination is refused with a reason. [`Combination::all`] has the valid
+//! ones, and a test fixes the list.
 
 use std::fmt;
 
-use super::price::PriceRule;
+use super::pricing::Pricing;
 
 /// When the algorithm runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,45 +15,18 @@ pub enum Frequency {
     Once,
     /// At every request.
     Immediate,
-    /// At the end of every period, with everything that came since.
+    /// At the end of every period, for all requests that came in it.
     Periodic,
 }
 
-/// How the price is set; what of [`PriceRule`] a combination is about.
+/// The source of a guest's demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pricing {
-    /// There are no credits.
-    None,
-    /// The same for everybody.
-    Fixed,
-    /// In proportion to what one rents already.
-    Proportional,
-    /// By the operator's table.
-    Custom,
-    /// Found by the algorithm itself: the paper's custom price of its last three.
-    Market,
-}
-
-impl From<&PriceRule> for Pricing {
-    fn from(rule: &PriceRule) -> Pricing {
-        match rule {
-            PriceRule::None => Pricing::None,
-            PriceRule::Fixed(_) => Pricing::Fixed,
-            PriceRule::Proportional(_) => Pricing::Proportional,
-            PriceRule::Custom(_) => Pricing::Custom,
-            PriceRule::Market => Pricing::Market,
-        }
-    }
-}
-
-/// Where a guest's demand is taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Demand {
-    /// Nowhere.
+pub enum DemandInput {
+    /// None.
     Ignored,
-    /// From what it asks for.
+    /// Its requests.
     Explicit,
-    /// From its statistics.
+    /// Its statistics.
     Implicit,
 }
 
@@ -62,23 +35,23 @@ pub enum Demand {
 pub enum Algorithm {
     /// By weight alone.
     Proportional,
-    /// In order of arrival.
+    /// Requests in order of arrival.
     Fcfs,
-    /// Max-min fair among what is wanted.
+    /// Max-min fair among the wants.
     DemandProportional,
-    /// The richest first, at the price that sells everything.
+    /// The guest with most credits first, at the price that sells everything.
     DirectAssign,
     /// The highest bid first.
     Auction,
-    /// The highest bid first, in rounds.
+    /// The price of the auction, served in rounds.
     RoundRobin,
 }
 
-/// Defines the words of each enum once, for `ALL`, `as_str` and `Display`.
+/// Defines `ALL`, `as_str` and `Display` of each enum from one list of words.
 macro_rules! words {
     ($($type:ident { $($variant:ident => $word:literal),+ $(,)? })+) => {$(
         impl $type {
-            /// All there are, in the order in which they are listed to people.
+            /// All values, in the order of display.
             pub const ALL: &'static [$type] = &[$($type::$variant),+];
 
             /// The word in configuration and on the command line.
@@ -101,7 +74,7 @@ words! {
         None => "none", Fixed => "fixed", Proportional => "proportional", Custom => "custom",
         Market => "market",
     }
-    Demand { Ignored => "ignored", Explicit => "explicit", Implicit => "implicit" }
+    DemandInput { Ignored => "ignored", Explicit => "explicit", Implicit => "implicit" }
     Algorithm {
         Proportional => "proportional", Fcfs => "fcfs",
         DemandProportional => "demand-proportional", DirectAssign => "direct-assign",
@@ -109,41 +82,41 @@ words! {
     }
 }
 
-/// One policy of flexmemd, in full.
+/// The four parts of a policy of flexmemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Combination {
     /// How memory is divided.
     pub algorithm: Algorithm,
-    /// When.
+    /// When the algorithm runs.
     pub frequency: Frequency,
-    /// At what price.
+    /// How the price is set.
     pub pricing: Pricing,
-    /// By which demand.
-    pub demand: Demand,
+    /// Source of demand.
+    pub demand: DemandInput,
 }
 
 impl Combination {
-    /// The one the paper evaluates an algorithm with.
+    /// The combination that the paper evaluates for `algorithm`.
     pub const fn evaluated(algorithm: Algorithm) -> Combination {
         let (frequency, pricing, demand) = match algorithm {
-            Algorithm::Proportional => (Frequency::Once, Pricing::None, Demand::Ignored),
-            Algorithm::Fcfs => (Frequency::Immediate, Pricing::Proportional, Demand::Explicit),
+            Algorithm::Proportional => (Frequency::Once, Pricing::None, DemandInput::Ignored),
+            Algorithm::Fcfs => (Frequency::Immediate, Pricing::Proportional, DemandInput::Explicit),
             Algorithm::DemandProportional => {
-                (Frequency::Immediate, Pricing::None, Demand::Explicit)
+                (Frequency::Immediate, Pricing::None, DemandInput::Explicit)
             }
             Algorithm::DirectAssign | Algorithm::Auction | Algorithm::RoundRobin => {
-                (Frequency::Periodic, Pricing::Market, Demand::Implicit)
+                (Frequency::Periodic, Pricing::Market, DemandInput::Implicit)
             }
         };
         Combination { algorithm, frequency, pricing, demand }
     }
 
-    /// Every combination that makes sense, by algorithm.
+    /// Every valid combination, by algorithm.
     pub fn all() -> impl Iterator<Item = Combination> {
         Algorithm::ALL.iter().flat_map(|&algorithm| {
             Frequency::ALL.iter().flat_map(move |&frequency| {
                 Pricing::ALL.iter().flat_map(move |&pricing| {
-                    Demand::ALL.iter().filter_map(move |&demand| {
+                    DemandInput::ALL.iter().filter_map(move |&demand| {
                         let it = Combination { algorithm, frequency, pricing, demand };
                         it.validate().is_ok().then_some(it)
                     })
@@ -152,111 +125,113 @@ impl Combination {
         })
     }
 
-    /// Whether it makes sense.
+    /// Checks that the combination is valid.
     ///
     /// # Errors
-    /// Says why it does not.
+    /// The reason why it is not.
     pub fn validate(self) -> Result<(), CombinationError> {
-        match self.nonsense() {
+        match self.objection() {
             Some(why) => Err(CombinationError { combination: self, why }),
             None => Ok(()),
         }
     }
 
-    fn nonsense(self) -> Option<&'static str> {
-        use {Algorithm as A, Demand as D, Frequency as F, Pricing as P};
+    fn objection(self) -> Option<&'static str> {
+        use {Algorithm as A, DemandInput as D, Frequency as F, Pricing as P};
         let Combination { algorithm, frequency, pricing, demand } = self;
         match algorithm {
             A::Proportional if frequency != F::Once => {
-                Some("it looks at nothing that changes in between: frequency must be once")
+                Some("its input does not change over time: frequency must be once")
             }
             A::Proportional if pricing != P::None => {
-                Some("everybody has its part whatever it pays: price must be none")
+                Some("it gives each guest its part whatever it pays: price must be none")
             }
             A::Proportional if demand != D::Ignored => {
-                Some("it divides without looking at demand: demand must be ignored")
+                Some("it does not use demand: demand must be ignored")
             }
             A::Proportional => None,
             _ if frequency == F::Once => {
-                Some("demand changes, and once would never answer: use immediate or periodic")
+                Some("it would never react to changed demand: use immediate or periodic")
             }
             _ if demand == D::Ignored => {
                 Some("it divides by demand: demand must be explicit or implicit")
             }
             _ if frequency == F::Immediate && demand == D::Implicit => {
-                Some("statistics are no events that could be answered at once: use periodic")
+                Some("statistics are not events to answer at once: use periodic")
             }
             A::Fcfs if demand == D::Implicit => {
                 Some("statistics have no order of arrival: demand must be explicit")
             }
             A::Fcfs if pricing == P::Market => Some(
-                "it takes requests one by one and finds no price: use fixed, proportional, custom or none",
+                "it grants requests one by one and finds no price: use fixed, proportional, \
+                 custom or none",
             ),
             A::DemandProportional if pricing != P::None => {
-                Some("its fairness is in the rule itself and nobody pays: price must be none")
+                Some("its rule is fair without payment: price must be none")
             }
             A::DirectAssign | A::Auction | A::RoundRobin if pricing != P::Market => {
-                Some("finding the price is what it does: price must be market")
+                Some("it finds the price itself: price must be market")
             }
             _ => None,
         }
     }
 
-    /// What it means, for `ballast policy list`.
+    /// A description, for `ballast policy list`.
     pub const fn meaning(self) -> &'static str {
-        use {Algorithm as A, Demand as D, Frequency as F, Pricing as P};
+        use {Algorithm as A, DemandInput as D, Frequency as F, Pricing as P};
         match (self.algorithm, self.frequency, self.pricing, self.demand) {
-            (A::Proportional, ..) => "memory by weight, whatever anybody wants",
-            (A::Fcfs, F::Immediate, P::None, _) => {
-                "requests are granted at once while there is memory"
-            }
+            (A::Proportional, ..) => "divides memory by weight, whatever guests want",
+            (A::Fcfs, F::Immediate, P::None, _) => "grants requests at once while there is memory",
             (A::Fcfs, F::Immediate, P::Fixed, _) => {
-                "requests are granted at once while there is memory, at one price for all"
+                "grants requests at once while there is memory, at one price for all"
             }
             (A::Fcfs, F::Immediate, P::Proportional, _) => {
-                "requests are granted at once while there is memory; who rents more pays more for it"
+                "grants requests at once while there is memory, at a price that rises with the rent"
             }
             (A::Fcfs, F::Immediate, ..) => {
-                "requests are granted at once while there is memory, at the price of a table"
+                "grants requests at once while there is memory, at a price from a table"
             }
-            (A::Fcfs, _, P::None, _) => "the requests of a period are granted in order of arrival",
+            (A::Fcfs, _, P::None, _) => "grants the requests of a period in order of arrival",
             (A::Fcfs, _, P::Fixed, _) => {
-                "the requests of a period are granted in order of arrival, at one price for all"
+                "grants the requests of a period in order of arrival, at one price for all"
             }
             (A::Fcfs, _, P::Proportional, _) => {
-                "the requests of a period are granted in order of arrival; who rents more pays more for it"
+                "grants the requests of a period in order of arrival, at a price that rises with \
+                 the rent"
             }
             (A::Fcfs, ..) => {
-                "the requests of a period are granted in order of arrival, at the price of a table"
+                "grants the requests of a period in order of arrival, at a price from a table"
             }
             (A::DemandProportional, F::Immediate, ..) => {
-                "a request is granted at once, from those that rent most for their weight if need be"
+                "grants a request at once, if necessary from guests that rent most for their weight"
             }
             (A::DemandProportional, _, _, D::Explicit) => {
-                "the requests of a period are granted together, from those that rent most if need be"
+                "grants the requests of a period together, if necessary from guests that rent most"
             }
             (A::DemandProportional, ..) => {
-                "what statistics call for, and when it does not fit, equally for everybody's weight"
+                "gives what statistics call for; if that does not fit, equally for weight"
             }
             (A::DirectAssign, F::Immediate, ..) => {
-                "at every request the richest are served first, at the highest price that sells all"
+                "sells all at the highest possible price at every request, most credits first"
             }
             (A::DirectAssign, _, _, D::Explicit) => {
-                "what was asked for in a period, the richest first, at the highest price that sells all"
+                "sells all at the highest possible price for the requests of a period, most \
+                 credits first"
             }
             (A::DirectAssign, ..) => {
-                "what statistics call for, the richest first, at the highest price that sells all"
+                "sells all at the highest possible price for wants from statistics, most credits \
+                 first"
             }
-            (A::Auction, F::Immediate, ..) => "at every request an auction, the highest bid first",
+            (A::Auction, F::Immediate, ..) => "an auction at every request, highest bid first",
             (A::Auction, _, _, D::Explicit) => {
-                "an auction of what was asked for in a period, the highest bid first"
+                "an auction for the requests of a period, highest bid first"
             }
-            (A::Auction, ..) => "an auction of what statistics call for, the highest bid first",
-            (A::RoundRobin, F::Immediate, ..) => "at every request an auction, served in rounds",
+            (A::Auction, ..) => "an auction for wants from statistics, highest bid first",
+            (A::RoundRobin, F::Immediate, ..) => "an auction at every request, served in rounds",
             (A::RoundRobin, _, _, D::Explicit) => {
-                "an auction of what was asked for in a period, served in rounds"
+                "an auction for the requests of a period, served in rounds"
             }
-            (A::RoundRobin, ..) => "an auction of what statistics call for, served in rounds",
+            (A::RoundRobin, ..) => "an auction for wants from statistics, served in rounds",
         }
     }
 }
@@ -268,13 +243,13 @@ impl fmt::Display for Combination {
     }
 }
 
-/// A combination that makes no sense.
+/// An invalid combination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy `{}` ({combination}): {why}", combination.algorithm)]
 pub struct CombinationError {
-    /// What was asked for.
+    /// The combination.
     pub combination: Combination,
-    /// Why it is refused, and what to write instead.
+    /// Why it is refused, and what to use instead.
     pub why: &'static str,
 }
 
@@ -284,9 +259,9 @@ mod tests {
 
     use super::*;
 
-    /// The paper has 16 without naming them; these are ours.
+    /// The paper supports 16 without listing them; these are ours.
     #[test]
-    fn the_list_is_pinned() {
+    fn the_list_of_valid_combinations_is_fixed() {
         let listed: Vec<String> = Combination::all().map(|it| it.to_string()).collect();
         let expected = [
             "proportional, once, price none, demand ignored",
@@ -315,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_evaluates_makes_sense_and_no_two_mean_the_same() {
+    fn evaluated_combinations_are_valid_and_meanings_are_unique() {
         for &algorithm in Algorithm::ALL {
             assert_eq!(Combination::evaluated(algorithm).validate(), Ok(()));
         }
@@ -324,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_reason() {
+    fn invalid_combinations_are_refused_with_a_reason() {
         let refused = |algorithm, frequency, pricing, demand| {
             let it = Combination { algorithm, frequency, pricing, demand };
             it.validate().unwrap_err().to_string()
         };
-        use {Algorithm as A, Demand as D, Frequency as F, Pricing as P};
+        use {Algorithm as A, DemandInput as D, Frequency as F, Pricing as P};
         for (error, word) in [
             (refused(A::Proportional, F::Periodic, P::None, D::Ignored), "must be once"),
             (refused(A::Proportional, F::Once, P::Fixed, D::Ignored), "price must be none"),
@@ -340,14 +315,14 @@ mod tests {
             (refused(A::Auction, F::Periodic, P::Fixed, D::Implicit), "must be market"),
             (refused(A::Fcfs, F::Periodic, P::Fixed, D::Implicit), "order of arrival"),
             (refused(A::Fcfs, F::Periodic, P::Market, D::Explicit), "finds no price"),
-            (refused(A::DemandProportional, F::Periodic, P::Fixed, D::Explicit), "nobody pays"),
+            (refused(A::DemandProportional, F::Periodic, P::Fixed, D::Explicit), "without payment"),
         ] {
             assert!(error.contains(word), "{error}");
         }
         assert_eq!(
             refused(A::Auction, F::Once, P::Market, D::Implicit),
-            "policy `auction` (auction, once, price market, demand implicit): demand changes, and \
-             once would never answer: use immediate or periodic"
+            "policy `auction` (auction, once, price market, demand implicit): it would never react \
+             to changed demand: use immediate or periodic"
         );
     }
 }

@@ -1,21 +1,21 @@
-//! The ledger of credits.
+//! The guests' accounts of credits.
 //!
-//! Properties: whole credits; balances and escrow add up to the same sum after every operation but
-//! the coming and going of guests ([`Ledger::admit`]), to the last credit; nobody's balance falls
-//! below zero.
+//! Properties: credits are whole. The sum of balances and escrow is exactly the same after every
+//! operation, except when guests come or go ([`Accounts::admit`]). No balance falls below zero.
 //!
-//! Algorithm (flexmemd §3.2.3): a guest starts with credits in proportion to its weight. Rent goes
-//! to escrow when a period begins. When it ends, what was used is shared out among all by weight;
-//! of a period cut short the unused part goes back to who paid it. Every second a part of every
-//! balance, 5 % by default, is shared out by weight as well, so that credits cannot be hoarded.
+//! Algorithm (flexmemd §3.2.3): a guest starts with credits in proportion to its weight. Rent moves
+//! to escrow when a period begins. When the period ends, rent that was used is distributed among
+//! all guests by weight; if the period is cut short, the unused part is refunded. Every second a
+//! tax on every balance, 5 % by default, is also distributed by weight, so that credits cannot be
+//! hoarded.
 //!
 //! Deviations: the paper's weight is `static_min`; here it is `static_min × shares`, the same at
-//! equal shares, and at least one page, so that credits of a host full of guests without a floor
-//! still have somewhere to go. The start is `static_min` in KiB times shares: 1,000 a KiB at the
-//! default shares. A guest that goes takes its balance and its escrow with it. One that is not
-//! mentioned for a while (its statistics are late, say) keeps both for [`ABSENCE_MAX`].
+//! equal shares, and at least one page, so that credits can be distributed even if no guest has a
+//! floor. A guest starts with `static_min` in KiB times its shares: 1,000 a KiB at the default
+//! shares. A guest that goes takes its balance and escrow with it. One that is absent for a while
+//! (because its statistics are late, for example) keeps both for [`ABSENCE_MAX`].
 //!
-//! Cost: O(n) an operation, O(n log n) where credits are shared out.
+//! Cost: O(n) for most operations, O(n log n) when credits are distributed.
 
 use std::time::Duration;
 
@@ -24,20 +24,20 @@ use ballast_model::{GuestId, Timestamp, largest_remainder};
 /// Most credits that one guest starts with: the start of a floor of 128 TiB at the default shares.
 pub const CREDITS_START_MAX: u64 = 1 << 47;
 
-/// Most credits there are in all; a guest that comes when there are that many starts with none.
-/// With weights below 2^60 it keeps every product within 127 bits.
+/// Most credits in all; a guest that comes when they are reached starts with none. With weights
+/// below 2^60 this keeps every product within 127 bits.
 pub const CREDITS_TOTAL_MAX: u64 = 1 << 62;
 
-/// Heaviest guest.
+/// Largest weight.
 pub const WEIGHT_MAX: u64 = 1 << 60;
 
-/// How long the account of a guest that is not mentioned is kept.
+/// How long the account of an absent guest is kept.
 pub const ABSENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How often balances are taxed (flexmemd §3.2.3).
 pub const TAX_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most taxations made up for at once; after 60 at 5 % a twentieth of any inequality is left.
+/// Most overdue taxations at once; after 60 of 5 % a twentieth of any inequality is left.
 const TAXATIONS_MAX: u64 = 60;
 
 /// The default tax, 5 % (flexmemd §3.2.3), in hundredths of a percent.
@@ -45,27 +45,27 @@ pub const TAX_DEFAULT_BASIS_POINTS: u32 = 500;
 
 const BASIS_POINTS: u64 = 10_000;
 
-/// A guest as the ledger sees it.
+/// A guest that is to have an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder<'a> {
-    /// Its name.
+pub struct AccountHolder<'a> {
+    /// Name.
     pub id: &'a GuestId,
-    /// What credits are shared out by, 1 to [`WEIGHT_MAX`].
+    /// Weight for distributing credits, 1 to [`WEIGHT_MAX`].
     pub weight: u64,
-    /// Credits it begins with if it is new, at most [`CREDITS_START_MAX`].
+    /// Credits it starts with if it is new, at most [`CREDITS_START_MAX`].
     pub start: u64,
 }
 
-/// What one guest has.
+/// The credits of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Account {
     id: GuestId,
     weight: u64,
     balance: u64,
-    /// Rent paid for the period that is running.
+    /// Rent paid for the running period.
     escrow: u64,
-    /// What the memory in escrow costs for a whole period; more than `escrow` where some of it was
-    /// rented when the period was already running.
+    /// Rent of that memory for a whole period; more than `escrow` if some was rented after the
+    /// period began.
     rate: u64,
 }
 
@@ -75,51 +75,52 @@ impl Account {
     }
 }
 
-/// Everybody's credits.
+/// The accounts of all guests.
 #[derive(Clone, Debug)]
-pub struct Ledger {
-    /// Of the guests last admitted, sorted by name.
-    accounts: Vec<Account>,
-    /// Of those not mentioned since the moment given, sorted by name.
+pub struct Accounts {
+    /// Accounts of the guests last admitted, sorted by name.
+    present: Vec<Account>,
+    /// Accounts of guests absent since a given time, sorted by name.
     absent: Vec<(Account, Timestamp)>,
     taxed_until: Option<Timestamp>,
     tax_basis_points: u32,
 }
 
-impl Ledger {
-    /// An empty ledger that takes `tax_basis_points` hundredths of a percent, at most all, of every
-    /// balance each [`TAX_INTERVAL`].
-    pub fn new(tax_basis_points: u32) -> Ledger {
-        Ledger {
-            accounts: Vec::new(),
+impl Accounts {
+    /// No accounts yet. The tax takes `tax_basis_points` hundredths of a percent, at most all, of
+    /// every balance each [`TAX_INTERVAL`].
+    pub fn new(tax_basis_points: u32) -> Accounts {
+        Accounts {
+            present: Vec::new(),
             absent: Vec::new(),
             taxed_until: None,
             tax_basis_points: tax_basis_points.min(BASIS_POINTS as u32),
         }
     }
 
-    /// Opens accounts for the new among `holders`, which are sorted by name and unique, and closes
-    /// those of guests unmentioned for [`ABSENCE_MAX`]. From then on places here are places there.
-    pub fn admit(&mut self, holders: &[Holder<'_>], now: Timestamp) {
-        let same = self.accounts.len() == holders.len()
-            && self.accounts.iter().zip(holders).all(|(account, holder)| account.id == *holder.id);
+    /// Opens accounts for new `holders`, which are sorted by name and unique, and closes those of
+    /// guests absent for [`ABSENCE_MAX`]. From then on, a `place` is one in `holders`.
+    pub fn admit(&mut self, holders: &[AccountHolder<'_>], now: Timestamp) {
+        let same = self.present.len() == holders.len()
+            && self.present.iter().zip(holders).all(|(account, holder)| account.id == *holder.id);
         if !same {
             self.reconcile(holders, now);
         }
-        for (account, holder) in self.accounts.iter_mut().zip(holders) {
+        for (account, holder) in self.present.iter_mut().zip(holders) {
             account.weight = holder.weight.clamp(1, WEIGHT_MAX);
         }
         self.absent.retain(|(_, since)| now.saturating_since(*since) < ABSENCE_MAX);
     }
 
-    /// Takes over what guests had when they were last seen, as if they had been absent since `now`: who is
-    /// admitted within [`ABSENCE_MAX`] begins with that. Guests that have an account keep it. What `accounts` say
-    /// may come from a file: it is bounded as every start is, and of a guest named twice the first counts.
-    pub fn keep(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
+    /// Restores credits that guests had earlier, as if the guests had been absent since `now`: one
+    /// that is admitted within [`ABSENCE_MAX`] gets them. A guest that has an account keeps it as
+    /// it is. `credits` may come from a file, so they are limited; of two entries for a guest the
+    /// first counts.
+    pub fn restore(&mut self, credits: &[(GuestId, u64)], now: Timestamp) {
         let mut total = self.total();
-        for (id, credits) in accounts {
+        for (id, credits) in credits {
             let absent = self.absent.iter().map(|(account, _)| account);
-            if self.accounts.iter().chain(absent).any(|account| account.id == *id) {
+            if self.present.iter().chain(absent).any(|account| account.id == *id) {
                 continue;
             }
             let balance = (*credits).min(CREDITS_TOTAL_MAX - total);
@@ -129,8 +130,8 @@ impl Ledger {
         }
     }
 
-    fn reconcile(&mut self, holders: &[Holder<'_>], now: Timestamp) {
-        let known = std::mem::take(&mut self.accounts).into_iter().map(|account| (account, now));
+    fn reconcile(&mut self, holders: &[AccountHolder<'_>], now: Timestamp) {
+        let known = std::mem::take(&mut self.present).into_iter().map(|account| (account, now));
         let mut known: Vec<(Account, Timestamp)> = known.chain(self.absent.drain(..)).collect();
         known.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
         let mut total: u64 = known.iter().map(|(account, _)| account.credits()).sum();
@@ -148,13 +149,13 @@ impl Ledger {
                     Account { id: holder.id.clone(), weight: 1, balance, escrow: 0, rate: 0 }
                 }
             };
-            self.accounts.push(account);
+            self.present.push(account);
         }
         self.absent.extend(known);
     }
 
-    /// Taxes for every whole [`TAX_INTERVAL`] since the last time; the first time only starts the
-    /// clock.
+    /// Collects the tax for every whole [`TAX_INTERVAL`] since the last call. The first call only
+    /// starts the clock.
     pub fn tax(&mut self, now: Timestamp) {
         let since = *self.taxed_until.get_or_insert(now);
         let interval = TAX_INTERVAL.as_millis() as u64;
@@ -164,24 +165,24 @@ impl Ledger {
         }
         self.taxed_until = Some(Timestamp::from_millis(since.as_millis() + due * interval));
         for _ in 0..due.min(TAXATIONS_MAX) {
-            let mut pot = 0;
-            for account in &mut self.accounts {
-                // Of wholes and of the rest apart, so that neither exceeds 64 bits.
+            let mut collected = 0;
+            for account in &mut self.present {
+                // Quotient and remainder are taxed apart, so that the products fit 64 bits.
                 let (whole, rest) =
                     (account.balance / BASIS_POINTS, account.balance % BASIS_POINTS);
                 let taken = u64::from(self.tax_basis_points);
                 let part = whole * taken + rest * taken / BASIS_POINTS;
                 account.balance -= part;
-                pot += part;
+                collected += part;
             }
-            self.share_out(pot);
+            self.distribute(collected);
         }
     }
 
-    /// Moves `rent` of the guest at `place` from its balance to escrow, for memory that costs `rate`
-    /// a whole period. Answers what it could pay.
+    /// Moves `rent` of the guest at `place` from its balance to escrow, for memory that costs
+    /// `rate` a whole period. Returns what it could pay.
     pub fn pay(&mut self, place: usize, rent: u64, rate: u64) -> u64 {
-        let Some(account) = self.accounts.get_mut(place) else { return 0 };
+        let Some(account) = self.present.get_mut(place) else { return 0 };
         let paid = rent.min(account.balance);
         account.balance -= paid;
         account.escrow += paid;
@@ -189,68 +190,68 @@ impl Ledger {
         paid
     }
 
-    /// Ends the period, of which `unused` of `length` (in any unit) is cut off: that part of the
-    /// rent goes back to who paid it, rounded down; the rest is shared out among all by weight.
+    /// Ends the period. If `unused` of its `length` (in any unit) is cut off, that part of the rent
+    /// is refunded, rounded down. The rest is distributed among all by weight.
     pub fn settle(&mut self, unused: u64, length: u64) {
         let unused = unused.min(length);
-        let part = |rate: u64| match unused {
+        let unused_rent = |rate: u64| match unused {
             0 => 0,
             _ => u128::from(rate) * u128::from(unused) / u128::from(length),
         };
-        let nobody = self.accounts.is_empty();
-        let mut pot = 0;
-        let present = self.accounts.iter_mut();
+        let all_are_absent = self.present.is_empty();
+        let mut collected = 0;
+        let present = self.present.iter_mut();
         for account in present.chain(self.absent.iter_mut().map(|(account, _)| account)) {
-            let back = part(account.rate).min(u128::from(account.escrow)) as u64;
-            let back = if nobody { account.escrow } else { back };
-            account.balance += back;
-            pot += account.escrow - back;
+            let refund = unused_rent(account.rate).min(u128::from(account.escrow)) as u64;
+            let refund = if all_are_absent { account.escrow } else { refund };
+            account.balance += refund;
+            collected += account.escrow - refund;
             account.escrow = 0;
             account.rate = 0;
         }
-        self.share_out(pot);
+        self.distribute(collected);
     }
 
-    /// Adds `pot` to the balances, by weight.
-    fn share_out(&mut self, pot: u64) {
-        if pot == 0 || self.accounts.is_empty() {
+    /// Adds `credits` to the balances, by weight.
+    fn distribute(&mut self, credits: u64) {
+        if credits == 0 || self.present.is_empty() {
             return;
         }
-        let weights: i128 = self.accounts.iter().map(|account| i128::from(account.weight)).sum();
-        let due = self.accounts.iter().map(|a| i128::from(a.weight) * i128::from(pot));
-        let parts = largest_remainder(due, weights, pot);
-        for (account, part) in self.accounts.iter_mut().zip(parts) {
+        let weights: i128 = self.present.iter().map(|account| i128::from(account.weight)).sum();
+        let due = self.present.iter().map(|a| i128::from(a.weight) * i128::from(credits));
+        let parts = largest_remainder(due, weights, credits);
+        for (account, part) in self.present.iter_mut().zip(parts) {
             account.balance += part;
         }
     }
 
-    /// What the guest at `place` of those last admitted can spend.
+    /// Credits that the guest at `place` can spend.
     pub fn balance(&self, place: usize) -> u64 {
-        self.accounts.get(place).map_or(0, |account| account.balance)
+        self.present.get(place).map_or(0, |account| account.balance)
     }
 
-    /// What it has paid for the running period.
+    /// Credits that the guest at `place` has paid for the running period.
     pub fn escrow(&self, place: usize) -> u64 {
-        self.accounts.get(place).map_or(0, |account| account.escrow)
+        self.present.get(place).map_or(0, |account| account.escrow)
     }
 
-    /// What a guest admitted last has, its escrow included.
+    /// Balance and escrow of a guest; `None` if it was not among the last admitted.
     pub fn credits(&self, id: &GuestId) -> Option<u64> {
-        let place = self.accounts.binary_search_by(|account| account.id.cmp(id)).ok()?;
-        self.accounts.get(place).map(Account::credits)
+        let place = self.present.binary_search_by(|account| account.id.cmp(id)).ok()?;
+        self.present.get(place).map(Account::credits)
     }
 
-    /// What everybody has, escrow included.
-    pub fn accounts(&self) -> Vec<(GuestId, u64)> {
+    /// Balance and escrow of every guest, including absent ones.
+    pub fn all(&self) -> Vec<(GuestId, u64)> {
         let absent = self.absent.iter().map(|(account, _)| account);
-        let all = self.accounts.iter().chain(absent);
+        let all = self.present.iter().chain(absent);
         all.map(|account| (account.id.clone(), account.credits())).collect()
     }
 
-    /// All balances and all escrow, those of absent guests included.
+    /// The sum of all balances and escrow, including those of absent guests.
     pub fn total(&self) -> u64 {
         let absent = self.absent.iter().map(|(account, _)| account);
-        self.accounts.iter().chain(absent).map(Account::credits).sum()
+        self.present.iter().chain(absent).map(Account::credits).sum()
     }
 }
 
@@ -264,10 +265,10 @@ mod tests {
         (0..n).map(|i| format!("g{i}").parse().unwrap()).collect()
     }
 
-    fn holders<'a>(ids: &'a [GuestId], weights: &[u64]) -> Vec<Holder<'a>> {
+    fn holders<'a>(ids: &'a [GuestId], weights: &[u64]) -> Vec<AccountHolder<'a>> {
         ids.iter()
             .zip(weights)
-            .map(|(id, &weight)| Holder { id, weight, start: 1000 * weight })
+            .map(|(id, &weight)| AccountHolder { id, weight, start: 1000 * weight })
             .collect()
     }
 
@@ -275,39 +276,39 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
-    fn ledger(weights: &[u64]) -> Ledger {
-        let mut ledger = Ledger::new(TAX_DEFAULT_BASIS_POINTS);
-        ledger.admit(&holders(&ids(weights.len()), weights), at(0));
-        ledger.tax(at(0));
-        ledger
+    fn accounts(weights: &[u64]) -> Accounts {
+        let mut accounts = Accounts::new(TAX_DEFAULT_BASIS_POINTS);
+        accounts.admit(&holders(&ids(weights.len()), weights), at(0));
+        accounts.tax(at(0));
+        accounts
     }
 
-    fn balances(ledger: &Ledger) -> Vec<u64> {
-        (0..ledger.accounts.len()).map(|place| ledger.balance(place)).collect()
-    }
-
-    #[test]
-    fn tax_by_hand() {
-        // 1,000 and 3,000 credits, weights 1 and 3. The first pays 500, which goes 125 : 375.
-        let mut ledger = ledger(&[1, 3]);
-        ledger.pay(0, 500, 500);
-        ledger.settle(0, 1);
-        assert_eq!(balances(&ledger), [625, 3375]);
-        // 5 % of each are 31 and 168, 199 in all: 49.75 and 149.25, by largest remainder 50 and 149.
-        ledger.tax(at(999));
-        assert_eq!(balances(&ledger), [625, 3375]);
-        ledger.tax(at(1000));
-        assert_eq!(balances(&ledger), [625 - 31 + 50, 3375 - 168 + 149]);
-        assert_eq!(ledger.total(), 4000);
+    fn balances(accounts: &Accounts) -> Vec<u64> {
+        (0..accounts.present.len()).map(|place| accounts.balance(place)).collect()
     }
 
     #[test]
-    fn tax_is_due_for_every_whole_second_and_no_more() {
+    fn tax_is_distributed_by_weight() {
+        // 1,000 and 3,000 credits, weights 1 and 3. The first pays 500, distributed as 125 and 375.
+        let mut accounts = accounts(&[1, 3]);
+        accounts.pay(0, 500, 500);
+        accounts.settle(0, 1);
+        assert_eq!(balances(&accounts), [625, 3375]);
+        // 5 % of each are 31 and 168, 199 in all: 49.75 and 149.25, rounded to 50 and 149.
+        accounts.tax(at(999));
+        assert_eq!(balances(&accounts), [625, 3375]);
+        accounts.tax(at(1000));
+        assert_eq!(balances(&accounts), [625 - 31 + 50, 3375 - 168 + 149]);
+        assert_eq!(accounts.total(), 4000);
+    }
+
+    #[test]
+    fn tax_is_due_once_for_every_whole_second() {
         let unequal = || {
-            let mut ledger = ledger(&[1, 1]);
-            ledger.pay(0, 1000, 1000);
-            ledger.settle(0, 1);
-            ledger
+            let mut accounts = accounts(&[1, 1]);
+            accounts.pay(0, 1000, 1000);
+            accounts.settle(0, 1);
+            accounts
         };
         let (mut at_once, mut each) = (unequal(), unequal());
         at_once.tax(at(3700));
@@ -315,50 +316,49 @@ mod tests {
             each.tax(at(ms));
         }
         assert_eq!(balances(&at_once), balances(&each));
-        // Half an hour unattended evens out what 60 taxations do, and a moment in the past nothing.
+        // Half an hour counts as 60 taxations; a time in the past as none.
         at_once.tax(at(1_800_000));
         at_once.tax(at(0));
         assert!(at_once.balance(0).abs_diff(at_once.balance(1)) <= 60);
     }
 
     #[test]
-    fn rent_by_hand() {
-        // Both have 1,000. The first pays 600 for a period, of which a quarter is cut off: 150 back,
-        // and 450 shared out equally.
-        let mut ledger = ledger(&[1, 1]);
-        assert_eq!(ledger.pay(0, 600, 600), 600);
-        assert_eq!((ledger.balance(0), ledger.escrow(0)), (400, 600));
-        ledger.settle(250, 1000);
-        assert_eq!(balances(&ledger), [400 + 150 + 225, 1000 + 225]);
-        // Rented half way through: 100 pay for half of what costs 200 a period. A quarter before the
-        // end, half of it is used.
-        ledger.pay(0, 100, 200);
-        ledger.settle(250, 1000);
-        assert_eq!(balances(&ledger), [775 - 50 + 25, 1225 + 25]);
-        // Nobody pays more than it has.
-        assert_eq!(ledger.pay(0, u64::MAX, u64::MAX), 750);
-        assert_eq!(ledger.balance(0), 0);
-        assert_eq!(ledger.pay(7, 10, 10), 0);
+    fn unused_rent_is_refunded_and_the_rest_distributed() {
+        // Both have 1,000. The first pays 600 for a period, of which a quarter is cut off: 150 are
+        // refunded, and 450 distributed equally.
+        let mut accounts = accounts(&[1, 1]);
+        assert_eq!(accounts.pay(0, 600, 600), 600);
+        assert_eq!((accounts.balance(0), accounts.escrow(0)), (400, 600));
+        accounts.settle(250, 1000);
+        assert_eq!(balances(&accounts), [400 + 150 + 225, 1000 + 225]);
+        // 100 pay for half a period of memory that costs 200 a period. A quarter of the period
+        // before its end, half of the rent is used.
+        accounts.pay(0, 100, 200);
+        accounts.settle(250, 1000);
+        assert_eq!(balances(&accounts), [775 - 50 + 25, 1225 + 25]);
+        // A guest pays no more than it has.
+        assert_eq!(accounts.pay(0, u64::MAX, u64::MAX), 750);
+        assert_eq!(accounts.balance(0), 0);
+        assert_eq!(accounts.pay(7, 10, 10), 0);
     }
 
     #[test]
-    fn what_is_kept_is_had_again_within_the_minute() {
+    fn restored_credits_are_available_within_a_minute() {
         let ids = ids(3);
-        let mut before = ledger(&[1, 1]);
+        let mut before = accounts(&[1, 1]);
         before.pay(1, 300, 300);
-        let accounts = before.accounts();
-        assert_eq!(accounts, [(ids[0].clone(), 1000), (ids[1].clone(), 1000)]);
+        assert_eq!(before.all(), [(ids[0].clone(), 1000), (ids[1].clone(), 1000)]);
         before.settle(0, 1);
         assert_eq!(before.credits(&ids[0]), Some(1150));
         assert_eq!(before.credits(&ids[2]), None);
 
-        let mut after = Ledger::new(0);
-        after.keep(&before.accounts(), at(0));
+        let mut after = Accounts::new(0);
+        after.restore(&before.all(), at(0));
         assert_eq!(after.total(), 2000);
         after.admit(&holders(&ids, &[1, 1, 1]), at(59_999));
         assert_eq!(balances(&after), [1150, 850, 1000]);
-        // Who has an account keeps it, and a file that says too much is not believed.
-        after.keep(&[(ids[0].clone(), 7), ("x".parse().unwrap(), u64::MAX)], at(60_000));
+        // An account is not overwritten, and too large an entry is limited.
+        after.restore(&[(ids[0].clone(), 7), ("x".parse().unwrap(), u64::MAX)], at(60_000));
         assert_eq!(after.credits(&ids[0]), Some(1150));
         assert_eq!(after.total(), CREDITS_TOTAL_MAX);
         after.admit(&holders(&ids, &[1, 1, 1]), at(119_999));
@@ -368,40 +368,40 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_takes_its_credits_after_a_while() {
+    fn a_guest_keeps_its_credits_for_a_minute_of_absence() {
         let ids = ids(2);
         let both = holders(&ids, &[1, 1]);
-        let mut ledger = ledger(&[1, 1]);
-        ledger.pay(1, 300, 300);
-        ledger.admit(&both[..1], at(10_000));
-        assert_eq!(ledger.total(), 2000);
-        // The absent one's rent is settled like anybody's.
-        ledger.settle(0, 1);
-        assert_eq!(balances(&ledger), [1300]);
-        // Back within the minute: as if it had never gone.
-        ledger.admit(&both, at(69_999));
-        assert_eq!(balances(&ledger), [1300, 700]);
-        ledger.admit(&both[..1], at(70_000));
-        ledger.admit(&both[..1], at(130_000));
-        assert_eq!(ledger.total(), 1300);
-        // It is new then, and begins anew.
-        ledger.admit(&both, at(130_000));
-        assert_eq!(balances(&ledger), [1300, 1000]);
+        let mut accounts = accounts(&[1, 1]);
+        accounts.pay(1, 300, 300);
+        accounts.admit(&both[..1], at(10_000));
+        assert_eq!(accounts.total(), 2000);
+        // The absent guest's rent is settled too.
+        accounts.settle(0, 1);
+        assert_eq!(balances(&accounts), [1300]);
+        // Back within a minute: as if it had never gone.
+        accounts.admit(&both, at(69_999));
+        assert_eq!(balances(&accounts), [1300, 700]);
+        accounts.admit(&both[..1], at(70_000));
+        accounts.admit(&both[..1], at(130_000));
+        assert_eq!(accounts.total(), 1300);
+        // It is new and starts again.
+        accounts.admit(&both, at(130_000));
+        assert_eq!(balances(&accounts), [1300, 1000]);
     }
 
     #[test]
-    fn the_largest_figures_fit() {
+    fn the_largest_figures_do_not_overflow() {
         let ids: Vec<GuestId> = (0..1 << 16).map(|i| format!("g{i:05}").parse().unwrap()).collect();
-        let most = |id| Holder { id, weight: u64::MAX, start: u64::MAX };
-        let holders: Vec<Holder<'_>> = ids.iter().map(most).collect();
-        let mut ledger = Ledger::new(u32::MAX);
-        ledger.admit(&holders, at(0));
-        assert_eq!(ledger.total(), CREDITS_TOTAL_MAX);
-        ledger.tax(at(0));
-        ledger.tax(at(1000));
-        ledger.pay(0, u64::MAX, u64::MAX);
-        ledger.settle(u64::MAX, 1);
-        assert_eq!(ledger.total(), CREDITS_TOTAL_MAX);
+        let most = |id| AccountHolder { id, weight: u64::MAX, start: u64::MAX };
+        let holders: Vec<AccountHolder<'_>> = ids.iter().map(most).collect();
+        let mut accounts = Accounts::new(u32::MAX);
+        accounts.admit(&holders, at(0));
+        assert_eq!(accounts.total(), CREDITS_TOTAL_MAX);
+        accounts.tax(at(0));
+        accounts.tax(at(1000));
+        accounts.pay(0, u64::MAX, u64::MAX);
+        accounts.settle(u64::MAX, 1);
+        assert_eq!(accounts.total(), CREDITS_TOTAL_MAX);
     }
 
     #[derive(Clone, Debug)]
@@ -415,7 +415,7 @@ mod tests {
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
             (prop::collection::vec(any::<bool>(), 6), prop::collection::vec(1..1u64 << 50, 6))
-                .prop_map(|(who, weights)| Event::Admit(who, weights)),
+                .prop_map(|(present, weights)| Event::Admit(present, weights)),
             (0..7usize, 0..1u64 << 48, 0..1u64 << 50)
                 .prop_map(|(p, rent, rate)| Event::Pay(p, rent, rate)),
             (0..2000u64, 0..2000u64).prop_map(|(unused, length)| Event::Settle(unused, length)),
@@ -424,42 +424,45 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the sum changes by the starts of the new and by what the gone take.
+        /// The sum changes only by the credits of guests that come or go.
         #[test]
-        fn conserved_to_the_last_credit(events in prop::collection::vec(event(), 1..60)) {
+        fn credits_are_conserved(events in prop::collection::vec(event(), 1..60)) {
             let ids = ids(6);
-            let mut ledger = Ledger::new(TAX_DEFAULT_BASIS_POINTS);
+            let mut accounts = Accounts::new(TAX_DEFAULT_BASIS_POINTS);
             let mut now = at(0);
             let mut expected = 0;
             for event in events {
                 match event {
-                    Event::Admit(who, weights) => {
-                        let holders: Vec<Holder<'_>> = holders(&ids, &weights)
-                            .into_iter().zip(&who).filter(|(_, here)| **here)
-                            .map(|(holder, _)| Holder { start: holder.weight / 7, ..holder })
+                    Event::Admit(present, weights) => {
+                        let holders: Vec<AccountHolder<'_>> = holders(&ids, &weights)
+                            .into_iter().zip(&present).filter(|(_, here)| **here)
+                            .map(|(holder, _)| AccountHolder { start: holder.weight / 7, ..holder })
                             .collect();
                         let had = |id: &GuestId| {
-                            let absent = ledger.absent.iter().map(|(account, _)| account);
-                            ledger.accounts.iter().chain(absent).any(|account| account.id == *id)
+                            let absent = accounts.absent.iter().map(|(account, _)| account);
+                            accounts.present.iter().chain(absent).any(|account| account.id == *id)
                         };
                         let new = holders.iter().filter(|holder| !had(holder.id));
                         let started: u64 = new.map(|h| h.start.min(CREDITS_START_MAX)).sum();
                         let back = |id: &GuestId| holders.iter().any(|holder| holder.id == id);
-                        let gone: u64 = ledger.absent.iter()
-                            .filter(|(a, since)| !back(&a.id) && now.saturating_since(*since) >= ABSENCE_MAX)
+                        let gone: u64 = accounts.absent.iter()
+                            .filter(|(account, since)| {
+                                let absence = now.saturating_since(*since);
+                                !back(&account.id) && absence >= ABSENCE_MAX
+                            })
                             .map(|(a, _)| a.balance + a.escrow)
                             .sum();
                         expected = expected + started - gone;
-                        ledger.admit(&holders, now);
+                        accounts.admit(&holders, now);
                     }
-                    Event::Pay(place, rent, rate) => { ledger.pay(place, rent, rate); }
-                    Event::Settle(unused, length) => ledger.settle(unused, length),
+                    Event::Pay(place, rent, rate) => { accounts.pay(place, rent, rate); }
+                    Event::Settle(unused, length) => accounts.settle(unused, length),
                     Event::Pass(ms) => {
                         now = now + Duration::from_millis(ms);
-                        ledger.tax(now);
+                        accounts.tax(now);
                     }
                 }
-                prop_assert_eq!(ledger.total(), expected);
+                prop_assert_eq!(accounts.total(), expected);
             }
         }
     }

@@ -1,9 +1,8 @@
-//! What a guest wants to have: from its statistics, or from what it asked for.
+//! Computes the memory a guest wants, from its statistics or from its request.
 //!
-//! Idea: a guest should have a certain part of its memory free, more of it the smaller it is, and
-//! two percent on top so that it does not soon come back for more. It should grow when it swaps or
-//! has little free, shrink when it does neither and has more free than that part, and else be left
-//! alone.
+//! Idea: a guest should have a certain part of its memory free, the larger the smaller it is, and
+//! two percent more so that it does not soon want more. It grows when it swaps or has little free
+//! memory, shrinks when it does neither and has more free than that part, and otherwise stays.
 //!
 //! Algorithm (flexmemd §4, equations 3 to 5), with `old` the guest's memory:
 //!
@@ -12,12 +11,13 @@
 //! delta = (old (dpf + 0.02) − free) / (1 − (dpf + 0.02))
 //! ```
 //!
-//! Increase is tested first. A delta whose sign contradicts what is wanted is none (between `dpf`
-//! and `dpf + 0.02` free, a decrease is wanted and the delta is positive). Never below the floor.
+//! Growth is tested first. A delta of the wrong sign is ignored: with between `dpf` and `dpf +
+//! 0.02` free, the guest should shrink, but the delta is positive. The result is never below the
+//! floor.
 //!
 //! Deviations: the paper prints the denominator as `1 − dpf + 0.02`, which misses its own aim of
-//! `dpf + 2 %` free; `old` has no unit in print, and is in GiB here; a figure that is missing
-//! supports no change that would need it. Exact integers, rounded up to a page.
+//! `dpf + 2 %` free; the paper gives `old` no unit, here it is GiB; a change that needs a missing
+//! figure is not made. Exact integers, rounded up to a page.
 //! Cost: O(1).
 
 use ballast_model::Bytes;
@@ -27,30 +27,30 @@ const ONE: i128 = 1 << 32;
 
 /// When statistics call for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thresholds {
-    /// A guest that swaps more pages a second than this, in and out together, wants more memory.
+pub struct DemandThresholds {
+    /// A guest that swaps more pages a second than this, in plus out, wants more memory.
     pub swaps_per_second: u64,
     /// A guest with less free memory than this wants more.
     pub free_min: Bytes,
 }
 
-impl Default for Thresholds {
+impl Default for DemandThresholds {
     /// flexmemd §4: 90 swaps a second and 100 MiB.
-    fn default() -> Thresholds {
-        Thresholds { swaps_per_second: 90, free_min: Bytes::mib(100) }
+    fn default() -> DemandThresholds {
+        DemandThresholds { swaps_per_second: 90, free_min: Bytes::mib(100) }
     }
 }
 
-/// What statistics say of a guest. `None`: not reported.
+/// A guest's statistics. `None`: not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Memory in no use at all (its `MemFree`).
+pub struct TenantStatistics {
+    /// Unused memory (its `MemFree`).
     pub free: Option<Bytes>,
     /// Pages swapped in and out per second.
     pub swaps_per_second: Option<u64>,
 }
 
-/// Which way a guest's memory should go.
+/// How a guest's memory should change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Up,
@@ -58,13 +58,13 @@ enum Direction {
     Stay,
 }
 
-/// The memory a guest wants by its statistics, which are of a moment when it had `old`; whole pages
-/// and at least `floor`.
+/// The memory a guest wants according to statistics from when it had `old`; whole pages, at least
+/// `floor`.
 pub(super) fn implicit(
     old: Bytes,
     floor: Bytes,
-    seen: Statistics,
-    thresholds: Thresholds,
+    seen: TenantStatistics,
+    thresholds: DemandThresholds,
 ) -> Bytes {
     let wanted = match seen.free {
         Some(free) => {
@@ -76,18 +76,21 @@ pub(super) fn implicit(
     wanted.page_ceil().max(floor)
 }
 
-/// The memory a guest wants that has `current` and asks for `request` bytes more, or less.
+/// The memory wanted by a guest that has `current` and requests `request` bytes more, or less.
 pub(super) fn explicit(current: Bytes, floor: Bytes, request: i64) -> Bytes {
-    let asked = Bytes::new(request.unsigned_abs());
-    let wanted = match request < 0 {
-        true => current.saturating_sub(asked),
-        false => current.saturating_add(asked),
-    };
+    let change = Bytes::new(request.unsigned_abs());
+    let wanted =
+        if request < 0 { current.saturating_sub(change) } else { current.saturating_add(change) };
     wanted.page_ceil().max(floor)
 }
 
-/// With `part` of `old` desired free.
-fn direction(old: Bytes, part: i128, seen: Statistics, thresholds: Thresholds) -> Direction {
+/// The direction for a guest that should have `part` of `old` free.
+fn direction(
+    old: Bytes,
+    part: i128,
+    seen: TenantStatistics,
+    thresholds: DemandThresholds,
+) -> Direction {
     let (swaps, free) = (seen.swaps_per_second, seen.free);
     let swapping = swaps.is_some_and(|swaps| swaps > thresholds.swaps_per_second);
     if swapping || free.is_some_and(|free| free < thresholds.free_min) {
@@ -104,8 +107,8 @@ fn desired_part_free(old: Bytes) -> i128 {
     if divisor <= 16 << 30 {
         return ONE / 4;
     }
-    // The largest root whose square is no more. Floating point only guesses it; a guess is at most a
-    // few off, as it is below 2^30, and is corrected exactly, in far less time than a whole root takes.
+    // The integer square root. The guess in floating point is below 2^30 and at most a few off, and
+    // is corrected exactly, which is much faster than an integer root.
     let is_at_most = |root: u64| u128::from(root * root) * divisor <= 1 << 94;
     let guess = (1u128 << 94) as f64 / (9.0 * old.get() as f64 + (1u64 << 30) as f64);
     let mut root = guess.sqrt() as u64;
@@ -122,7 +125,7 @@ fn change(old: Bytes, free: Bytes, part: i128, direction: Direction) -> Bytes {
     if direction == Direction::Stay {
         return old;
     }
-    // dpf + 0.02, over 100 × 2^32.
+    // `dpf + 0.02` times 100 × 2^32.
     let denominator = 100 * ONE;
     let part = 100 * part + 2 * ONE;
     let lacking = i128::from(old.get()) * part - i128::from(free.get()) * denominator;
@@ -134,7 +137,7 @@ fn change(old: Bytes, free: Bytes, part: i128, direction: Direction) -> Bytes {
     if !fits {
         return old;
     }
-    // Rounded up: towards more memory, either way.
+    // Rounded up, towards more memory.
     let up = if lacking > 0 { denominator - part - 1 } else { 0 };
     let delta = (lacking + up) / (denominator - part);
     let wanted = (i128::from(old.get()) + delta).max(0);
@@ -147,16 +150,16 @@ mod tests {
 
     use super::*;
 
-    fn seen(free: Bytes, swaps: u64) -> Statistics {
-        Statistics { free: Some(free), swaps_per_second: Some(swaps) }
+    fn seen(free: Bytes, swaps: u64) -> TenantStatistics {
+        TenantStatistics { free: Some(free), swaps_per_second: Some(swaps) }
     }
 
     fn wants(old: Bytes, free: Bytes, swaps: u64) -> Bytes {
-        implicit(old, Bytes::ZERO, seen(free, swaps), Thresholds::default())
+        implicit(old, Bytes::ZERO, seen(free, swaps), DemandThresholds::default())
     }
 
     #[test]
-    fn the_part_to_be_free_falls_with_size() {
+    fn the_desired_free_part_falls_with_size() {
         // 1/√(9 × 5/3 + 1) = 1/4: up to 5/3 GiB a quarter; 7 GiB: 1/√64; 11 GiB: 1/√100.
         for (old, part) in [
             (Bytes::mib(64), ONE / 4),
@@ -172,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_part_is_the_whole_root_of_the_whole_quotient(old: u64, down in 0..64u32) {
+        fn the_desired_free_part_is_the_integer_root(old: u64, down in 0..64u32) {
             let old = old >> down;
             let square = (1u128 << 94) / (9 * u128::from(old) + (1 << 30));
             let expected = (square.isqrt() as i128).min(ONE / 4);
@@ -181,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
-        // 7 GiB are 1,835,008 pages: 14.5 % of them, 266,076.16, should be free.
+    fn wants_match_a_hand_calculation() {
+        // 7 GiB are 1,835,008 pages, of which 14.5 %, 266,076.16, should be free.
         // None is: 266,076.16 / 0.855 = 311,200.19 more, rounded up.
         let more = wants(Bytes::gib(7), Bytes::ZERO, 0);
         assert_eq!(more, Bytes::gib(7) + Bytes::pages(311_201));
@@ -195,25 +198,25 @@ mod tests {
     }
 
     #[test]
-    fn increase_is_tested_first_and_thresholds_are_strict() {
+    fn growth_is_tested_first_and_thresholds_are_strict() {
         let old = Bytes::gib(7);
         let (half, tenth) = (Bytes::mib(3584), old.fraction(1, 10));
-        // Little free and swapping: up. Ample free and swapping: up is wanted, the delta is
+        // Little free and swapping: grows. Half free and swapping: it should grow, but the delta is
         // negative, so nothing changes.
         assert!(wants(old, Bytes::mib(99), 91) > old);
         assert_eq!(wants(old, half, 91), old);
-        // At exactly 90 neither is wanted; below 90 with a tenth free (less than 12.5 %) neither.
+        // At exactly 90 swaps it stays; so it does below 90 with a tenth free (less than 12.5 %).
         assert_eq!(wants(old, half, 90), old);
         assert_eq!(wants(old, tenth, 0), old);
         assert_eq!(wants(Bytes::gib(64), Bytes::mib(100), 0), Bytes::gib(64));
         assert!(wants(Bytes::gib(64), Bytes::mib(99), 0) > Bytes::gib(64));
-        // Between 12.5 % and 14.5 % free: down is wanted, the delta is positive.
+        // Between 12.5 % and 14.5 % free it should shrink, but the delta is positive.
         assert_eq!(wants(old, old.fraction(135, 1000), 0), old);
-        // A small guest: 99 MiB free of 128 is more than it should have, yet up is tested first.
+        // 99 of 128 MiB free is more than a small guest should have, but growth is tested first.
         assert_eq!(wants(Bytes::mib(128), Bytes::mib(99), 0), Bytes::mib(128));
     }
 
-    /// The misprint frozen: by substitution, the printed denominator misses `dpf + 2 %`.
+    /// Shows the misprint: with the printed denominator less than `dpf + 2 %` is free.
     #[test]
     fn the_printed_denominator_misses_its_aim() {
         // 11 GiB, 50 MiB free: dpf = 0.1, so 12 % should be free afterwards.
@@ -228,11 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_supports_no_change() {
+    fn a_change_that_needs_a_missing_figure_is_not_made() {
         let old = Bytes::gib(7);
         let decide = |free, swaps_per_second| {
-            let seen = Statistics { free, swaps_per_second };
-            implicit(old, Bytes::ZERO, seen, Thresholds::default())
+            let seen = TenantStatistics { free, swaps_per_second };
+            implicit(old, Bytes::ZERO, seen, DemandThresholds::default())
         };
         assert_eq!(decide(None, Some(1000)), old);
         assert_eq!(decide(Some(Bytes::gib(6)), None), old);
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_add_and_never_go_below_the_floor() {
+    fn requests_are_added_but_stop_at_the_floor() {
         let (current, floor) = (Bytes::mib(512), Bytes::mib(256));
         assert_eq!(explicit(current, floor, 5 << 20), Bytes::mib(517));
         assert_eq!(explicit(current, floor, -(5 << 20)), Bytes::mib(507));
@@ -249,16 +252,16 @@ mod tests {
     }
 
     proptest! {
-        /// After the change the guest has `dpf + 2 %` of its memory free, to the page.
         #[test]
-        fn afterwards_that_part_is_free(
+        fn after_the_change_the_desired_part_is_free(
             old in 1..1u64 << 30, free in 0..1u64 << 30, swaps in 0..200u64
         ) {
             let (old, free) = (Bytes::pages(old), Bytes::pages(free.min(old)));
             let wanted = wants(old, free, swaps);
             prop_assert_eq!(wanted.page_ceil(), wanted);
             if wanted != old && wanted > Bytes::ZERO {
-                let free_then = i128::from(free.get()) + i128::from(wanted.get()) - i128::from(old.get());
+                let grown = i128::from(wanted.get()) - i128::from(old.get());
+                let free_then = i128::from(free.get()) + grown;
                 let part = 100 * desired_part_free(old) + 2 * ONE;
                 let off = free_then * 100 * ONE - i128::from(wanted.get()) * part;
                 prop_assert!((0..=100 * ONE * 4096).contains(&off), "{}", off);
@@ -266,10 +269,17 @@ mod tests {
         }
 
         #[test]
-        fn no_figure_breaks_it(old: u64, floor: u64, free: Option<u64>, swaps: Option<u64>, request: i64) {
-            let statistics = Statistics { free: free.map(Bytes::new), swaps_per_second: swaps };
+        fn any_figures_respect_the_floor(
+            old: u64,
+            floor: u64,
+            free: Option<u64>,
+            swaps: Option<u64>,
+            request: i64,
+        ) {
+            let free = free.map(Bytes::new);
+            let statistics = TenantStatistics { free, swaps_per_second: swaps };
             let (old, floor) = (Bytes::new(old), Bytes::new(floor));
-            let thresholds = Thresholds::default();
+            let thresholds = DemandThresholds::default();
             prop_assert!(implicit(old, floor, statistics, thresholds) >= floor);
             prop_assert!(explicit(old, floor, request) >= floor);
         }

@@ -1,24 +1,23 @@
-//! `direct-assign`: the highest price at which all memory is rented, the richest first
-//! (flexmemd §4.4).
+//! `direct-assign`: rents out all memory at the highest possible price, the guest with most credits
+//! first (flexmemd §4.4).
 //!
-//! Properties: memory is free while all wants fit; when they do not, all of it is rented whenever
-//! that is possible at any price, so nothing is wasted; who saved credits is served before who spent
-//! them, so nobody has more than its part for good.
+//! Properties: memory is free while all wants fit; when they do not, all of it is rented if that is
+//! possible at any price, so none is wasted. Guests that saved credits are served before those that
+//! spent them, so no guest has more than its part for ever.
 //!
-//! Algorithm: `want = max(0, desired − static_min)`. While `Σ want ≤ R` the price is 0. Else, in
-//! descending credits, `rented(p) = min(want, ⌊credits / p⌋, left)`, at the highest whole price
-//! `p ≥ 1` per KiB and period at which all of R is still rented; at none if there is no such price.
+//! Algorithm: `want = max(0, desired − static_min)`. While `Σ want ≤ R` the price is 0. Otherwise,
+//! in descending credits, `rented(p) = min(want, ⌊credits / p⌋, left)`, at the highest whole price
+//! `p ≥ 1` per KiB and period at which all of R is still rented; without such a price, at 0.
 //!
-//! What is rented falls as p rises. The price comes down by Newton's steps: what those who at p cannot
-//! pay for all they want can spend, over what the others leave of R, is a price at which no less than
-//! the best is asked, whatever p; from there it gallops down over what rounding to pages took, and
-//! bisects the last stride. Whoever is served last goes without what was asked for beyond R: the
-//! poorest are taken from a heap until that is made up. O(n) a step, of which there are few in
-//! practice, and O(k log n) for the k who go without.
+//! Rented memory falls as p rises. The search comes down by Newton's steps: the credits of guests
+//! that cannot pay for their wants at p, divided by the memory that the other guests leave of R,
+//! are an upper bound of the price. From there it gallops down past the effect of rounding to
+//! pages, and bisects the last stride. Demand beyond R is taken from the guests with fewest
+//! credits, by a heap. O(n) for each of a few steps, and O(k log n) for k guests that lose memory.
 //!
-//! Deviations: the paper takes the highest p with `tot_rented(p) ≤ R`, which is true of every p,
-//! since nobody is given more than is left; it states the aim, which is what is done here. Whole
-//! pages: `⌊credits / p⌋` KiB are rounded down to pages.
+//! Deviations: the paper takes the highest p with `tot_rented(p) ≤ R`, which holds for every p,
+//! since no guest gets more than is left; here its stated aim is implemented. `⌊credits / p⌋` KiB
+//! are rounded down to pages.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -35,14 +34,13 @@ pub(super) fn direct_assign(bidders: &[Bidder], rentable: u64) -> Sale {
     Sale { price, bought: richest_first(bidders, price, rentable) }
 }
 
-/// The highest whole price per KiB at which all of `rentable` is rented; wants exceed it, so that all is
-/// rented for nothing.
+/// The highest whole price per KiB at which all of `rentable` is rented. The wants must exceed
+/// `rentable`, so that all is rented at a price of 0.
 fn highest_that_sells(bidders: &[Bidder], rentable: u64) -> u64 {
     let sells_out = |per_kib| sells_out(bidders, Price::per_kib(per_kib), rentable);
     let mut unsold = PRICE_MAX + 1;
     loop {
-        // No higher one sells everything.
-        let bound = bound(bidders, unsold, rentable);
+        let bound = upper_bound(bidders, unsold, rentable);
         if bound + 1 >= unsold {
             break;
         }
@@ -64,9 +62,9 @@ fn highest_that_sells(bidders: &[Bidder], rentable: u64) -> u64 {
     sold
 }
 
-/// A whole price per KiB that none at which everything is rented exceeds, the tighter the nearer
-/// `per_kib` is to the highest of those.
-fn bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
+/// An upper bound of the whole prices per KiB at which everything is rented; the nearer `per_kib`
+/// is to the highest of those, the tighter.
+fn upper_bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
     let page = Price::per_kib(1).rent(1);
     let (mut taken, mut credits) = (0u128, 0u128);
     for bidder in bidders {
@@ -78,7 +76,7 @@ fn bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
         }
     }
     match u128::from(rentable).saturating_sub(taken) {
-        // They leave nothing: everything is rented at that price.
+        // Nothing is left: everything is rented at that price.
         0 => per_kib,
         left => {
             u64::try_from(credits / left / u128::from(page)).unwrap_or(PRICE_MAX).min(PRICE_MAX)
@@ -86,7 +84,7 @@ fn bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
     }
 }
 
-/// Everybody its demand at `price`, by descending credits as long as anything is left.
+/// Serves bidders by descending credits, each with its demand at `price` while pages are left.
 fn richest_first(bidders: &[Bidder], price: Price, rentable: u64) -> Vec<u64> {
     let price = price.for_many();
     let mut bought: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(&price)).collect();
@@ -120,21 +118,22 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
-        // 100 pages; wants 80, 60 and 10. At p = 3 a page costs 12: 600 / 12 = 50, 480 / 12 = 40 and
-        // 10 are 100, all of it. At 4 (16 a page): 37 + 30 + 10 = 77.
+    fn the_price_is_the_highest_that_sells_everything() {
+        // 100 pages; wants 80, 60 and 10. At p = 3 a page costs 12: 600 / 12 = 50, 480 / 12 = 40
+        // and 10 are 100, all of it. At 4 (16 a page): 37 + 30 + 10 = 77.
         let bidders = [bidder(80, 600), bidder(60, 480), bidder(10, 900)];
         let sale = direct_assign(&bidders, 100);
         assert_eq!((sale.price, sale.bought), (Price::per_kib(3), vec![50, 40, 10]));
-        // One page less to rent: still p = 3, and the poorest, served last, does without it.
+        // One page less to rent: still p = 3, and the poorest, served last, gets one less.
         assert_eq!(direct_assign(&bidders, 99).bought, [50, 39, 10]);
-        // One more than is sold at 3: p = 2 (8 a page): 75 + 60 + 10, in the order 10, 75, 16.
+        // One page more than is sold at 3: p = 2 (8 a page): 75 + 60 + 10, served in the order 10,
+        // 75, 16.
         let sale = direct_assign(&bidders, 101);
         assert_eq!((sale.price, sale.bought), (Price::per_kib(2), vec![75, 16, 10]));
     }
 
     #[test]
-    fn free_while_wants_fit_and_when_nobody_can_pay() {
+    fn memory_is_free_while_wants_fit_or_credits_are_lacking() {
         let bidders = [bidder(80, 600), bidder(20, 0)];
         assert_eq!(direct_assign(&bidders, 100).price, Price::FREE);
         assert_eq!(direct_assign(&bidders, 100).bought, [80, 20]);
@@ -144,9 +143,9 @@ mod tests {
         assert_eq!((sale.price, sale.bought), (Price::FREE, vec![50, 10]));
     }
 
-    /// The misprint frozen: "the highest p with `tot_rented(p) ≤ R`" has no highest p.
+    /// Shows the misprint: there is no "highest p with `tot_rented(p) ≤ R`".
     #[test]
-    fn the_printed_condition_is_true_of_every_price() {
+    fn the_printed_condition_holds_at_every_price() {
         let bidders = [bidder(80, 600), bidder(60, 480)];
         for p in [1, 10, 1000, PRICE_MAX] {
             let bought = richest_first(&bidders, Price::per_kib(p), 100);
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(direct_assign(&bidders, 100).bought.iter().sum::<u64>(), 100);
     }
 
-    /// Tries every price from the highest that anybody could pay.
+    /// Tries every price, from the highest that any guest could pay.
     fn every_price(bidders: &[Bidder], rentable: u64) -> Sale {
         let mut order: Vec<usize> = (0..bidders.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(bidders[i].credits));
@@ -187,11 +186,12 @@ mod tests {
             prop_assert_eq!(direct_assign(&bidders, rentable), every_price(&bidders, rentable));
         }
 
-        /// With figures of every size: the price sells everything, the next one does not, and the
-        /// richest are served first.
+        /// With figures of every magnitude. Also checks that the richest are served first.
         #[test]
-        fn sells_at_no_higher_price(
-            bidders in prop::collection::vec((0..1u64 << 40, 0..40u32, 0..1u64 << 50, 0..50u32), 1..40),
+        fn no_higher_price_sells_everything(
+            bidders in prop::collection::vec(
+                (0..1u64 << 40, 0..40u32, 0..1u64 << 50, 0..50u32), 1..40
+            ),
             rentable in 1..1u64 << 42, down in 0..42u32,
         ) {
             let (rentable, bidders): (u64, Vec<Bidder>) = (

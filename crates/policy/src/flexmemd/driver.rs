@@ -1,21 +1,19 @@
 //! The event loop that the six algorithms share (flexmemd §3.2, its Algorithm 1).
 //!
-//! Idea: a decision is asked for at every tick. What is due then is done: taxes each second, rents
-//! when a period is over, and the algorithm when the period is over, when a request came and the
-//! combination answers those at once, or when a guest has an emergency; else everybody keeps what
-//! it rents. Emergencies cut a period short: what was paid for the rest of it is given back first.
-//! The same moment decided twice is decided once: a request is answered once, an emergency once a
-//! period.
+//! Idea: the driver is called at every tick and does what is due: it collects taxes each second and
+//! settles rents when a period ends. It runs the algorithm when a period ends, when a request comes
+//! and the combination answers requests at once, or when a guest has an emergency. Otherwise all
+//! guests keep what they rent. An emergency cuts the period short; rent paid for the rest of it is
+//! refunded first. Each request is answered once, and an emergency of a guest once per period, so
+//! deciding twice at the same time changes nothing.
 //!
-//! Also runs at once when guests come or go and when what is rented no longer fits, because memory
-//! that is not there cannot stay rented.
+//! The algorithm also runs at once when guests come or go, and when rented memory no longer fits.
 //!
-//! Deviations: line 7 of Algorithm 1 prints `period_end ≥ curr` for periodic work that is due when
-//! `curr ≥ period_end`. A guest of which nothing was known until now rents what it holds above its
-//! floor, as far as that fits. A guest whose emergency was answered waits for a period's length,
-//! not for the next period's begin: else every emergency would begin the period that allows another.
-//! A guest that has what it wants keeps it within the operator's ceiling, which the paper has not;
-//! what that cuts off is offered to the others.
+//! Deviations: line 7 of Algorithm 1 prints `period_end ≥ curr` for periodic work, which is due
+//! when `curr ≥ period_end`. A new guest rents what it holds above its floor, as far as that fits.
+//! After an emergency a guest waits for the length of a period, not for the next period; otherwise
+//! every emergency would begin the period that allows the next one. The operator's ceiling, which
+//! the paper does not have, limits what a guest keeps; the rest is offered to the others.
 //!
 //! Cost: O(n log n) a decision, O(n) while nothing is due.
 
@@ -24,88 +22,95 @@ use std::time::Duration;
 use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::auction::auction;
-use super::combination::{Algorithm, Combination, CombinationError, Demand, Frequency};
-use super::credits::{Holder, Ledger, TAX_INTERVAL};
+use super::combination::{Algorithm, Combination, CombinationError, DemandInput, Frequency};
+use super::credits::{AccountHolder, Accounts, TAX_INTERVAL};
 use super::demand;
 use super::demand_proportional::demand_proportional;
 use super::direct_assign::direct_assign;
-use super::fcfs::{Petitioner, Remaining, grant, renew};
-use super::lease::{Lease, Limit, Tenant};
+use super::fcfs::{RemainingPeriod, Requester, grant, renew};
+use super::lease::{Lease, LeaseLimit, Tenant};
 use super::market::Bidder;
 use super::max_min::divide;
 use super::price::{Price, PriceRule};
 use super::proportional::proportional;
 use super::round_robin::round_robin;
-use super::settings::Settings;
+use super::settings::FlexmemdSettings;
 
-/// What is remembered of a guest from one decision to the next.
+/// State of one guest between decisions.
 #[derive(Clone, Debug)]
-struct Record {
+struct TenantRecord {
     id: GuestId,
     lease: Lease,
-    /// The number of the last request that was answered.
+    /// Number of the last request answered.
     answered: Option<u64>,
-    /// When its last emergency was answered.
+    /// Time of the last emergency answered.
     emergency: Option<Timestamp>,
-    /// Pages asked for in this period and not granted.
+    /// Pages requested in this period but not granted.
     unmet: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Period {
+struct RentPeriod {
     begin: Timestamp,
     end: Timestamp,
 }
 
-/// One policy of flexmemd with everything it remembers.
+/// One policy of flexmemd with its state.
 #[derive(Clone, Debug)]
 pub struct Driver {
     combination: Combination,
     rule: PriceRule,
-    settings: Settings,
-    ledger: Ledger,
-    records: Vec<Record>,
-    period: Option<Period>,
+    settings: FlexmemdSettings,
+    accounts: Accounts,
+    records: Vec<TenantRecord>,
+    period: Option<RentPeriod>,
 }
 
 impl Driver {
-    /// A policy of that combination, which must make sense, at prices by `rule`.
-    pub(super) fn of(combination: Combination, rule: PriceRule, settings: Settings) -> Driver {
+    /// A policy with a valid combination and prices by `rule`.
+    pub(super) fn of(
+        combination: Combination,
+        rule: PriceRule,
+        settings: FlexmemdSettings,
+    ) -> Driver {
         Driver {
             combination,
             rule,
             settings,
-            ledger: Ledger::new(settings.tax_basis_points),
+            accounts: Accounts::new(settings.tax_basis_points),
             records: Vec::new(),
             period: None,
         }
     }
 
-    /// `algorithm` as `settings` choose.
+    /// A policy with `algorithm` and the combination that `settings` choose for it.
     ///
     /// # Errors
-    /// The combination makes no sense.
-    pub fn new(algorithm: Algorithm, settings: Settings) -> Result<Driver, CombinationError> {
+    /// The combination is not valid.
+    pub fn new(
+        algorithm: Algorithm,
+        settings: FlexmemdSettings,
+    ) -> Result<Driver, CombinationError> {
         let (combination, rule) = settings.choice.with(algorithm)?;
         Ok(Driver::of(combination, rule, settings))
     }
 
-    /// Time between decisions: a period, or a second where that is less, for taxes and requests.
+    /// Time between decisions: a period, but at most a second because of taxes and requests.
     pub fn interval(&self) -> Duration {
         self.period_length().min(TAX_INTERVAL)
     }
 
-    /// What it is made of.
+    /// The policy's combination.
     pub fn combination(&self) -> Combination {
         self.combination
     }
 
-    /// Everybody's credits; places are those of the last decision.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// The guests' credits; places are those of the last decision.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
-    /// Whether rent is paid under it.
+    /// Whether guests pay rent.
     pub fn has_accounts(&self) -> bool {
         !matches!(
             self.combination.algorithm,
@@ -113,13 +118,13 @@ impl Driver {
         )
     }
 
-    /// See [`Ledger::keep`].
-    pub fn keep_credits(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
-        self.ledger.keep(accounts, now);
+    /// See [`Accounts::restore`].
+    pub fn restore_credits(&mut self, credits: &[(GuestId, u64)], now: Timestamp) {
+        self.accounts.restore(credits, now);
     }
 
-    /// What everybody rents from `now` on, out of `rentable` pages above all floors; `tenants`
-    /// sorted by name and unique. Σ rented is at most `rentable`.
+    /// Decides what each guest rents from `now` on, at most `rentable` pages in sum; `tenants` must
+    /// be sorted by name and unique.
     pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant<'_>]) -> Vec<Lease> {
         let weights: Vec<u64> = tenants.iter().map(Tenant::weight).collect();
         if self.combination.algorithm == Algorithm::Proportional {
@@ -127,17 +132,17 @@ impl Driver {
         }
         let changed = self.align(tenants);
         self.admit(now, tenants, &weights);
-        self.ledger.tax(now);
-        let over = self.period.is_none_or(|period| now >= period.end);
+        self.accounts.tax(now);
+        let is_over = self.period.is_none_or(|period| now >= period.end);
         let emergency = self.answer_emergencies(now, tenants);
-        let whole = over || emergency || changed || self.no_longer_fits(rentable, tenants);
+        let whole = is_over || emergency || changed || self.no_longer_fits(rentable, tenants);
         let urgent = !whole
             && self.combination.frequency == Frequency::Immediate
             && tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
         if whole || (urgent && self.sells()) {
             self.begin_period(now);
             self.make_fit(rentable, tenants, &weights);
-            self.run(rentable, tenants, &weights, Remaining::WHOLE, true);
+            self.run(rentable, tenants, &weights, RemainingPeriod::WHOLE, true);
         } else if urgent {
             let remaining = self.remaining(now);
             self.run(rentable, tenants, &weights, remaining, false);
@@ -145,7 +150,7 @@ impl Driver {
         self.records.iter().map(|record| record.lease).collect()
     }
 
-    /// Whether memory is sold to all at one price, anew each time.
+    /// Whether every run sells all memory anew, at one price.
     fn sells(&self) -> bool {
         use Algorithm::{Auction, DirectAssign, RoundRobin};
         matches!(self.combination.algorithm, DirectAssign | Auction | RoundRobin)
@@ -158,14 +163,14 @@ impl Driver {
             .map(|(rented, room)| Lease {
                 rented,
                 wanted: rented,
-                limit: if rented < room { Limit::Supply } else { Limit::Ceiling },
+                limit: if rented < room { LeaseLimit::Supply } else { LeaseLimit::Ceiling },
                 ..Lease::NOTHING
             })
             .collect()
     }
 
-    /// Brings the records in step with `tenants`; answers whether anybody came or went. Who came
-    /// rents what it holds.
+    /// Aligns the records with `tenants`; returns whether guests came or went. A new guest rents
+    /// what it holds.
     fn align(&mut self, tenants: &[Tenant<'_>]) -> bool {
         let same = self.records.len() == tenants.len()
             && self.records.iter().zip(tenants).all(|(record, tenant)| record.id == *tenant.id);
@@ -176,29 +181,31 @@ impl Driver {
         for tenant in tenants {
             while old.next_if(|record| record.id < *tenant.id).is_some() {}
             let rented = tenant.allocation.saturating_sub(tenant.floor);
-            self.records.push(old.next_if(|record| record.id == *tenant.id).unwrap_or(Record {
-                id: tenant.id.clone(),
-                lease: Lease { rented, wanted: rented, ..Lease::NOTHING },
-                answered: None,
-                emergency: None,
-                unmet: 0,
-            }));
+            self.records.push(old.next_if(|record| record.id == *tenant.id).unwrap_or(
+                TenantRecord {
+                    id: tenant.id.clone(),
+                    lease: Lease { rented, wanted: rented, ..Lease::NOTHING },
+                    answered: None,
+                    emergency: None,
+                    unmet: 0,
+                },
+            ));
         }
         true
     }
 
     fn admit(&mut self, now: Timestamp, tenants: &[Tenant<'_>], weights: &[u64]) {
-        let holders: Vec<Holder<'_>> = tenants
+        let holders: Vec<AccountHolder<'_>> = tenants
             .iter()
             .zip(weights)
             .map(|(tenant, &weight)| {
-                // In KiB times shares: 1,000 a KiB at the default shares.
+                // 1,000 a KiB of the floor at the default shares.
                 let kib = Bytes::pages(tenant.floor).get() >> 10;
                 let start = kib.saturating_mul(u64::from(tenant.shares));
-                Holder { id: tenant.id, weight, start }
+                AccountHolder { id: tenant.id, weight, start }
             })
             .collect();
-        self.ledger.admit(&holders, now);
+        self.accounts.admit(&holders, now);
     }
 
     fn may_answer(&self, last: Option<Timestamp>, now: Timestamp) -> bool {
@@ -206,10 +213,10 @@ impl Driver {
     }
 
     fn period_length(&self) -> Duration {
-        self.settings.period.max(Settings::PERIOD_MIN)
+        self.settings.period.max(FlexmemdSettings::PERIOD_MIN)
     }
 
-    /// Whether anybody has an emergency that is answered now.
+    /// Notes emergencies to be answered now; returns whether there are any.
     fn answer_emergencies(&mut self, now: Timestamp, tenants: &[Tenant<'_>]) -> bool {
         let mut any = false;
         for (place, tenant) in tenants.iter().enumerate() {
@@ -228,23 +235,23 @@ impl Driver {
             || leases().zip(tenants).any(|(lease, tenant)| lease.rented > tenant.room())
     }
 
-    /// Ends the period, with what is left of it given back, and begins the next.
+    /// Ends the period, with a refund for the rest of it, and begins the next.
     fn begin_period(&mut self, now: Timestamp) {
-        if let Some(Period { begin, end }) = self.period {
+        if let Some(RentPeriod { begin, end }) = self.period {
             let ms = |from: Timestamp| end.saturating_since(from).as_millis() as u64;
-            self.ledger.settle(ms(now), ms(begin));
+            self.accounts.settle(ms(now), ms(begin));
         }
-        self.period = Some(Period { begin: now, end: now + self.period_length() });
+        self.period = Some(RentPeriod { begin: now, end: now + self.period_length() });
     }
 
-    fn remaining(&self, now: Timestamp) -> Remaining {
-        self.period.map_or(Remaining::WHOLE, |Period { begin, end }| {
+    fn remaining(&self, now: Timestamp) -> RemainingPeriod {
+        self.period.map_or(RemainingPeriod::WHOLE, |RentPeriod { begin, end }| {
             let ms = |from: Timestamp| end.saturating_since(from).as_millis() as u64;
-            Remaining { left: ms(now), length: ms(begin).max(1) }
+            RemainingPeriod { left: ms(now), length: ms(begin).max(1) }
         })
     }
 
-    /// What is rented is brought within ceilings and supply, from those that rent most for their
+    /// Reduces rents to ceilings and supply, taking from the guests that rent most for their
     /// weight.
     fn make_fit(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
         let kept: Vec<u64> = self
@@ -263,7 +270,7 @@ impl Driver {
         rentable: u64,
         tenants: &[Tenant<'_>],
         weights: &[u64],
-        remaining: Remaining,
+        remaining: RemainingPeriod,
         whole: bool,
     ) {
         match self.combination.algorithm {
@@ -276,12 +283,12 @@ impl Driver {
         }
     }
 
-    /// Pages above its floor that the guest at `place` wants.
+    /// Pages that the guest at `place` wants above its floor.
     fn want(&self, place: usize, tenant: &Tenant<'_>) -> u64 {
         let floor = Bytes::pages(tenant.floor);
         let record = &self.records[place];
         let wanted = match self.combination.demand {
-            Demand::Implicit => {
+            DemandInput::Implicit => {
                 let old = Bytes::pages(tenant.held);
                 demand::implicit(old, floor, tenant.statistics, self.settings.thresholds)
             }
@@ -305,7 +312,7 @@ impl Driver {
         let parts = demand_proportional(&within, weights, rentable);
         for (place, rented) in parts.into_iter().enumerate() {
             let (wanted, within) = (wants[place], within[place]);
-            let limit = Limit::of(rented, wanted, within, u64::MAX);
+            let limit = LeaseLimit::of(rented, wanted, within, u64::MAX);
             self.records[place].lease = Lease { rented, wanted, price: Price::FREE, limit };
         }
     }
@@ -315,7 +322,7 @@ impl Driver {
             .iter()
             .enumerate()
             .map(|(place, tenant)| {
-                let (want, credits) = (self.want(place, tenant), self.ledger.balance(place));
+                let (want, credits) = (self.want(place, tenant), self.accounts.balance(place));
                 (want, Bidder { want: want.min(tenant.room()), credits, weight: weights[place] })
             })
             .unzip();
@@ -327,29 +334,33 @@ impl Driver {
         let (price, for_many) = (sale.price, sale.price.for_many());
         for (place, rented) in sale.bought.into_iter().enumerate() {
             let rent = for_many.rent(rented);
-            self.ledger.pay(place, rent, rent);
+            self.accounts.pay(place, rent, rent);
             let bidder = &bidders[place];
-            let limit =
-                Limit::of(rented, wants[place], bidder.want, for_many.affordable(bidder.credits));
+            let limit = LeaseLimit::of(
+                rented,
+                wants[place],
+                bidder.want,
+                for_many.affordable(bidder.credits),
+            );
             self.records[place].lease = Lease { rented, wanted: wants[place], price, limit };
         }
     }
 
-    /// In a whole run everybody pays for what it rents first; then come the requests.
+    /// Renews all leases if the run is `whole`, then processes requests.
     fn run_fcfs(
         &mut self,
         rentable: u64,
         tenants: &[Tenant<'_>],
         weights: &[u64],
-        remaining: Remaining,
+        remaining: RemainingPeriod,
         whole: bool,
     ) {
         let rule = self.is_contested(rentable, tenants).then_some(self.rule);
         if whole {
             for (place, tenant) in tenants.iter().enumerate() {
-                let kept = renew(self.petitioner(place, tenant), rentable, rule.as_ref());
+                let kept = renew(self.requester(place, tenant), rentable, rule.as_ref());
                 let rent = kept.lease.price.rent(kept.lease.rented);
-                self.ledger.pay(place, rent, rent);
+                self.accounts.pay(place, rent, rent);
                 self.records[place].lease = kept.lease;
                 self.records[place].unmet = kept.unmet;
             }
@@ -361,7 +372,7 @@ impl Driver {
             .filter(|(_, (tenant, record))| pending(tenant, record.answered))
             .map(|(place, _)| place)
             .collect();
-        // Who rents less for its weight first: pages of the one times weight of the other.
+        // The guest that rents least for its weight comes first; compared by cross products.
         order.sort_unstable_by(|&a, &b| {
             let level = |a: usize, b: usize| {
                 u128::from(self.records[a].lease.rented) * u128::from(weights[b])
@@ -371,25 +382,25 @@ impl Driver {
         for place in order {
             let tenant = &tenants[place];
             let wanted = self.want(place, tenant);
-            let from = self.petitioner(place, tenant);
+            let from = self.requester(place, tenant);
             let given = grant(from, wanted, free, rentable, rule.as_ref(), remaining);
             let rate = given.lease.price.rent(given.more);
-            self.ledger.pay(place, remaining.part(rate), rate);
+            self.accounts.pay(place, remaining.part(rate), rate);
             free = free + from.rented - given.lease.rented;
             self.records[place].lease = given.lease;
             self.records[place].unmet = given.unmet;
         }
     }
 
-    fn petitioner(&self, place: usize, tenant: &Tenant<'_>) -> Petitioner {
-        Petitioner {
+    fn requester(&self, place: usize, tenant: &Tenant<'_>) -> Requester {
+        Requester {
             rented: self.records[place].lease.rented,
             room: tenant.room(),
-            credits: self.ledger.balance(place),
+            credits: self.accounts.balance(place),
         }
     }
 
-    /// Whether what is rented, asked for, and asked for in vain exceeds what there is.
+    /// Whether rents, requests and unmet requests together exceed the supply.
     fn is_contested(&self, rentable: u64, tenants: &[Tenant<'_>]) -> bool {
         let demand = |(place, tenant): (usize, &Tenant<'_>)| {
             let record = &self.records[place];
@@ -401,7 +412,7 @@ impl Driver {
     }
 }
 
-/// Whether the guest's last request is one that was not answered yet.
+/// Whether the guest's last request is still to be answered.
 fn pending(tenant: &Tenant<'_>, answered: Option<u64>) -> bool {
     tenant.request.is_some_and(|request| answered != Some(request.number))
 }

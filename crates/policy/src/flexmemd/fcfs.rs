@@ -1,98 +1,101 @@
-//! `fcfs`: first come, first served, for those who can pay (flexmemd §4.2).
+//! `fcfs`: first come, first served, for guests that can pay (flexmemd §4.2).
 //!
-//! Properties: keeps things as they are; gives nothing that was not asked for, and takes nothing
-//! from anybody that can pay for it, so that whoever comes last waits; the price rises with what one
-//! rents already, so that nobody holds more than its part against demand for good.
+//! Properties: stable; gives no memory that was not requested, and takes none from a guest that can
+//! pay for it, so the last to come waits. The price rises with what a guest already rents, so no
+//! guest keeps more than its part for ever while others demand it.
 //!
-//! Algorithm: in order of arrival, a negative request gives memory back; a positive one is
-//! granted as far as memory is free and the guest can pay for it until the period ends, at the price
-//! for what it rents before the grant. At the beginning of each period everybody pays for what it
-//! rents or keeps what it can pay for. Nothing costs anything unless demand exceeds supply.
+//! Algorithm: requests are processed in order of arrival. A negative one gives memory back; a
+//! positive one is granted as far as memory is free and the guest can pay for it until the period
+//! ends, at the price for what it rented before the grant. At the beginning of each period every
+//! guest pays for what it rents, or keeps what it can pay for. Memory is free unless demand exceeds
+//! supply.
 //!
-//! Deviations: requests that arrive between two decisions count as arriving together, and who rents
-//! less for its weight comes first, since no clock is common to all guests. Demand is what is rented and what is asked for, together with what was asked for
-//! since the last period began and could not be granted; the paper does not say how long an unmet
-//! request counts. Cost: O(n), O(k) for k requests.
+//! Deviations: guests have no common clock, so requests that arrive between two decisions count as
+//! simultaneous, and the guest that rents least for its weight comes first. Demand is the memory
+//! rented and requested, plus requests since the last period began that could not be granted; the
+//! paper does not say how long an unmet request counts.
+//! Cost: O(n), O(k) for k requests.
 
-use super::lease::{Lease, Limit};
+use super::lease::{Lease, LeaseLimit};
 use super::price::{Price, PriceRule};
 
-/// What one guest rents and may rent, in pages above its floor, and its credits.
+/// A guest that requests memory, in pages above its floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Petitioner {
-    /// Rented now.
+pub(super) struct Requester {
+    /// Pages rented now.
     pub rented: u64,
-    /// Most it may rent: its ceiling less its floor.
+    /// Most pages it may rent: its ceiling minus its floor.
     pub room: u64,
     /// Credits it can spend.
     pub credits: u64,
 }
 
-/// What a guest was given.
+/// The result of a request or renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    /// What it rents from now on, and its price for a whole period.
+pub(super) struct RentGrant {
+    /// The new lease, priced for a whole period.
     pub lease: Lease,
-    /// Pages of that which are to be paid for.
+    /// Pages of it to be paid for now.
     pub more: u64,
-    /// Pages wanted below its ceiling and not given.
+    /// Pages wanted below its ceiling but not granted.
     pub unmet: u64,
 }
 
-/// What is left of the running period.
+/// The rest of the running period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Remaining {
+pub(super) struct RemainingPeriod {
     /// Time until it ends, in any unit.
     pub left: u64,
-    /// Its length in that unit, at least 1.
+    /// Length of the period in that unit, at least 1.
     pub length: u64,
 }
 
-impl Remaining {
-    /// All of it.
-    pub(super) const WHOLE: Remaining = Remaining { left: 1, length: 1 };
+impl RemainingPeriod {
+    /// The whole period.
+    pub(super) const WHOLE: RemainingPeriod = RemainingPeriod { left: 1, length: 1 };
 
-    /// The part of `rent` for a whole period that is due for the rest of it, rounded up.
+    /// The part of `rent`, for a whole period, that is due for the rest of it, rounded up.
     pub(super) fn part(self, rent: u64) -> u64 {
         let due = u128::from(rent) * u128::from(self.left.min(self.length));
         u64::try_from(due.div_ceil(u128::from(self.length.max(1)))).unwrap_or(u64::MAX)
     }
 
-    /// The largest rent for a whole period of which `credits` pays this part.
+    /// The largest rent for a whole period of which `credits` can pay this part.
     fn payable(self, credits: u64) -> u64 {
         let whole = u128::from(credits) * u128::from(self.length.max(1));
         u64::try_from(whole / u128::from(self.left.max(1))).unwrap_or(u64::MAX)
     }
 }
 
-/// Grants a wish for `wanted` pages above the floor in all, out of `free` ones.
+/// Grants as much as possible of a request for `wanted` pages above the floor in all, of which
+/// `free` more are available.
 pub(super) fn grant(
-    from: Petitioner,
+    from: Requester,
     wanted: u64,
     free: u64,
     rentable: u64,
     rule: Option<&PriceRule>,
-    remaining: Remaining,
-) -> Grant {
+    remaining: RemainingPeriod,
+) -> RentGrant {
     let price = rule.map_or(Price::FREE, |rule| rule.price(from.rented, rentable));
     let within = wanted.min(from.room);
-    let asked = within.saturating_sub(from.rented);
+    let requested = within.saturating_sub(from.rented);
     let payable = price.affordable(remaining.payable(from.credits));
-    let more = asked.min(free).min(payable);
+    let more = requested.min(free).min(payable);
     let rented = within.min(from.rented) + more;
-    let limit = Limit::of(rented, wanted, within, from.rented.saturating_add(payable));
-    Grant { lease: Lease { rented, wanted, price, limit }, more, unmet: asked - more }
+    let limit = LeaseLimit::of(rented, wanted, within, from.rented.saturating_add(payable));
+    RentGrant { lease: Lease { rented, wanted, price, limit }, more, unmet: requested - more }
 }
 
-/// What a guest keeps into a new period.
-pub(super) fn renew(from: Petitioner, rentable: u64, rule: Option<&PriceRule>) -> Grant {
+/// The lease that a guest can keep in a new period.
+pub(super) fn renew(from: Requester, rentable: u64, rule: Option<&PriceRule>) -> RentGrant {
     let price = rule.map_or(Price::FREE, |rule| rule.price(from.rented, rentable));
     let within = from.rented.min(from.room);
     let payable = price.affordable(from.credits);
     let rented = within.min(payable);
-    let limit = Limit::of(rented, from.rented, within, payable);
+    let limit = LeaseLimit::of(rented, from.rented, within, payable);
     let lease = Lease { rented, wanted: from.rented, price, limit };
-    Grant { lease, more: rented, unmet: within - rented }
+    RentGrant { lease, more: rented, unmet: within - rented }
 }
 
 #[cfg(test)]
@@ -101,46 +104,52 @@ mod tests {
 
     const RULE: PriceRule = PriceRule::Proportional(100);
 
-    fn from(rented: u64, credits: u64) -> Petitioner {
-        Petitioner { rented, room: 1000, credits }
+    fn from(rented: u64, credits: u64) -> Requester {
+        Requester { rented, room: 1000, credits }
     }
 
     #[test]
-    fn by_hand() {
-        // Rents 250 of 1,000 pages at c = 100: 25 a KiB, 100 a page and period.
+    fn grants_are_limited_by_supply_credits_and_ceiling() {
+        // Renting 250 of 1,000 pages at c = 100 costs 25 a KiB, 100 a page and period.
         let grant = |wanted, free, credits, remaining| {
             super::grant(from(250, credits), wanted, free, 1000, Some(&RULE), remaining)
         };
-        let all = grant(290, 60, 5000, Remaining::WHOLE);
+        let all = grant(290, 60, 5000, RemainingPeriod::WHOLE);
         assert_eq!((all.lease.rented, all.more, all.unmet), (290, 40, 0));
-        assert_eq!((all.lease.price, all.lease.limit), (Price::per_kib(25), Limit::Want));
-        // No more than is free, than it can pay for, than its ceiling.
-        let short = grant(290, 30, 5000, Remaining::WHOLE);
-        assert_eq!((short.more, short.unmet, short.lease.limit), (30, 10, Limit::Supply));
-        let poor = grant(290, 60, 1234, Remaining::WHOLE);
-        assert_eq!((poor.more, poor.unmet, poor.lease.limit), (12, 28, Limit::Credits));
-        let tall = grant(2000, 5000, 1 << 40, Remaining::WHOLE);
-        assert_eq!((tall.lease.rented, tall.unmet, tall.lease.limit), (1000, 0, Limit::Ceiling));
-        // With a quarter of the period left, four times as much.
-        let quarter = Remaining { left: 250, length: 1000 };
+        assert_eq!((all.lease.price, all.lease.limit), (Price::per_kib(25), LeaseLimit::Want));
+        // Limited by free memory, by credits and by the ceiling.
+        let short = grant(290, 30, 5000, RemainingPeriod::WHOLE);
+        assert_eq!((short.more, short.unmet, short.lease.limit), (30, 10, LeaseLimit::Supply));
+        let poor = grant(290, 60, 1234, RemainingPeriod::WHOLE);
+        assert_eq!((poor.more, poor.unmet, poor.lease.limit), (12, 28, LeaseLimit::Credits));
+        let tall = grant(2000, 5000, 1 << 40, RemainingPeriod::WHOLE);
+        assert_eq!(
+            (tall.lease.rented, tall.unmet, tall.lease.limit),
+            (1000, 0, LeaseLimit::Ceiling)
+        );
+        // With a quarter of the period left, four times as many pages are affordable.
+        let quarter = RemainingPeriod { left: 250, length: 1000 };
         assert_eq!(grant(340, 60, 1234, quarter).more, 49);
         assert_eq!(quarter.part(4900), 1225);
     }
 
     #[test]
     fn giving_back_never_goes_below_the_floor() {
-        let back = grant(from(250, 0), 160, 0, 1000, Some(&RULE), Remaining::WHOLE);
+        let back = grant(from(250, 0), 160, 0, 1000, Some(&RULE), RemainingPeriod::WHOLE);
         assert_eq!((back.lease.rented, back.more, back.unmet), (160, 0, 0));
-        let all = grant(from(250, 0), 0, 0, 1000, Some(&RULE), Remaining::WHOLE);
+        let all = grant(from(250, 0), 0, 0, 1000, Some(&RULE), RemainingPeriod::WHOLE);
         assert_eq!(all.lease.rented, 0);
     }
 
     #[test]
-    fn who_cannot_pay_keeps_what_it_can() {
-        // 400 of 1,000: 40 a KiB, 160 a page; 16,000 credits are 100 pages.
+    fn renewal_keeps_only_what_can_be_paid_for() {
+        // Renting 400 of 1,000 pages costs 40 a KiB, 160 a page; 16,000 credits pay for 100 pages.
         let kept = renew(from(400, 16_000), 1000, Some(&RULE));
-        assert_eq!((kept.lease.rented, kept.unmet, kept.lease.limit), (100, 300, Limit::Credits));
-        // While supply suffices, everything.
+        assert_eq!(
+            (kept.lease.rented, kept.unmet, kept.lease.limit),
+            (100, 300, LeaseLimit::Credits)
+        );
+        // Without a price all is kept.
         assert_eq!(renew(from(400, 0), 1000, None).lease.rented, 400);
     }
 }

@@ -1,97 +1,98 @@
-//! Who rents memory, and what comes of it.
+//! Guests that rent memory, and their leases.
 
 use ballast_model::GuestId;
 
-use super::demand::Statistics;
+use super::demand::TenantStatistics;
 use super::price::Price;
 
-/// A guest's wish for more memory, or less.
+/// A guest's request for more or less memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Bytes more; negative: less.
+pub struct RentRequest {
+    /// Bytes more or, if negative, less.
     pub bytes: i64,
-    /// The same number is the same request.
+    /// Identifies the request.
     pub number: u64,
 }
 
 /// A guest that rents memory, in whole pages below 2^40.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenant<'a> {
-    /// Its name.
+    /// Name.
     pub id: &'a GuestId,
-    /// What it is guaranteed: the paper's `static_min`.
+    /// Guaranteed memory: the paper's `static_min`.
     pub floor: u64,
-    /// Most it may have; at least `floor`.
+    /// Most memory it may have; at least `floor`.
     pub ceiling: u64,
-    /// Its shares, 1 to 1,000,000.
+    /// Shares, 1 to 1,000,000.
     pub shares: u32,
-    /// What it is to have now.
+    /// Present target.
     pub allocation: u64,
-    /// What it had when its statistics were made; while a balloon lags that is not `allocation`.
+    /// Memory it held at the time of its statistics; differs from `allocation` while the balloon
+    /// lags.
     pub held: u64,
-    /// What it reports.
-    pub statistics: Statistics,
-    /// What it asked for last, answered or not.
-    pub request: Option<Request>,
-    /// Whether it says that it cannot go on.
+    /// Statistics it reports.
+    pub statistics: TenantStatistics,
+    /// Its last request, answered or not.
+    pub request: Option<RentRequest>,
+    /// Whether it reports an emergency.
     pub emergency: bool,
 }
 
 impl Tenant<'_> {
-    /// Pages it may rent.
+    /// Most pages it may rent.
     pub(super) fn room(&self) -> u64 {
         self.ceiling.saturating_sub(self.floor)
     }
 
-    /// What memory and credits are shared out by.
+    /// Weight for dividing memory and credits.
     pub(super) fn weight(&self) -> u64 {
         self.floor.max(1).saturating_mul(u64::from(self.shares.max(1)))
     }
 }
 
-/// Why a guest has no more than it has.
+/// Why a guest rents no more than it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum LeaseLimit {
     /// It has what it wants.
     Want,
-    /// The operator's ceiling.
+    /// It is at the operator's ceiling.
     Ceiling,
     /// It cannot pay for more.
     Credits,
-    /// There is no more for it.
+    /// No more is available to it.
     Supply,
 }
 
-/// What a guest rents.
+/// The memory a guest rents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Pages above its floor.
     pub rented: u64,
-    /// Pages above its floor that it wants, whatever its ceiling.
+    /// Pages above its floor that it wants, even above its ceiling.
     pub wanted: u64,
-    /// What it pays for a period.
+    /// Price for a period.
     pub price: Price,
-    /// Why it is no more.
-    pub limit: Limit,
+    /// Why it rents no more.
+    pub limit: LeaseLimit,
 }
 
 impl Lease {
     pub(super) const NOTHING: Lease =
-        Lease { rented: 0, wanted: 0, price: Price::FREE, limit: Limit::Want };
+        Lease { rented: 0, wanted: 0, price: Price::FREE, limit: LeaseLimit::Want };
 }
 
-impl Limit {
-    /// Why a guest that wants `wanted`, `within` of it below its ceiling, has `rented` and could
-    /// pay for `payable`.
-    pub(super) fn of(rented: u64, wanted: u64, within: u64, payable: u64) -> Limit {
+impl LeaseLimit {
+    /// The limit of a guest that rents `rented` and wants `wanted`, `within` of it below its
+    /// ceiling, and can pay for `payable`.
+    pub(super) fn of(rented: u64, wanted: u64, within: u64, payable: u64) -> LeaseLimit {
         if rented >= wanted {
-            Limit::Want
+            LeaseLimit::Want
         } else if rented >= within {
-            Limit::Ceiling
+            LeaseLimit::Ceiling
         } else if rented >= payable {
-            Limit::Credits
+            LeaseLimit::Credits
         } else {
-            Limit::Supply
+            LeaseLimit::Supply
         }
     }
 }

@@ -1,42 +1,42 @@
-//! What the algorithms that find their own price have in common.
+//! Common parts of the algorithms that find their own price.
 //!
-//! Idea: guests want memory above their floor and have credits; a price is found at which all of
-//! the rentable memory is rented; then they are served in an order, each as much as it wants, can
-//! pay at that price, and is left. As long as everybody's wants fit, memory is free.
+//! Idea: guests want memory above their floors and have credits. The algorithm finds a price at
+//! which all rentable memory is rented, then serves guests in some order: each gets what it wants,
+//! up to what it can pay for at that price and what is left. While all wants fit, memory is free.
 //!
 //! Source: flexmemd §3.2.3, §4.4, §4.5.
 
 use super::price::{Price, PriceForMany};
 
-/// A guest that wants memory, in whole pages. Ties are settled in the order in which bidders are
-/// listed: by name.
+/// A guest that wants memory, in whole pages. Bidders are listed by name, and ties are settled in
+/// that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bidder {
     /// Memory wanted above the floor.
     pub want: u64,
     /// Credits it can spend.
     pub credits: u64,
-    /// What memory and credits are shared out by.
+    /// Weight for dividing memory and credits.
     pub weight: u64,
 }
 
 impl Bidder {
-    /// What it takes at `price` if there is enough.
+    /// Pages it buys at `price` if there are enough.
     pub(super) fn demand(&self, price: &PriceForMany) -> u64 {
         self.want.min(price.affordable(self.credits))
     }
 }
 
-/// What was sold, and what for.
+/// Pages sold, and their price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sale {
-    /// The same for everybody.
+    /// One price for all.
     pub price: Price,
-    /// Pages per bidder; together no more than there are.
+    /// Pages per bidder; their sum does not exceed the rentable pages.
     pub bought: Vec<u64>,
 }
 
-/// Everybody what it wants, free of charge, where that fits.
+/// Gives all bidders what they want, free of charge; `None` if that does not fit.
 pub(super) fn plenty(bidders: &[Bidder], rentable: u64) -> Option<Sale> {
     let wanted: u128 = bidders.iter().map(|bidder| u128::from(bidder.want)).sum();
     (wanted <= u128::from(rentable)).then(|| Sale {
@@ -45,7 +45,7 @@ pub(super) fn plenty(bidders: &[Bidder], rentable: u64) -> Option<Sale> {
     })
 }
 
-/// One after the other in `order`, each its demand at `price` as long as anything is left.
+/// Serves bidders in `order`, each with its demand at `price` while pages are left.
 pub(super) fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable: u64) -> Vec<u64> {
     let price = price.for_many();
     let mut bought = vec![0; bidders.len()];
@@ -60,12 +60,12 @@ pub(super) fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable:
 /// Whether all of `rentable` is rented at `price`.
 pub(super) fn sells_out(bidders: &[Bidder], price: Price, rentable: u64) -> bool {
     let price = price.for_many();
-    let mut demand = 0u64;
+    let mut left = rentable;
     for bidder in bidders {
-        demand = demand.saturating_add(bidder.demand(&price));
-        if demand >= rentable {
+        left = left.saturating_sub(bidder.demand(&price));
+        if left == 0 {
             return true;
         }
     }
-    demand >= rentable
+    left == 0
 }

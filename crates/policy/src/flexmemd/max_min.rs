@@ -1,20 +1,21 @@
 //! Weighted max-min fair division.
 //!
-//! Idea: everybody's level, pages per weight, rises together; who has all it wants stops; what is
-//! left raises the others, until nothing is left. Nobody could have more without somebody lower on
-//! the scale having less.
+//! Idea: the level of all guests, pages per weight, rises together. A guest stops at its want; the
+//! rest raises the others until nothing is left. So no guest could have more without one at a lower
+//! level having less.
 //!
-//! Algorithm: by turns everybody who wants no more than its part of what is left has it, and leaves the
-//! rest to the others, whose parts can only grow by that; until all who remain want more.
+//! Algorithm: in each round the guests that want no more than their part of what is left get it.
+//! The parts of the others can only grow. When all remaining guests want more, they get their
+//! parts.
 //!
-//! Cost: O(n) a round. In each round the weight that remains falls by a third, or the step by which
-//! parts grow halves: no more rounds than there are bits in weights and wants, a few in practice.
-//! Source: progressive filling (Bertsekas and Gallager, *Data Networks* §6.5.2),
-//! in whole pages by largest remainder, ties to who comes first.
+//! Cost: O(n) a round. In each round the remaining weight falls by a third, or the step by which
+//! parts grow halves: no more rounds than bits in weights and wants, a few in practice.
+//! Source: progressive filling (Bertsekas and Gallager, *Data Networks* §6.5.2), in whole pages by
+//! largest remainder, ties to the first.
 
 use ballast_model::largest_remainder;
 
-/// Divides `total` pages among those who want up to `wants[i]` by `weights[i]` (at least 1 each).
+/// Divides `total` pages among guests that want `wants[i]`, by `weights[i]` (at least 1 each).
 ///
 /// The parts add up to `min(total, Σ wants)`.
 pub(super) fn divide(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
@@ -25,7 +26,7 @@ pub(super) fn divide(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
     let mut parts = vec![0; wants.len()];
     let mut weight: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     let mut left = total;
-    // In the order of names, for ties.
+    // Guests that get less than they want, in the order of names because of ties.
     let mut cut: Vec<usize> = (0..wants.len()).collect();
     loop {
         let before = cut.len();
@@ -59,8 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wants_little_has_it_and_the_others_share_the_rest() {
-        // Weights 1, 1, 2 and 100 pages: 25, 25, 50; the first wants 5 only, so 95 by 1 and 2.
+    fn small_wants_are_met_and_the_rest_is_divided() {
+        // 100 pages with weights 1, 1, 2: 25, 25, 50. The first wants only 5, so 95 are divided by
+        // 1 and 2.
         assert_eq!(divide(&[5, 90, 90], &[1, 1, 2], 100), [5, 32, 63]);
         assert_eq!(divide(&[5, 90, 60], &[1, 1, 2], 100), [5, 35, 60]);
         assert_eq!(divide(&[5, 6], &[1, 1], 100), [5, 6]);
@@ -69,24 +71,24 @@ mod tests {
         assert!(divide(&[], &[], 10).is_empty());
     }
 
-    /// By the order in which everybody has all it wants as the level rises.
+    /// Meets the wants in the order in which the rising level reaches them.
     fn sorted(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
         let level = |i: usize, j: usize| u128::from(wants[i]) * u128::from(weights[j]);
         let mut order: Vec<usize> = (0..wants.len()).collect();
         order.sort_by(|&a, &b| level(a, b).cmp(&level(b, a)));
         let (mut parts, mut left) = (vec![0; wants.len()], total);
         let mut weight: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
-        let is_content = |&&i: &&usize| {
-            let is = u128::from(wants[i]) * weight <= u128::from(left) * u128::from(weights[i]);
-            if is {
-                parts[i] = wants[i];
-                left -= wants[i];
-                weight -= u128::from(weights[i]);
+        let mut cut = Vec::new();
+        for i in order {
+            let part = u128::from(left) * u128::from(weights[i]);
+            if !cut.is_empty() || u128::from(wants[i]) * weight > part {
+                cut.push(i);
+                continue;
             }
-            is
-        };
-        let content = order.iter().take_while(is_content).count();
-        let mut cut = order[content..].to_vec();
+            parts[i] = wants[i];
+            left -= wants[i];
+            weight -= u128::from(weights[i]);
+        }
         cut.sort_unstable();
         if !cut.is_empty() {
             let due = cut.iter().map(|&i| i128::from(left) * i128::from(weights[i]));
@@ -96,7 +98,7 @@ mod tests {
         parts
     }
 
-    /// Page by page to whoever is lowest on the scale and wants more.
+    /// Gives page by page to the guest that is at the lowest level and wants more.
     fn page_by_page(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
         let mut parts = vec![0; wants.len()];
         for _ in 0..total {
@@ -110,10 +112,12 @@ mod tests {
     }
 
     proptest! {
-        /// To the page, with wants and weights of very different sizes.
+        /// With wants and weights of very different magnitudes.
         #[test]
-        fn agrees_with_sorting(
-            guests in prop::collection::vec((0..1u64 << 40, 0..40u32, 1..1u64 << 60, 0..60u32), 0..60),
+        fn agrees_exactly_with_a_sorted_division(
+            guests in prop::collection::vec(
+                (0..1u64 << 40, 0..40u32, 1..1u64 << 60, 0..60u32), 0..60
+            ),
             total: u64, cut in 24..64u32,
         ) {
             let (wants, weights): (Vec<u64>, Vec<u64>) = guests
@@ -126,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn differs_from_filling_page_by_page_by_rounding_alone(
+        fn differs_from_page_by_page_division_only_by_rounding(
             guests in prop::collection::vec((0..60u64, 1..9u64), 0..8), total in 0..300u64
         ) {
             let (wants, weights): (Vec<u64>, Vec<u64>) = guests.into_iter().unzip();
@@ -135,21 +139,21 @@ mod tests {
             let oracle = page_by_page(&wants, &weights, total);
             for (i, (part, expected)) in parts.iter().zip(&oracle).enumerate() {
                 prop_assert!(*part <= wants[i]);
-                // Largest remainder and page by page round differently, by few pages per guest.
-                prop_assert!(part.abs_diff(*expected) <= wants.len() as u64, "{:?} {:?}", parts, oracle);
+                let off = part.abs_diff(*expected);
+                prop_assert!(off <= wants.len() as u64, "{:?} {:?}", parts, oracle);
             }
         }
 
-        /// Max-min fairness: who was cut is, but for rounding, no lower than anybody.
+        /// Max-min fairness, except for rounding.
         #[test]
-        fn nobody_above_the_level_of_one_who_was_cut(
+        fn no_guest_is_above_one_that_got_less_than_wanted(
             guests in prop::collection::vec((0..1u64 << 40, 1..1u64 << 60), 1..40), total: u64
         ) {
             let (wants, weights): (Vec<u64>, Vec<u64>) = guests.into_iter().unzip();
             let parts = divide(&wants, &weights, total % (1 << 44));
             for i in (0..parts.len()).filter(|&i| parts[i] < wants[i]) {
                 for j in 0..parts.len() {
-                    // parts[j] / weights[j] <= (parts[i] + 1) / weights[i], rounded up a page.
+                    // (parts[j] − 1) / weights[j] <= (parts[i] + 1) / weights[i]
                     prop_assert!(
                         u128::from(parts[j].saturating_sub(1)) * u128::from(weights[i])
                             <= u128::from(parts[i] + 1) * u128::from(weights[j])

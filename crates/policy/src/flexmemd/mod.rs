@@ -1,14 +1,14 @@
 //! The six policies of flexmemd.
 //!
-//! Idea: every guest is guaranteed its floor, the paper's `static_min`; what the host has beyond
-//! the floors is rented out, for credits where a policy uses them. A policy is composed of when it
-//! runs, what memory costs, what demand is taken from, and an algorithm: see [`Combination`].
+//! Idea: every guest is guaranteed its floor, the paper's `static_min`. Memory beyond the floors is
+//! rented out, for credits if the policy uses them. A policy combines a frequency, a price, a
+//! source of demand and an algorithm: see [`Combination`].
 //!
-//! Begin reading at `driver.rs`, the event loop; each algorithm is a file of its own, pure functions
+//! Begin with `driver.rs`, the event loop; each algorithm has a file of its own with pure functions
 //! of pages and credits.
 //!
-//! Source: R. Smith, S. Rixner, *A Policy-Based System for Dynamic Scaling of Virtual Machine Memory
-//! Reservations*, SoCC 2017. Misprints are named where they are mended.
+//! Source: R. Smith, S. Rixner, *A Policy-Based System for Dynamic Scaling of Virtual Machine
+//! Memory Reservations*, SoCC 2017. Misprints are described where they are corrected.
 
 mod auction;
 mod combination;
@@ -23,19 +23,21 @@ mod market;
 mod max_min;
 mod policy;
 mod price;
+mod pricing;
 mod proportional;
 mod round_robin;
 mod settings;
 
-pub use combination::{Algorithm, Combination, CombinationError, Demand, Frequency, Pricing};
+pub use combination::{Algorithm, Combination, CombinationError, DemandInput, Frequency};
 pub use credits::{
-    ABSENCE_MAX, CREDITS_START_MAX, CREDITS_TOTAL_MAX, Holder, Ledger, TAX_DEFAULT_BASIS_POINTS,
-    TAX_INTERVAL, WEIGHT_MAX,
+    ABSENCE_MAX, AccountHolder, Accounts, CREDITS_START_MAX, CREDITS_TOTAL_MAX,
+    TAX_DEFAULT_BASIS_POINTS, TAX_INTERVAL, WEIGHT_MAX,
 };
-pub use demand::{Statistics, Thresholds};
+pub use demand::{DemandThresholds, TenantStatistics};
 pub use driver::Driver;
-pub use lease::{Lease, Limit, Request, Tenant};
+pub use lease::{Lease, LeaseLimit, RentRequest, Tenant};
 pub use policy::Flexmemd;
 pub use price::{PRICE_MAX, Price, PriceRule, TARIFF_STEPS_MAX, Tariff, TariffError, TariffStep};
+pub use pricing::Pricing;
 pub use round_robin::RoundLimit;
-pub use settings::{Choice, Settings};
+pub use settings::{CombinationChoice, FlexmemdSettings};

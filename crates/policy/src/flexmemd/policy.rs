@@ -1,40 +1,44 @@
-//! The policies of flexmemd as every policy is asked.
+//! Adapts the policies of flexmemd to the common [`Policy`] interface.
 //!
-//! Idea: a contender is a tenant, the budget less all floors is what can be rented, a lease above
-//! the floor is a target. An emergency counts as a request too: a policy that goes by statistics is
-//! run at once for it, one that goes by requests also grants it.
+//! Idea: a contender becomes a tenant, the budget minus all floors becomes the rentable memory, and
+//! floor plus lease becomes the target. An emergency counts as a request too: it makes a policy
+//! that uses statistics run at once, and a policy that uses requests grants it.
 //!
-//! Limits: statistics are of what a guest held, and are judged as those of the target in force, the
-//! paper's `old_target`: while a balloon lags behind a target that rose, free memory looks smaller
-//! than it will be, and a guest may be thought to want more than it does, for as long as that lasts.
+//! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
+//! paper's `old_target`. While a balloon lags behind a raised target, free memory looks smaller
+//! than it will be, and the guest may seem to want more than it does.
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
 };
 
 use super::combination::{Algorithm, Combination, Frequency};
-use super::credits::Ledger;
-use super::demand::Statistics;
+use super::credits::Accounts;
+use super::demand::TenantStatistics;
 use super::driver::Driver;
-use super::lease::{Lease, Limit, Request, Tenant};
+use super::lease::{Lease, LeaseLimit, RentRequest, Tenant};
 use super::price::Price;
-use super::settings::{Choice, Settings};
+use super::settings::{CombinationChoice, FlexmemdSettings};
 use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
 
-/// One of the six.
+/// One of the six policies.
 #[derive(Clone, Debug)]
 pub struct Flexmemd {
     driver: Driver,
 }
 
 impl Flexmemd {
-    /// `algorithm` as `settings` choose; where the choice makes no sense with it, which whoever
-    /// reads it from an operator refuses with [`Choice::with`], as the paper evaluates it.
-    pub fn new(algorithm: Algorithm, settings: Settings) -> Flexmemd {
-        Flexmemd { driver: Driver::chosen(algorithm, settings) }
+    /// The policy with `algorithm` and the combination that `settings` choose for it. An invalid
+    /// choice, which [`CombinationChoice::with`] refuses, is replaced by the combination that the
+    /// paper evaluates.
+    pub fn new(algorithm: Algorithm, settings: FlexmemdSettings) -> Flexmemd {
+        let chosen = settings.choice.with(algorithm);
+        let (combination, rule) =
+            chosen.unwrap_or_else(|_| CombinationChoice::evaluated(algorithm));
+        Flexmemd { driver: Driver::of(combination, rule, settings) }
     }
 
-    /// What it is made of.
+    /// The policy's combination.
     pub fn combination(&self) -> Combination {
         self.driver.combination()
     }
@@ -50,13 +54,13 @@ impl Flexmemd {
         let above = |pages: u64| contender.floor.saturating_add(Bytes::pages(pages));
         let target = above(lease.rented);
         let limit = match lease.limit {
-            Limit::Ceiling => {
+            LeaseLimit::Ceiling => {
                 let ceiling = contender.ceiling;
                 return Desired { target, reason: Reason::Bound(Clamped::Ceiling { ceiling }) };
             }
-            Limit::Want => RentLimit::Want,
-            Limit::Credits => RentLimit::Credits,
-            Limit::Supply => RentLimit::Supply,
+            LeaseLimit::Want => RentLimit::Want,
+            LeaseLimit::Credits => RentLimit::Credits,
+            LeaseLimit::Supply => RentLimit::Supply,
         };
         let floor = contender.floor;
         let reason = if self.combination().algorithm == Algorithm::Proportional {
@@ -66,7 +70,7 @@ impl Flexmemd {
                 floor,
                 wanted: above(lease.wanted),
                 price_thousandths_per_kib,
-                credits: self.driver.ledger().balance(place),
+                credits: self.driver.accounts().balance(place),
                 limit,
             }
         };
@@ -101,7 +105,7 @@ impl Policy for Flexmemd {
         let shortfall = floors.saturating_sub(problem.budget());
         let rentable = problem.budget().saturating_sub(floors).to_pages();
         let leases = self.driver.decide(problem.now(), rentable, &tenants);
-        // Most pay the same.
+        // Most guests have the same price, so its conversion is cached.
         let (mut price, mut thousandths) = (Price::FREE, 0);
         let wanted = contenders
             .iter()
@@ -123,12 +127,12 @@ impl Policy for Flexmemd {
         Division { wanted, shortfall, notes: Vec::new() }
     }
 
-    fn ledger(&self) -> Option<&Ledger> {
-        self.driver.has_accounts().then(|| self.driver.ledger())
+    fn accounts(&self) -> Option<&Accounts> {
+        self.driver.has_accounts().then(|| self.driver.accounts())
     }
 
-    fn keep_credits(&mut self, accounts: &[(GuestId, u64)], now: Timestamp) {
-        self.driver.keep_credits(accounts, now);
+    fn restore_credits(&mut self, credits: &[(GuestId, u64)], now: Timestamp) {
+        self.driver.restore_credits(credits, now);
     }
 }
 
@@ -139,7 +143,7 @@ impl<'a> From<&'a Contender> for Tenant<'a> {
         let request = signals.request.map(|request| {
             let bytes = i64::try_from(request.amount.get()).unwrap_or(i64::MAX);
             let less = request.kind == RequestKind::Less;
-            Request { bytes: if less { -bytes } else { bytes }, number: request.number }
+            RentRequest { bytes: if less { -bytes } else { bytes }, number: request.number }
         });
         Tenant {
             id: &contender.id,
@@ -148,21 +152,12 @@ impl<'a> From<&'a Contender> for Tenant<'a> {
             shares: contender.shares,
             allocation: contender.allocation.to_pages(),
             held: contender.held.unwrap_or(contender.allocation).to_pages(),
-            statistics: Statistics {
+            statistics: TenantStatistics {
                 free: signals.free,
                 swaps_per_second: signals.swapped_pages_per_s,
             },
             request,
             emergency: kind == Some(RequestKind::Emergency),
         }
-    }
-}
-
-impl Driver {
-    /// See [`Flexmemd::new`].
-    fn chosen(algorithm: Algorithm, settings: Settings) -> Driver {
-        let chosen = settings.choice.with(algorithm);
-        let (combination, price) = chosen.unwrap_or_else(|_| Choice::evaluated(algorithm));
-        Driver::of(combination, price, settings)
     }
 }

@@ -1,33 +1,33 @@
-//! What rented memory costs.
+//! Prices of rented memory.
 //!
-//! Idea: a price is an exact fraction, credits per so many pages for one period, so that neither a
-//! bid (credits over pages) nor a part of all rentable memory is ever rounded. What is rounded is
-//! the rent, upwards, and what credits can buy, downwards: nobody rents what it cannot pay.
-//! [`PriceRule`] says which price a guest pays; [`Tariff`] is the one an operator can write down.
+//! Idea: a price is an exact fraction, credits per number of pages for one period, so that neither
+//! a bid (credits over pages) nor a part of all rentable memory is ever rounded. Rents are rounded
+//! up and affordable pages down, so no guest rents more than it can pay for. [`PriceRule`] sets the
+//! price that a guest pays; a [`Tariff`] is the operator's table of prices.
 //!
-//! Source: flexmemd §3.2.3, §4. Limits: prices above [`PRICE_MAX`] are taken for it.
+//! Source: flexmemd §3.2.3, §4. Limits: prices above [`PRICE_MAX`] are reduced to it.
 
 use std::cmp::Ordering;
 use std::num::NonZeroU64;
 
 use ballast_model::Divisor;
 
-use super::combination::Pricing;
+use super::pricing::Pricing;
 
-/// KiB in a page; prices are written per KiB, memory moves in pages.
+/// KiB in a page; prices are written per KiB, memory is rented in pages.
 const KIB_PER_PAGE: u64 = ballast_model::PAGE_SIZE >> 10;
 
-/// Highest price per KiB and period that can be written. A guest with the usual start of credits
-/// can pay 1,000 for each KiB of its floor; the rest is room. Keeps products within 128 bits.
+/// Highest price per KiB and period. A guest with the usual initial credits can pay 1,000 for each
+/// KiB of its floor, so this is ample. It keeps products within 128 bits.
 pub const PRICE_MAX: u64 = 1 << 20;
 
 /// Most steps of a [`Tariff`].
 pub const TARIFF_STEPS_MAX: usize = 16;
 
-/// Parts of a whole in which tariffs count rented memory: hundredths of a percent.
+/// Basis points (hundredths of a percent) in a whole, the unit of tariff steps.
 const BASIS_POINTS: u64 = 10_000;
 
-/// Credits per so many pages for one period.
+/// Credits per number of pages for one period.
 #[derive(Clone, Copy, Debug)]
 pub struct Price {
     credits: u64,
@@ -35,7 +35,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// Nothing.
+    /// No charge.
     pub const FREE: Price = Price { credits: 0, pages: 1 };
 
     /// `credits` for every KiB; at most [`PRICE_MAX`].
@@ -44,7 +44,7 @@ impl Price {
         Price { credits: credits * KIB_PER_PAGE, pages: 1 }
     }
 
-    /// `credits` for `pages` pages; free where `pages` is zero.
+    /// `credits` for `pages` pages; free if `pages` is zero.
     pub const fn of_pages(credits: u64, pages: u64) -> Price {
         if pages == 0 { Price::FREE } else { Price { credits, pages } }
     }
@@ -60,7 +60,7 @@ impl Price {
         u64::try_from(rent.div_ceil(u128::from(self.pages))).unwrap_or(u64::MAX)
     }
 
-    /// Pages that `credits` can rent for one period, rounded down; `u64::MAX` where they are free.
+    /// Pages that `credits` can rent for one period, rounded down; `u64::MAX` if they are free.
     pub fn affordable(self, credits: u64) -> u64 {
         if self.is_free() {
             return u64::MAX;
@@ -72,7 +72,7 @@ impl Price {
         u64::try_from(pages).unwrap_or(u64::MAX)
     }
 
-    /// The same price for many guests.
+    /// The same price, prepared for many guests.
     pub(super) fn for_many(self) -> PriceForMany {
         let divisor = |n: u64| NonZeroU64::new(n).map(Divisor::new);
         PriceForMany {
@@ -82,8 +82,8 @@ impl Price {
         }
     }
 
-    /// Pages that `credits` of many guests could rent if they were one guest's. At most 2^63
-    /// credits, and 2^40 pages to the price.
+    /// Pages that the pooled `credits` of many guests could rent. At most 2^63 credits, and a price
+    /// of at most 2^40 pages.
     pub(super) fn affordable_in_sum(self, credits: u128) -> u128 {
         if self.is_free() {
             return u128::from(u64::MAX);
@@ -91,7 +91,7 @@ impl Price {
         credits * u128::from(self.pages) / u128::from(self.credits)
     }
 
-    /// Thousandths of a credit per KiB and period, rounded down; for people, not for deciding.
+    /// Thousandths of a credit per KiB and period, rounded down; for display only.
     pub fn thousandths_per_kib(self) -> u64 {
         if let (Some(thousandths), Some(kib)) =
             (self.credits.checked_mul(1000), self.pages.checked_mul(KIB_PER_PAGE))
@@ -104,11 +104,11 @@ impl Price {
     }
 }
 
-/// A [`Price`] whose divisions are prepared: for those that pay all the same.
+/// A [`Price`] with prepared divisors, for many guests that pay the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PriceForMany {
     price: Price,
-    /// `None` where memory is free.
+    /// `None` if memory is free.
     by_credits: Option<Divisor>,
     by_pages: Option<Divisor>,
 }
@@ -145,7 +145,7 @@ impl PartialOrd for Price {
     }
 }
 
-/// The dearer one is the greater, exactly.
+/// Exact comparison: the higher price is greater.
 impl Ord for Price {
     fn cmp(&self, other: &Price) -> Ordering {
         let product = |credits: u64, pages: u64| u128::from(credits) * u128::from(pages);
@@ -153,34 +153,33 @@ impl Ord for Price {
     }
 }
 
-/// Which price a guest pays while demand exceeds supply; as long as it does not, memory is free.
+/// How the price is set while demand exceeds supply; otherwise memory is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceRule {
-    /// Nobody pays; there are no credits.
+    /// No guest pays; there are no credits.
     None,
-    /// The same for everybody: credits per KiB and period, at most [`PRICE_MAX`].
+    /// The same for every guest: credits per KiB and period, at most [`PRICE_MAX`].
     Fixed(u64),
-    /// This many credits per KiB and period for a guest that rents everything, and in proportion to
-    /// the part of rentable memory that a guest rents; at most [`PRICE_MAX`].
+    /// Proportional to the part of rentable memory that a guest rents, with this many credits per
+    /// KiB and period for all of it; at most [`PRICE_MAX`].
     Proportional(u64),
-    /// By the operator's table.
+    /// From the operator's table.
     Custom(Tariff),
-    /// Found by the algorithm from what guests want and can pay.
+    /// Found by the algorithm from wants and credits.
     Market,
 }
 
 impl PriceRule {
-    /// The constant `c` of the proportional price where the operator sets none. At 100, floors as
-    /// large as rentable memory and two guests, one that rents two thirds for good is out of
-    /// credits: a third more than its fair part is the most that can be held against demand.
+    /// The default constant `c` of the proportional price. At 100, with two guests and floors as
+    /// large as rentable memory, a guest that always rents two thirds runs out of credits: it can
+    /// keep at most a third more than its fair part while the other demands it.
     pub const PROPORTIONAL_DEFAULT: u64 = 100;
 
-    /// The fixed price where the operator sets none: what a guest pays that rents half of
-    /// everything at the default proportional price.
+    /// The default fixed price: the default proportional price of a guest that rents half of all.
     pub const FIXED_DEFAULT: u64 = 50;
 
-    /// The rule of that kind where the operator sets no figures; a table has none: its one step
-    /// costs what a fixed price does.
+    /// The rule of kind `pricing` with default figures; the default table has one step at the fixed
+    /// price.
     pub fn default_of(pricing: Pricing) -> PriceRule {
         match pricing {
             Pricing::None => PriceRule::None,
@@ -191,8 +190,8 @@ impl PriceRule {
         }
     }
 
-    /// What a guest pays that rents `rented` of `rentable` pages. The market's price is not known
-    /// here: free.
+    /// The price for a guest that rents `rented` of `rentable` pages. The market's price is not
+    /// known here and counts as free.
     pub fn price(&self, rented: u64, rentable: u64) -> Price {
         match self {
             PriceRule::None | PriceRule::Market => Price::FREE,
@@ -206,12 +205,24 @@ impl PriceRule {
     }
 }
 
-/// One step of a [`Tariff`]: from this part of rentable memory on, this price.
+impl From<&PriceRule> for Pricing {
+    fn from(rule: &PriceRule) -> Pricing {
+        match rule {
+            PriceRule::None => Pricing::None,
+            PriceRule::Fixed(_) => Pricing::Fixed,
+            PriceRule::Proportional(_) => Pricing::Proportional,
+            PriceRule::Custom(_) => Pricing::Custom,
+            PriceRule::Market => Pricing::Market,
+        }
+    }
+}
+
+/// One step of a [`Tariff`]: the price from a part of rentable memory on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TariffStep {
     /// Part of all rentable memory that the guest rents, in hundredths of a percent, 0 to 10,000.
     pub from_basis_points: u32,
-    /// Credits per KiB and period for all the guest rents, at most [`PRICE_MAX`].
+    /// Credits per KiB and period for all the memory the guest rents, at most [`PRICE_MAX`].
     pub per_kib: u32,
 }
 
@@ -222,44 +233,44 @@ pub struct Tariff {
     len: usize,
 }
 
-/// Why a table of prices cannot be used.
+/// An invalid tariff.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TariffError {
-    /// No step at all, or too many.
-    #[error("the tariff has {0} steps: expected 1 to {TARIFF_STEPS_MAX}")]
+    /// No steps, or too many.
+    #[error("tariff has {0} steps: expected 1 to {TARIFF_STEPS_MAX}")]
     Steps(usize),
-    /// The first step leaves small rents without a price.
-    #[error("the tariff begins at {0} basis points: expected its first step at 0")]
+    /// The first step is above 0, so small rents have no price.
+    #[error("tariff starts at {0} basis points: its first step must be at 0")]
     FirstStep(u32),
-    /// Steps out of order, or beyond the whole.
+    /// Steps out of order, or above the whole.
     #[error(
-        "step {step} of the tariff is at {at} basis points: expected more than the step before it \
-         and at most 10000"
+        "tariff step {step} is at {at} basis points: it must be above the previous step and at \
+         most 10000"
     )]
     Order {
-        /// Which step, from 1.
+        /// Number of the step, from 1.
         step: usize,
-        /// Where it is.
+        /// Its position.
         at: u32,
     },
-    /// A price that falls: it would pay to rent more.
+    /// A price that falls, so that renting more could cost less.
     #[error(
-        "step {step} of the tariff costs {per_kib}: expected no less than the step before it and \
-         at most {PRICE_MAX}"
+        "tariff step {step} costs {per_kib}: it must cost no less than the previous step and at \
+         most {PRICE_MAX}"
     )]
     Price {
-        /// Which step, from 1.
+        /// Number of the step, from 1.
         step: usize,
-        /// What it costs.
+        /// Its price.
         per_kib: u32,
     },
 }
 
 impl Tariff {
-    /// A tariff of `steps`, the first at zero, each further up and no cheaper than the one before.
+    /// A tariff of `steps`: the first at zero, each higher and no cheaper than the one before.
     ///
     /// # Errors
-    /// Names the step that does not fit.
+    /// Names the invalid step.
     pub fn new(steps: &[TariffStep]) -> Result<Tariff, TariffError> {
         let first = steps.first().ok_or(TariffError::Steps(0))?;
         if steps.len() > TARIFF_STEPS_MAX {
@@ -286,7 +297,7 @@ impl Tariff {
         Ok(Tariff { steps: table, len: steps.len() })
     }
 
-    /// One price, whatever is rented.
+    /// One price for any rent.
     const fn flat(per_kib: u32) -> Tariff {
         let mut steps = [TariffStep { from_basis_points: 0, per_kib: 0 }; TARIFF_STEPS_MAX];
         steps[0].per_kib = per_kib;
@@ -317,11 +328,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rent_rounds_up_and_what_can_be_had_rounds_down() {
+    fn rent_rounds_up_and_affordable_pages_round_down() {
         // 3 credits a KiB are 12 a page.
         let price = Price::per_kib(3);
         assert_eq!((price.rent(10), price.affordable(120), price.affordable(131)), (120, 10, 10));
-        // 7 credits for 3 pages: 4 pages cost 9⅓, and 10 credits rent 4.28 pages.
+        // At 7 credits for 3 pages, 4 pages cost 9⅓, and 10 credits rent 4.28 pages.
         let price = Price::of_pages(7, 3);
         assert_eq!((price.rent(4), price.affordable(10)), (10, 4));
         assert_eq!((Price::FREE.rent(u64::MAX), Price::FREE.affordable(0)), (0, u64::MAX));
@@ -331,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proportional_price_is_that_part_of_the_constant() {
+    fn the_proportional_price_follows_the_part_rented() {
         // A quarter of everything at c = 100: 25 a KiB, 100 a page.
         let rule = PriceRule::Proportional(100);
         assert_eq!(rule.price(250, 1000), Price::per_kib(25));
@@ -353,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tariff_that_makes_no_sense_is_refused() {
+    fn invalid_tariffs_are_refused() {
         let step = |from_basis_points, per_kib| TariffStep { from_basis_points, per_kib };
         for (steps, error) in [
             (vec![], TariffError::Steps(0)),

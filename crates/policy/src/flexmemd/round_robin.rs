@@ -1,34 +1,33 @@
 //! `round-robin`: the auction, served in rounds (flexmemd §4.6).
 //!
-//! Properties: memory is free while all wants fit; when they do not, all of it is rented; guests
-//! with about the same credits have about the same memory, where `auction` would give everything to
-//! one and then to another; with as many pages as guests, whoever can pay for a page has one in
-//! every period: nobody starves.
+//! Properties: memory is free while all wants fit; when they do not, all of it is rented. Guests
+//! with about equal credits have about equal memory, while `auction` would give everything to one
+//! and then to another. With at least as many pages as guests, every guest that can pay for a page
+//! has one in every period, so none starves.
 //!
-//! Algorithm: the price of `auction`. Guest after guest buys up to a limit per round, 1 GiB or a
-//! quarter of its floor, until it has what it wants or can pay, or nothing is left.
+//! Algorithm: the price is that of `auction`. Guests in turn buy up to a limit per round, 1 GiB or
+//! a quarter of their floor, until they have what they want or can pay for, or nothing is left.
 //!
-//! Deviations: rounds are shortened, alike for all, so that the last is a whole one; the limits stay
-//! the most that a round gives. With the paper's rounds the last is cut off for whoever comes last
-//! in the order of bids, and since who had more has paid more, a round's worth wanders from guest to
-//! guest for ever: a GiB a second with three guests and 4 GiB, everything where a round is all there
-//! is. With whole rounds the order of bids no longer matters, and going round is weighted max-min
-//! fair division of R among what guests want and can pay, with the limits as weights ([`divide`]): how
-//! long a round is no longer matters either, only how its limits compare. By floor, they are
-//! weighted by shares; where they are the same for all, shares count by the credits they bring.
+//! Deviations: all rounds are shortened equally, so that the last one is complete. The paper's last
+//! round is cut off for the guests lowest in the order of bids; since a guest that had more has
+//! paid more, a round's worth of memory would then wander from guest to guest for ever: 1 GiB a
+//! second with three guests and 4 GiB. With complete rounds the order of bids does not matter, and
+//! the result is weighted max-min fair division of R among what guests want and can pay for, with
+//! the limits as weights ([`divide`]). Only the ratio of the limits matters, not their size. Limits
+//! by floor include shares; with equal limits, shares count through the credits they bring.
 //! Cost: O(n log n).
 
 use super::auction::{by_descending_bids, price};
 use super::market::{Bidder, Sale, plenty};
 use super::max_min::divide;
 
-/// How what one guest may receive in a round compares with the others.
+/// The relative limit of each guest per round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RoundLimit {
-    /// The same for everybody: 1 GiB in the paper, which evaluates this.
+    /// The same for all guests: 1 GiB in the paper, which evaluates this.
     #[default]
     Equal,
-    /// By floor and shares: a quarter of the floor in the paper.
+    /// In proportion to floor and shares: a quarter of the floor in the paper.
     ByFloor,
 }
 
@@ -68,29 +67,30 @@ mod tests {
 
     /// The situation of flexmemd §4.6: 4 GiB, guests that want all of it, credits nearly equal.
     #[test]
-    fn by_hand() {
+    fn complete_rounds_match_a_hand_calculation() {
         let bidders = [bidder(4 * GIB, 1_000_000_000), bidder(4 * GIB, 1_000_000_001)];
-        // The second's bid is the price; the first can pay for all but a page of 4 GiB at it.
+        // The second bid is the price; at it the first guest can pay for all but a page of 4 GiB.
         // Rounds of 1 GiB: second, first, second, first.
         let sale = round_robin(&bidders, 4 * GIB, RoundLimit::Equal);
         assert_eq!(sale.price, Price::of_pages(1_000_000_001, 4 * GIB));
         assert_eq!(sale.bought, [2 * GIB, 2 * GIB]);
-        // 3 GiB: two rounds of 0.75 GiB instead of one of 1 GiB and one for the second alone.
+        // 3 GiB: two rounds of 0.75 GiB, instead of one of 1 GiB and one for the second guest
+        // alone.
         let sale = round_robin(&bidders, 3 * GIB, RoundLimit::Equal);
         assert_eq!(sale.bought, [3 * GIB / 2, 3 * GIB / 2]);
-        // A quarter of floors of 1 and 3 GiB: 256 and 768 MiB a round.
+        // With floors of 1 and 3 GiB a round gives a quarter of each, 256 and 768 MiB.
         let floors = [bidders[0], Bidder { weight: 3000 * GIB, ..bidders[1] }];
         let sale = round_robin(&floors, 4 * GIB, RoundLimit::ByFloor);
         assert_eq!(sale.bought, [GIB, 3 * GIB]);
-        // Who wants 0.5 GiB has it, and who can pay for 1 GiB at the price no more than that. The
-        // price is the last one's bid: 4 GiB for 1,000 million.
+        // One guest wants 0.5 GiB and gets it; the next can pay for 1 GiB. The price is the bid of
+        // the last: 1,000 million for 4 GiB.
         let three = [bidder(GIB / 2, 1 << 28), bidder(4 * GIB, 250_000_000), bidders[0]];
         let sale = round_robin(&three, 4 * GIB, RoundLimit::Equal);
         assert_eq!(sale.price, Price::of_pages(1_000_000_000, 4 * GIB));
         assert_eq!(sale.bought, [GIB / 2, GIB, 5 * GIB / 2]);
     }
 
-    /// The paper's rounds, guest after guest in descending bids, the last round cut off.
+    /// The paper's rounds, in descending bids, with the last round cut off.
     fn literally(bidders: &[Bidder], rentable: u64, rounds: &[u64]) -> Vec<u64> {
         let order = by_descending_bids(bidders);
         let price = price(bidders, &order, rentable);
@@ -111,10 +111,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody is further from the paper's rounds than the one that is cut off; where none is,
-        /// it is the same.
         #[test]
-        fn agrees_with_going_round_literally(
+        fn differs_from_the_papers_rounds_by_at_most_one_round(
             bidders in prop::collection::vec((0..90u64, 0..800u64, 4..60u64), 1..9),
             rentable in 0..300u64,
             fixed in prop::option::of(1..40u64),
@@ -142,9 +140,8 @@ mod tests {
             }
         }
 
-        /// Whoever wants memory and can pay for a page has some.
         #[test]
-        fn nobody_starves(
+        fn every_guest_that_can_pay_gets_memory(
             bidders in prop::collection::vec((1..90u64, 1..800u64), 1..9), rentable in 9..300u64,
         ) {
             let bidders: Vec<Bidder> = bidders.into_iter().map(|(w, c)| bidder(w, c)).collect();

@@ -1,53 +1,54 @@
-//! What an operator can set about the policies of flexmemd.
+//! The operator's settings for the policies of flexmemd.
 
 use std::time::Duration;
 
-use super::combination::{Algorithm, Combination, CombinationError, Demand, Frequency};
+use super::combination::{Algorithm, Combination, CombinationError, DemandInput, Frequency};
 use super::credits::TAX_DEFAULT_BASIS_POINTS;
-use super::demand::Thresholds;
+use super::demand::DemandThresholds;
 use super::price::PriceRule;
 use super::round_robin::RoundLimit;
 
-/// What an operator can set about the policies of flexmemd.
+/// The operator's settings for the policies of flexmemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Time for which rent is paid, and after which a periodic policy decides; at least
-    /// [`Settings::PERIOD_MIN`].
+pub struct FlexmemdSettings {
+    /// Time for which rent is paid; a periodic policy decides at its end. At least
+    /// [`FlexmemdSettings::PERIOD_MIN`].
     pub period: Duration,
-    /// Part of every balance that is shared out anew each second, in hundredths of a percent.
+    /// Part of every balance that is collected and redistributed each second, in hundredths of a
+    /// percent.
     pub tax_basis_points: u32,
     /// When statistics call for a change.
-    pub thresholds: Thresholds,
-    /// What guests may receive in one round of `round-robin`, compared with each other.
+    pub thresholds: DemandThresholds,
+    /// Relative size of what each guest may receive in a round of `round-robin`.
     pub round: RoundLimit,
-    /// What differs from how the paper evaluates an algorithm.
-    pub choice: Choice,
+    /// Differences from the combination that the paper evaluates.
+    pub choice: CombinationChoice,
 }
 
-/// What an operator chose of a combination; `None`: as the paper evaluates the algorithm.
+/// The operator's choice of a combination; `None`: as the paper evaluates the algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct CombinationChoice {
     /// When the algorithm runs.
     pub frequency: Option<Frequency>,
-    /// What memory costs.
+    /// Price of memory.
     pub price: Option<PriceRule>,
-    /// Where demand is taken from.
-    pub demand: Option<Demand>,
+    /// Source of demand.
+    pub demand: Option<DemandInput>,
 }
 
-impl Choice {
-    /// The combination the paper evaluates `algorithm` with, and its price.
+impl CombinationChoice {
+    /// The combination that the paper evaluates for `algorithm`, and its price.
     pub fn evaluated(algorithm: Algorithm) -> (Combination, PriceRule) {
         let combination = Combination::evaluated(algorithm);
         (combination, PriceRule::default_of(combination.pricing))
     }
 
-    /// The combination with `algorithm`, and its price.
+    /// The combination chosen for `algorithm`, and its price.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The combination is not valid.
     pub fn with(self, algorithm: Algorithm) -> Result<(Combination, PriceRule), CombinationError> {
-        let (evaluated, default) = Choice::evaluated(algorithm);
+        let (evaluated, default) = CombinationChoice::evaluated(algorithm);
         let price = self.price.unwrap_or(default);
         let combination = Combination {
             algorithm,
@@ -59,21 +60,21 @@ impl Choice {
     }
 }
 
-impl Settings {
-    /// Guests report once a second (flexmemd §3.1.2); more often there is nothing new to decide on.
+impl FlexmemdSettings {
+    /// Guests report once a second (flexmemd §3.1.2), so shorter periods see nothing new.
     pub const PERIOD_DEFAULT: Duration = Duration::from_secs(1);
     /// Shortest period: a decision takes milliseconds.
     pub const PERIOD_MIN: Duration = Duration::from_millis(100);
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            period: Settings::PERIOD_DEFAULT,
+impl Default for FlexmemdSettings {
+    fn default() -> FlexmemdSettings {
+        FlexmemdSettings {
+            period: FlexmemdSettings::PERIOD_DEFAULT,
             tax_basis_points: TAX_DEFAULT_BASIS_POINTS,
-            thresholds: Thresholds::default(),
+            thresholds: DemandThresholds::default(),
             round: RoundLimit::default(),
-            choice: Choice::default(),
+            choice: CombinationChoice::default(),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The oracle of the solvers: every allocation, in lexicographic order.
+//! A test oracle for the solvers: tries every allocation, in lexicographic order.
 //!
-//! Cost: the product of all guests' sizes; for tests only (MEB §4 measures 5 % of a core for four
-//! guests, and that sixteen do not end).
+//! Cost: the product of all guests' sizes; for tests only (MEB §4 measures 5 % of a core with four
+//! guests; with sixteen it does not finish).
 
 use super::instance::{Instance, Solution};
 
-/// The best of all allocations, the first of several.
+/// The first of the best allocations.
 pub(super) fn solve(instance: &Instance) -> Solution {
     let mut search = Search { instance, above: vec![], best: None };
-    search.go_on(instance.spare(), 0);
+    search.extend(instance.spare(), 0);
     let (_, above) = search.best.expect("the spare steps are at most those between bounds");
     instance.solution(&above)
 }
@@ -20,7 +20,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn go_on(&mut self, left: usize, misses: u128) {
+    fn extend(&mut self, left: usize, misses: u128) {
         let Some(sizes) = self.instance.guests().get(self.above.len()) else {
             if left == 0 && self.best.as_ref().is_none_or(|(least, _)| misses < *least) {
                 self.best = Some((misses, self.above.clone()));
@@ -29,7 +29,7 @@ impl Search<'_> {
         };
         for (at, &more) in sizes.misses.iter().enumerate().take(left + 1) {
             self.above.push(at);
-            self.go_on(left - at, misses + u128::from(more));
+            self.extend(left - at, misses + u128::from(more));
             self.above.pop();
         }
     }

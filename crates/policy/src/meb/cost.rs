@@ -1,15 +1,15 @@
-//! The integers that solvers add up.
+//! Integer types for the sums of the solvers.
 //!
-//! Idea: the narrower they are, the more of them a processor adds and compares at once. Without
-//! instructions beyond its baseline it compares four of 32 bits in the time of one of 64.
+//! Idea: the narrower the type, the more values a processor adds and compares at once. With
+//! baseline instructions it compares four 32-bit values in the time of one of 64 bits.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// An integer that is wide enough: 64 bits where every sum fits, 128 where it may not, and 32 where only
-/// small sums are of interest. None is ever below zero.
+/// An unsigned integer type: 64 bits if every sum fits, 128 if it may not, and 32 if only small
+/// sums matter.
 pub(super) trait Cost:
     Copy
     + Ord
@@ -22,9 +22,9 @@ pub(super) trait Cost:
     + Div<Output = Self>
     + Sum
 {
-    /// Nothing.
+    /// Zero.
     const ZERO: Self;
-    /// More than any sum that counts; twice of it is in range.
+    /// More than any sum that matters; twice this value is in range.
     const END: Self;
 }
 
@@ -33,7 +33,7 @@ impl Cost for u64 {
     const END: Self = 1 << 62;
 }
 
-/// 32 bits; values from [`Cost::END`] on are all more than counts.
+/// 32 bits; values from [`Cost::END`] on are too large to matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Narrow(i32);
 

@@ -1,14 +1,14 @@
-//! What a solver of MEB is asked, and what it answers.
+//! The input and output of MEB's solvers.
 //!
-//! Idea: memory is divided in steps of one size. Each guest may have from its lower to its upper
-//! bound of them, and how many misses each of these sizes costs is known. Wanted is the allocation
-//! with the fewest misses in all (MEB §4, equation of Algorithm 1).
+//! Idea: memory is divided in steps of equal size. Each guest may have from its lower to its upper
+//! bound of steps, and its misses at each of these sizes are known. A solver finds the allocation
+//! with the fewest misses in sum (MEB §4, equation of Algorithm 1).
 //!
-//! Every solver gives the same answer: the total is the largest that both the budget and the upper
-//! bounds allow (more memory never costs misses), and of the allocations with the fewest misses it
-//! is the lexicographically smallest, so that plans are equal whoever solved them.
+//! Every solver gives the same result. Its total is the largest that the budget and the upper
+//! bounds allow, because more memory never costs misses. Of the allocations with the fewest misses
+//! it is the lexicographically smallest, so that plans do not depend on the solver.
 //!
-//! Limits: misses are integers that never rise with memory, but the curve need not be convex. The
+//! Limits: misses are integers that never rise with memory; the curves need not be convex. The
 //! bounds below keep every sum of the solvers within 128 bits.
 
 use thiserror::Error;
@@ -24,37 +24,37 @@ pub const WIDTHS_MAX: usize = 1 << 26;
 /// The largest lower bound, in steps.
 pub const LOWER_MAX: u64 = 1 << 40;
 
-/// Why there is nothing to solve.
+/// An invalid instance.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InstanceError {
-    /// A guest without any size to choose.
-    #[error("guest {guest} has no sizes: misses of at least its lower bound are expected")]
+    /// A guest without sizes to choose from.
+    #[error("guest {guest} has no sizes: expected misses at least at its lower bound")]
     NoSizes {
-        /// Its number, from 0.
+        /// Number of the guest, from 0.
         guest: usize,
     },
-    /// More memory would cost misses.
-    #[error("guest {guest}: misses rise {step} steps above its lower bound; they must not")]
+    /// Misses that rise with memory.
+    #[error("guest {guest}: misses rise {step} steps above its lower bound: they must never rise")]
     Rises {
-        /// Its number, from 0.
+        /// Number of the guest, from 0.
         guest: usize,
-        /// The step at which they do, from 1.
+        /// The step at which misses rise, from 1.
         step: usize,
     },
-    /// More than the solvers are made for.
+    /// A number above the limits of the solvers.
     #[error("{what}: {found}, at most {most} expected")]
     TooMany {
-        /// Of what.
+        /// The items counted.
         what: &'static str,
-        /// How many.
+        /// Their number.
         found: u64,
-        /// How many there may be.
+        /// The limit.
         most: u64,
     },
-    /// The lower bounds alone exceed the budget.
+    /// Lower bounds that alone exceed the budget.
     #[error("the lower bounds exceed the budget by {steps} steps")]
     OverBudget {
-        /// By how much.
+        /// The excess.
         steps: u64,
     },
 }
@@ -62,10 +62,9 @@ pub enum InstanceError {
 /// The sizes that one guest may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Its lower bound, in steps.
+    /// Lower bound in steps.
     pub lower: u64,
-    /// Misses with `lower` steps, with one more, and so on to the upper bound; none of them more
-    /// than the one before.
+    /// Misses with `lower` steps, with one more, and so on to the upper bound; never rising.
     pub misses: Vec<u64>,
 }
 
@@ -76,7 +75,7 @@ impl Sizes {
     }
 }
 
-/// A budget and those among whom it is divided.
+/// A budget, and the guests to divide it among.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
     guests: Vec<Sizes>,
@@ -84,7 +83,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Checks everything that solvers rely on.
+    /// Checks all conditions that solvers rely on.
     ///
     /// # Errors
     /// See [`InstanceError`].
@@ -111,19 +110,19 @@ impl Instance {
         Ok(Self { guests, spare })
     }
 
-    /// The guests, in the order that settles ties.
+    /// The guests; ties are settled in their order.
     #[must_use]
     pub fn guests(&self) -> &[Sizes] {
         &self.guests
     }
 
-    /// Steps to give out above the lower bounds: as many as the budget and the upper bounds allow.
+    /// Steps to allocate above the lower bounds: as many as budget and upper bounds allow.
     #[must_use]
     pub fn spare(&self) -> usize {
         self.spare
     }
 
-    /// The solution that gives each guest so many steps above its lower bound.
+    /// The solution that gives guest i `above[i]` steps above its lower bound.
     pub(super) fn solution(&self, above: &[usize]) -> Solution {
         let chosen = || self.guests.iter().zip(above);
         let misses = |(sizes, &at): (&Sizes, &usize)| sizes.misses.get(at).copied();
@@ -141,12 +140,12 @@ fn at_most(what: &'static str, found: u64, most: u64) -> Result<(), InstanceErro
     Ok(())
 }
 
-/// An allocation and what it costs.
+/// An allocation and its misses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Solution {
-    /// Steps of each guest, lower bounds included.
+    /// Steps of each guest, including its lower bound.
     pub steps: Vec<u64>,
-    /// Misses of all guests.
+    /// Misses of all guests in sum.
     pub misses: u128,
 }
 
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_solved_is_named() {
+    fn invalid_instances_are_refused_with_the_cause() {
         let cases: [(u64, Vec<Sizes>, &str); 5] = [
             (9, vec![sizes(1, &[1]), sizes(1, &[])], "guest 1 has no sizes"),
             (9, vec![sizes(1, &[5, 5, 6])], "guest 0: misses rise 2 steps above"),
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spare_steps_are_those_of_budget_and_bounds() {
+    fn spare_steps_are_limited_by_budget_and_bounds() {
         let guests = || vec![sizes(3, &[9, 8, 8]), sizes(5, &[9])];
         for (budget, spare) in [(8, 0), (9, 1), (10, 2), (11, 2), (u64::MAX, 2)] {
             assert_eq!(Instance::new(budget, guests()).unwrap().spare(), spare, "{budget}");

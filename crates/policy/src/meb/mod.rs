@@ -1,9 +1,9 @@
-//! `meb`: the fewest misses that a budget allows (MEB §4).
+//! `meb`: divides the budget so that the guests have the fewest misses in sum (MEB §4).
 //!
-//! Idea: who knows what each size would cost each guest can choose the sizes that cost least in all.
-//! [`balance`] does it within limits of rate, floors and ceilings, with shares and service objectives.
-//! Two solvers choose, with the same answer to the last step: the paper's
-//! [dynamic programme](dynamic_programme), and an [exact one](exact) that rules out most sizes before.
+//! Idea: with the misses of each guest at each size known, choose the sizes with the fewest misses
+//! in sum. [`balance`] does so within rate limits, floors and ceilings, with shares and service
+//! objectives; begin there. Two solvers give identical results: the paper's [dynamic
+//! programme](dynamic_programme), and an [exact one](exact) that first rules out most sizes.
 
 pub mod balance;
 mod cost;
@@ -21,4 +21,4 @@ mod tests;
 
 pub use instance::{Instance, InstanceError, LOWER_MAX, Sizes, Solution, WIDTH_MAX, WIDTHS_MAX};
 pub use policy::Meb;
-pub use settings::{Settings, Weighting};
+pub use settings::{MebSettings, Weighting};

@@ -1,31 +1,31 @@
-//! `meb`: fewest misses of all guests together, within limits of rate (MEB §4).
+//! Adapts `meb` to the common [`Policy`] interface: fewest misses of all guests in sum (MEB §4).
 //!
-//! Properties, algorithm, source and deviations: those of [`balance`](super::balance). This file
-//! gives its decisions their names: a reason for each guest, and a note for each service objective
-//! that is not met. Every 5 s; what is below one step is not worth a change.
-//! Limits: a decision moves a guest by a tenth down or three tenths up unless set otherwise, so a large
-//! change of demand takes several.
+//! Properties, algorithm, source and deviations are those of [`balance`](super::balance). This file
+//! adds a reason for each target and a note for each service objective that is not met. It decides
+//! every 5 s and ignores changes of less than a step.
+//! Limits: by default a guest shrinks by at most a tenth or grows by three tenths in a decision, so
+//! a large change of demand takes several.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, Clamped, Desired, Note, PolicyName, Reason};
 
-use super::Settings;
-use super::balance::{Rule, Target, Violation, balance};
+use super::MebSettings;
+use super::balance::{MebTarget, ObjectiveViolation, TargetRule, balance};
 use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
 
 /// MEB balances every five seconds (§4).
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// See the file's header.
+/// The policy `meb`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meb {
-    settings: Settings,
+    settings: MebSettings,
 }
 
 impl Meb {
-    /// With these settings.
-    pub fn new(settings: Settings) -> Meb {
+    /// The policy with `settings`.
+    pub fn new(settings: MebSettings) -> Meb {
         Meb { settings }
     }
 }
@@ -55,18 +55,18 @@ impl Policy for Meb {
     }
 }
 
-fn reason(contender: &Contender, target: &Target) -> Reason {
+fn reason(contender: &Contender, target: &MebTarget) -> Reason {
     let misses_per_s = contender.curve.as_ref().map(|curve| curve.misses_per_s(target.size));
     match target.rule {
-        Rule::Floor => Reason::Bound(Clamped::Floor { floor: contender.floor }),
-        Rule::Bonus => Reason::DemandAndBonus { demand: target.demand },
-        Rule::FewestMisses | Rule::AssumedMisses => {
+        TargetRule::Floor => Reason::Bound(Clamped::Floor { floor: contender.floor }),
+        TargetRule::Bonus => Reason::DemandAndBonus { demand: target.demand },
+        TargetRule::FewestMisses | TargetRule::AssumedMisses => {
             Reason::FewestMisses { demand: target.demand, misses_per_s }
         }
     }
 }
 
-fn note(violation: Violation) -> Note {
+fn note(violation: ObjectiveViolation) -> Note {
     Note::ObjectiveViolated {
         guest: violation.id,
         misses_per_s_max: violation.misses_per_s_max,
@@ -93,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_is_told_and_broken_objectives_are_named() {
-        // Both use 400 of 700 MiB together; `a` falls off a cliff below 400, `b` does
-        // not, and no size gives it what it is to have.
+    fn targets_have_reasons_and_unmet_objectives_have_notes() {
+        // Both use 400 MiB of a budget of 760. The misses of `a` rise steeply below 400 MiB. `b`
+        // misses more than its objective at every size.
         let a = guest("a", 400, &[5000, 5000, 5000, 5000, 0]);
         let mut b = guest("b", 400, &[40, 30, 20, 15, 10]);
         b.miss_rate_max = Some(8);
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!((a.desired.target, b.desired.target), (Bytes::mib(400), Bytes::mib(360)));
         assert_eq!(
             a.desired.reason.to_string(),
-            "fewest misses of all guests together: demands 400MiB, and misses 0 times a second so"
+            "fewest misses of all guests together: demand 400MiB, 0 misses a second"
         );
         assert_eq!(
             division.notes.iter().map(Note::to_string).collect::<Vec<_>>(),
@@ -113,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_spare_is_a_bonus() {
+    fn spare_memory_is_shared_as_a_bonus() {
         let division =
             Meb::default().divide(&Problem::new(Bytes::gib(2), vec![guest("a", 400, &[9, 0])]));
         let only = &division.wanted[0].desired;
-        // Three tenths more than it holds, and no more at a time.
+        // At most three tenths more than it holds.
         assert_eq!(only.target, Bytes::mib(520));
         assert_eq!(only.reason.to_string(), "demands 400MiB; what nobody demands is shared out");
     }

@@ -1,10 +1,10 @@
-//! The solvers against each other.
+//! Compares the solvers with each other.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Curves of every kind, falling or not, convex or not.
+/// Curves of every kind, falling or flat, convex or not.
 fn curve() -> impl Strategy<Value = Vec<u64>> {
     let fall = prop_oneof![
         4 => 0..4_u64,
@@ -15,7 +15,7 @@ fn curve() -> impl Strategy<Value = Vec<u64>> {
     ];
     let falls = prop_oneof![
         3 => prop::collection::vec(fall, 0..8),
-        // Straight lines, so that much is equal.
+        // Straight lines, for many ties.
         1 => (0..4_u64, 0..8_usize).prop_map(|(fall, len)| vec![fall; len]),
     ];
     let least = prop_oneof![3 => Just(0), 1 => 0..50_u64, 1 => Just(u64::MAX / 8)];
@@ -44,34 +44,28 @@ fn solvers() -> [fn(&Instance) -> Solution; 3] {
 }
 
 #[test]
-fn examples_by_hand() {
+fn all_solvers_solve_examples_computed_by_hand() {
     type Example<'a> = (&'a str, u64, &'a [(u64, &'a [u64])], &'a [u64], u128);
     let examples: [Example; 9] = [
-        ("nobody", 5, &[], &[], 0),
-        ("one who gets all there is", 5, &[(2, &[9, 8, 7, 6, 5])], &[5], 6),
-        (
-            "less than the budget, as the upper bounds end",
-            50,
-            &[(2, &[9, 8]), (1, &[3])],
-            &[3, 1],
-            11,
-        ),
-        // The steeper one first: 10 + 1 saved by steps 1 of the first and 2 of the second.
+        ("no guests", 5, &[], &[], 0),
+        ("one guest gets everything", 5, &[(2, &[9, 8, 7, 6, 5])], &[5], 6),
+        ("upper bounds below the budget", 50, &[(2, &[9, 8]), (1, &[3])], &[3, 1], 11),
+        // The steepest steps first: one of the first guest saves 10, two of the second 5 and 3.
         ("convex", 5, &[(1, &[20, 10, 9]), (1, &[20, 15, 12])], &[2, 3], 22),
-        // Two steps off the cliff save 100, any other two 30 at most.
-        ("a cliff", 4, &[(1, &[50, 35, 30]), (1, &[100, 100, 0])], &[1, 3], 50),
-        // The convex hull would stop half way down the cliff.
-        ("half a cliff is none", 3, &[(1, &[50, 35, 30]), (1, &[100, 100, 0])], &[2, 1], 135),
+        // Two steps down the steep fall save 100, any other two at most 30.
+        ("a steep fall", 4, &[(1, &[50, 35, 30]), (1, &[100, 100, 0])], &[1, 3], 50),
+        // The convex hull would stop half way down the fall.
+        ("half a steep fall", 3, &[(1, &[50, 35, 30]), (1, &[100, 100, 0])], &[2, 1], 135),
         ("ties go to the last", 4, &[(1, &[5, 4, 3]), (1, &[5, 4, 3])], &[1, 3], 8),
         (
-            "plateaus: the last has what helps nobody",
+            "plateaus: the last gets the useless steps",
             4,
             &[(1, &[5, 5, 5]), (1, &[5, 5, 5])],
             &[1, 3],
             10,
         ),
         (
-            "and the first what the last cannot have",
+            "plateaus: the first gets what the last cannot have",
             4,
             &[(1, &[5, 5, 5]), (1, &[5, 5])],
             &[2, 2],
@@ -88,10 +82,10 @@ fn examples_by_hand() {
     }
 }
 
-/// The print starts its trace back at P: above the sum of upper bounds, and between steps, its table
-/// has no entry. The largest total that has one is meant.
+/// The paper starts its trace at P, but its table has no entry above the sum of upper bounds or
+/// between steps. The largest total with an entry is meant.
 #[test]
-fn misprint_the_trace_starts_at_a_total_that_exists() {
+fn misprint_the_trace_starts_at_an_existing_total() {
     let guests =
         vec![Sizes { lower: 3, misses: vec![7, 4] }, Sizes { lower: 2, misses: vec![5, 1] }];
     for (budget, steps) in [(5, [3, 2]), (6, [3, 3]), (7, [4, 3]), (8, [4, 3]), (1000, [4, 3])] {
@@ -102,14 +96,14 @@ fn misprint_the_trace_starts_at_a_total_that_exists() {
     }
 }
 
-/// Straight lines, saws and convex curves of many steps: nearly every size is in some best
+/// Straight lines, sawtooths and convex curves with many steps: nearly every size is in some best
 /// allocation.
 #[test]
-fn curves_of_which_much_survives() {
+fn exact_solver_is_right_when_few_sizes_are_ruled_out() {
     type Curve = fn(u64) -> u64;
     let curves: [(&str, Curve); 5] = [
         ("straight", |steps| 1000 * steps),
-        ("saw", |steps| 1000 * steps + 100 * (steps % 2)),
+        ("sawtooth", |steps| 1000 * steps + 100 * (steps % 2)),
         ("stairs", |steps| 1000 * (steps / 3)),
         ("convex", |steps| steps * steps),
         ("concave", |steps| 100_000 - (300 - steps) * (300 - steps)),
@@ -146,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn the_fast_one_agrees_with_the_papers(instance in instance(24)) {
+    fn the_exact_solver_agrees_with_the_papers(instance in instance(24)) {
         prop_assert_eq!(exact::solve(&instance), dynamic_programme::solve(&instance));
     }
 }

@@ -1,8 +1,7 @@
-//! The closed form against the paper's own linear equations (Global §3.3, equation 4).
+//! Compares the closed form with the paper's own linear equations (Global §3.3, equation 4).
 //!
-//! The paper writes the targets as the solution of n equations and solves them in O(n³). Here that
-//! is done, in floating point by Gaussian elimination, and must agree with the exact closed form to
-//! a page.
+//! The paper writes the targets as the solution of n equations and solves them in O(n³). The tests
+//! do so in floating point by Gaussian elimination. The exact closed form must agree to a page.
 
 use ballast_model::{Bytes, PolicyName, Tax};
 use ballast_policy::{Contender, PolicySettings, Problem, TaxRule, build};
@@ -61,12 +60,12 @@ fn dynamic_tax(budget: f64, used: &[f64], reserve: f64) -> f64 {
 
 proptest! {
     #[test]
-    fn closed_form_solves_equation_4(
+    fn the_closed_form_solves_equation_4(
         used in prop::collection::vec(0..200_000u64, 2..12),
         spare in 0..1_000_000u64,
         fixed in prop::option::of(0..=1u64 << 32),
     ) {
-        // A budget above what is used keeps every target positive, as the paper assumes.
+        // With a budget above the memory in use, every target is positive, as the paper assumes.
         let budget = used.iter().sum::<u64>() + spare;
         let settings = PolicySettings {
             tax: fixed.map_or(TaxRule::Dynamic, |n| TaxRule::Fixed(Tax::from_fraction(n))),

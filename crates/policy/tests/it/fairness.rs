@@ -1,4 +1,4 @@
-//! Fairness: by hand, and what holds of it for any problem.
+//! Fairness: examples calculated by hand, and properties for any problem.
 
 use std::time::Duration;
 
@@ -25,18 +25,18 @@ fn problem(budget_mib: u64, guests: &[(u64, u64, u32)]) -> Problem {
 }
 
 #[test]
-fn satisfaction_by_hand() {
+fn satisfaction_and_index_match_hand_calculations() {
     type Case = (&'static str, &'static [(u64, u64, u32)], &'static [f64], f64);
     let cases: &[Case] = &[
-        ("all have what they demand", &[(700, 600, 1), (300, 300, 1)], &[1.0, 1.0], 1.0),
-        ("idle memory counts for nothing", &[(900, 300, 1), (100, 100, 1)], &[1.0, 1.0], 1.0),
+        ("all have their demand", &[(700, 600, 1), (300, 300, 1)], &[1.0, 1.0], 1.0),
+        ("idle memory does not count", &[(900, 300, 1), (100, 100, 1)], &[1.0, 1.0], 1.0),
         // Entitled to 300 and 700. (1/7 + 1)^2 / (2 (1/49 + 1)) = 64/100.
         ("one starves", &[(300, 300, 1), (100, 900, 1)], &[1.0, 1.0 / 7.0], 0.64),
         // Entitled to 500 each.
         ("at the expense of another", &[(750, 900, 1), (250, 900, 1)], &[1.5, 0.5], 0.8),
         ("fair by shares", &[(750, 900, 3), (250, 900, 1)], &[1.0, 1.0], 1.0),
-        ("one has all", &[(900, 900, 1), (0, 900, 1)], &[1.8, 0.0], 0.5),
-        ("nobody demands anything", &[(500, 0, 1), (0, 0, 1)], &[1.0, 1.0], 1.0),
+        ("one has everything", &[(900, 900, 1), (0, 900, 1)], &[1.8, 0.0], 0.5),
+        ("no demand", &[(500, 0, 1), (0, 0, 1)], &[1.0, 1.0], 1.0),
     ];
     for (name, guests, expected, index) in cases {
         let found = satisfactions(&problem(1000, guests));
@@ -49,7 +49,7 @@ fn satisfaction_by_hand() {
 }
 
 #[test]
-fn the_mean_is_that_of_the_last_decisions() {
+fn the_mean_covers_the_last_decisions() {
     let mut fairness = Fairness::default();
     fairness.observe(&problem(1000, &[]));
     assert_eq!((fairness.mean(), fairness.latest(), fairness.decisions()), (None, None, 0));
@@ -76,7 +76,9 @@ proptest! {
     }
 
     #[test]
-    fn any_figures_have_an_index_or_none(figures in prop::collection::vec(any::<f64>(), 0..9)) {
+    fn any_figures_give_a_valid_index_or_none(
+        figures in prop::collection::vec(any::<f64>(), 0..9),
+    ) {
         if let Some(index) = jain(&figures) {
             prop_assert!((0.0..=1.0 + 1e-9).contains(&index), "{}", index);
         }

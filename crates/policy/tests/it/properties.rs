@@ -1,5 +1,5 @@
-//! The properties that `lib.rs` promises, for every policy, on random problems; and the bounded
-//! division against a naive oracle.
+//! Checks the properties listed in `lib.rs` for every policy on random problems, and compares the
+//! bounded division with a simple oracle.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ fn contender() -> impl Strategy<Value = Contender> {
     )
 }
 
-/// The same guests with nobody above another.
+/// The same guests with equal priorities.
 fn without_priorities(problem: &Problem) -> Problem {
-    let alike = problem.contenders().iter().cloned().map(|c| Contender { priority: 7, ..c });
-    Problem::new(problem.budget(), alike.collect())
+    let equal = problem.contenders().iter().cloned().map(|c| Contender { priority: 7, ..c });
+    Problem::new(problem.budget(), equal.collect())
 }
 
 fn problem() -> impl Strategy<Value = Problem> {
@@ -66,8 +66,8 @@ fn total(division: &Division) -> Bytes {
     division.wanted.iter().map(|w| w.desired.target).sum()
 }
 
-/// For a given tax: the common price λ found by bisection, everybody clamped on its own. Slow,
-/// obvious, and independent of the rounds.
+/// Divides under a given tax by bisecting the common price λ and clamping every guest on its own.
+/// Slow, simple, and independent of the rounds.
 fn by_bisection(problem: &Problem, tax: Tax) -> Vec<f64> {
     let tau = tax.numerator() as f64 / Tax::ONE.numerator() as f64;
     let at = |lambda: f64| -> Vec<f64> {
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn everything_is_divided(problem in problem(), settings in settings()) {
+    fn static_and_global_divide_everything(problem in problem(), settings in settings()) {
         let ceilings: Bytes = problem.contenders().iter().map(|c| c.ceiling).sum();
         for name in [PolicyName::Static, PolicyName::Global] {
             let division = build(name, settings.clone()).divide(&problem);
@@ -122,7 +122,9 @@ proptest! {
     }
 
     #[test]
-    fn order_does_not_matter(problem in problem(), settings in settings(), name in name()) {
+    fn the_order_of_guests_does_not_matter(
+        problem in problem(), settings in settings(), name in name()
+    ) {
         let mut reversed = problem.contenders().to_vec();
         reversed.reverse();
         let reversed = Problem::new(problem.budget(), reversed);
@@ -131,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn deciding_twice_decides_the_same(
+    fn deciding_twice_gives_the_same_division(
         problem in problem(), settings in settings(), name in name()
     ) {
         let mut policy = build(name, settings);
@@ -139,10 +141,12 @@ proptest! {
         prop_assert_eq!(policy.divide(&problem), first);
     }
 
-    /// With the dynamic tax below one, whoever uses more than its part has its reserve.
+    /// With the dynamic tax below one, every guest that uses more than its part has its reserve.
     #[test]
-    fn the_neediest_keeps_its_reserve(mut problem in problem(), reserve in 0..50_000u64) {
-        // Without bounds, and with a budget that covers what is used.
+    fn guests_above_their_part_keep_their_reserve(
+        mut problem in problem(), reserve in 0..50_000u64
+    ) {
+        // Without bounds, and with a budget that covers the memory in use.
         let unbounded: Vec<Contender> = problem.contenders().iter().cloned().map(|c| Contender {
             floor: Bytes::ZERO,
             ceiling: Bytes::pages(1 << 30),
@@ -169,7 +173,7 @@ proptest! {
     fn rounds_agree_with_bisection(
         any in problem(), tax in 0..=1u64 << 32, part in 0..=1000u64
     ) {
-        // A budget between the floors and the ceilings, where there is something to decide.
+        // A budget between the sums of floors and ceilings.
         let floors: Bytes = any.contenders().iter().map(|c| c.floor).sum();
         let ceilings: Bytes = any.contenders().iter().map(|c| c.ceiling).sum();
         let budget = floors + (ceilings - floors).fraction(part, 1000);
@@ -188,12 +192,12 @@ proptest! {
     }
 }
 
-/// What a guest needs, by the rule of `priority.rs` written anew.
+/// What a guest needs, by an independent copy of the rule of `priority.rs`.
 fn need(c: &Contender, reserve: Bytes) -> Bytes {
     (c.demand.map_or(Bytes::ZERO, |demand| demand.size).max(c.used) + reserve).min(c.ceiling)
 }
 
-/// What the reasons say a guest took, and gave, for priority.
+/// The memory a guest took and gave because of priority, according to its reasons.
 fn moved(reason: &Reason) -> (Bytes, Bytes) {
     match reason {
         Reason::Raised { taken, because, .. } => (*taken, moved(because).1),
@@ -206,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn nobody_lacks_what_one_of_lower_priority_could_give(
+    fn no_guest_lacks_memory_that_lower_priorities_could_give(
         problem in problem(), settings in settings(), name in name()
     ) {
         let reserve = settings.reserve;
@@ -221,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn priority_moves_what_it_says_and_loses_nothing(
+    fn priority_moves_the_stated_amounts_and_loses_nothing(
         problem in problem(), settings in settings(), name in name()
     ) {
         let plain = build(name, settings.clone()).divide(&without_priorities(&problem));
@@ -241,9 +245,9 @@ proptest! {
         }
     }
 
-    /// Up to the pages of rounding, one for each guest that shares with it.
+    /// Except for rounding, at most a page for each guest.
     #[test]
-    fn a_higher_priority_never_gets_less(
+    fn a_higher_priority_never_costs_memory(
         problem in problem(), settings in settings(), name in name(), which: prop::sample::Index
     ) {
         prop_assume!(!problem.contenders().is_empty());
@@ -258,10 +262,10 @@ proptest! {
         prop_assert!(target(&raised) + slack >= target(&problem));
     }
 
-    /// Policies that go by wants: all of them where they fit, else equal parts by shares of those
-    /// who are cut, found by bisection.
+    /// For policies with wants: all wants if they fit, otherwise parts by shares for guests that
+    /// get less than they want, computed by bisection.
     #[test]
-    fn wants_are_filled_fairly(
+    fn wants_are_met_fairly(
         any in problem(), part in 0..=1200u64, settings in settings(),
         name in prop::sample::select(vec![PolicyName::SelfBalloon, PolicyName::Tws])
     ) {
@@ -286,9 +290,9 @@ proptest! {
         }
     }
 
-    /// Under the policies that divide by shares alone what is lacking.
+    /// For policies that divide a shortage by shares alone.
     #[test]
-    fn more_shares_never_get_less(
+    fn more_shares_never_cost_memory(
         problem in problem(), settings in settings(), more in 1..5000u32,
         name in prop::sample::select(
             vec![PolicyName::Static, PolicyName::SelfBalloon, PolicyName::Tws]
@@ -307,10 +311,10 @@ proptest! {
         prop_assert!(target(&richer) + Bytes::pages(1) >= target(&problem));
     }
 
-    /// Under a fixed tax too, while the taxed use of all fits within the bounds. Where it does not, and
-    /// under a dynamic tax, it is not so: `tables.rs` has a case of each.
+    /// While the taxed use of all guests fits within the bounds. Otherwise, and under a dynamic
+    /// tax, more shares may cost memory: `tables.rs` has a case of each.
     #[test]
-    fn more_shares_never_get_less_under_a_fixed_tax(
+    fn more_shares_never_cost_memory_under_a_fixed_tax(
         any in problem(), tax in 0..=1u64 << 32, part in 0..=1000u64, more in 1..5000u32,
         which: prop::sample::Index,
     ) {
@@ -335,9 +339,8 @@ proptest! {
         prop_assert!(target(&richer) + Bytes::pages(2) >= target(&problem));
     }
 
-    /// What is missing is counted, once for each input.
     #[test]
-    fn missing_data_is_told(problem in problem(), settings in settings()) {
+    fn missing_data_is_noted_once_for_each_input(problem in problem(), settings in settings()) {
         for (name, what) in [
             (PolicyName::SelfBalloon, Input::Committed), (PolicyName::Tws, Input::Probed)
         ] {
@@ -349,11 +352,11 @@ proptest! {
                 }
             });
             let lacking = lacking.count();
-            let told: Vec<usize> = division.notes.iter().map(|note| match note {
-                Note::MissingInput { what: told, guests, .. } if *told == what => *guests,
+            let noted: Vec<usize> = division.notes.iter().map(|note| match note {
+                Note::MissingInput { what: input, guests, .. } if *input == what => *guests,
                 other => panic!("{other:?}"),
             }).collect();
-            prop_assert_eq!(told, if lacking == 0 { vec![] } else { vec![lacking] });
+            prop_assert_eq!(noted, if lacking == 0 { vec![] } else { vec![lacking] });
         }
     }
 }

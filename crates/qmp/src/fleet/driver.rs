@@ -1,7 +1,7 @@
-//! The task of one guest: moves bytes between its socket and its state machine, and reconnects.
+//! The task of one guest: moves bytes between its socket and its monitor, and reconnects.
 //!
-//! Cost: a tick is one write and one or two reads. The read buffer lives on the stack, so that an
-//! idle guest holds no memory for it.
+//! Cost: a tick is one write and one or two reads. The read buffer is on the stack, so that an idle
+//! guest needs no memory for it.
 
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
@@ -15,23 +15,28 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::clock::Clock;
-use super::slot::{Slot, State};
+use super::clock::CallerClock;
+use super::slot::{GuestSlot, SlotState};
 use crate::backoff::Backoff;
 use crate::client::{READ_BYTES, connect, peer_pid};
 
-/// Reads of one guest before the other guests get their turn.
+/// Most reads of one guest before other guests get their turn.
 const READS_PER_TURN: usize = 8;
 
-/// Connects, keeps the connection, and connects again, until the task is aborted.
-pub(super) async fn drive(slot: Arc<Slot>, path: Arc<Path>, clock: Arc<Clock>, seed: u64) {
+/// Connects and reconnects until the task is aborted.
+pub(super) async fn drive(
+    slot: Arc<GuestSlot>,
+    path: Arc<Path>,
+    clock: Arc<CallerClock>,
+    seed: u64,
+) {
     let mut backoff = Backoff::new(seed);
     loop {
         let why = match connect(&path).await {
             Err(why) => why,
             Ok(stream) => {
                 slot.lock().connected(clock.read().0, peer_pid(&stream));
-                let mut connection = Connection { stream, was_up: false };
+                let mut connection = SocketConnection { stream, was_up: false };
                 let mut timer = pin!(sleep_until(Instant::now()));
                 let why = poll_fn(|cx| connection.poll(cx, timer.as_mut(), &slot, &clock)).await;
                 if connection.was_up {
@@ -55,19 +60,19 @@ pub(super) async fn drive(slot: Arc<Slot>, path: Arc<Path>, clock: Arc<Clock>, s
     }
 }
 
-struct Connection {
+struct SocketConnection {
     stream: UnixStream,
     was_up: bool,
 }
 
-impl Connection {
-    /// Does what can be done now; ready with the reason when the connection is over.
+impl SocketConnection {
+    /// Reads and writes as much as possible now. Ready, with the reason, when the connection is over.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         mut timer: Pin<&mut Sleep>,
-        slot: &Slot,
-        clock: &Clock,
+        slot: &GuestSlot,
+        clock: &CallerClock,
     ) -> Poll<LinkDown> {
         let mut guard = slot.lock();
         let state = &mut *guard;
@@ -87,8 +92,8 @@ impl Connection {
             self.was_up |= state.guest.link() == LinkState::Up;
             state.deliver();
             let Some(at) = state.guest.next_timeout() else { return Poll::Pending };
-            // Deadlines mostly move away: ringing once too early is cheaper than moving the timer
-            // with every command.
+            // Deadlines mostly move to later times: one early wake-up is cheaper than resetting the
+            // timer with every command.
             let due = clock.instant(at);
             if timer.is_elapsed() || due < timer.deadline() {
                 timer.as_mut().reset(due);
@@ -97,12 +102,12 @@ impl Connection {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the bytes available.
     fn read(
         &mut self,
         cx: &mut Context<'_>,
-        state: &mut State,
-        clock: &Clock,
+        state: &mut SlotState,
+        clock: &CallerClock,
     ) -> Result<(), LinkDown> {
         for _ in 0..READS_PER_TURN {
             let mut space = [MaybeUninit::uninit(); READ_BYTES];
@@ -123,8 +128,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes what is to be written.
-    fn write(&mut self, cx: &mut Context<'_>, state: &mut State) -> Poll<Result<(), LinkDown>> {
+    /// Writes the outgoing bytes.
+    fn write(&mut self, cx: &mut Context<'_>, state: &mut SlotState) -> Poll<Result<(), LinkDown>> {
         while !state.guest.outgoing().is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, state.guest.outgoing());
             match ready!(written) {

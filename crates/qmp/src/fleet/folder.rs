@@ -1,11 +1,10 @@
-//! Finding guests: sockets `NAME.sock` in configured folders.
+//! Finds guests: sockets `NAME.sock` in configured folders.
 //!
-//! Idea: a folder whose modification time has not changed since it was last read holds the same
-//! names. Times are only as fine as the kernel's tick, so a folder that changed within
-//! [`SETTLE_TIME`] before it was read is read again.
+//! Idea: a folder is listed again only if its modification time has changed. Modification times are
+//! coarse, so a folder that changed within [`SETTLE_TIME`] before it was listed is listed again.
 //!
-//! Cost: one `stat` a tick where nothing changes; a listing where something does.
-//! Limits: [`GUESTS_MAX`] guests, [`ENTRIES_MAX`] entries looked at per folder.
+//! Cost: one `stat` per tick for an unchanged folder; a listing for a changed one.
+//! Limits: [`GUESTS_MAX`] guests, [`ENTRIES_MAX`] entries per folder.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,18 +17,17 @@ use std::time::{Duration, SystemTime};
 
 use ballast_model::GuestId;
 
-/// Most guests on one host. A host with 10,000 guests would have less than 1 GiB for each on the
-/// largest machines sold.
+/// Most guests on one host: with 10,000, the largest machines sold have less than 1 GiB for each.
 pub const GUESTS_MAX: usize = 10_000;
 
-/// Most entries looked at in one folder: sockets may have company, such as pid files and logs.
+/// Most entries read of one folder, which may also contain PID files and logs.
 const ENTRIES_MAX: usize = 8 * GUESTS_MAX;
 
-/// Longest time in which two changes of a folder can bear the same stamp; the coarsest file system
-/// in use for sockets keeps whole seconds.
+/// Within this time two changes of a folder may have the same modification time; the coarsest file
+/// system in use for sockets keeps whole seconds.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// What the operator should know about guests coming, going, and not being usable.
+/// News for the operator about guests and their sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A guest was found.
@@ -44,26 +42,26 @@ pub enum Notice {
         /// Its name.
         guest: GuestId,
     },
-    /// A guest has ended without removing its socket, on which nobody listens any more.
+    /// A guest has ended and left its socket behind: nobody listens on it.
     Deserted {
         /// Its name.
         guest: GuestId,
         /// Its socket.
         path: PathBuf,
     },
-    /// A socket whose name cannot be a guest's.
+    /// A socket's name is not a valid guest name.
     InvalidName {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A file that is named like a guest's socket and is none.
+    /// A file is named like a guest's socket but is not a socket.
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// A second socket for a name; the one in the folder configured first is used.
+    /// Two sockets have the same name; the one in the folder configured first is used.
     Duplicate {
         /// The name.
         guest: GuestId,
@@ -72,16 +70,16 @@ pub enum Notice {
         /// The socket used.
         used: PathBuf,
     },
-    /// There are more guests than can be handled; the rest is left alone.
+    /// There are too many guests; the rest is ignored.
     TooMany {
-        /// The first folder with guests left out.
+        /// The first folder with ignored guests.
         folder: PathBuf,
     },
     /// A folder cannot be read; guests with a connection stay.
     FolderUnreadable {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The system's error.
         why: String,
     },
 }
@@ -99,20 +97,20 @@ impl fmt::Display for Notice {
                 path.display()
             ),
             Notice::InvalidName { path, why } => {
-                write!(f, "{} is left alone: {why}: rename the socket", path.display())
+                write!(f, "ignoring {}: {why}: rename the socket", path.display())
             }
             Notice::NotASocket { path } => {
-                write!(f, "{} is left alone: it is not a socket", path.display())
+                write!(f, "ignoring {}: it is not a socket", path.display())
             }
             Notice::Duplicate { guest, path, used } => write!(
                 f,
-                "{} is left alone: guest {guest} is already {}: rename one of them",
+                "ignoring {}: the socket of guest {guest} is {}: rename one of them",
                 path.display(),
                 used.display()
             ),
             Notice::TooMany { folder } => write!(
                 f,
-                "{} holds guests that are left alone: expected at most {GUESTS_MAX} on one host",
+                "ignoring guests in {}: expected at most {GUESTS_MAX} on one host",
                 folder.display()
             ),
             Notice::FolderUnreadable { folder, why } => {
@@ -122,44 +120,44 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A socket found.
+/// A guest's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Socket {
+pub(super) struct GuestSocket {
     pub(super) guest: GuestId,
     pub(super) path: Arc<Path>,
-    /// Tells a socket apart from another that later has the same name.
+    /// Distinguishes the socket from a later one of the same name.
     pub(super) inode: u64,
 }
 
-/// One folder and what it was last seen to hold.
+/// One folder and its contents when last listed.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct SocketFolder {
     path: PathBuf,
-    /// Its modification time, and when it was read.
-    read_at: Option<(SystemTime, SystemTime)>,
-    sockets: Vec<Socket>,
+    /// The modification time then, and the time of the listing.
+    listed_at: Option<(SystemTime, SystemTime)>,
+    sockets: Vec<GuestSocket>,
     problems: BTreeMap<PathBuf, Notice>,
 }
 
-impl Folder {
+impl SocketFolder {
     pub(super) fn new(path: PathBuf) -> Self {
-        Folder { path, read_at: None, sockets: Vec::new(), problems: BTreeMap::new() }
+        SocketFolder { path, listed_at: None, sockets: Vec::new(), problems: BTreeMap::new() }
     }
 
-    pub(super) fn sockets(&self) -> &[Socket] {
+    pub(super) fn sockets(&self) -> &[GuestSocket] {
         &self.sockets
     }
 
-    /// Looks again, at `wall`; says whether anything may have changed. Each problem goes to
-    /// `notices` once, as long as it lasts.
+    /// Lists the folder again at `wall` if necessary; returns whether the sockets have changed.
+    /// Each problem goes to `notices` once while it lasts.
     pub(super) fn refresh(&mut self, wall: SystemTime, notices: &mut Vec<Notice>) -> bool {
         let modified = match fs::metadata(&self.path).and_then(|metadata| metadata.modified()) {
             Ok(modified) => modified,
             Err(error) => return self.unreadable(&error, notices),
         };
-        if let Some((modified_then, read_at)) = self.read_at
+        if let Some((modified_then, listed_at)) = self.listed_at
             && modified_then == modified
-            && read_at.duration_since(modified).is_ok_and(|settled| settled >= SETTLE_TIME)
+            && listed_at.duration_since(modified).is_ok_and(|settled| settled >= SETTLE_TIME)
         {
             return false;
         }
@@ -167,7 +165,7 @@ impl Folder {
             Ok(listed) => listed,
             Err(error) => return self.unreadable(&error, notices),
         };
-        self.read_at = Some((modified, wall));
+        self.listed_at = Some((modified, wall));
         self.replace_problems(problems, notices);
         let changed = self.sockets != sockets;
         self.sockets = sockets;
@@ -178,17 +176,20 @@ impl Folder {
         let why = error.to_string();
         let notice = Notice::FolderUnreadable { folder: self.path.clone(), why };
         self.replace_problems(BTreeMap::from([(self.path.clone(), notice)]), notices);
-        self.read_at = None;
+        self.listed_at = None;
         !std::mem::take(&mut self.sockets).is_empty()
     }
 
     fn replace_problems(&mut self, problems: BTreeMap<PathBuf, Notice>, notices: &mut Vec<Notice>) {
-        let new = problems.iter().filter(|(path, notice)| self.problems.get(*path) != Some(notice));
-        notices.extend(new.map(|(_, notice)| notice.clone()));
+        for (path, notice) in &problems {
+            if self.problems.get(path) != Some(notice) {
+                notices.push(notice.clone());
+            }
+        }
         self.problems = problems;
     }
 
-    fn list(&self) -> std::io::Result<(Vec<Socket>, BTreeMap<PathBuf, Notice>)> {
+    fn list(&self) -> std::io::Result<(Vec<GuestSocket>, BTreeMap<PathBuf, Notice>)> {
         let (mut sockets, mut problems) = (Vec::new(), BTreeMap::new());
         for entry in fs::read_dir(&self.path)?.take(ENTRIES_MAX) {
             let entry = entry?;
@@ -201,7 +202,7 @@ impl Folder {
                 problems.insert(folder.clone(), Notice::TooMany { folder });
                 break;
             }
-            // Without a metadata call; a symbolic link is believed, connecting tells.
+            // The type costs no metadata call. A symbolic link passes; connecting shows its target.
             let is_regular = entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir());
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             match name.parse::<GuestId>() {
@@ -213,7 +214,7 @@ impl Folder {
                     problems.insert(path.clone(), Notice::InvalidName { path, why });
                 }
                 Ok(guest) => {
-                    sockets.push(Socket { guest, path: path.into(), inode: entry.ino() });
+                    sockets.push(GuestSocket { guest, path: path.into(), inode: entry.ino() });
                 }
             }
         }

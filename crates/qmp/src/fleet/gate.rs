@@ -1,18 +1,18 @@
-//! Which actions may still be carried out.
+//! Rejects outdated actions.
 //!
-//! Idea: a plan that was overtaken must not undo a later one, however late its actions arrive.
-//! Carrying out the same action twice is harmless, because its target is absolute.
+//! Idea: an action of an older plan must not undo a newer plan, however late it arrives. Carrying
+//! out the same action twice is harmless, because its target is absolute.
 
 use ballast_model::{Action, Generation, OutcomeKind, Timestamp};
 
-/// Remembers the last plan of which an action was carried out, for one guest.
+/// The generation of the last action sent to one guest.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct GenerationGate {
     last: Option<Generation>,
 }
 
-impl Gate {
-    /// Whether `action` may be begun at `now`.
+impl GenerationGate {
+    /// Checks whether `action` may be sent at `now`.
     pub(super) fn check(&self, action: &Action, now: Timestamp) -> Result<(), OutcomeKind> {
         if self.last.is_some_and(|last| action.generation < last) {
             return Err(OutcomeKind::Superseded);
@@ -23,8 +23,8 @@ impl Gate {
         Ok(())
     }
 
-    /// `action` was sent: from here on it may take effect, whatever is heard of it.
-    pub(super) fn begun(&mut self, action: &Action) {
+    /// `action` was sent, and may take effect whatever its reply.
+    pub(super) fn sent(&mut self, action: &Action) {
         self.last = self.last.max(Some(action.generation));
     }
 }
@@ -44,10 +44,10 @@ mod tests {
             deadline: Timestamp::from_millis(deadline_ms),
         };
         let now = Timestamp::from_millis(100);
-        let mut gate = Gate::default();
+        let mut gate = GenerationGate::default();
         assert_eq!(gate.check(&action(5, 100), now), Ok(()));
         assert_eq!(gate.check(&action(5, 99), now), Err(OutcomeKind::Expired));
-        gate.begun(&action(5, 100));
+        gate.sent(&action(5, 100));
         for (generation, deadline, expected) in [
             (4, 200, Err(OutcomeKind::Superseded)),
             (4, 50, Err(OutcomeKind::Superseded)),

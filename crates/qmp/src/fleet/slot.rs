@@ -1,8 +1,7 @@
-//! What the fleet and the task of one connection share.
+//! State shared by the fleet and the task of one guest.
 //!
-//! Idea: the guest's state machine stands between them under a lock that is never held across an
-//! await. The fleet puts questions and orders into it and wakes the task; the task moves bytes and
-//! tells whoever waits.
+//! Idea: the guest's monitor is behind a lock that is never held across an await. The fleet adds
+//! queries and orders and wakes the task; the task moves bytes and notifies those who wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,39 +10,39 @@ use std::task::Waker;
 use ballast_model::{LinkDown, OutcomeKind, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
-use super::gate::Gate;
-use crate::guest::{Guest, Ticket};
+use super::gate::GenerationGate;
+use crate::guest::{GuestMonitor, Ticket};
 
-/// Connections refused in a row after which nobody is expected to listen again: with the first waits
-/// of [`Backoff`](crate::backoff::Backoff) some two seconds.
+/// Connections refused in a row after which a socket counts as deserted: about two seconds, with
+/// the first waits of [`Backoff`](crate::backoff::Backoff).
 const REFUSALS_MAX: u32 = 5;
 
-/// One guest, shared.
+/// The shared state of one guest.
 #[derive(Debug)]
-pub(super) struct Slot(Mutex<State>);
+pub(super) struct GuestSlot(Mutex<SlotState>);
 
-/// See [`Slot`].
+/// See [`GuestSlot`].
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) guest: Guest,
-    pub(super) gate: Gate,
-    /// Who waits for an order's outcome.
-    pub(super) orders: Vec<(Ticket, oneshot::Sender<OutcomeKind>)>,
+pub(super) struct SlotState {
+    pub(super) guest: GuestMonitor,
+    pub(super) gate: GenerationGate,
+    /// Receivers of the outcomes of orders.
+    pub(super) waiting: Vec<(Ticket, oneshot::Sender<OutcomeKind>)>,
     /// The tick that waits for this guest.
-    pub(super) tick: Option<Arc<Tick>>,
-    /// The socket is new: connect without waiting any longer.
+    pub(super) tick: Option<Arc<TickBarrier>>,
+    /// The socket is new: connect at once.
     pub(super) retry: bool,
     /// Connections refused in a row.
     refusals: u32,
     pub(super) waker: Option<Waker>,
 }
 
-impl Slot {
-    pub(super) fn new(guest: Guest) -> Self {
-        Slot(Mutex::new(State {
+impl GuestSlot {
+    pub(super) fn new(guest: GuestMonitor) -> Self {
+        GuestSlot(Mutex::new(SlotState {
             guest,
-            gate: Gate::default(),
-            orders: Vec::new(),
+            gate: GenerationGate::default(),
+            waiting: Vec::new(),
             tick: None,
             retry: false,
             refusals: 0,
@@ -51,12 +50,12 @@ impl Slot {
         }))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SlotState {
     /// A connection was made.
     pub(super) fn connected(&mut self, now: Timestamp, pid: Option<u32>) {
         self.refusals = 0;
@@ -73,25 +72,25 @@ impl State {
         self.deliver();
     }
 
-    /// Whether the socket is all that is left of the guest. The kernel refuses a connection only
-    /// where no process has the socket open to listen.
+    /// Whether the guest has left its socket behind. The kernel refuses a connection only if no
+    /// process listens on the socket.
     pub(super) fn is_deserted(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }
 
-    /// Lets the task see what was put in.
+    /// Wakes the task to handle new queries or orders.
     pub(super) fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
 
-    /// Tells whoever waits for what has come to its end.
+    /// Delivers outcomes, and releases the tick if all queries are answered.
     pub(super) fn deliver(&mut self) {
         while let Some((ticket, outcome)) = self.guest.pop_finished() {
-            if let Some(at) = self.orders.iter().position(|(waiting, _)| *waiting == ticket) {
-                // Nobody listening any more is fine: the order itself was carried out.
-                let _ = self.orders.swap_remove(at).1.send(outcome);
+            if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == ticket) {
+                // If the caller no longer waits, the order was carried out all the same.
+                let _ = self.waiting.swap_remove(at).1.send(outcome);
             }
         }
         if !self.guest.is_sampling()
@@ -102,15 +101,15 @@ impl State {
     }
 }
 
-/// The guests for which one tick waits.
+/// Lets a tick wait for several guests.
 #[derive(Debug, Default)]
-pub(super) struct Tick {
+pub(super) struct TickBarrier {
     waiting_for: AtomicUsize,
     all_done: Notify,
 }
 
-impl Tick {
-    /// One more guest to wait for.
+impl TickBarrier {
+    /// Adds a guest to wait for.
     pub(super) fn join(&self) {
         self.waiting_for.fetch_add(1, Ordering::Relaxed);
     }
@@ -121,7 +120,7 @@ impl Tick {
         }
     }
 
-    /// Waits until every guest that joined has left. Guests join before, not during.
+    /// Waits until every guest that joined has left. All guests must have joined before.
     pub(super) async fn all_done(&self) {
         while self.waiting_for.load(Ordering::Acquire) > 0 {
             self.all_done.notified().await;

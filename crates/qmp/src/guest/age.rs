@@ -1,57 +1,57 @@
-//! How old a guest's statistics are.
+//! The age of a guest's statistics.
 //!
 //! Idea: QEMU stamps statistics with the wall clock, in whole seconds, when the guest sends them.
-//! The wall clock is believed once, at first sight; from then on only *changes* of the stamp count,
-//! timed on the monotonic clock, so that a clock set forward or back cannot make dead statistics
-//! look alive or live ones dead.
+//! The wall clock is trusted only for the first stamp. After that a *change* of the stamp counts,
+//! timed on the monotonic clock, so that setting the wall clock cannot make stale statistics look
+//! fresh or fresh ones stale.
 //!
-//! Limits: the age is an upper bound. At a change the true moment lies between this look and the
-//! one before; the wall clock may place it within these two, never outside of them. A guest whose
-//! stamp is in the future at first sight has no known age until it changes.
+//! Limits: the age is an upper bound. A changed stamp was made between the previous observation and
+//! this one; the wall clock may narrow that interval, never widen it. If the first stamp is in the
+//! future, the age is unknown until the stamp changes.
 
 use std::time::Duration;
 
 use ballast_model::Timestamp;
 
-/// Follows the stamp of one guest's statistics.
+/// Tracks the stamp of one guest's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatsAge {
-    seen: Option<Seen>,
+    last: Option<ObservedStamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct ObservedStamp {
     stamp: u64,
-    looked_at: Timestamp,
-    /// Moment and age then, as the moment the statistics were true may lie before the clock's origin.
+    observed_at: Timestamp,
+    /// A time and the age then. The time of the statistics itself may lie before the clock's
+    /// origin.
     known: Option<(Timestamp, Duration)>,
 }
 
 impl StatsAge {
-    /// Looks at a stamp (`last-update`, in seconds of the wall clock; 0: never) at `now`, when the
-    /// wall clock says `wall_secs`, and says how old the statistics are now.
+    /// Observes a stamp (`last-update`, in seconds of the wall clock; 0: none yet) at `now`, when
+    /// the wall clock says `wall_secs`. Returns the age of the statistics.
     pub fn observe(&mut self, stamp: u64, now: Timestamp, wall_secs: u64) -> Option<Duration> {
         if stamp == 0 {
-            self.seen = None;
+            self.last = None;
             return None;
         }
         let by_wall = wall_secs.checked_sub(stamp).map(Duration::from_secs);
-        let known = match self.seen {
-            Some(seen) if seen.stamp == stamp => seen.known,
-            Some(seen) => {
-                let longest = now.saturating_since(seen.looked_at);
+        let known = match self.last {
+            Some(last) if last.stamp == stamp => last.known,
+            Some(last) => {
+                let longest = now.saturating_since(last.observed_at);
                 Some((now, by_wall.map_or(longest, |age| age.min(longest))))
             }
             None => by_wall.map(|age| (now, age)),
         };
-        self.seen = Some(Seen { stamp, looked_at: now, known });
+        self.last = Some(ObservedStamp { stamp, observed_at: now, known });
         self.age(now)
     }
 
-    /// How old the statistics last looked at are at `now`; `None` if there are none or it is not
-    /// known.
+    /// The age at `now` of the statistics last observed; `None` if there are none or it is unknown.
     pub fn age(&self, now: Timestamp) -> Option<Duration> {
-        let (at, age_then) = self.seen?.known?;
+        let (at, age_then) = self.last?.known?;
         Some(age_then + now.saturating_since(at))
     }
 }
@@ -60,15 +60,15 @@ impl StatsAge {
 mod tests {
     use super::*;
 
-    /// One look: stamp, monotonic milliseconds, wall-clock seconds, expected age in milliseconds.
-    type Look = (u64, u64, u64, Option<u64>);
+    /// Stamp, monotonic milliseconds, wall-clock seconds, expected age in milliseconds.
+    type Observation = (u64, u64, u64, Option<u64>);
 
     #[test]
     fn ages_are_monotonic_time_since_the_stamp_changed() {
-        let table: &[(&str, &[Look])] = &[
+        let table: &[(&str, &[Observation])] = &[
             ("never sent", &[(0, 0, 100, None), (0, 1000, 101, None)]),
             ("first stamp after never", &[(0, 0, 100, None), (100, 1000, 101, Some(1000))]),
-            ("first sight believes the wall clock", &[(90, 5000, 100, Some(10_000))]),
+            ("the first stamp trusts the wall clock", &[(90, 5000, 100, Some(10_000))]),
             (
                 "fresh every second",
                 &[
@@ -88,7 +88,7 @@ mod tests {
                 ],
             ),
             (
-                "wall clock set back before first sight: unknown until the stamp changes",
+                "wall clock set back before the first stamp: unknown until the stamp changes",
                 &[(100, 0, 40, None), (100, 1000, 41, None), (42, 2000, 42, Some(0))],
             ),
             (
@@ -96,15 +96,15 @@ mod tests {
                 &[(100, 0, 100, Some(0)), (5000, 1000, 5000, Some(0))],
             ),
             (
-                "wall clock set back while running: never older than since the last look",
+                "wall clock set back while running: at most the time since the last observation",
                 &[(100, 0, 100, Some(0)), (101, 1000, 30, Some(1000)), (31, 2000, 31, Some(0))],
             ),
             (
-                "wall clock set forward between stamp and look: bounded by the last look",
+                "wall clock set forward between stamp and observation: bounded by the last one",
                 &[(100, 0, 100, Some(0)), (101, 1000, 9000, Some(1000))],
             ),
             (
-                "long gap between looks, fresh statistics",
+                "long gap between observations, fresh statistics",
                 &[(100, 0, 100, Some(0)), (3700, 3_600_000, 3701, Some(1000))],
             ),
             (
@@ -112,17 +112,17 @@ mod tests {
                 &[(100, 0, 100, Some(0)), (0, 1000, 101, None), (102, 2000, 102, Some(0))],
             ),
         ];
-        for (case, looks) in table {
+        for (case, observations) in table {
             let mut age = StatsAge::default();
-            for &(stamp, ms, wall, expected) in *looks {
-                let seen = age.observe(stamp, Timestamp::from_millis(ms), wall);
-                assert_eq!(seen, expected.map(Duration::from_millis), "{case} at {ms} ms");
+            for &(stamp, ms, wall, expected) in *observations {
+                let found = age.observe(stamp, Timestamp::from_millis(ms), wall);
+                assert_eq!(found, expected.map(Duration::from_millis), "{case} at {ms} ms");
             }
         }
     }
 
     #[test]
-    fn age_grows_between_looks() {
+    fn age_grows_between_observations() {
         let mut age = StatsAge::default();
         age.observe(100, Timestamp::from_millis(1000), 102);
         assert_eq!(age.age(Timestamp::from_millis(4500)), Some(Duration::from_millis(5500)));

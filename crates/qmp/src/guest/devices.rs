@@ -1,10 +1,10 @@
-//! Memory devices of a guest, as QEMU lists them.
+//! A guest's memory devices, as QEMU lists them.
 //!
-//! Idea: virtio-mem devices, and memory modules (`pc-dimm`), our own apart from all others. Modules
-//! that are not ours are memory like what the guest was booted with: nobody here removes them.
+//! Idea: virtio-mem devices and our own memory modules (`pc-dimm`) can be changed. Modules of
+//! others are treated like boot memory: they are never removed here.
 //! Source: `qapi/machine.json` of QEMU 7.2, `MemoryDeviceInfo`.
-//! Limits: [`DEVICES_MAX`] devices are read, the rest passed over. Of other kinds (NVDIMM, persistent
-//! memory, enclaves) only what they take of the space for devices counts.
+//! Limits: at most [`DEVICES_MAX`] devices are read. Of other kinds (NVDIMM, persistent memory,
+//! enclaves) only the address space they occupy counts.
 
 use std::borrow::Cow;
 
@@ -20,44 +20,44 @@ const DEVICES_MAX: usize = 1024;
 
 /// A virtio-mem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct VirtioMem {
-    /// What its creator called it; `None`: nothing, or longer than is accepted.
+pub(super) struct VirtioMemDevice {
+    /// `None`: no id, or a longer one than is accepted.
     pub(super) id: Option<String>,
-    /// What the guest was asked to have plugged in.
+    /// The amount requested.
     pub(super) requested: Bytes,
-    /// What it has plugged in.
+    /// The amount plugged.
     pub(super) size: Bytes,
-    /// The most it can have.
+    /// The most that can be plugged.
     pub(super) max: Bytes,
-    /// Amounts are whole multiples of this.
+    /// Amounts are multiples of this.
     pub(super) block: Bytes,
 }
 
 /// A memory module of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Module {
+pub(super) struct OwnModule {
     pub(super) number: ModuleNumber,
     pub(super) size: Bytes,
 }
 
 /// All memory devices of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Devices {
-    pub(super) virtio_mem: Vec<VirtioMem>,
+pub(super) struct MemoryDevices {
+    pub(super) virtio_mem: Vec<VirtioMemDevice>,
     /// Our own modules.
-    pub(super) modules: Vec<Module>,
+    pub(super) modules: Vec<OwnModule>,
     /// Memory in modules of others.
     pub(super) foreign: Bytes,
-    /// Slots for modules that are taken.
+    /// Occupied module slots.
     pub(super) slots: u64,
-    /// What all devices take of the address space kept for them.
+    /// Address space that all devices occupy.
     pub(super) space: Bytes,
-    /// How many there are.
+    /// Number of devices.
     pub(super) count: usize,
 }
 
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct DeviceEntry<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -83,26 +83,26 @@ struct SizedData<'a> {
     size: u64,
 }
 
-impl Devices {
-    /// Reads what `query-memory-devices` returned.
+impl MemoryDevices {
+    /// Parses the reply to `query-memory-devices`.
     ///
     /// # Errors
-    /// When it is not that.
-    pub(super) fn read(json: &str) -> Result<Devices, serde_json::Error> {
-        let entries: Vec<Entry<'_>> = serde_json::from_str(json)?;
-        let mut devices = Devices { count: entries.len(), ..Devices::default() };
-        for Entry { kind, data } in entries.into_iter().take(DEVICES_MAX) {
-            let takes = match kind.as_ref() {
+    /// The reply is malformed.
+    pub(super) fn parse(json: &str) -> Result<MemoryDevices, serde_json::Error> {
+        let entries: Vec<DeviceEntry<'_>> = serde_json::from_str(json)?;
+        let mut devices = MemoryDevices { count: entries.len(), ..MemoryDevices::default() };
+        for DeviceEntry { kind, data } in entries.into_iter().take(DEVICES_MAX) {
+            let occupied = match kind.as_ref() {
                 "virtio-mem" => {
                     let device: VirtioMemData<'_> = serde_json::from_str(data.get())?;
-                    devices.virtio_mem.push(VirtioMem::from(&device));
+                    devices.virtio_mem.push(VirtioMemDevice::from(&device));
                     device.max_size
                 }
                 "dimm" => {
                     let module: SizedData<'_> = serde_json::from_str(data.get())?;
                     let size = Bytes::new(module.size);
                     match module.id.as_deref().and_then(ModuleNumber::of_device) {
-                        Some(number) => devices.modules.push(Module { number, size }),
+                        Some(number) => devices.modules.push(OwnModule { number, size }),
                         None => devices.foreign = devices.foreign.saturating_add(size),
                     }
                     devices.slots += 1;
@@ -113,31 +113,31 @@ impl Devices {
                     serde_json::from_str::<SizedData<'_>>(data.get())?.size
                 }
             };
-            devices.space = devices.space.saturating_add(Bytes::new(takes));
+            devices.space = devices.space.saturating_add(Bytes::new(occupied));
         }
         Ok(devices)
     }
 
-    /// What the virtio-mem devices have plugged in.
+    /// Memory plugged in virtio-mem devices.
     pub(super) fn virtio_mem_size(&self) -> Bytes {
         self.virtio_mem.iter().map(|device| device.size).sum()
     }
 
-    /// What our own modules come to.
+    /// Memory in our own modules.
     pub(super) fn modules_size(&self) -> Bytes {
         self.modules.iter().map(|module| module.size).sum()
     }
 
-    /// What is plugged in, and can be pulled out again.
+    /// Plugged memory that can be unplugged.
     pub(super) fn plugged(&self) -> Bytes {
         self.virtio_mem_size().saturating_add(self.modules_size())
     }
 }
 
-impl From<&VirtioMemData<'_>> for VirtioMem {
-    fn from(data: &VirtioMemData<'_>) -> VirtioMem {
+impl From<&VirtioMemData<'_>> for VirtioMemDevice {
+    fn from(data: &VirtioMemData<'_>) -> VirtioMemDevice {
         let id = data.id.as_deref().filter(|id| id.len() <= PATH_BYTES_MAX);
-        VirtioMem {
+        VirtioMemDevice {
             id: id.map(str::to_owned),
             requested: Bytes::new(data.requested_size),
             size: Bytes::new(data.size),
@@ -147,7 +147,7 @@ impl From<&VirtioMemData<'_>> for VirtioMem {
     }
 }
 
-/// `size` in whole blocks.
+/// Rounds `size` down to whole blocks.
 pub(super) fn floor_to(size: Bytes, block: Bytes) -> Bytes {
     let over = size.get().checked_rem(block.get()).unwrap_or(0);
     size.saturating_sub(Bytes::new(over))
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_told_apart() {
+    fn devices_are_parsed_by_kind() {
         let json = r#"[
             {"type": "virtio-mem", "data": {"memdev": "/objects/vm0", "memaddr": 4294967296,
              "block-size": 2097152, "size": 4194304, "node": 0, "max-size": 536870912,
@@ -170,8 +170,8 @@ mod tests {
              "hotpluggable": true, "size": 67108864, "slot": 1, "node": 0}},
             {"type": "nvdimm", "data": {"id": "nv", "size": 4096, "slot": 2}},
             {"type": "virtio-pmem", "data": {"id": "pm", "size": 8192, "memaddr": 3}}]"#;
-        let devices = Devices::read(json).unwrap();
-        let device = VirtioMem {
+        let devices = MemoryDevices::parse(json).unwrap();
+        let device = VirtioMemDevice {
             id: Some("vm0".to_owned()),
             requested: Bytes::mib(256),
             size: Bytes::mib(4),
@@ -179,7 +179,7 @@ mod tests {
             block: Bytes::mib(2),
         };
         assert_eq!(devices.virtio_mem, [device]);
-        assert_eq!(devices.modules, [Module { number: ModuleNumber(2), size: Bytes::mib(128) }]);
+        assert_eq!(devices.modules, [OwnModule { number: ModuleNumber(2), size: Bytes::mib(128) }]);
         assert_eq!((devices.foreign, devices.slots, devices.count), (Bytes::mib(64), 3, 5));
         assert_eq!(devices.space, Bytes::mib(512 + 128 + 64) + Bytes::kib(12));
         assert_eq!(devices.plugged(), Bytes::mib(132));
@@ -189,21 +189,21 @@ mod tests {
     fn absurd_figures_neither_overflow_nor_divide_by_zero() {
         let one = r#"{"type": "virtio-mem", "data": {"block-size": 0, "size": 18446744073709551615,
             "max-size": 18446744073709551615, "requested-size": 18446744073709551615}}"#;
-        let devices = Devices::read(&format!("[{one}, {one}]")).unwrap();
+        let devices = MemoryDevices::parse(&format!("[{one}, {one}]")).unwrap();
         assert_eq!(devices.plugged(), Bytes::MAX);
         assert_eq!(devices.virtio_mem[0].block, Bytes::new(PAGE_SIZE));
         assert_eq!(floor_to(Bytes::mib(5), Bytes::ZERO), Bytes::mib(5));
         let long =
             format!(r#"[{{"type": "dimm", "data": {{"id": "{}", "size": 1}}}}]"#, "x".repeat(500));
-        assert_eq!(Devices::read(&long).unwrap().foreign, Bytes::new(1));
+        assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::new(1));
     }
 
     #[test]
-    fn what_is_no_list_of_devices_is_refused() {
+    fn a_malformed_device_list_is_an_error() {
         for json in
             ["{}", "[1]", r#"[{"type": "dimm"}]"#, r#"[{"type": "virtio-mem", "data": {}}]"#]
         {
-            assert!(Devices::read(json).is_err(), "{json}");
+            assert!(MemoryDevices::parse(json).is_err(), "{json}");
         }
     }
 }

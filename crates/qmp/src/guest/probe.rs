@@ -1,73 +1,87 @@
-//! Finding out what can be done with a guest.
+//! Probes a guest's capabilities.
 //!
-//! Idea: the folders in which QEMU keeps devices and objects are listed; the type of each entry says
-//! what it is. Then the balloon device is asked for its properties.
+//! Idea: QEMU's folders of devices and objects are listed; the type of each entry tells what it is.
+//! Then the balloon device's properties are read.
 //!
-//! What QMP of QEMU 7.2 tells, and what it does not:
-//! - a passthrough device (`vfio-*`) or a confidential guest (`sev-guest` and the like) inhibits
-//!   discarding. A `vfio-pci` device backed by a mediated device does not, but looks the same here:
-//!   counted as inhibiting, since the error in that direction costs memory, not data.
-//! - `vhost-vdpa` network backends inhibit too and appear in no listing; nor does
-//!   `-overcommit mem-lock=on`: look for locked memory (`VmLck`) in the process's `/proc` status.
-//! - `free-page-reporting` and `deflate-on-oom` say what the device offers; a guest without the
-//!   feature in its driver does not use it, and no stable command says so.
-//! - a balloon on huge pages gives memory back only where whole huge pages become free.
+//! What QMP of QEMU 7.2 shows, and what it does not:
+//! - A passthrough device (`vfio-*`) or a confidential guest (`sev-guest` and the like) inhibits
+//!   discarding. A `vfio-pci` device backed by a mediated device does not, but looks the same: it
+//!   counts as inhibiting, because that error costs memory, not data.
+//! - `vhost-vdpa` network backends and `-overcommit mem-lock=on` inhibit too and appear in no
+//!   listing: look for locked memory (`VmLck`) in the process's `/proc` status.
+//! - `free-page-reporting` and `deflate-on-oom` say what the device offers. A guest whose driver
+//!   lacks the feature does not use it, and no stable command shows that.
+//! - A balloon on huge pages frees host memory only when whole huge pages become free.
 
 use std::collections::BTreeSet;
 
 use ballast_model::Capabilities;
 use serde::Deserialize;
 
-use super::plugging::Room;
 use crate::command::ModuleNumber;
 
-/// Folders of devices and objects created by the operator; the rest of the tree is QEMU's own.
+/// Folders of devices and objects that the operator created; the rest of the tree is QEMU's own.
 pub(super) const FOLDERS: [&str; 3] =
     ["/machine/peripheral", "/machine/peripheral-anon", "/objects"];
 
-/// Longest path of a device accepted, in bytes; identifiers are chosen by whoever started QEMU.
+/// Longest device path accepted, in bytes; whoever starts QEMU chooses the ids in it.
 pub(super) const PATH_BYTES_MAX: usize = 256;
 
-/// The beginning of the type of every balloon device: `virtio-balloon-pci`, `-ccw`, `-device`,
-/// `-pci-transitional`, `-pci-non-transitional`.
+/// Type prefix of balloon devices: `virtio-balloon-pci`, `-ccw`, `-device`, `-pci-transitional`,
+/// `-pci-non-transitional`.
 const BALLOON: &str = "virtio-balloon";
 
-/// The same of virtio-mem devices.
+/// Type prefix of virtio-mem devices.
 const VIRTIO_MEM: &str = "virtio-mem";
 
-/// Types, by their beginning, that keep memory from being discarded.
+/// Type prefixes of devices and objects that inhibit discarding memory.
 const INHIBITING: [&str; 5] = ["vfio-pci", "vfio-platform", "vhost-vdpa", "sev-", "tdx-guest"];
 
-/// One entry of a listing.
+/// The reply to `qom-get /machine memory` (QEMU 7.1 and later).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct MachineMemory {
+    /// Boot memory.
+    pub(super) size: u64,
+    /// Boot memory and the address space for memory devices; `size`, or missing, without such
+    /// space.
+    #[serde(default)]
+    pub(super) max_size: u64,
+    /// Slots for modules.
+    #[serde(default)]
+    pub(super) slots: u64,
+}
+
+/// One entry of a folder.
 #[derive(Debug, Deserialize)]
-pub(super) struct Entry<'a> {
+pub(super) struct QomEntry<'a> {
     #[serde(borrow)]
     name: std::borrow::Cow<'a, str>,
     #[serde(borrow, rename = "type")]
     kind: std::borrow::Cow<'a, str>,
 }
 
-/// What was found so far.
+/// The findings of a probe so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ProbeResult {
     /// Path of the balloon device.
     pub(super) balloon_path: Option<String>,
-    /// What it can do. Members stay `None` where the question failed.
+    /// Members stay `None` where the query failed.
     pub(super) capabilities: Capabilities,
-    /// Nobody has told the device yet to ask the guest for statistics.
+    /// The device does not poll the guest for statistics yet.
     pub(super) start_polling: bool,
-    /// Memory that can be plugged in; `None` where QEMU does not tell.
-    pub(super) room: Option<Room>,
+    /// `None` if QEMU does not say.
+    pub(super) machine_memory: Option<MachineMemory>,
     /// Paths of virtio-mem devices without an id.
     pub(super) anonymous_virtio_mem: Vec<String>,
-    /// Memory made for modules of our own.
+    /// Memory objects of our own modules.
     pub(super) own_memory: BTreeSet<ModuleNumber>,
     pub(super) folders_listed: usize,
 }
 
-impl Found {
-    /// The entries of one folder.
-    pub(super) fn listing(&mut self, folder: &str, entries: &[Entry<'_>]) {
+impl ProbeResult {
+    /// Takes in the entries of one folder.
+    pub(super) fn listing(&mut self, folder: &str, entries: &[QomEntry<'_>]) {
         self.folders_listed += 1;
         for entry in entries {
             let kind = entry.kind.strip_prefix("child<").unwrap_or_default();
@@ -91,12 +105,13 @@ impl Found {
         }
     }
 
-    /// All folders were asked: draws what conclusions can be drawn.
+    /// Concludes from entries that no folder has, if all folders were listed.
     pub(super) fn folders_done(&mut self) {
-        if self.folders_listed == FOLDERS.len() && self.capabilities.discard_inhibited.is_none() {
-            self.capabilities.discard_inhibited = Some(false);
+        if self.folders_listed < FOLDERS.len() {
+            return;
         }
-        if self.balloon_path.is_none() && self.folders_listed == FOLDERS.len() {
+        self.capabilities.discard_inhibited.get_or_insert(false);
+        if self.balloon_path.is_none() {
             self.capabilities.statistics = Some(false);
             self.capabilities.free_page_reporting = Some(false);
             self.capabilities.deflate_on_oom = Some(false);
@@ -108,10 +123,10 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn found(listings: [&str; 3]) -> Found {
-        let mut found = Found::default();
+    fn found(listings: [&str; 3]) -> ProbeResult {
+        let mut found = ProbeResult::default();
         for (folder, json) in FOLDERS.iter().zip(listings) {
-            let entries: Vec<Entry<'_>> = serde_json::from_str(json).unwrap();
+            let entries: Vec<QomEntry<'_>> = serde_json::from_str(json).unwrap();
             found.listing(folder, &entries);
         }
         found.folders_done();
@@ -134,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_inhibits_discarding_is_found_in_any_folder() {
+    fn devices_that_inhibit_discarding_are_found_in_any_folder() {
         for (at, kind) in
             [(0, "vfio-pci"), (1, "vfio-pci-nohotplug"), (2, "sev-guest"), (2, "tdx-guest")]
         {
@@ -146,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_balloon_there_is_nothing_it_could_do() {
+    fn without_a_balloon_its_capabilities_are_false() {
         let found = found([r#"[{"name":"type","type":"string"}]"#, "[]", "[]"]);
         assert_eq!(found.balloon_path, None);
         assert_eq!(found.capabilities.statistics, Some(false));
@@ -154,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_not_listed_proves_nothing() {
-        let mut found = Found::default();
+    fn without_all_folders_nothing_is_concluded() {
+        let mut found = ProbeResult::default();
         found.listing(FOLDERS[0], &[]);
         found.folders_done();
         assert_eq!(found.capabilities, Capabilities::default());

@@ -1,19 +1,18 @@
-//! What a guest is doing, from what QEMU says and from what happens.
+//! A guest's run state, from events and `query-status`.
 //!
-//! Idea: events say that something changed, at once; `query-status` says to what. An event that
-//! leaves a doubt asks for the query.
+//! Idea: an event reports a change at once; if the new state is uncertain, `query-status` tells it.
 //! Source: `qapi/run-state.json`.
-//! Limits: a panic is only known where the guest has a `pvpanic` device. QEMU may let a panicked
-//! guest run on and say `running`; it stays panicked here until it is reset or resumed.
+//! Limits: a panic is only visible with a `pvpanic` device. QEMU may let a panicked guest run on
+//! and report `running`; here it stays panicked until it is reset or resumed.
 
 use ballast_model::RunState;
 
-/// Follows the run state of one guest.
+/// The run state of one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunTracker {
     state: Option<RunState>,
-    asked: bool,
-    doubt: bool,
+    was_queried: bool,
+    is_uncertain: bool,
 }
 
 impl RunTracker {
@@ -22,52 +21,54 @@ impl RunTracker {
         self.state.as_ref()
     }
 
-    /// Whether `query-status` should be asked; asking settles it.
-    pub(super) fn take_doubt(&mut self) -> bool {
-        let doubt = self.doubt || !self.asked;
-        self.asked = true;
-        self.doubt = false;
-        doubt
+    /// Whether to send `query-status` now; assumes that the caller does.
+    pub(super) fn take_uncertain(&mut self) -> bool {
+        let is_uncertain = self.is_uncertain || !self.was_queried;
+        self.was_queried = true;
+        self.is_uncertain = false;
+        is_uncertain
     }
 
-    /// What was known may no longer be so.
-    pub(super) fn doubt(&mut self) {
-        self.doubt = true;
+    /// The state may have changed.
+    pub(super) fn mark_uncertain(&mut self) {
+        self.is_uncertain = true;
     }
 
-    /// Nothing can be seen any more; only an end stays an end.
+    /// The connection ended: the state is unknown, unless the guest had shut down or panicked.
     pub(super) fn disconnected(&mut self) {
         if !matches!(self.state, Some(RunState::Shutdown | RunState::Panicked)) {
             *self = RunTracker::default();
         }
     }
 
-    /// An event of this name has come.
+    /// Takes in an event.
     pub(super) fn event(&mut self, name: &str) {
         match name {
             "GUEST_PANICKED" | "GUEST_CRASHLOADED" => self.state = Some(RunState::Panicked),
             "SHUTDOWN" => self.state = Some(RunState::Shutdown),
-            // A stop belongs to the end or the panic that came before it.
+            // The stop is a consequence of the shutdown or panic before it.
             "STOP" if matches!(self.state, Some(RunState::Panicked | RunState::Shutdown)) => {}
             "STOP" => {
                 self.state = Some(RunState::Paused);
-                // It also stops for I/O errors, migration, saving: the query tells.
-                self.doubt = true;
+                // The reason may also be an I/O error, migration or saving.
+                self.is_uncertain = true;
             }
             "RESUME" => {
                 self.state = Some(RunState::Running);
-                self.doubt = true;
+                self.is_uncertain = true;
             }
             "RESET" => {
                 self.state = None;
-                self.doubt = true;
+                self.is_uncertain = true;
             }
-            "SUSPEND" | "SUSPEND_DISK" | "WAKEUP" | "WATCHDOG" | "MIGRATION" => self.doubt = true,
+            "SUSPEND" | "SUSPEND_DISK" | "WAKEUP" | "WATCHDOG" | "MIGRATION" => {
+                self.is_uncertain = true;
+            }
             _ => {}
         }
     }
 
-    /// `query-status` answered this word.
+    /// Takes in the status in the reply to `query-status`.
     pub(super) fn status(&mut self, word: &str) {
         let state = match word {
             "running" if self.state == Some(RunState::Panicked) => RunState::Panicked,
@@ -81,7 +82,7 @@ impl RunTracker {
     }
 }
 
-/// Longest foreign word kept; QEMU's longest run state has 15 characters.
+/// Longest unknown state kept; QEMU's longest run state has 15 characters.
 const WORD_CHARS_MAX: usize = 40;
 
 #[cfg(test)]
@@ -89,9 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_and_answers_lead_to_the_state() {
+    fn events_and_replies_determine_the_state() {
         let other = |word: &str| RunState::Other(word.to_owned());
-        // Steps: upper case is an event, lower case an answer.
+        // Steps: upper case is an event, lower case a reply.
         let table: &[(&[&str], RunState, bool)] = &[
             (&["running"], RunState::Running, false),
             (&["prelaunch"], other("prelaunch"), false),
@@ -107,19 +108,19 @@ mod tests {
             (&["guest-panicked"], RunState::Panicked, false),
             (&["running", "BALLOON_CHANGE"], RunState::Running, false),
         ];
-        for (steps, state, doubt) in table {
+        for (steps, state, is_uncertain) in table {
             let mut tracker = RunTracker::default();
-            assert!(tracker.take_doubt(), "nothing is known at first");
+            assert!(tracker.take_uncertain(), "unknown at first");
             for step in *steps {
                 if step.starts_with(|c: char| c.is_ascii_uppercase()) {
                     tracker.event(step);
                 } else {
-                    tracker.take_doubt();
+                    tracker.take_uncertain();
                     tracker.status(step);
                 }
             }
             assert_eq!(tracker.state(), Some(state), "{steps:?}");
-            assert_eq!(tracker.take_doubt(), *doubt, "{steps:?}");
+            assert_eq!(tracker.take_uncertain(), *is_uncertain, "{steps:?}");
         }
     }
 }

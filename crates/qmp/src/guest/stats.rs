@@ -1,8 +1,8 @@
-//! The balloon device's statistics, as QEMU writes them.
+//! Parses the balloon device's statistics.
 //!
 //! Source: `hw/virtio/virtio-balloon.c`, `balloon_stats_get_all`; virtio 1.2 §5.5.6.4.
-//! Limits: a value the guest does not send arrives as 2^64 − 1, or −1 where something in between
-//! thinks it signed; both are `None`. Whether a value can be true is not judged here.
+//! Limits: a value that the guest does not send arrives as 2^64 − 1, or as −1 from software that
+//! treats it as signed; both are `None`. Values are not checked for plausibility here.
 
 use ballast_model::{Bytes, GuestStats};
 use serde::{Deserialize, Deserializer};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 #[derive(Debug, Deserialize)]
 struct StatsReply {
     stats: RawStats,
-    /// Wall-clock seconds when the guest sent them; 0: never.
+    /// Wall-clock second of the guest's last report; 0: none yet.
     #[serde(rename = "last-update", deserialize_with = "seconds")]
     last_update: u64,
 }
@@ -37,11 +37,11 @@ struct RawStats {
     minor_faults: Stat,
 }
 
-/// Reads what `qom-get guest-stats` returned: the statistics, and the wall-clock second in which the
-/// guest sent them (0: never).
+/// Parses the reply to `qom-get guest-stats`: the statistics and the wall-clock second of the
+/// guest's last report (0: none yet).
 ///
 /// # Errors
-/// When it is not that.
+/// The reply is malformed.
 pub fn read_guest_stats(json: &str) -> Result<(GuestStats, u64), serde_json::Error> {
     let reply: StatsReply = serde_json::from_str(json)?;
     Ok((reply.guest_stats(), reply.last_update))
@@ -63,7 +63,7 @@ impl StatsReply {
     }
 }
 
-/// One statistic; `None` where the guest does not send it.
+/// One statistic; `None` if the guest does not send it.
 #[derive(Debug, Default)]
 struct Stat(Option<u64>);
 
@@ -96,7 +96,7 @@ impl serde::de::Visitor<'_> for StatVisitor {
     }
 }
 
-/// A stamp before 1970 comes from a host without a clock: as good as none.
+/// A negative time comes from a host without a clock, and counts as none.
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let secs = i64::deserialize(deserializer)?;
     Ok(u64::try_from(secs).unwrap_or(0))
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn values_the_guest_does_not_send_are_none() {
+    fn values_not_sent_by_the_guest_are_none() {
         for unsupported in ["-1", "18446744073709551615"] {
             let json = format!(
                 r#"{{"stats": {{"stat-free-memory": {unsupported}, "stat-total-memory": 4096,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_statistic_is_refused_by_name() {
+    fn malformed_statistics_are_an_error() {
         for json in [
             r#"{"stats": {"stat-free-memory": "much"}, "last-update": 5}"#,
             r#"{"stats": {"stat-free-memory": -2}, "last-update": 5}"#,

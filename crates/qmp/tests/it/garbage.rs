@@ -1,22 +1,24 @@
-//! Whatever bytes come, and however they are cut: no panic, bounded memory, the same messages.
+//! Any bytes, in any pieces: no panic, bounded memory, the same messages.
 
 use std::time::Duration;
 
 use ballast_model::{LinkDown, Timestamp};
-use ballast_qmp::codec::{CodecError, DEPTH_MAX, Decoder, MESSAGE_BYTES_MAX, Message, fuzz_decode};
-use ballast_qmp::command::Command;
-use ballast_qmp::guest::Guest;
+use ballast_qmp::codec::{
+    CodecError, DEPTH_MAX, Decoder, MESSAGE_BYTES_MAX, QmpMessage, fuzz_decode,
+};
+use ballast_qmp::command::QmpCommand;
+use ballast_qmp::guest::GuestMonitor;
 use ballast_qmp::session::{
-    EVENTS_MAX, IN_FLIGHT_MAX, Input, Phase, SendError, Session, SessionError,
+    EVENTS_MAX, IN_FLIGHT_MAX, QmpSession, SendError, SessionError, SessionInput, SessionPhase,
 };
 use proptest::prelude::*;
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7},
     "package": ""}, "capabilities": ["oob"]}}"#;
 
-/// Everything the decoder makes of `bytes` fed in pieces, up to and including the first error.
+/// The decoder's output for `bytes` fed in pieces, up to and including the first error.
 fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<String> {
-    let (mut decoder, mut seen, mut rest) = (Decoder::new(), Vec::new(), bytes);
+    let (mut decoder, mut output, mut rest) = (Decoder::new(), Vec::new(), bytes);
     let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
     while !rest.is_empty() {
         let piece = pieces.next().unwrap_or(usize::MAX).clamp(1, rest.len());
@@ -24,17 +26,17 @@ fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<String> {
         assert!(decoder.buffered_bytes() <= MESSAGE_BYTES_MAX + 1);
         loop {
             match decoder.next_message() {
-                Ok(Some(message)) => seen.push(format!("{message:?}")),
+                Ok(Some(message)) => output.push(format!("{message:?}")),
                 Ok(None) => break,
-                // What is quoted depends on how much has come; the kind of error does not.
+                // The excerpt depends on the pieces; the kind of error does not.
                 Err(error) => {
-                    seen.push(format!("{:?}", std::mem::discriminant(&error)));
-                    return seen;
+                    output.push(format!("{:?}", std::mem::discriminant(&error)));
+                    return output;
                 }
             }
         }
     }
-    seen
+    output
 }
 
 fn first_error(bytes: &[u8]) -> CodecError {
@@ -74,29 +76,28 @@ fn every_kind_of_garbage_has_its_error() {
 }
 
 #[test]
-fn messages_are_told_apart() {
+fn messages_are_split_at_balanced_brackets() {
     let mut decoder = Decoder::new();
     decoder.feed(GREETING.as_bytes());
-    assert!(
-        matches!(decoder.next_message(), Ok(Some(Message::Greeting(version))) if version.major == 7)
-    );
+    let greeting = decoder.next_message();
+    assert!(matches!(greeting, Ok(Some(QmpMessage::Greeting(version))) if version.major == 7));
     decoder.feed(br#"{"return": {"a": "}{\"["}, "id": 3} {"return": 1, "id": "x"}"#);
-    let expected = Message::Return { id: Some(3), json: r#"{"a": "}{\"["}"# };
+    let expected = QmpMessage::Return { id: Some(3), json: r#"{"a": "}{\"["}"# };
     assert_eq!(decoder.next_message(), Ok(Some(expected)));
-    assert_eq!(decoder.next_message(), Ok(Some(Message::Return { id: None, json: "1" })));
+    assert_eq!(decoder.next_message(), Ok(Some(QmpMessage::Return { id: None, json: "1" })));
     assert_eq!(decoder.next_message(), Ok(None));
 }
 
-/// A session that is ready, and has sent `commands`.
-fn ready(commands: usize) -> Session {
-    let mut session = Session::new(Timestamp::ZERO, Duration::from_secs(1));
+/// A session that is ready and has sent this many commands.
+fn ready(commands: usize) -> QmpSession {
+    let mut session = QmpSession::new(Timestamp::ZERO, Duration::from_secs(1));
     session.receive(GREETING.as_bytes());
-    assert_eq!(session.poll(Timestamp::ZERO), Ok(Some(Input::Negotiating)));
+    assert_eq!(session.poll(Timestamp::ZERO), Ok(Some(SessionInput::Negotiating)));
     session.receive(br#"{"return": {}, "id": 0}"#);
-    assert_eq!(session.poll(Timestamp::ZERO), Ok(Some(Input::Ready)));
+    assert_eq!(session.poll(Timestamp::ZERO), Ok(Some(SessionInput::Ready)));
     session.mark_written(usize::MAX);
     for n in 0..commands {
-        session.send(&Command::QueryStatus, Timestamp::from_millis(n as u64)).unwrap();
+        session.send(&QmpCommand::QueryStatus, Timestamp::from_millis(n as u64)).unwrap();
     }
     session
 }
@@ -110,8 +111,8 @@ fn replies_find_their_commands_in_any_order() {
     let mut replies = Vec::new();
     while let Some(input) = session.poll(Timestamp::ZERO).unwrap() {
         match input {
-            Input::Reply { result, .. } => replies.push(result.unwrap().to_owned()),
-            other => assert_eq!(other, Input::Duplicate),
+            SessionInput::Reply { result, .. } => replies.push(result.unwrap().to_owned()),
+            other => assert_eq!(other, SessionInput::Duplicate),
         }
     }
     assert_eq!(replies, ["2", "1"]);
@@ -119,9 +120,9 @@ fn replies_find_their_commands_in_any_order() {
 }
 
 #[test]
-fn what_has_no_place_in_a_session_ends_it() {
+fn an_unexpected_message_ends_the_session() {
     let early = |bytes: &str| {
-        let mut session = Session::new(Timestamp::ZERO, Duration::from_secs(1));
+        let mut session = QmpSession::new(Timestamp::ZERO, Duration::from_secs(1));
         session.receive(bytes.as_bytes());
         session.poll(Timestamp::ZERO).unwrap_err().to_string()
     };
@@ -139,23 +140,23 @@ fn what_has_no_place_in_a_session_ends_it() {
 }
 
 #[test]
-fn commands_and_events_are_bounded_and_deadlines_reported_once() {
+fn commands_and_events_are_bounded_and_expire_once() {
     let mut session = ready(IN_FLIGHT_MAX);
-    assert_eq!(session.send(&Command::QueryStatus, Timestamp::ZERO), Err(SendError::Full));
+    assert_eq!(session.send(&QmpCommand::QueryStatus, Timestamp::ZERO), Err(SendError::Full));
     assert_eq!(session.next_deadline(), Some(Timestamp::ZERO));
     let expired = std::iter::from_fn(|| session.expire(Timestamp::from_millis(1))).count();
     assert_eq!(expired, 2, "those of 0 ms and 1 ms");
     assert!(session.is_overdue());
     for _ in 0..EVENTS_MAX + 5 {
         session.receive(br#"{"event": "BALLOON_CHANGE", "data": {"actual": 1}}"#);
-        assert_eq!(session.poll(Timestamp::ZERO), Ok(Some(Input::Event)));
+        assert_eq!(session.poll(Timestamp::ZERO), Ok(Some(SessionInput::Event)));
     }
     assert_eq!(session.events_dropped(), 5);
     assert_eq!(std::iter::from_fn(|| session.pop_event()).count(), EVENTS_MAX);
-    assert_eq!(session.phase(), Phase::Ready);
+    assert_eq!(session.phase(), SessionPhase::Ready);
 }
 
-/// Bytes that look like QMP, mostly.
+/// Mostly valid QMP.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         8 => proptest::sample::select(vec![
@@ -193,13 +194,13 @@ proptest! {
     }
 
     #[test]
-    fn rubbish_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         fuzz_decode(&bytes);
     }
 
     #[test]
-    fn a_guest_survives_any_stream(bytes in stream(), cut in 0usize..200) {
-        let mut guest = Guest::new(Duration::from_secs(1));
+    fn a_monitor_survives_any_stream(bytes in stream(), cut in 0usize..200) {
+        let mut guest = GuestMonitor::new(Duration::from_secs(1));
         guest.connected(Timestamp::ZERO, Some(1));
         guest.begin_sample(Timestamp::ZERO);
         let (head, tail) = bytes.split_at(cut.min(bytes.len()));

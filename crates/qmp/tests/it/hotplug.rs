@@ -1,4 +1,4 @@
-//! Memory plugged in and pulled out of peers: what is sampled, what actions come to, and what goes wrong.
+//! Memory hotplug with peers: samples, outcomes of actions, and failures.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -7,15 +7,15 @@ use ballast_model::{
 };
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_qmp::guest::MODULE;
-use ballast_qmp::testing::{Peer, PeerConfig, PeerHotplug};
+use ballast_qmp_testing::{Peer, PeerConfig, PeerHotplug};
 
-/// How long a state may take to be reached before a test fails; never waited for in full.
+/// A test fails if a state is not reached within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the peers boot with.
+/// Boot memory of the peers.
 const BOOT: Bytes = Bytes::gib(1);
 
-struct Host {
+struct TestHost {
     fleet: Fleet,
     peer: Peer,
     origin: Instant,
@@ -23,8 +23,8 @@ struct Host {
     _folder: tempfile::TempDir,
 }
 
-impl Host {
-    fn new(hotplug: PeerHotplug, has_balloon: bool) -> Host {
+impl TestHost {
+    fn new(hotplug: PeerHotplug, has_balloon: bool) -> TestHost {
         let folder = tempfile::tempdir().unwrap();
         let config = PeerConfig {
             has_balloon,
@@ -32,7 +32,7 @@ impl Host {
             hotplug: Some(hotplug),
             ..PeerConfig::default()
         };
-        Host {
+        TestHost {
             peer: Peer::spawn(&folder.path().join("a.sock"), config).unwrap(),
             fleet: Fleet::new(FleetConfig::new(vec![folder.path().to_owned()])),
             origin: Instant::now(),
@@ -45,7 +45,7 @@ impl Host {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// Samples until the guest is as wanted.
+    /// Samples until `wanted` is true.
     async fn sample_until(&mut self, wanted: impl Fn(&GuestSample) -> bool) -> GuestSample {
         let begun = Instant::now();
         loop {
@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    /// Samples until so much is plugged in and asked for.
+    /// Samples until these amounts are plugged and requested.
     async fn plugged(&mut self, plugged: Bytes, requested: Bytes) -> GuestSample {
         self.sample_until(|sample| {
             sample.hotplug.is_some_and(|it| (it.plugged, it.requested) == (plugged, requested))
@@ -103,8 +103,8 @@ fn modules() -> PeerHotplug {
 }
 
 #[tokio::test]
-async fn what_is_plugged_by_virtio_mem_is_part_of_what_the_guest_holds() {
-    let mut host = Host::new(virtio_mem(), true);
+async fn memory_plugged_by_virtio_mem_counts_as_allocated() {
+    let mut host = TestHost::new(virtio_mem(), true);
     let sample = host.sample_until(is_up).await;
     let hotplug = Hotplug {
         kind: HotplugKind::VirtioMem,
@@ -117,17 +117,17 @@ async fn what_is_plugged_by_virtio_mem_is_part_of_what_the_guest_holds() {
     assert_eq!(sample.capabilities.memory_devices, Some(true));
     assert_eq!(sample.memory_max(), Some(Bytes::gib(3)));
 
-    // Grown past its boot memory, with a part plugged ahead and held in the balloon.
+    // Above boot memory, with a part of the plugged memory in the balloon.
     host.accept(Bytes::mib(1280), Some(Bytes::mib(512))).await;
     host.plugged(Bytes::mib(512), Bytes::mib(512)).await;
     host.sample_until(holds(Bytes::mib(1280))).await;
     assert_eq!((host.peer.target(), host.peer.allocation()), (Bytes::mib(768), Bytes::mib(1280)));
 
-    // The balloon alone: what is plugged in stays.
+    // Without an amount to plug only the balloon moves.
     host.accept(Bytes::mib(1536), None).await;
     host.sample_until(holds(Bytes::mib(1536))).await;
     assert_eq!(host.peer.target(), BOOT);
-    // It cannot give more than the boot memory has.
+    // The balloon cannot grow a guest beyond boot memory.
     host.accept(Bytes::gib(8), None).await;
     assert_eq!(host.peer.target(), BOOT);
 
@@ -137,8 +137,8 @@ async fn what_is_plugged_by_virtio_mem_is_part_of_what_the_guest_holds() {
 }
 
 #[tokio::test]
-async fn an_amount_of_no_whole_blocks_is_rounded_down_and_the_target_kept() {
-    let mut host = Host::new(virtio_mem(), true);
+async fn the_plugged_amount_is_rounded_down_the_target_kept() {
+    let mut host = TestHost::new(virtio_mem(), true);
     host.sample_until(is_up).await;
     host.accept(Bytes::mib(900), Some(Bytes::mib(301))).await;
     host.plugged(Bytes::mib(300), Bytes::mib(300)).await;
@@ -147,9 +147,9 @@ async fn an_amount_of_no_whole_blocks_is_rounded_down_and_the_target_kept() {
 }
 
 #[tokio::test]
-async fn the_same_action_twice_changes_nothing_more() {
+async fn repeating_an_action_changes_nothing() {
     for hotplug in [virtio_mem(), modules()] {
-        let mut host = Host::new(hotplug, true);
+        let mut host = TestHost::new(hotplug, true);
         host.sample_until(is_up).await;
         for _ in 0..2 {
             host.accept(Bytes::mib(1200), Some(Bytes::mib(256))).await;
@@ -165,22 +165,22 @@ async fn the_same_action_twice_changes_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_guest_that_keeps_its_memory_shows_what_it_was_asked_for() {
+async fn an_uncooperative_guest_shows_requested_and_plugged_amounts() {
     let keeps = Bytes::mib(256);
-    let mut host = Host::new(PeerHotplug { keeps, ..virtio_mem() }, true);
+    let mut host = TestHost::new(PeerHotplug { keeps, ..virtio_mem() }, true);
     host.sample_until(is_up).await;
     host.accept(Bytes::mib(1536), Some(Bytes::mib(512))).await;
     host.plugged(Bytes::mib(512), Bytes::mib(512)).await;
     host.accept(Bytes::mib(1024), Some(Bytes::ZERO)).await;
     let sample = host.plugged(keeps, Bytes::ZERO).await;
     assert_eq!(sample.allocation.unwrap().value, BOOT + keeps);
-    // The balloon does not take what the guest owes otherwise.
+    // The balloon does not take the memory that the guest fails to unplug.
     assert_eq!(host.peer.target(), BOOT);
 }
 
 #[tokio::test]
-async fn a_guest_that_does_not_use_what_it_has_is_known_by_its_statistics() {
-    let mut host = Host::new(PeerHotplug { onlines: false, ..virtio_mem() }, true);
+async fn statistics_show_that_plugged_memory_is_offline() {
+    let mut host = TestHost::new(PeerHotplug { onlines: false, ..virtio_mem() }, true);
     let total = |sample: &GuestSample| sample.stats.and_then(|stats| stats.value.total);
     let before = total(&host.sample_until(|sample| total(sample).is_some()).await);
     host.accept(Bytes::gib(2), Some(Bytes::gib(1))).await;
@@ -192,8 +192,8 @@ async fn a_guest_that_does_not_use_what_it_has_is_known_by_its_statistics() {
 }
 
 #[tokio::test]
-async fn modules_come_and_go_and_their_memory_with_them() {
-    let mut host = Host::new(modules(), true);
+async fn removing_a_module_removes_its_memory_object() {
+    let mut host = TestHost::new(modules(), true);
     let sample = host.sample_until(is_up).await;
     let hotplug = sample.hotplug.unwrap();
     assert_eq!((hotplug.kind, hotplug.block), (HotplugKind::Dimm, MODULE));
@@ -215,19 +215,19 @@ async fn modules_come_and_go_and_their_memory_with_them() {
         host.sample_until(is_up).await;
     }
 
-    // Numbers that are free again are used again.
+    // Free numbers are reused.
     host.accept(Bytes::mib(1000), Some(Bytes::mib(512))).await;
     host.plugged(Bytes::mib(512), Bytes::mib(512)).await;
     assert_eq!(host.peer.module_memory_count(), 4);
 
-    // The balloon takes from modules as well: they may be more than all that is left.
+    // The balloon takes from modules too: the target may be less than they have.
     host.accept(Bytes::mib(400), None).await;
     host.sample_until(holds(Bytes::mib(400))).await;
 }
 
 #[tokio::test]
-async fn a_module_the_guest_keeps_is_seen_to_be_kept() {
-    let mut host = Host::new(PeerHotplug { keeps: MODULE, ..modules() }, true);
+async fn a_module_the_guest_keeps_counts_as_plugged() {
+    let mut host = TestHost::new(PeerHotplug { keeps: MODULE, ..modules() }, true);
     host.sample_until(is_up).await;
     host.accept(Bytes::mib(1280), Some(Bytes::mib(256))).await;
     host.plugged(Bytes::mib(256), Bytes::mib(256)).await;
@@ -240,9 +240,9 @@ async fn a_module_the_guest_keeps_is_seen_to_be_kept() {
 }
 
 #[tokio::test]
-async fn without_a_balloon_what_is_plugged_in_is_added() {
+async fn without_a_balloon_plugged_memory_adds_to_the_allocation() {
     for hotplug in [virtio_mem(), modules()] {
-        let mut host = Host::new(hotplug, false);
+        let mut host = TestHost::new(hotplug, false);
         assert_eq!(host.sample_until(is_up).await.allocation.unwrap().value, BOOT);
         host.accept(Bytes::mib(1280), Some(Bytes::mib(256))).await;
         host.sample_until(holds(Bytes::mib(1280))).await;
@@ -250,35 +250,32 @@ async fn without_a_balloon_what_is_plugged_in_is_added() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_in_words_and_nothing_is_sent() {
-    let mut host = Host::new(virtio_mem(), true);
+async fn an_impossible_action_is_not_sent() {
+    let mut host = TestHost::new(virtio_mem(), true);
     host.sample_until(is_up).await;
-    host.refuse(Bytes::gib(4), Bytes::gib(3), "3GiB to be plugged in, and at most 2GiB can be")
-        .await;
-    let nothing = "1GiB plugged in leave nothing of 1GiB";
+    host.refuse(Bytes::gib(4), Bytes::gib(3), "cannot plug 3GiB: expected at most 2GiB").await;
+    let nothing = "1GiB of plugged memory leave nothing of 1GiB for boot memory";
     host.refuse(Bytes::gib(1), Bytes::gib(1), nothing).await;
     assert_eq!(host.sample_until(is_up).await.hotplug.unwrap().requested, Bytes::ZERO);
     assert_eq!(host.peer.target(), BOOT);
 }
 
-/// Between two ticks the machine is another: the command is refused, and the balloon is not moved as
-/// if it had not been.
+/// The device disappears between two ticks: QEMU refuses to plug, and the balloon does not move.
 #[tokio::test]
-async fn a_device_that_vanishes_fails_the_action_and_is_seen_to_be_gone() {
-    let mut host = Host::new(virtio_mem(), true);
+async fn an_action_on_a_vanished_device_fails() {
+    let mut host = TestHost::new(virtio_mem(), true);
     host.sample_until(is_up).await;
     host.peer.replace_hotplug(None);
     host.refuse(Bytes::mib(1100), Bytes::mib(512), "qom-set: DeviceNotFound").await;
     assert_eq!(host.peer.target(), BOOT);
     let sample = host.sample_until(|sample| sample.hotplug.is_none()).await;
     assert_eq!(sample.memory_max(), Some(BOOT));
-    host.refuse(Bytes::mib(1100), Bytes::mib(512), "there is no device for it").await;
+    host.refuse(Bytes::mib(1100), Bytes::mib(512), "the guest has no device for it").await;
 }
 
-/// Memory whose module could not be plugged in does not stay behind.
 #[tokio::test]
-async fn a_module_that_is_refused_leaves_no_memory() {
-    let mut host = Host::new(modules(), true);
+async fn the_memory_object_of_a_refused_module_is_removed() {
+    let mut host = TestHost::new(modules(), true);
     host.sample_until(is_up).await;
     host.peer.replace_hotplug(Some(PeerHotplug::new(HotplugKind::Dimm, MODULE)));
     host.refuse(Bytes::gib(1), Bytes::mib(384), "device_add: GenericError: no free slots").await;

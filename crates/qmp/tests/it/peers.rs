@@ -1,4 +1,4 @@
-//! A fleet against peers that behave and peers that do not.
+//! A fleet with well-behaved and misbehaving peers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_model::{
     Action, Bytes, Generation, GuestId, LinkDown, LinkState, OutcomeKind, RunState, Timestamp,
 };
-use ballast_qmp::client::{CallError, Client};
-use ballast_qmp::command::Command;
+use ballast_qmp::client::{CallError, QmpClient};
+use ballast_qmp::command::QmpCommand;
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading, Notice};
-use ballast_qmp::testing::{Misbehaviour, Peer, PeerConfig};
+use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
 
-/// How long a state may take to be reached before a test fails; never waited for in full.
+/// A test fails if a state is not reached within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Host {
+struct TestHost {
     folder: tempfile::TempDir,
     fleet: Fleet,
     origin: Instant,
 }
 
-impl Host {
-    fn new() -> Host {
+impl TestHost {
+    fn new() -> TestHost {
         let folder = tempfile::tempdir().unwrap();
         let mut config = FleetConfig::new(vec![folder.path().to_owned()]);
         config.command_timeout = Duration::from_millis(400);
-        Host { folder, fleet: Fleet::new(config), origin: Instant::now() }
+        TestHost { folder, fleet: Fleet::new(config), origin: Instant::now() }
     }
 
     fn spawn(&self, name: &str, config: PeerConfig) -> Peer {
@@ -76,8 +76,8 @@ fn is_up(reading: &GuestReading) -> bool {
 }
 
 #[tokio::test]
-async fn one_call_sees_a_host_and_statistics_follow() {
-    let mut host = Host::new();
+async fn the_first_sample_has_every_guest_statistics_follow() {
+    let mut host = TestHost::new();
     let peers: Vec<Peer> =
         (0..20).map(|n| host.spawn(&format!("g{n:02}"), PeerConfig::default())).collect();
     let readings = host.sample(PATIENCE).await;
@@ -97,8 +97,8 @@ async fn one_call_sees_a_host_and_statistics_follow() {
 }
 
 #[tokio::test]
-async fn who_is_not_asked_keeps_what_was_answered_before_and_its_age() {
-    let mut host = Host::new();
+async fn readings_of_guests_not_sampled_age() {
+    let mut host = TestHost::new();
     let _peers = ["a", "b"].map(|name| host.spawn(name, PeerConfig::default()));
     host.sample_until("b", is_up).await;
     host.sample(PATIENCE).await;
@@ -117,7 +117,7 @@ async fn who_is_not_asked_keeps_what_was_answered_before_and_its_age() {
 
 #[tokio::test]
 async fn a_guest_follows_its_target() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     let config = PeerConfig { rate_per_sec: Bytes::gib(4), ..PeerConfig::default() };
     let peer = host.spawn("a", config);
     host.sample_until("a", is_up).await;
@@ -130,7 +130,7 @@ async fn a_guest_follows_its_target() {
 }
 
 #[tokio::test]
-async fn every_broken_peer_is_told_apart_and_comes_back() {
+async fn every_misbehaviour_has_its_link_state_and_recovers() {
     let protocol = |link: &LinkState| matches!(link, LinkState::Down(LinkDown::Protocol(_)));
     let closed = |link: &LinkState| matches!(link, LinkState::Down(LinkDown::Closed(_)));
     let late = |link: &LinkState| *link == LinkState::Down(LinkDown::TimedOut);
@@ -145,20 +145,20 @@ async fn every_broken_peer_is_told_apart_and_comes_back() {
         (Misbehaviour::Silent, &late),
     ];
     for (misbehaviour, expected) in table {
-        let mut host = Host::new();
+        let mut host = TestHost::new();
         let peer = host.spawn("a", PeerConfig::default());
         let good = host.sample_until("a", is_up).await;
         peer.misbehave(misbehaviour);
         let bad = host.sample_until("a", |reading| expected(&reading.sample.link)).await;
         let (before, after) = (good.sample.allocation.unwrap(), bad.sample.allocation.unwrap());
         assert_eq!(after.value, before.value, "{misbehaviour:?}");
-        // Half of what is answered to a tick's questions can hold a whole answer, and that one counts.
+        // Half of a tick's replies may contain one complete reply, which counts.
         let may_be_fresh = misbehaviour == Misbehaviour::ClosesMidMessage;
         assert!(may_be_fresh || after.age >= before.age, "{misbehaviour:?}: {before:?} {after:?}");
         let outcome = host.keep("a", Bytes::mib(512)).await;
         assert!(matches!(outcome, OutcomeKind::Failed(_)), "{misbehaviour:?}: {outcome}");
         peer.misbehave(Misbehaviour::None);
-        // A lost answer is only given up much later; whoever closed is met again at once.
+        // A silent connection is dropped only much later; a closed one is replaced at once.
         if misbehaviour != Misbehaviour::Silent {
             host.sample_until("a", is_up).await;
         }
@@ -166,8 +166,8 @@ async fn every_broken_peer_is_told_apart_and_comes_back() {
 }
 
 #[tokio::test]
-async fn no_greeting_is_taken_and_no_balloon_said() {
-    let mut host = Host::new();
+async fn missing_greeting_and_missing_balloon_are_reported() {
+    let mut host = TestHost::new();
     let silent = Misbehaviour::NoGreeting;
     let _taken = host.spawn("taken", PeerConfig { misbehaviour: silent, ..PeerConfig::default() });
     let _bare = host.spawn("bare", PeerConfig { has_balloon: false, ..PeerConfig::default() });
@@ -179,25 +179,25 @@ async fn no_greeting_is_taken_and_no_balloon_said() {
 }
 
 #[tokio::test]
-async fn one_client_tells_taken_garbage_and_refusal_apart() {
+async fn a_client_distinguishes_taken_garbage_and_refusal() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sock");
     let peer = Peer::spawn(&path, PeerConfig::default()).unwrap();
-    let mut first = Client::connect(&path, PATIENCE).await.unwrap();
-    let second = Client::connect(&path, Duration::from_millis(50)).await;
+    let mut first = QmpClient::connect(&path, PATIENCE).await.unwrap();
+    let second = QmpClient::connect(&path, Duration::from_millis(50)).await;
     assert!(matches!(second, Err(LinkDown::Taken)), "{second:?}");
-    let balloon = first.call(&Command::QueryBalloon).await;
+    let balloon = first.call(&QmpCommand::QueryBalloon).await;
     assert_eq!(balloon, Ok(r#"{"actual":1073741824}"#.to_owned()));
-    let refused = first.call(&Command::QomList { path: "/nowhere" }).await;
+    let refused = first.call(&QmpCommand::QomList { path: "/nowhere" }).await;
     assert!(matches!(refused, Err(CallError::Refused { .. })), "{refused:?}");
     peer.misbehave(Misbehaviour::Garbage);
-    let garbage = first.call(&Command::QueryStatus).await;
+    let garbage = first.call(&QmpCommand::QueryStatus).await;
     assert!(matches!(garbage, Err(CallError::Link(LinkDown::Protocol(_)))), "{garbage:?}");
 }
 
 #[tokio::test]
-async fn a_slow_guest_delays_nobody_beyond_the_deadline() {
-    let mut host = Host::new();
+async fn a_slow_guest_does_not_delay_others() {
+    let mut host = TestHost::new();
     let _quick = host.spawn("quick", PeerConfig::default());
     let slow = host.spawn("slow", PeerConfig::default());
     host.sample_until("quick", is_up).await;
@@ -217,8 +217,8 @@ async fn a_slow_guest_delays_nobody_beyond_the_deadline() {
 }
 
 #[tokio::test]
-async fn frozen_statistics_grow_old() {
-    let mut host = Host::new();
+async fn frozen_statistics_age() {
+    let mut host = TestHost::new();
     let peer = host.spawn("a", PeerConfig::default());
     host.sample_until("a", |reading| reading.sample.stats.is_some()).await;
     peer.misbehave(Misbehaviour::FrozenStatistics);
@@ -229,8 +229,8 @@ async fn frozen_statistics_grow_old() {
 }
 
 #[tokio::test]
-async fn guests_come_and_go_and_bad_names_are_said_once() {
-    let mut host = Host::new();
+async fn guests_come_and_go_and_problems_are_reported_once() {
+    let mut host = TestHost::new();
     let folder = host.folder.path().to_owned();
     let _bad = host.spawn("-bad", PeerConfig::default());
     std::fs::write(folder.join("file.sock"), "").unwrap();
@@ -253,7 +253,7 @@ async fn guests_come_and_go_and_bad_names_are_said_once() {
 }
 
 #[tokio::test]
-async fn folders_that_cannot_be_read_and_second_sockets_are_said_once() {
+async fn unreadable_folders_and_duplicate_sockets_are_reported_once() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let missing = Path::new("/nonexistent/ballast").to_owned();
     let folders = vec![first.path().to_owned(), second.path().to_owned(), missing.clone()];

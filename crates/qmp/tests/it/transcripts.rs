@@ -1,7 +1,8 @@
-//! Replays what real hypervisors said: `transcripts/`, recorded with `examples/record.rs` from
-//! QEMU 7.2.22 of Debian 12. Our side of each must come out the same, to the byte.
+//! Replays conversations with real hypervisors: `transcripts/`, recorded with `examples/record.rs`
+//! from QEMU 7.2.22 of Debian 12. The bytes sent must be the same.
 //!
-//! Lines: `> ` what we sent, `< MS WALL ` what came (escaped), `! MS STEP` what was asked of us.
+//! Lines: `> ` bytes sent, `< MS WALL ` bytes received (escaped), `! MS STEP` a step of the
+//! recorder.
 
 use std::time::Duration;
 
@@ -9,25 +10,25 @@ use ballast_model::{
     Action, Bytes, Generation, GuestSample, HotplugKind, LinkState, OutcomeKind, RunState,
     Timestamp,
 };
-use ballast_qmp::codec::Version;
-use ballast_qmp::guest::Guest;
+use ballast_qmp::codec::QemuVersion;
+use ballast_qmp::guest::GuestMonitor;
 
-/// One replayed transcript: what is known after it, and what came of its orders.
-struct Replayed {
-    guest: Guest,
+/// A replayed transcript: the monitor after it, and the outcomes of its orders.
+struct Replay {
+    guest: GuestMonitor,
     at: Timestamp,
     outcomes: Vec<OutcomeKind>,
 }
 
-impl Replayed {
+impl Replay {
     fn sample(&self) -> GuestSample {
         self.guest.sample("recorded".parse().unwrap(), self.at)
     }
 }
 
-/// Replays with the bytes that came cut into pieces of at most `piece_bytes`.
-fn replay(transcript: &str, piece_bytes: usize) -> Replayed {
-    let mut guest = Guest::new(Duration::from_secs(10));
+/// Replays a transcript; received bytes are fed in pieces of at most `piece_bytes`.
+fn replay(transcript: &str, piece_bytes: usize) -> Replay {
+    let mut guest = GuestMonitor::new(Duration::from_secs(10));
     let mut at = Timestamp::ZERO;
     guest.connected(at, None);
     let mut outcomes = Vec::new();
@@ -63,10 +64,10 @@ fn replay(transcript: &str, piece_bytes: usize) -> Replayed {
         }
         outcomes.extend(std::iter::from_fn(|| guest.pop_finished()).map(|(_, outcome)| outcome));
     }
-    Replayed { guest, at, outcomes }
+    Replay { guest, at, outcomes }
 }
 
-fn step(guest: &mut Guest, step: &str, at: Timestamp) {
+fn step(guest: &mut GuestMonitor, step: &str, at: Timestamp) {
     match step.split_once('=') {
         None if step == "sample" => assert!(guest.begin_sample(at)),
         None if step == "powerdown" => assert!(guest.begin_powerdown(at).is_ok()),
@@ -89,7 +90,7 @@ fn step(guest: &mut Guest, step: &str, at: Timestamp) {
     }
 }
 
-/// Undoes what `escape_debug` does to the text of QMP.
+/// Reverses `escape_debug`, for the characters that occur in QMP.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -107,8 +108,8 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// The last readings do not depend on how the bytes were cut.
-fn replay_in_pieces(transcript: &str) -> Replayed {
+/// Replays with several sizes of pieces; the last readings are the same.
+fn replay_in_pieces(transcript: &str) -> Replay {
     let whole = replay(transcript, usize::MAX);
     for piece_bytes in [1, 7, 64, 1000] {
         let pieces = replay(transcript, piece_bytes);
@@ -119,10 +120,10 @@ fn replay_in_pieces(transcript: &str) -> Replayed {
 }
 
 #[test]
-fn a_running_linux_guest_sends_statistics_and_follows() {
-    let replayed = replay_in_pieces(include_str!("transcripts/linux-guest.txt"));
+fn a_running_linux_guest_reports_statistics_and_follows_its_target() {
+    let replayed = replay_in_pieces(include_str!("../transcripts/linux-guest.txt"));
     let sample = replayed.sample();
-    assert_eq!(replayed.guest.version(), Some(Version { major: 7, minor: 2, micro: 22 }));
+    assert_eq!(replayed.guest.version(), Some(QemuVersion { major: 7, minor: 2, micro: 22 }));
     assert_eq!(sample.link, LinkState::Up);
     assert_eq!(sample.run_state, Some(RunState::Running));
     assert_eq!(sample.boot_memory, Some(Bytes::mib(512)));
@@ -130,7 +131,7 @@ fn a_running_linux_guest_sends_statistics_and_follows() {
     let stats = sample.stats.expect("statistics");
     assert!(stats.age <= Duration::from_secs(2), "{:?}", stats.age);
     let (total, available) = (stats.value.total.unwrap(), stats.value.available.unwrap());
-    // Linux leaves MemTotal alone when the balloon deflates on OOM.
+    // Linux does not change MemTotal if the balloon deflates on OOM.
     assert!(available < Bytes::mib(384) && total > Bytes::mib(384), "{:?}", stats.value);
     assert!(stats.value.major_faults.is_some() && stats.value.swap_out == Some(Bytes::ZERO));
     assert_eq!(replayed.outcomes, [OutcomeKind::Accepted, OutcomeKind::Accepted]);
@@ -138,8 +139,8 @@ fn a_running_linux_guest_sends_statistics_and_follows() {
 }
 
 #[test]
-fn a_machine_that_never_ran_has_no_statistics() {
-    let replayed = replay_in_pieces(include_str!("transcripts/never-ran.txt"));
+fn a_guest_that_never_ran_has_no_statistics() {
+    let replayed = replay_in_pieces(include_str!("../transcripts/never-ran.txt"));
     let sample = replayed.sample();
     assert_eq!(sample.stats, None);
     assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));
@@ -148,8 +149,8 @@ fn a_machine_that_never_ran_has_no_statistics() {
 }
 
 #[test]
-fn a_machine_without_a_balloon_says_so() {
-    let replayed = replay_in_pieces(include_str!("transcripts/no-balloon.txt"));
+fn a_guest_without_a_balloon_refuses_the_balloon_command() {
+    let replayed = replay_in_pieces(include_str!("../transcripts/no-balloon.txt"));
     let sample = replayed.sample();
     assert_eq!(sample.capabilities.balloon, Some(false));
     assert_eq!(sample.capabilities.memory_devices, Some(false));
@@ -158,8 +159,8 @@ fn a_machine_without_a_balloon_says_so() {
 }
 
 #[test]
-fn pretty_printed_messages_and_memory_devices_are_understood() {
-    let replayed = replay_in_pieces(include_str!("transcripts/pretty-virtio-mem.txt"));
+fn pretty_printed_messages_and_memory_devices_are_parsed() {
+    let replayed = replay_in_pieces(include_str!("../transcripts/pretty-virtio-mem.txt"));
     let sample = replayed.sample();
     assert_eq!(sample.capabilities.memory_devices, Some(true));
     assert_eq!(sample.hotplug.map(|it| it.max), Some(Bytes::mib(512)));
@@ -167,17 +168,17 @@ fn pretty_printed_messages_and_memory_devices_are_understood() {
     assert_eq!(sample.link, LinkState::Up);
 }
 
-/// Memory of a guest that holds `allocation` and of which its kernel does not speak in `MemTotal`.
-fn unspoken(sample: &GuestSample) -> Bytes {
+/// The part of the allocation that is not in the guest kernel's `MemTotal`.
+fn kernel_overhead(sample: &GuestSample) -> Bytes {
     let total = sample.stats.and_then(|stats| stats.value.total).expect("statistics");
     sample.allocation.expect("an allocation").value - total
 }
 
-/// With 256 MiB plugged in and 128 MiB in the balloon, then with neither, `MemTotal` says the same of the
-/// memory that it never counts; nothing but all of it tells an allocation that is right.
+/// The kernel's overhead is the same with 256 MiB plugged and 128 MiB in the balloon as with
+/// neither, which shows that the allocation is computed correctly.
 #[test]
-fn a_guest_uses_what_virtio_mem_plugs_in_and_lets_go_of_it() {
-    let text = include_str!("transcripts/virtio-mem-guest.txt");
+fn virtio_mem_memory_is_plugged_and_unplugged() {
+    let text = include_str!("../transcripts/virtio-mem-guest.txt");
     let at_700 = text.find("wait=2000").expect("a step");
     let grown = replay(&text[..text[..at_700].rfind("! ").unwrap()], usize::MAX).sample();
     let hotplug = grown.hotplug.expect("a device");
@@ -189,13 +190,13 @@ fn a_guest_uses_what_virtio_mem_plugs_in_and_lets_go_of_it() {
     let shrunk = replayed.sample();
     assert_eq!(shrunk.hotplug.map(|it| (it.plugged, it.requested)), Some(Default::default()));
     assert_eq!(shrunk.allocation.map(|read| read.value), Some(Bytes::mib(500)));
-    assert_eq!(unspoken(&grown), unspoken(&shrunk));
+    assert_eq!(kernel_overhead(&grown), kernel_overhead(&shrunk));
     assert_eq!(replayed.outcomes, [const { OutcomeKind::Accepted }; 3]);
 }
 
 #[test]
-fn a_guest_uses_modules_and_lets_go_of_one_whose_memory_goes_too() {
-    let text = include_str!("transcripts/dimm-guest.txt");
+fn modules_are_plugged_and_one_is_unplugged() {
+    let text = include_str!("../transcripts/dimm-guest.txt");
     let at_500 = text.find("plug=128").expect("a step");
     let grown = replay(&text[..text[..at_500].rfind("! ").unwrap()], usize::MAX).sample();
     let hotplug = grown.hotplug.expect("slots");
@@ -207,6 +208,6 @@ fn a_guest_uses_modules_and_lets_go_of_one_whose_memory_goes_too() {
     assert_eq!(shrunk.hotplug.map(|it| it.plugged), Some(Bytes::mib(128)));
     assert_eq!(shrunk.hotplug.map(|it| it.requested), Some(Bytes::mib(128)));
     assert_eq!(shrunk.allocation.map(|read| read.value), Some(Bytes::mib(500)));
-    assert_eq!(unspoken(&grown), unspoken(&shrunk));
+    assert_eq!(kernel_overhead(&grown), kernel_overhead(&shrunk));
     assert_eq!(replayed.outcomes, [const { OutcomeKind::Accepted }; 2]);
 }

@@ -1,4 +1,4 @@
-//! A QEMU process that runs nothing, for tests: it ends with the test, whatever happens.
+//! A QEMU process without a guest system, killed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Starts one with 256 MiB and a QMP socket, and waits until the socket is there.
+    /// Starts QEMU with 256 MiB and a QMP socket, and waits until the socket accepts connections.
     pub(crate) fn start(socket: &Path, arguments: &[&str]) -> Qemu {
         let child = Command::new("qemu-system-x86_64")
             .args(["-S", "-nodefaults", "-display", "none", "-accel", "tcg", "-m", "256"])
@@ -43,21 +43,21 @@ impl Qemu {
         self.child.id()
     }
 
-    /// Stops the process: it hangs.
+    /// Stops the process, as if it hung.
     pub(crate) fn stop(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
 
-    /// Asks it to end and waits until it has; it removes its socket.
+    /// Sends SIGTERM and waits for the process to end; it removes its socket.
     ///
-    /// QEMU may answer before it catches signals, and one that comes too early ends it at once, with
-    /// its socket left behind. QEMU 7.2 that gets a request while it ends may wait for ever for its
-    /// monitor's dispatcher; the next signal wakes it.
+    /// A signal that comes before QEMU catches it kills QEMU at once and leaves the socket behind.
+    /// QEMU 7.2 may hang in its monitor's dispatcher if a request arrives while it ends; the next
+    /// signal wakes it.
     pub(crate) fn terminate(&mut self) {
         let begun = Instant::now();
         while !self.catches_termination() {
@@ -82,7 +82,7 @@ impl Qemu {
         u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (SIGTERM - 1)) != 0
     }
 
-    /// Ends it at once; its socket stays behind.
+    /// Kills the process; its socket stays behind.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -96,7 +96,7 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

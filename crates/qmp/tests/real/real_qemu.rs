@@ -1,38 +1,36 @@
-//! Against real QEMU processes. They need no guest system: machines that never run (`-S`) have a
-//! balloon device and answer every command.
-
-mod qemu;
+//! A fleet with real QEMU processes. They need no guest system: a machine that never runs (`-S`)
+//! has a balloon device and answers every command.
 
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::qemu::Qemu;
 use ballast_model::{
     Action, Bytes, Generation, GuestId, HotplugKind, LinkDown, LinkState, OutcomeKind, RunState,
     Timestamp,
 };
-use ballast_qmp::client::{CallError, Client};
-use ballast_qmp::command::Command;
+use ballast_qmp::client::{CallError, QmpClient};
+use ballast_qmp::command::QmpCommand;
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading, Notice};
-use qemu::Qemu;
 use tempfile::TempDir;
 
-/// How long a state may take to be reached before a test fails; never waited for in full.
+/// A test fails if a state is not reached within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const BALLOON: &[&str] = &["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
 
-/// A fleet over one folder and the clock it is sampled on.
-struct Host {
+/// A fleet with one folder, and its clock.
+struct TestHost {
     folder: TempDir,
     fleet: Fleet,
     origin: Instant,
 }
 
-impl Host {
-    fn new() -> Host {
+impl TestHost {
+    fn new() -> TestHost {
         let folder = tempfile::tempdir().unwrap();
         let mut config = FleetConfig::new(vec![folder.path().to_owned()]);
         config.command_timeout = Duration::from_millis(500);
-        Host { folder, fleet: Fleet::new(config), origin: Instant::now() }
+        TestHost { folder, fleet: Fleet::new(config), origin: Instant::now() }
     }
 
     fn start(&self, name: &str, arguments: &[&str]) -> Qemu {
@@ -48,7 +46,7 @@ impl Host {
         self.fleet.sample(now, SystemTime::now(), Duration::from_millis(300)).await
     }
 
-    /// Samples until the only guest is as wanted.
+    /// Samples until `wanted` is true for the only guest.
     async fn sample_until(&mut self, wanted: impl Fn(&GuestReading) -> bool) -> GuestReading {
         let begun = Instant::now();
         loop {
@@ -84,7 +82,7 @@ fn is_up(reading: &GuestReading) -> bool {
 
 #[tokio::test]
 async fn a_guest_is_found_probed_and_sampled() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     let qemu = host.start("a", BALLOON);
     let GuestReading { sample, pid } = host.sample_until(is_up).await;
     assert_eq!(pid, Some(qemu.pid()));
@@ -102,8 +100,8 @@ async fn a_guest_is_found_probed_and_sampled() {
 }
 
 #[tokio::test]
-async fn without_a_balloon_a_guest_holds_all_its_memory() {
-    let mut host = Host::new();
+async fn without_a_balloon_all_memory_is_allocated() {
+    let mut host = TestHost::new();
     let _qemu = host.start("a", &[]);
     let sample = host.sample_until(is_up).await.sample;
     assert_eq!(sample.capabilities.balloon, Some(false));
@@ -115,8 +113,8 @@ async fn without_a_balloon_a_guest_holds_all_its_memory() {
 }
 
 #[tokio::test]
-async fn actions_are_accepted_once_and_older_ones_refused() {
-    let mut host = Host::new();
+async fn older_and_late_actions_are_not_sent() {
+    let mut host = TestHost::new();
     let _qemu = host.start("a", BALLOON);
     host.sample_until(is_up).await;
     let late = Action { deadline: Timestamp::ZERO, ..host.action(Bytes::mib(128), 9) };
@@ -144,21 +142,25 @@ async fn actions_are_accepted_once_and_older_ones_refused() {
     );
 }
 
-/// No guest system, so nothing is ever given or taken: what QEMU itself accepts, refuses and counts.
+/// Without a guest system no memory moves: this tests what QEMU itself accepts, refuses and counts.
 #[tokio::test]
-async fn modules_are_made_within_the_slots_beside_those_of_others() {
-    let mut host = Host::new();
+async fn modules_are_limited_by_the_slots_that_others_leave() {
+    let mut host = TestHost::new();
     let theirs = "memory-backend-ram,id=theirs,size=128M";
     let slots = ["-m", "256,maxmem=1G,slots=3", "-object", theirs];
     let _qemu = host.start("a", &[BALLOON, &slots, &["-device", "pc-dimm,memdev=theirs"]].concat());
     let sample = host.sample_until(is_up).await.sample;
-    assert_eq!(sample.boot_memory, Some(Bytes::mib(256 + 128)), "their module is none of ours");
+    assert_eq!(
+        sample.boot_memory,
+        Some(Bytes::mib(256 + 128)),
+        "a module of others counts as boot memory"
+    );
     assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(384)));
     let hotplug = sample.hotplug.unwrap();
     assert_eq!((hotplug.kind, hotplug.plugged), (HotplugKind::Dimm, Bytes::ZERO));
     assert_eq!(hotplug.max, Bytes::mib(256));
 
-    let action = |host: &Host, target, plug, generation| Action {
+    let action = |host: &TestHost, target, plug, generation| Action {
         plug: Some(Bytes::mib(plug)),
         ..host.action(Bytes::mib(target), generation)
     };
@@ -168,7 +170,7 @@ async fn modules_are_made_within_the_slots_beside_those_of_others() {
     let hotplug = host.sample_until(full).await.sample.hotplug.unwrap();
     assert_eq!((hotplug.plugged, hotplug.requested), (Bytes::mib(256), Bytes::mib(256)));
     assert_eq!(hotplug.max, Bytes::mib(256));
-    // Nobody is there to let go of it: it is asked for once, and then still.
+    // No guest system releases the module: the request stays pending.
     for generation in [2, 3] {
         let outcome = host.fleet.act(host.now(), &action(&host, 512, 128, generation)).await;
         assert_eq!(outcome.kind, OutcomeKind::Accepted);
@@ -178,8 +180,8 @@ async fn modules_are_made_within_the_slots_beside_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_virtio_mem_device_without_an_id_is_found_and_set() {
-    let mut host = Host::new();
+async fn a_nameless_virtio_mem_device_is_found_and_set() {
+    let mut host = TestHost::new();
     let memory = "memory-backend-memfd,id=vm0,size=512M";
     let device = "virtio-mem-pci,memdev=vm0,requested-size=0,block-size=2M";
     let arguments = ["-m", "256,maxmem=1G", "-object", memory, "-device", device];
@@ -193,15 +195,15 @@ async fn a_virtio_mem_device_without_an_id_is_found_and_set() {
     assert_eq!(outcome.kind, OutcomeKind::Accepted);
     let asked = |read: &GuestReading| read.sample.hotplug.unwrap().requested == Bytes::mib(100);
     let sample = host.sample_until(asked).await.sample;
-    assert_eq!(sample.hotplug.unwrap().plugged, Bytes::ZERO, "nobody is there to take it");
+    assert_eq!(sample.hotplug.unwrap().plugged, Bytes::ZERO, "no guest system accepts it");
     assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));
 }
 
 #[tokio::test]
-async fn a_socket_held_by_another_client_is_taken_until_it_leaves() {
-    let mut host = Host::new();
+async fn a_socket_is_taken_while_another_client_holds_it() {
+    let mut host = TestHost::new();
     let qemu = host.start("a", BALLOON);
-    let other = Client::connect(qemu.socket(), PATIENCE).await.unwrap();
+    let other = QmpClient::connect(qemu.socket(), PATIENCE).await.unwrap();
     let taken = LinkState::Down(LinkDown::Taken);
     host.sample_until(|reading| reading.sample.link == taken).await;
     drop(other);
@@ -212,7 +214,7 @@ async fn a_socket_held_by_another_client_is_taken_until_it_leaves() {
 async fn a_full_queue_is_taken_too() {
     let folder = tempfile::tempdir().unwrap();
     let qemu = Qemu::start(&folder.path().join("a.sock"), &[]);
-    let _first = Client::connect(qemu.socket(), PATIENCE).await.unwrap();
+    let _first = QmpClient::connect(qemu.socket(), PATIENCE).await.unwrap();
     let mut queued = Vec::new();
     for _ in 0..100 {
         match ballast_qmp::client::connect(qemu.socket()).await {
@@ -224,8 +226,8 @@ async fn a_full_queue_is_taken_too() {
 }
 
 #[tokio::test]
-async fn an_end_in_the_middle_of_a_command_is_seen_and_a_return_too() {
-    let mut host = Host::new();
+async fn a_kill_during_a_command_fails_it() {
+    let mut host = TestHost::new();
     let mut qemu = host.start("a", BALLOON);
     host.sample_until(is_up).await;
     qemu.stop();
@@ -244,8 +246,8 @@ async fn an_end_in_the_middle_of_a_command_is_seen_and_a_return_too() {
 }
 
 #[tokio::test]
-async fn a_guest_that_hangs_times_out_and_returns_without_a_new_connection() {
-    let mut host = Host::new();
+async fn a_hanging_guest_times_out_and_recovers() {
+    let mut host = TestHost::new();
     let qemu = host.start("a", BALLOON);
     host.sample_until(is_up).await;
     qemu.stop();
@@ -260,8 +262,8 @@ async fn a_guest_that_hangs_times_out_and_returns_without_a_new_connection() {
 }
 
 #[tokio::test]
-async fn a_guest_that_quits_is_gone_once_its_socket_is() {
-    let mut host = Host::new();
+async fn a_guest_is_gone_once_it_removes_its_socket() {
+    let mut host = TestHost::new();
     let mut qemu = host.start("a", BALLOON);
     host.sample_until(is_up).await;
     qemu.terminate();
@@ -276,8 +278,8 @@ async fn a_guest_that_quits_is_gone_once_its_socket_is() {
 
 /// A killed QEMU leaves its socket behind.
 #[tokio::test]
-async fn a_guest_that_is_killed_is_unreachable_then_gone_and_may_return() {
-    let mut host = Host::new();
+async fn a_killed_guest_is_unreachable_then_gone_and_may_return() {
+    let mut host = TestHost::new();
     let mut qemu = host.start("a", BALLOON);
     host.sample_until(is_up).await;
     qemu.kill();
@@ -306,27 +308,27 @@ async fn a_guest_that_is_killed_is_unreachable_then_gone_and_may_return() {
 
 #[tokio::test]
 async fn the_run_state_follows_events() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     let second = host.folder.path().join("second.qmp");
     let arg = format!("unix:{},server=on,wait=off", second.display());
     let _qemu = host.start("a", &[BALLOON, &["-qmp", &arg]].concat());
     host.sample_until(is_up).await;
-    let mut operator = Client::connect(&second, PATIENCE).await.unwrap();
-    operator.call(&Command::Cont).await.unwrap();
+    let mut operator = QmpClient::connect(&second, PATIENCE).await.unwrap();
+    operator.call(&QmpCommand::Cont).await.unwrap();
     host.sample_until(|reading| reading.sample.run_state == Some(RunState::Running)).await;
-    let refused = operator.call(&Command::QomList { path: "/nowhere" }).await;
+    let refused = operator.call(&QmpCommand::QomList { path: "/nowhere" }).await;
     assert!(matches!(refused, Err(CallError::Refused { .. })), "{refused:?}");
-    operator.call(&Command::Quit).await.unwrap();
+    operator.call(&QmpCommand::Quit).await.unwrap();
     host.sample_until(|reading| reading.sample.run_state == Some(RunState::Shutdown)).await;
 }
 
 #[tokio::test]
-async fn nobody_and_nothing_listening_are_refused() {
+async fn a_missing_or_deserted_socket_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sock");
-    let refused = Client::connect(&path, PATIENCE).await;
+    let refused = QmpClient::connect(&path, PATIENCE).await;
     assert!(matches!(refused, Err(LinkDown::Refused)), "{refused:?}");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let refused = Client::connect(&path, PATIENCE).await;
+    let refused = QmpClient::connect(&path, PATIENCE).await;
     assert!(matches!(refused, Err(LinkDown::Refused)), "{refused:?}");
 }

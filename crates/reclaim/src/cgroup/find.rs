@@ -1,7 +1,7 @@
-//! Which cgroup a process is in, and where that is to be found.
+//! Finds the cgroup of a process.
 //!
-//! Idea: `/proc/PID/cgroup` names the group in each hierarchy, `/proc/self/mountinfo` says where the hierarchy is
-//! mounted, and which part of it.
+//! Idea: `/proc/PID/cgroup` names the cgroup in each hierarchy; `/proc/self/mountinfo` says where
+//! each hierarchy is mounted, and which part of it.
 //!
 //! Source: cgroups(7), proc_pid_mountinfo(5).
 
@@ -11,52 +11,50 @@ use std::path::PathBuf;
 
 use crate::line::{malformed, numbered, unescape, word};
 
-/// A version of cgroups; they differ in their files.
+/// Version of the cgroup interface; the versions have different files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// A hierarchy for the memory controller.
+    /// The memory controller has its own hierarchy.
     One,
-    /// One hierarchy for all.
+    /// All controllers share one hierarchy.
     Two,
 }
 
-/// Where a hierarchy that may have a memory controller is mounted.
+/// A mounted hierarchy that may have a memory controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Its version.
+    /// The hierarchy's version.
     pub version: CgroupVersion,
-    /// The part of the hierarchy that is mounted.
+    /// The cgroup that is mounted.
     pub root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
 }
 
-/// The groups a process is in, as paths within their hierarchies.
+/// The cgroups of a process, as paths within their hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnGroups {
-    /// In that of version 1 with the memory controller.
+pub struct ProcessCgroups {
+    /// In the version 1 hierarchy with the memory controller.
     pub memory: Option<PathBuf>,
-    /// In that of version 2.
+    /// In the version 2 hierarchy.
     pub unified: Option<PathBuf>,
 }
 
-/// Understands the text of `/proc/PID/cgroup`.
+/// Parses the text of `/proc/PID/cgroup`.
 ///
 /// # Errors
-/// What is wrong with which line.
-pub fn parse_own_groups(text: &[u8]) -> Result<OwnGroups, String> {
+/// A line is malformed; the error names it.
+pub fn parse_proc_cgroup(text: &[u8]) -> Result<ProcessCgroups, String> {
     const EXPECTED: &str = "`NUMBER:CONTROLLERS:/PATH`, as in /proc/PID/cgroup";
-    let mut groups = OwnGroups::default();
+    let mut groups = ProcessCgroups::default();
     for (at, line) in numbered(text) {
         let mut fields = line.splitn(3, |&b| b == b':');
-        let (Some(number), Some(controllers), Some(group)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            return Err(malformed(at, line, EXPECTED));
+        let (number, controllers, group) = match [(); 3].map(|()| fields.next()) {
+            [Some(number), Some(controllers), Some(group)] if group.starts_with(b"/") => {
+                (number, controllers, group)
+            }
+            _ => return Err(malformed(at, line, EXPECTED)),
         };
-        if !group.starts_with(b"/") {
-            return Err(malformed(at, line, EXPECTED));
-        }
         if number == b"0" && controllers.is_empty() {
             groups.unified = Some(path(group));
         } else if controllers.split(|&b| b == b',').any(|name| name == b"memory") {
@@ -66,12 +64,13 @@ pub fn parse_own_groups(text: &[u8]) -> Result<OwnGroups, String> {
     Ok(groups)
 }
 
-/// Understands the text of `/proc/self/mountinfo`: the mounts of hierarchies that may have a memory controller.
+/// Parses the text of `/proc/self/mountinfo`; returns the mounts that may have a memory controller.
 ///
 /// # Errors
-/// What is wrong with which line.
+/// A line is malformed; the error names it.
 pub fn parse_mountinfo(text: &[u8]) -> Result<Vec<CgroupMount>, String> {
-    const EXPECTED: &str = "`ID PARENT MAJOR:MINOR ROOT POINT OPTIONS … - TYPE SOURCE OPTIONS`, as in /proc/PID/mountinfo";
+    const EXPECTED: &str = "`ID PARENT MAJOR:MINOR ROOT POINT OPTIONS … - TYPE SOURCE OPTIONS`, \
+                            as in /proc/PID/mountinfo";
     let mut mounts = Vec::new();
     for (at, line) in numbered(text) {
         let mount = mount(line).ok_or_else(|| malformed(at, line, EXPECTED))?;
@@ -80,7 +79,7 @@ pub fn parse_mountinfo(text: &[u8]) -> Result<Vec<CgroupMount>, String> {
     Ok(mounts)
 }
 
-/// `None` for no line of a mount, `Some(None)` for another mount.
+/// `None` for a malformed line, `Some(None)` for a mount of another kind.
 fn mount(line: &[u8]) -> Option<Option<CgroupMount>> {
     let mut rest = line;
     let [_id, _parent, _device, root, point, _options] = [(); 6].map(|()| word(&mut rest));
@@ -90,7 +89,8 @@ fn mount(line: &[u8]) -> Option<Option<CgroupMount>> {
         }
     }
     let [kind, _source, options] = [(); 3].map(|()| word(&mut rest));
-    // A hierarchy's root may lie above what this process sees (`/..`); other kinds of mounts have other roots.
+    // `root` is not checked: it may lie above this process's cgroup namespace (`/..`), and other
+    // kinds of mounts have other roots.
     if !point.starts_with(b"/") || kind.is_empty() {
         return None;
     }
@@ -113,21 +113,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_both_versions() {
+    fn cgroups_of_both_versions_are_parsed() {
         let text = b"9:name=systemd:/\n4:cpu,memory:/vm/a:b\n0::/unit\n";
-        let expected = OwnGroups { memory: Some("/vm/a:b".into()), unified: Some("/unit".into()) };
-        assert_eq!(parse_own_groups(text), Ok(expected));
-        assert_eq!(parse_own_groups(b""), Ok(OwnGroups::default()));
-        let only = parse_own_groups(b"3:memoryx:/a\n0::/\n").unwrap();
+        let expected =
+            ProcessCgroups { memory: Some("/vm/a:b".into()), unified: Some("/unit".into()) };
+        assert_eq!(parse_proc_cgroup(text), Ok(expected));
+        assert_eq!(parse_proc_cgroup(b""), Ok(ProcessCgroups::default()));
+        let only = parse_proc_cgroup(b"3:memoryx:/a\n0::/\n").unwrap();
         assert_eq!((only.memory, only.unified), (None, Some("/".into())));
         for line in ["4:memory", "4", "0::unit", "4:memory:"] {
-            let why = parse_own_groups(format!("0::/\n{line}\n").as_bytes()).unwrap_err();
+            let why = parse_proc_cgroup(format!("0::/\n{line}\n").as_bytes()).unwrap_err();
             assert!(why.starts_with(&format!("line 2: `{line}`: expected")), "{why}");
         }
     }
 
     #[test]
-    fn mounts_of_both_versions() {
+    fn mounts_of_both_versions_are_parsed() {
         let text = br"22 27 0:21 / /proc rw,relatime - proc proc rw
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 master:1 - cgroup cgroup rw,memory
 36 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// By the standard library's words, and without a thought for what is malformed.
+    /// A naive parser on the standard library, for well-formed lines.
     fn naive(line: &str) -> Option<(String, String)> {
         let (before, after) = line.split_once(" - ")?;
         let before: Vec<&str> = before.split_whitespace().collect();
@@ -164,21 +165,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mounts_are_as_a_naive_reader_reads_them(
+        fn mounts_agree_with_a_naive_parser(
             root in "/[a-z]{0,5}", point in "/[a-z]{1,5}", more in "( shared:[0-9])?( master:1)?",
             kind in "cgroup2?|proc", options in "rw(,cpu)?(,memory)?(,memoryx)?",
         ) {
             let line = format!("1 2 0:3 {root} {point} rw{more} - {kind} source {options}");
-            let seen = parse_mountinfo(line.as_bytes()).unwrap();
+            let mounts = parse_mountinfo(line.as_bytes()).unwrap();
             let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
-            let seen = seen.first().map(|mount| (text(&mount.root), text(&mount.point)));
-            prop_assert_eq!(seen, naive(&line));
+            let parsed = mounts.first().map(|mount| (text(&mount.root), text(&mount.point)));
+            prop_assert_eq!(parsed, naive(&line));
         }
 
         #[test]
-        fn rubbish_is_refused_and_no_more(text: Vec<u8>, line in "[a-z0-9:/ ,\n\\\\-]{0,60}") {
-            let _ = (parse_own_groups(&text), parse_mountinfo(&text));
-            let _ = (parse_own_groups(line.as_bytes()), parse_mountinfo(line.as_bytes()));
+        fn garbage_never_panics(text: Vec<u8>, line in "[a-z0-9:/ ,\n\\\\-]{0,60}") {
+            let _ = (parse_proc_cgroup(&text), parse_mountinfo(&text));
+            let _ = (parse_proc_cgroup(line.as_bytes()), parse_mountinfo(line.as_bytes()));
         }
     }
 }

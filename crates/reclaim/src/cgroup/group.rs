@@ -1,6 +1,4 @@
-//! The memory cgroup of one guest: its figures, and reclaim by amount.
-//!
-//! Limits: as in the module above; figures are whole numbers or `max`.
+//! The memory cgroup of one guest: its usage and limit, and reclaim by amount.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,21 +6,20 @@ use std::path::{Path, PathBuf};
 
 use ballast_model::Bytes;
 
-use super::find::{CgroupVersion, parse_mountinfo, parse_own_groups};
-use super::squeeze::Squeeze;
-use crate::Refusal;
+use super::find::{CgroupVersion, parse_mountinfo, parse_proc_cgroup};
+use crate::error::ReclaimError;
 use crate::line::{decimal, malformed};
 
-/// Most that [`MemoryCgroup::reclaim`] asks for at once: bounds how long it takes.
+/// Largest amount of one [`MemoryCgroup::reclaim`]: bounds its duration.
 pub const RECLAIM_BYTES_MAX: Bytes = Bytes::mib(64);
 
-/// What has `memory.reclaim`.
-pub(crate) const RECLAIM_NEEDS: &str = "version 2 of Linux 5.19 or later";
+/// What provides `memory.reclaim`.
+pub(crate) const RECLAIM_NEEDS: &str = "version 2 of cgroups, on Linux 5.19 or later";
 
-/// What version 1 writes for no limit, rounded down to a page of any size: the largest multiple of 64 KiB.
+/// From this value on version 1 means no limit: the maximum, rounded down to pages of any size.
 const UNLIMITED: u64 = i64::MAX as u64 & !0xffff;
 
-/// The group of one guest's process, which is in it alone.
+/// A memory cgroup that contains one guest's process and no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryCgroup {
     pub(super) root: PathBuf,
@@ -30,126 +27,116 @@ pub struct MemoryCgroup {
     version: CgroupVersion,
 }
 
-/// What reclaim by amount did.
+/// The result of [`MemoryCgroup::reclaim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// What was asked for.
+    /// The amount requested.
     pub asked: Bytes,
-    /// Memory counted in the group before, what it has in swap not among it.
+    /// Memory charged to the cgroup before, without swap.
     pub usage_before: Bytes,
-    /// And after.
+    /// Memory charged to the cgroup after, without swap.
     pub usage_after: Bytes,
-    /// Whether the kernel says that it took as much as was asked for.
+    /// Whether the kernel reports that it reclaimed the whole amount.
     pub is_complete: bool,
 }
 
 impl MemoryCgroup {
-    /// The group of process `pid`. All files are looked for below `root`, which is `/` on every ordinary host.
-    /// Of which process the number is, the caller makes sure ([`Vmm::is_alive`](crate::Vmm::is_alive) afterwards).
+    /// Finds the cgroup of process `pid`. All files are below `root` (usually `/`). The caller
+    /// guards against PID reuse by calling [`VmmProcess::is_alive`](crate::VmmProcess::is_alive)
+    /// afterwards.
     ///
     /// # Errors
-    /// [`Refusal::NoCgroup`], [`Refusal::SharedCgroup`], [`Refusal::Gone`] or [`Refusal::Unreadable`].
-    pub fn find(root: &Path, pid: u32) -> Result<MemoryCgroup, Refusal> {
+    /// [`ReclaimError::NoCgroup`], [`ReclaimError::SharedCgroup`], [`ReclaimError::Gone`] or
+    /// [`ReclaimError::Unreadable`].
+    pub fn find(root: &Path, pid: u32) -> Result<MemoryCgroup, ReclaimError> {
         let own_path = root.join(format!("proc/{pid}/cgroup"));
         let own = fs::read(&own_path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Refusal::Gone { pid },
-            _ => Refusal::unreadable(&own_path, error),
+            io::ErrorKind::NotFound => ReclaimError::Gone { pid },
+            _ => ReclaimError::unreadable(&own_path, error),
         })?;
-        let own = parse_own_groups(&own).map_err(|why| Refusal::unreadable(&own_path, why))?;
-        let mounts_path = root.join("proc/self/mountinfo");
-        let mounts =
-            fs::read(&mounts_path).map_err(|error| Refusal::unreadable(&mounts_path, error))?;
-        let mounts =
-            parse_mountinfo(&mounts).map_err(|why| Refusal::unreadable(&mounts_path, why))?;
-        // A controller is in one hierarchy only: where version 1 has it, version 2 has not.
+        let own =
+            parse_proc_cgroup(&own).map_err(|why| ReclaimError::unreadable(&own_path, why))?;
+        let mounts = read_and_parse(&root.join("proc/self/mountinfo"), parse_mountinfo)?;
+        // A controller is in one hierarchy only: if version 1 has it, version 2 does not.
         let groups = [(CgroupVersion::One, own.memory), (CgroupVersion::Two, own.unified)];
-        let mut why =
-            "no hierarchy with a memory controller is mounted, expected one of version 1 or 2";
+        let mut why = "no cgroup hierarchy with a memory controller is mounted: \
+                       expected one of version 1 or 2";
         for (version, group) in groups {
             let Some(group) = group else { continue };
             for mount in mounts.iter().filter(|mount| mount.version == version) {
                 let Ok(inside) = group.strip_prefix(&mount.root) else { continue };
-                // `..` stands for groups outside of what is mounted.
+                // `..` leads to cgroups outside the mounted part.
                 if inside.iter().any(|part| part == "..") {
                     continue;
                 }
                 let point = below(root, &mount.point);
-                let Some(folder) = counting(&point, inside, version) else {
+                let Some(folder) = charged_folder(&point, inside, version) else {
                     if version == CgroupVersion::One || point.join("cgroup.controllers").exists() {
-                        why = "it is in no group with a memory controller, expected one below the root group";
+                        why = "it is in the root cgroup, or in none with a memory controller: \
+                               expected a cgroup below the root cgroup";
                     }
                     continue;
                 };
-                let group = MemoryCgroup { root: root.to_owned(), folder, version };
-                return group.alone(pid);
+                let cgroup = MemoryCgroup { root: root.to_owned(), folder, version };
+                cgroup.check_alone(pid)?;
+                return Ok(cgroup);
             }
         }
-        Err(Refusal::NoCgroup { pid, why })
+        Err(ReclaimError::NoCgroup { pid, why })
     }
 
-    /// Its version.
+    /// The interface version.
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Memory counted in it; what it has in swap is not, but for the copies that wait there to be given away.
+    /// Memory charged to it: swap cache counts, swap does not.
     ///
     /// # Errors
-    /// [`Refusal::Unreadable`].
-    pub fn usage(&self) -> Result<Bytes, Refusal> {
-        let name = match self.version {
-            CgroupVersion::One => "memory.usage_in_bytes",
-            CgroupVersion::Two => "memory.current",
-        };
-        let usage = self.amount(name)?;
-        usage
-            .ok_or_else(|| Refusal::unreadable(&self.folder.join(name), "`max`: expected a number"))
+    /// [`ReclaimError::Unreadable`].
+    pub fn usage(&self) -> Result<Bytes, ReclaimError> {
+        let name = usage_name(self.version);
+        let why = "`max`: expected a number";
+        self.amount(name)?.ok_or_else(|| ReclaimError::unreadable(&self.folder.join(name), why))
     }
 
-    /// The bound that a [`Squeeze`] sets, as it is now; `None` for none.
+    /// The limit that a [`Squeeze`](super::Squeeze) lowers; `None`: unlimited.
     ///
     /// # Errors
-    /// [`Refusal::Unreadable`].
-    pub fn limit(&self) -> Result<Option<Bytes>, Refusal> {
+    /// [`ReclaimError::Unreadable`].
+    pub fn limit(&self) -> Result<Option<Bytes>, ReclaimError> {
         self.amount(self.limit_name())
     }
 
-    /// Asks the kernel to take `amount` from the group, at most [`RECLAIM_BYTES_MAX`]. Version 2 only.
+    /// Makes the kernel reclaim `amount`, at most [`RECLAIM_BYTES_MAX`]. Version 2 only.
     ///
     /// # Errors
-    /// [`Refusal::CgroupLacks`], [`Refusal::Cgroup`] or [`Refusal::Unreadable`].
-    pub fn reclaim(&self, amount: Bytes) -> Result<Reclaimed, Refusal> {
+    /// [`ReclaimError::CgroupLacks`], [`ReclaimError::Cgroup`] or [`ReclaimError::Unreadable`].
+    pub fn reclaim(&self, amount: Bytes) -> Result<Reclaimed, ReclaimError> {
         let asked = amount.min(RECLAIM_BYTES_MAX).page_floor();
         let usage_before = self.usage()?;
         self.has("memory.reclaim", RECLAIM_NEEDS)?;
         let is_complete = match self.write("memory.reclaim", &asked.get().to_string()) {
             Ok(()) => true,
-            // It took less.
+            // It reclaimed less.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) => {
-                return Err(self.refused("memory.reclaim", asked.get().to_string(), error));
+                return Err(self.write_error("memory.reclaim", asked.get().to_string(), error));
             }
         };
         Ok(Reclaimed { asked, usage_before, usage_after: self.usage()?, is_complete })
     }
 
-    /// Begins to lower its bound, which stays as it is until the first step.
-    ///
-    /// # Errors
-    /// [`Refusal::Unreadable`].
-    pub fn squeeze(self) -> Result<Squeeze, Refusal> {
-        Squeeze::new(self)
-    }
-
-    /// Refuses where it lacks a file.
-    pub(crate) fn has(&self, name: &str, needs: &'static str) -> Result<(), Refusal> {
+    /// Fails with [`ReclaimError::CgroupLacks`] if it lacks the file `name`; `needs` says what
+    /// provides the file.
+    pub(crate) fn has(&self, name: &str, needs: &'static str) -> Result<(), ReclaimError> {
         let path = self.folder.join(name);
-        if path.exists() { Ok(()) } else { Err(Refusal::CgroupLacks { path, needs }) }
+        if path.exists() { Ok(()) } else { Err(ReclaimError::CgroupLacks { path, needs }) }
     }
 
     pub(crate) fn limit_name(&self) -> &'static str {
@@ -164,50 +151,63 @@ impl MemoryCgroup {
         fs::OpenOptions::new().write(true).truncate(true).open(path)?.write_all(text.as_bytes())
     }
 
-    pub(super) fn refused(&self, name: &str, text: String, error: io::Error) -> Refusal {
-        Refusal::Cgroup { path: self.folder.join(name), text, why: error.to_string() }
+    pub(super) fn write_error(&self, name: &str, text: String, error: io::Error) -> ReclaimError {
+        ReclaimError::Cgroup { path: self.folder.join(name), text, why: error.to_string() }
     }
 
-    fn amount(&self, name: &str) -> Result<Option<Bytes>, Refusal> {
-        let path = self.folder.join(name);
-        let text = fs::read(&path).map_err(|error| Refusal::unreadable(&path, error))?;
-        parse_amount(&text).map_err(|why| Refusal::unreadable(&path, why))
+    fn amount(&self, name: &str) -> Result<Option<Bytes>, ReclaimError> {
+        read_and_parse(&self.folder.join(name), parse_amount)
     }
 
-    /// Refuses where it has other processes than `pid`.
-    fn alone(self, pid: u32) -> Result<MemoryCgroup, Refusal> {
+    /// Fails if it contains a process other than `pid`.
+    fn check_alone(&self, pid: u32) -> Result<(), ReclaimError> {
         let path = self.folder.join("cgroup.procs");
-        let text = fs::read_to_string(&path).map_err(|error| Refusal::unreadable(&path, error))?;
-        let others = text.lines().filter(|line| *line != pid.to_string()).count();
-        match others {
-            0 => Ok(self),
-            others => Err(Refusal::SharedCgroup { path: self.folder, pid, others }),
+        let text =
+            fs::read_to_string(&path).map_err(|error| ReclaimError::unreadable(&path, error))?;
+        match text.lines().filter(|line| *line != pid.to_string()).count() {
+            0 => Ok(()),
+            others => Err(ReclaimError::SharedCgroup { path: self.folder.clone(), pid, others }),
         }
     }
 }
 
-/// The folder that counts the memory of group `inside` of the hierarchy at `point`, other than the root group, whose
-/// memory is the whole host's.
-fn counting(point: &Path, inside: &Path, version: CgroupVersion) -> Option<PathBuf> {
-    let name = match version {
+fn read_and_parse<T>(
+    path: &Path,
+    parse: impl Fn(&[u8]) -> Result<T, String>,
+) -> Result<T, ReclaimError> {
+    let text = fs::read(path).map_err(|error| ReclaimError::unreadable(path, error))?;
+    parse(&text).map_err(|why| ReclaimError::unreadable(path, why))
+}
+
+fn usage_name(version: CgroupVersion) -> &'static str {
+    match version {
         CgroupVersion::One => "memory.usage_in_bytes",
         CgroupVersion::Two => "memory.current",
-    };
-    // Threads of a guest may be in groups below the one that has its memory.
-    let folders = inside.ancestors().filter(|inside| *inside != Path::new(""));
-    let mut paths = folders.map(|inside| point.join(inside));
-    paths.find(|folder| folder.join(name).exists())
+    }
+}
+
+/// The folder of the cgroup charged for cgroup `inside` of the hierarchy at `point`: itself or its
+/// nearest ancestor with a memory controller, except the root cgroup, which covers the whole host.
+fn charged_folder(point: &Path, inside: &Path, version: CgroupVersion) -> Option<PathBuf> {
+    // Threads of a guest may be in cgroups below the one that has its memory.
+    for ancestor in inside.ancestors().filter(|ancestor| *ancestor != Path::new("")) {
+        let folder = point.join(ancestor);
+        if folder.join(usage_name(version)).exists() {
+            return Some(folder);
+        }
+    }
+    None
 }
 
 fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Understands the text of a file with one amount, as `memory.current`, `memory.high` or `memory.limit_in_bytes`;
-/// `None` for no limit.
+/// Parses the text of a file with one amount, such as `memory.current`, `memory.high` or
+/// `memory.limit_in_bytes`; `None`: no limit.
 ///
 /// # Errors
-/// What was found.
+/// The text is neither a whole number nor `max`.
 pub fn parse_amount(text: &[u8]) -> Result<Option<Bytes>, String> {
     let word = text.trim_ascii();
     if word == b"max" {
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_as_both_versions_write_them() {
+    fn amounts_of_both_versions_are_parsed() {
         for (text, amount) in [
             ("4096\n", Some(Bytes::pages(1))),
             ("0", Some(Bytes::ZERO)),
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn amounts_are_read_or_refused(text: Vec<u8>, amount in 0..UNLIMITED) {
+        fn amounts_are_parsed_or_rejected(text: Vec<u8>, amount in 0..UNLIMITED) {
             let _ = parse_amount(&text);
             let written = format!("{amount}\n");
             prop_assert_eq!(parse_amount(written.as_bytes()), Ok(Some(Bytes::new(amount))));

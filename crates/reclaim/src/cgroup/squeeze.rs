@@ -1,4 +1,4 @@
-//! A bound on a guest's memory, lowered step by step, and put back.
+//! Lowers a cgroup's memory limit step by step, and restores it.
 
 use std::io;
 
@@ -7,65 +7,66 @@ use rustix::io::Errno;
 
 use super::find::CgroupVersion;
 use super::group::MemoryCgroup;
-use crate::{Refusal, Swap, SwapBounds};
+use crate::error::ReclaimError;
+use crate::swap::{SwapBounds, SwapUsage};
 
-/// A bound is lowered by this much at once: the kernel reclaims it while it is written, and gives up where it
-/// cannot.
+/// Most by which a step lowers the limit: the write returns once the kernel has reclaimed that much
+/// or given up.
 pub const LIMIT_STEP: Bytes = Bytes::mib(20);
 
-/// Version 2 counts in batches for each processor: so much above its bound a group may seem to be.
+/// Tolerated excess over the limit: version 2 counts in batches per processor.
 const SLACK: Bytes = Bytes::mib(1);
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Squeezed {
-    /// How far it is.
-    pub step: SqueezeStep,
-    /// Memory counted in the group now.
+pub struct SqueezeStep {
+    /// Whether to go on.
+    pub state: SqueezeState,
+    /// Memory charged to the cgroup now.
     pub usage: Bytes,
-    /// The bound now; `None` for none.
+    /// The limit now; `None`: unlimited.
     pub limit: Option<Bytes>,
 }
 
-/// How far a squeeze is.
+/// Whether a squeeze goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SqueezeStep {
-    /// The bound is lower, and to be lowered further.
-    Going,
-    /// The group has no more than the target, and is held there.
+pub enum SqueezeState {
+    /// The limit is above the target: take another step.
+    InProgress,
+    /// The limit is at the target, and the cgroup within it.
     Reached,
-    /// The kernel finds nothing more that is not in use. The bound from before is back.
+    /// The kernel finds nothing more to reclaim. The old limit is restored.
     Floor,
 }
 
-/// Holds the bound of a group. Dropped, or [released](Squeeze::release), it puts back the bound from before.
+/// Holds a lowered limit. Restores the old one when dropped or [released](Squeeze::release).
 #[derive(Debug)]
 pub struct Squeeze {
-    group: MemoryCgroup,
+    cgroup: MemoryCgroup,
+    /// The limit to restore.
     before: Option<Bytes>,
     is_set: bool,
 }
 
 impl Squeeze {
-    pub(super) fn new(group: MemoryCgroup) -> Result<Squeeze, Refusal> {
-        let before = group.limit()?;
-        Ok(Squeeze { group, before, is_set: false })
-    }
-
-    /// The group.
-    pub fn group(&self) -> &MemoryCgroup {
-        &self.group
-    }
-
-    /// Lowers the bound by up to [`LIMIT_STEP`] below what the group has now, and not below `target`; never above the bound
-    /// from before. Takes as long as the kernel reclaims.
+    /// Remembers the limit of `cgroup`, and leaves it as it is until the first step.
     ///
     /// # Errors
-    /// [`Refusal::NoSwap`], [`Refusal::SwapFull`], [`Refusal::Cgroup`] or [`Refusal::Unreadable`]. The bound stays where
-    /// the last step set it.
-    pub fn step(&mut self, target: Bytes, swap: &SwapBounds) -> Result<Squeezed, Refusal> {
-        let usage = self.group.usage()?;
-        let room = swap.room(&Swap::read(&self.group.root.join("proc"))?)?;
+    /// [`ReclaimError::Unreadable`].
+    pub fn new(cgroup: MemoryCgroup) -> Result<Squeeze, ReclaimError> {
+        let before = cgroup.limit()?;
+        Ok(Squeeze { cgroup, before, is_set: false })
+    }
+
+    /// Sets the limit to `target`, but at most [`LIMIT_STEP`] below the current usage and never
+    /// above the old limit. Takes as long as the kernel reclaims.
+    ///
+    /// # Errors
+    /// [`ReclaimError::NoSwap`], [`ReclaimError::SwapFull`], [`ReclaimError::Cgroup`] or
+    /// [`ReclaimError::Unreadable`]. The limit stays where the last step set it.
+    pub fn step(&mut self, target: Bytes, swap: &SwapBounds) -> Result<SqueezeStep, ReclaimError> {
+        let usage = self.cgroup.usage()?;
+        let room = swap.room(&SwapUsage::read(&self.cgroup.root.join("proc"))?)?;
         let floor = usage.saturating_sub(LIMIT_STEP.min(room)).page_ceil();
         let limit = target.page_ceil().max(floor).min(self.before.unwrap_or(Bytes::MAX));
         let is_refused = match self.set(Some(limit)) {
@@ -74,52 +75,48 @@ impl Squeeze {
                 false
             }
             Err(error) if is_busy(&error) => true,
-            Err(error) => {
-                let text = self.text(Some(limit));
-                return Err(self.group.refused(self.group.limit_name(), text, error));
-            }
+            Err(error) => return Err(self.write_error(Some(limit), error)),
         };
-        let usage = self.group.usage()?;
-        // Version 2 takes any bound, and holds back who is above it.
+        let usage = self.cgroup.usage()?;
+        // Version 2 accepts any limit and throttles a cgroup above it.
         if is_refused || usage > limit.saturating_add(SLACK) {
             self.restore()?;
-            return Ok(Squeezed { step: SqueezeStep::Floor, usage, limit: self.before });
+            return Ok(SqueezeStep { state: SqueezeState::Floor, usage, limit: self.before });
         }
-        let step = match limit <= target.page_ceil() {
-            true => SqueezeStep::Reached,
-            false => SqueezeStep::Going,
-        };
-        Ok(Squeezed { step, usage, limit: Some(limit) })
+        let is_reached = limit <= target.page_ceil();
+        let state = if is_reached { SqueezeState::Reached } else { SqueezeState::InProgress };
+        Ok(SqueezeStep { state, usage, limit: Some(limit) })
     }
 
-    /// Puts back the bound from before.
+    /// Restores the old limit. Succeeds if the cgroup is gone.
     ///
     /// # Errors
-    /// [`Refusal::Cgroup`]. A group that is gone is none.
-    pub fn release(mut self) -> Result<(), Refusal> {
+    /// [`ReclaimError::Cgroup`].
+    pub fn release(mut self) -> Result<(), ReclaimError> {
         self.restore()
     }
 
-    fn restore(&mut self) -> Result<(), Refusal> {
+    fn restore(&mut self) -> Result<(), ReclaimError> {
         if !std::mem::take(&mut self.is_set) {
             return Ok(());
         }
         match self.set(self.before) {
             Ok(()) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
-            Err(error) => {
-                let text = self.text(self.before);
-                Err(self.group.refused(self.group.limit_name(), text, error))
-            }
+            Err(error) => Err(self.write_error(self.before, error)),
         }
     }
 
     fn set(&self, limit: Option<Bytes>) -> io::Result<()> {
-        self.group.write(self.group.limit_name(), &self.text(limit))
+        self.cgroup.write(self.cgroup.limit_name(), &self.text(limit))
+    }
+
+    fn write_error(&self, limit: Option<Bytes>, error: io::Error) -> ReclaimError {
+        self.cgroup.write_error(self.cgroup.limit_name(), self.text(limit), error)
     }
 
     fn text(&self, limit: Option<Bytes>) -> String {
-        match (limit, self.group.version()) {
+        match (limit, self.cgroup.version()) {
             (Some(limit), _) => limit.get().to_string(),
             (None, CgroupVersion::One) => "-1".to_owned(),
             (None, CgroupVersion::Two) => "max".to_owned(),
@@ -129,7 +126,7 @@ impl Squeeze {
 
 impl Drop for Squeeze {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // A destructor cannot report an error.
         let _ = self.restore();
     }
 }
@@ -147,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_is_told_apart() {
+    fn busy_and_gone_are_recognized_by_errno() {
         let of = |error: Errno| io::Error::from_raw_os_error(error.raw_os_error());
         assert!(is_busy(&of(Errno::BUSY)) && !is_busy(&of(Errno::INVAL)));
         assert!(

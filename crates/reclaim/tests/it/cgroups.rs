@@ -1,21 +1,17 @@
-//! Groups: version 2 and 1 with files of our own, and version 1 with a real group where there is one.
-
-// Shared with the other tests, which use all of it.
-#[allow(dead_code)]
-mod common;
+//! Cgroups of versions 2 and 1 as plain files, and of version 1 for real if the host has it.
 
 use std::fs;
 use std::path::Path;
 
+use crate::common::*;
 use ballast_model::{Bytes, Timestamp};
 use ballast_reclaim::*;
-use common::*;
 
 const MOUNT_TWO: &str = "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
 const MOUNT_ONE: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 const SWAP: &str = "SwapTotal: 1048576 kB\nSwapFree: 1048576 kB\n";
 
-/// A host with a guest of version 2.
+/// A host with cgroup version 2, where process 7 is a guest.
 fn version_two(files: &[(&str, &str)]) -> tempfile::TempDir {
     let host = tree(&[
         ("proc/7/cgroup", "0::/vm/a\n"),
@@ -35,7 +31,7 @@ fn version_two(files: &[(&str, &str)]) -> tempfile::TempDir {
     host
 }
 
-fn refusal(host: &tempfile::TempDir) -> Refusal {
+fn find_error(host: &tempfile::TempDir) -> ReclaimError {
     MemoryCgroup::find(host.path(), 7).unwrap_err()
 }
 
@@ -44,7 +40,7 @@ fn read(group: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_group_of_version_two_is_found_and_asked() {
+fn a_version_two_cgroup_is_found_and_reclaims() {
     let host = version_two(&[]);
     let group = MemoryCgroup::find(host.path(), 7).unwrap();
     assert_eq!(group.version(), CgroupVersion::Two);
@@ -60,29 +56,29 @@ fn a_group_of_version_two_is_found_and_asked() {
 }
 
 #[test]
-fn a_bound_of_version_two_is_put_back() {
+fn a_version_two_limit_is_restored() {
     let bounds = SwapBounds::default();
     for before in ["max", "209715200"] {
         let host = version_two(&[("sys/fs/cgroup/vm/a/memory.high", before)]);
         let group = MemoryCgroup::find(host.path(), 7).unwrap();
         let folder = group.folder().to_owned();
-        let mut squeeze = group.clone().squeeze().unwrap();
-        // What a kernel would have reclaimed by then.
+        let mut squeeze = Squeeze::new(group.clone()).unwrap();
+        // As if a kernel had reclaimed.
         fs::write(folder.join("memory.current"), "62914560").unwrap();
         let step = squeeze.step(Bytes::mib(50), &bounds).unwrap();
-        let reached = Squeezed {
-            step: SqueezeStep::Floor,
+        let floor = SqueezeStep {
+            state: SqueezeState::Floor,
             usage: Bytes::mib(60),
             limit: group.limit().unwrap(),
         };
-        assert_eq!(step, reached, "files do not reclaim: this one would not go below 60 MiB");
+        assert_eq!(step, floor, "usage in a plain file stays at 60 MiB");
         assert_eq!(read(&folder, "memory.high"), before);
         let step = squeeze.step(Bytes::mib(60), &bounds).unwrap();
-        assert_eq!((step.step, step.limit), (SqueezeStep::Reached, Some(Bytes::mib(60))));
+        assert_eq!((step.state, step.limit), (SqueezeState::Reached, Some(Bytes::mib(60))));
         assert_eq!(read(&folder, "memory.high"), "62914560");
         drop(squeeze);
         assert_eq!(read(&folder, "memory.high"), before);
-        let mut squeeze = group.squeeze().unwrap();
+        let mut squeeze = Squeeze::new(group).unwrap();
         squeeze.step(Bytes::mib(60), &bounds).unwrap();
         squeeze.release().unwrap();
         assert_eq!(read(&folder, "memory.high"), before);
@@ -90,7 +86,7 @@ fn a_bound_of_version_two_is_put_back() {
 }
 
 #[test]
-fn a_bound_of_version_one_is_lowered_in_steps() {
+fn a_version_one_limit_is_lowered_and_restored() {
     let host = tree(&[
         ("proc/7/cgroup", "4:memory:/vm\n0::/\n"),
         ("proc/self/mountinfo", &(MOUNT_ONE.to_owned() + MOUNT_TWO)),
@@ -102,10 +98,10 @@ fn a_bound_of_version_one_is_lowered_in_steps() {
     let group = MemoryCgroup::find(host.path(), 7).unwrap();
     assert_eq!((group.version(), group.limit()), (CgroupVersion::One, Ok(None)));
     let folder = group.folder().to_owned();
-    let mut squeeze = group.clone().squeeze().unwrap();
-    // Above what is asked for by less than a step: set at once, whatever the group has.
+    let mut squeeze = Squeeze::new(group.clone()).unwrap();
+    // Usage is less than a step above the target: one step suffices.
     let step = squeeze.step(Bytes::mib(30), &SwapBounds::default()).unwrap();
-    assert_eq!((step.step, step.limit), (SqueezeStep::Reached, Some(Bytes::mib(30))));
+    assert_eq!((step.state, step.limit), (SqueezeState::Reached, Some(Bytes::mib(30))));
     assert_eq!(read(&folder, "memory.limit_in_bytes"), "31457280");
     squeeze.release().unwrap();
     assert_eq!(read(&folder, "memory.limit_in_bytes"), "-1");
@@ -114,18 +110,18 @@ fn a_bound_of_version_one_is_lowered_in_steps() {
 }
 
 #[test]
-fn without_swap_no_bound_is_set() {
+fn without_swap_no_limit_is_set() {
     let host = version_two(&[("proc/meminfo", "SwapTotal: 0 kB\nSwapFree: 0 kB\n")]);
     let group = MemoryCgroup::find(host.path(), 7).unwrap();
     let folder = group.folder().to_owned();
-    let mut squeeze = group.squeeze().unwrap();
+    let mut squeeze = Squeeze::new(group).unwrap();
     let refused = squeeze.step(Bytes::mib(50), &SwapBounds::default());
-    assert_eq!(refused, Err(Refusal::NoSwap));
+    assert_eq!(refused, Err(ReclaimError::NoSwap));
     assert_eq!(read(&folder, "memory.high"), "max\n");
 }
 
 #[test]
-fn threads_in_groups_of_their_own_are_counted_where_their_process_is() {
+fn a_cgroup_for_threads_resolves_to_its_charged_parent() {
     let threads = version_two(&[
         ("proc/7/cgroup", "0::/vm/a/libvirt/emulator\n"),
         ("sys/fs/cgroup/vm/a/libvirt/emulator/cgroup.procs", ""),
@@ -142,7 +138,7 @@ fn threads_in_groups_of_their_own_are_counted_where_their_process_is() {
 }
 
 #[test]
-fn groups_that_may_not_be_squeezed_are_refused() {
+fn shared_root_and_unreadable_cgroups_are_rejected() {
     for (name, text, code, why) in [
         (
             "sys/fs/cgroup/vm/a/cgroup.procs",
@@ -150,12 +146,12 @@ fn groups_that_may_not_be_squeezed_are_refused() {
             "shared-cgroup",
             "2 processes other than 7",
         ),
-        ("proc/7/cgroup", "0::/\n", "no-cgroup", "below the root group"),
-        ("proc/7/cgroup", "0::/elsewhere\n", "no-cgroup", "below the root group"),
+        ("proc/7/cgroup", "0::/\n", "no-cgroup", "below the root cgroup"),
+        ("proc/7/cgroup", "0::/elsewhere\n", "no-cgroup", "below the root cgroup"),
         ("proc/7/cgroup", "0::/../vm/a\n", "no-cgroup", "expected one"),
-        ("proc/7/cgroup", "4:memory:/x\n", "no-cgroup", "no hierarchy"),
+        ("proc/7/cgroup", "4:memory:/x\n", "no-cgroup", "no cgroup hierarchy"),
         ("proc/7/cgroup", "rubbish\n", "unreadable", "/cgroup: line 1: `rubbish`: expected"),
-        ("proc/self/mountinfo", "", "no-cgroup", "no hierarchy"),
+        ("proc/self/mountinfo", "", "no-cgroup", "no cgroup hierarchy"),
         (
             "proc/self/mountinfo",
             "rubbish\n",
@@ -163,25 +159,25 @@ fn groups_that_may_not_be_squeezed_are_refused() {
             "/mountinfo: line 1: `rubbish`: expected",
         ),
     ] {
-        let refusal = refusal(&version_two(&[(name, text)]));
-        assert_eq!(refusal.code(), code, "{refusal}");
-        assert!(refusal.to_string().contains(why), "{refusal}");
+        let error = find_error(&version_two(&[(name, text)]));
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
     }
     let gone = MemoryCgroup::find(version_two(&[]).path(), 8);
-    assert_eq!(gone, Err(Refusal::Gone { pid: 8 }));
+    assert_eq!(gone, Err(ReclaimError::Gone { pid: 8 }));
     let group = MemoryCgroup::find(version_two(&[]).path(), 7).unwrap();
     assert_eq!(group.usage().unwrap_err().code(), "unreadable", "its folder is gone");
 }
 
 #[test]
-fn a_real_group_of_version_one_is_squeezed_to_what_cannot_go() {
+fn squeezing_a_real_cgroup_stops_at_locked_memory() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new(160) else { return };
-    let Some(group) = Group::new() else { return };
+    let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 48);
     group.add(&child);
     child.fill();
-    assert_eq!(child.tell(Order::Lock, child.shared), 0);
+    assert_eq!(child.run(ChildCommand::Lock, child.shared), 0);
 
     let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
     assert_eq!((found.folder(), found.version()), (group.0.as_path(), CgroupVersion::One));
@@ -190,11 +186,11 @@ fn a_real_group_of_version_one_is_squeezed_to_what_cannot_go() {
     assert_eq!(ways.cgroup_limit, Ok(()));
     assert_eq!(ways.cgroup_high.unwrap_err().code(), "cgroup-lacks");
 
-    let mut squeeze = found.clone().squeeze().unwrap();
+    let mut squeeze = Squeeze::new(found.clone()).unwrap();
     let to = |squeeze: &mut Squeeze, mib: u64| {
         for _ in 0..20 {
             let step = squeeze.step(Bytes::mib(mib), &BOUNDS).unwrap();
-            if step.step != SqueezeStep::Going {
+            if step.state != SqueezeState::InProgress {
                 return step;
             }
             assert_eq!(found.limit().unwrap(), step.limit);
@@ -202,53 +198,53 @@ fn a_real_group_of_version_one_is_squeezed_to_what_cannot_go() {
         panic!("not finished after 20 steps");
     };
     let reached = to(&mut squeeze, 50);
-    assert_eq!((reached.step, reached.limit), (SqueezeStep::Reached, Some(Bytes::mib(50))));
+    assert_eq!((reached.state, reached.limit), (SqueezeState::Reached, Some(Bytes::mib(50))));
     assert!(found.usage().unwrap() <= Bytes::mib(50));
     assert!(child.resident(child.private) <= Bytes::mib(20));
-    // Below what is locked nothing goes.
+    // 32 MiB are locked.
     let floor = to(&mut squeeze, 16);
-    assert_eq!((floor.step, floor.limit), (SqueezeStep::Floor, None));
+    assert_eq!((floor.state, floor.limit), (SqueezeState::Floor, None));
     assert!(found.usage().unwrap() >= Bytes::mib(32));
-    assert_eq!(found.limit(), Ok(None), "the bound from before is back");
+    assert_eq!(found.limit(), Ok(None), "the old limit is restored");
 
-    assert_eq!(to(&mut squeeze, 60).step, SqueezeStep::Reached);
+    assert_eq!(to(&mut squeeze, 60).state, SqueezeState::Reached);
     assert_eq!(found.limit(), Ok(Some(Bytes::mib(60))));
     drop(squeeze);
-    assert_eq!(found.limit(), Ok(None), "dropped, it puts back the bound from before");
+    assert_eq!(found.limit(), Ok(None), "dropping restores the old limit");
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
-    // The process first: a group with one stays.
+    // Before the cgroup: only an empty one can be removed.
     drop(child);
 }
 
 #[test]
-fn what_was_paged_out_and_waits_in_memory_goes_first_when_its_group_is_squeezed() {
+fn squeezing_a_cgroup_frees_swap_cache_first() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new(160) else { return };
-    let Some(group) = Group::new() else { return };
+    let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 32);
     group.add(&child);
     child.fill();
-    let paging = child.paging();
-    let (end, out) = page_out(&paging, Bytes::mib(40), Picker::new(5));
-    assert_eq!((end, out.moved), (Finish::Reached, Bytes::mib(40)));
-    assert!(paging.residency().unwrap().resident <= Bytes::mib(24));
+    let memory = child.open();
+    let (end, out) = page_out(&memory, Bytes::mib(40), Picker::new(5));
+    assert_eq!((end, out.moved), (FinishReason::Reached, Bytes::mib(40)));
+    assert!(memory.residency().unwrap().resident <= Bytes::mib(24));
 
     let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
-    let mut squeeze = found.clone().squeeze().unwrap();
+    let mut squeeze = Squeeze::new(found.clone()).unwrap();
     let last = (0..20).find_map(|_| {
         let step = squeeze.step(Bytes::mib(30), &BOUNDS).unwrap();
-        (step.step != SqueezeStep::Going).then_some(step.step)
+        (step.state != SqueezeState::InProgress).then_some(step.state)
     });
-    assert_eq!(last, Some(SqueezeStep::Reached));
+    assert_eq!(last, Some(SqueezeState::Reached));
     assert!(found.usage().unwrap() <= Bytes::mib(30));
-    let left = paging.residency().unwrap().resident;
-    assert!(left >= Bytes::mib(20), "{left} of the 24MiB that were not paged out are left");
+    let left = memory.residency().unwrap().resident;
+    assert!(left >= Bytes::mib(20), "{left} left of the 24MiB that were not paged out");
     drop(squeeze);
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
     drop(child);
 }
 
-/// A host of version 2 whose guest is this very process, with 128 MiB in memory.
+/// A host with cgroup version 2, where this process is a guest with 128 MiB in memory.
 fn with_this_process(files: &[(&str, &str)]) -> tempfile::TempDir {
     let pid = std::process::id();
     let stat = format!("{pid} (qemu) S{}\n", " 1".repeat(30));
@@ -264,14 +260,18 @@ fn with_this_process(files: &[(&str, &str)]) -> tempfile::TempDir {
     host
 }
 
-fn order(host: &tempfile::TempDir, to: Bytes, limits: PageOutLimits) -> Result<GroupOut, Refusal> {
-    GroupOut::open(host.path(), std::process::id(), None, to, limits)
+fn open_job(
+    host: &tempfile::TempDir,
+    to: Bytes,
+    limits: PageOutLimits,
+) -> Result<CgroupPageOut, ReclaimError> {
+    CgroupPageOut::open(host.path(), std::process::id(), None, to, limits)
 }
 
 const GROUP: &str = "sys/fs/cgroup/vm/a";
 
 #[test]
-fn a_group_of_version_two_is_asked_for_no_more_than_its_process_has_beyond() {
+fn a_step_requests_no_more_than_is_missing() {
     let host = with_this_process(&[]);
     let group = host.path().join(GROUP);
     for (to, step_bytes_max, asked) in [
@@ -280,40 +280,40 @@ fn a_group_of_version_two_is_asked_for_no_more_than_its_process_has_beyond() {
         (Bytes::ZERO, Bytes::gib(1), LIMIT_STEP),
         (Bytes::ZERO, Bytes::new(1), Bytes::pages(1)),
     ] {
-        let mut out = order(&host, to, PageOutLimits { step_bytes_max, ..OUT }).unwrap();
-        assert_eq!(out.way(), GroupWay::Reclaim);
+        let mut out = open_job(&host, to, PageOutLimits { step_bytes_max, ..OUT }).unwrap();
+        assert_eq!(out.method(), CgroupMethod::Reclaim);
         let progress = out.step(Timestamp::ZERO);
         assert_eq!((progress.tried, progress.moved), (asked, Bytes::ZERO));
         assert_eq!(read(&group, "memory.reclaim"), asked.get().to_string());
         assert_eq!(read(&group, "memory.high"), "max\n");
         fs::write(group.join("memory.reclaim"), "").unwrap();
     }
-    // Files give nothing: after 16 MiB that is known.
-    let mut out = order(&host, Bytes::mib(64), OUT).unwrap();
+    // Plain files shrink by nothing: the job gives up after 16 MiB.
+    let mut out = open_job(&host, Bytes::mib(64), OUT).unwrap();
     let second = |second: u64| Timestamp::from_millis(second * 1000);
-    assert_eq!(out.step(second(0)).state, State::Going);
-    assert_eq!(out.step(second(1)).state, State::Finished(Finish::Stuck));
-    assert_eq!(out.step(second(2)).tried, Bytes::mib(16), "and that is all");
-    // A process that has no more than it is to have is left alone.
+    assert_eq!(out.step(second(0)).state, PagingState::InProgress);
+    assert_eq!(out.step(second(1)).state, PagingState::Finished(FinishReason::Stuck));
+    assert_eq!(out.step(second(2)).tried, Bytes::mib(16), "nothing more is tried");
+    // A process at its target is left alone.
     fs::write(group.join("memory.reclaim"), "").unwrap();
-    let mut out = order(&host, Bytes::mib(128), OUT).unwrap();
-    assert_eq!(out.step(Timestamp::ZERO).state, State::Finished(Finish::Reached));
+    let mut out = open_job(&host, Bytes::mib(128), OUT).unwrap();
+    assert_eq!(out.step(Timestamp::ZERO).state, PagingState::Finished(FinishReason::Reached));
     assert_eq!(read(&group, "memory.reclaim"), "");
 }
 
 #[test]
-fn without_memory_reclaim_a_bound_stands_for_a_step_only() {
+fn without_memory_reclaim_a_limit_lasts_one_step() {
     let host = with_this_process(&[("sys/fs/cgroup/vm/a/memory.high", "209715200")]);
     let group = host.path().join(GROUP);
     fs::remove_file(group.join("memory.reclaim")).unwrap();
-    let mut out = order(&host, Bytes::mib(64), OUT).unwrap();
-    assert_eq!(out.way(), GroupWay::High);
-    assert_eq!(out.step(Timestamp::ZERO).state, State::Going);
+    let mut out = open_job(&host, Bytes::mib(64), OUT).unwrap();
+    assert_eq!(out.method(), CgroupMethod::High);
+    assert_eq!(out.step(Timestamp::ZERO).state, PagingState::InProgress);
     assert_eq!(read(&group, "memory.high"), "209715200");
     fs::remove_file(group.join("memory.high")).unwrap();
     assert_eq!(
         out.step(Timestamp::ZERO).state,
-        State::Refused(Refusal::CgroupLacks {
+        PagingState::Failed(ReclaimError::CgroupLacks {
             path: group.join("memory.high"),
             needs: "version 2 of cgroups",
         })
@@ -321,7 +321,7 @@ fn without_memory_reclaim_a_bound_stands_for_a_step_only() {
 }
 
 #[test]
-fn a_step_that_may_not_be_asks_for_nothing() {
+fn a_failing_step_requests_nothing() {
     let group = |name: &str| format!("{GROUP}/{name}");
     let pid = std::process::id();
     let shared = format!("{pid}\n8\n");
@@ -335,57 +335,60 @@ fn a_step_that_may_not_be_asks_for_nothing() {
         (&format!("proc/{pid}/status"), "VmRSS: 1\n", "unreadable"),
     ] {
         let host = with_this_process(&[]);
-        let mut out = order(&host, Bytes::mib(64), OUT).unwrap();
+        let mut out = open_job(&host, Bytes::mib(64), OUT).unwrap();
         fs::write(host.path().join(name), text).unwrap();
-        let State::Refused(refusal) = out.step(Timestamp::ZERO).state else { panic!("{name}") };
+        let PagingState::Failed(refusal) = out.step(Timestamp::ZERO).state else {
+            panic!("{name}")
+        };
         assert_eq!(refusal.code(), code, "{refusal}");
         assert_eq!(read(&host.path().join(GROUP), "memory.reclaim"), "", "{name}");
     }
     let host = with_this_process(&[("sys/fs/cgroup/vm/a/cgroup.procs", &shared)]);
-    assert_eq!(order(&host, Bytes::ZERO, OUT).unwrap_err().code(), "shared-cgroup");
+    assert_eq!(open_job(&host, Bytes::ZERO, OUT).unwrap_err().code(), "shared-cgroup");
     let slow = PageOutLimits { per_second: Bytes::ZERO, ..OUT };
     let host = with_this_process(&[]);
-    let mut out = order(&host, Bytes::mib(64), slow).unwrap();
-    assert_eq!(out.step(Timestamp::ZERO).state, State::Going, "what may go at once");
-    assert_eq!(out.step(Timestamp::from_millis(9_000)).state, State::Waiting { until: None });
+    let mut out = open_job(&host, Bytes::mib(64), slow).unwrap();
+    assert_eq!(out.step(Timestamp::ZERO).state, PagingState::InProgress, "the initial burst");
+    assert_eq!(out.step(Timestamp::from_millis(9_000)).state, PagingState::Waiting { until: None });
 }
 
-/// Steps until the order ends, and after each no bound is there.
-fn finish_by_group(out: &mut GroupOut, group: &MemoryCgroup) -> (Finish, Progress) {
+/// Takes steps until the job ends; after each step the cgroup has no limit.
+fn finish_job(out: &mut CgroupPageOut, group: &MemoryCgroup) -> (FinishReason, PagingProgress) {
     finish(|now| {
         let progress = out.step(now);
-        assert_eq!(group.limit(), Ok(None), "its bound is back after each step");
+        assert_eq!(group.limit(), Ok(None), "the limit is restored after each step");
         progress
     })
 }
 
-/// What a process may end up below what it is to have: a batch of the kernel's, and what it counts late.
+/// How far below its target a process may end up: a batch of the kernel's reclaim and counting.
 const BELOW: Bytes = Bytes::mib(2);
 
 #[test]
-fn a_process_in_a_real_group_of_version_one_goes_out_by_that_and_no_further() {
+fn a_real_version_one_cgroup_pages_out_to_the_target() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new(160) else { return };
-    let Some(group) = Group::new() else { return };
+    let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 48);
     group.add(&child);
     child.fill();
     let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
-    let vmm = Vmm::open(Path::new(PROC), child.pid(), None).unwrap();
+    let vmm = VmmProcess::open(Path::new(PROC), child.pid(), None).unwrap();
     let before = vmm.resident().unwrap();
     let to = before.saturating_sub(Bytes::mib(40));
-    let open = |to, limits| GroupOut::open(Path::new("/"), child.pid(), None, to, limits).unwrap();
+    let open =
+        |to, limits| CgroupPageOut::open(Path::new("/"), child.pid(), None, to, limits).unwrap();
 
     let mut out = open(to, OUT);
-    assert_eq!(out.way(), GroupWay::Limit);
-    let (end, progress) = finish_by_group(&mut out, &found);
-    assert_eq!(end, Finish::Reached);
+    assert_eq!(out.method(), CgroupMethod::Limit);
+    let (end, progress) = finish_job(&mut out, &found);
+    assert_eq!(end, FinishReason::Reached);
     let left = vmm.resident().unwrap();
-    println!("{before} before, {left} of {to} after {progress:?}");
+    println!("{before} before, {left} after, target {to}: {progress:?}");
     assert!(left <= to.saturating_add(Bytes::mib(1)) && left >= to.saturating_sub(BELOW), "{left}");
     assert!(progress.moved >= Bytes::mib(39), "{progress:?}");
 
-    // In a second no more than may be in one, and a step.
+    // Within a second: at most the rate and one step.
     let slow = PageOutLimits { per_second: Bytes::mib(2), step_bytes_max: Bytes::mib(1), ..OUT };
     let mut out = open(Bytes::ZERO, slow);
     let last = (0..=1000).map(|ms| out.step(Timestamp::from_millis(ms))).last().unwrap();
@@ -394,20 +397,20 @@ fn a_process_in_a_real_group_of_version_one_goes_out_by_that_and_no_further() {
         "{last:?}"
     );
 
-    // Below what is locked nothing goes.
-    assert_eq!(child.tell(Order::Lock, child.shared), 0);
-    let (end, _) = finish_by_group(&mut open(Bytes::mib(4), OUT), &found);
-    assert_eq!(end, Finish::Stuck);
+    // Locked memory stays.
+    assert_eq!(child.run(ChildCommand::Lock, child.shared), 0);
+    let (end, _) = finish_job(&mut open(Bytes::mib(4), OUT), &found);
+    assert_eq!(end, FinishReason::Stuck);
     assert!(child.resident(child.shared) == Bytes::mib(32));
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
     drop(child);
 }
 
 #[test]
-fn page_cache_in_a_group_goes_first_and_the_group_gives_no_more_than_the_amount() {
+fn page_cache_counts_towards_the_amount_taken_from_a_cgroup() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new(160) else { return };
-    let Some(group) = Group::new() else { return };
+    let Some(group) = TestCgroup::new() else { return };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (procs, file) = (group.0.join("cgroup.procs"), folder.path().join("disk"));
     let script = format!(
@@ -421,14 +424,14 @@ fn page_cache_in_a_group_goes_first_and_the_group_gives_no_more_than_the_amount(
     child.fill();
     let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
     let usage = found.usage().unwrap();
-    assert!(usage >= Bytes::mib(70), "{usage}: its file is counted in it");
-    let to = Vmm::open(Path::new(PROC), child.pid(), None).unwrap().resident().unwrap();
+    assert!(usage >= Bytes::mib(70), "{usage}: the cgroup is charged for the file");
+    let to = VmmProcess::open(Path::new(PROC), child.pid(), None).unwrap().resident().unwrap();
     let to = to.saturating_sub(Bytes::mib(16));
-    let mut out = GroupOut::open(Path::new("/"), child.pid(), None, to, OUT).unwrap();
-    let (end, progress) = finish_by_group(&mut out, &found);
+    let mut out = CgroupPageOut::open(Path::new("/"), child.pid(), None, to, OUT).unwrap();
+    let (end, progress) = finish_job(&mut out, &found);
     let given = usage.saturating_sub(found.usage().unwrap());
-    println!("{given} of the group, {} of the process", progress.moved);
-    assert_eq!(end, Finish::GaveOther);
+    println!("{given} from the cgroup, {} from the process", progress.moved);
+    assert_eq!(end, FinishReason::GaveOther);
     assert!(given >= Bytes::mib(15) && given <= Bytes::mib(16).saturating_add(BELOW), "{given}");
     assert!(child.is_intact(child.private));
     drop(child);

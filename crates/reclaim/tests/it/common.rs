@@ -1,7 +1,7 @@
-//! A process with memory, and swap for it to go to.
+//! A child process with memory to page out, a swap file and a cgroup.
 //!
-//! Limits: swap areas and groups are the host's, and only root may have some; where that is refused it is said,
-//! and any other failure is one.
+//! Limits: swap files and cgroups need root. Without the permission a test prints that it was not
+//! tried; any other failure fails the test.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -15,17 +15,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_model::{Bytes, PAGE_SIZE, Timestamp};
 use ballast_reclaim::{
-    AddressRange, CgroupVersion, Finish, GuestRam, MemoryCgroup, PageIn, PageInLimits, PageOut,
-    PageOutLimits, Paging, Picker, Progress, State, SwapBounds, parse_mountinfo,
+    AddressRange, CgroupVersion, FinishReason, GuestMemory, GuestRam, MemoryCgroup, PageIn,
+    PageInLimits, PageOut, PageOutLimits, PagingProgress, PagingState, Picker, SwapBounds,
+    parse_mountinfo,
 };
 use rustix::io::Errno;
 
 pub(crate) const PROC: &str = "/proc";
 pub(crate) const MIB: u64 = 1 << 20;
-/// More steps than any order here takes.
+/// More steps than any job here takes.
 const STEPS_MAX: u64 = 10_000;
 
-/// Swap areas and what is in them are the host's: one test at a time.
+/// Swap is shared by the whole host: one test at a time.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -38,16 +39,16 @@ fn check(answer: i64) -> Result<i64, Errno> {
     }
 }
 
-/// A swap area for as long as it lives.
+/// A swap file, in use until dropped.
 pub(crate) struct SwapFile {
     path: CString,
     _folder: tempfile::TempDir,
 }
 
 impl SwapFile {
-    /// `None`, and a word of it, where this process may turn none on.
+    /// `None`, and a message, if this process may not turn on swap.
     pub(crate) fn new(mib: u64) -> Option<SwapFile> {
-        // Some file systems have no swap files: the temporary ones, or the build's, will.
+        // Some file systems do not support swap files: try two folders.
         let folders = [std::env::temp_dir(), env!("CARGO_TARGET_TMPDIR").into()];
         let mut errors = Vec::new();
         for folder in &folders {
@@ -57,18 +58,18 @@ impl SwapFile {
             }
         }
         assert!(errors.contains(&Errno::PERM), "no swap file in {folders:?}: {errors:?}");
-        println!("not tried: this process may not turn on swap");
+        println!("SKIPPED: this process may not turn on swap");
         None
     }
 
     fn new_in(folder: &Path, mib: u64) -> Result<SwapFile, Errno> {
-        let folder = tempfile::tempdir_in(folder).unwrap();
+        let folder = tempfile::tempdir_in(folder).map_err(|_| Errno::ACCESS)?;
         let path = folder.path().join("swap");
         let file = File::create(&path).unwrap();
         let len = mib * MIB;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
         rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-        // As `mkswap` does: version, last page, no bad ones; and the signature at the page's end.
+        // As `mkswap` does: version, last page, no bad pages; the signature ends the first page.
         let mut page = [0; PAGE_SIZE as usize];
         page[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
         page[1028..1032].copy_from_slice(&((len / PAGE_SIZE - 1) as u32).to_ne_bytes());
@@ -76,7 +77,7 @@ impl SwapFile {
         file.write_all_at(&page, 0).unwrap();
         file.sync_all().unwrap();
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a path that ends with a zero.
+        // SAFETY: a NUL-terminated path.
         check(i64::from(unsafe { libc::swapon(path.as_ptr(), 0) }))?;
         Ok(SwapFile { path, _folder: folder })
     }
@@ -89,39 +90,39 @@ impl Drop for SwapFile {
     }
 }
 
-/// What a [`Child`] is told to do with a part of its memory.
+/// What a [`Child`] does with a range of its memory.
 #[derive(Clone, Copy)]
-pub(crate) enum Order {
-    /// Write what [`Order::Verify`] expects.
+pub(crate) enum ChildCommand {
+    /// Write the pattern that [`ChildCommand::Verify`] expects.
     Fill = 1,
-    /// Count words that are not as they were written.
+    /// Count words that differ from the pattern.
     Verify,
-    /// Unmap it.
+    /// Unmap the range.
     Unmap,
-    /// Forget its page table, as a tracker does.
+    /// Drop its page table entries, as a tracker does.
     Forget,
-    /// Lock it.
+    /// Lock the range.
     Lock,
 }
 
-/// A process with shared and private memory, which does as it is told.
+/// A child process with shared and private memory that runs [`ChildCommand`]s.
 pub(crate) struct Child {
     pid: i32,
     socket: UnixStream,
-    /// A shared file's memory.
+    /// Shared file memory.
     pub(crate) shared: AddressRange,
-    /// Its own.
+    /// Private memory.
     pub(crate) private: AddressRange,
 }
 
 impl Child {
-    /// With so much of either, none of it touched.
+    /// A child with these amounts of memory, none of it touched.
     pub(crate) fn new(shared_mib: u64, private_mib: u64) -> Child {
         let file = rustix::fs::memfd_create("ram", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, shared_mib * MIB).unwrap();
         let map = |mib: u64, flags, file: RawFd| {
             let len = (mib * MIB) as usize;
-            // SAFETY: a new mapping at an address of the kernel's choice.
+            // SAFETY: a new mapping at an address the kernel chooses.
             let at = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -135,20 +136,20 @@ impl Child {
             assert_ne!(at, libc::MAP_FAILED);
             AddressRange::new(at as u64, at as u64 + mib * MIB)
         };
-        // Mappings of the same kind would become one with their neighbours': a page between them.
+        // A page in between keeps the kernel from merging adjacent private mappings.
         let _between = map(0, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
         let private = map(private_mib, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
         let shared = map(shared_mib, libc::MAP_SHARED, file.as_raw_fd());
         let (ours, theirs) = UnixStream::pair().unwrap();
-        // SAFETY: the child calls nothing that needs more than the thread it is: no allocation, no lock.
+        // SAFETY: the child only makes system calls: no allocation, no lock.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: the memory is this process's own, and used by nothing else.
-            unsafe { obey(theirs.as_raw_fd()) };
+            // SAFETY: the memory belongs to this process, and nothing else uses it.
+            unsafe { serve(theirs.as_raw_fd()) };
         }
         assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
         for range in [private, shared] {
-            // SAFETY: mapped above, with no references; the child has its own.
+            // SAFETY: mapped above, without references; the child has its own copy.
             unsafe {
                 libc::munmap(range.start() as *mut _, range.len().get().max(PAGE_SIZE) as usize)
             };
@@ -156,27 +157,27 @@ impl Child {
         Child { pid, socket: ours, shared, private }
     }
 
-    /// With so much of either, all of it written.
+    /// A child with these amounts of memory, all of it written.
     pub(crate) fn filled(shared_mib: u64, private_mib: u64) -> Child {
         let child = Child::new(shared_mib, private_mib);
         child.fill();
         child
     }
 
-    /// Writes all of it.
+    /// Writes all its memory.
     pub(crate) fn fill(&self) {
-        self.tell(Order::Fill, self.shared);
-        self.tell(Order::Fill, self.private);
+        self.run(ChildCommand::Fill, self.shared);
+        self.run(ChildCommand::Fill, self.private);
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.pid as u32
     }
 
-    /// Has it do something; its answer.
-    pub(crate) fn tell(&self, order: Order, range: AddressRange) -> u64 {
+    /// Runs a command in the child; returns its result.
+    pub(crate) fn run(&self, command: ChildCommand, range: AddressRange) -> u64 {
         let mut message = [0; 24];
-        message[..8].copy_from_slice(&(order as u64).to_ne_bytes());
+        message[..8].copy_from_slice(&(command as u64).to_ne_bytes());
         message[8..16].copy_from_slice(&range.start().to_ne_bytes());
         message[16..].copy_from_slice(&range.end().to_ne_bytes());
         (&self.socket).write_all(&message).unwrap();
@@ -185,32 +186,32 @@ impl Child {
         u64::from_ne_bytes(answer)
     }
 
-    /// Whether `range` is as it was written.
+    /// Whether `range` still holds the pattern.
     pub(crate) fn is_intact(&self, range: AddressRange) -> bool {
-        self.tell(Order::Verify, range) == 0
+        self.run(ChildCommand::Verify, range) == 0
     }
 
-    /// Where its memory is. It has more: all that the test's own process has.
+    /// Its memory as guest memory. The rest is a copy of the test process's.
     pub(crate) fn ram(&self) -> GuestRam {
         GuestRam::At([self.shared, self.private].into_iter().collect())
     }
 
-    /// Its memory as a guest's.
-    pub(crate) fn paging(&self) -> Paging {
-        Paging::open(Path::new(PROC), self.pid(), None, self.ram()).unwrap()
+    /// Its guest memory, opened.
+    pub(crate) fn open(&self) -> GuestMemory {
+        GuestMemory::open(Path::new(PROC), self.pid(), None, self.ram()).unwrap()
     }
 
-    /// Memory of `range` that is in the host's.
+    /// The amount of `range` that is in the host's memory.
     pub(crate) fn resident(&self, range: AddressRange) -> Bytes {
         let ram = GuestRam::At([range].into_iter().collect());
-        let paging = Paging::open(Path::new(PROC), self.pid(), None, ram).unwrap();
-        paging.residency().unwrap().resident
+        let memory = GuestMemory::open(Path::new(PROC), self.pid(), None, ram).unwrap();
+        memory.residency().unwrap().resident
     }
 
     pub(crate) fn kill(&self) {
-        // SAFETY: a process of this one's own, not yet waited for.
+        // SAFETY: a child of this process, not yet waited for.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
-        // SAFETY: as above; it stays to be waited for by `Drop`.
+        // SAFETY: as above; `WNOWAIT` leaves the zombie for `Drop`.
         unsafe {
             libc::waitid(
                 libc::P_PID,
@@ -225,30 +226,30 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
-        // SAFETY: a process of this one's own.
+        // SAFETY: a child of this process.
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
     }
 }
 
-/// What is written at an address.
+/// The pattern at an address.
 fn word(address: u64) -> u64 {
     (address >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
 }
 
-/// Does as it is told until it is killed.
+/// Runs commands until killed.
 ///
 /// # Safety
-/// What it is told of must be memory of this process that nothing refers to.
-unsafe fn obey(socket: RawFd) -> ! {
-    // SAFETY: plain calls, on memory as promised.
+/// The ranges received must be memory of this process without references.
+unsafe fn serve(socket: RawFd) -> ! {
+    // SAFETY: system calls, and accesses to memory that the caller vouches for.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let mut message = [0_u64; 3];
         while libc::read(socket, message.as_mut_ptr().cast(), 24) == 24 {
-            let [order, start, end] = message;
+            let [command, start, end] = message;
             let (at, len) = (start as *mut libc::c_void, (end - start) as usize);
             let words = (start..end).step_by(8);
-            let answer = match order {
+            let answer = match command {
                 1 => words.fold(0, |_, it| {
                     (it as *mut u64).write_volatile(word(it));
                     0
@@ -266,44 +267,42 @@ unsafe fn obey(socket: RawFd) -> ! {
     }
 }
 
-/// A group of version 1 for as long as it lives.
-pub(crate) struct Group(pub(crate) PathBuf);
+/// A cgroup of version 1, removed when dropped.
+pub(crate) struct TestCgroup(pub(crate) PathBuf);
 
-impl Group {
-    /// `None`, and a word of it, where there is no such controller, or none that may be used.
-    pub(crate) fn new() -> Option<Group> {
+impl TestCgroup {
+    /// `None`, and a message, without a version 1 memory controller that this process may use.
+    pub(crate) fn new() -> Option<TestCgroup> {
         let text = fs::read("/proc/self/mountinfo").unwrap();
         let mounts = parse_mountinfo(&text).unwrap();
         let Some(mount) = mounts.iter().find(|mount| mount.version == CgroupVersion::One) else {
-            println!("not tried: no memory controller of version 1 is mounted");
-            let told = MemoryCgroup::find(Path::new("/"), std::process::id());
-            assert!(!matches!(told, Ok(group) if group.version() == CgroupVersion::One));
+            println!("SKIPPED: no memory controller of version 1 is mounted");
+            let found = MemoryCgroup::find(Path::new("/"), std::process::id());
+            assert!(!matches!(found, Ok(group) if group.version() == CgroupVersion::One));
             return None;
         };
         let path = mount.point.join(format!("ballast-reclaim-{}", std::process::id()));
         match fs::create_dir(&path) {
-            Ok(()) => Some(Group(path)),
+            Ok(()) => Some(TestCgroup(path)),
             Err(error) => {
                 let may_not =
                     [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::ReadOnlyFilesystem];
                 assert!(may_not.contains(&error.kind()), "{}: {error}", path.display());
-                println!("not tried: this process may make no group: {error}");
+                println!("SKIPPED: this process may not create a cgroup: {error}");
                 None
             }
         }
     }
-}
 
-impl Group {
-    /// Moves a process in; what it writes from then on is counted.
+    /// Moves a child in; the cgroup is charged for what it writes from then on.
     pub(crate) fn add(&self, child: &Child) {
         fs::write(self.0.join("cgroup.procs"), child.pid().to_string()).unwrap();
     }
 }
 
-impl Drop for Group {
+impl Drop for TestCgroup {
     fn drop(&mut self) {
-        // What its process had is given back a moment after its end.
+        // The charges of the ended process disappear with a delay.
         for _ in 0..200 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -313,24 +312,26 @@ impl Drop for Group {
     }
 }
 
-/// All that the swap has.
+/// Permits all swap.
 pub(crate) const BOUNDS: SwapBounds = SwapBounds { use_max_percent: 100, reserve: Bytes::ZERO };
 
-/// As fast as can be.
+/// No effective rate limit.
 pub(crate) const OUT: PageOutLimits =
     PageOutLimits { per_second: Bytes::gib(64), step_bytes_max: Bytes::mib(8), swap: BOUNDS };
 
-/// As fast as can be.
+/// No effective rate limit.
 pub(crate) const IN: PageInLimits =
     PageInLimits { per_second: Bytes::gib(64), step_bytes_max: Bytes::mib(8) };
 
-/// Takes steps, a second apart, until there is nothing to be done.
-pub(crate) fn finish(mut step: impl FnMut(Timestamp) -> Progress) -> (Finish, Progress) {
+/// Takes steps, a second apart, until the job is over.
+pub(crate) fn finish(
+    mut step: impl FnMut(Timestamp) -> PagingProgress,
+) -> (FinishReason, PagingProgress) {
     for second in 0..STEPS_MAX {
         let progress = step(Timestamp::from_millis(second * 1000));
         match progress.state {
-            State::Finished(finish) => return (finish, progress),
-            State::Going | State::Waiting { until: Some(_) } => {}
+            PagingState::Finished(finish) => return (finish, progress),
+            PagingState::InProgress | PagingState::Waiting { until: Some(_) } => {}
             ref state => panic!("{state:?} after {progress:?}"),
         }
     }
@@ -338,18 +339,22 @@ pub(crate) fn finish(mut step: impl FnMut(Timestamp) -> Progress) -> (Finish, Pr
 }
 
 /// Pages `amount` out.
-pub(crate) fn page_out(paging: &Paging, amount: Bytes, picker: Picker) -> (Finish, Progress) {
-    let mut order = PageOut::new(amount, picker, OUT);
-    finish(|now| order.step(paging, now))
+pub(crate) fn page_out(
+    memory: &GuestMemory,
+    amount: Bytes,
+    picker: Picker,
+) -> (FinishReason, PagingProgress) {
+    let mut job = PageOut::new(amount, picker, OUT);
+    finish(|now| job.step(memory, now))
 }
 
-/// Pages all in.
-pub(crate) fn page_in(paging: &Paging) -> (Finish, Progress) {
-    let mut order = PageIn::new(None, IN);
-    finish(|now| order.step(paging, now, Bytes::mib(8)))
+/// Pages everything in.
+pub(crate) fn page_in(memory: &GuestMemory) -> (FinishReason, PagingProgress) {
+    let mut job = PageIn::new(None, IN);
+    finish(|now| job.step(memory, now, Bytes::mib(8)))
 }
 
-/// A folder with files, by their paths.
+/// A folder with these files: paths and texts.
 pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {

@@ -1,15 +1,12 @@
-//! Miss curves in the journal: each is written once, every tick has them back, none stays behind.
-
-mod support;
+//! Miss curves: each is stored once, read back with every tick, and deleted with its last tick.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Whole, realistic, start};
 use ballast_model::{Bytes, GuestSample, Measured, MissCurve, Snapshot, TrackerReport};
-use ballast_store::record::TickRecord;
 use ballast_store::*;
-use support::{Whole, realistic, start};
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
@@ -49,7 +46,7 @@ fn number(path: &Path, sql: &str) -> i64 {
 
 /// What a tick says, as the bytes of its whole record.
 fn bytes(tick: &Tick<'_>) -> Vec<u8> {
-    serde_json::to_vec(&TickRecord::from(tick)).unwrap()
+    serde_json::to_vec(tick).unwrap()
 }
 
 fn is_given_back(path: &Path, wholes: &[Whole]) {
@@ -58,16 +55,7 @@ fn is_given_back(path: &Path, wholes: &[Whole]) {
     assert_eq!(entries.len(), wholes.len());
     for (entry, whole) in entries.iter().zip(wholes) {
         let What::Tick(tick) = &entry.what else { panic!("{entry:?}") };
-        let back = Tick {
-            wall: entry.wall(),
-            snapshot: &tick.snapshot,
-            plan: &tick.plan,
-            outcomes: &tick.outcomes,
-            limits: &tick.limits,
-            paused: tick.paused,
-            decision_cost: tick.decision_cost,
-        };
-        assert!(bytes(&back) == bytes(&whole.tick()), "tick {}", entry.id);
+        assert!(bytes(&tick.at(entry.wall())) == bytes(&whole.tick()), "tick {}", entry.id);
     }
 }
 
@@ -113,7 +101,7 @@ fn an_estimate_with_another_curve_keeps_it() {
 }
 
 #[test]
-fn a_daemon_that_starts_again_goes_on_in_the_file() {
+fn a_restarted_daemon_appends_to_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let wholes: Vec<Whole> = (0..6).map(|nth| tracked(nth, Bytes::ZERO, |i| i)).collect();
@@ -124,7 +112,7 @@ fn a_daemon_that_starts_again_goes_on_in_the_file() {
 }
 
 #[test]
-fn curves_go_with_the_last_tick_that_has_them() {
+fn curves_are_deleted_with_their_last_tick() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let retention = JournalConfig { age_max: Duration::from_secs(10), ..KEEP };
@@ -151,7 +139,7 @@ fn curves_go_with_the_last_tick_that_has_them() {
 }
 
 #[test]
-fn a_lost_curve_is_named_and_the_next_tick_can_be_read() {
+fn a_lost_curve_is_named_and_spoils_one_tick() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let wholes: Vec<Whole> = (0..3).map(|nth| tracked(nth, Bytes::ZERO, |i| i + nth)).collect();

@@ -3,19 +3,17 @@
 //! The full disk is a small tmpfs in a mount namespace of its own, which needs root; the limit on
 //! file sizes needs nothing. Both happen in a child, because both concern a whole process.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::{bulky, realistic, start, wall};
 use ballast_model::{Bytes, Timestamp};
 use ballast_store::{Event, Journal, JournalConfig, JournalError, Range, Reader, What, Writer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{bulky, realistic, start, wall};
 
-/// Where the child writes; a test that finds this set is the child.
+/// Where the child writes; a test that finds this set is its own child.
 const CHILD_FOLDER: &str = "BALLAST_TEST_FULL_FOLDER";
 
 /// Far more than fits into either bound.
@@ -89,10 +87,8 @@ fn command() -> Event {
     Event::Command { who: "uid 0".into(), command: "pause".into(), answer: Ok("paused".into()) }
 }
 
-#[test]
-fn child_on_a_full_disk() {
-    let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
-    let folder = Path::new(&folder);
+/// The child of [`a_full_disk_is_reported_counted_and_survived`].
+fn on_a_full_disk(folder: &Path) {
     let path = folder.join("journal.db");
     let stone = folder.join("stone");
     fs::write(&stone, vec![1; 2 << 20]).unwrap();
@@ -143,19 +139,22 @@ fn child_on_a_full_disk() {
 }
 
 #[test]
-fn a_full_disk_is_said_counted_and_got_over() {
+fn a_full_disk_is_reported_counted_and_survived() {
+    if let Some(folder) = std::env::var_os(CHILD_FOLDER) {
+        return on_a_full_disk(Path::new(&folder));
+    }
     let folder = tempfile::tempdir().unwrap();
     let inside = "mount -t tmpfs -o size=4m tmpfs \"$0\" && exec \"$@\"";
     let child = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", inside])
         .arg(folder.path())
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child_on_a_full_disk", "--nocapture"])
+        .args(["--exact", "disk_full::a_full_disk_is_reported_counted_and_survived", "--nocapture"])
         .env(CHILD_FOLDER, folder.path())
         .output();
     let output = match child {
         Ok(output) => output,
-        Err(e) => return eprintln!("not tested with a full disk: unshare: {e}"),
+        Err(e) => return println!("SKIPPED: no unshare: {e}"),
     };
     let said = format!(
         "{}{}",
@@ -164,15 +163,14 @@ fn a_full_disk_is_said_counted_and_got_over() {
     );
     let refused = ["Operation not permitted", "permission denied", "must be superuser"];
     if refused.iter().any(|word| said.contains(word)) {
-        return eprintln!("not tested with a full disk, which needs root: {said}");
+        return println!("SKIPPED: only root may mount: {}", said.trim());
     }
     assert!(output.status.success() && said.contains("done"), "{said}");
 }
 
-#[test]
-fn child_with_a_limit_on_file_sizes() {
-    let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
-    let path = Path::new(&folder).join("journal.db");
+/// The child of [`a_file_size_limit_is_reported_counted_and_survived`].
+fn with_a_limit_on_file_sizes(folder: &Path) {
+    let path = folder.join("journal.db");
     let limits = getrlimit(Resource::Fsize);
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
     setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), ..limits }).unwrap();
@@ -190,13 +188,20 @@ fn child_with_a_limit_on_file_sizes() {
 }
 
 #[test]
-fn a_limit_on_file_sizes_is_said_counted_and_got_over() {
+fn a_file_size_limit_is_reported_counted_and_survived() {
+    if let Some(folder) = std::env::var_os(CHILD_FOLDER) {
+        return with_a_limit_on_file_sizes(Path::new(&folder));
+    }
     let folder = tempfile::tempdir().unwrap();
     // Ignoring the signal is inherited; the write then fails instead of the process.
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child_with_a_limit_on_file_sizes", "--nocapture"])
+        .args([
+            "--exact",
+            "disk_full::a_file_size_limit_is_reported_counted_and_survived",
+            "--nocapture",
+        ])
         .env(CHILD_FOLDER, folder.path())
         .output()
         .unwrap();

@@ -1,19 +1,18 @@
-//! Journals of every format that was ever written keep loading, and the format written now does not
-//! change unnoticed.
+//! Journals of every past format load, and today's format does not change unnoticed.
 //!
-//! A new format gets a new pair of files here: write one with `BALLAST_WRITE_FIXTURE=v2 cargo test -p
+//! A new format needs a new pair of files: write it with `BALLAST_WRITE_FIXTURE=v2 cargo test -p
 //! ballast-store --test fixtures`; the older ones stay as they are.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::{Whole, start, wall};
 use ballast_model::*;
 use ballast_store::{Event, JournalConfig, Range, Reader, Writer};
 use serde_json::Value;
-use support::{Whole, start, wall};
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
@@ -270,7 +269,7 @@ fn journals_of_every_format_load() {
 }
 
 #[test]
-fn what_is_written_now_is_of_the_format_it_says() {
+fn todays_rows_have_the_declared_format() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("today.db");
     write_today(&path);

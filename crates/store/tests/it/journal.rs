@@ -1,14 +1,12 @@
 //! The journal as a whole: order, retention, events, reading beside writing, export, wrong files.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::{bulky, realistic, start, wall};
 use ballast_model::{Bytes, Timestamp};
 use ballast_store::*;
-use support::{bulky, realistic, start, wall};
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
@@ -34,7 +32,7 @@ fn sql(path: &Path, text: &str) {
 }
 
 #[test]
-fn order_is_that_of_writing_whatever_the_clock_does() {
+fn entries_keep_their_order_whatever_the_clock_does() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
@@ -79,7 +77,7 @@ fn ranges_are_inclusive_and_combine() {
 }
 
 #[test]
-fn events_and_configurations_are_told_in_full() {
+fn events_and_configurations_read_back_in_full() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
@@ -114,7 +112,7 @@ fn events_and_configurations_are_told_in_full() {
 }
 
 #[test]
-fn old_rows_go_by_age_and_leave_no_gap() {
+fn old_rows_are_deleted_without_a_gap() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let retention = JournalConfig { age_max: Duration::from_secs(10), bytes_max: Bytes::gib(1) };
@@ -140,7 +138,7 @@ fn start_ms() -> i64 {
 }
 
 #[test]
-fn a_row_from_the_future_does_not_keep_older_ones_for_ever() {
+fn a_row_from_the_future_does_not_block_retention() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let retention = JournalConfig { age_max: Duration::from_secs(10), bytes_max: Bytes::gib(1) };
@@ -157,7 +155,7 @@ fn a_row_from_the_future_does_not_keep_older_ones_for_ever() {
 }
 
 #[test]
-fn the_file_stays_within_its_size_and_shrinks_when_told_to() {
+fn the_file_respects_its_limit_and_shrinks_to_a_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let retention = JournalConfig { bytes_max: Bytes::mib(8), ..KEEP };
@@ -202,7 +200,7 @@ fn the_newest_row_stays_however_small_the_limit() {
 }
 
 #[test]
-fn reading_goes_on_beside_writing_and_holds_nothing_up() {
+fn a_slow_reader_does_not_block_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
@@ -225,7 +223,7 @@ fn reading_goes_on_beside_writing_and_holds_nothing_up() {
 }
 
 #[test]
-fn a_program_that_keeps_reading_one_moment_is_named_and_cannot_fill_the_disk() {
+fn a_foreign_read_transaction_is_reported_and_bounds_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
@@ -241,7 +239,7 @@ fn a_program_that_keeps_reading_one_moment_is_named_and_cannot_fill_the_disk() {
 }
 
 #[test]
-fn the_last_state_can_be_told_without_a_daemon() {
+fn the_last_state_is_readable_without_a_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let journal = Journal::open(&path, KEEP, start()).unwrap();
@@ -265,7 +263,7 @@ fn the_last_state_can_be_told_without_a_daemon() {
 }
 
 #[test]
-fn a_journal_that_is_dropped_has_written_what_it_was_handed() {
+fn a_dropped_journal_has_written_its_queue() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let journal = Journal::open(&path, KEEP, start()).unwrap();
@@ -298,7 +296,7 @@ fn one_journal_has_one_writer() {
 }
 
 #[test]
-fn what_is_no_journal_is_refused_with_the_remedy() {
+fn other_files_are_refused_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("text"), "not a journal\n".repeat(100)).unwrap();
@@ -352,7 +350,7 @@ fn a_later_format_is_refused_and_named() {
 }
 
 #[test]
-fn a_damaged_row_is_named_and_the_next_one_can_be_read() {
+fn a_damaged_row_is_named_and_spoils_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
@@ -378,7 +376,7 @@ fn a_damaged_row_is_named_and_the_next_one_can_be_read() {
 }
 
 #[test]
-fn a_file_removed_underneath_is_begun_anew_and_knows_its_configuration() {
+fn a_removed_file_is_recreated_with_its_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
@@ -396,7 +394,7 @@ fn a_file_removed_underneath_is_begun_anew_and_knows_its_configuration() {
 }
 
 #[test]
-fn export_gives_a_line_of_json_per_entry_with_every_sentence() {
+fn export_writes_one_json_line_per_entry_with_sentences() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();

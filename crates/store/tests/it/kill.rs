@@ -1,6 +1,6 @@
 //! `kill -9` at any moment: the file stays whole, has no gap, and lacks no tick that was confirmed.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use ballast_model::Bytes;
 use ballast_store::{Entry, JournalConfig, Range, Reader, What, Writer};
 
-/// Where the child writes; the test that finds this set is the child.
+/// Where the child writes; the test is its own child: whoever finds this set is it.
 const CHILD_PATH: &str = "BALLAST_TEST_KILLED_JOURNAL";
 
 /// Kills per run of the tests; `make soak` asks for more.
@@ -20,23 +20,16 @@ const RETENTION: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::mib(2) };
 
 #[test]
-fn child_that_records_until_it_is_killed() {
-    let Some(path) = std::env::var_os(CHILD_PATH) else { return };
-    let mut writer = Writer::open(Path::new(&path), RETENTION, support::start()).unwrap();
-    for nth in 0.. {
-        writer.record(&support::realistic(nth, 20).tick()).unwrap();
-        println!("recorded {nth}");
+fn a_killed_writer_loses_no_confirmed_tick() {
+    if let Some(path) = std::env::var_os(CHILD_PATH) {
+        record(Path::new(&path));
     }
-}
-
-#[test]
-fn a_killed_writer_loses_nothing_it_confirmed() {
     let rounds = std::env::var("BALLAST_SOAK_ROUNDS").ok().and_then(|text| text.parse().ok());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     for round in 0..rounds.unwrap_or(ROUNDS_DEFAULT) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_that_records_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "kill::a_killed_writer_loses_no_confirmed_tick", "--nocapture"])
             .env(CHILD_PATH, &path)
             .stdout(Stdio::piped())
             .spawn()
@@ -61,6 +54,16 @@ fn a_killed_writer_loses_nothing_it_confirmed() {
         child.wait().unwrap();
         check(&path, round, confirmed.unwrap());
     }
+}
+
+/// The child: it never ends by itself.
+fn record(path: &Path) -> ! {
+    let mut writer = Writer::open(path, RETENTION, support::start()).unwrap();
+    for nth in 0.. {
+        writer.record(&support::realistic(nth, 20).tick()).unwrap();
+        println!("recorded {nth}");
+    }
+    unreachable!("it is killed first");
 }
 
 fn check(path: &Path, round: u64, confirmed: u64) {

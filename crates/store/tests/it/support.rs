@@ -1,5 +1,4 @@
 //! Ticks to record: any at all for properties, and ones like a real host's for sizes and speed.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +134,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         plans.push(GuestPlan {
             id,
             allocation: Some(allocation),
-            bounds: Some((Bytes::mib(256), boot)),
+            bounds: Some(Bounds { floor: Bytes::mib(256), ceiling: boot }),
             estimate: Some(Estimate::of_used(
                 used,
                 available,
@@ -178,7 +177,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         guests: plans,
         actions,
         paging: vec![],
-        rung: Rung::Normal,
+        host_pressure: PressureLevel::Normal,
         notes: vec![],
     };
     Whole {
@@ -583,7 +582,7 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
     (
         id(),
         option::of(bytes()),
-        option::of((bytes(), bytes())),
+        option::of((bytes(), bytes()).prop_map(|(floor, ceiling)| Bounds { floor, ceiling })),
         option::of(estimate().boxed()),
         option::of(desired.boxed()),
         prop::collection::vec(clamped(), 0..3),
@@ -628,8 +627,8 @@ fn mechanism() -> impl Strategy<Value = Mechanism> {
     prop::sample::select(Mechanism::ALL.to_vec())
 }
 
-fn rung() -> impl Strategy<Value = Rung> {
-    prop::sample::select(Rung::ALL.to_vec())
+fn rung() -> impl Strategy<Value = PressureLevel> {
+    prop::sample::select(PressureLevel::ALL.to_vec())
 }
 
 fn hotplug() -> impl Strategy<Value = Hotplug> {
@@ -651,7 +650,7 @@ fn moved() -> impl Strategy<Value = Move> {
         bytes().prop_map(|more| Why::AskedByOthers { more }),
         span().prop_map(|idle| Why::UnplugStalled { idle }),
         (bytes(), span()).prop_map(|(left, asked)| Why::NotGiven { left, asked }),
-        rung().prop_map(|rung| Why::HostShort { rung }),
+        rung().prop_map(|level| Why::HostShort { level }),
         Just(Why::Growing),
     ];
     (mechanism(), bytes(), bytes(), why).prop_map(|(mechanism, from, to, why)| Move {
@@ -670,7 +669,8 @@ fn regret() -> impl Strategy<Value = Regret> {
     })
 }
 
-fn note() -> impl Strategy<Value = Note> {
+/// Any note.
+pub(crate) fn note() -> impl Strategy<Value = Note> {
     prop_oneof![
         bytes().prop_map(|shortfall| Note::Infeasible { shortfall }),
         (bytes(), bytes())
@@ -735,7 +735,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
                 guests,
                 actions,
                 paging,
-                rung,
+                host_pressure: rung,
                 notes,
             },
         )

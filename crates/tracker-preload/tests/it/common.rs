@@ -1,4 +1,4 @@
-//! A process as a hypervisor is one: memory that is a file, mapped and shared, and a tracker inside.
+//! Makes the test process look like a hypervisor: shared memory in a file, and a tracker.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,36 +7,43 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ballast_track::Tracker;
-use ballast_track_wire::{
-    Address, CAPACITY_DEFAULT, Entry, Granule, Mode, RegionName, RegionSpec, Sample,
+use ballast_tracker::TrackerClient;
+use ballast_tracker_proto::{
+    CAPACITY_DEFAULT, Granule, GranuleSample, RegionName, RegionSpec, RingEntry, TrackerAddress,
+    WatchMode,
 };
-use ballast_tracker::Client;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, major, memfd_create, minor};
 
 pub(crate) const PAGE: usize = 4096;
-/// Far beyond what anything here takes, so that only a hang fails.
+/// So long that only a hang exceeds it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process has one tracker: tests take turns.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+/// A process has one tracker, so tests take turns.
+pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    let may_anybody = setting.is_ok_and(|setting| setting.trim() == "1");
+    if !rustix::process::geteuid().is_root() && !may_anybody {
+        println!("SKIPPED: needs root, or the permission of vm.unprivileged_userfaultfd");
+        return None;
+    }
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// An address nobody else has.
-pub(crate) fn address() -> Address {
+/// A unique address.
+pub(crate) fn address() -> TrackerAddress {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    Address::Abstract(format!("ballast-track-test-{}-{count}", std::process::id()))
+    TrackerAddress::Abstract(format!("ballast-track-test-{}-{count}", std::process::id()))
 }
 
-pub(crate) fn tracker() -> (Tracker, Address) {
+pub(crate) fn tracker() -> (Tracker, TrackerAddress) {
     let address = address();
     (Tracker::start(address.clone()).unwrap(), address)
 }
 
-pub(crate) fn client(address: &Address) -> Client {
-    Client::connect(address, CAPACITY_DEFAULT, None).unwrap()
+pub(crate) fn client(address: &TrackerAddress) -> TrackerClient {
+    TrackerClient::connect(address, CAPACITY_DEFAULT, None).unwrap()
 }
 
 /// Guest memory.
@@ -46,14 +53,14 @@ pub(crate) struct Memory {
     pub(crate) pages: usize,
 }
 
-// SAFETY: touched through the methods below only, whose races are those of guest memory: on bytes, and
-// meant.
+// SAFETY: only the methods below touch it; their races are byte accesses, as in guest memory, and
+// intended.
 unsafe impl Sync for Memory {}
 // SAFETY: as above.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Memory of which every page is stored.
+    /// Memory whose pages are all written.
     pub(crate) fn new(pages: usize) -> Memory {
         let memory = Memory::mapped(pages, libc::MAP_SHARED);
         (0..pages).for_each(|page| memory.write(page, page as u8));
@@ -84,7 +91,7 @@ impl Memory {
         let file = memory.file.try_clone().unwrap();
         let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
         map(start, pages * PAGE, fixed, file.as_raw_fd());
-        // What is left of the space on either side stays, as nobody minds.
+        // The rest of the reserved space on either side stays mapped.
         Memory { file, start, pages }
     }
 
@@ -126,7 +133,7 @@ impl Memory {
         }
     }
 
-    /// Unmaps it as a hypervisor would, which the tracker hears of.
+    /// Unmaps the memory as a hypervisor would, so that the tracker intercepts it.
     pub(crate) fn unmap(&self) {
         // SAFETY: the mapping made above; the test does not touch it any more.
         assert_eq!(unsafe { libc::munmap(self.start.cast(), self.pages * PAGE) }, 0);
@@ -136,17 +143,17 @@ impl Memory {
         self.file.as_fd()
     }
 
-    /// Whether its mapping is registered with a userfaultfd for minor faults.
+    /// Whether the mapping is registered with a userfaultfd for minor faults.
     pub(crate) fn is_registered(&self) -> bool {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", self.start as usize);
         let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
-        let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("its flags");
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("VmFlags");
         flags.split_ascii_whitespace().any(|flag| flag == "ui")
     }
 }
 
-/// Maps by the C library's function, as a hypervisor does.
+/// Maps memory by the C library's function, as a hypervisor does.
 pub(crate) fn map(at: *mut u8, len: usize, flags: i32, fd: i32) -> *mut u8 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping; tests that replace one do not touch the old one any more.
@@ -161,22 +168,22 @@ impl Drop for Memory {
     }
 }
 
-pub(crate) fn all_of(pages: u32) -> Mode {
-    Mode { granule: Granule::new(pages).unwrap(), sample: Sample::ALL }
+pub(crate) fn all_of(pages: u32) -> WatchMode {
+    WatchMode { granule: Granule::new(pages).unwrap(), sample: GranuleSample::ALL }
 }
 
-/// What the ring has by now.
-pub(crate) fn entries(client: &mut Client) -> Vec<Entry> {
+/// The entries in the ring, except times.
+pub(crate) fn entries(client: &mut TrackerClient) -> Vec<RingEntry> {
     let mut all = Vec::new();
     while client.read(1000, |entry| all.push(entry)).unwrap() > 0 {}
-    all.retain(|entry| !matches!(entry, Entry::Time(_)));
+    all.retain(|entry| !matches!(entry, RingEntry::Time(_)));
     all
 }
 
 /// The touched pages among entries.
-pub(crate) fn pages(entries: &[Entry]) -> Vec<u64> {
-    let page = |entry: &Entry| match entry {
-        Entry::Touch { page, .. } => Some(*page),
+pub(crate) fn pages(entries: &[RingEntry]) -> Vec<u64> {
+    let page = |entry: &RingEntry| match entry {
+        RingEntry::Touch { page, .. } => Some(*page),
         _ => None,
     };
     entries.iter().filter_map(page).collect()
@@ -189,7 +196,7 @@ pub(crate) fn set(pages: &[u64]) -> BTreeSet<u64> {
 pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !reached() {
-        assert!(Instant::now() < end, "did not come about: {what}");
+        assert!(Instant::now() < end, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,20 +1,18 @@
-//! What is seen is what was touched, and nothing is harmed by looking.
+//! The tracker sees exactly the touched pages, and harms nothing.
 //!
-//! Limits: needs a kernel with minor faults, and the privilege to use them.
+//! Limits: needs a kernel with minor faults and the privilege to use them.
 
-// Shared with the other tests, which use all of it.
-#[allow(dead_code)]
-mod common;
+use crate::common;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ballast_track_wire::{
-    Address, CAPACITY_MIN, Entry, Frame, Granule, HashKind, MESSAGE_MAX, Mode, Refusal, Refused,
-    Reply, Request, Sample, VERSION,
+use crate::common::*;
+use ballast_tracker::{TrackerClient, TrackerError};
+use ballast_tracker_proto::{
+    CAPACITY_MIN, Frame, Granule, GranuleSample, HashKind, MESSAGE_MAX, RefusalReason, RingEntry,
+    TrackerAddress, TrackerRefusal, TrackerReply, TrackerRequest, VERSION, WatchMode,
 };
-use ballast_tracker::{Client, TrackerError};
-use common::*;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
@@ -23,7 +21,7 @@ use rustix::net::{
 
 const FIRST: u64 = 1 << 20;
 
-fn tracked(memory: &Memory, mode: Mode) -> (ballast_track::Tracker, Client) {
+fn tracked(memory: &Memory, mode: WatchMode) -> (ballast_track::Tracker, TrackerClient) {
     let (tracker, address) = tracker();
     let mut client = client(&address);
     client.set_mode(mode).unwrap();
@@ -31,48 +29,48 @@ fn tracked(memory: &Memory, mode: Mode) -> (ballast_track::Tracker, Client) {
     (tracker, client)
 }
 
-fn refusal(result: Result<impl Sized, TrackerError>) -> Refusal {
+fn refusal(result: Result<impl Sized, TrackerError>) -> RefusalReason {
     match result.err() {
-        Some(TrackerError::Refused(refused)) => refused.refusal,
+        Some(TrackerError::Refused(refused)) => refused.reason,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn exactly_the_touched_pages_are_seen_in_every_interval() {
-    let _turn = turn();
+fn each_interval_sees_exactly_the_touched_pages() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(16_384);
     let (_tracker, mut client) = tracked(&memory, all_of(1));
     let first: Vec<usize> = [3, 7, 16_383, 0].into_iter().chain(100..400).collect();
     assert_eq!(client.revoke(1).unwrap().granules, 16_384);
     memory.touch(first.clone());
-    // Again: they are accessible now.
+    // Accessible now, so not seen again.
     memory.touch(first.clone());
     let seen = entries(&mut client);
-    assert_eq!(seen[0], Entry::Interval(1));
+    assert_eq!(seen[0], RingEntry::Interval(1));
     let expected: Vec<u64> = first.iter().map(|page| FIRST + *page as u64).collect();
     assert_eq!(pages(&seen), expected, "in the order of the touches");
     client.revoke(2).unwrap();
     memory.write(5, 5);
     memory.touch([6]);
-    let touch = |page, is_write| Entry::Touch { page: FIRST + page, is_write };
-    assert_eq!(entries(&mut client), [Entry::Interval(2), touch(5, true), touch(6, false)]);
+    let touch = |page, is_write| RingEntry::Touch { page: FIRST + page, is_write };
+    assert_eq!(entries(&mut client), [RingEntry::Interval(2), touch(5, true), touch(6, false)]);
     let counters = client.heartbeat().unwrap();
     assert_eq!((counters.traps, counters.strays, counters.dropped), (306, 0, 0));
     assert_eq!(counters.granules_revoked, 2 * 16_384);
-    // Counted after who touched the last has gone on.
+    // The last one is counted after its thread has continued.
     wait_until("all are counted", || client.heartbeat().unwrap().pages_restored == 306);
     assert!(counters.trap_ns > 0 && counters.handler_ns > 0 && counters.is_active == 1);
-    // Nothing is lost: it never is, of a file.
+    // No data is lost.
     client.rest().unwrap();
     assert!(!memory.is_registered());
     memory.touch(0..16_384);
 }
 
 #[test]
-fn a_granule_is_given_back_whole() {
-    let _turn = turn();
-    // The last granule is not whole.
+fn a_touch_restores_the_whole_granule() {
+    let Some(_turn) = turn() else { return };
+    // The last granule is incomplete.
     let memory = Memory::new(512 * 5 + 7);
     for granule_pages in [8, 32, 512, 1024] {
         let (_tracker, mut client) = tracked(&memory, all_of(granule_pages));
@@ -91,8 +89,8 @@ fn a_granule_is_given_back_whole() {
 }
 
 #[test]
-fn of_sampled_granules_every_touch_is_seen_and_of_no_others() {
-    let _turn = turn();
+fn only_touches_of_sampled_granules_are_seen() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(32_768);
     for (granule, hash) in [
         (1, HashKind::multiply_add(5)),
@@ -100,8 +98,8 @@ fn of_sampled_granules_every_touch_is_seen_and_of_no_others() {
         (8, HashKind::Mix { seed: 9 }),
     ] {
         let granule = Granule::new(granule).unwrap();
-        let sample = Sample::rate(hash, 0.05);
-        let (_tracker, mut client) = tracked(&memory, Mode { granule, sample });
+        let sample = GranuleSample::rate(hash, 0.05);
+        let (_tracker, mut client) = tracked(&memory, WatchMode { granule, sample });
         let granules = client.revoke(1).unwrap().granules;
         memory.touch(1000..9000);
         let expected: std::collections::BTreeSet<u64> = (1000..9000)
@@ -117,11 +115,11 @@ fn of_sampled_granules_every_touch_is_seen_and_of_no_others() {
 }
 
 #[test]
-fn exactly_so_many_can_be_sampled() {
-    let _turn = turn();
+fn an_exact_number_of_granules_can_be_sampled() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(8192);
-    let sample = Sample::exactly(HashKind::Mix { seed: 3 }, 100, FIRST..FIRST + 8192);
-    let (_tracker, mut client) = tracked(&memory, Mode { granule: Granule::PAGE, sample });
+    let sample = GranuleSample::exactly(HashKind::Mix { seed: 3 }, 100, FIRST..FIRST + 8192);
+    let (_tracker, mut client) = tracked(&memory, WatchMode { granule: Granule::PAGE, sample });
     assert_eq!(client.revoke(1).unwrap().granules, 100);
     memory.touch(0..8192);
     assert_eq!(pages(&entries(&mut client)).len(), 100);
@@ -129,7 +127,7 @@ fn exactly_so_many_can_be_sampled() {
 
 #[test]
 fn the_hot_set_is_first_in_first_out() {
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(4096);
     let (_tracker, mut client) = tracked(&memory, all_of(1));
     client.set_hot_set(3).unwrap();
@@ -137,8 +135,8 @@ fn the_hot_set_is_first_in_first_out() {
     let mut touch = |memory_pages: &[usize]| {
         for page in memory_pages {
             memory.touch([*page]);
-            // The hypervisor goes on before the first in is revoked.
-            wait_until("what leaves is revoked", || {
+            // The toucher continues before the oldest granule is revoked.
+            wait_until("evicted granules are revoked", || {
                 let counters = client.heartbeat().unwrap();
                 counters.granules_revoked == 4096 + counters.traps.saturating_sub(3)
             });
@@ -146,10 +144,10 @@ fn the_hot_set_is_first_in_first_out() {
         pages(&entries(&mut client)).iter().map(|page| (page - FIRST) as usize).collect::<Vec<_>>()
     };
     assert_eq!(touch(&[10, 11, 12, 10]), [10, 11, 12], "10 is hot");
-    // 10 entered first, and being touched since does not keep it.
+    // 10 entered first; touching it again does not keep it.
     assert_eq!(touch(&[13, 11, 12, 10]), [13, 10]);
     assert_eq!(touch(&[12, 13, 11]), [11], "11 left when 10 came");
-    // A revocation takes all of it.
+    // A revocation empties the hot set.
     client.revoke(2).unwrap();
     memory.touch([10, 11]);
     let seen = entries(&mut client);
@@ -158,7 +156,7 @@ fn the_hot_set_is_first_in_first_out() {
 
 #[test]
 fn system_calls_into_revoked_memory_work() {
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(1024);
     let (_tracker, mut client) = tracked(&memory, all_of(1));
     let file = tempfile::tempfile().unwrap();
@@ -186,31 +184,33 @@ fn system_calls_into_revoked_memory_work() {
 }
 
 #[test]
-fn a_full_ring_drops_and_counts_and_nobody_waits() {
-    let _turn = turn();
+fn a_full_ring_drops_and_counts_without_blocking() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(4096);
     let (_tracker, address) = tracker();
-    let mut client = Client::connect(&address, CAPACITY_MIN, None).unwrap();
+    let mut client = TrackerClient::connect(&address, CAPACITY_MIN, None).unwrap();
     client.add_region(memory.region(0, FIRST)).unwrap();
     client.revoke(1).unwrap();
     memory.touch(0..4096);
     client.heartbeat().unwrap();
-    // Times may have had places too.
+    // Times take some of the slots.
     let first = pages(&entries(&mut client));
     assert!((900..1024).contains(&first.len()), "{}", first.len());
     client.revoke(2).unwrap();
     memory.touch([7]);
     let second = entries(&mut client);
-    let missing: u64 =
-        second.iter().map(|entry| if let Entry::Gap(missing) = entry { *missing } else { 0 }).sum();
+    let missing: u64 = second
+        .iter()
+        .map(|entry| if let RingEntry::Gap(missing) = entry { *missing } else { 0 })
+        .sum();
     assert_eq!(pages(&second), [FIRST + 7]);
     assert!(missing >= 4096 - first.len() as u64, "{missing}");
     assert_eq!(client.heartbeat().unwrap().dropped, missing);
 }
 
 #[test]
-fn a_silent_client_loses_its_hold() {
-    let _turn = turn();
+fn permissions_are_restored_when_the_client_is_silent() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(4096);
     let (_tracker, address) = tracker();
     let mut client = client(&address);
@@ -219,9 +219,9 @@ fn a_silent_client_loses_its_hold() {
     assert!(memory.is_registered());
     wait_until("permissions are restored", || !memory.is_registered());
     memory.touch(0..4096);
-    assert_eq!(refusal(client.heartbeat()), Refusal::Silent);
+    assert_eq!(refusal(client.heartbeat()), RefusalReason::Silent);
     assert!(matches!(client.heartbeat(), Err(TrackerError::Closed)));
-    // Another may begin.
+    // Another client can attach.
     let mut next = common::client(&address);
     next.add_region(memory.region(0, FIRST)).unwrap();
     next.revoke(1).unwrap();
@@ -232,8 +232,8 @@ fn a_silent_client_loses_its_hold() {
 }
 
 #[test]
-fn regions_come_and_go() {
-    let _turn = turn();
+fn regions_can_be_added_and_removed() {
+    let Some(_turn) = turn() else { return };
     let boot = Memory::new(2048);
     let (_tracker, mut client) = tracked(&boot, all_of(1));
     client.revoke(1).unwrap();
@@ -243,7 +243,7 @@ fn regions_come_and_go() {
     boot.touch([9]);
     plugged.touch([9]);
     assert_eq!(pages(&entries(&mut client)), [FIRST + 9, FIRST + 2048 + 9]);
-    // The hypervisor unmaps it, and its allocator takes the place: that must never be revoked.
+    // The hypervisor unmaps it and reuses the address: that memory must never be revoked.
     plugged.unmap();
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let heap = map(plugged.start(), 1024 * PAGE, anonymous, -1);
@@ -253,12 +253,12 @@ fn regions_come_and_go() {
     // SAFETY: as above.
     let bytes = unsafe { std::slice::from_raw_parts(heap, 1024 * PAGE) };
     assert!(bytes.iter().all(|byte| *byte == 77));
-    wait_until("the client hears of it", || {
+    wait_until("the client is notified", || {
         client.heartbeat().unwrap();
         client.take_gone_region() == Some(1)
     });
-    assert_eq!(refusal(client.remove_region(1)), Refusal::NoRegion);
-    // Its number and its pages are free again.
+    assert_eq!(refusal(client.remove_region(1)), RefusalReason::NoRegion);
+    // Its number and its page numbers are free again.
     let again = Memory::new(1024);
     client.add_region(again.region(1, FIRST + 2048)).unwrap();
     client.remove_region(0).unwrap();
@@ -270,8 +270,8 @@ fn regions_come_and_go() {
 }
 
 #[test]
-fn memory_mapped_over_is_left_alone_too() {
-    let _turn = turn();
+fn memory_mapped_over_is_not_revoked() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(1024);
     let (_tracker, mut client) = tracked(&memory, all_of(1));
     client.revoke(1).unwrap();
@@ -284,17 +284,17 @@ fn memory_mapped_over_is_left_alone_too() {
     client.revoke(2).unwrap();
     // SAFETY: as above.
     assert!(unsafe { std::slice::from_raw_parts(heap, 16 * PAGE) }.iter().all(|it| *it == 77));
-    // What is left of the region is still answered.
+    // Faults in the rest of the region are still answered.
     memory.touch((0..512).chain(528..1024));
-    wait_until("the client hears of it", || {
+    wait_until("the client is notified", || {
         client.heartbeat().unwrap();
         client.take_gone_region() == Some(0)
     });
 }
 
 #[test]
-fn a_balloon_punches_holes_under_it() {
-    let _turn = turn();
+fn holes_punched_by_a_balloon_are_tolerated() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(8192);
     let (_tracker, mut client) = tracked(&memory, all_of(32));
     let is_over = AtomicBool::new(false);
@@ -323,7 +323,7 @@ fn a_balloon_punches_holes_under_it() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // A page that is not stored is made by a touch, unseen, and seen from then on.
+    // A touch creates a missing page unseen; later touches of it are seen.
     fallocate(memory.as_fd(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
         .unwrap();
     client.revoke(200).unwrap();
@@ -336,7 +336,7 @@ fn a_balloon_punches_holes_under_it() {
 
 #[test]
 fn a_child_of_the_hypervisor_is_not_tracked() {
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(1024);
     let (_tracker, mut client) = tracked(&memory, all_of(1));
     client.revoke(1).unwrap();
@@ -352,15 +352,15 @@ fn a_child_of_the_hypervisor_is_not_tracked() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     assert_eq!(pages(&entries(&mut client)), []);
-    // What is started inherits no userfaultfd.
+    // Programs started by the hypervisor inherit no userfaultfd.
     let output = std::process::Command::new("ls").arg("-l").arg("/proc/self/fd").output().unwrap();
     let files = String::from_utf8_lossy(&output.stdout);
     assert!(!files.contains("userfaultfd") && !files.contains("memfd"), "{files}");
 }
 
 #[test]
-fn what_cannot_be_tracked_is_refused_by_name() {
-    let _turn = turn();
+fn untrackable_memory_is_refused_with_the_reason() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(1024);
     let (_tracker, mut client) = tracked(&memory, all_of(1));
     let private = Memory::mapped(16, libc::MAP_PRIVATE);
@@ -370,24 +370,24 @@ fn what_cannot_be_tracked_is_refused_by_name() {
     let mut longer = other.region(1, 0);
     longer.len += 4096;
     for (region, expected) in [
-        (private.region(1, 0), Refusal::Private),
-        (nowhere, Refusal::NoMapping),
-        (longer, Refusal::NoMapping),
-        (memory.region(1, 0), Refusal::RegionTaken),
-        (other.region(0, 0), Refusal::RegionTaken),
-        (other.region(1, FIRST), Refusal::RegionTaken),
+        (private.region(1, 0), RefusalReason::Private),
+        (nowhere, RefusalReason::NoMapping),
+        (longer, RefusalReason::NoMapping),
+        (memory.region(1, 0), RefusalReason::RegionTaken),
+        (other.region(0, 0), RefusalReason::RegionTaken),
+        (other.region(1, FIRST), RefusalReason::RegionTaken),
     ] {
         assert_eq!(refusal(client.add_region(region)), expected);
     }
     let twice = map(std::ptr::null_mut(), 16 * PAGE, libc::MAP_SHARED, other.file.as_raw_fd());
-    assert_eq!(refusal(client.add_region(other.region(1, 0))), Refusal::MappedTwice);
+    assert_eq!(refusal(client.add_region(other.region(1, 0))), RefusalReason::MappedTwice);
     // SAFETY: the mapping made two lines above.
     unsafe { libc::munmap(twice.cast(), 16 * PAGE) };
     // SAFETY: memory of this test's own.
     assert_eq!(unsafe { libc::mlock(other.start().cast(), 16 * PAGE) }, 0);
     client.add_region(other.region(1, 0)).unwrap();
-    assert_eq!(refusal(client.revoke(1)), Refusal::Revoke);
-    // It still works without.
+    assert_eq!(refusal(client.revoke(1)), RefusalReason::Revoke);
+    // Without that region tracking works.
     client.remove_region(1).unwrap();
     client.revoke(2).unwrap();
     memory.touch([4]);
@@ -395,23 +395,24 @@ fn what_cannot_be_tracked_is_refused_by_name() {
 }
 
 #[test]
-fn a_client_of_another_version_is_told_so() {
-    let _turn = turn();
+fn a_client_of_another_version_is_refused() {
+    let Some(_turn) = turn() else { return };
     let (_tracker, address) = tracker();
     let socket = connected(&address);
-    let (mut hello, len) = Frame { number: 1, message: Request::Hello }.encode();
+    let (mut hello, len) = Frame { number: 1, message: TrackerRequest::Hello }.encode();
     hello[..2].copy_from_slice(&(VERSION + 1).to_le_bytes());
     rustix::net::send(&socket, &hello[..len], SendFlags::NOSIGNAL).unwrap();
     let mut reply = [0; MESSAGE_MAX];
     let (len, _) = rustix::net::recv(&socket, &mut reply, RecvFlags::empty()).unwrap();
-    let reply = Frame::<Reply>::decode(&reply[..len]).unwrap();
-    let version = Reply::Refused(Refused { refusal: Refusal::Version, errno: 0 });
+    let reply = Frame::<TrackerReply>::decode(&reply[..len]).unwrap();
+    let version =
+        TrackerReply::Refused(TrackerRefusal { reason: RefusalReason::Version, errno: 0 });
     assert_eq!(reply, Frame { number: 0, message: version });
 }
 
-/// A client that says what the test wants.
-fn connected(address: &Address) -> OwnedFd {
-    let Address::Abstract(name) = address else { panic!("{address}") };
+/// A raw connection, to send anything.
+fn connected(address: &TrackerAddress) -> OwnedFd {
+    let TrackerAddress::Abstract(name) = address else { panic!("{address}") };
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
@@ -419,8 +420,8 @@ fn connected(address: &Address) -> OwnedFd {
 }
 
 #[test]
-fn rubbish_ends_a_session_and_harms_nobody() {
-    let _turn = turn();
+fn garbage_ends_the_session_and_harms_nothing() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(64);
     let (_tracker, address) = tracker();
     let mut state = 1_u64;
@@ -432,7 +433,7 @@ fn rubbish_ends_a_session_and_harms_nobody() {
                 (state >> 56) as u8
             })
             .collect();
-        // Attaching without a ring; then with a header that is right, and rubbish behind it.
+        // Attaching without a ring; then a valid header followed by garbage.
         let mut headed = vec![1, 0, (round % 12) as u8, 0, 1, 0, 0, 0];
         headed.extend(&packet);
         for packet in [vec![1, 0, 2, 0, 1, 0, 0, 0], headed, packet] {
@@ -440,7 +441,7 @@ fn rubbish_ends_a_session_and_harms_nobody() {
         }
     }
     wait_until("the last is gone", || {
-        Client::connect(&address, CAPACITY_MIN, None).is_ok_and(|mut client| {
+        TrackerClient::connect(&address, CAPACITY_MIN, None).is_ok_and(|mut client| {
             client.add_region(memory.region(0, FIRST)).unwrap();
             client.revoke(1).unwrap();
             memory.touch([1]);
@@ -450,12 +451,12 @@ fn rubbish_ends_a_session_and_harms_nobody() {
 }
 
 #[test]
-fn a_client_that_floods_and_never_listens_is_let_go() {
-    let _turn = turn();
+fn a_client_that_never_reads_is_disconnected() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(1024);
     let (_tracker, address) = tracker();
     let flood = connected(&address);
-    let (hello, len) = Frame { number: 1, message: Request::Hello }.encode();
+    let (hello, len) = Frame { number: 1, message: TrackerRequest::Hello }.encode();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let touching = scope.spawn(|| {
@@ -473,23 +474,23 @@ fn a_client_that_floods_and_never_listens_is_let_go() {
         is_over.store(true, Ordering::Relaxed);
         assert!(touching.join().unwrap() > 0);
     });
-    // The next is served, as many regions as there may be and no more.
+    // The next client is served, and may add the maximum number of regions.
     let mut client = client(&address);
     let more: Vec<Memory> = (0..65).map(|_| Memory::new(1)).collect();
     for (id, memory) in more.iter().enumerate().take(64) {
         client.add_region(memory.region(id as u8, FIRST + id as u64 * 1024)).unwrap();
     }
     let beyond = client.add_region(more[64].region(63, FIRST + 64 * 1024));
-    assert_eq!(refusal(beyond), Refusal::RegionTaken);
+    assert_eq!(refusal(beyond), RefusalReason::RegionTaken);
     client.revoke(1).unwrap();
     more.iter().for_each(|memory| memory.touch([0]));
     assert_eq!(pages(&entries(&mut client)).len(), 64);
 }
 
 #[test]
-fn a_library_of_another_version_is_told() {
+fn a_library_of_another_version_is_reported() {
     let address = common::address();
-    let Address::Abstract(name) = &address else { panic!("{address}") };
+    let TrackerAddress::Abstract(name) = &address else { panic!("{address}") };
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
     let at = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
@@ -499,26 +500,30 @@ fn a_library_of_another_version_is_told() {
         let peer = rustix::net::accept(&socket).unwrap();
         let mut hello = [0; MESSAGE_MAX];
         rustix::net::recv(&peer, &mut hello, RecvFlags::empty()).unwrap();
-        let refused = Refused { refusal: Refusal::Version, errno: 0 };
-        let (mut reply, len) = Frame { number: 0, message: Reply::Refused(refused) }.encode();
+        let refused = TrackerRefusal { reason: RefusalReason::Version, errno: 0 };
+        let (mut reply, len) =
+            Frame { number: 0, message: TrackerReply::Refused(refused) }.encode();
         reply[..2].copy_from_slice(&(VERSION + 1).to_le_bytes());
         rustix::net::send(&peer, &reply[..len], SendFlags::NOSIGNAL).unwrap();
     });
-    let error = Client::connect(&address, CAPACITY_MIN, None).unwrap_err();
+    let error = TrackerClient::connect(&address, CAPACITY_MIN, None).unwrap_err();
     assert!(error.is_lasting(), "{error}");
     assert!(error.to_string().contains("restart the guest with the library of this"), "{error}");
     library.join().unwrap();
 }
 
 #[test]
-fn one_client_at_a_time() {
-    let _turn = turn();
+fn a_second_client_is_refused() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(64);
     let (_tracker, address) = tracker();
     let mut first = client(&address);
     first.add_region(memory.region(0, FIRST)).unwrap();
     for _ in 0..10 {
-        assert_eq!(refusal(Client::connect(&address, CAPACITY_MIN, None)), Refusal::Busy);
+        assert_eq!(
+            refusal(TrackerClient::connect(&address, CAPACITY_MIN, None)),
+            RefusalReason::Busy
+        );
     }
     first.revoke(1).unwrap();
     memory.touch([1]);
@@ -526,20 +531,20 @@ fn one_client_at_a_time() {
 }
 
 #[test]
-fn whoever_comes_when_one_has_gone_need_not_come_again() {
-    let _turn = turn();
+fn a_client_can_connect_right_after_another_disconnects() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(64);
     let (_tracker, address) = tracker();
     for _ in 0..100 {
-        let mut next = Client::connect(&address, CAPACITY_MIN, None).unwrap();
+        let mut next = TrackerClient::connect(&address, CAPACITY_MIN, None).unwrap();
         next.add_region(memory.region(0, FIRST)).unwrap();
         next.revoke(1).unwrap();
     }
 }
 
 #[test]
-fn the_tracker_ends_in_the_middle_of_it() {
-    let _turn = turn();
+fn dropping_the_tracker_restores_all_permissions() {
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(4096);
     let (tracker, mut client) = tracked(&memory, all_of(1));
     client.revoke(1).unwrap();
@@ -552,7 +557,7 @@ fn the_tracker_ends_in_the_middle_of_it() {
 
 #[test]
 fn many_threads_and_intervals_lose_no_data() {
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let memory = Memory::new(4096);
     let (_tracker, mut client) = tracked(&memory, all_of(8));
     client.set_hot_set(64).unwrap();

@@ -1,41 +1,40 @@
-//! A client that is killed while it tracks leaves nothing behind, whenever it is killed.
+//! Kills clients while they track: all permissions must be restored, whenever that happens.
 //!
-//! A program without the test harness, as it is its own client: started again with an address and a
-//! region, it tracks as fast as it can until it is killed.
+//! The test is its own client: started again with an address and a region in the environment, it tracks
+//! as fast as it can until it is killed.
 //!
-//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the moments.
+//! Limits: ten rounds, or `BALLAST_SOAK_ROUNDS`; `BALLAST_SOAK_SEED` repeats the moments.
 
-// Shared with the other tests, which use all of it.
-#[allow(dead_code)]
-mod common;
-
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ballast_track_wire::{Address, RegionName, RegionSpec};
-use common::*;
+use crate::common::*;
+use ballast_tracker_proto::{RegionName, RegionSpec, TrackerAddress};
 
+/// Whoever finds this set is the client: an address, and a device and inode.
+const CLIENT: &str = "BALLAST_TEST_TRACKING_CLIENT";
 const FIRST: u64 = 1 << 20;
 const PAGES: usize = 8192;
-/// The tracker has a second; under the load of this test its threads may have to wait for a processor.
+/// The tracker promises a second; under the load of this test its threads may wait for a processor.
 const RESTORED_WITHIN: Duration = Duration::from_secs(2);
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    if arguments.get(1).map(String::as_str) == Some("client") {
-        track(&arguments[2..]);
+#[test]
+fn a_killed_client_leaves_no_memory_registered() {
+    if let Ok(arguments) = std::env::var(CLIENT) {
+        track(&arguments.split(' ').collect::<Vec<_>>());
     }
+    let Some(_turn) = turn() else { return };
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let rounds = number("BALLAST_SOAK_ROUNDS").unwrap_or(10);
     let seed = number("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("killing {rounds} clients, seed {seed}");
     kill_clients(rounds, seed);
-    println!("test result: ok. 1 passed; 0 failed; every permission was restored after each");
 }
 
 /// The client: it never ends by itself.
-fn track(arguments: &[String]) -> ! {
+fn track(arguments: &[&str]) -> ! {
     let number = |place: usize| arguments[place].parse::<u64>().unwrap();
     let region = RegionSpec {
         id: 0,
@@ -46,7 +45,7 @@ fn track(arguments: &[String]) -> ! {
         first_page: FIRST,
         name: RegionName::new("ram"),
     };
-    let mut client = client(&Address::parse(&arguments[0]));
+    let mut client = client(&TrackerAddress::parse(arguments[0]));
     client.add_region(region).unwrap();
     client.set_hot_set(100).unwrap();
     for round in 0.. {
@@ -64,7 +63,7 @@ fn kill_clients(rounds: u64, seed: u64) {
     let is_over = AtomicBool::new(false);
     let touches = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        // A virtual processor, that must never stop.
+        // A virtual processor, which must never stop.
         scope.spawn(|| {
             let mut page = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -87,22 +86,24 @@ fn kill_clients(rounds: u64, seed: u64) {
     });
 }
 
-/// Kills a client some time after its first revocation; says how long memory stayed registered.
-fn kill_one(memory: &Memory, address: &Address, after: Duration) -> Duration {
+/// Kills a client some time after its first revocation; returns how long memory stayed registered.
+fn kill_one(memory: &Memory, address: &TrackerAddress, after: Duration) -> Duration {
     let region = memory.region(0, FIRST);
-    let numbers = [u64::from(region.device.0), u64::from(region.device.1), region.inode];
+    let client = format!("{address} {} {} {}", region.device.0, region.device.1, region.inode);
     let mut client = Command::new(std::env::current_exe().unwrap())
-        .arg("client")
-        .arg(address.to_string())
-        .args(numbers.map(|number| number.to_string()))
+        .args(["--exact", "killed::a_killed_client_leaves_no_memory_registered", "--nocapture"])
+        .env(CLIENT, client)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut first = [0; 8];
-    std::io::Read::read_exact(client.stdout.as_mut().unwrap(), &mut first).unwrap();
+    let lines = BufReader::new(client.stdout.as_mut().unwrap()).lines();
+    assert!(
+        lines.map_while(Result::ok).any(|line| line.ends_with("revoked")),
+        "the client ended first"
+    );
     // It says more than is read; a pipe holds thousands of lines.
     std::thread::sleep(after);
-    assert!(memory.is_registered(), "it tracks when it is killed");
+    assert!(memory.is_registered(), "must be tracking when it is killed");
     client.kill().unwrap();
     let killed = Instant::now();
     client.wait().unwrap();

@@ -1,39 +1,38 @@
-//! Page faults and context switches of a guest's virtual processors, as the kernel counts them by thread.
+//! Page faults and context switches of a guest's virtual processors, by thread.
 //!
-//! Idea: `/proc/PID/task/TID/stat` has the faults, `status` the switches. They are read and not asked for by
-//! `perf_event_open`, whose software events leave out faults that KVM takes on a guest's behalf, and which
-//! needs a permission.
-//! Cost: two small files a thread. Source: proc_pid_stat(5), proc_pid_status(5).
-//! Limits: a trap of a page tracker is a fault too, and counted.
+//! `/proc/PID/task/TID/stat` has the faults, `status` the switches. `perf_event_open` is not used:
+//! its software events omit faults that KVM takes for a guest, and it needs a permission.
+//! Cost: two small files per thread. Source: proc_pid_stat(5), proc_pid_status(5).
+//! Limits: a page tracker's traps count as faults.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::threads::virtual_processors;
+use crate::signals::threads::virtual_processors;
 
-/// What was counted since the threads began; of several threads the sum.
+/// Counts since the threads started, summed over the threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Activity {
-    /// Page faults that did not wait.
+pub struct ThreadActivity {
+    /// Page faults without I/O.
     pub minor_faults: u64,
-    /// Page faults that did.
+    /// Page faults with I/O.
     pub major_faults: u64,
-    /// Times a thread was taken from its processor, or left it.
+    /// Voluntary and involuntary context switches.
     pub context_switches: u64,
 }
 
-impl Activity {
-    fn plus(self, other: Activity) -> Activity {
+impl ThreadActivity {
+    fn plus(self, other: ThreadActivity) -> ThreadActivity {
         self.with(other, u64::saturating_add)
     }
 
-    /// What was counted since `earlier`.
-    pub fn since(self, earlier: Activity) -> Activity {
+    /// Counts since `earlier`.
+    pub fn since(self, earlier: ThreadActivity) -> ThreadActivity {
         self.with(earlier, u64::saturating_sub)
     }
 
-    fn with(self, other: Activity, f: fn(u64, u64) -> u64) -> Activity {
-        Activity {
+    fn with(self, other: ThreadActivity, f: fn(u64, u64) -> u64) -> ThreadActivity {
+        ThreadActivity {
             minor_faults: f(self.minor_faults, other.minor_faults),
             major_faults: f(self.major_faults, other.major_faults),
             context_switches: f(self.context_switches, other.context_switches),
@@ -41,15 +40,15 @@ impl Activity {
     }
 }
 
-/// Reads it of one guest.
+/// Reads the counts of one guest.
 #[derive(Debug)]
 pub struct ActivityReader {
     threads: Vec<PathBuf>,
 }
 
 impl ActivityReader {
-    /// Of the process `pid`, as seen in `proc`, with the virtual processors that it has now; `None` where it
-    /// is not there.
+    /// For the current virtual processors of process `pid` in `proc`; `None` if the process is
+    /// gone.
     pub fn open(proc: &Path, pid: u32) -> Option<ActivityReader> {
         let task = proc.join(pid.to_string()).join("task");
         let threads = virtual_processors(&task);
@@ -57,30 +56,32 @@ impl ActivityReader {
         Some(ActivityReader { threads: threads.collect() }).filter(|it| !it.threads.is_empty())
     }
 
-    /// What was counted until now; `None` as soon as one of the threads has ended.
-    pub fn read(&self) -> Option<Activity> {
+    /// The counts until now; `None` once a thread has ended.
+    pub fn read(&self) -> Option<ThreadActivity> {
         let of = |thread: &PathBuf| {
             let (minor_faults, major_faults) = parse_stat(&fs::read(thread.join("stat")).ok()?)?;
             let context_switches = parse_status(&fs::read(thread.join("status")).ok()?)?;
-            Some(Activity { minor_faults, major_faults, context_switches })
+            Some(ThreadActivity { minor_faults, major_faults, context_switches })
         };
-        self.threads.iter().try_fold(Activity::default(), |sum, thread| Some(sum.plus(of(thread)?)))
+        self.threads
+            .iter()
+            .try_fold(ThreadActivity::default(), |sum, thread| Some(sum.plus(of(thread)?)))
     }
 }
 
-/// Minor and major faults in the text of a `stat`; `None` of what is none. The name in it is the process's
-/// own choice and may have spaces and parentheses: the last one ends it.
+/// Minor and major faults in the text of a `stat`. The name in it may have spaces and parentheses;
+/// the last parenthesis ends it.
 pub fn parse_stat(text: &[u8]) -> Option<(u64, u64)> {
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
-    // The third field of the line comes first, so its tenth is the eighth and its twelfth the tenth.
+    // The rest begins with field 3; minor faults are field 10, major faults field 12.
     let mut fields = rest.split_ascii_whitespace().skip(7);
     let minor = fields.next()?.parse().ok()?;
     let major = fields.nth(1)?.parse().ok()?;
     Some((minor, major))
 }
 
-/// Context switches of both kinds in the text of a `status`; `None` of what has not both.
+/// The sum of voluntary and involuntary context switches in the text of a `status`.
 pub fn parse_status(text: &[u8]) -> Option<u64> {
     let (mut voluntary, mut involuntary) = (None, None);
     for line in text.split(|&byte| byte == b'\n') {
@@ -109,9 +110,9 @@ mod tests {
     const STATUS: &[u8] = b"Name:\tCPU 0/TCG\nvoluntary_ctxt_switches:\t150\n\
         nonvoluntary_ctxt_switches:\t17\nx86_Thread_features:\t\n";
 
-    /// Fields 10 and 12 as proc_pid_stat(5) counts them; 8034 minor, its children's 77, 912 major.
+    /// Field 10 is 8034 minor faults, 11 is the children's 77, 12 is 912 major faults.
     #[test]
-    fn an_example_by_hand() {
+    fn stat_and_status_are_parsed() {
         assert_eq!(parse_stat(STAT), Some((8034, 912)));
         assert_eq!(parse_status(STATUS), Some(167));
         for text in [&b""[..], b"412 (x", b"412 (x) S 1 2", b"412 (x) S 1 2 3 4 5 6 -7 8 9 10"] {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_add_up_and_one_that_ended_leaves_nothing() {
+    fn threads_are_summed_until_one_ends() {
         let proc = tempfile::tempdir().unwrap();
         for tid in ["412", "413"] {
             let thread = proc.path().join("412/task").join(tid);
@@ -134,17 +135,19 @@ mod tests {
         }
         assert!(ActivityReader::open(proc.path(), 9).is_none());
         let reader = ActivityReader::open(proc.path(), 412).unwrap();
-        let seen = Activity { minor_faults: 16_068, major_faults: 1824, context_switches: 334 };
+        let seen =
+            ThreadActivity { minor_faults: 16_068, major_faults: 1824, context_switches: 334 };
         assert_eq!(reader.read(), Some(seen));
-        let since = seen.since(Activity { minor_faults: 16_000, ..Activity::default() });
+        let since =
+            seen.since(ThreadActivity { minor_faults: 16_000, ..ThreadActivity::default() });
         assert_eq!((since.minor_faults, since.major_faults), (68, 1824));
         fs::remove_dir_all(proc.path().join("412/task/413")).unwrap();
         assert_eq!(reader.read(), None);
     }
 
-    /// A child has one thread for as long as it runs; this process has one for every test that runs now.
+    /// A child, because its number of threads is constant, unlike this process's.
     #[test]
-    fn a_process_that_answers_has_faults() {
+    fn a_real_process_has_faults() {
         let piped = std::process::Stdio::piped;
         let mut child =
             std::process::Command::new("cat").stdin(piped()).stdout(piped()).spawn().unwrap();
@@ -161,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_is_no_count_and_no_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_text_does_not_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = (parse_stat(&text), parse_status(&text));
         }
     }

@@ -1,38 +1,38 @@
-//! Misses of the data TLB by a guest's virtual processors.
+//! Data TLB misses of a guest's virtual processors: the signal of the papers.
 //!
-//! Idea: `perf_event_open` counts them per thread, in the guest's mode too under KVM. What the papers go by.
-//! A counter that shares the processor's few registers with others is scaled to the time it did not count.
-//! Cost: a system call a thread and reading. Source: perf_event_open(2); MEB §3.5, IMT §4.
-//! Limits: needs a processor, and a hypervisor below, that give counters out; without the permission to watch
-//! the kernel, user mode alone is counted. The machines this was written on have none.
+//! `perf_event_open` counts them per thread, under KVM in guest mode too. A counter that shares the
+//! processor's few registers with others is scaled by the share of time it was counting.
+//! Cost: a system call per thread and read. Source: perf_event_open(2); MEB §3.5, IMT §4.
+//! Limits: needs a processor and a hypervisor below that provide the counter; without permission to
+//! observe the kernel, only user mode is counted. Our machines have no such counter.
 
 use std::path::Path;
 
 use perf_event::events::{Cache, CacheOp, CacheResult, WhichCache};
 use perf_event::{Builder, Counter};
 
-use super::threads::virtual_processors;
+use crate::signals::threads::virtual_processors;
 
-/// Loads that missed.
+/// The event: loads that missed the data TLB.
 const MISSES: Cache =
     Cache { which: WhichCache::DTLB, operation: CacheOp::READ, result: CacheResult::MISS };
 
-/// Counts them of one guest.
+/// Counts the misses of one guest.
 #[derive(Debug)]
-pub struct DataTlb {
+pub struct DataTlbCounter {
     counters: Vec<Counter>,
 }
 
-impl DataTlb {
-    /// Of the process `pid`, as seen in `proc`, with the virtual processors that it has now; `None` where
-    /// they cannot be counted.
-    pub fn open(proc: &Path, pid: u32) -> Option<DataTlb> {
+impl DataTlbCounter {
+    /// For the current virtual processors of process `pid` in `proc`; `None` if the event cannot be
+    /// counted.
+    pub fn open(proc: &Path, pid: u32) -> Option<DataTlbCounter> {
         let threads = virtual_processors(&proc.join(pid.to_string()).join("task"));
         let counters: Option<Vec<Counter>> = threads.into_iter().map(counter).collect();
-        counters.filter(|counters| !counters.is_empty()).map(|counters| DataTlb { counters })
+        counters.filter(|counters| !counters.is_empty()).map(|counters| DataTlbCounter { counters })
     }
 
-    /// Misses until now; `None` where one cannot be read.
+    /// Misses until now; `None` if a counter cannot be read.
     pub fn read(&mut self) -> Option<u64> {
         self.counters.iter_mut().try_fold(0_u64, |sum, counter| {
             let read = counter.read_count_and_time().ok()?;
@@ -42,7 +42,7 @@ impl DataTlb {
     }
 }
 
-/// The counter of a thread.
+/// Opens the counter of a thread.
 fn counter(tid: u32) -> Option<Counter> {
     let tid = i32::try_from(tid).ok()?;
     let build = |excludes_kernel: bool| {
@@ -54,7 +54,7 @@ fn counter(tid: u32) -> Option<Counter> {
     build(false).or_else(|_| build(true)).ok()
 }
 
-/// What `count` would be, had it been counted all the time.
+/// Extrapolates `count` to the whole enabled time.
 fn scaled(count: u64, enabled: u128, running: u128) -> u64 {
     let all = u128::from(count).saturating_mul(enabled).checked_div(running).unwrap_or(0);
     u64::try_from(all).unwrap_or(u64::MAX)
@@ -64,20 +64,19 @@ fn scaled(count: u64, enabled: u128, running: u128) -> u64 {
 mod tests {
     use super::*;
 
-    /// Counted for a third of the time: three times as many.
     #[test]
-    fn an_example_by_hand() {
+    fn counts_are_scaled_to_the_enabled_time() {
         assert_eq!(scaled(1000, 300, 100), 3000);
         assert_eq!((scaled(7, 5, 5), scaled(7, 5, 0)), (7, 0));
         assert_eq!(scaled(u64::MAX, u128::MAX, 1), u64::MAX);
     }
 
-    /// Where the machine counts, a count never falls; elsewhere there is none, and no error.
+    /// On a machine without the event there is no counter, and that is not an error.
     #[test]
-    fn there_is_a_counter_that_grows_or_none() {
-        assert!(DataTlb::open(Path::new("/none"), 1).is_none());
+    fn counts_never_decrease() {
+        assert!(DataTlbCounter::open(Path::new("/none"), 1).is_none());
         let proc = Path::new("/proc");
-        let Some(mut misses) = DataTlb::open(proc, std::process::id()) else { return };
+        let Some(mut misses) = DataTlbCounter::open(proc, std::process::id()) else { return };
         let before = misses.read().unwrap();
         assert!(misses.read().unwrap() >= before);
     }

@@ -1,16 +1,15 @@
-//! What tells a new phase of a guest while its working set is not tracked.
+//! Signals that a guest has entered a new phase, while its working set is not tracked.
 //!
-//! Idea: figures that the host has of a guest's virtual processors at any time, for a few system calls: misses
-//! of the data TLB where the processor counts them ([`DataTlb`]), page faults and context switches of their
-//! threads where it does not ([`Activity`]). Traps of a tiny sample of pages are a third, which
-//! [`Tracking`](crate::Tracking) gives; the referenced bits ([`referenced`](crate::referenced())) a fourth.
-//! Which of them is gone by is for others to say.
+//! Cheap counters of a guest's virtual processors: data TLB misses ([`DataTlbCounter`]), or page
+//! faults and context switches ([`ThreadActivity`]) if the processor does not count misses. Other
+//! signals are the traps of a tiny sample ([`TrackingSession`](crate::TrackingSession)) and the
+//! referenced bits ([`referenced`](crate::referenced())). The caller chooses.
 //!
-//! Source: MEB §3.5, IMT, for misses of the data TLB; the others are ours.
+//! Source: MEB §3.5 and IMT for data TLB misses; the other signals are our own.
 
 mod activity;
 mod data_tlb;
 mod threads;
 
-pub use activity::{Activity, ActivityReader, parse_stat, parse_status};
-pub use data_tlb::DataTlb;
+pub use activity::{ActivityReader, ThreadActivity, parse_stat, parse_status};
+pub use data_tlb::DataTlbCounter;

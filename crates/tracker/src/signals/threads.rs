@@ -1,18 +1,18 @@
-//! The threads of a hypervisor that are virtual processors.
+//! Finds the threads of a hypervisor that are virtual processors.
 //!
-//! Idea: QEMU names them where it is told to (`-name …,debug-threads=on`, which libvirt does): `CPU 0/KVM`,
-//! `CPU 0/TCG`, `ALL CPUs/TCG`. Where nothing has such a name all threads are taken: those beside the virtual
-//! processors do little while a guest works.
-//! Cost: a small file a thread. Limits: [`THREADS_MAX`] threads; a guest's process may give any name to its
-//! threads, and is then only told wrong of itself.
+//! QEMU names them if told to (`-name …,debug-threads=on`, as libvirt does): `CPU 0/KVM`, `CPU
+//! 0/TCG`, `ALL CPUs/TCG`. Without such names all threads are taken; the others do little while a
+//! guest works.
+//! Cost: a small file per thread. Limits: [`THREADS_MAX`] threads. A guest's process may give its
+//! threads false names; that affects only the guest itself.
 
 use std::fs;
 use std::path::Path;
 
-/// Most threads that are looked at: as many as QEMU has virtual processors at most, and some.
+/// Most threads examined: more than QEMU's limit of virtual processors.
 const THREADS_MAX: usize = 2048;
 
-/// The virtual processors' threads in a process's `task` folder, in order of their numbers.
+/// The threads of virtual processors in a process's `task` folder, sorted.
 pub(super) fn virtual_processors(task: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(task) else { return Vec::new() };
     let tid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_qemu_gives_them() {
+    fn qemus_thread_names_are_recognised() {
         for name in ["CPU 0/KVM", "CPU 17/TCG", "ALL CPUs/TCG"] {
             assert!(is_virtual_processor(name), "{name}");
         }
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn named_threads_are_the_processors_and_without_names_all_are() {
+    fn without_thread_names_all_threads_count() {
         let task = tempfile::tempdir().unwrap();
         let thread = |tid: &str, name: &str| {
             fs::create_dir_all(task.path().join(tid)).unwrap();

@@ -1,9 +1,9 @@
 //! What listening to many agents costs the daemon, and how soon it answers an emergency.
 //!
-//! Idea: the same guests by turns under a daemon that listens to their agents and under one that does not
-//! (`[agents] enabled = false`): what is more is what agents cost, whatever the machine's speed is at the time. The
-//! emergencies are each another guest's, from its cry to its changed target; without agents they
-//! would wait for the next tick, half a second on the average.
+//! Idea: the same guests by turns under a daemon that listens to their agents and under one that
+//! does not (`[agents] enabled = false`): what is more is what agents cost, whatever the machine's
+//! speed is at the time. The emergencies are each another guest's, from its cry to its changed
+//! target; without agents they would wait for the next tick, half a second on the average.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -21,8 +21,8 @@ use super::report::{Daemon, Side};
 const EMERGENCIES: u32 = 20;
 /// Between two of them, so that each is one of its own; a guest may ask for 20 ticks a second.
 const APART: Duration = Duration::from_millis(230);
-/// What guests have together, each, and at least. By their statistics they can do with less, so that there is
-/// something to give in an emergency.
+/// What guests have together, each, and at least. By their statistics they can do with less, so
+/// that there is something to give in an emergency.
 const BUDGET_EACH: Bytes = Bytes::kib(4800);
 const FLOOR: Bytes = Bytes::mib(1);
 /// As little as the guests are smaller than those that the default is for.

@@ -1,24 +1,23 @@
-//! `ballast bench agent`: what guests' agents cost, in the guest and on the host, and how soon an emergency is
-//! answered.
+//! `ballast bench agent`: what guests' agents cost, in the guest and on the host, and how soon an
+//! emergency is answered.
 //!
-//! Idea: the agent's own program reports once a second, on this machine and in an emulated guest, whose reads
-//! of `/proc` are some tens of times as dear; then a daemon listens to a thousand guests that report once a second,
-//! and by turns to none of them, so that the difference is what listening costs. Cost: five minutes;
-//! `--quick` takes one.
+//! Idea: the agent's own program reports once a second, on this machine and in an emulated guest,
+//! whose reads of `/proc` are some tens of times as dear; then a daemon listens to a thousand
+//! guests that report once a second, and by turns to none of them, so that the difference is what
+//! listening costs. Cost: five minutes; `--quick` takes one.
 
 mod daemon;
 mod own;
 mod peers;
-mod render;
 mod report;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
-use report::Report;
+use report::AgentFindings;
 
-use super::machine;
-use crate::commands::Output;
+use crate::machine;
+use crate::scaffold::{self, Held, Say};
+use ballast_report::Output;
 
 /// Measure what guests' agents cost, and how soon an emergency is answered.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,25 +47,25 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// Measures and prints; what runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
-/// The agent is not built, a guest does not get ready, the daemon cannot be started, or standard output cannot be
-/// written.
+/// The agent is not built, a guest does not get ready, the daemon cannot be started, or standard
+/// output cannot be written.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(folder) = &args.peers {
         return peers::serve(folder, args.guests.into());
     }
-    args.output
-        .print(&measure(args, &|line| drop(writeln!(io::stderr(), "{line}")))?, render::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
 }
 
-fn measure(args: &Args, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
-    let mut own = vec![own::here(args.quick, say)?];
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AgentFindings>> {
+    let mut agent = vec![own::here(args.quick, say)?];
     if !args.no_guest {
-        own.push(own::emulated(args.quick, say)?);
+        agent.push(own::emulated(args.quick, say)?);
     }
     let plan = if args.quick { daemon::Plan::QUICK } else { daemon::Plan::whole(args.guests) };
     let daemon = daemon::measure(&plan, say)?;
-    Ok(Report::new(machine::processor(), args.quick, own, daemon))
+    let (processor, is_quick) = (machine::processor(), args.quick);
+    Ok(Held::new(AgentFindings { processor, is_quick, agent, daemon }))
 }

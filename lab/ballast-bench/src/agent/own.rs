@@ -1,7 +1,8 @@
 //! What the agent's program costs where it runs.
 //!
-//! Idea: its host is here, greets it and takes what it says for a while; then what its processes have used is
-//! read, as the kernel counts it. What is before the first sample (start, greeting) is left out.
+//! Idea: its host is here, greets it and takes what it says for a while; then what its processes
+//! have used is read, as the kernel counts it. What is before the first sample (start, greeting) is
+//! left out.
 //! Limits: its shrinkers rest; a guest under emulation pays many times for each read of `/proc`.
 
 use std::fs;
@@ -11,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast_agent_host::{Event, Known, Session, Settings};
-use ballast_lab::{AGENT, AccelChoice, Guest, GuestSpec, Run, RunOptions};
+use ballast_agent_proto::host::{AgentEvent, AgentSession, HostFacts, SessionSettings};
+use ballast_lab_host::{AGENT, AccelChoice, Guest, GuestSpec, Run, RunOptions};
 use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::super::process::{Guarded, processor_time, resident};
@@ -114,19 +115,19 @@ fn shell(guest: &Guest, line: &str) -> anyhow::Result<String> {
 /// The host's side of the conversation.
 struct Host {
     stream: UnixStream,
-    session: Session,
+    session: AgentSession,
     began: Instant,
 }
 
 impl Host {
     fn new(stream: UnixStream) -> anyhow::Result<Host> {
         stream.set_read_timeout(Some(LOOK))?;
-        let settings = Settings {
+        let settings = SessionSettings {
             statistics_period: PERIOD,
             emergency_period: PERIOD,
-            known: Known { memory_max: None },
+            host_facts: HostFacts { memory_max: None },
         };
-        let mut session = Session::new(settings, Timestamp::ZERO);
+        let mut session = AgentSession::new(settings, Timestamp::ZERO);
         session.connected(1, Timestamp::ZERO);
         Ok(Host { stream, session, began: Instant::now() })
     }
@@ -138,7 +139,7 @@ impl Host {
         let mut heard = 0;
         while heard < count {
             while let Some(event) = self.session.poll_event() {
-                heard += u64::from(matches!(event, Event::Statistics { .. }));
+                heard += u64::from(matches!(event, AgentEvent::Statistics { .. }));
             }
             if Instant::now() > end {
                 bail!("the agent sent {heard} of {count} samples: {:?}", self.session.link());

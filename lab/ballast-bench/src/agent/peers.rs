@@ -1,27 +1,30 @@
-//! The guests that the daemon is measured with: sockets that speak QMP, and agents that report once a second.
+//! The guests that the daemon is measured with: sockets that speak QMP, and agents that report once
+//! a second.
 //!
-//! Idea: all of them in one process beside the one that measures, which says `emergency` on standard input and
-//! hears after how many microseconds the next guest's target changed. It ends with its standard input.
+//! Idea: all of them in one process beside the one that measures, which says `emergency` on
+//! standard input and hears after how many microseconds the next guest's target changed. It ends
+//! with its standard input.
 
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast_agent_wire::message::{decode, encode};
-use ballast_agent_wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Rule, Statistics, VERSION,
-    VERSION_OLDEST, Why,
+use ballast_agent_proto::wire::message::{decode, encode};
+use ballast_agent_proto::wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestReason, RequestRule,
+    Statistics, VERSION, VERSION_OLDEST, WireRequestKind,
 };
 use ballast_model::Bytes;
-use ballast_qmp::testing::{Peer, PeerConfig};
+use ballast_qmp_testing::{Peer, PeerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 /// Longest wait for a target to change.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a guest has, uses and asks for: small, so that thousands of them fit into what any host has.
+/// What a guest has, uses and asks for: small, so that thousands of them fit into what any host
+/// has.
 const MEMORY: Bytes = Bytes::mib(8);
 const USED: Bytes = Bytes::kib(1600);
 const ASKED: Bytes = Bytes::kib(512);
@@ -30,13 +33,13 @@ const STATISTICS: &str = include_str!("statistics.json");
 
 /// What it says when all guests are there.
 pub(super) const READY: &str = "ready";
-/// What it is told to have the next guest cry for help.
+/// The command that makes the next guest report an emergency.
 pub(super) const EMERGENCY: &str = "emergency";
 /// What it says where that changed nothing.
 pub(super) const UNANSWERED: &str = "none";
 
-/// Serves `count` guests, their QMP sockets in `qmp` and their agents' in `agent` below `folder`, until standard
-/// input ends.
+/// Serves `count` guests, their QMP sockets in `qmp` and their agents' in `agent` below `folder`,
+/// until standard input ends.
 ///
 /// # Errors
 /// A socket cannot be made, or standard output cannot be written.
@@ -69,7 +72,7 @@ async fn all(folder: &Path, count: usize) -> anyhow::Result<()> {
     let (line, mut lines) = mpsc::channel(1);
     std::thread::spawn(move || {
         let all = std::io::stdin().lines().map_while(Result::ok);
-        // Nobody waits for it any more: it ends.
+        // The bench has ended: so does this.
         all.map(|text| line.blocking_send(text)).take_while(Result::is_ok).for_each(drop);
     });
     let mut turns = peers.iter().zip(&cries).cycle();
@@ -95,7 +98,7 @@ fn say(word: &str) -> std::io::Result<()> {
     output.flush()
 }
 
-/// An agent that reports once a second, and cries for help when it is told to.
+/// An agent that reports once a second, and reports an emergency on command.
 async fn agent(listener: UnixListener, statistics: Statistics, mut cries: mpsc::Receiver<()>) {
     let mut talk = Talk { began: Instant::now(), seq: 0, number: 0 };
     loop {
@@ -142,8 +145,8 @@ impl Talk {
                 _ = period.tick(), if is_up => GuestMessage::Statistics(Box::new(*statistics)),
                 Some(()) = cries.recv(), if is_up => {
                     self.number += 1;
-                    let why = Why { rule: Rule::ReclaimFails, text: "a benchmark".to_owned() };
-                    let (number, kind) = (self.number, Kind::Emergency);
+                    let why = RequestReason { rule: RequestRule::ReclaimFails, text: "a benchmark".to_owned() };
+                    let (number, kind) = (self.number, WireRequestKind::Emergency);
                     GuestMessage::Request { number, kind, bytes: ASKED.get(), why }
                 }
             };

@@ -1,22 +1,22 @@
-//! What was measured, and whether the goals are met.
+//! The cost of agents and the answers to emergencies, and their goals.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
+use ballast_report::Report;
 use serde::Serialize;
 
-use super::super::goal::{Goal, Wanted::AtMost};
+use crate::goal::Goal;
+use crate::scaffold::{Findings, Text, VERSION};
+use crate::shown::figure;
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) version: &'static str,
+pub(super) struct AgentFindings {
     pub(super) processor: Option<String>,
-    /// Whether it was too short for the figures to mean anything.
     pub(super) is_quick: bool,
     pub(super) agent: Vec<Own>,
     pub(super) daemon: Daemon,
-    pub(super) goals: Vec<Goal>,
 }
 
 /// The agent's program in one place.
@@ -113,40 +113,80 @@ impl Daemon {
     }
 }
 
-impl Report {
-    pub(super) fn new(
-        processor: Option<String>,
-        is_quick: bool,
-        agent: Vec<Own>,
-        daemon: Daemon,
-    ) -> Report {
-        let goals = if is_quick { Vec::new() } else { goals(&agent, &daemon) };
-        Report { version: env!("CARGO_PKG_VERSION"), processor, is_quick, agent, daemon, goals }
+impl Daemon {
+    fn emergencies(&self) -> String {
+        let counted = format!("{} of {} emergencies answered", self.answered, self.emergencies);
+        match (self.answer_median_ms, self.answer_worst_ms) {
+            (Some(median), Some(worst)) => {
+                format!("{counted}: median {} ms, the worst {} ms", figure(median), figure(worst))
+            }
+            _ => counted,
+        }
     }
 }
 
-fn goals(agent: &[Own], daemon: &Daemon) -> Vec<Goal> {
-    let mib = |bytes: u64| Bytes::new(bytes).as_mib_f64();
-    let mut goals = Vec::new();
-    let mut goal = |what: &str, unit, found, most| {
-        goals.push(Goal::new(what.to_owned(), unit, found, AtMost(most)));
-    };
-    for own in agent {
-        if own.place == "this machine" {
-            goal("agent: processor time, of a core", "%", own.processor_percent, 0.1);
+impl Findings for AgentFindings {
+    const QUICK_REMARK: &'static str = "quick figures are not held against goals";
+
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let mib = |bytes: u64| Bytes::new(bytes).as_mib_f64();
+        let daemon = &self.daemon;
+        let mut goals = Vec::new();
+        for own in &self.agent {
+            if own.place == "this machine" {
+                let what = "agent: processor time, of a core";
+                goals.push(Goal::at_most(what, "%", own.processor_percent, 0.1));
+            }
+            let what = format!("agent: resident, {}", own.place);
+            goals.push(Goal::at_most(what, "MiB", mib(own.resident_bytes), 4.0));
         }
-        let what = format!("agent: resident, {}", own.place);
-        goal(&what, "MiB", mib(own.resident_bytes), 4.0);
+        if let Some(own) = self.agent.first() {
+            let size_mb = own.program_bytes as f64 / 1e6;
+            goals.push(Goal::at_most("agent: its program", "MB", size_mb, 3.0));
+        }
+        let extra = (daemon.with_percent - daemon.without_percent).max(0.0);
+        let is_answered = daemon.answered == daemon.emergencies as usize;
+        let worst = daemon.answer_worst_ms.filter(|_| is_answered).unwrap_or(f64::INFINITY);
+        goals.extend([
+            Goal::at_most("daemon: what agents cost, of a core", "%", extra, 5.0),
+            Goal::at_most("daemon: resident, with agents", "MiB", mib(daemon.with_bytes), 100.0),
+            Goal::at_most("emergency to changed target, the worst", "ms", worst, 50.0),
+        ]);
+        goals
     }
-    if let Some(own) = agent.first() {
-        goal("agent: its program", "MB", own.program_bytes as f64 / 1e6, 3.0);
+
+    fn show(&self, text: &mut Text) {
+        let daemon = &self.daemon;
+        let processor = self.processor.as_deref().unwrap_or("unknown");
+        text.line(format_args!("processor  {processor}\nfigures    ballast {VERSION}"));
+        text.line("\nthe agent, a sample a second");
+        let columns = Report::<Own>::new()
+            .text("WHERE", |it| it.place)
+            .figure("SAMPLES", |it| it.samples)
+            .figure("OF A CORE", |it| format!("{} %", figure(it.processor_percent)))
+            .figure("A SAMPLE", |it| format!("{} µs", figure(it.sample_us)))
+            .figure("RESIDENT", |it| Bytes::new(it.resident_bytes))
+            .figure("PROGRAM", |it| Bytes::new(it.program_bytes));
+        text.table(&columns, &self.agent);
+        text.line(format_args!(
+            "\nthe daemon, {} guests that report once a second, {} s of turns each",
+            daemon.guests, daemon.length_s
+        ));
+        let columns = Report::<(&str, f64, u64)>::new()
+            .text("DAEMON", |it| it.0.to_owned())
+            .figure("OF A CORE", |it| format!("{} %", figure(it.1)))
+            .figure("RESIDENT", |it| Bytes::new(it.2));
+        let sides = [
+            ("listens to agents", daemon.with_percent, daemon.with_bytes),
+            ("does not", daemon.without_percent, daemon.without_bytes),
+        ];
+        text.table(&columns, &sides);
+        text.line(format_args!("\n{}", daemon.emergencies()));
     }
-    let extra = (daemon.with_percent - daemon.without_percent).max(0.0);
-    goal("daemon: what agents cost, of a core", "%", extra, 5.0);
-    goal("daemon: resident, with agents", "MiB", mib(daemon.with_bytes), 100.0);
-    let worst = daemon.answer_worst_ms.filter(|_| daemon.answered == daemon.emergencies as usize);
-    goal("emergency to changed target, the worst", "ms", worst.unwrap_or(f64::INFINITY), 50.0);
-    goals
 }
 
 fn percent(used: Duration, length: Duration) -> f64 {
@@ -180,10 +220,15 @@ mod tests {
         let minute = Duration::from_secs(60);
         let daemon = Daemon::new(1000, minute, side(3000, 80), side(1200, 60), 3, answers);
         assert_eq!((daemon.answer_median_ms, daemon.answer_worst_ms), (Some(3.0), Some(40.0)));
-        let report = Report::new(None, false, vec![own], daemon.clone());
-        assert!(report.goals.iter().all(|goal| goal.is_met), "{:?}", report.goals);
+        let goals = |agent, daemon| {
+            AgentFindings { processor: None, is_quick: false, agent, daemon }.goals()
+        };
+        let all = goals(vec![own], daemon.clone());
+        assert!(all.iter().all(|goal| goal.is_met), "{all:?}");
         let unanswered = Daemon { answered: 2, ..daemon };
-        let report = Report::new(None, false, Vec::new(), unanswered);
-        assert!(report.goals.iter().any(|goal| !goal.is_met), "one guest was never answered");
+        assert!(
+            goals(Vec::new(), unanswered).iter().any(|goal| !goal.is_met),
+            "one guest was never answered"
+        );
     }
 }

@@ -1,31 +1,32 @@
 //! What help inside the guest gains an inflating balloon.
 //!
-//! Idea: a balloon takes free pages, and where there are none left each page it wants has the guest's kernel reclaim
-//! some. A helper in the guest can have that done before: in large steps, and without a driver that pauses when it
-//! finds nothing. The same guest, as full as before each time, inflates the same balloon in each way by turns; the
-//! help is part of the time.
+//! Idea: a balloon takes free pages, and where there are none left each page it wants has the
+//! guest's kernel reclaim some. A helper in the guest can have that done before: in large steps,
+//! and without a driver that pauses when it finds nothing. The same guest, as full as before each
+//! time, inflates the same balloon in each way by turns; the help is part of the time.
 //!
-//! Cost: some ten seconds a run. Source: flexmemd changed the driver itself and had 51.5 % more speed on average; a stock
-//! kernel's driver cannot be changed, so this is what can be had without.
-//! Limits: help is done by a line of shell with the files that the agent's shrinkers use too; a guest that uses what is
-//! dropped reads it back, which is not counted here.
+//! Cost: some ten seconds a run. Source: flexmemd changed the driver itself and had 51.5 % more
+//! speed on average; a stock kernel's driver cannot be changed, so this is what can be had without.
+//! Limits: help is done by a line of shell with the files that the agent's shrinkers use too; a
+//! guest that uses what is dropped reads it back, which is not counted here.
 
 use std::time::{Duration, Instant};
 
-use ballast_lab::{Accel, DiskSpec, Speed};
 use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::{Accel, DiskSpec, Speed};
 use ballast_model::Bytes;
 use serde::Serialize;
 
 use super::bed::Bed;
-use crate::bench::timing::median;
+use crate::timing::median;
 
 /// What the guest has, and what its balloon takes of it.
 const MEMORY: Bytes = Bytes::mib(768);
 const TAKEN: Bytes = Bytes::mib(512);
-/// What it is full of: with its kernel, and what stays when the balloon has what it wants, more than it has.
+/// What it is full of: with its kernel, and what stays when the balloon has what it wants, more
+/// than it has.
 const FILLED: Bytes = Bytes::mib(400);
-/// What of that must go, roughly: the help is asked for it.
+/// Roughly the part of it that must go: the help's request.
 const TO_RECLAIM: Bytes = Bytes::mib(256);
 const SWAP: Bytes = Bytes::gib(1);
 /// Makes the data disk's file system; the workload that does is over at once.
@@ -112,7 +113,7 @@ impl Help {
             Help::Compacted => Some(COMPACT.to_owned()),
             Help::Dropped => Some(format!("echo 3 > /proc/sys/vm/drop_caches; {COMPACT}")),
             Help::Reclaimed => {
-                // Less than was asked for is told as a failure, and is as good as it gets.
+                // The kernel reports less than requested as a failure; it is the best it can do.
                 let bytes = TO_RECLAIM.get();
                 Some(format!("echo {bytes} > /sys/fs/cgroup/memory.reclaim || true; {COMPACT}"))
             }
@@ -120,7 +121,7 @@ impl Help {
     }
 }
 
-/// What came of a content and a help.
+/// The result of a content and a help.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) content: Content,
@@ -134,14 +135,15 @@ pub(super) struct Figure {
     /// The fastest and the slowest run, both together.
     pub(super) least_s: f64,
     pub(super) most_s: f64,
-    /// How much faster both together are than the balloon without help, in per cent; `null` of that itself.
+    /// How much faster both together are than the balloon without help, in per cent; `null` of that
+    /// itself.
     pub(super) gain_percent: Option<f64>,
 }
 
 /// One run: the help and the balloon.
 type Taken = (Duration, Duration);
 
-/// Measures; what runs is told to `say`. With how guests execute.
+/// Measures; progress goes to `say`. Returns how guests execute, too.
 ///
 /// # Errors
 /// Something that guests need is not there, or the guest does not get anywhere.

@@ -1,22 +1,22 @@
-//! A real guest to move memory of, and the connection by which it is moved.
+//! A real guest whose memory is moved, and the connection that moves it.
 //!
-//! Idea: one guest of the lab and one QMP connection of the benchmark's own, without the daemon: what is timed is the
-//! mechanism alone. Every wait is for what QEMU says that the guest has done.
-//! Limits: looks each [`LOOK`], so that times are that sharp; an emulated guest is slower than a real one in all that its
-//! kernel does.
+//! Idea: one guest of the lab and one QMP connection of the benchmark's own, without the daemon:
+//! what is timed is the mechanism alone. Every wait is for what QEMU says that the guest has done.
+//! Limits: looks each [`LOOK`], so that times are that sharp; an emulated guest is slower than a
+//! real one in all that its kernel does.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ballast_host::PROC;
-use ballast_lab::{Accel, Guest, GuestSpec, Run, RunOptions};
-use ballast_lab_guest::protocol::{Phase, Report};
-use ballast_lab_guest::workload::{Common, Pattern, WorkloadSpec};
+use ballast_lab_guest::protocol::{LabReport, WorkloadState};
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_host::{Accel, Guest, GuestSpec, Run, RunOptions};
 use ballast_model::{Bytes, GuestId};
-use ballast_qmp::client::Client;
-use ballast_qmp::command::Command;
-use ballast_reclaim::{GuestRam, Paging};
+use ballast_qmp::client::QmpClient;
+use ballast_qmp::command::QmpCommand;
+use ballast_reclaim::{GuestMemory, GuestRam};
 use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -35,7 +35,7 @@ const WORKLOAD: &str = "w";
 pub(super) struct Bed {
     run: Run,
     id: GuestId,
-    client: Client,
+    client: QmpClient,
     runtime: Runtime,
 }
 
@@ -64,7 +64,7 @@ impl Bed {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let socket = run.guest(id.as_str())?.lab_qmp_socket().to_owned();
         let client = runtime
-            .block_on(Client::connect(&socket, PATIENCE))
+            .block_on(QmpClient::connect(&socket, PATIENCE))
             .map_err(|error| anyhow::anyhow!("{}: {error}", socket.display()))?;
         Ok(Bed { run, id, client, runtime })
     }
@@ -90,7 +90,7 @@ impl Bed {
         Ok(output.stdout.trim().to_owned())
     }
 
-    fn call(&mut self, command: &Command<'_>) -> anyhow::Result<String> {
+    fn call(&mut self, command: &QmpCommand<'_>) -> anyhow::Result<String> {
         Ok(self.runtime.block_on(self.client.call(command))?)
     }
 
@@ -99,7 +99,7 @@ impl Bed {
     /// # Errors
     /// QEMU does not answer.
     pub(super) fn holds(&mut self) -> anyhow::Result<Bytes> {
-        let json = self.call(&Command::QueryBalloon)?;
+        let json = self.call(&QmpCommand::QueryBalloon)?;
         let reply: BalloonReply = serde_json::from_str(&json).context("query-balloon")?;
         Ok(Bytes::new(reply.actual))
     }
@@ -109,7 +109,7 @@ impl Bed {
     /// # Errors
     /// QEMU does not answer.
     pub(super) fn ask(&mut self, target: Bytes) -> anyhow::Result<()> {
-        self.call(&Command::Balloon { target }).map(drop)
+        self.call(&QmpCommand::Balloon { target }).map(drop)
     }
 
     /// The same, and waits until it does; how long that took.
@@ -123,34 +123,36 @@ impl Bed {
         Ok(began.elapsed())
     }
 
-    /// Has so much plugged in by virtio-mem, and waits until it is; how long that took.
+    /// Plugs this much by virtio-mem and waits for it; returns the time that took.
     ///
     /// # Errors
     /// QEMU does not answer, or the guest does not get there.
     pub(super) fn plug(&mut self, size: Bytes) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let (property, value) = ("requested-size", size.get());
-        self.call(&Command::QomSet { path: DEVICE, property, value })?;
+        self.call(&QmpCommand::QomSet { path: DEVICE, property, value })?;
         wait("what is to be plugged in", || {
-            let json = self.call(&Command::QomGet { path: DEVICE, property: "size" })?;
+            let json = self.call(&QmpCommand::QomGet { path: DEVICE, property: "size" })?;
             let plugged: u64 = serde_json::from_str(&json).context("the device's size")?;
             Ok((plugged == size.get()).then_some(()))
         })?;
         Ok(began.elapsed())
     }
 
-    /// Starts the workload and waits until it has its memory; with `rate` it touches no more pages a second.
+    /// Starts the workload and waits until it has its memory; with `rate` it touches no more pages
+    /// a second.
     ///
     /// # Errors
     /// The guest refuses, or does not get there.
     pub(super) fn start_workload(&self, pattern: Pattern, rate: Option<u64>) -> anyhow::Result<()> {
-        let common = Common { touches_per_s: rate, ..Common::default() };
-        self.guest()?.start_workload(WORKLOAD, &WorkloadSpec { pattern, common }, PATIENCE)?;
+        let spec = WorkloadSpec { touches_per_s: rate, ..pattern.into() };
+        self.guest()?.start_workload(WORKLOAD, &spec, PATIENCE)?;
         wait("a workload to have its memory", || {
             let report = self.guest()?.latest_report()?;
-            let has = |report: Report| {
+            let has = |report: LabReport| {
                 let work = report.workloads.into_iter().next()?;
-                (matches!(work.phase, Phase::Touching | Phase::Waiting) && work.touches > 0)
+                (matches!(work.phase, WorkloadState::Touching | WorkloadState::Waiting)
+                    && work.touches > 0)
                     .then_some(())
             };
             Ok(report.and_then(has))
@@ -168,9 +170,9 @@ impl Bed {
     ///
     /// # Errors
     /// It is gone, or this process may not.
-    pub(super) fn paging(&self) -> anyhow::Result<Paging> {
+    pub(super) fn paging(&self) -> anyhow::Result<GuestMemory> {
         let pid = u32::try_from(self.guest()?.pid())?;
-        Paging::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN))
+        GuestMemory::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN))
             .map_err(|refusal| anyhow::anyhow!("{refusal}"))
     }
 }

@@ -1,25 +1,26 @@
 //! What it costs a guest that computes when memory is moved in and out of it.
 //!
-//! Idea: a workload that fits whatever the balloon has goes through its memory again and again, while the balloon
-//! takes and gives back the same memory at a set rate. What it does in a second against what it does at rest is
-//! the cost: of the guest's driver and allocator, and of the host that takes pages and makes new ones.
-//! Windows at all rates come by turns, each round between two at rest, so that a machine that gets slower does so for all.
+//! Idea: a workload that fits whatever the balloon has goes through its memory again and again,
+//! while the balloon takes and gives back the same memory at a set rate. What it does in a second
+//! against what it does at rest is the cost: of the guest's driver and allocator, and of the host
+//! that takes pages and makes new ones. Windows at all rates come by turns, each round between two
+//! at rest, so that a machine that gets slower does so for all.
 //!
 //! Cost: some ten seconds a window. Source: Global §4.5, up to 1.2 GB/s.
-//! Limits: one virtual processor, which the driver takes from the workload; rates are what the guest's own kernel counts,
-//! where it cannot follow less than was asked for.
+//! Limits: one virtual processor, which the driver takes from the workload; rates are what the
+//! guest's own kernel counts, which is less than requested if it cannot follow.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ballast_lab::Accel;
-use ballast_lab_guest::protocol::Report;
+use ballast_lab_guest::protocol::LabReport;
 use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::Accel;
 use ballast_model::Bytes;
 use serde::Serialize;
 
 use super::bed::Bed;
-use crate::bench::timing::median;
+use crate::timing::median;
 
 /// What the guest has, what it computes on, and what is moved in and out.
 const MEMORY: Bytes = Bytes::mib(768);
@@ -63,10 +64,10 @@ impl Pace {
     }
 }
 
-/// What came of a rate.
+/// The result of a rate.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
-    /// The rate asked for; as fast as it goes where `null`.
+    /// The rate requested; `null`: as fast as it goes.
     pub(super) asked_bytes_per_s: Option<u64>,
     pub(super) windows: usize,
     /// What was moved in a second, in and out together: the median.
@@ -88,7 +89,7 @@ struct Window {
     moved_per_s: f64,
 }
 
-/// Measures; what runs is told to `say`. With how guests execute.
+/// Measures; progress goes to `say`. Returns how guests execute, too.
 ///
 /// # Errors
 /// Something that guests need is not there, or the guest does not get anywhere.
@@ -120,10 +121,10 @@ fn window(bed: &mut Bed, round: usize, pace: Pace, length: Duration) -> anyhow::
     let before = mover.until_report(bed, Duration::ZERO)?;
     let after = mover.until_report(bed, length)?;
     let seconds = Duration::from_millis(after.uptime_ms - before.uptime_ms).as_secs_f64();
-    let touches = |report: &Report| {
+    let touches = |report: &LabReport| {
         report.workloads.first().map(|work| work.touches).context("the workload is gone")
     };
-    let moved = |report: &Report| -> anyhow::Result<u64> {
+    let moved = |report: &LabReport| -> anyhow::Result<u64> {
         let pages = report.vm.balloon_inflate.zip(report.vm.balloon_deflate);
         let (inflated, deflated) =
             pages.context("the guest's kernel does not count its balloon")?;
@@ -142,7 +143,7 @@ fn window(bed: &mut Bed, round: usize, pace: Pace, length: Duration) -> anyhow::
 struct Mover {
     pace: Pace,
     began: Instant,
-    /// Steps asked for since then.
+    /// Steps requested since then.
     steps: u64,
     /// Whether the balloon is on the way up, where it goes as fast as it can.
     is_taking: bool,
@@ -150,7 +151,7 @@ struct Mover {
 
 impl Mover {
     /// Goes on for `length`, and until the guest's next report.
-    fn until_report(&mut self, bed: &mut Bed, length: Duration) -> anyhow::Result<Report> {
+    fn until_report(&mut self, bed: &mut Bed, length: Duration) -> anyhow::Result<LabReport> {
         let end = Instant::now() + length;
         let mut seen = None;
         loop {
@@ -251,7 +252,8 @@ mod tests {
         assert!(held.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == STEP));
     }
 
-    /// Each round against its own rest: 90 of 100, and 80 of 200, whatever the machine did meanwhile.
+    /// Each round against its own rest: 90 of 100, and 80 of 200, whatever the machine did
+    /// meanwhile.
     #[test]
     fn work_is_held_against_the_rest_of_its_round() {
         let window = |round, pace, touches_per_s, moved_per_s| Window {

@@ -1,26 +1,25 @@
-//! `ballast bench mechanisms`: how fast memory is moved, what that costs the guest, and what help inside it gains.
+//! `ballast bench mechanisms`: how fast memory is moved, what that costs the guest, and what help
+//! inside it gains.
 //!
-//! Idea: real guests, moved without the daemon, so that the mechanisms alone are timed; a folder of files for a
-//! table each, which have nothing in common but the guest they move. Cost: a quarter of an hour; `--quick`
-//! takes two minutes.
-//! Limits: the lab's guests are emulated where KVM does not work, and then far slower in all that their kernel does:
-//! compare rows with each other.
+//! Idea: real guests, moved without the daemon, so that the mechanisms alone are timed; a folder of
+//! files for a table each, which have nothing in common but the guest they move. Cost: a quarter of
+//! an hour; `--quick` takes two minutes.
+//! Limits: the lab's guests are emulated where KVM does not work, and then far slower in all that
+//! their kernel does: compare rows with each other.
 
 mod assist;
 mod bed;
 mod exchange;
 mod rates;
-mod render;
-
-use std::io::{self, Write};
+mod report;
 
 use anyhow::bail;
-use ballast_lab::Accel;
 use clap::ValueEnum;
-use serde::Serialize;
 
-use super::machine;
-use crate::commands::Output;
+use self::report::MechanismFindings;
+use crate::machine;
+use crate::scaffold;
+use ballast_report::Output;
 
 /// Measure how fast memory is moved, what it costs the guest, and what help inside it gains.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,38 +63,20 @@ enum Table {
     Exchange,
 }
 
-/// Everything measured in one run; of tables that were not asked for nothing.
-#[derive(Clone, Debug, Serialize)]
-struct Report {
-    version: &'static str,
-    processor: Option<String>,
-    is_quick: bool,
-    /// How guests execute here.
-    accel: Option<Accel>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rates: Option<Vec<rates::Figure>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    help: Option<Vec<assist::Figure>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exchange: Option<Vec<exchange::Figure>>,
-}
-
-/// Measures and prints; what runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
-/// Something that guests need is not there, a guest does not get anywhere, or standard output cannot be written.
+/// Something that guests need is not there, a guest does not get anywhere, or standard output
+/// cannot be written.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     // Commands run on a runtime, and within one no other can wait.
     let measured = std::thread::scope(|scope| scope.spawn(|| measure(args)).join());
     let Ok(report) = measured else { bail!("the measuring thread has ended by a panic") };
-    args.output.print(&report?, render::render)
+    scaffold::print(args.output, &report?, report::render)
 }
 
-fn measure(args: &Args) -> anyhow::Result<Report> {
-    let say = |line: &str| {
-        // Nobody reads it, or somebody does: the figures are the same.
-        let _ = writeln!(io::stderr(), "{line}");
-    };
+fn measure(args: &Args) -> anyhow::Result<MechanismFindings> {
+    let say = scaffold::say;
     let rounds = if args.quick { 1 } else { usize::from(args.rounds) };
     let is_wanted = |table| args.tables.is_empty() || args.tables.contains(&table);
     let rates = is_wanted(Table::Rates).then(|| rates::measure(rounds, &say)).transpose()?;
@@ -105,8 +86,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         .transpose()?;
     let accels = [rates.as_ref().map(|it| it.0), help.as_ref().map(|it| it.0)];
     let accel = accels.into_iter().chain([exchange.as_ref().map(|it| it.0)]).flatten().next();
-    Ok(Report {
-        version: env!("CARGO_PKG_VERSION"),
+    Ok(MechanismFindings {
         processor: machine::processor(),
         is_quick: args.quick,
         accel,

@@ -1,24 +1,25 @@
 //! How fast each mechanism moves memory.
 //!
-//! Idea: one guest, and each mechanism there and back in turn, again and again. Balloon and plugged memory are timed until
-//! QEMU says that it is so, pages until the last one has left the process or is back in it.
-//! Cost: some five seconds a round. Limits: of memory that nothing else wants: what a guest needs comes slower (see the
-//! help for a balloon); a host without swap has nothing to say of paging; pages that were just written out come back
-//! from the host's copies in memory, not from its disk.
+//! Idea: one guest, and each mechanism there and back in turn, again and again. Balloon and plugged
+//! memory are timed until QEMU says that it is so, pages until the last one has left the process or
+//! is back in it.
+//! Cost: some five seconds a round. Limits: of memory that nothing else wants: what a guest needs
+//! comes slower (see the help for a balloon); a host without swap has nothing to say of paging;
+//! pages that were just written out come back from the host's copies in memory, not from its disk.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use ballast_lab::{Accel, Hotplug};
 use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::{Accel, Hotplug};
 use ballast_model::{Bytes, Timestamp};
 use ballast_reclaim::{
-    PageIn, PageInLimits, PageOut, PageOutLimits, Picker, Progress, State, SwapBounds,
+    PageIn, PageInLimits, PageOut, PageOutLimits, PagingProgress, PagingState, Picker, SwapBounds,
 };
 use serde::Serialize;
 
 use super::bed::Bed;
-use crate::bench::timing::Spread;
+use crate::timing::Spread;
 
 /// What the guest boots with, and what can be plugged in.
 const MEMORY: Bytes = Bytes::mib(768);
@@ -53,14 +54,14 @@ pub(super) struct Figure {
 /// What was moved in how long, by runs.
 type Runs = Vec<(Bytes, Duration)>;
 
-/// Measures; what runs is told to `say`. With how guests execute.
+/// Measures; progress goes to `say`. Returns how guests execute, too.
 ///
 /// # Errors
 /// Something that guests need is not there, or the guest does not get anywhere.
 pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Accel, Vec<Figure>)> {
     say("rates of mechanisms: booting");
     let with_device =
-        |spec: &mut ballast_lab::GuestSpec| spec.hotplug = Some(Hotplug::virtio_mem(PLUGGED));
+        |spec: &mut ballast_lab_host::GuestSpec| spec.hotplug = Some(Hotplug::virtio_mem(PLUGGED));
     let mut bed = Bed::start(MEMORY, with_device, say)?;
     let mut runs: [Runs; 4] = Default::default();
     for round in 0..rounds {
@@ -109,18 +110,18 @@ fn there_and_back(bed: &Bed) -> anyhow::Result<[(Bytes, Duration); 2]> {
 }
 
 /// Takes steps until there is nothing left to do; what moved, and in how long.
-fn finish(mut step: impl FnMut(Timestamp) -> Progress) -> anyhow::Result<(Bytes, Duration)> {
+fn finish(mut step: impl FnMut(Timestamp) -> PagingProgress) -> anyhow::Result<(Bytes, Duration)> {
     let began = Instant::now();
     loop {
         let progress = step(Timestamp::ZERO + began.elapsed());
         let taken = began.elapsed();
         match progress.state {
-            State::Finished(_) => return Ok((progress.moved, taken)),
-            State::Refused(refusal) => bail!("{refusal}"),
-            State::Going | State::Waiting { .. } if taken > PATIENCE => {
+            PagingState::Finished(_) => return Ok((progress.moved, taken)),
+            PagingState::Failed(refusal) => bail!("{refusal}"),
+            PagingState::InProgress | PagingState::Waiting { .. } if taken > PATIENCE => {
                 bail!("not finished after {} s", taken.as_secs())
             }
-            State::Going | State::Waiting { .. } => {}
+            PagingState::InProgress | PagingState::Waiting { .. } => {}
         }
     }
 }
@@ -155,8 +156,8 @@ mod tests {
 
     #[test]
     fn what_is_refused_has_no_figures() {
-        let refused = |_| Progress {
-            state: State::Refused(ballast_reclaim::Refusal::NoSwap),
+        let refused = |_| PagingProgress {
+            state: PagingState::Failed(ballast_reclaim::ReclaimError::NoSwap),
             tried: Bytes::ZERO,
             moved: Bytes::ZERO,
         };

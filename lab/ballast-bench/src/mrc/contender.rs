@@ -1,7 +1,7 @@
-//! Who is measured: the floor, the crate's engines, and two rivals that others publish.
+//! The contenders: the floor, the crate's engines, and two rivals that others publish.
 //!
 //! Idea: a contender is made for a workload and takes in its references in blocks. Rivals and floor
-//! are given dense page numbers, as if they had an index that costs nothing; the crate's engines
+//! get dense page numbers, as if they had an index that costs nothing; the crate's engines
 //! find their own way with the page numbers as they are.
 
 use ballast_mrc::{
@@ -11,6 +11,7 @@ use ballast_mrc::{
 
 use super::fenwick::Fenwick;
 use super::floor::Floor;
+use super::rival::Distances;
 use super::splay::Splay;
 use super::workload::Workload;
 
@@ -20,7 +21,7 @@ const RATE: f64 = 0.01;
 const WATCHED_MAX: usize = 1 << 14;
 /// Seeds of those that sample.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// Who is measured.
+/// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub(super) enum ContenderName {
     /// What any exact engine must do at least
@@ -77,12 +78,12 @@ impl ContenderName {
         if self.is_sampling() { &SEEDS } else { &SEEDS[..1] }
     }
 
-    /// Whether it would take hours for all references, and so is given some.
+    /// Whether it gets only some references, because all would take hours.
     pub(super) fn is_given_some(self) -> bool {
         self == Self::List
     }
 
-    /// The references it is given.
+    /// The references it gets.
     pub(super) fn pages(self, workload: &Workload) -> &[u64] {
         match self {
             Self::Floor | Self::Splay | Self::Fenwick => workload.dense(),
@@ -126,8 +127,8 @@ pub(super) trait Contender {
     /// What it counted; `None` if that means nothing.
     fn histogram(&self) -> Option<Histogram>;
 
-    /// What it occupies beside its histogram, in bytes for each page of the workload; `None` if it is
-    /// not made to hold pages.
+    /// What it occupies beside its histogram, in bytes for each page of the workload; `None` if it
+    /// is not made to hold pages.
     fn bytes_per_page(&self) -> Option<f64>;
 }
 
@@ -175,18 +176,6 @@ impl<E: Engine> Contender for Sampling<E> {
     fn bytes_per_page(&self) -> Option<f64> {
         None
     }
-}
-
-/// What a rival must do.
-pub(super) trait Distances {
-    /// The distance of a page, or 0 the first time; it moves to the front.
-    fn touch(&mut self, page: u64) -> u32;
-
-    /// How many different pages there were.
-    fn pages(&self) -> u64;
-
-    /// What it occupies on the heap, in bytes.
-    fn memory_bytes(&self) -> u64;
 }
 
 /// Counts a rival's distances.

@@ -1,13 +1,13 @@
 //! A rival: a mark at each page's latest reference, counted by a Fenwick tree.
 //!
-//! Idea: a slot for each reference; a page's latest slot is marked, and its distance is the number of
-//! marks from there on. When the slots run out, the marked ones are numbered anew, and the window
-//! doubles if more than a quarter of it is marked.
+//! Idea: a slot for each reference; a page's latest slot is marked, and its distance is the number
+//! of marks from there on. When the slots run out, the marked ones are numbered anew, and the
+//! window doubles if more than a quarter of it is marked.
 //!
 //! Source: Bennett and Kruskal 1975; the tree is Fenwick's, 1994. Cost: three walks of O(log n) a
 //! reference; 4 bytes a page number, and 8 for each slot, of which there are at least four a page.
 
-use super::contender::Distances;
+use super::rival::Distances;
 
 /// Slots to begin with.
 const SLOTS_MIN: usize = 1 << 12;
@@ -21,7 +21,8 @@ pub(super) struct Fenwick {
     last: Vec<u32>,
     /// By slot: the page it was of.
     pages: Vec<u32>,
-    /// From 1: how many marks there are in the slots that end there, as many as its lowest bit says.
+    /// From 1: how many marks there are in the slots that end there, as many as its lowest bit
+    /// says.
     sums: Vec<u32>,
     now: usize,
     live: u32,

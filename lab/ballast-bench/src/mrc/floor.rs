@@ -20,7 +20,7 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// For page numbers below `numbers`, `distinct` of which occur.
+    /// For page numbers below `numbers`; `distinct` of them occur.
     pub(super) fn new(numbers: u64, distinct: u64) -> Self {
         let (last, counts) = (vec![0; numbers as usize], vec![0; distinct as usize + 1]);
         Self { last, counts, now: 0 }

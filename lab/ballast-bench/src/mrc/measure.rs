@@ -2,8 +2,8 @@
 //!
 //! Idea: in each repetition every contender runs once from nothing, one after the other, so that a
 //! disturbance hits all alike; of each the median counts. Making and dropping it is not timed, its
-//! growing is. A block is copied to the nearer caches first, untimed, as a reader of traces leaves it
-//! there: else the fastest would be timed reading memory.
+//! growing is. A block is copied to the nearer caches first, untimed, as a reader of traces leaves
+//! it there: else the fastest would be timed reading memory.
 
 use anyhow::ensure;
 use ballast_mrc::{Curve, Form, Granularity, Histogram, mean_absolute_error};
@@ -40,7 +40,7 @@ struct Runs {
     histograms: Vec<Histogram>,
 }
 
-/// Runs all contenders on a workload; `tell` is told who runs.
+/// Runs all contenders on a workload; `tell` receives the name of each.
 ///
 /// # Errors
 /// There are too many pages, or exact contenders disagree.

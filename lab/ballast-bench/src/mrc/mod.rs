@@ -1,32 +1,34 @@
 //! `ballast bench mrc`: engines for stack distances, side by side.
 //!
-//! Idea: one run on one core measures every engine on the same references, between the floor that no
-//! exact engine can beat and rivals as others publish them, and holds the figures against the goals.
-//! Cost: ten minutes and 600 MB, more with traces; `--quick` takes seconds, and its figures mean little.
+//! Idea: one run on one core measures every engine on the same references, between the floor that
+//! no exact engine can beat and rivals as others publish them, and holds the figures against the
+//! goals.
+//! Cost: ten minutes and 600 MB, more with traces; `--quick` takes seconds, and its figures mean
+//! little.
 
 mod contender;
 mod fenwick;
 mod floor;
 mod measure;
-mod render;
 mod report;
+mod rival;
 mod splay;
 mod workload;
 
 pub(super) use workload::recorded;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use ballast_mrc::Exact;
 use clap::ValueEnum;
 use contender::ContenderName;
 use measure::Plan;
-use report::Report;
+use report::MrcFindings;
 use workload::{Workload, WorkloadName};
 
-use super::machine::Machine;
-use crate::commands::{Output, harmless_line};
+use crate::machine::Machine;
+use crate::scaffold::{self, Held, Say};
+use ballast_report::{Output, harmless_line};
 
 /// Measure how fast and how exact the engines for stack distances are.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,15 +63,15 @@ pub struct Args {
     output: Output,
 }
 
-/// Measures and prints; who runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
 /// A trace cannot be read, engines disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
 }
 
-fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<MrcFindings>> {
     let machine = Machine::pinned()?;
     let repetitions = if args.quick { 1 } else { args.repetitions.into() };
     let contenders = chosen(&args.engine);
@@ -86,21 +88,17 @@ fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
         let workload = workload?;
         let tell = |repetition, name: ContenderName| {
             let (workload, name) = (harmless_line(&workload.name), name.as_str());
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{workload} {}/{repetitions}: {name}", repetition + 1);
+            say(&format!("{workload} {}/{repetitions}: {name}", repetition + 1));
         };
         reports.push(measure::measure(&workload, &plan, tell)?);
     }
-    let goals = reports.iter().filter(|_| !args.quick).flat_map(|it| it.goals()).collect();
-    Ok(Report {
-        version: env!("CARGO_PKG_VERSION"),
+    Ok(Held::new(MrcFindings {
         machine,
         exact_path: Exact::new().path(),
         repetitions,
         is_quick: args.quick,
         workloads: reports,
-        goals,
-    })
+    }))
 }
 
 /// Those that were named, each once, or all; in the order of the table.

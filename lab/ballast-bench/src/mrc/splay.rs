@@ -1,14 +1,14 @@
 //! A rival: the LRU order as a splay tree with subtree sizes.
 //!
-//! Idea: in order, the tree is the LRU list. A referenced page is splayed to the root, what is left of
-//! it was referenced later and gives its distance; then it becomes the root of all others. Hot pages
-//! stay near the root. Public stack-distance programs have such a tree with times as keys, searched
-//! from the root; here pages know their nodes, which spares the keys and the search.
+//! Idea: in order, the tree is the LRU list. A referenced page is splayed to the root, what is left
+//! of it was referenced later and gives its distance; then it becomes the root of all others. Hot
+//! pages stay near the root. Public stack-distance programs have such a tree with times as keys,
+//! searched from the root; here pages know their nodes, which spares the keys and the search.
 //!
-//! Source: Olken 1981; Sleator and Tarjan 1985. Cost: O(log n) a reference on average, O(1) in a scan;
-//! 16 bytes a page number.
+//! Source: Olken 1981; Sleator and Tarjan 1985. Cost: O(log n) a reference on average, O(1) in a
+//! scan; 16 bytes a page number.
 
-use super::contender::Distances;
+use super::rival::Distances;
 
 /// No node: its size is 0.
 const NIL: u32 = 0;

@@ -10,14 +10,15 @@ struct Line {
     args: Args,
 }
 
-fn report(options: &[&str]) -> Report {
+fn report(options: &[&str]) -> Held<MrcFindings> {
     let line = Line::parse_from(["mrc"].iter().chain(options));
-    measure(&line.args, &mut io::sink()).unwrap()
+    measure(&line.args, &|_| ()).unwrap()
 }
 
 #[test]
 fn a_quick_run_has_every_engine_on_every_workload() {
-    let report = report(&["--quick"]);
+    let held = report(&["--quick"]);
+    let report = &held.findings;
     assert_eq!(report.workloads.len(), WorkloadName::value_variants().len());
     for workload in &report.workloads {
         let engines: Vec<_> = workload.engines.iter().map(|engine| engine.engine).collect();
@@ -29,7 +30,7 @@ fn a_quick_run_has_every_engine_on_every_workload() {
             assert!(engine.references > 0, "{engine:?}");
         }
     }
-    let text = render::render(&report, None);
+    let text = held.render(None);
     assert!(text.contains("\nzipf: ") && text.ends_with("against goals\n"), "{text}");
 }
 
@@ -40,7 +41,7 @@ fn a_trace_is_a_workload() {
     let pages = (0..500_u64).cycle().take(3000).map(|page| page << 40);
     std::fs::write(&path, pages.flat_map(u64::to_le_bytes).collect::<Vec<_>>()).unwrap();
     let path = path.to_str().unwrap();
-    let report = report(&[
+    let held = report(&[
         "--repetitions",
         "2",
         "--engine",
@@ -52,10 +53,10 @@ fn a_trace_is_a_workload() {
         "--trace",
         path,
     ]);
-    let [workload] = report.workloads.as_slice() else { panic!("{:?}", report.workloads) };
+    let [workload] = held.findings.workloads.as_slice() else { panic!("{held:?}") };
     assert_eq!((workload.references, workload.pages), (3000, 500));
     let engines: Vec<_> = workload.engines.iter().map(|engine| engine.engine).collect();
     assert_eq!(engines, ["floor", "avl", "exact"]);
-    let goals: Vec<_> = report.goals.iter().map(|goal| goal.what.as_str()).collect();
+    let goals: Vec<_> = held.goals.iter().map(|goal| goal.what.as_str()).collect();
     assert_eq!(goals, ["some.u64: exact, times avl"]);
 }

@@ -24,9 +24,9 @@ const QUICK: usize = 50;
 
 /// Recordings by the programs' names.
 const RECORDED: [(&str, &[u8]); 3] = [
-    ("sort", include_bytes!("../../../../mrc/tests/traces/sort.pg.zst")),
-    ("perl", include_bytes!("../../../../mrc/tests/traces/perl.pg.zst")),
-    ("python", include_bytes!("../../../../mrc/tests/traces/python.pg.zst")),
+    ("sort", include_bytes!("../../../../lib/mrc/tests/traces/sort.pg.zst")),
+    ("perl", include_bytes!("../../../../lib/mrc/tests/traces/perl.pg.zst")),
+    ("python", include_bytes!("../../../../lib/mrc/tests/traces/python.pg.zst")),
 ];
 
 /// The workloads there are without any file.

@@ -1,7 +1,7 @@
 //! Guests that compete, in the situations that cost a policy most and least.
 //!
-//! Idea: every input a policy can have is there, but curves, which only `meb` goes by: statistics, requests,
-//! `Committed_AS`, probed working sets, demand. Everything changes from turn to turn.
+//! Idea: every input a policy can have is there, but curves, which only `meb` goes by: statistics,
+//! requests, `Committed_AS`, probed working sets, demand. Everything changes from turn to turn.
 
 use std::time::Duration;
 
@@ -59,9 +59,10 @@ impl Situation {
 /// What each guest would have without ceilings, where these are met one after the other.
 const LEVEL: Bytes = Bytes::gib(256);
 
-/// Ceilings of so many guests, in pages: each group is a little below what everybody would have after
-/// the groups before it were cut off, and above what everybody would have had before. With three tenths
-/// of the rest to a group there are most: fewer soon raise the others by less than a page.
+/// Ceilings of so many guests, in pages: each group is a little below what everybody would have
+/// after the groups before it were cut off, and above what everybody would have had before. With
+/// three tenths of the rest to a group there are most: fewer soon raise the others by less than a
+/// page.
 fn ceilings(guests: u64) -> Vec<u64> {
     let mut ceilings = Vec::new();
     let (mut open, mut level) = (guests, LEVEL.to_pages());

@@ -1,21 +1,19 @@
 //! `ballast bench policies`: what one decision of each policy costs with ten thousand guests.
 //!
-//! Idea: all policies decide for the same guests in the same run, in turn; beside them the floor, an
-//! answer without any thought, and the index of fairness, which is found beside every policy. Cost:
-//! some seconds.
+//! Idea: all policies decide for the same guests in the same run, in turn; beside them the floor,
+//! an answer without any thought, and the index of fairness, which is found beside every policy.
+//! Cost: some seconds.
 
 mod guests;
 mod measure;
-mod render;
 mod report;
 
-use std::io::{self, Write};
-
 use guests::Situation;
-use report::Report;
+use report::PolicyFindings;
 
-use super::machine::Machine;
-use crate::commands::Output;
+use crate::machine::Machine;
+use crate::scaffold::{self, Held, Say};
+use ballast_report::Output;
 
 /// Measure what one decision of each policy costs.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,15 +46,15 @@ pub struct Args {
 const GUESTS: u64 = 10_000;
 const GUESTS_QUICK: u64 = 300;
 
-/// Measures and prints; what runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
 }
 
-fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<PolicyFindings>> {
     let machine = Machine::pinned()?;
     let (guests, repetitions) = match args.quick {
         true => (GUESTS_QUICK, 1),
@@ -64,21 +62,12 @@ fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
     };
     let mut figures = Vec::new();
     for situation in Situation::ALL {
-        // Nobody reads it, or somebody does: the figures are the same.
-        let _ = writeln!(progress, "{guests} guests: {}", situation.as_str());
+        say(&format!("{guests} guests: {}", situation.as_str()));
         let runs = measure::measure(situation, guests, repetitions)?;
         figures.extend(report::figures(situation, &runs));
     }
-    let goals = if args.quick { Vec::new() } else { report::goals(&figures) };
-    Ok(Report {
-        version: env!("CARGO_PKG_VERSION"),
-        machine,
-        guests,
-        repetitions,
-        is_quick: args.quick,
-        figures,
-        goals,
-    })
+    let is_quick = args.quick;
+    Ok(Held::new(PolicyFindings { machine, guests, repetitions, is_quick, figures }))
 }
 
 #[cfg(test)]

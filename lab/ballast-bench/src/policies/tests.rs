@@ -6,7 +6,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::bench::timing::Taken;
+use crate::timing::Taken;
 
 #[derive(Parser)]
 struct Line {
@@ -17,14 +17,15 @@ struct Line {
 #[test]
 fn a_quick_run_has_every_policy_in_every_situation() {
     let line = Line::parse_from(["policies", "--quick"]);
-    let report = measure(&line.args, &mut io::sink()).unwrap();
+    let held = measure(&line.args, &|_| ()).unwrap();
+    let report = &held.findings;
     assert_eq!(report.figures.len(), Situation::ALL.len() * measure::names().count());
     assert!(report.figures.iter().all(|it| it.processor_ms.worst > 0.0), "{report:?}");
     for name in PolicyName::ALL {
         let is_there = report.figures.iter().any(|it| it.what == name.as_str());
         assert_eq!(is_there, name != PolicyName::Meb, "{name}");
     }
-    let text = render::render(&report, None);
+    let text = held.render(None);
     assert!(text.contains("round-robin") && text.ends_with("against goals\n"), "{text}");
 }
 

@@ -34,7 +34,13 @@ pub(super) fn crowd(guests: u64, duration: Duration, block: Bytes) -> anyhow::Re
 fn guest(number: u64) -> anyhow::Result<GuestSpec> {
     let (s, mib) = (Duration::from_secs, Bytes::mib);
     let pattern = match number % 4 {
-        0 => Pattern::Mono { low: mib(50), high: mib(650), ramp: s(25), hold: s(35), cycles: None },
+        0 => Pattern::Mono {
+            low: mib(50),
+            high: mib(650),
+            ramp: s(25).into(),
+            hold: s(35),
+            cycles: None,
+        },
         1 => Pattern::Flux { low: mib(100), high: mib(500), period: s(40) },
         2 => Pattern::RandomDrawn { low: mib(100), high: mib(600), period: s(30) },
         _ => Pattern::Zipf { size: mib(600), exponent: 0.8, file: true },

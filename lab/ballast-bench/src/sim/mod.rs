@@ -7,17 +7,15 @@
 
 mod crowd;
 mod measure;
-mod render;
 mod report;
-
-use std::io::{self, Write};
 
 use ballast_model::PolicyName;
 use measure::Setup;
-use report::Report;
+use report::SimFindings;
 
-use super::machine::Machine;
-use crate::commands::Output;
+use crate::machine::Machine;
+use crate::scaffold::{self, Held, Say};
+use ballast_report::Output;
 
 /// Measure how much faster than real time hosts are simulated.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,15 +48,15 @@ pub struct Args {
     output: Output,
 }
 
-/// Measures and prints; what runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
 /// A host cannot be simulated, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
 }
 
-fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<SimFindings>> {
     let machine = Machine::pinned()?;
     let mut policies = args.policy.clone();
     policies.sort_unstable();
@@ -70,14 +68,12 @@ fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
         let repetitions = setup.repetitions_max.min(repetitions);
         let tell = |repetition: usize, policy: PolicyName| {
             let Setup { name, .. } = setup;
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{name} {}/{repetitions}: {policy}", repetition + 1);
+            say(&format!("{name} {}/{repetitions}: {policy}", repetition + 1));
         };
         measured.push((setup, measure::measure(&setup, &policies, repetitions, tell)?));
     }
     let (figures, goals) = report::figures(&measured, &policies);
-    let goals = if args.quick { Vec::new() } else { goals };
-    Ok(Report { version: env!("CARGO_PKG_VERSION"), machine, is_quick: args.quick, figures, goals })
+    Ok(Held::new(SimFindings { machine, is_quick: args.quick, figures, goals }))
 }
 
 #[cfg(test)]

@@ -1,21 +1,23 @@
-//! What was measured, and whether the goal is met.
+//! The speed of simulations, and its goals.
 
 use ballast_model::PolicyName;
+use ballast_report::Report;
 use serde::Serialize;
 
-use super::super::goal::{Goal, Wanted::AtLeast};
-use super::super::machine::Machine;
-use super::super::timing::{Spread, Taken};
 use super::measure::Setup;
+use crate::goal::Goal;
+use crate::machine::Machine;
+use crate::scaffold::{Findings, Text, VERSION};
+use crate::shown::figure;
+use crate::timing::{Spread, Taken};
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) version: &'static str,
+pub(super) struct SimFindings {
     pub(super) machine: Machine,
-    /// Whether hosts were too small for the figures to mean anything.
     pub(super) is_quick: bool,
     pub(super) figures: Vec<Figures>,
+    #[serde(skip)]
     pub(super) goals: Vec<Goal>,
 }
 
@@ -57,7 +59,7 @@ impl Figures {
     }
 }
 
-/// The runs of each policy on each host, and what they are held against.
+/// The figures of the runs of each policy on each host, and the goals.
 pub(super) fn figures(
     measured: &[(Setup, Vec<Vec<Taken>>)],
     policies: &[PolicyName],
@@ -74,7 +76,7 @@ pub(super) fn figures(
             if let Some(least) = setup.times_min {
                 let mut goal = |what: &str, found| {
                     let what = format!("{}, {policy}: times real time, {what}", setup.name);
-                    goals.push(Goal::new(what, "", found, AtLeast(least)));
+                    goals.push(Goal::at_least(what, "", found, least));
                 };
                 goal("median", found.times_real_time.median);
                 goal("worst run", found.times_real_time.worst);
@@ -83,4 +85,38 @@ pub(super) fn figures(
         }
     }
     (figures, goals)
+}
+
+impl Findings for SimFindings {
+    const QUICK_REMARK: &'static str =
+        "quick hosts are too small for figures to be held against goals";
+
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        self.goals.clone()
+    }
+
+    fn show(&self, text: &mut Text) {
+        text.line(self.machine.line());
+        text.line(format_args!(
+            "figures    ballast {VERSION}, multiples of real time at ticks of 1 s, policies in turn"
+        ));
+        let columns = Report::<Figures>::new()
+            .text("POLICY", |it| it.policy)
+            .figure("× REAL TIME", |it| figure(it.times_real_time.median))
+            .figure("WORST RUN", |it| figure(it.times_real_time.worst))
+            .figure("BY THE CLOCK", |it| figure(it.times_real_time_wall.median))
+            .figure("WORST RUN", |it| figure(it.times_real_time_wall.worst))
+            .figure("× TO THE PAGE", |it| it.times_pages.map(figure).unwrap_or_default());
+        for setup in self.figures.chunk_by(|a, b| a.setup == b.setup) {
+            let Figures { setup: name, virtual_s, runs, .. } = &setup[0];
+            text.line(format_args!(
+                "\n{name}, {virtual_s} virtual seconds; runs of each policy: {runs}"
+            ));
+            text.table(&columns, setup);
+        }
+    }
 }

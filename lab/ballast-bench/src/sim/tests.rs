@@ -7,7 +7,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::bench::timing::Taken;
+use crate::timing::Taken;
 
 #[derive(Parser)]
 struct Line {
@@ -18,14 +18,15 @@ struct Line {
 #[test]
 fn a_quick_run_has_every_host_under_every_policy() {
     let line = Line::parse_from(["sim", "--quick", "--policy", "tws,static,tws"]);
-    let report = measure(&line.args, &mut io::sink()).unwrap();
+    let held = measure(&line.args, &|_| ()).unwrap();
+    let report = &held.findings;
     let named: Vec<_> = report.figures.iter().map(|it| (it.setup, it.policy)).collect();
     let expected: Vec<_> =
         Setup::QUICK.iter().flat_map(|it| [(it.name, "static"), (it.name, "tws")]).collect();
     assert_eq!(named, expected);
     assert!(report.figures.iter().all(|it| it.times_real_time.worst > 0.0));
-    assert!(report.goals.is_empty());
-    let text = render::render(&report, None);
+    assert!(held.goals.is_empty());
+    let text = held.render(None);
     assert!(text.contains("to the page") && text.ends_with("against goals\n"), "{text}");
 }
 

@@ -1,10 +1,10 @@
 //! The curves that solvers are given: of recorded programs, and random ones that are not convex.
 //!
-//! Idea: a guest's curve is one that a program really had, its working set stretched to between half
-//! and one and a half of what the guest holds; or misses drawn step by step, from laws that are easy
-//! and laws that are hard for a solver that rules sizes out.
-//! Limits: a recording has a few hundred to a few thousand pages, so that stretched to a gigabyte its
-//! curve has that many steps.
+//! Idea: a guest's curve is one that a program really had, its working set stretched to between
+//! half and one and a half of what the guest holds; or misses drawn step by step, from laws that
+//! are easy and laws that are hard for a solver that rules sizes out.
+//! Limits: a recording has a few hundred to a few thousand pages, so that stretched to a gigabyte
+//! its curve has that many steps.
 
 use ballast_mrc::{Counted, Curve, Engine, EngineName, Exact, Granularity};
 

@@ -1,23 +1,22 @@
 //! `ballast bench solver`: the exact solver of the policy meb beside the paper's dynamic programme.
 //!
 //! Idea: both solve the same instances in the same run, one after the other, on one core; a
-//! disturbance hits both alike. That they agree is checked. Cost: some minutes, nearly all of it the
-//! dynamic programme's; `--quick` takes seconds.
+//! disturbance hits both alike. That they agree is checked. Cost: some minutes, nearly all of it
+//! the dynamic programme's; `--quick` takes seconds.
 
 mod curves;
 mod measure;
-mod render;
 mod report;
-
-use std::io::{self, Write};
+mod setup;
 
 use clap::ValueEnum;
 use curves::{Curves, CurvesName};
-use measure::Setup;
-use report::Report;
+use report::SolverFindings;
+use setup::Setup;
 
-use super::machine::Machine;
-use crate::commands::Output;
+use crate::machine::Machine;
+use crate::scaffold::{self, Held, Say};
+use ballast_report::Output;
 
 /// Measure how fast the solvers of meb are.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,15 +48,15 @@ pub struct Args {
     output: Output,
 }
 
-/// Measures and prints; what runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
 /// The solvers disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    args.output.print(&measure(args, &mut io::stderr().lock())?, render::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
 }
 
-fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<SolverFindings>> {
     let machine = Machine::pinned()?;
     let (instances, repetitions) = match args.quick {
         true => (2, 1),
@@ -74,21 +73,12 @@ fn measure(args: &Args, progress: &mut impl Write) -> anyhow::Result<Report> {
     let mut figures = Vec::new();
     for setup in setups {
         for &name in &names {
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{}: {}", setup.name, name.as_str());
+            say(&format!("{}: {}", setup.name, name.as_str()));
             figures.push(measure::measure(&setup, &curves, name, instances, repetitions)?);
         }
     }
-    let goals = figures.iter().filter(|_| !args.quick).flat_map(|it| it.goals()).collect();
-    Ok(Report {
-        version: env!("CARGO_PKG_VERSION"),
-        machine,
-        instances,
-        repetitions,
-        is_quick: args.quick,
-        figures,
-        goals,
-    })
+    let is_quick = args.quick;
+    Ok(Held::new(SolverFindings { machine, instances, repetitions, is_quick, figures }))
 }
 
 #[cfg(test)]
@@ -106,15 +96,16 @@ mod tests {
     #[test]
     fn a_quick_run_has_every_kind_of_curves() {
         let line = Line::parse_from(["solver", "--quick"]);
-        let report = measure(&line.args, &mut io::sink()).unwrap();
+        let held = measure(&line.args, &|_| ()).unwrap();
+        let report = &held.findings;
         let expected = Setup::QUICK.len() * CurvesName::value_variants().len();
         assert_eq!(report.figures.len(), expected);
         for figures in &report.figures {
             assert!(figures.exact.processor_ms.median > 0.0, "{figures:?}");
             assert!(figures.program.processor_ms.median > 0.0, "{figures:?}");
         }
-        assert!(report.goals.is_empty());
-        let text = render::render(&report, None);
+        assert!(held.goals.is_empty());
+        let text = held.render(None);
         assert!(text.contains("recorded") && text.ends_with("against goals\n"), "{text}");
     }
 }

@@ -1,29 +1,26 @@
-//! What was measured, and whether the goals are met.
+//! The times of both solvers, and their goals.
 
+use ballast_report::Report;
 use serde::Serialize;
 
-use super::super::goal::{
-    Goal,
-    Wanted::{AtLeast, AtMost},
-};
-use super::super::machine::Machine;
-use super::super::timing::{Taken, median};
 use super::curves::CurvesName;
-use super::measure::Setup;
+use super::setup::Setup;
+use crate::goal::Goal;
+use crate::machine::Machine;
+use crate::scaffold::{Findings, Text, VERSION};
+use crate::shown::figure;
+use crate::timing::{Taken, median};
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) version: &'static str,
+pub(super) struct SolverFindings {
     pub(super) machine: Machine,
     /// Of each kind.
     pub(super) instances: usize,
     /// Runs of the exact solver on each.
     pub(super) repetitions: usize,
-    /// Whether instances were too few and small for the figures to mean anything.
     pub(super) is_quick: bool,
     pub(super) figures: Vec<Figures>,
-    pub(super) goals: Vec<Goal>,
 }
 
 /// Times of one solver.
@@ -103,20 +100,15 @@ impl Figures {
         let (exact, program) = (exact.summary(), program.summary());
         let times_program = ratio(program.processor_ms.median, exact.processor_ms.median);
         let mut goals = Vec::new();
-        let mut goal = |what: &str, unit, found, wanted| {
-            goals.push(Goal::new(
-                format!("{}, {}: {what}", setup.name, name.as_str()),
-                unit,
-                found,
-                wanted,
-            ));
-        };
         if name.is_natural() {
-            goal("median", "ms", exact.processor_ms.median, AtMost(setup.ms_max));
-            goal("worst instance", "ms", exact.processor_ms.worst_instance, AtMost(setup.ms_max));
+            let what = |what: &str| format!("{}, {}: {what}", setup.name, name.as_str());
+            let Spread { median, worst_instance, .. } = exact.processor_ms;
+            goals.push(Goal::at_most(what("median"), "ms", median, setup.ms_max));
+            goals.push(Goal::at_most(what("worst instance"), "ms", worst_instance, setup.ms_max));
             if let Some(times) = setup.times_min {
-                goal("times the program, median", "", times_program, AtLeast(times));
-                goal("times the program, least", "", least, AtLeast(times));
+                let found = times_program;
+                goals.push(Goal::at_least(what("times the program, median"), "", found, times));
+                goals.push(Goal::at_least(what("times the program, least"), "", least, times));
             }
         }
         Self {
@@ -129,9 +121,39 @@ impl Figures {
             goals,
         }
     }
+}
 
-    /// The goals that these figures can tell of.
-    pub(super) fn goals(&self) -> Vec<Goal> {
-        self.goals.clone()
+impl Findings for SolverFindings {
+    const QUICK_REMARK: &'static str =
+        "quick instances are too small for figures to be held against goals";
+
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        self.figures.iter().flat_map(|it| it.goals.clone()).collect()
+    }
+
+    fn show(&self, text: &mut Text) {
+        text.line(self.machine.line());
+        text.line(format_args!(
+            "figures    ballast {VERSION}, milliseconds; {} instances of each kind, {} runs of exact on each, one of\n           the program; both give the same allocation for all of them",
+            self.instances, self.repetitions
+        ));
+        let columns = Report::<Figures>::new()
+            .text("CURVES", |it| it.curves)
+            .figure("EXACT", |it| figure(it.exact.processor_ms.median))
+            .figure("WORST INSTANCE", |it| figure(it.exact.processor_ms.worst_instance))
+            .figure("WORST RUN", |it| figure(it.exact.processor_ms.worst_run))
+            .figure("BY THE CLOCK", |it| figure(it.exact.wall_ms.median))
+            .figure("WORST RUN", |it| figure(it.exact.wall_ms.worst_run))
+            .figure("PROGRAM", |it| figure(it.program.processor_ms.median))
+            .figure("× PROGRAM", |it| figure(it.times_program))
+            .figure("LEAST", |it| figure(it.times_program_least));
+        for setup in self.figures.chunk_by(|a, b| a.setup == b.setup) {
+            text.line(format_args!("\n{}", setup[0].setup));
+            text.table(&columns, setup);
+        }
     }
 }

@@ -1,12 +1,10 @@
-//! Instances, and how long each solver takes for them.
+//! The hosts whose allocations are solved, and their instances.
 
-use anyhow::{Context, ensure};
-use ballast_policy::meb::{Instance, Sizes, dynamic_programme, exact};
+use anyhow::Context;
+use ballast_policy::meb::{Instance, Sizes};
 
-use super::super::random::Random;
-use super::super::timing::timed;
 use super::curves::{Curves, CurvesName, unit};
-use super::report::{Figures, Times};
+use crate::random::Random;
 
 /// What guests hold of the budget, in percent; by instance in turn.
 const HELD_PERCENT: [u64; 3] = [100, 85, 108];
@@ -58,7 +56,11 @@ impl Setup {
         },
     ];
 
-    fn instance(
+    /// The instance of a number, with one kind of curves.
+    ///
+    /// # Errors
+    /// The instance is invalid.
+    pub(super) fn instance(
         &self,
         curves: &Curves,
         name: CurvesName,
@@ -84,36 +86,4 @@ impl Setup {
         let guests = weights.iter().map(guest).collect();
         Instance::new(self.budget_steps, guests).context("the bench's own instance")
     }
-}
-
-/// Runs both solvers on instances of one kind of curves.
-///
-/// # Errors
-/// They disagree.
-pub(super) fn measure(
-    setup: &Setup,
-    curves: &Curves,
-    name: CurvesName,
-    instances: usize,
-    repetitions: usize,
-) -> anyhow::Result<Figures> {
-    let (mut exact, mut program) = (Times::default(), Times::default());
-    for number in 0..instances {
-        let instance = setup.instance(curves, name, number)?;
-        let (expected, taken) = timed(|| dynamic_programme::solve(&instance));
-        program.push(&[taken]);
-        let mut runs = Vec::with_capacity(repetitions);
-        for _ in 0..repetitions {
-            let (found, taken) = timed(|| exact::solve(&instance));
-            ensure!(
-                found == expected,
-                "{}, {}, instance {number}: the solvers disagree: one of them is wrong",
-                setup.name,
-                name.as_str()
-            );
-            runs.push(taken);
-        }
-        exact.push(&runs);
-    }
-    Ok(Figures::new(setup, name, &exact, &program))
 }

@@ -1,60 +1,65 @@
 //! What a guest needs beyond what it holds: MEB §5.2.1, Fig. 9(b), once more.
 //!
-//! Idea: a guest of 400 MiB goes through 40 to 700 MiB at random, and swaps. The tracker sees what it holds;
-//! what is beyond shows in its swap, in use or by its traffic (`ballast_estimate::beyond`). Statistical sampling
-//! cannot tell more than the guest holds. The truth is the size of the array, which the guest reports, and
-//! what the guest touched before it began.
+//! Idea: a guest of 400 MiB goes through 40 to 700 MiB at random, and swaps. The tracker sees what
+//! it holds; what is beyond shows in its swap, in use or by its traffic
+//! (`ballast_estimate::beyond`). Statistical sampling cannot tell more than the guest holds. The
+//! truth is the size of the array, which the guest reports, and what the guest touched before it
+//! began.
 //!
-//! Cost: five minutes; `--quick` takes two. Source: MEB §3.6, §5.2.1, whose mean errors (13.46 % and
-//! 74.36 %) are of a guest within its allocation; of this one it has a plot only.
-//! Limits: an array that grows is as large as what is filled of it; the guest says so once a second.
+//! Cost: five minutes; `--quick` takes two. Source: MEB §3.6, §5.2.1, whose mean errors (13.46 %
+//! and 74.36 %) are of a guest within its allocation; of this one it has a plot only.
+//! Limits: an array that grows is as large as what is filled of it; the guest says so once a
+//! second.
+
+use std::time::Duration;
 
 use anyhow::Context;
 use ballast_estimate::beyond::{BeyondInput, DemandBeyond};
-use ballast_lab::{DiskSpec, GuestSpec, Speed};
-use ballast_lab_guest::protocol::Report as GuestReport;
-use ballast_lab_guest::workload::{Common, Pattern, WorkloadSpec};
+use ballast_lab_guest::protocol::LabReport as GuestReport;
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_host::{DiskSpec, GuestSpec, Speed};
 use ballast_model::Bytes;
-use comfy_table::CellAlignment::{Left, Right};
 use serde::Serialize;
 
 use super::guests::compare::{Point, compare};
 use super::guests::session::{self, Session};
 use super::guests::subject::start_workload;
 use super::guests::way::Way;
-use super::percent;
-use crate::bench::goal::{self, Goal, Wanted::AtMost};
-use crate::commands::format;
-use crate::figures;
-use crate::track::FollowSettings;
+use crate::goal::Goal;
+use crate::machine;
+use crate::scaffold::{Findings, Held, Say, Text};
+use crate::shown::percent;
+use crate::timing::mean;
+use ballast_daemon::track::FollowSettings;
+use ballast_report::Report;
+use ballast_report::figures::{self, or_none};
 
 /// What the guest holds.
 const ALLOCATION: Bytes = Bytes::mib(400);
 /// Sizes of the array, and how long each stays.
 const LOW: Bytes = Bytes::mib(40);
 const HIGH: Bytes = Bytes::mib(700);
-const STAY_S: f64 = 20.0;
+const STAY: Duration = Duration::from_secs(20);
 /// What it can swap.
 const SWAP: Bytes = Bytes::gib(1);
 /// Intervals of the record by each watcher.
 const INTERVALS: u32 = 100;
 const QUICK: u32 = 30;
-/// Intervals before the array, by which the rest of the guest is known.
+/// Intervals before the array, to measure the rest of the guest.
 const BEFORE: u32 = 5;
 
-/// What was told of demand, and what it was.
+/// Demand as told, and as it was.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(crate) struct BeyondFindings {
     processor: Option<String>,
     is_quick: bool,
     allocation_bytes: u64,
-    /// What the guest touched in an interval before the array was there.
+    /// Memory that the guest touched in an interval before the array existed.
     beside_bytes: u64,
     figures: Vec<Figures>,
-    pub(super) goals: Vec<Goal>,
 }
 
-/// By what demand is told.
+/// The source of a demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
@@ -97,15 +102,11 @@ impl By {
     }
 }
 
-/// Measures; what runs is told to `say`.
+/// Measures; progress goes to `say`.
 ///
 /// # Errors
 /// Something that guests need is not there or not allowed.
-pub(super) fn measure(
-    is_quick: bool,
-    processor: Option<String>,
-    say: &dyn Fn(&str),
-) -> anyhow::Result<Report> {
+pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<BeyondFindings>> {
     let daemon = session::daemon()?;
     say("a guest that swaps: booting");
     let with_swap = |spec: &mut GuestSpec| {
@@ -117,29 +118,21 @@ pub(super) fn measure(
     let last = &rows[rows.len().saturating_sub(BEFORE as usize)..];
     let sum: Bytes = last.iter().map(|row| row.bytes).sum();
     let beside = Bytes::new(sum.get() / (last.len() as u64).max(1));
-    let pattern = Pattern::RandomArray {
-        steps: None,
-        low: Some(LOW),
-        high: Some(HIGH),
-        period_s: Some(STAY_S),
-    };
-    let common = Common { seed: Some(5), ..Common::default() };
-    start_workload(session.guest()?, &WorkloadSpec { pattern, common })?;
+    let pattern = Pattern::RandomDrawn { low: LOW, high: HIGH, period: STAY };
+    start_workload(session.guest()?, &WorkloadSpec { seed: 5, ..pattern.into() })?;
     let intervals = if is_quick { QUICK } else { INTERVALS };
     let mut figures = Vec::new();
     for way in [Way::Daemon, Way::Statistical] {
         say(&format!("a guest that swaps: {}", way.name()));
         figures.extend(watch(&session, way, &daemon, intervals, beside)?);
     }
-    let goals = if is_quick { Vec::new() } else { goals(&figures) };
-    Ok(Report {
-        processor,
+    Ok(Held::new(BeyondFindings {
+        processor: machine::processor(),
         is_quick,
         allocation_bytes: ALLOCATION.get(),
         beside_bytes: beside.get(),
         figures,
-        goals,
-    })
+    }))
 }
 
 /// One watcher, which may be read in several ways.
@@ -170,7 +163,7 @@ fn watch(
         }
         Ok(())
     })?;
-    let cost = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    let cost = mean(costs.into_iter());
     Ok(readings.into_iter().map(|reading| reading.figures(cost)).collect())
 }
 
@@ -178,7 +171,8 @@ fn report(session: &Session) -> anyhow::Result<GuestReport> {
     session.guest()?.latest_report()?.context("the guest reports nothing")
 }
 
-/// What a guest tells of its swap: what is in use and not also in memory, and its traffic since boot or in an interval.
+/// What a guest tells of its swap: what is in use and not also in memory, and its traffic since
+/// boot or in an interval.
 #[derive(Clone, Copy, Debug)]
 struct Swap {
     used: Bytes,
@@ -210,7 +204,7 @@ fn swap(report: &GuestReport) -> Swap {
     }
 }
 
-/// What is told by one thing.
+/// Demands from one source.
 struct Reading {
     by: By,
     demand: DemandBeyond,
@@ -259,56 +253,50 @@ fn goals(figures: &[Figures]) -> Vec<Goal> {
     let most = Way::Every.paper().unwrap_or_default() * 100.0;
     let goal = |it: &Figures| {
         let what = format!("{}: error", it.by.name());
-        Goal::new(what, "%", it.error * 100.0, AtMost(most))
+        Goal::at_most(what, "%", it.error * 100.0, most)
     };
     figures.iter().filter(|it| it.by != By::Statistical).map(goal).collect()
 }
 
-/// A table, and the goals.
-pub(super) fn render(report: &Report, width: Option<u16>) -> String {
-    let mut out = format!(
-        "What a guest of {} needs that goes through {} to {} and swaps, on {}\n\n",
-        figures::size(report.allocation_bytes as f64),
-        figures::size(LOW.get() as f64),
-        figures::size(HIGH.get() as f64),
-        report.processor.as_deref().unwrap_or("an unknown processor"),
-    );
-    let columns = [
-        ("BY", Left),
-        ("ERROR", Right),
-        ("MOST", Right),
-        ("BIAS", Right),
-        ("BEYOND", Right),
-        ("COST", Right),
-        ("PAPER", Right),
-    ];
-    let row = |it: &Figures| {
-        let or_none = |share: Option<f64>| share.map_or(figures::NONE.to_owned(), percent);
-        vec![
-            it.by.name().to_owned(),
-            percent(it.error),
-            percent(it.error_most),
-            percent(it.bias),
-            or_none(it.error_beyond),
-            percent(it.cost_cores),
-            or_none(it.by.paper()),
-        ]
-    };
-    out.push_str(&format::table(&columns, report.figures.iter().map(row), width));
-    out.push_str(
-        "\nERROR: mean over the intervals of |told - needed| / needed; BEYOND: of those in which it needed more\n\
-         than it held. PAPER: MEB 5.2.1, of a guest within its allocation; of this one it has a plot.\n",
-    );
-    out.push_str(&goal::table(&report.goals, width));
-    out
+impl Findings for BeyondFindings {
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        goals(&self.figures)
+    }
+
+    fn show(&self, text: &mut Text) {
+        text.line(format_args!(
+            "What a guest of {} needs that goes through {} to {} and swaps, on {}\n",
+            figures::size(self.allocation_bytes as f64),
+            figures::size(LOW.get() as f64),
+            figures::size(HIGH.get() as f64),
+            self.processor.as_deref().unwrap_or("an unknown processor"),
+        ));
+        let columns = Report::<Figures>::new()
+            .text("BY", |it| it.by.name())
+            .figure("ERROR", |it| percent(it.error))
+            .figure("MOST", |it| percent(it.error_most))
+            .figure("BIAS", |it| percent(it.bias))
+            .figure("BEYOND", |it| or_none(it.error_beyond.map(percent)))
+            .figure("COST", |it| percent(it.cost_cores))
+            .figure("PAPER", |it| or_none(it.by.paper().map(percent)));
+        text.table(&columns, &self.figures);
+        text.line(
+            "\nERROR: mean over the intervals of |told - needed| / needed; BEYOND: of those in which it needed more\n\
+             than it held. PAPER: MEB 5.2.1, of a guest within its allocation; of this one it has a plot.",
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Needs 500, 500 and 200 MiB of the 400 it holds. With swap in use 100, 150 and 0 MiB above a working
-    /// set of 400, 400 and 200: right, 10 % too much, right. By sampling 20 %, 20 % and 0.
+    /// Needs 500, 500 and 200 MiB of the 400 it holds. With swap in use 100, 150 and 0 MiB above a
+    /// working set of 400, 400 and 200: right, 10 % too much, right. By sampling 20 %, 20 % and 0.
     #[test]
     fn an_example_by_hand() {
         let mib = Bytes::mib;

@@ -1,8 +1,9 @@
-//! `ballast bench track`: what tracking pages costs, and how right it is; a table for each question.
+//! `ballast bench track`: what tracking pages costs, and how right it is; a table for each
+//! question.
 //!
 //! Idea: the tables have nothing in common but their name on the command line and the form of their
-//! goals, so each is a folder of its own that measures, reports and renders. Each has a thread of its
-//! own, as some stay on a core.
+//! goals, so each is a folder of its own that measures, reports and renders. Each has a thread of
+//! its own, as some stay on a core.
 //!
 //! Cost: that of the tables, told in their headers.
 
@@ -13,14 +14,16 @@ mod granularity;
 mod guests;
 mod native;
 
-use std::io::{self, Write};
-
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::machine;
-use crate::commands::Output;
-use crate::figures;
+use self::beyond::BeyondFindings;
+use self::cost::report::CostFindings;
+use self::curve::report::CurveFindings;
+use self::granularity::report::GranularityFindings;
+use self::guests::report::GuestFindings;
+use crate::scaffold::{self, Held};
+use ballast_report::Output;
 
 /// Measure what tracking costs, and how right it is.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +62,7 @@ pub struct Args {
     output: Output,
 }
 
-/// What is measured.
+/// A table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Table {
     /// What tracking costs a program, in every way there is
@@ -74,63 +77,45 @@ enum Table {
     Beyond,
 }
 
-/// Everything measured in one run; of tables that were not asked for nothing.
-#[derive(Clone, Debug, Serialize)]
-struct Report {
-    version: &'static str,
+/// Everything measured in one run; tables that were not wanted are `None`.
+#[derive(Debug, Default, Serialize)]
+struct TrackFindings {
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<cost::Report>,
+    cost: Option<Held<CostFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    granularity: Option<granularity::Report>,
+    granularity: Option<Held<GranularityFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    curve: Option<curve::Report>,
+    curve: Option<Held<CurveFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    guests: Option<guests::Report>,
+    guests: Option<Held<GuestFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    beyond: Option<beyond::Report>,
+    beyond: Option<Held<BeyondFindings>>,
 }
 
-/// Measures and prints; what runs is told on standard error.
+/// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
 /// Something that a table needs is not built or not allowed, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
-    let mut report =
-        Report { version, cost: None, granularity: None, curve: None, guests: None, beyond: None };
-    let say = |line: &str| {
-        // Nobody reads it, or somebody does: the figures are the same.
-        let _ = writeln!(io::stderr(), "{line}");
-    };
+    let say = scaffold::say;
+    let quick = args.quick;
+    let mut found = TrackFindings::default();
     for table in tables(args) {
-        match table {
-            Table::Cost => {
-                let measure = || cost::measure(&args.cost, args.quick, &mut io::stderr());
-                report.cost = Some(on_a_thread(measure)?);
+        on_a_thread(|| {
+            match table {
+                Table::Cost => found.cost = Some(cost::measure(&args.cost, quick, &say)?),
+                Table::Granularity => found.granularity = Some(granularity::measure(quick, &say)?),
+                Table::Curve => found.curve = Some(curve::measure(quick, &say)?),
+                Table::Guests => found.guests = Some(guests::measure(&args.guests, quick, &say)?),
+                Table::Beyond => found.beyond = Some(beyond::measure(quick, &say)?),
             }
-            Table::Granularity => {
-                let measure = || granularity::measure(args.quick, &mut io::stderr());
-                report.granularity = Some(on_a_thread(measure)?);
-            }
-            Table::Curve => {
-                let measure = || curve::measure(args.quick, &mut io::stderr());
-                report.curve = Some(on_a_thread(measure)?);
-            }
-            Table::Guests => {
-                let measure =
-                    || guests::measure(&args.guests, args.quick, machine::processor(), &say);
-                report.guests = Some(on_a_thread(measure)?);
-            }
-            Table::Beyond => {
-                let measure = || beyond::measure(args.quick, machine::processor(), &say);
-                report.beyond = Some(on_a_thread(measure)?);
-            }
-        }
+            Ok(())
+        })?;
     }
-    args.output.print(&report, render)
+    scaffold::print(args.output, &found, render)
 }
 
-/// The tables that were asked for, in their order.
+/// The tables wanted, in their order.
 fn tables(args: &Args) -> Vec<Table> {
     let is_narrowed = args.cost.is_narrowed() || args.guests.is_narrowed();
     let is_wanted = |table: &Table| match args.tables.is_empty() {
@@ -144,7 +129,8 @@ fn tables(args: &Args) -> Vec<Table> {
     Table::value_variants().iter().copied().filter(is_wanted).collect()
 }
 
-/// On a thread of its own: where it stays, and what it starts stays too, nothing else does.
+/// Runs `measure` on a thread of its own: what pins itself to a core pins only that thread and its
+/// children.
 fn on_a_thread<T: Send>(measure: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     std::thread::scope(|scope| {
         let measured = scope.spawn(measure).join();
@@ -152,23 +138,13 @@ fn on_a_thread<T: Send>(measure: impl FnOnce() -> anyhow::Result<T> + Send) -> a
     })
 }
 
-/// A share in per cent, three digits of it.
-fn percent(share: f64) -> String {
-    match share.abs() {
-        _ if !share.is_finite() => figures::NONE.to_owned(),
-        it if it >= 1.0 => format!("{:.0} %", share * 100.0),
-        it if it >= 0.1 => format!("{:.1} %", share * 100.0),
-        _ => format!("{:.2} %", share * 100.0),
-    }
-}
-
-fn render(report: &Report, width: Option<u16>) -> String {
+fn render(found: &TrackFindings, width: Option<u16>) -> String {
     let tables = [
-        report.cost.as_ref().map(|it| cost::render(it, width)),
-        report.granularity.as_ref().map(|it| granularity::render(it, width)),
-        report.curve.as_ref().map(|it| curve::render(it, width)),
-        report.guests.as_ref().map(|it| guests::render(it, width)),
-        report.beyond.as_ref().map(|it| beyond::render(it, width)),
+        found.cost.as_ref().map(|it| it.render(width)),
+        found.granularity.as_ref().map(|it| it.render(width)),
+        found.curve.as_ref().map(|it| it.render(width)),
+        found.guests.as_ref().map(|it| it.render(width)),
+        found.beyond.as_ref().map(|it| it.render(width)),
     ];
     tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ballast_lab::Scenario;
+use ballast_lab_host::Scenario;
 
-use super::{Output, lab_run};
+use ballast_report::Output;
+
+use super::lab_run;
 
 /// The scenario, and one that takes less than half the time.
 const SCENARIO: (&str, &str) =
@@ -24,7 +26,7 @@ pub struct Args {
     /// Where to write the page with plots; the raw data goes beside it
     #[arg(long, value_name = "PATH", default_value = "demo-report.html")]
     report: PathBuf,
-    /// A shorter story, with less to be seen
+    /// A shorter scenario run that shows less
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -38,7 +40,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let (file, text) = if args.quick { QUICK } else { SCENARIO };
     let scenario = Scenario::parse(text, Path::new(file))?;
-    lab_run::story(&scenario, text, None, Some(&args.report), args.output).await
+    lab_run::play_and_report(&scenario, text, None, Some(&args.report), args.output).await
 }
 
 #[cfg(test)]

@@ -7,22 +7,22 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_estimate::phase::{IntermittentSettings, Recorded, Samples};
+use ballast_estimate::phase::{FilterLength, IntermittentSettings, RecordedInterval};
 use ballast_model::Bytes;
 
-use super::Output;
 use crate::imt::json::Figures;
 use crate::imt::runs::runs;
 use crate::imt::summary::Trace;
 use crate::imt::{BYTES_MAX, EVENTS, page, parse_with, plot, summary};
-use crate::output::command_line::command_line;
-use crate::output::files::{self, Destination, Picture};
+use ballast_report::Output;
+use ballast_report::command_line::command_line;
+use ballast_report::files::{self, Destination, Picture};
 
 /// Standard input.
 const STDIN: &str = "-";
 
-/// Replays a series of working sets and events under intermittent tracking, with fixed thresholds and an
-/// adaptive one.
+/// Replays a series of working sets and events under intermittent tracking, with fixed thresholds
+/// and an adaptive one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -66,12 +66,12 @@ pub struct Args {
     events: String,
     /// How many samples are averaged before they are judged (k of MEB §3.5)
     #[arg(long, value_name = "SAMPLES", default_value = "3", value_parser = samples)]
-    filter: Samples,
+    filter: FilterLength,
     /// What memory is balanced by: working sets that differ by less count as the same
     #[arg(long, value_name = "SIZE", default_value_t = IntermittentSettings::UNIT_DEFAULT)]
     unit: Bytes,
-    /// Let a single count of events out of all proportion to those before it begin a new phase at once, as the
-    /// daemon does and the papers do not
+    /// Let a single count of events out of all proportion to those before it begin a new phase at
+    /// once, as the daemon does and the papers do not
     #[arg(long)]
     jumps: bool,
     /// The time between two rows, for the axis of plots; nothing else depends on it
@@ -84,7 +84,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Replays the series, writes what plots were asked for, and prints.
+/// Replays the series, writes the plots wanted, and prints.
 ///
 /// # Errors
 /// The series cannot be read; a plot cannot be written.
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for picture in &args.plots {
         Destination::open(&picture.path)?.write(&match picture.is_page {
             true => page::render(trace, &runs, &command_line())?,
-            false => plot::alone(trace, &runs)?,
+            false => plot::sheet(trace, &runs)?,
         })?;
     }
     let figures: Vec<Figures> = runs.iter().map(Figures::from).collect();
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The series at `path` with the events of that column, and what it is called.
-fn read(path: &Path, events: &str) -> anyhow::Result<(String, Vec<Recorded>)> {
+fn read(path: &Path, events: &str) -> anyhow::Result<(String, Vec<RecordedInterval>)> {
     let (name, read) = if path == Path::new(STDIN) {
         ("standard input".to_owned(), read_all(io::stdin().lock()))
     } else {
@@ -131,11 +131,11 @@ fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn samples(text: &str) -> Result<Samples, String> {
-    let count = text
-        .parse()
-        .map_err(|_| format!("expected a number from {} to {}", Samples::MIN, Samples::MAX))?;
-    Samples::new(count).map_err(|error| error.to_string())
+fn samples(text: &str) -> Result<FilterLength, String> {
+    let count = text.parse().map_err(|_| {
+        format!("expected a number from {} to {}", FilterLength::MIN, FilterLength::MAX)
+    })?;
+    FilterLength::new(count).map_err(|error| error.to_string())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -1,8 +1,8 @@
 //! `ballast lab`: real guests to try things on.
 //!
-//! Idea: `up` leaves a run behind that a process of its own holds; the other commands find it by its
-//! folder. Progress goes to standard error, so that standard output is what was asked for.
-//! Limits: at most [`ballast_lab::GUESTS_MAX`] guests a run.
+//! Idea: `up` leaves a run behind that a process of its own holds; the other commands find it by
+//! its folder. Progress goes to standard error, so that standard output has only the answer.
+//! Limits: at most [`ballast_lab_host::GUESTS_MAX`] guests a run.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,23 +11,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_lab::{
-    AccelChoice, Answer, Balloon, DiskSpec, ExecOutput, GuestRecord, GuestSpec, KernelChoice,
-    LabError, REAPER_COMMAND, Request, RunFolder, RunOptions, RunStatus, SUPERVISOR_COMMAND,
-    Scenario, Speed,
-};
-use ballast_lab_guest::protocol::End;
+use ballast_lab_guest::protocol::ProcessEnd;
 use ballast_lab_guest::workload::WorkloadSpec;
+use ballast_lab_host::{
+    AccelChoice, Answer, Balloon, DiskSpec, ExecOutput, GuestRecord, GuestSpec, GuestStatus,
+    KernelChoice, LabError, REAPER_COMMAND, Request, RunFolder, RunOptions, RunStatus,
+    SUPERVISOR_COMMAND, Scenario, Speed,
+};
 use ballast_model::{Bytes, GuestId};
 use clap::Subcommand;
-use comfy_table::CellAlignment::{Left, Right};
 use serde_json::{Map, Value};
 
-use super::{Output, format, lab_run, print};
+use ballast_report::{Output, Report, format, print};
 
-/// Status with which a command is said to have been killed, as in a shell.
+use super::lab_run;
+
+/// Exit status of a command that a signal killed, as in a shell.
 const STATUS_OF_SIGNALS: i32 = 128;
-/// Status with which a command is said to have run out of time, as of timeout(1).
+/// Exit status of a command that ran out of time, as of timeout(1).
 const STATUS_TIMED_OUT: i32 = 124;
 
 /// Start, use and end real guests.
@@ -110,7 +111,8 @@ struct UpArgs {
     /// How guests execute: auto, kvm or tcg
     #[arg(long, default_value = "auto")]
     accel: AccelChoice,
-    /// The kernel they boot: default, or the suite of Debian that has it, such as bookworm-backports
+    /// The kernel they boot: default, or the suite of Debian that has it, such as
+    /// bookworm-backports
     #[arg(long, default_value = "default", value_name = "SUITE")]
     kernel: KernelChoice,
     /// Do not bound the guests' processor time
@@ -230,8 +232,8 @@ struct StopArgs {
 pub fn helper() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next()?.to_str()? {
-        REAPER_COMMAND => Some(ballast_lab::reaper_main(arguments)),
-        SUPERVISOR_COMMAND => Some(ballast_lab::supervisor_main()),
+        REAPER_COMMAND => Some(ballast_lab_host::reaper_main(arguments)),
+        SUPERVISOR_COMMAND => Some(ballast_lab_host::supervisor_main()),
         _ => None,
     }
 }
@@ -243,13 +245,13 @@ pub fn helper() -> Option<ExitCode> {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         LabCommand::Up(args) => up(args),
-        LabCommand::Ps(args) => {
-            args.output.print(&ballast_lab::list_runs()?, |runs, width| render_runs(runs, width))
-        }
+        LabCommand::Ps(args) => args
+            .output
+            .print(&ballast_lab_host::list_runs()?, |runs, width| render_runs(runs, width)),
         LabCommand::Down(args) => down(&args),
         LabCommand::Console(args) => {
             let guest = args.guest.record()?;
-            Ok(ballast_lab::write_console(&guest, args.follow, &mut io::stdout().lock())?)
+            Ok(ballast_lab_host::write_console(&guest, args.follow, &mut io::stdout().lock())?)
         }
         LabCommand::Exec(args) => exec(args),
         LabCommand::Start(args) => {
@@ -271,7 +273,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 /// A line of progress.
 fn say(line: &str) {
-    // Nobody is left to tell when standard error is gone.
+    // A closed standard error is no reason to fail.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -292,7 +294,7 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
         }
         None => args.options()?,
     };
-    let folder = ballast_lab::up(&options, &say)?;
+    let folder = ballast_lab_host::up(&options, &say)?;
     let config = folder.path().join("ballast.toml");
     let socket = folder.path().join("api.sock");
     let memory: Bytes = options.guests.iter().map(|guest| guest.memory).sum();
@@ -361,12 +363,12 @@ impl UpArgs {
 
 fn down(args: &DownArgs) -> anyhow::Result<()> {
     let folders = if args.all {
-        RunFolder::list(&ballast_lab::runs_folder()?)
+        RunFolder::list(&ballast_lab_host::runs_folder()?)
     } else {
         vec![args.run.folder()?]
     };
     for folder in folders {
-        ballast_lab::down(&folder)?;
+        ballast_lab_host::down(&folder)?;
         say(&format!("run {} has ended", folder.name()));
     }
     Ok(())
@@ -374,7 +376,7 @@ fn down(args: &DownArgs) -> anyhow::Result<()> {
 
 impl WhichRun {
     fn folder(&self) -> anyhow::Result<RunFolder> {
-        let base = ballast_lab::runs_folder()?;
+        let base = ballast_lab_host::runs_folder()?;
         if let Some(name) = &self.run {
             return Ok(RunFolder::open(&base, name)?);
         }
@@ -402,7 +404,7 @@ impl GuestArgs {
     }
 
     fn ask(&self, request: impl FnOnce(String) -> Request) -> anyhow::Result<Answer> {
-        Ok(ballast_lab::ask(&self.run.folder()?, &request(self.guest.clone()))?)
+        Ok(ballast_lab_host::ask(&self.run.folder()?, &request(self.guest.clone()))?)
     }
 }
 
@@ -418,10 +420,10 @@ fn exec(args: ExecArgs) -> anyhow::Result<()> {
         say("(the beginning of the output is missing: it was too long)");
     }
     match end {
-        End::Exited { code: 0 } => Ok(()),
-        End::Exited { code } => std::process::exit(code),
-        End::Killed { signal } => std::process::exit(STATUS_OF_SIGNALS + signal),
-        End::TimedOut {} | End::Stopped {} => {
+        ProcessEnd::Exited { code: 0 } => Ok(()),
+        ProcessEnd::Exited { code } => std::process::exit(code),
+        ProcessEnd::Killed { signal } => std::process::exit(STATUS_OF_SIGNALS + signal),
+        ProcessEnd::TimedOut {} | ProcessEnd::Stopped {} => {
             say(&format!("it was killed after {} s", args.timeout));
             std::process::exit(STATUS_TIMED_OUT)
         }
@@ -441,7 +443,7 @@ fn workload(kind: &str, parameters: &[String]) -> anyhow::Result<WorkloadSpec> {
     }
     let spec: WorkloadSpec =
         serde_json::from_value(Value::Object(table)).with_context(|| format!("workload {kind}"))?;
-    spec.validate().with_context(|| format!("workload {kind}"))?;
+    spec.validate_for_guest().with_context(|| format!("workload {kind}"))?;
     Ok(spec)
 }
 
@@ -468,27 +470,15 @@ fn render_runs(runs: &[RunStatus], width: Option<u16>) -> String {
     if runs.is_empty() {
         return "no run is up: start one with `ballast lab up`\n".to_owned();
     }
-    let columns = [
-        ("RUN", Left),
-        ("GUEST", Left),
-        ("STATE", Left),
-        ("MEMORY", Right),
-        ("PID", Right),
-        ("QMP SOCKET", Left),
-    ];
-    let rows = runs.iter().flat_map(|run| {
-        run.guests.iter().map(|guest| {
-            vec![
-                run.name.clone(),
-                guest.record.id.to_string(),
-                guest.state.to_string(),
-                guest.record.memory.to_string(),
-                guest.record.process.pid.to_string(),
-                guest.record.qmp_socket.display().to_string(),
-            ]
-        })
-    });
-    let mut out = format::table(&columns, rows, width);
+    let columns = Report::<(&RunStatus, &GuestStatus)>::new()
+        .text("RUN", |it| it.0.name.clone())
+        .text("GUEST", |it| it.1.record.id.to_string())
+        .text("STATE", |it| it.1.state.to_string())
+        .figure("MEMORY", |it| it.1.record.memory)
+        .figure("PID", |it| it.1.record.process.pid)
+        .text("QMP SOCKET", |it| it.1.record.qmp_socket.display().to_string());
+    let guests = runs.iter().flat_map(|run| run.guests.iter().map(move |guest| (run, guest)));
+    let mut out = columns.table(guests, width);
     for run in runs.iter().filter(|run| run.owner_pid.is_none()) {
         out.push_str(&format!(
             "run {} has lost the process that held it: end it with `ballast lab down --run {}`\n",
@@ -501,7 +491,7 @@ fn render_runs(runs: &[RunStatus], width: Option<u16>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_lab::{GuestState, GuestStatus, ProcessId};
+    use ballast_lab_host::{GuestState, ProcessId};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -535,7 +525,7 @@ mod tests {
         let folder = Path::new("/tmp/ballast-lab-0/lab");
         let sockets = (folder.join("qmp"), folder.join("agent"));
         let text = starter_config(sockets.clone(), &folder.join("api.sock"), folder, Bytes::gib(1));
-        let config = crate::config::parse(&text, &folder.join("ballast.toml")).unwrap();
+        let config = ballast_config::parse(&text, &folder.join("ballast.toml")).unwrap();
         assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
         assert_eq!(
             (config.qmp_folders, config.agents.unwrap().folders),
@@ -559,7 +549,7 @@ mod tests {
     fn workloads_are_made_of_pairs() {
         let pairs = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let spec = workload("mono", &pairs("low=1MiB high=2MiB ramp_s=3 seed=7")).unwrap();
-        assert_eq!(spec.common.seed, Some(7));
+        assert_eq!(spec.seed, 7);
         for (parameters, expected) in
             [("low", "expected KEY=VALUE"), ("low=9MiB high=2MiB ramp_s=3", "more than high")]
         {

@@ -4,17 +4,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_lab::{BEST, Scenario};
+use ballast_lab_host::{BEST, Scenario};
 use serde::Serialize;
 
-use super::Output;
-use crate::simulate::contestants::Contestants;
-use crate::simulate::scenario_file::ScenarioFile;
-use crate::story::calibration::Calibration;
-use crate::story::compare::Comparison;
-use crate::story::record::{Machine, MoveRecord, Record, RunRecord, ScenarioInfo, TransferRecord};
-use crate::story::transfer_table::{GOALS, Goals};
-use crate::story::{self, Live, page, raw, table};
+use ballast_report::Output;
+use ballast_scenario_run::calibration::Calibration;
+use ballast_scenario_run::compare::Comparison;
+use ballast_scenario_run::record::{
+    Machine, MoveRecord, Record, RunRecord, ScenarioInfo, TransferRecord,
+};
+use ballast_scenario_run::simulate::contestants::Contestants;
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
+use ballast_scenario_run::transfer_table::{GOALS, Goals};
+use ballast_scenario_run::{Live, page, raw, table};
 
 /// Play a scenario under several policies, one after the other, and compare.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,8 +41,8 @@ pub struct Args {
     /// Write a page with plots, and the raw data beside it as JSON and CSV
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
-    /// Policies, in this order, of the scenario's variants those named, and `best`, instead of all that the
-    /// scenario has; repeatable
+    /// Policies, in this order, of the scenario's variants those named, and `best`, instead of all
+    /// that the scenario has; repeatable
     #[arg(long = "policy", value_name = "NAME")]
     policies: Vec<String>,
     /// How long each run is measured, such as 90s, instead of the scenario's
@@ -49,7 +51,8 @@ pub struct Args {
     /// How often every policy is run, instead of the scenario's
     #[arg(long, value_name = "NUMBER")]
     repetitions: Option<u32>,
-    /// Record what the guests really touch, page by page (emulated guests; they run about half as fast)
+    /// Record what the guests really touch, page by page (emulated guests; they run about half as
+    /// fast)
     #[arg(long)]
     truth: bool,
     /// Simulate the same scenario as well, and show how far that is from the real runs
@@ -73,7 +76,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         true => Some(ScenarioFile::parse(&changed, &args.scenario)?),
         false => None,
     };
-    story(&scenario, &text, model, args.report.as_deref(), args.output).await
+    play_and_report(&scenario, &text, model, args.report.as_deref(), args.output).await
 }
 
 impl Args {
@@ -136,13 +139,13 @@ struct Told<'a> {
     machine: &'a Machine,
     comparison: &'a Comparison,
     moves: Vec<RunMoves<'a>>,
-    /// Where one was timed.
+    /// Empty unless one was timed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     transfers: Vec<RunTransfer<'a>>,
-    /// Where it was asked for.
+    /// `None` unless wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration: Option<&'a Calibration>,
-    /// The page and the raw data, where they were asked for.
+    /// The page and the raw data, if wanted.
     files: &'a [PathBuf],
 }
 
@@ -184,7 +187,7 @@ fn transfer(run: &RunRecord) -> Option<RunTransfer<'_>> {
 
 /// Plays `scenario`, whose file is `text`, and `model`, which is the same for the simulator; writes
 /// the page if one is wanted, and prints.
-pub(super) async fn story(
+pub(super) async fn play_and_report(
     scenario: &Scenario,
     text: &str,
     model: Option<ScenarioFile>,
@@ -195,7 +198,7 @@ pub(super) async fn story(
         // Now rather than after minutes of measuring.
         raw::write_file(report, "")?;
     }
-    let record = story::play(scenario, &description(text), &mut Live::new()).await?;
+    let record = ballast_scenario_run::play(scenario, &description(text), &mut Live::new()).await?;
     let comparison = Comparison::new(&record);
     let calibration = match model {
         Some(ScenarioFile { scenario, policies, .. }) => {

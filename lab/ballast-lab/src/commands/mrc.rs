@@ -11,24 +11,25 @@ use ballast_trace::{Column, Format, Options};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 
-use super::Output;
 use crate::mrc::measure::{self, STDIN};
-use crate::mrc::outcome::{Outcome, Reading, Units};
+use crate::mrc::outcome::Outcome;
 use crate::mrc::plot::View;
 use crate::mrc::progress::Bar;
 use crate::mrc::settings::{Intervals, Settings, Tuning};
+use crate::mrc::settings::{Reading, Units};
 use crate::mrc::{curve_csv, json, page, plot, summary};
-use crate::output::axis::Scale;
-use crate::output::command_line::command_line;
-use crate::output::files::{self, Destination, Picture};
+use ballast_chart::Scale;
+use ballast_report::Output;
+use ballast_report::command_line::command_line;
+use ballast_report::files::{self, Destination, Picture};
 
 /// The engine that the chooser stands for.
 const AUTO: &str = "auto";
 /// What sampling picks by, so that it picks the same every time.
 const SEED: u64 = 1;
-/// The period of `statistical`, unless another is said.
+/// The default period of `statistical`.
 const PERIOD_REFERENCES: u64 = 1_000_000;
-/// The working set that plots mark, if it is among those asked for; else the first of these.
+/// The working set that plots mark, if it is wanted; else the first that is.
 const EPSILON_MARKED: f64 = 0.01;
 
 /// Miss ratio of every memory size, and working sets, from traces of references.
@@ -106,15 +107,16 @@ struct CountingArgs {
     /// statistical only estimates how much memory is in use
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = engine_parser())]
     engine: Asked,
-    /// What the engine of `auto` may occupy before it samples, and one of `--reading touched` before it
-    /// fails; at their end all engines take up to 32 bytes more for each distinct tag, for histogram and
-    /// curve
+    /// What the engine of `auto` may occupy before it samples, and one of `--reading touched`
+    /// before it fails; at their end all engines take up to 32 bytes more for each distinct tag,
+    /// for histogram and curve
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
     /// Pages per tag, a power of two
     #[arg(long, value_name = "PAGES", default_value = "1", value_parser = granularity)]
     granularity: Granularity,
-    /// What a tag of several pages is taken to occupy; `touched` takes a byte for four pages of each tag
+    /// What a tag of several pages is taken to occupy; `touched` takes a byte for four pages of
+    /// each tag
     #[arg(long, value_enum, default_value_t = Reading::Paper)]
     reading: Reading,
     /// The share of tags sampled by `shards` [default: 0.01]
@@ -172,15 +174,15 @@ struct ShowingArgs {
     plot_ratio: Scale,
 }
 
-/// The engine asked for; `None`: the chooser's.
+/// The user's engine; `None`: the chooser's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked(Option<EngineName>);
 
-/// Measures every trace, writes what files were asked for, and prints.
+/// Measures every trace, writes the files wanted, and prints.
 ///
 /// # Errors
-/// Options that do not go together; a trace that cannot be read; a file that cannot be written; engines
-/// that differ under `--verify`.
+/// Options that do not go together; a trace that cannot be read; a file that cannot be written;
+/// engines that differ under `--verify`.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = args.settings()?;
     // Now rather than after minutes of counting.
@@ -199,13 +201,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let points = args.showing.points as usize;
     if let Some(file) = csv {
-        file.write(&curve_csv::render(&outcomes, points))?;
+        let mut stream = file.stream()?;
+        stream.write(|out| curve_csv::write(&outcomes, points, out))?;
+        stream.finish()?;
     }
     let view = args.view();
     for (picture, file) in args.showing.plots.iter().zip(plots) {
         file.write(&match picture.is_page {
             true => page::render(&outcomes, &command_line(), view.epsilon)?,
-            false => plot::alone(&outcomes, view)?,
+            false => plot::sheet(&outcomes, view)?,
         })?;
     }
     args.print(&outcomes, points)
@@ -315,7 +319,7 @@ impl Args {
     fn print(&self, outcomes: &[Outcome], points: usize) -> anyhow::Result<()> {
         if self.output.json {
             for outcome in outcomes {
-                // Nobody is left to tell if standard error is gone.
+                // A closed standard error is no reason to fail.
                 let _ = writeln!(io::stderr(), "{}", summary::speed(outcome));
             }
         }

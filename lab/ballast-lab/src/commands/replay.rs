@@ -5,20 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use ballast_control::Settings;
 use ballast_sim::{Replay, ReplayReport};
-use ballast_store::{Reader, What};
+use ballast_store::{Range, Reader, What};
 use indicatif::ProgressBar;
 
-use super::Output;
-use super::journal::Span;
-use super::source::{note, open_journal};
-use crate::config;
-use crate::output::command_line::command_line;
-use crate::output::files::{self, Destination};
 use crate::replay::csv::CsvFile;
 use crate::replay::json::ReplayJson;
 use crate::replay::series::Series;
 use crate::replay::{Replayed, page, table};
-use crate::simulate::contestants::Contestants;
+use ballast_report::command_line::command_line;
+use ballast_report::files::{self, Destination};
+use ballast_report::{Moments, Output, note};
+use ballast_scenario_run::simulate::contestants::Contestants;
 
 /// What another policy would have decided on recorded days, and what that would have been worth.
 ///
@@ -47,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     policy: Contestants,
     #[command(flatten)]
-    span: Span,
+    span: Moments,
     /// Write a self-contained page with plots
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
@@ -63,7 +60,7 @@ pub struct Args {
 /// # Errors
 /// The journal cannot be read or holds no ticks, or a file or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let reader = open_journal(&args.journal)?;
+    let reader = Reader::open(&args.journal)?;
     let outputs: Vec<&Path> = args.csv.as_deref().into_iter().chain(args.page.as_deref()).collect();
     files::ensure_apart(&outputs, std::slice::from_ref(&args.journal))?;
     // Now rather than after minutes of reading.
@@ -72,7 +69,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut series = page_file.is_some().then(Series::default);
     let mut replays: Option<Vec<Replay>> = None;
     let bar = ProgressBar::new_spinner();
-    for entry in reader.ticks(args.span.range()) {
+    for entry in reader.ticks(Range {
+        from_wall_ms: args.span.from_ms(),
+        to_wall_ms: args.span.to_ms(),
+        ..Range::default()
+    }) {
         let entry = entry.with_context(|| args.journal.display().to_string())?;
         let What::Tick(tick) = &entry.what else { continue };
         let replays = match &mut replays {
@@ -119,11 +120,11 @@ fn recorded_settings(
 ) -> anyhow::Result<Settings> {
     let recorded = config.map(|id| reader.config(id)).transpose()?.flatten();
     let place = Path::new("the recorded configuration");
-    let read = recorded.map(|recorded| config::parse(&recorded.toml, place));
+    let read = recorded.map(|recorded| ballast_config::parse(&recorded.toml, place));
     let mut settings = match read {
         Some(Ok(config)) => config.settings,
         Some(Err(error)) => {
-            // Written by another version: what can be replayed is, and what was replaced is said.
+            // Written by another version: replays with the defaults, and says so.
             note(&format!("default settings instead of the recorded ones: {error}"));
             Settings::new(tick.plan.policy)
         }

@@ -7,14 +7,14 @@ use anyhow::Context;
 use ballast_sim::compare;
 use clap::error::ErrorKind;
 
-use super::Output;
-use crate::output::files::{self, Destination};
-use crate::simulate::capacity::{self, Slowdown};
-use crate::simulate::contestants::Contestants;
-use crate::simulate::json::SimulationJson;
-use crate::simulate::progress::Bar;
-use crate::simulate::scenario_file::ScenarioFile;
-use crate::simulate::{csv, page as pages, table};
+use ballast_report::Output;
+use ballast_report::files::{self, Destination};
+use ballast_scenario_run::simulate::capacity::{self, Slowdown};
+use ballast_scenario_run::simulate::contestants::Contestants;
+use ballast_scenario_run::simulate::json::SimulationJson;
+use ballast_scenario_run::simulate::progress::Bar;
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
+use ballast_scenario_run::simulate::{csv, page as pages, table};
 
 /// Compare policies on a simulated host: no guest is risked, and a day takes seconds.
 ///
@@ -76,7 +76,7 @@ fn read(path: &Path) -> anyhow::Result<ScenarioFile> {
     Ok(ScenarioFile::parse(&text, path)?)
 }
 
-/// Simulates, prints and writes what was asked for.
+/// Simulates, prints and writes the files wanted.
 ///
 /// # Errors
 /// The scenario cannot be read or cannot be, or a file or standard output cannot be written.
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     files::ensure_apart(&outputs, std::slice::from_ref(&args.scenario))?;
     let csv_file = args.csv.as_deref().map(Destination::open).transpose()?;
     let page_file = page.as_deref().map(Destination::open).transpose()?;
-    let bar = Bar::new();
+    let bar = Bar::default();
     let report =
         compare(&scenario, contestants.build(&scenario.control.policy_settings), &mut |at| {
             bar.show(at)

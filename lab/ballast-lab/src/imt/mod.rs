@@ -1,8 +1,8 @@
 //! Intermittent tracking of recorded series: replayed, compared, and shown.
 //!
-//! Idea: a series of working sets and events, recorded with tracking always on, is replayed under every
-//! threshold that MEB compares; what comes of it is a `runs::Run` each, from which everything shown is
-//! made.
+//! Idea: a series of working sets and events, recorded with tracking always on, is replayed under
+//! every threshold that MEB compares; what comes of it is a `runs::Run` each, from which everything
+//! shown is made.
 
 pub(crate) mod json;
 pub(crate) mod page;

@@ -1,19 +1,20 @@
 //! Intermittent tracking of a series as one page.
 //!
-//! Idea: the figures first, then the adaptive threshold, which is what one would run, and the fixed ones to
-//! compare it with.
+//! Idea: the figures first, then the adaptive threshold, which is what one would run, and the fixed
+//! ones to compare it with.
 //! Cost: some 100 KB.
 
+use ballast_chart::page;
 use maud::{Markup, PreEscaped, html};
 
 use super::plot::{self, KEYS, Panel};
 use super::runs::Run;
-use super::summary::{Trace, cells};
-use crate::commands::harmless_line;
+use super::summary::{Trace, columns};
+use ballast_report::harmless_line;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page of `runs`, which came of `command`.
+/// The page of `runs`, the result of `command`.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
@@ -32,41 +33,22 @@ pub(crate) fn render(trace: Trace<'_>, runs: &[Run], command: &str) -> anyhow::R
             h1 { (name) }
             p { (trace.extent()) }
         }
-        section { (table(runs)) }
+        section { (page::table(&columns("mean relative error"), runs)) }
         section.plots { @for plot in plots { (plot) } }
         (how_to_read())
-        (crate::page::what_was_run(command))
+        (page::what_was_run(command))
     };
-    Ok(crate::page::document(&name, STYLE, "", &body))
-}
-
-fn table(runs: &[Run]) -> Markup {
-    html! {
-        div.wide {
-            table {
-                thead { tr {
-                    th { "mode" }
-                    th.number { "threshold" }
-                    th.number { "up ratio" }
-                    th.number { "mean relative error" }
-                } }
-                tbody { @for run in runs { tr {
-                    th { (run.mode()) }
-                    @for cell in cells(run) { td.number { (cell) } }
-                } } }
-            }
-        }
-    }
+    Ok(page::document(&name, STYLE, "", &body))
 }
 
 fn figure(trace: Trace<'_>, panel: Panel<'_>) -> anyhow::Result<Markup> {
-    let svg = plot::inside(trace, panel)?;
+    let svg = plot::chart(trace, panel).svg()?;
     Ok(html! {
         figure {
             figcaption {
                 (plot::heading(panel))
                 @if matches!(panel, Panel::Run(_)) {
-                    span.keys { @for (key, text) in KEYS {
+                    span.keys { @for (key, _, text) in KEYS {
                         span.entry { span class=(format!("key {key}")) {} (text) }
                     } }
                 }
@@ -93,22 +75,22 @@ fn how_to_read() -> Markup {
              goes on. An adaptive one is moved until events say of stability what working sets say.",
         ),
     ];
-    crate::page::how_to_read(&terms)
+    page::how_to_read(&terms)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use ballast_estimate::phase::{IntermittentSettings, Recorded};
+    use ballast_estimate::phase::{IntermittentSettings, RecordedInterval};
     use ballast_model::Bytes;
 
     use super::*;
     use crate::imt::runs::runs;
 
     #[test]
-    fn the_page_has_every_plot_and_needs_nothing_from_elsewhere() {
-        let series = vec![Recorded { wss: Bytes::mib(100), events: 1000 }; 40];
+    fn the_page_has_every_plot_and_no_address() {
+        let series = vec![RecordedInterval { wss: Bytes::mib(100), events: 1000 }; 40];
         let runs = runs(&series, IntermittentSettings::default());
         let trace = Trace { name: "<a>.csv", series: &series, interval: Duration::from_secs(5) };
         let page = render(trace, &runs, "ballast imt '<a>.csv'").unwrap();

@@ -1,14 +1,15 @@
 //! Recorded series as CSV.
 //!
-//! Idea: a header with the columns `wss_bytes` and `events`, or another that has the events, in any order, and a row for every interval.
-//! What is wrong is told with line, column, what was found and what was expected; nothing is left out.
+//! Idea: a header with the columns `wss_bytes` and `events`, or another that has the events, in any
+//! order, and a row for every interval. What is wrong is told with line, column, what was found and
+//! what was expected; nothing is left out.
 //! Cost: one pass. Source: RFC 4180, as `csv-core` reads it.
-//! Limits: [`ROWS_MAX`] rows, fields of [`FIELD_BYTES_MAX`] bytes; other columns are not looked at. Lines
-//! and columns count from 1, columns in characters.
+//! Limits: [`ROWS_MAX`] rows, fields of [`FIELD_BYTES_MAX`] bytes; other columns are not looked at.
+//! Lines and columns count from 1, columns in characters.
 
 use std::fmt;
 
-use ballast_estimate::phase::Recorded;
+use ballast_estimate::phase::RecordedInterval;
 use ballast_model::Bytes;
 use csv_core::{ReadFieldResult, Reader};
 
@@ -111,7 +112,7 @@ impl fmt::Display for Shown {
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Recorded>, Fault> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<RecordedInterval>, Fault> {
     parse_with(bytes, EVENTS)
 }
 
@@ -119,7 +120,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Recorded>, Fault> {
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub fn parse_with(bytes: &[u8], events: &str) -> Result<Vec<Recorded>, Fault> {
+pub fn parse_with(bytes: &[u8], events: &str) -> Result<Vec<RecordedInterval>, Fault> {
     let mut fields = Fields::new(bytes.strip_prefix(MARK).unwrap_or(bytes));
     let header = Header::read(&mut fields, events)?;
     let mut rows = Vec::new();
@@ -174,7 +175,7 @@ impl<'a> Header<'a> {
     }
 
     /// The next row; `None` at the end.
-    fn row(&self, fields: &mut Fields<'_>) -> Result<Option<Recorded>, Fault> {
+    fn row(&self, fields: &mut Fields<'_>) -> Result<Option<RecordedInterval>, Fault> {
         let (mut wss, mut events) = (0, 0);
         for index in 0..self.columns {
             let Some(field) = fields.field()? else { return Ok(None) };
@@ -190,7 +191,7 @@ impl<'a> Header<'a> {
                 return Err(fields.fault(Problem::Fields { found, expected: self.columns }));
             }
         }
-        Ok(Some(Recorded { wss: Bytes::new(wss), events }))
+        Ok(Some(RecordedInterval { wss: Bytes::new(wss), events }))
     }
 }
 
@@ -310,8 +311,8 @@ mod tests {
 
     use super::*;
 
-    fn recorded(wss: u64, events: u64) -> Recorded {
-        Recorded { wss: Bytes::new(wss), events }
+    fn recorded(wss: u64, events: u64) -> RecordedInterval {
+        RecordedInterval { wss: Bytes::new(wss), events }
     }
 
     #[test]

@@ -1,27 +1,26 @@
-//! What people are told of a series: a table like MEB Table II.
+//! The figures of a series for people: a table like MEB Table II.
 
 use std::time::Duration;
 
-use ballast_estimate::phase::Recorded;
-use comfy_table::CellAlignment::{Left, Right};
+use ballast_estimate::phase::RecordedInterval;
 
 use super::runs::Run;
-use crate::commands::{format, harmless_line};
-use crate::figures::NONE;
+use ballast_report::figures::or_none;
+use ballast_report::{Report, format, harmless_line};
 
-/// What was replayed.
+/// The series replayed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trace<'a> {
     /// The file's name.
     pub(crate) name: &'a str,
     /// Its rows.
-    pub(crate) series: &'a [Recorded],
+    pub(crate) series: &'a [RecordedInterval],
     /// The time between two.
     pub(crate) interval: Duration,
 }
 
 impl Trace<'_> {
-    /// How much there is of it, in words.
+    /// Its length, in words.
     pub(crate) fn extent(&self) -> String {
         let count = self.series.len();
         let interval_ms = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
@@ -33,28 +32,24 @@ impl Trace<'_> {
 
 /// The figures of `runs`, wrapped to `width` columns if given.
 pub(crate) fn render(trace: Trace<'_>, runs: &[Run], width: Option<u16>) -> String {
-    let columns = [("MODE", Left), ("THRESHOLD", Right), ("UP RATIO", Right), ("MRE", Right)];
-    let rows = runs.iter().map(|run| {
-        let [threshold, up_ratio, mre] = cells(run);
-        vec![run.mode().to_owned(), threshold, up_ratio, mre]
-    });
     let name = harmless_line(trace.name);
-    let mut out = format!("{name}: {}\n\n{}", trace.extent(), format::table(&columns, rows, width));
-    if !out.ends_with('\n') {
-        out.push('\n');
-    }
-    out
+    let table = columns("MRE").in_capitals().table(runs, width);
+    let end = if table.ends_with('\n') { "" } else { "\n" };
+    format!("{name}: {}\n\n{table}{end}", trace.extent())
 }
 
-/// Threshold, up ratio and mean relative error.
-pub(crate) fn cells(run: &Run) -> [String; 3] {
-    let percent =
-        |ratio: Option<f64>| ratio.map_or(NONE.to_owned(), |it| format!("{:.1} %", it * 100.0));
-    let threshold = match run.fixed {
-        Some(threshold) => threshold.to_string(),
-        None => format!("{} at last", run.replay.threshold),
-    };
-    [threshold, percent(run.replay.up_ratio), percent(run.replay.mre)]
+/// The columns; `error` heads the mean relative error.
+pub(crate) fn columns(error: &str) -> Report<'static, Run> {
+    Report::<Run>::new()
+        .text("mode", Run::mode)
+        .figure("threshold", Run::threshold)
+        .figure("up ratio", |it| percent(it.replay.up_ratio))
+        .figure(error, |it| percent(it.replay.mre))
+}
+
+/// A ratio that may not exist, in per cent.
+pub(crate) fn percent(ratio: Option<f64>) -> String {
+    or_none(ratio.map(|it| format!("{:.1} %", it * 100.0)))
 }
 
 #[cfg(test)]
@@ -68,13 +63,14 @@ mod tests {
 
     fn render_of(wss: &[u64]) -> String {
         let series: Vec<_> =
-            wss.iter().map(|wss| Recorded { wss: Bytes::mib(*wss), events: 100 }).collect();
+            wss.iter().map(|wss| RecordedInterval { wss: Bytes::mib(*wss), events: 100 }).collect();
         let runs = runs(&series, IntermittentSettings::default());
         let interval = Duration::from_secs(5);
         render(Trace { name: "a\n.csv", series: &series, interval }, &runs, None)
     }
 
-    /// Of ten intervals five fill the filters, and the last two are taken for half of what they are.
+    /// Of ten intervals five fill the filters, and the last two are taken for half of what they
+    /// are.
     #[test]
     fn a_table_by_hand() {
         expect![[r#"
@@ -93,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_not_told() {
+    fn an_undefined_error_is_a_dash() {
         let told = render_of(&[0]);
         assert!(told.starts_with("a\u{fffd}.csv: 1 interval of 5.0s, 5.0s in all\n"), "{told}");
         assert!(told.contains("100.0 %    –\n"), "{told}");

@@ -1,4 +1,4 @@
-//! An exact stack of whichever kind: what layers above need is the same of all.
+//! An exact stack of any kind: the layers above need the same from all.
 
 use ballast_mrc::{Avl, EngineName, Exact, List, Stack};
 

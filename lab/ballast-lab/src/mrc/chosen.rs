@@ -1,16 +1,16 @@
-//! The engine when none was asked for: exact while that fits its budget.
+//! The chooser's engine: exact while that fits its budget.
 //!
-//! Idea: how many pages a trace has is known only at its end, and a stream cannot be read twice. So the
-//! exact engine counts, and one that samples counts beside it in reserve; when the exact one needs more
-//! memory than it may have it is dropped, and the reserve has seen everything.
-//! Cost: the reserve takes up to a third of the exact engine's time again; a trace whose size says that
-//! it cannot need it has none.
+//! Idea: how many pages a trace has is known only at its end, and a stream cannot be read twice. So
+//! the exact engine counts, and one that samples counts beside it in reserve; when the exact one
+//! needs more memory than it may have it is dropped, and the reserve has seen everything.
+//! Cost: the reserve takes up to a third of the exact engine's time again; a trace whose size says
+//! that it cannot need it has none.
 
 use ballast_mrc::{Choice, Engine, Full, Wanted, choose};
 
 use super::settings::Settings;
 use super::words;
-use crate::commands::format;
+use ballast_report::format;
 
 /// What the reserve may occupy: enough for the 8,192 samples of the paper. With eight times as many
 /// the two took nearly twice the time of the exact engine alone.

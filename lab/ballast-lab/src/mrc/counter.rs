@@ -1,7 +1,7 @@
 //! The engine that counts a trace, whichever it is.
 //!
-//! Idea: engines differ in what they take (tags, or pages) and in what they tell (distances, or only a
-//! working set); here they are one.
+//! Idea: engines differ in what they take (tags, or pages) and in what they tell (distances, or
+//! only a working set); here they are one.
 
 use anyhow::bail;
 use ballast_mrc::{
@@ -11,10 +11,11 @@ use ballast_mrc::{
 
 use super::any_stack::any_stack;
 use super::chosen::Chosen;
-use super::outcome::{Reading, Units, Used};
+use super::outcome::Used;
+use super::settings::{Reading, Units};
 use super::settings::{Settings, Tuning};
 use super::words;
-use crate::commands::format;
+use ballast_report::format;
 
 /// What one step of counting in touched pages may add to its memory before that is looked at.
 const STEP_BYTES_MAX: u64 = 8 << 20;
@@ -32,7 +33,7 @@ pub(super) struct Counter {
 }
 
 enum Kind {
-    /// An engine that was asked for.
+    /// An engine that the user chose.
     Asked(Box<dyn Engine>),
     /// The same with distances in touched pages.
     Touched(Touched),
@@ -60,7 +61,8 @@ pub(super) struct Counts {
 }
 
 impl Counter {
-    /// The counter that `settings` ask for, of a trace of at most `references_max`, if that is known.
+    /// The counter that `settings` ask for, of a trace of at most `references_max`, if that is
+    /// known.
     pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
         let (tuning, units) = (settings.tuning, settings.units);
         let kind = match settings.engine {
@@ -80,7 +82,8 @@ impl Counter {
     /// Counts references to `pages`.
     ///
     /// # Errors
-    /// There are too many different tags, or what is counted in touched pages takes too much memory.
+    /// There are too many different tags, or what is counted in touched pages takes too much
+    /// memory.
     pub(super) fn record(&mut self, pages: &[u64]) -> anyhow::Result<()> {
         match &mut self.kind {
             Kind::Touched(touched) => touched.record(pages)?,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use ballast_mrc::{Curve, EngineName, Granularity, Histogram};
 use ballast_trace::Format;
 
-use super::outcome::{Outcome, Reading, Units, Used, WorkingSet};
+use super::outcome::{Outcome, Used, WorkingSet};
+use super::settings::{Reading, Units};
 
 /// Pages of 4 KiB, each by itself.
 pub(super) const PAGES: Units =

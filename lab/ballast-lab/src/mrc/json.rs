@@ -1,8 +1,8 @@
 //! What `ballast mrc --json` prints.
 //!
-//! Idea: counts are whole numbers wherever they are whole; an engine that samples scales what it saw,
-//! and aged ones weigh less; there they may have decimals.
-//! Limits: the histogram is complete, the curve has at most as many points as were asked for.
+//! Idea: counts are whole numbers wherever they are whole; an engine that samples scales what it
+//! saw, and aged ones weigh less; there they may have decimals.
+//! Limits: the histogram is complete, the curve has at most as many points as wanted.
 
 use ballast_mrc::{Histogram, Step};
 use serde::{Serialize, Serializer};
@@ -21,7 +21,7 @@ pub(crate) struct Trace<'a> {
     distinct: Option<u64>,
     cold: Option<Count>,
     engine: &'static str,
-    /// Why this engine; null: it was asked for.
+    /// Why this engine; null: the user chose it.
     engine_why: Option<&'a str>,
     /// The most it occupied.
     engine_memory_bytes: u64,
@@ -31,7 +31,8 @@ pub(crate) struct Trace<'a> {
     /// Different pages; null: not counted apart from tags.
     pages_touched: Option<u64>,
     page_bytes: Option<u64>,
-    /// References in an interval, after which counts age: `cold`, `histogram`, `curve`; null: they do not.
+    /// References in an interval, after which counts age: `cold`, `histogram`, `curve`; null: they
+    /// do not.
     interval: Option<u64>,
     /// The weight that is left with each.
     aging: Option<f64>,
@@ -80,7 +81,7 @@ impl Serialize for Count {
 }
 
 impl<'a> Trace<'a> {
-    /// What is said of `outcome`, with at most `points` of its curve.
+    /// The JSON of `outcome`, with at most `points` of its curve.
     pub(crate) fn new(outcome: &'a Outcome, points: usize) -> Self {
         let units = outcome.units;
         let point = |step: Step| Point {

@@ -49,7 +49,7 @@ pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceE
     })
 }
 
-/// Measures the trace at `path`; `told` is told how far it is, block by block.
+/// Measures the trace at `path`; `told` receives the progress, block by block.
 ///
 /// # Errors
 /// The trace cannot be read; it has more different pages than an engine takes; or the oracle counts
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The sum of all intervals, if there are any, the last of which ends.
+    /// The sum of all intervals, if there are any; ends the last one.
     fn aged(&mut self) -> Option<Histogram> {
         if self.aging.is_some() && self.in_interval > 0 {
             self.end_interval();
@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
         self.aging.take().map(|aging| aging.histogram().clone())
     }
 
-    /// What came of it, after `elapsed`.
+    /// The outcome, after `elapsed`.
     fn outcome(
         mut self,
         trace: String,

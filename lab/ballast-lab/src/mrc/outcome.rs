@@ -1,60 +1,22 @@
-//! What came of one trace: figures, histogram and curve, and how they were found.
+//! The outcome of one trace: figures, histogram, curve, and the engine that found them.
 //!
-//! Idea: measuring fills this in, and everything shown (table, JSON, CSV, plots, page) is made from it,
-//! so that they cannot differ.
+//! Idea: measuring fills this in, and every output (table, JSON, CSV, plots, page) is made from it,
+//! so that outputs cannot differ.
 //! Cost: 8 bytes a distance for the histogram and 24 for the curve, up to the distinct tags.
 
 use std::time::Duration;
 
-use ballast_mrc::{Curve, EngineName, Granularity, Histogram, Step};
+use ballast_mrc::{Curve, EngineName, Histogram, Step};
 use ballast_trace::Format;
 
-use super::settings::Intervals;
+use super::settings::{Intervals, Units};
 
-/// What tags are taken to occupy where several pages share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Reading {
-    /// All of their pages, as in the paper
-    Paper,
-    /// Their pages that the trace touched, on average
-    Touched,
-}
-
-impl Reading {
-    /// As users type it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Paper => "paper",
-            Self::Touched => "touched",
-        }
-    }
-
-    /// What stack distances are in.
-    pub(crate) fn distance_unit(self) -> &'static str {
-        match self {
-            Self::Paper => "tags",
-            Self::Touched => "pages",
-        }
-    }
-}
-
-/// What pages are, the same for every trace of a command.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Units {
-    /// The size of a page in bytes, where it is known.
-    pub(crate) page_bytes: Option<u64>,
-    /// Pages per tag.
-    pub(crate) granularity: Granularity,
-    /// What tags are taken to occupy.
-    pub(crate) reading: Reading,
-}
-
-/// Which engine looked at a trace.
+/// The engine that measured a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Used {
     /// Its name.
     pub(crate) engine: EngineName,
-    /// Why this one, where it was not asked for.
+    /// Why this one, if the chooser took it.
     pub(crate) why: Option<String>,
     /// The most it occupied, in bytes.
     pub(crate) memory_bytes: u64,
@@ -69,24 +31,24 @@ pub(crate) struct WorkingSet {
     pub(crate) pages: u64,
 }
 
-/// What a second engine counted beside.
+/// A comparison with a second engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Verified {
     /// The engine it was compared with.
     pub(crate) oracle: EngineName,
-    /// How many different distances there were.
+    /// The number of different distances.
     pub(crate) distances: u64,
     /// The mean absolute error of the warm curve, of an engine that samples; `None`: an exact one,
     /// which counted the same.
     pub(crate) error: Option<f64>,
 }
 
-/// What came of one trace.
+/// The outcome of one trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// The trace, as it was named.
     pub(crate) trace: String,
-    /// What it is written in.
+    /// Its format.
     pub(crate) format: Format,
     /// Whether values were divided down to pages.
     pub(crate) is_divided: bool,
@@ -108,13 +70,13 @@ pub(crate) struct Outcome {
     pub(crate) histogram: Option<Histogram>,
     /// The miss ratio of every size; `None` with the histogram.
     pub(crate) curve: Option<Curve>,
-    /// Working sets, in the order they were asked for.
+    /// Working sets, in the order of the settings.
     pub(crate) working_sets: Vec<WorkingSet>,
     /// Pages the trace touches in a period, as statistical sampling estimates it.
     pub(crate) active_pages: Option<u64>,
-    /// The comparison with a second engine, if one was asked for.
+    /// The comparison with a second engine, if wanted.
     pub(crate) verified: Option<Verified>,
-    /// How long reading and counting took.
+    /// Time of reading and counting.
     pub(crate) elapsed: Duration,
 }
 
@@ -124,7 +86,7 @@ impl Outcome {
         self.histogram.as_ref().map(Histogram::cold)
     }
 
-    /// References of which [`cold`](Self::cold) is a part, aged if counts are.
+    /// All references, aged if counts are; [`cold`](Self::cold) is a part of them.
     pub(crate) fn counted(&self) -> f64 {
         let aged = self.histogram.as_ref().filter(|_| self.intervals.is_some());
         aged.map_or(self.accesses as f64, Histogram::references)
@@ -144,7 +106,7 @@ impl Outcome {
         }
     }
 
-    /// The working set for which `epsilon` was asked.
+    /// The working set of `epsilon`.
     pub(crate) fn working_set(&self, epsilon: f64) -> Option<WorkingSet> {
         self.working_sets.iter().copied().find(|it| it.epsilon == epsilon)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ballast_trace::Progress;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
-use crate::commands::harmless_line;
-use crate::figures::count;
+use ballast_report::figures::count;
+use ballast_report::harmless_line;
 
 /// Between two drawings.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -58,7 +58,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        // Before an error is told.
+        // Before an error is printed.
         self.bar.finish_and_clear();
     }
 }

@@ -1,14 +1,14 @@
-//! What people are told of traces: one as a list, several side by side.
+//! The figures of traces for people: one as a list, several side by side.
 
 use ballast_trace::Format;
-use comfy_table::CellAlignment::{Left, Right};
 
-use super::outcome::{Outcome, Reading};
+use super::outcome::{Outcome, WorkingSet};
 use super::settings::Intervals;
+use super::settings::Reading;
 use super::words;
-use crate::commands::{format, harmless_line};
-use crate::figures::{self, NONE};
-use crate::output::axis::{percent, percent_exactly};
+use ballast_chart::{percent, percent_exactly};
+use ballast_report::figures::{self, NONE, or_none};
+use ballast_report::{Report, format, harmless_line};
 
 /// The figures of `outcomes`, wrapped to `width` columns if given.
 pub(crate) fn render(outcomes: &[Outcome], width: Option<u16>) -> String {
@@ -68,13 +68,13 @@ fn cold(outcome: &Outcome) -> String {
     }
 }
 
-/// Why the engine samples, if it does and was not asked for.
+/// Why the engine samples, if the chooser took one that does.
 pub(crate) fn sampled(outcome: &Outcome) -> Option<(&'static str, String)> {
     let why = outcome.used.why.clone().filter(|_| !outcome.used.engine.is_exact())?;
     Some(("engine", why))
 }
 
-/// What is to be known beside the figures.
+/// Remarks on the figures.
 pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
     if let Some(pages) = outcome.active_pages {
@@ -129,7 +129,7 @@ pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
     notes
 }
 
-/// How fast a trace was counted, in one line.
+/// The speed of counting a trace, in one line.
 pub(crate) fn speed(outcome: &Outcome) -> String {
     let seconds = outcome.elapsed.as_secs_f64();
     let (trace, count) = (harmless_line(&outcome.trace), outcome.accesses);
@@ -139,15 +139,22 @@ pub(crate) fn speed(outcome: &Outcome) -> String {
 /// Several traces, a row for each.
 fn table(outcomes: &[Outcome], width: Option<u16>) -> String {
     let sets = outcomes.first().map_or(&[][..], |first| &first.working_sets);
-    let headings: Vec<String> =
-        sets.iter().map(|set| format!("WSS {}", percent_exactly(set.epsilon))).collect();
-    let mut columns = vec![("TRACE", Left), ("REFERENCES", Right), ("DISTINCT", Right)];
-    columns.push(("COLD", Right));
-    columns.extend(headings.iter().map(|heading| (heading.as_str(), Right)));
-    columns.extend([("ENGINE", Left), ("MEMORY", Right), ("REFERENCES/S", Right)]);
     let names = words::names(outcomes);
-    let rows = outcomes.iter().zip(&names).map(|(outcome, name)| row(outcome, name.clone()));
-    let mut out = format::table(&columns, rows, width);
+    let mut columns = Report::<(&Outcome, &String)>::new()
+        .text("TRACE", |it| it.1.clone())
+        .figure("REFERENCES", |it| it.0.accesses)
+        .figure("DISTINCT", |it| or_none(it.0.distinct))
+        .figure("COLD", |it| or_none(it.0.cold().map(|cold| format!("{cold:.0}"))));
+    for (place, set) in sets.iter().enumerate() {
+        columns = columns.figure(&format!("WSS {}", percent_exactly(set.epsilon)), move |it| {
+            working_set(it.0, it.0.working_sets.get(place))
+        });
+    }
+    let columns = columns
+        .text("ENGINE", |it| it.0.used.engine)
+        .figure("MEMORY", |it| format::size(it.0.used.memory_bytes))
+        .figure("REFERENCES/S", |it| or_none(it.0.speed().map(figures::count)));
+    let mut out = columns.table(outcomes.iter().zip(&names), width);
     for (outcome, name) in outcomes.iter().zip(&names) {
         for (what, text) in sampled(outcome).into_iter().chain(notes(outcome)) {
             out.push_str(&format!("\n{name}: {what}: {text}"));
@@ -159,26 +166,20 @@ fn table(outcomes: &[Outcome], width: Option<u16>) -> String {
     out
 }
 
-fn row(outcome: &Outcome, name: String) -> Vec<String> {
+fn working_set(outcome: &Outcome, set: Option<&WorkingSet>) -> String {
     let page_bytes = outcome.units.page_bytes;
-    let distinct = outcome.distinct.map_or(NONE.to_owned(), |tags| tags.to_string());
-    let mut row = vec![name, outcome.accesses.to_string(), distinct];
-    row.push(outcome.cold().map_or(NONE.to_owned(), |cold| format!("{cold:.0}")));
-    row.extend(outcome.working_sets.iter().map(|set| match page_bytes {
+    or_none(set.map(|set| match page_bytes {
         Some(_) => format!("{} ({})", words::size(set.pages, page_bytes), set.pages),
         None => set.pages.to_string(),
-    }));
-    row.push(outcome.used.engine.to_string());
-    row.push(format::size(outcome.used.memory_bytes));
-    row.push(outcome.speed().map_or(NONE.to_owned(), figures::count));
-    row
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mrc::fixture::{self, PAGES};
-    use crate::mrc::outcome::{Units, Verified};
+    use crate::mrc::outcome::Verified;
+    use crate::mrc::settings::Units;
     use ballast_mrc::{EngineName, Granularity};
     use expect_test::expect;
 
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_several_pages_are_said_to_be_some() {
+    fn tags_of_several_pages_are_named_as_such() {
         let granularity = Granularity::new(8).unwrap();
         let units = Units { page_bytes: None, granularity, reading: Reading::Touched };
         let mut outcome = fixture::scan("loop", 100, 3, units);

@@ -1,10 +1,11 @@
 //! A second engine beside the first, and the comparison of what they counted.
 //!
 //! Idea: the oracle is the linked list, whose search nobody can get wrong; it is slow, so from
-//! [`LIST_TAGS_MAX`] tags on the AVL tree (or, where that is what is verified, the fast engine) goes on
-//! with its order. It counts by itself, in a plain array, so it shares nothing with what it checks but
-//! the histogram that both become. Where distances are in touched pages both stacks stand under the same
-//! layer that weighs pages ([`PageWeighted`]): only the order of tags is verified then.
+//! [`LIST_TAGS_MAX`] tags on the AVL tree (or, where that is what is verified, the fast engine)
+//! goes on with its order. It counts by itself, in a plain array, so it shares nothing with what it
+//! checks but the histogram that both become. Where distances are in touched pages both stacks
+//! stand under the same layer that weighs pages ([`PageWeighted`]): only the order of tags is
+//! verified then.
 //! Cost: a search of at most [`LIST_TAGS_MAX`] tags a reference, then O(log n); 8 bytes a distance.
 //! Limits: an engine that samples is not held to anything: its error is reported.
 
@@ -17,7 +18,8 @@ use ballast_mrc::{
 
 use super::any_stack::any_stack;
 use super::counter::Counts;
-use super::outcome::{Reading, Units, Verified};
+use super::outcome::Verified;
+use super::settings::{Reading, Units};
 
 /// The list goes no further, but for a step.
 const LIST_TAGS_MAX: u64 = 2_000;
@@ -25,7 +27,7 @@ const LIST_TAGS_MAX: u64 = 2_000;
 const STEP_REFERENCES: usize = 1024;
 /// Sizes at which an approximate curve is compared.
 const SIZES_COMPARED: u64 = 500;
-/// Differences that are told one by one.
+/// Most differences that are listed.
 const DIFFERENCES_TOLD: usize = 5;
 
 /// Counts beside an engine.

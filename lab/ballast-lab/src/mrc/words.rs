@@ -7,8 +7,8 @@ use ballast_model::Bytes;
 use ballast_mrc::Form;
 
 use super::outcome::Outcome;
-use crate::commands::harmless_line;
-use crate::figures;
+use ballast_report::figures;
+use ballast_report::harmless_line;
 
 /// What a plot says when it has nothing to show.
 pub(super) const NO_CURVE: &str = "No curve: no page was referenced twice.";
@@ -48,7 +48,8 @@ pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
     }
 }
 
-/// The traces' names as they may be shown: without their folders, unless that makes two of them one.
+/// The traces' names as they may be shown: without their folders, unless that makes two of them
+/// one.
 pub(super) fn names(outcomes: &[Outcome]) -> Vec<String> {
     let short = |outcome: &Outcome| {
         let name = Path::new(&outcome.trace).file_name().and_then(|name| name.to_str());

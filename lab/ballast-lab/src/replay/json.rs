@@ -1,7 +1,7 @@
 //! The form of `ballast replay --json`; `docs/json.md` documents it.
 
 use ballast_model::GuestId;
-use ballast_sim::{ASSUMPTIONS, Fate};
+use ballast_sim::{ASSUMPTIONS, ReplayTotals};
 use serde::Serialize;
 
 use super::Replayed;
@@ -43,8 +43,8 @@ struct FateJson {
     allocation_mean_bytes: u64,
 }
 
-impl From<Fate> for FateJson {
-    fn from(fate: Fate) -> FateJson {
+impl From<ReplayTotals> for FateJson {
+    fn from(fate: ReplayTotals) -> FateJson {
         FateJson {
             lacked_mib_s: fate.lacked_mib_s,
             lacking_s: fate.lacking.as_secs_f64(),
@@ -59,7 +59,7 @@ impl ReplayJson {
     pub(crate) fn new(replayed: Replayed<'_>) -> ReplayJson {
         let Replayed { journal, reports } = replayed;
         let first = reports.first();
-        let guest = |(id, recorded, imagined): &(GuestId, Fate, Fate)| GuestJson {
+        let guest = |(id, recorded, imagined): &(GuestId, ReplayTotals, ReplayTotals)| GuestJson {
             guest: id.to_string(),
             recorded: (*recorded).into(),
             imagined: (*imagined).into(),

@@ -1,4 +1,4 @@
-//! What `ballast replay` shows; deciding and imagining are the pure crates'.
+//! The outputs of `ballast replay`; the pure crates decide and replay.
 
 pub(crate) mod csv;
 pub(crate) mod json;
@@ -9,29 +9,29 @@ pub(crate) mod table;
 
 use std::path::Path;
 
-use ballast_sim::{Fate, ReplayReport};
+use ballast_sim::{ReplayReport, ReplayTotals};
 
-use crate::figures;
+use ballast_report::figures;
 
-/// What came of a replay, and of what.
+/// A replay: the journal, and its reports.
 #[derive(Clone, Copy)]
 pub(crate) struct Replayed<'a> {
     /// The journal.
     pub(crate) journal: &'a Path,
-    /// A report for each policy, in the order asked for; all of the same ticks.
+    /// A report for each policy, in the order given; all of the same ticks.
     pub(crate) reports: &'a [ReplayReport],
 }
 
-/// The columns of a fate, and what each says.
-const COLUMNS: [(&str, &str); 4] = [
+/// What each column of a fate means, by its name.
+const MEANINGS: [(&str, &str); 4] = [
     ("LACKED MiB·s", "memory lacked, added up over time"),
     ("LACKING s", "time with any memory lacking, summed over guests"),
     ("MOVED", "memory moved, both ways"),
     ("HELD, MEAN", "memory held, on average over time"),
 ];
 
-/// What stands in them.
-fn cells(fate: Fate) -> [String; 4] {
+/// The cells below them.
+fn cells(fate: ReplayTotals) -> [String; 4] {
     [
         figures::count(fate.lacked_mib_s as f64),
         format!("{:.0}", fate.lacking.as_secs_f64()),
@@ -40,7 +40,7 @@ fn cells(fate: Fate) -> [String; 4] {
     ]
 }
 
-/// How many ticks of how much time.
+/// The number of ticks, and their time.
 fn extent(report: &ReplayReport) -> String {
     let span = humantime::format_duration(std::time::Duration::from_secs(report.span.as_secs()));
     format!("{} ticks, {span}", report.ticks)

@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 
 use ballast_model::{Bytes, GuestId};
-use ballast_sim::{ASSUMPTIONS, Fate, ReplayReport};
+use ballast_sim::{ASSUMPTIONS, ReplayReport, ReplayTotals};
 use maud::{Markup, PreEscaped, html};
 
 use super::plot::{self, DEMAND, RECORDED};
 use super::series::{GUESTS_MAX, Series};
-use super::{COLUMNS, Replayed, cells, extent};
-use crate::commands::harmless_line;
-use crate::output::svg::{COLOURS, colour_name};
-use crate::page::document;
+use super::{MEANINGS, Replayed, cells, extent};
+use ballast_chart::page::document;
+use ballast_chart::{PALETTE, colour_name};
+use ballast_report::harmless_line;
 
 const STYLE: &str = include_str!("page.css");
 /// Most guests that are drawn.
@@ -43,7 +43,7 @@ pub(crate) fn render(
         section {
             h2 { "All guests" }
             (comparison("all", first.recorded, reports.iter().map(|it| (it, it.imagined))))
-            dl class="columns" { @for (name, meaning) in COLUMNS { dt { (name) } dd { (meaning) } } }
+            dl class="columns" { @for (name, meaning) in MEANINGS { dt { (name) } dd { (meaning) } } }
         }
         section {
             h2 { "What guests held" }
@@ -51,13 +51,13 @@ pub(crate) fn render(
                 p { "The " (drawn.len()) " of " (first.guests.len()) " guests that lacked or moved most \
                     memory, of the first " (GUESTS_MAX) "." }
             }
-            @if reports.len() > COLOURS.len() {
-                p { "Lines are drawn of the first " (COLOURS.len()) " policies." }
+            @if reports.len() > PALETTE.len() {
+                p { "Lines are drawn of the first " (PALETTE.len()) " policies." }
             }
             (legend(reports))
             @for plot in plots { (plot) }
         }
-        (crate::page::what_was_run(command))
+        (ballast_chart::page::what_was_run(command))
     };
     Ok(document(&format!("{name} (replayed)"), STYLE, "", &body))
 }
@@ -70,7 +70,7 @@ fn drawn(reports: &[ReplayReport], series: &Series) -> Vec<GuestId> {
             continue;
         }
         let imagined = reports.iter().filter_map(|it| it.guests.get(place)).map(|it| it.2);
-        let key = |fate: Fate| (fate.lacked_mib_s, fate.moved);
+        let key = |fate: ReplayTotals| (fate.lacked_mib_s, fate.moved);
         let most = imagined.chain([*recorded]).map(key).max().unwrap_or_default();
         worst.push((Reverse(most), id));
     }
@@ -83,14 +83,14 @@ fn drawn(reports: &[ReplayReport], series: &Series) -> Vec<GuestId> {
 
 fn comparison<'a>(
     whose: &str,
-    recorded: Fate,
-    imagined: impl Iterator<Item = (&'a ReplayReport, Fate)>,
+    recorded: ReplayTotals,
+    imagined: impl Iterator<Item = (&'a ReplayReport, ReplayTotals)>,
 ) -> Markup {
     html! {
         div class="wide" { table {
             thead { tr {
                 th { "policy" }
-                @for (name, meaning) in COLUMNS { th.number title=(meaning) { (name) } }
+                @for (name, meaning) in MEANINGS { th.number title=(meaning) { (name) } }
                 th.number title="plans that the checker refused; 0 unless something is wrong" {
                     @if whose == "all" { "REFUSED" }
                 }
@@ -112,7 +112,7 @@ fn comparison<'a>(
 }
 
 fn legend(reports: &[ReplayReport]) -> Markup {
-    let policies = reports.iter().zip(COLOURS).map(|(report, colour)| (report.policy, colour));
+    let policies = reports.iter().zip(PALETTE).map(|(report, colour)| (report.policy, colour));
     html! {
         p class="legend" {
             span { i style=(format!("background:{}", colour_name(DEMAND))) {} "demand" }
@@ -126,7 +126,7 @@ fn legend(reports: &[ReplayReport]) -> Markup {
 
 fn guest(id: &GuestId, reports: &[ReplayReport], series: &Series) -> anyhow::Result<Markup> {
     let Some(points) = series.guests.get(id) else { return Ok(html! {}) };
-    let svg = plot::draw(points)?;
+    let svg = plot::chart(points).svg()?;
     let of = |report: &ReplayReport| {
         let place = report.guests.binary_search_by(|(known, ..)| known.cmp(id)).ok()?;
         report.guests.get(place).map(|(_, recorded, imagined)| (*recorded, *imagined))
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn report(policy: PolicyName, lacked_mib_s: u64) -> ReplayReport {
-        let fate = |lacked_mib_s| Fate {
+        let fate = |lacked_mib_s| ReplayTotals {
             lacked_mib_s,
             lacking: Duration::from_secs(9),
             moved: Bytes::mib(lacked_mib_s),
@@ -179,7 +179,7 @@ mod tests {
         let reports = [report(PolicyName::Global, 200), report(PolicyName::Custom("mom"), 900)];
         let mut series = Series::default();
         for tick in 0..60 {
-            let row = |(id, ..): &(GuestId, Fate, Fate)| ReplayRow {
+            let row = |(id, ..): &(GuestId, ReplayTotals, ReplayTotals)| ReplayRow {
                 id: id.clone(),
                 demand: Bytes::mib(300 + tick),
                 recorded: Bytes::mib(512),
@@ -202,7 +202,7 @@ mod tests {
         for (name, is_drawn) in [("a", false), ("b", false), ("d", true), ("j", true)] {
             assert_eq!(page.contains(&format!("<h3>{name}</h3>")), is_drawn, "{name}");
         }
-        for colour in [DEMAND, RECORDED, COLOURS[0], COLOURS[1]] {
+        for colour in [DEMAND, RECORDED, PALETTE[0], PALETTE[1]] {
             assert!(page.matches(&colour_name(colour)).count() > DRAWN_MAX, "{colour:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! What guests held over the time of a replay, thinned so that any length of journal fits.
 //!
-//! Idea: of every so many ticks one point is kept, with the highest demand of its ticks; when there are
-//! too many points, every two become one.
+//! Idea: of every so many ticks one point is kept, with the highest demand of its ticks; when there
+//! are too many points, every two become one.
 //! Limits: the first [`GUESTS_MAX`] guests that have demand; [`POINTS_MAX`] points each.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ballast_model::{Bytes, GuestId};
 use ballast_sim::ReplayRow;
 
-/// Most guests of which points are kept.
+/// Most guests whose points are kept.
 pub(crate) const GUESTS_MAX: usize = 64;
 /// Most points of a guest: more than a plot has columns.
 const POINTS_MAX: usize = 1024;

@@ -1,16 +1,16 @@
 //! A replay for people: what was, and what would have been, of all guests and of each.
 
-use ballast_sim::{ASSUMPTIONS, Fate};
+use ballast_sim::{ASSUMPTIONS, ReplayTotals};
 use comfy_table::CellAlignment::{Left, Right};
 
-use super::{COLUMNS, Replayed, cells, extent};
-use crate::commands::format;
+use super::{MEANINGS, Replayed, cells, extent};
+use ballast_report::format;
 
 /// The table, and what its figures rest on.
 pub(crate) fn render(replayed: Replayed<'_>) -> String {
     let Replayed { journal, reports } = replayed;
     let Some(first) = reports.first() else { return String::new() };
-    let row = |guest: &str, policy: &str, fate: Fate| {
+    let row = |guest: &str, policy: &str, fate: ReplayTotals| {
         [guest.to_owned(), policy.to_owned()].into_iter().chain(cells(fate)).collect()
     };
     let mut rows: Vec<Vec<String>> = vec![row("all", "as recorded", first.recorded)];
@@ -24,7 +24,7 @@ pub(crate) fn render(replayed: Replayed<'_>) -> String {
         }
     }
     let names = [("GUEST", Left), ("POLICY", Left)].into_iter();
-    let columns: Vec<_> = names.chain(COLUMNS.map(|(name, _)| (name, Right))).collect();
+    let columns: Vec<_> = names.chain(MEANINGS.map(|(name, _)| (name, Right))).collect();
     let mut out = format!("{}: {}\n\n", journal.display(), extent(first));
     out.push_str(&format::table(&columns, rows, None));
     out.push_str("\nWhat is not recorded is imagined, by these assumptions:\n");

@@ -3,16 +3,19 @@
 //! Idea: the figures first, then everything over time, then the last miss curve.
 //! Cost: some 100 KB.
 
+mod plot;
+
 use maud::{Markup, PreEscaped, html};
 
-use super::plot::{self, PANELS, Panel};
-use super::row::Row;
-use crate::commands::{format, harmless_line};
-use crate::output::svg::COLOURS;
+use ballast_daemon::track::Row;
+
+use self::plot::{PANELS, Panel};
+use ballast_chart::PALETTE;
+use ballast_report::{format, harmless_line};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page of a guest called `name`, of which `rows` were seen by `command`.
+/// The page of the guest `name`, with the `rows` that `command` collected.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
@@ -23,7 +26,7 @@ pub(crate) fn render(name: &str, rows: &[Row], command: &str) -> anyhow::Result<
         plots.push(figure(panel, rows)?);
     }
     let curve = rows.iter().rev().find_map(|row| row.seen.as_ref()?.curve.as_ref());
-    let curve = curve.map(|curve| plot::curve(curve)).transpose()?;
+    let curve = curve.map(|curve| plot::curve(curve).svg()).transpose()?;
     let body = html! {
         header {
             p.over { "Ballast · working set" }
@@ -40,9 +43,9 @@ pub(crate) fn render(name: &str, rows: &[Row], command: &str) -> anyhow::Result<
             }
         }
         (how_to_read())
-        (crate::page::what_was_run(command))
+        (ballast_chart::page::what_was_run(command))
     };
-    Ok(crate::page::document(&name, STYLE, "", &body))
+    Ok(ballast_chart::page::document(&name, STYLE, "", &body))
 }
 
 fn cards(rows: &[Row]) -> Markup {
@@ -74,8 +77,8 @@ fn cards(rows: &[Row]) -> Markup {
 }
 
 fn figure(panel: &Panel, rows: &[Row]) -> anyhow::Result<Markup> {
-    let svg = panel.draw(rows)?;
-    let key = |colour| COLOURS.iter().position(|other| *other == colour).unwrap_or(0);
+    let svg = panel.chart(rows).svg()?;
+    let key = |colour| PALETTE.iter().position(|other| *other == colour).unwrap_or(0);
     Ok(html! {
         figure {
             figcaption {
@@ -116,13 +119,13 @@ fn how_to_read() -> Markup {
              order. A page is seen once while it stays accessible.",
         ),
     ];
-    crate::page::how_to_read(&terms)
+    ballast_chart::page::how_to_read(&terms)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::tests::row;
     use super::*;
+    use ballast_daemon::track::fixture::row;
 
     #[test]
     fn a_page_has_its_figures_and_forges_nothing() {

@@ -1,18 +1,16 @@
 //! `ballast imt` as scripts see it, on a series with phases that is made here and committed beside.
 
-mod program;
-
 use std::fs;
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use program::{Done, ballast};
+use crate::program::{self, Done, ballast};
 
-const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/phases.csv");
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/data/phases.csv");
 
 fn run(arguments: &[&str]) -> Done {
-    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/data");
     program::run(ballast(&["imt"]).args(arguments).current_dir(tests))
 }
 

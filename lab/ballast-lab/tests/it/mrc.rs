@@ -1,8 +1,6 @@
 //! `ballast mrc` as scripts see it: every format and engine by the real program, against figures
 //! computed by hand.
 
-mod program;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -11,12 +9,13 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use program::{Done, ballast};
+use crate::program::{self, Done, ballast};
 
 /// Pages in order; with four of them cold, and distances 3, 1, 2, 3, 1 and 4.
 const PAGES: [u64; 10] = [1, 2, 3, 1, 1, 3, 2, 2, 4, 1];
 /// Recorded page numbers of a real program.
-const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../mrc/tests/traces/perl.pg.zst");
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../lib/mrc/tests/traces/perl.pg.zst");
 
 fn run(arguments: &[&str]) -> Done {
     program::run(ballast(&["mrc"]).args(arguments))
@@ -493,26 +492,26 @@ fn a_trace_is_never_written_over() {
         }
         let Done { status, out, err } = run(&[&trace, "--csv", output.to_str().unwrap()]);
         assert_eq!((status, out.as_str()), (Some(1), ""));
-        let told = format!("error: cannot write {}: it is read too\n", output.display());
+        let told = format!("error: cannot write {}: it is also an input\n", output.display());
         assert_eq!(err, told);
     }
     assert_eq!(fs::read_to_string(&trace).unwrap(), "page\n1\n1\n");
     let plot = folder.path().join("a.svg").display().to_string();
     let Done { err, .. } = run(&[&trace, "--plot", &plot, "--plot", &plot]);
-    assert!(err.contains("a.svg: it is named twice"), "{err}");
+    assert!(err.contains("a.svg: it is given twice"), "{err}");
 }
 
 #[test]
-fn the_picture_of_the_readme_is_what_its_command_draws() {
+fn the_documented_command_draws_the_documented_picture() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let readme = fs::read_to_string(format!("{root}/README.md")).unwrap();
-    let command = "ballast mrc crates/mrc/tests/traces/*.pg.zst --unit 4KiB --plot docs/images/\
+    let page = fs::read_to_string(format!("{root}/docs/curves.md")).unwrap();
+    let command = "ballast mrc lib/mrc/tests/traces/*.pg.zst --unit 4KiB --plot docs/images/\
                    miss-ratio.svg\n";
-    assert!(readme.contains(command));
+    assert!(page.contains(command));
     let folder = folder();
     let plot = folder.path().join("plot.svg").display().to_string();
-    let traces = ["perl", "python", "sort"]
-        .map(|name| format!("{root}/crates/mrc/tests/traces/{name}.pg.zst"));
+    let traces =
+        ["perl", "python", "sort"].map(|name| format!("{root}/lib/mrc/tests/traces/{name}.pg.zst"));
     let mut arguments: Vec<&str> = traces.iter().map(String::as_str).collect();
     arguments.extend(["--unit", "4KiB", "--plot", &plot]);
     let Done { status, err, .. } = run(&arguments);

@@ -1,15 +1,13 @@
 //! `ballast simulate` and `ballast replay` as scripts see them: the forms of their output, that the
 //! same input gives the same bytes, and the recorded outputs under `scenarios/golden`.
 
-mod program;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use program::{Done, ballast};
+use crate::program::{self, Done, ballast};
 
 /// What the golden outputs are made of: scenario, policies where not the scenario's, and how much of
 /// it where all of it takes long.

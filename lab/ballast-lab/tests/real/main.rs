@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ballast::story::record::{GuestRun, Record, RunRecord};
+use ballast_scenario_run::record::{GuestRun, Record, RunRecord};
 
 /// Far beyond what anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -55,7 +55,7 @@ impl Place {
     }
 
     fn ballast(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ballast-lab"));
         command.args(arguments).current_dir(self.folder.path());
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command

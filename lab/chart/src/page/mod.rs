@@ -1,16 +1,18 @@
 //! What every page has: one document with style and script inside, for light, dark and print.
 //!
-//! Idea: everything is in the page itself, so that it can be kept, mailed and printed, and opened in
-//! ten years.
+//! Idea: everything is in the page itself, so that it can be kept, mailed and printed, and opened
+//! in ten years.
+
+use std::borrow::Borrow;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::commands::harmless_line;
+use ballast_report::{Report, harmless_line};
 
 const BASE: &str = include_str!("base.css");
 
 /// A whole page: `body` under the common style and `style`, with `script` at its end.
-pub(crate) fn document(title: &str, style: &str, script: &str, body: &Markup) -> String {
+pub fn document(title: &str, style: &str, script: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -27,8 +29,30 @@ pub(crate) fn document(title: &str, style: &str, script: &str, body: &Markup) ->
     page.into_string()
 }
 
-/// The section that says what the words of a page mean.
-pub(crate) fn how_to_read(terms: &[(&str, &str)]) -> Markup {
+/// The table of `rows` under the columns of `report`.
+pub fn table<Row: ?Sized, R: Borrow<Row>>(
+    report: &Report<'_, Row>,
+    rows: impl IntoIterator<Item = R>,
+) -> Markup {
+    let class = |is_figure: bool| is_figure.then_some("number");
+    html! {
+        div.wide {
+            table {
+                thead { tr {
+                    @for (name, is_figure) in report.heads() { th class=[class(is_figure)] { (name) } }
+                } }
+                tbody { @for row in rows { tr {
+                    @for (cell, (_, is_figure)) in report.cells(row.borrow()).iter().zip(report.heads()) {
+                        td class=[class(is_figure)] { (cell) }
+                    }
+                } } }
+            }
+        }
+    }
+}
+
+/// The section that explains the words of a page.
+pub fn how_to_read(terms: &[(&str, &str)]) -> Markup {
     html! {
         section.explain {
             h2 { "How to read this" }
@@ -37,8 +61,8 @@ pub(crate) fn how_to_read(terms: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// The section that says by which command a page came about.
-pub(crate) fn what_was_run(command: &str) -> Markup {
+/// The section with the command that made a page.
+pub fn what_was_run(command: &str) -> Markup {
     html! {
         section.facts {
             h2 { "What was run" }

@@ -1,13 +1,13 @@
-//! The hidden commands as a program of their own, for the lab's tests.
+//! The lab's hidden commands as a program of their own, for tests.
 //!
-//! Idea: `ballast` has these commands too; tests of the library must not need it. `hold NAME GUESTS`
-//! holds a run until it is killed, and `up NAME GUESTS` starts one that outlives it, so that a test can
-//! kill either at any moment.
+//! Idea: `ballast` has these commands too, but tests of the library must not need it.
+//! `hold NAME GUESTS` owns a run until it is killed, and `up NAME GUESTS` starts a run that
+//! outlives it, so that a test can kill either at any moment.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use ballast_lab::{
+use ballast_lab_host::{
     GuestSpec, REAPER_COMMAND, Run, RunOptions, SUPERVISOR_COMMAND, reaper_main, supervisor_main,
     up,
 };
@@ -25,13 +25,15 @@ fn main() -> ExitCode {
             if started.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }),
         _ => {
-            eprintln!("lab-helper: for tests of the lab; expected hold or up, NAME and GUESTS");
+            eprintln!(
+                "lab-helper: only for tests of the lab; expected hold or up, NAME and GUESTS"
+            );
             ExitCode::FAILURE
         }
     }
 }
 
-/// The run that `NAME GUESTS` asks for.
+/// Parses `NAME GUESTS`.
 fn options(arguments: impl Iterator<Item = OsString>) -> Option<RunOptions> {
     let mut arguments = arguments.filter_map(|argument| argument.into_string().ok());
     let name = arguments.next()?.parse().ok()?;
@@ -40,7 +42,7 @@ fn options(arguments: impl Iterator<Item = OsString>) -> Option<RunOptions> {
     Some(RunOptions::new(name, (0..count).filter_map(guest).collect()))
 }
 
-/// Starts a run, says that it is ready, and never ends by itself.
+/// Starts a run, prints that it is ready, and waits until it is killed.
 fn hold(options: &RunOptions) -> ExitCode {
     match Run::start(options, &|line| eprintln!("{line}")) {
         Ok(_run) => {

@@ -2,17 +2,14 @@
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, and `lab-guest` and `ballast-agent` built.
 
-#[allow(dead_code)]
-mod host_side;
-
 use std::time::{Duration, Instant};
 
-use ballast_agent_host::Event;
-use ballast_agent_wire::{Given, Outcome, Statistics, capability};
-use ballast_lab::{DiskSpec, Guest, GuestSpec, Speed};
+use crate::host_side::*;
+use ballast_agent_proto::host::AgentEvent;
+use ballast_agent_proto::wire::{RequestOutcome, ShrinkerResult, Statistics, capability};
 use ballast_lab_guest::workload::{Pattern, Program};
+use ballast_lab_host::{DiskSpec, Guest, GuestSpec, Speed};
 use ballast_model::{Bytes, RequestKind};
-use host_side::*;
 
 /// Processor time the agent has used, by all of its threads.
 fn processor_ns(guest: &Guest) -> u64 {
@@ -87,11 +84,11 @@ fn a_guest_whose_memory_runs_out_asks_for_more() {
     let (request, why) = host.request(|request| request.kind != RequestKind::Less);
     assert!(!why.is_empty() && request.amount <= MEMORY, "{request:?} {why}");
     let now = host.now();
-    host.session.answer(Outcome::Refused, Bytes::ZERO, Some("a test".to_owned()), now);
+    host.session.answer(RequestOutcome::Refused, Bytes::ZERO, Some("a test".to_owned()), now);
     // Reclaim shows in the counters, from boot on.
     let swapped = |said: &Statistics| said.counters.swap_out_pages.unwrap();
     let swapping = host.wait("swapping", |event| match event {
-        Event::Statistics { statistics, .. } if swapped(statistics) > swapped(&before) => {
+        AgentEvent::Statistics { statistics, .. } if swapped(statistics) > swapped(&before) => {
             Some(**statistics)
         }
         _ => None,
@@ -105,12 +102,12 @@ fn order_shrinking(host: &mut Host, shrinker: &str) {
     let now = host.now();
     let order = host.session.shrink(asked, Duration::from_secs(60), now);
     let mut offered = None;
-    let given: Vec<Given> = host.wait("the order is done", |event| match event {
-        Event::Shrinking { number, offers } if *number == order => {
+    let given: Vec<ShrinkerResult> = host.wait("the order is done", |event| match event {
+        AgentEvent::Shrinking { number, offers } if *number == order => {
             offered = offers.iter().find(|it| it.shrinker == shrinker).map(|it| it.can_give_bytes);
             None
         }
-        Event::Shrunk { number, given, .. } if *number == order => Some(given.clone()),
+        AgentEvent::Shrunk { number, given, .. } if *number == order => Some(given.clone()),
         _ => None,
     });
     assert!(offered.is_some_and(|it| it >= asked.get()), "{offered:?}");
@@ -189,7 +186,7 @@ fn a_redis_gives_memory_back_when_told_to() {
     );
     let mut host = Host::connect(guest, 1);
     let agent = host.wait("the agent with its redis", |event| match event {
-        Event::Up { agent, .. } => Some(agent.clone()),
+        AgentEvent::Up { agent, .. } => Some(agent.clone()),
         _ => None,
     });
     assert!(agent.shrinkers.iter().any(|it| it == "redis"), "{agent:?}");

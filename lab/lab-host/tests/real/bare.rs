@@ -16,9 +16,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ballast_lab::TRACK_LIBRARY;
-use ballast_track_wire::{Address, Granule, Mode, Refusal, Refused, SOCKET_VARIABLE, Sample};
-use ballast_tracker::{Observed, TrackerError, Tracking, Watching};
+use ballast_lab_host::TRACK_LIBRARY;
+use ballast_tracker::{IntervalObservation, TrackerError, TrackingSession, WatchSettings};
+use ballast_tracker_proto::{
+    Granule, GranuleSample, RefusalReason, SOCKET_VARIABLE, TrackerAddress, TrackerRefusal,
+    WatchMode,
+};
 
 /// Far beyond what anything here takes, so that only a hang fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -108,8 +111,10 @@ impl Bare {
             .args(&spec.more)
             .stdin(Stdio::null());
         if spec.has_tracker {
+            // Copied, as the user it runs as may not get to where it was built.
             let library = TRACK_LIBRARY.find().expect("scripts/build guest");
-            command.env("LD_PRELOAD", library).env(SOCKET_VARIABLE, at("track"));
+            fs::copy(library, at("library.so")).unwrap();
+            command.env("LD_PRELOAD", at("library.so")).env(SOCKET_VARIABLE, at("track"));
         }
         if let Some(user) = spec.user {
             // Groups go with it.
@@ -140,18 +145,18 @@ impl Bare {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn tracker(&self) -> Address {
-        Address::Path(self.at("track"))
+    pub(crate) fn tracker(&self) -> TrackerAddress {
+        TrackerAddress::Path(self.at("track"))
     }
 
     /// Tracks it as root may, without help for the hypervisor, once whoever did before is forgotten.
-    pub(crate) fn track(&self) -> Result<Tracking, TrackerError> {
+    pub(crate) fn track(&self) -> Result<TrackingSession, TrackerError> {
         let end = Instant::now() + PATIENCE;
         loop {
-            match Tracking::begin(self.pid, &self.tracker(), &[], None) {
+            match TrackingSession::begin(self.pid, &self.tracker(), &[], None) {
                 // On a busy machine the test itself may not be heard of for a second.
-                Err(TrackerError::Refused(Refused {
-                    refusal: Refusal::Busy | Refusal::Silent,
+                Err(TrackerError::Refused(TrackerRefusal {
+                    reason: RefusalReason::Busy | RefusalReason::Silent,
                     ..
                 })) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
                 tracking => return tracking,
@@ -254,23 +259,23 @@ pub(crate) fn passes(memory: &File) -> u32 {
     u32::from_le_bytes(word)
 }
 
-pub(crate) fn every(granule: u32) -> Watching {
-    let mode = Mode { granule: Granule::new(granule).unwrap(), sample: Sample::ALL };
-    Watching { mode, hot_granules: 0 }
+pub(crate) fn every(granule: u32) -> WatchSettings {
+    let mode = WatchMode { granule: Granule::new(granule).unwrap(), sample: GranuleSample::ALL };
+    WatchSettings { mode, hot_granules: 0 }
 }
 
 pub(crate) fn interval(
-    tracking: &mut Tracking,
-    watching: Watching,
+    tracking: &mut TrackingSession,
+    watching: WatchSettings,
     length: Duration,
-) -> Result<Observed, TrackerError> {
+) -> Result<IntervalObservation, TrackerError> {
     tracking.begin_interval(Some(watching))?;
     tracking.pass(length)?;
     Ok(tracking.end_interval()?.expect("it was watched"))
 }
 
 /// Whether an interval has seen every page that the guest goes through, and hardly another.
-pub(crate) fn sees(tracking: &mut Tracking) -> bool {
+pub(crate) fn sees(tracking: &mut TrackingSession) -> bool {
     // On a busy machine the test itself may not be heard of for a second.
     interval(tracking, every(1), Duration::from_millis(300)).is_ok_and(|observed| {
         let first = tracking.regions()[0].first_page + FIRST / 4096;

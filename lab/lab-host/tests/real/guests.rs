@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ballast_lab::{
+use ballast_lab_guest::protocol::{FromGuest, ProcessEnd};
+use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
+use ballast_lab_host::{
     AccelChoice, Answer, DiskSpec, GuestSpec, GuestState, Helper, LabError, Request, Run,
     RunFolder, RunOptions, Speed, Truth, ask, down, up,
 };
-use ballast_lab_guest::protocol::{End, FromGuest};
-use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
 use ballast_model::Bytes;
 
 /// Far beyond what anything here takes, so that only a hang fails.
@@ -91,7 +91,7 @@ fn two_guests_work_report_and_leave_nothing() {
     let mut second = guest("b");
     second.balloon = None;
     let run = Run::start(&options(&base, vec![first, second]), &say).unwrap();
-    let pids: Vec<i32> = run.guests().map(ballast_lab::Guest::pid).collect();
+    let pids: Vec<i32> = run.guests().map(ballast_lab_host::Guest::pid).collect();
     let (a, b) = (run.guest("a").unwrap(), run.guest("b").unwrap());
 
     let ready = a.ready().unwrap();
@@ -120,7 +120,7 @@ fn two_guests_work_report_and_leave_nothing() {
     let refused = a.start_workload("w", &spec, PATIENCE).unwrap_err();
     assert!(matches!(refused, LabError::Refused { .. }), "{refused}");
     let (end, totals) = a.stop_workload("w").unwrap();
-    assert_eq!(end, End::Stopped {});
+    assert_eq!(end, ProcessEnd::Stopped {});
     assert!(totals.touches >= *touches.last().unwrap());
     assert!(a.latest_report().unwrap().is_some());
 
@@ -130,7 +130,7 @@ fn two_guests_work_report_and_leave_nothing() {
     let gone = a.exec(&shell("true"), PATIENCE).unwrap_err();
     assert!(matches!(gone, LabError::GuestGone { .. }), "{gone}");
     let output = b.exec(&shell("echo out; echo err >&2; exit 3"), PATIENCE).unwrap();
-    assert_eq!(output.end, End::Exited { code: 3 });
+    assert_eq!(output.end, ProcessEnd::Exited { code: 3 });
     assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
 
     run.shutdown();
@@ -151,7 +151,7 @@ fn programs_are_counted_and_leave_nothing() {
     let events = guest.subscribe().unwrap();
     for program in programs {
         let mut spec = WorkloadSpec::from(Pattern::Program { program, size: Bytes::mib(16) });
-        spec.common.duration_s = (program == Program::StressNg).then_some(5.0);
+        spec.duration = (program == Program::StressNg).then_some(Duration::from_secs(5));
         guest.start_workload(program.packed(), &spec, PATIENCE).unwrap();
     }
     let mut done = BTreeMap::new();
@@ -169,9 +169,9 @@ fn programs_are_counted_and_leave_nothing() {
             _ => {}
         }
     }
-    assert_eq!(ended, Some(("stress-ng".to_owned(), End::Exited { code: 0 }, true)));
+    assert_eq!(ended, Some(("stress-ng".to_owned(), ProcessEnd::Exited { code: 0 }, true)));
     for id in ["redis-server", "memcached", "sqlite3"] {
-        assert_eq!(guest.stop_workload(id).unwrap().0, End::Stopped {});
+        assert_eq!(guest.stop_workload(id).unwrap().0, ProcessEnd::Stopped {});
     }
     let left = shell("ps | grep -E '[r]edis|[m]emcached|[s]qlite3|[s]tress-ng' | wc -l");
     wait_until("all their processes have ended", || {
@@ -188,7 +188,7 @@ fn postgresql_serves_from_its_disk_and_leaves_nothing() {
     let program = Program::Postgresql;
     let spec = GuestSpec { with: [program.packed().to_owned()].into(), ..guest("a") };
     let refused = Run::start(&options(&base, vec![spec.clone()]), &say).err().expect("no disk");
-    assert!(refused.to_string().contains("packed onto the data disk"), "{refused}");
+    assert!(refused.to_string().contains("give the guest a data disk"), "{refused}");
     let data = Some(DiskSpec { size: Bytes::mib(512), speed: Speed::Ssd });
     let run = Run::start(&options(&base, vec![GuestSpec { data, ..spec }]), &say).unwrap();
     let guest = run.guest("a").unwrap();
@@ -213,7 +213,7 @@ fn postgresql_serves_from_its_disk_and_leaves_nothing() {
         assert!(transactions.is_sorted(), "{transactions:?}");
         let user = guest.exec(&servers, PATIENCE).unwrap().stdout;
         assert!(!user.trim().is_empty() && user.trim() != "0" && user.trim() != "root", "{user}");
-        assert_eq!(guest.stop_workload("w").unwrap().0, End::Stopped {});
+        assert_eq!(guest.stop_workload("w").unwrap().0, ProcessEnd::Stopped {});
         wait_until("all its processes have ended", || {
             guest.exec(&left, PATIENCE).unwrap().stdout.trim() == "0"
         });

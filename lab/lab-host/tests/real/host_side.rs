@@ -5,9 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ballast_agent_host::{Agent, Event, Known, Session, Settings};
-use ballast_agent_wire::Statistics;
-use ballast_lab::{Guest, GuestSpec, Helper, KernelChoice, Run, RunOptions};
+use ballast_agent_proto::host::{
+    AgentEvent, AgentIdentity, AgentSession, HostFacts, SessionSettings,
+};
+use ballast_agent_proto::wire::Statistics;
+use ballast_lab_host::{Guest, GuestSpec, Helper, KernelChoice, Run, RunOptions};
 use ballast_model::{Bytes, MemoryRequest, Timestamp};
 
 /// Far beyond what anything here takes, so that only a hang fails.
@@ -52,23 +54,28 @@ pub(crate) fn shell(guest: &Guest, line: &str) -> String {
 /// The host's side over the socket of the guest's port.
 pub(crate) struct Host {
     pub(crate) stream: UnixStream,
-    pub(crate) session: Session,
+    pub(crate) session: AgentSession,
     pub(crate) began: Instant,
 }
 
 impl Host {
     /// Connects to the guest's agent; `number` is greater with each connection.
     pub(crate) fn connect(guest: &Guest, number: u64) -> Host {
-        let settings = Settings {
+        let settings = SessionSettings {
             statistics_period: Duration::from_secs(1),
             emergency_period: Duration::from_secs(5),
-            known: Known { memory_max: Some(MEMORY) },
+            host_facts: HostFacts { memory_max: Some(MEMORY) },
         };
-        Host::resume(guest, number, Session::new(settings, Timestamp::ZERO), Instant::now())
+        Host::resume(guest, number, AgentSession::new(settings, Timestamp::ZERO), Instant::now())
     }
 
     /// Connects again and goes on with `session`.
-    pub(crate) fn resume(guest: &Guest, number: u64, mut session: Session, began: Instant) -> Host {
+    pub(crate) fn resume(
+        guest: &Guest,
+        number: u64,
+        mut session: AgentSession,
+        began: Instant,
+    ) -> Host {
         let stream = UnixStream::connect(guest.agent_socket().unwrap()).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         session.connected(number, Timestamp::ZERO + began.elapsed());
@@ -76,12 +83,16 @@ impl Host {
     }
 
     /// The next event that `wanted` makes something of.
-    pub(crate) fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(
+        &mut self,
+        what: &str,
+        mut wanted: impl FnMut(&AgentEvent) -> Option<T>,
+    ) -> T {
         let end = Instant::now() + PATIENCE;
         loop {
             while let Some(event) = self.session.poll_event() {
                 assert!(
-                    !matches!(event, Event::Implausible(_) | Event::Unreadable(_)),
+                    !matches!(event, AgentEvent::Implausible(_) | AgentEvent::Unreadable(_)),
                     "{event:?}"
                 );
                 if let Some(found) = wanted(&event) {
@@ -101,9 +112,9 @@ impl Host {
     }
 
     /// Who the agent is, once it answers, and whether it was started anew.
-    pub(crate) fn up(&mut self) -> (Agent, bool) {
+    pub(crate) fn up(&mut self) -> (AgentIdentity, bool) {
         self.wait("the agent answers", |event| match event {
-            Event::Up { agent, restarted } => Some((agent.clone(), *restarted)),
+            AgentEvent::Up { agent, restarted } => Some((agent.clone(), *restarted)),
             _ => None,
         })
     }
@@ -111,7 +122,7 @@ impl Host {
     /// The next figures, with the guest's uptime in milliseconds.
     pub(crate) fn statistics(&mut self) -> (u64, Statistics) {
         self.wait("statistics", |event| match event {
-            Event::Statistics { uptime_ms, statistics } => Some((*uptime_ms, **statistics)),
+            AgentEvent::Statistics { uptime_ms, statistics } => Some((*uptime_ms, **statistics)),
             _ => None,
         })
     }
@@ -122,7 +133,7 @@ impl Host {
         wanted: impl Fn(&MemoryRequest) -> bool,
     ) -> (MemoryRequest, String) {
         self.wait("a request", |event| match event {
-            Event::Request { request, why } if wanted(request) => {
+            AgentEvent::Request { request, why } if wanted(request) => {
                 Some((*request, why.text.clone()))
             }
             _ => None,

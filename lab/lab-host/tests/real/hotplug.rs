@@ -9,9 +9,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use ballast_lab::{GuestSpec, Helper, Hotplug, HotplugKind, Run, RunOptions};
-use ballast_lab_guest::protocol::End;
+use ballast_lab_guest::protocol::ProcessEnd;
 use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::{GuestSpec, Helper, Hotplug, HotplugKind, Run, RunOptions};
 use ballast_model::{Action, Bytes, Generation, GuestSample, OutcomeKind, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use tokio::runtime::{Builder, Runtime};
@@ -194,7 +194,7 @@ fn a_guest_grows_past_its_boot_memory_by_virtio_mem_and_back() {
     // It is not killed for it.
     host.wait_touches(host.touches() + pages);
     let (ended, _) = host.run.guest("a").unwrap().stop_workload("w").unwrap();
-    assert_eq!(ended, End::Stopped {});
+    assert_eq!(ended, ProcessEnd::Stopped {});
     // Asked again, it gives what it did not give then.
     host.reach(Bytes::mib(512), Some(Bytes::mib(128)), Bytes::mib(128));
     host.reach(Bytes::mib(320), Some(none), none);

@@ -4,21 +4,17 @@
 //! the page tracker as built for release, and a mirror of Debian that has [`SECOND`] until its kernel is in
 //! the cache.
 
-#[allow(dead_code)]
-mod host_side;
-mod qmp;
-
 use std::time::{Duration, Instant};
 
-use ballast_agent_host::Event;
-use ballast_agent_wire::{AgeGroup, Ages, Outcome, capability};
-use ballast_lab::{Cache, DiskSpec, Guest, GuestSpec, Kernel, KernelChoice, Speed};
+use crate::host_side::*;
+use crate::qmp::qmp;
+use ballast_agent_proto::host::AgentEvent;
+use ballast_agent_proto::wire::{AgeGroup, Ages, RequestOutcome, capability};
 use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::{Cache, DiskSpec, Guest, GuestSpec, Kernel, KernelChoice, Speed};
 use ballast_model::{Bytes, RequestKind};
-use ballast_track_wire::{Granule, Mode, Sample};
-use ballast_tracker::{Tracking, Watching};
-use host_side::*;
-use qmp::qmp;
+use ballast_tracker::{TrackingSession, WatchSettings};
+use ballast_tracker_proto::{Granule, GranuleSample, WatchMode};
 use serde_json::Value;
 
 /// The suite of the second kernel: 6.12, where the host's own is 6.1.
@@ -76,11 +72,11 @@ fn balloon_statistic(guest: &Guest, name: &str) -> u64 {
 /// What a guest touches in an interval that shows at least `least` of it.
 fn assert_tracked(guest: &Guest, least: Bytes) {
     let pid = u32::try_from(guest.pid()).unwrap();
-    let mut tracking = Tracking::begin(pid, &guest.tracker().unwrap(), &[], None).unwrap();
-    let mode = Mode { granule: Granule::new(32).unwrap(), sample: Sample::ALL };
+    let mut tracking = TrackingSession::begin(pid, &guest.tracker().unwrap(), &[], None).unwrap();
+    let mode = WatchMode { granule: Granule::new(32).unwrap(), sample: GranuleSample::ALL };
     let end = Instant::now() + PATIENCE;
     loop {
-        tracking.begin_interval(Some(Watching { mode, hot_granules: 0 })).unwrap();
+        tracking.begin_interval(Some(WatchSettings { mode, hot_granules: 0 })).unwrap();
         tracking.pass(Duration::from_secs(1)).unwrap();
         let observed = tracking.end_interval().unwrap().unwrap();
         let touched = Bytes::pages(observed.touches.len() as u64 * mode.granule.pages());
@@ -114,7 +110,7 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
         assert!(agent.capabilities.iter().any(|it| it == has), "{has}: {agent:?}");
     }
     let (_, before) = host.statistics();
-    let lacks = before.figures().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name);
+    let lacks = before.fields().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name);
     assert_eq!(lacks.collect::<Vec<_>>(), Vec::<&str>::new());
 
     // So does the balloon, which takes memory.
@@ -131,12 +127,12 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     // Short of memory it asks; refused it asks again, and what it is granted it gets.
     let hog = Pattern::Constant { size: Bytes::mib(240) };
     guest.start_workload("hog", &hog.into(), PATIENCE).unwrap();
-    for outcome in [Outcome::Refused, Outcome::Granted] {
+    for outcome in [RequestOutcome::Refused, RequestOutcome::Granted] {
         let (request, why) = host.request(|request| request.kind != RequestKind::Less);
         eprintln!("{outcome:?}: {request:?} {why}");
         assert!(!why.is_empty() && request.amount > Bytes::ZERO, "{request:?} {why}");
         let (amount, now) = (request.amount, host.now());
-        let given = if outcome == Outcome::Granted { amount } else { Bytes::ZERO };
+        let given = if outcome == RequestOutcome::Granted { amount } else { Bytes::ZERO };
         host.session.answer(outcome, given, Some("a test".to_owned()), now);
     }
     balloon(guest, MEMORY);
@@ -144,7 +140,7 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     let (_, after) = host.statistics();
     let [was, is] = [before.counters, after.counters];
     assert!(is.swap_out_pages > was.swap_out_pages, "{is:?}");
-    let reclaimed = |it: ballast_agent_wire::Counters| {
+    let reclaimed = |it: ballast_agent_proto::wire::KernelCounters| {
         (it.steal_kswapd_pages.unwrap() + it.steal_direct_pages.unwrap(), it.refault_anon_pages)
     };
     assert!(reclaimed(is).0 > reclaimed(was).0, "{is:?}");
@@ -154,9 +150,9 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
 }
 
 /// `MemTotal`, if that is what is told.
-fn total_of(event: &Event) -> Option<u64> {
+fn total_of(event: &AgentEvent) -> Option<u64> {
     match event {
-        Event::Statistics { statistics, .. } => statistics.memory.total_bytes,
+        AgentEvent::Statistics { statistics, .. } => statistics.memory.total_bytes,
         _ => None,
     }
 }
@@ -223,7 +219,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
         let now = host.now();
         let order = host.session.shrink(asked, Duration::from_secs(60), now);
         let gave = host.wait("the order is done", |event| match event {
-            Event::Shrunk { number, gave, .. } if *number == order => Some(*gave),
+            AgentEvent::Shrunk { number, gave, .. } if *number == order => Some(*gave),
             _ => None,
         });
         assert!(gave >= asked.fraction(1, 2), "{gave}");
@@ -241,9 +237,9 @@ fn a_suite_that_is_not_there_is_told_and_leaves_nothing() {
     assert!(left.iter().all(|it| it.file_name() == ".lock"), "{left:?}");
 }
 
-fn ages_of(event: &Event) -> Option<Ages> {
+fn ages_of(event: &AgentEvent) -> Option<Ages> {
     match event {
-        Event::Ages(ages) => Some(ages.clone()),
+        AgentEvent::Ages(ages) => Some(ages.clone()),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use ballast_lab::Guest;
+use ballast_lab_host::Guest;
 
 /// Asks the guest's QEMU something, by the socket of the lab.
 pub(crate) fn qmp(guest: &Guest, command: &str) -> String {

@@ -3,17 +3,14 @@
 //! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for release.
 //! What only root may do is tried by root only, and said.
 
-#[allow(dead_code)]
-mod bare;
-
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::bare::*;
 use ballast_tracker::{
-    TrackerError, Tracking, check_shared, clear_referenced, referenced, trackable_at,
+    TrackerError, TrackingSession, check_shared, clear_referenced, referenced, trackable_at,
 };
-use bare::*;
 
 #[test]
 fn a_hypervisor_in_the_background_is_tracked() {
@@ -42,13 +39,13 @@ fn memory_in_a_file_is_tracked_and_private_memory_is_told() {
         assert_eq!((&guest.address, &guest.paths), (&bare.tracker(), &vec![text(path)]));
         let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
         wait_until("every page to be seen", || {
-            let tracking = Tracking::begin(bare.pid, &guest.address, &paths, None);
+            let tracking = TrackingSession::begin(bare.pid, &guest.address, &paths, None);
             // The last is not forgotten at once.
             tracking.is_ok_and(|mut tracking| sees(&mut tracking))
         });
         assert_eq!(check_shared(bare.pid, &paths, MEMORY).map_err(|it| it.to_string()), Ok(()));
         let less = check_shared(bare.pid, &paths, MEMORY + 4096).unwrap_err().to_string();
-        assert!(less.contains("67112960 bytes of memory, of which 67108864 are mapped"), "{less}");
+        assert!(less.contains("67112960 bytes of memory but only 67108864 are mapped"), "{less}");
         assert_looks(bare.pid, &paths);
     }
     // Of these there is nothing to be seen, by the kernel's bits neither.
@@ -92,7 +89,7 @@ fn a_guest_without_the_library_is_told_and_looked_at() {
 fn a_hypervisor_without_privileges_needs_the_device_or_says_so() {
     let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     if !rustix::process::geteuid().is_root() || setting.is_ok_and(|it| it.trim() == "1") {
-        return println!("not tried: needs root, and a host on which nobody else may");
+        return println!("SKIPPED: needs root, and a host on which nobody else may");
     }
     let bare = Bare::start(&Spec { user: Some(65_534), ..Spec::default() });
     let memory = bare.memory();
@@ -105,7 +102,7 @@ fn a_hypervisor_without_privileges_needs_the_device_or_says_so() {
     let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd").unwrap();
     wait_until("every page to be seen", || {
         let device = Some(device.as_fd());
-        let tracking = Tracking::begin(bare.pid, &bare.tracker(), &[], device);
+        let tracking = TrackingSession::begin(bare.pid, &bare.tracker(), &[], device);
         tracking.is_ok_and(|mut tracking| sees(&mut tracking))
     });
     bare.goes_on(&memory);

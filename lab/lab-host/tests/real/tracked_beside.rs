@@ -3,9 +3,6 @@
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for release.
 
-#[allow(dead_code)]
-mod bare;
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -13,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::bare::*;
 use ballast_tracker::TrackerError;
-use bare::*;
 
 const SNAPSHOT: &str = "background-snapshot";
 const POST_COPY: &str = "postcopy-ram";

@@ -1,29 +1,28 @@
 //! Whoever tracks a guest is killed, or stops, at any moment: the guest stalls hardly longer than one beside
 //! it that nobody tracks.
 //!
-//! A program without the test harness, as it is its own client: started again with a guest's process and
-//! socket, it tracks as fast as it can until it is killed. Both guests go through their memory all the
+//! The test is its own client: started again with a guest's process and socket in the environment, it
+//! tracks as fast as it can until it is killed. Both guests go through their memory all the
 //! time; that of the tracked one is revoked page by page. The longest gap in the progress of each is taken
 //! every round, and what the one may be longer than the other is a second, and the longest time that the
 //! observer was not there itself.
 //!
 //! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the moments.
 
-// Shared with the other tests, which use all of it.
-#[allow(dead_code)]
-mod bare;
-
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ballast_track_wire::Address;
-use ballast_tracker::{Tracking, Watching};
-use bare::*;
+use crate::bare::*;
+use ballast_tracker::{TrackingSession, WatchSettings};
+use ballast_tracker_proto::TrackerAddress;
 use rustix::process::{Pid, Signal, kill_process};
 
+const TEST: &str = "tracked_killed::a_guest_hardly_stalls_when_its_tracking_client_is_killed";
+/// Whoever finds this set is the client: a guest's process and socket.
+const CLIENT: &str = "BALLAST_TEST_TRACKING_CLIENT";
 /// The longest that a guest may stall because it is tracked.
 const STALL_MAX: Duration = Duration::from_secs(1);
 /// Latest moment of a kill.
@@ -31,27 +30,26 @@ const KILL_WITHIN_MS: u64 = 700;
 /// Of so many rounds one stops the client before it kills it: a client that hangs.
 const HANG_EVERY: u64 = 4;
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    if arguments.get(1).map(String::as_str) == Some("client") {
-        track(&arguments[2..]);
+#[test]
+fn a_guest_hardly_stalls_when_its_tracking_client_is_killed() {
+    if let Ok(arguments) = std::env::var(CLIENT) {
+        let (pid, address) = arguments.split_once(' ').unwrap();
+        track(pid.parse().unwrap(), &TrackerAddress::parse(address));
     }
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let rounds = number("BALLAST_SOAK_ROUNDS").unwrap_or(10);
     let seed = number("BALLAST_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("killing {rounds} clients of a guest, seed {seed}");
     kill_clients(rounds, seed);
-    println!("test result: ok. 1 passed; 0 failed; no guest stalled");
 }
 
 /// The client: it never ends by itself.
-fn track(arguments: &[String]) -> ! {
-    let pid = arguments[0].parse().unwrap();
-    let mut tracking = Tracking::begin(pid, &Address::parse(&arguments[1]), &[], None).unwrap();
+fn track(pid: u32, address: &TrackerAddress) -> ! {
+    let mut tracking = TrackingSession::begin(pid, address, &[], None).unwrap();
     println!("tracking");
     for round in 0_u32.. {
         let granule = [1, 1, 8, 32][round as usize % 4];
-        let watching = Watching { hot_granules: round % 3 * 500, ..every(granule) };
+        let watching = WatchSettings { hot_granules: round % 3 * 500, ..every(granule) };
         let length = Duration::from_millis(u64::from(round * 7 % 50));
         interval(&mut tracking, watching, length).unwrap();
     }
@@ -125,12 +123,16 @@ fn kill_clients(rounds: u64, seed: u64) {
 /// Has a client track the guest, ends it after a while, and waits until nothing of it is left.
 fn end_one(guest: &Bare, after: Duration, hangs: bool) {
     let mut client = Command::new(std::env::current_exe().unwrap())
-        .args(["client", &guest.pid.to_string(), &guest.tracker().to_string()])
+        .args(["--exact", TEST, "--nocapture"])
+        .env(CLIENT, format!("{} {}", guest.pid, guest.tracker()))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut first = [0; 8];
-    client.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let lines = BufReader::new(client.stdout.as_mut().unwrap()).lines();
+    assert!(
+        lines.map_while(Result::ok).any(|line| line.ends_with("tracking")),
+        "the client ended first"
+    );
     wait_until("memory to be revoked", || guest.is_registered());
     std::thread::sleep(after);
     assert!(client.try_wait().unwrap().is_none(), "it tracks when it is killed");

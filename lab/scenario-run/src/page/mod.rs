@@ -1,13 +1,14 @@
 //! The comparison as one page.
 //!
-//! Idea: everything is in the page itself (style, plots, figures), so that it can be kept, mailed and
-//! printed, and opened in ten years. Plots of one guest share their axes, so that policies can be
-//! compared by eye. A few lines of script read figures out under the pointer; without them nothing is
-//! missing but that.
+//! Idea: everything is in the page itself (style, plots, figures), so that it can be kept, mailed
+//! and printed, and opened in ten years. Plots of one guest share their axes, so that policies can
+//! be compared by eye. A few lines of script read figures out under the pointer; without them
+//! nothing is missing but that.
 //! Limits: of several repetitions one is drawn, the one nearest to the median.
 
 mod plots;
 
+use ballast_chart::page;
 use maud::{Markup, html};
 
 use self::plots::plots_of;
@@ -74,71 +75,41 @@ pub fn render(
         (how_to_read())
         (what_was_run(record, raw_data))
     };
-    Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
+    Ok(page::document(&title, STYLE, SCRIPT, &body))
 }
 
-/// What was moved, by which mechanism and why.
+/// Memory moved, by mechanism, and the reasons.
 fn moved(record: &Record) -> Markup {
     let rows = moves_table::rows(record);
     html! {
         section {
             h2 { "What was moved" }
             @if rows.is_empty() { p { "No memory was moved." } } @else {
-                (plain_table(&moves_table::COLUMNS, &rows, moves_table::is_figure))
+                (page::table(&moves_table::report(record), rows))
             }
         }
     }
 }
 
-/// How long a transfer from guest to guest took.
+/// The time that a transfer from guest to guest took.
 fn transferred(record: &Record, above: &str, below: &str) -> Markup {
     html! {
         section {
             h2 { "From guest to guest" }
             p { (above) }
-            (plain_table(&transfer_table::COLUMNS, &transfer_table::rows(record), |column| column > 0))
+            (page::table(&transfer_table::report(record), transfer_table::rows(record)))
             p.small { (below) }
         }
     }
 }
 
-fn plain_table(columns: &[&str], rows: &[Vec<String>], is_figure: fn(usize) -> bool) -> Markup {
-    html! {
-        div.wide {
-            table {
-                thead { tr {
-                    @for (column, name) in columns.iter().enumerate() {
-                        @if is_figure(column) { th.number { (name) } } @else { th { (name) } }
-                    }
-                } }
-                tbody {
-                    @for row in rows { tr {
-                        @for (column, cell) in row.iter().enumerate() {
-                            @if is_figure(column) { td.number { (cell) } } @else { td { (cell) } }
-                        }
-                    } }
-                }
-            }
-        }
-    }
-}
-
-/// What a paper measured, beside what was measured here.
+/// A paper's figures beside ours.
 fn beside_paper(record: &Record, comparison: &Comparison) -> Markup {
     html! {
         section {
             h2 { "Beside the paper" }
             p { "The paper measured guests of its time on a machine of its time, most of them larger." }
-            div.wide {
-                table {
-                    thead { tr { @for name in paper::COLUMNS { th { (name) } } } }
-                    tbody {
-                        @for row in paper::rows(record, comparison) {
-                            tr { @for cell in row { td { (cell) } } }
-                        }
-                    }
-                }
-            }
+            (page::table(&paper::report(comparison), &record.scenario.paper))
         }
     }
 }
@@ -153,20 +124,7 @@ fn simulated(calibration: &Calibration, comparison: &Comparison) -> Markup {
                 "Simulated on the machine that the scenario's file describes, and at the speeds of these \
                  runs, in which " (calibration_table::speeds(calibration.speeds)) "."
             }
-            div.wide {
-                table {
-                    thead { tr {
-                        @for (column, head) in calibration_table::COLUMNS.iter().enumerate() {
-                            @if column < 3 { th { (head) } } @else { th.number { (head) } }
-                        }
-                    } }
-                    tbody { @for row in calibration_table::rows(calibration, first) {
-                        tr { @for (column, cell) in row.iter().enumerate() {
-                            @if column < 3 { td { (cell) } } @else { td.number { (cell) } }
-                        } }
-                    } }
-                }
-            }
+            (page::table(&calibration_table::report(), calibration_table::rows(calibration, first)))
         }
     }
 }
@@ -407,7 +365,7 @@ fn guest_in_words(guest: &GuestInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::fixture;
+    use crate::fixture;
 
     fn page() -> String {
         let record = fixture::record(&[("static", &[100]), ("global", &[250])]);

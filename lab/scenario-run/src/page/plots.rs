@@ -2,9 +2,9 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::super::plot::{self, LEFT, RIGHT, WIDTH};
+use super::super::plot::{self, FRAME};
 use super::super::record::{GuestInfo, GuestRun, Record};
-use super::super::series::{Kind, Panel, Series, round_up};
+use super::super::series::{Kind, Panel, Series};
 
 /// A guest's runs, one for each policy: the policy and what was measured.
 type Runs<'a> = Vec<(&'a str, &'a GuestRun)>;
@@ -28,8 +28,8 @@ pub(super) fn plots_of(
     let mut panels = Vec::new();
     let mut flat = Vec::new();
     for panel in Panel::ALL {
-        match y_end(record, panel, &runs) {
-            Some(y_end) => panels.push(draw_panel(record, panel, &runs, y_end)?),
+        match greatest(record, panel, &runs) {
+            Some(greatest) => panels.push(draw_panel(record, panel, &runs, greatest)?),
             None => flat.extend(flat_name(panel, guest)),
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn plots_of(
     })
 }
 
-/// What is said not to have been; an idle guest's work is not missed.
+/// The name of a panel without values; the page does not mention an idle guest's work.
 fn flat_name(panel: Panel, guest: &GuestInfo) -> Option<&'static str> {
     match panel {
         Panel::Swap => Some("swap"),
@@ -64,9 +64,9 @@ fn flat_name(panel: Panel, guest: &GuestInfo) -> Option<&'static str> {
     }
 }
 
-/// Where the vertical axis ends, for all policies; `None`: there is nothing but zero.
-fn y_end(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
-    let greatest = |guest: &GuestRun| {
+/// The greatest value under any policy; `None`: every value is zero.
+fn greatest(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
+    let of_guest = |guest: &GuestRun| {
         let series = panel.series(guest);
         let values = series.iter().flat_map(|series| series.points.iter().map(|(_, value)| *value));
         values.fold(0.0, f64::max)
@@ -74,11 +74,11 @@ fn y_end(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
     let greatest = match panel {
         // Guests share one memory: their plots share its axis.
         Panel::Memory => {
-            record.runs.iter().flat_map(|run| &run.guests).map(greatest).fold(0.0, f64::max)
+            record.runs.iter().flat_map(|run| &run.guests).map(of_guest).fold(0.0, f64::max)
         }
-        _ => runs.iter().map(|(_, guest)| greatest(guest)).fold(0.0, f64::max),
+        _ => runs.iter().map(|(_, guest)| of_guest(guest)).fold(0.0, f64::max),
     };
-    (greatest > 0.0).then(|| round_up(greatest))
+    (greatest > 0.0).then_some(greatest)
 }
 
 /// One row of plots: a panel under every policy.
@@ -86,21 +86,21 @@ fn draw_panel(
     record: &Record,
     panel: Panel,
     runs: &Runs<'_>,
-    y_end: f64,
+    greatest: f64,
 ) -> anyhow::Result<Vec<Markup>> {
     let x_end = record.scenario.duration_s;
     let draw = |(_, guest): &(&str, &GuestRun)| {
         let series = panel.series(guest);
-        let svg = plot::draw(panel, &series, x_end, y_end)?;
+        let svg = plot::chart(panel, &series, x_end, greatest).svg()?;
         Ok(figure(panel, &series, x_end, &svg))
     };
     runs.iter().map(draw).collect()
 }
 
 fn figure(panel: Panel, series: &[Series], x_end: f64, svg: &str) -> Markup {
-    let part = |units: u32| format!("{:.3}", 100.0 * f64::from(units) / f64::from(WIDTH));
+    let part = |units| FRAME.percent_of_width(units);
     html! {
-        figure.plot data-left=(part(LEFT)) data-right=(part(RIGHT)) data-span=(x_end)
+        figure.plot data-left=(part(FRAME.left)) data-right=(part(FRAME.right)) data-span=(x_end)
             data-unit=(panel.unit()) {
             figcaption {
                 (panel.title())

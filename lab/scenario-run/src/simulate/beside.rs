@@ -1,32 +1,33 @@
-//! What a paper measured, beside what was simulated.
+//! A paper's figures beside simulated ones.
 //!
 //! Idea: a scenario that models a paper's experiment carries the paper's own figures; each names
-//! which of ours it is to be seen beside.
-//! Limits: the papers measured their hypervisors and programs on machines of their time, and ours is
-//! a simulation: signs and orders of magnitude can be compared, no more.
+//! the metric of ours to compare it with.
+//! Limits: the papers measured their hypervisors and programs on machines of their time, and ours
+//! is a simulation: signs and orders of magnitude can be compared, no more.
 
 use ballast_model::{GuestId, PolicyName};
-use ballast_sim::{PolicyReport, Report};
+use ballast_sim::{ComparisonReport, PolicyReport};
 use serde::Serialize;
 
 use super::paper::{Metric, PaperFigure};
-use crate::figures;
+use ballast_report::figures;
 
 /// A paper's figure and ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Beside<'a> {
+pub struct Beside<'a> {
     #[serde(flatten)]
-    pub(crate) paper: &'a PaperFigure,
-    /// Ours, simulated; `None` where there is none, or the policy was not run.
-    pub(crate) simulated: Option<f64>,
+    /// The figure of the paper.
+    pub paper: &'a PaperFigure,
+    /// Ours, simulated; `None` if there is none, or the policy was not run.
+    pub simulated: Option<f64>,
 }
 
 /// Every figure of `papers` with ours.
-pub(crate) fn beside<'a>(papers: &'a [PaperFigure], report: &Report) -> Vec<Beside<'a>> {
+pub fn beside<'a>(papers: &'a [PaperFigure], report: &ComparisonReport) -> Vec<Beside<'a>> {
     papers.iter().map(|paper| Beside { paper, simulated: ours(paper, report) }).collect()
 }
 
-fn ours(paper: &PaperFigure, report: &Report) -> Option<f64> {
+fn ours(paper: &PaperFigure, report: &ComparisonReport) -> Option<f64> {
     let own = report.policies.iter().find(|it| it.policy.as_str() == paper.policy)?;
     let under_static = report.policy(PolicyName::Static);
     match &paper.guest {
@@ -73,7 +74,7 @@ fn ratio(own: u64, base: u64) -> Option<f64> {
 }
 
 /// A figure of a metric, for people.
-pub(crate) fn shown(metric: Metric, value: Option<f64>) -> String {
+pub fn shown(metric: Metric, value: Option<f64>) -> String {
     let Some(value) = value else { return figures::NONE.to_owned() };
     match metric {
         Metric::WorkRatio => format!("{:.1} %", value * 100.0),

@@ -6,7 +6,7 @@ use ballast_sim::{Capacity, Scenario, max_guests};
 use serde::Serialize;
 
 use super::contestants::Contestants;
-use crate::figures;
+use ballast_report::figures;
 
 /// The share of its work that a guest may lose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ impl FromStr for Slowdown {
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CapacityJson {
+pub struct CapacityJson {
     scenario: String,
     /// Always true: nothing here was measured.
     simulated: bool,
@@ -48,7 +48,7 @@ struct PolicyJson {
 ///
 /// # Errors
 /// The scenario cannot be.
-pub(crate) fn find(
+pub fn find(
     scenario: &Scenario,
     contestants: &Contestants,
     slowdown: Slowdown,
@@ -74,7 +74,7 @@ pub(crate) fn find(
 }
 
 /// As a table.
-pub(crate) fn render(found: &CapacityJson) -> String {
+pub fn render(found: &CapacityJson) -> String {
     let mut out = format!(
         "{}: guests like these that {} hold while none loses more than {:.1} % of its work \
          (simulated)\n\n{:<20} {:>6}  {:>7}\n",

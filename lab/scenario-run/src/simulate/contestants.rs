@@ -1,8 +1,8 @@
 //! Which policies a simulation or a replay compares.
 //!
 //! Idea: the daemon's policies and the rivals' are named alike, so that one list holds both: names
-//! with commas between, `ours` for every policy of the daemon, `rivals` for those of other products,
-//! `all` for both.
+//! with commas between, `ours` for every policy of the daemon, `rivals` for those of other
+//! products, `all` for both.
 
 use std::str::FromStr;
 
@@ -12,18 +12,18 @@ use ballast_sim::rivals;
 
 use super::scenario_file;
 
-/// The policies asked for, each once, in the order in which they were named.
+/// The chosen policies, each once, in the order of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contestants(Vec<PolicyName>);
 
 impl Contestants {
     /// Those of a scenario.
-    pub(crate) fn new(names: Vec<PolicyName>) -> Contestants {
+    pub fn new(names: Vec<PolicyName>) -> Contestants {
         Contestants(names)
     }
 
     /// The policies, new, by these settings.
-    pub(crate) fn build(&self, settings: &PolicySettings) -> Vec<Box<dyn Policy>> {
+    pub fn build(&self, settings: &PolicySettings) -> Vec<Box<dyn Policy>> {
         let policy = |name: &PolicyName| match name {
             PolicyName::Custom(rival) => rivals::build(rival),
             _ => Some(build(*name, settings.clone())),

@@ -1,7 +1,7 @@
 //! The JSON of `ballast simulate`; documented in `docs/json.md`.
 
 use ballast_model::Bytes;
-use ballast_sim::{GuestReport, Point, PolicyReport, Report};
+use ballast_sim::{ComparisonReport, GuestReport, Point, PolicyReport};
 use serde::Serialize;
 
 use super::beside::{Beside, beside};
@@ -9,7 +9,7 @@ use super::paper::PaperFigure;
 
 /// Everything that was found.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SimulationJson<'a> {
+pub struct SimulationJson<'a> {
     scenario: &'a str,
     /// Always true: no figure here was measured.
     simulated: bool,
@@ -73,7 +73,7 @@ struct PointJson {
 
 impl<'a> SimulationJson<'a> {
     /// Of a report; with the series over time if `series`.
-    pub(crate) fn new(report: &'a Report, papers: &'a [PaperFigure], series: bool) -> Self {
+    pub fn new(report: &'a ComparisonReport, papers: &'a [PaperFigure], series: bool) -> Self {
         SimulationJson {
             scenario: &report.scenario,
             simulated: true,

@@ -1,14 +1,14 @@
 //! A simulation as one self-contained page.
 
-use ballast_sim::{PolicyReport, Report};
+use ballast_sim::{ComparisonReport, PolicyReport};
 use maud::{Markup, PreEscaped, html};
 
-use super::beside::{beside, shown};
+use super::beside::beside;
 use super::paper::PaperFigure;
 use super::plot::{self, GUESTS_MAX};
-use super::table::{COLUMNS, row};
-use crate::figures;
-use crate::page::document;
+use super::table::{MEANINGS, columns, paper_columns};
+use ballast_chart::page::{document, table};
+use ballast_report::figures;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("page.css");
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub(crate) fn render(report: &Report, papers: &[PaperFigure]) -> anyhow::Result<String> {
+pub fn render(report: &ComparisonReport, papers: &[PaperFigure]) -> anyhow::Result<String> {
     let guests = report.policies.first().map_or(0, |policy| policy.guests.len());
     let duration =
         humantime::format_duration(std::time::Duration::from_secs(report.duration.as_secs()));
@@ -32,12 +32,12 @@ pub(crate) fn render(report: &Report, papers: &[PaperFigure]) -> anyhow::Result<
         h2 { "Policies side by side" }
         (comparison(report))
         dl class="columns" {
-            @for (name, meaning) in &COLUMNS[1..] { dt { (name) } dd { (meaning) } }
+            @for (name, meaning) in MEANINGS { dt { (name) } dd { (meaning) } }
         }
         @if !papers.is_empty() {
             h2 { "Beside the paper" }
             p { "The paper measured real guests on machines of its time; ours are simulated." }
-            (paper_table(report, papers))
+            (table(&paper_columns(), beside(papers, report)))
         }
         h2 { "Allocations over time" }
         @if guests > GUESTS_MAX {
@@ -48,13 +48,17 @@ pub(crate) fn render(report: &Report, papers: &[PaperFigure]) -> anyhow::Result<
     Ok(document(&format!("{} (simulated)", report.scenario), STYLE, "", &body))
 }
 
-fn comparison(report: &Report) -> Markup {
+fn comparison(report: &ComparisonReport) -> Markup {
+    let columns = columns();
     let best = report.policies.iter().filter_map(|it| it.work_ratio).fold(0.0, f64::max);
     html! {
         div class="wide" { table {
-            thead { tr { @for (name, meaning) in COLUMNS { th title=(meaning) { (name) } } } }
+            thead { tr {
+                th title="who decided" { "policy" }
+                @for (name, meaning) in MEANINGS { th title=(meaning) { (name) } }
+            } }
             tbody { @for policy in &report.policies {
-                @let cells = row(policy);
+                @let cells = columns.cells(policy);
                 tr {
                     th scope="row" { (cells[0]) }
                     td class="bar" {
@@ -71,32 +75,12 @@ fn comparison(report: &Report) -> Markup {
     }
 }
 
-fn paper_table(report: &Report, papers: &[PaperFigure]) -> Markup {
-    html! {
-        div class="wide" { table {
-            thead { tr { @for name in ["what", "guest", "policy", "paper", "simulated", "source"] {
-                th { (name) }
-            } } }
-            tbody { @for it in beside(papers, report) {
-                tr {
-                    th scope="row" { (it.paper.what) }
-                    td { @if let Some(guest) = &it.paper.guest { (guest) } }
-                    td { (it.paper.policy) }
-                    td { (shown(it.paper.metric, Some(it.paper.value))) }
-                    td { (shown(it.paper.metric, it.simulated)) }
-                    td { (it.paper.source) }
-                }
-            } }
-        } }
-    }
-}
-
-fn allocations(policy: &PolicyReport, report: &Report) -> anyhow::Result<Markup> {
+fn allocations(policy: &PolicyReport, report: &ComparisonReport) -> anyhow::Result<Markup> {
     let drawn = plot::drawn(policy);
     // One scale for all policies, so that they can be compared.
     let highest =
         report.policies.iter().flat_map(|it| &it.guests).map(|it| it.allocation_max).max();
-    let svg = plot::draw(&drawn, highest.unwrap_or_default())?;
+    let svg = plot::chart(&drawn, highest.unwrap_or_default()).svg()?;
     Ok(html! {
         section {
             h3 { (policy.policy) }

@@ -1,7 +1,7 @@
 //! What a paper measured in a situation, to be shown beside what is simulated.
 //!
-//! Idea: a figure of a paper is data of the scenario file, in the terms of a simulation's report: for
-//! which policy and guest, which metric, and where it stands.
+//! Idea: a figure of a paper is data of the scenario file, in the terms of a simulation's report:
+//! for which policy and guest, which metric, and where it stands.
 //! Limits: a paper's machine is not the simulated one; times become ratios of work.
 
 use ballast_model::GuestId;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const TEXT_BYTES_MAX: usize = 120;
 
 /// Most figures of papers in one file.
-pub(crate) const PAPER_MAX: usize = 256;
+pub const PAPER_MAX: usize = 256;
 
 /// A figure of a paper, in the terms of a simulation's report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct PaperFigure {
     pub metric: Metric,
     /// Its value, in the metric's unit.
     pub value: f64,
-    /// Where it stands: a table, figure or section.
+    /// Its place in the paper: a table, figure or section.
     pub source: String,
 }
 
@@ -44,7 +44,8 @@ pub enum Metric {
     MajorFaults,
     /// Faults that waited for a disk, against those under `static`.
     MajorFaultsVsStatic,
-    /// Allocation of a guest, in bytes: of a simulation the mean, of a run in the lab that in the end.
+    /// Allocation of a guest, in bytes: of a simulation the mean, of a run in the lab that in the
+    /// end.
     AllocationBytes,
     /// Mean allocation of a guest, in bytes.
     AllocationMeanBytes,
@@ -55,9 +56,14 @@ pub enum Metric {
 }
 
 impl PaperFigure {
+    /// The name of its guest; empty if it is about all of them.
+    pub fn guest_name(&self) -> &str {
+        self.guest.as_ref().map_or("", GuestId::as_str)
+    }
+
     /// Whether texts are single lines and the value is a size of something; else the key that is
     /// wrong, and how.
-    pub(crate) fn validate(&self) -> Result<(), (&'static str, String)> {
+    pub fn validate(&self) -> Result<(), (&'static str, String)> {
         let texts = [("what", &self.what), ("policy", &self.policy), ("source", &self.source)];
         for (key, text) in texts {
             if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {

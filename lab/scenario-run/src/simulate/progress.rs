@@ -3,23 +3,25 @@
 use ballast_sim::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Parts of a run that are told apart.
+/// The resolution of progress: parts of a run.
 const PARTS: u64 = 1000;
 
 /// The bar; nothing at all where nobody sees it.
-pub(crate) struct Bar(ProgressBar);
+pub struct Bar(ProgressBar);
 
-impl Bar {
+impl Default for Bar {
     /// At its beginning.
-    pub(crate) fn new() -> Bar {
+    fn default() -> Bar {
         let bar = ProgressBar::new(PARTS);
         let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}  {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Bar(bar)
     }
+}
 
+impl Bar {
     /// Shows how far it is.
-    pub(crate) fn show(&self, progress: Progress) {
+    pub fn show(&self, progress: Progress) {
         let whole = progress.duration.as_secs_f64().max(1e-9) * progress.runs as f64;
         let done = progress.duration.as_secs_f64() * progress.runs_done as f64
             + progress.now.as_secs_f64();

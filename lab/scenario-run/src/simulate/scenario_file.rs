@@ -1,11 +1,11 @@
 //! Scenario files of the simulator.
 //!
 //! Idea: the form is the lab's, so that a situation runs on real guests and here; a lab scenario
-//! reads here as it is, and what only real guests have (`repetitions`, `accel`, `settle`, …) is read
-//! and not used. What only the simulator has comes on top: the machine (`host.memory`, `block`,
-//! `[defaults]`, disks' times), workloads no guest can be told to do, `count` guests of one table,
-//! and what a paper measured in this situation (`[[paper]]`), to be shown beside what is simulated.
-//! Reading is a pure function of the text; every mistake is told with file, line, column and key.
+//! reads here as it is, and what only real guests have (`repetitions`, `accel`, `settle`, …) is
+//! read and not used. What only the simulator has comes on top: the machine (`host.memory`,
+//! `block`, `[defaults]`, disks' times), workloads no guest can be told to do, `count` guests of
+//! one table, and what a paper measured in this situation (`[[paper]]`), to be shown beside what is
+//! simulated. Reading is a pure function of the text; every error names file, line, column and key.
 //! Limits: unknown keys are refused; bounds are the constants below and the simulator's own.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
-use ballast_lab::{DiskSpec, Hotplug};
+use ballast_lab_host::{DiskSpec, Hotplug};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_sim::{
     Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
@@ -31,7 +31,7 @@ use super::scenario_machine::{
 };
 use super::scenario_policy::PolicyTable;
 use super::scenario_workload::WorkloadTable;
-use crate::server::nearest;
+use ballast_toml_strict::nearest;
 
 /// The most memory of a host: what divisions tell apart. More is surely a slip.
 const HOST_MAX: Bytes = Bytes::gib(4 << 20);
@@ -456,7 +456,7 @@ impl GuestTable {
         let workloads = self
             .workloads
             .into_iter()
-            .map(|table| TimedWorkload { at: table.at, workload: table.workload.0 });
+            .map(|table| TimedWorkload { at: table.at, workload: table.workload });
         Ok(GuestSpec {
             memory_max: self.memory_max,
             start: self.start,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ballast_sim::{Balloon, Kernel, Pattern, Step};
+use ballast_sim::{Balloon, Kernel, Pattern, Ramp, Step};
 use proptest::prelude::*;
 
 use super::super::paper::Metric;
@@ -153,7 +153,13 @@ fn every_kind_of_workload_is_read() {
         parse(&text).map(|file| file.scenario.guests[0].workloads[0].workload.pattern.clone())
     };
     let (mib, s) = (Bytes::mib, Duration::from_secs);
-    let mono = Pattern::Mono { low: mib(1), high: mib(11), ramp: s(5), hold: s(0), cycles: None };
+    let mono = Pattern::Mono {
+        low: mib(1),
+        high: mib(11),
+        ramp: Ramp::GrowthPerS(mib(2)),
+        hold: s(0),
+        cycles: None,
+    };
     let steps = vec![Step { at: s(0), size: mib(1) }, Step { at: s(9), size: mib(2) }];
     let phases = vec![
         ballast_sim::Phase { duration: s(60), pattern: Pattern::Constant { size: mib(3) } },
@@ -265,7 +271,7 @@ fn every_mistake_is_told_with_its_place_and_key() {
         ("speed = \"hdd\"", "speed = \"sdd\"", "`sdd` is not a speed"),
         ("size = \"2GiB\"", "size = \"4KiB\"", "a disk of 4KiB is too small"),
         ("name = \"b\"", "name = \"-b\"", "is not a guest name"),
-        ("name = \"a\"", "name = \"b-2\"", "guests[1].name: guest b-2 is there twice"),
+        ("name = \"a\"", "name = \"b-2\"", "guests[1].name: guest b-2 is defined twice"),
         ("count = 2", "count = 0", "guests[1].count: 0: expected at least 1"),
         ("count = 2", "count = 99999999", "guests: 100000000: expected 1 to"),
         ("start = \"256MiB\"", "start = \"2GiB\"", "guests[1].start: 2GiB is more than memory"),

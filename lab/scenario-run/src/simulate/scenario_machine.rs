@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ballast_lab::{DiskSpec, Limits, Speed};
+use ballast_lab_host::{DiskSpec, Limits, Speed};
 use ballast_model::Bytes;
 use ballast_sim::{Balloon, Disk, Kernel, Sources, TrackerSpec};
 use ballast_toml_strict::duration;
@@ -70,7 +70,7 @@ pub(super) struct ReclaimTable {
     pub(super) speed: Speed,
 }
 
-/// A guest's data disk: the lab's has a size, of which the simulator needs none.
+/// A guest's data disk: the lab's has a size, which the simulator does not need.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DataTable {

@@ -8,7 +8,7 @@ use ballast_policy::PolicySettings;
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
-use crate::config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
+use ballast_config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
 
 /// What is wrong: keys below the table, and words.
 type Mistake = (Vec<&'static str>, String);

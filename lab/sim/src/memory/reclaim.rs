@@ -1,18 +1,18 @@
-//! Which blocks leave when memory is short.
+//! The choice of blocks to evict.
 //!
-//! Idea: the inactive lists are scanned from their old ends. A block referenced since it was last
-//! looked at goes round once more, and at the second time becomes active; one that was not leaves.
+//! Idea: the inactive lists are scanned from their tails. A block referenced since its last scan
+//! returns to the head, and becomes active at the second scan; an unreferenced block is evicted.
 //! Source: Linux 6.1, `shrink_inactive_list`, `folio_check_references`, `get_scan_count`.
-//! Cost: amortised O(1) an eviction; each block is looked at three times at most.
+//! Cost: amortised O(1) per eviction; each block is scanned at most three times.
 
-use super::{Memory, Place, REFERENCED, SEEN, SLOT};
+use super::{Memory, Place, REFERENCED, REFERENCED_ONCE, SLOT};
 use crate::lru::List;
 
 /// Pages written to swap with one request (`SWAP_CLUSTER_MAX`).
 const SWAP_OUT_CLUSTER: u64 = 32;
 
 impl Memory {
-    /// Evicts until `until` is free or nothing can be evicted. Returns the time it takes.
+    /// Evicts until `until` is free or nothing can be evicted. Returns the time taken.
     pub(super) fn reclaim(&mut self, until: u64) -> u64 {
         let mut written = 0;
         while self.free() < until {
@@ -29,7 +29,7 @@ impl Memory {
         }
     }
 
-    /// Evicts one block; says whether it had to be written. `None`: there is none.
+    /// Evicts one block and returns whether it was written; `None` if no block can be evicted.
     fn evict(&mut self) -> Option<bool> {
         let anon = self.lru.len(List::ActiveAnon) + self.lru.len(List::InactiveAnon);
         let file = self.lru.len(List::ActiveFile) + self.lru.len(List::InactiveFile);
@@ -44,15 +44,15 @@ impl Memory {
             true => (List::ActiveAnon, List::InactiveAnon),
             false => (List::ActiveFile, List::InactiveFile),
         };
-        // Each block is looked at three times at most before it can be evicted.
+        // Each block is scanned at most three times before it can be evicted.
         for _ in 0..3 * (anon + file) + 3 {
             self.deactivate(active, inactive);
             let at = self.lru.pop_oldest(inactive)?;
             self.counters.scanned_pages += self.pages;
             let block = &mut self.blocks[at as usize];
             if block.flags & REFERENCED != 0 {
-                let again = block.flags & SEEN != 0;
-                block.flags = (block.flags & !REFERENCED) ^ SEEN;
+                let again = block.flags & REFERENCED_ONCE != 0;
+                block.flags = (block.flags & !REFERENCED) ^ REFERENCED_ONCE;
                 let list = if again { active } else { inactive };
                 block.place = Place::On(list);
                 self.lru.push(list, at);
@@ -79,27 +79,27 @@ impl Memory {
         !file && !in_swap
     }
 
-    /// Makes active blocks inactive while they outnumber the inactive ones too far.
+    /// Deactivates blocks while they outnumber the inactive ones too far.
     fn deactivate(&mut self, active: List, inactive: List) {
         let gib = self.allocation >> 30;
         let ratio = (10 * gib).isqrt().max(1);
         while self.lru.len(inactive) * ratio < self.lru.len(active) {
             let Some(at) = self.lru.pop_oldest(active) else { return };
-            self.blocks[at as usize].flags &= !(REFERENCED | SEEN);
+            self.blocks[at as usize].flags &= !(REFERENCED | REFERENCED_ONCE);
             self.blocks[at as usize].place = Place::On(inactive);
             self.lru.push(inactive, at);
         }
         if self.lru.len(inactive) == 0
             && let Some(at) = self.lru.pop_oldest(active)
         {
-            self.blocks[at as usize].flags &= !(REFERENCED | SEEN);
+            self.blocks[at as usize].flags &= !(REFERENCED | REFERENCED_ONCE);
             self.blocks[at as usize].place = Place::On(inactive);
             self.lru.push(inactive, at);
         }
     }
 
-    /// Anonymous memory and page cache take turns in proportion to their sizes times `swappiness`
-    /// and what it lacks to 200.
+    /// Whether to scan anonymous memory next. It and the page cache are scanned in proportion to
+    /// their sizes times `swappiness` and `200 − swappiness`.
     fn is_turn_of_anon(&mut self, anon: u64, file: u64) -> bool {
         let swappiness = u64::from(self.kernel.swappiness);
         let of_anon = anon * swappiness;
@@ -149,7 +149,7 @@ mod tests {
         memory
     }
 
-    /// Touches blocks of a region; which of them waited.
+    /// Touches blocks of a region; returns which of them waited.
     fn touch(memory: &mut Memory, region: usize, blocks: &[u32]) -> Vec<u32> {
         let mut waited = Vec::new();
         for &at in blocks {
@@ -162,23 +162,23 @@ mod tests {
         waited
     }
 
-    /// By hand, room for three: 0, 1 and 2 are touched first, 3 needs room. All three have been
-    /// referenced, so each goes round once; then 0 is the oldest, and leaves. Coming back it puts 1
-    /// out, not 3, which was never looked at.
+    /// By hand, room for three: 0, 1 and 2 are touched first, 3 needs room. All three are
+    /// referenced, so each goes around once; then 0 is the oldest and is evicted. When it returns,
+    /// 1 is evicted, not 3, which was never scanned.
     #[test]
-    fn the_oldest_that_was_not_touched_again_leaves() {
+    fn oldest_unreferenced_block_is_evicted() {
         let mut memory = memory(3);
-        assert_eq!(touch(&mut memory, 0, &[0, 1, 2, 3]), []);
+        assert!(touch(&mut memory, 0, &[0, 1, 2, 3]).is_empty());
         assert_eq!(memory.swap_used(), PAGE);
         assert_eq!(memory.counters.swap_out_pages, 1);
-        assert_eq!(touch(&mut memory, 0, &[1, 2, 3]), []);
+        assert!(touch(&mut memory, 0, &[1, 2, 3]).is_empty());
         assert_eq!(touch(&mut memory, 0, &[0]), [0]);
         assert_eq!(memory.counters.swap_in_pages, 1);
     }
 
-    /// A page of a file costs a read and no write, and is known again when it comes back.
+    /// A file page costs a read and no write, and its refault is recognized.
     #[test]
-    fn pages_of_files_are_dropped_and_refaulted() {
+    fn file_pages_are_dropped_and_refaulted() {
         let mut memory = memory(2);
         assert_eq!(touch(&mut memory, 1, &[0, 1, 2]), [0, 1, 2]);
         assert_eq!(memory.counters.refaulted_file_pages, 0);
@@ -187,35 +187,35 @@ mod tests {
         assert_eq!(memory.counters.swap_out_pages, 0);
     }
 
-    /// What was written to swap and not changed since needs no second writing.
+    /// A page unchanged since it was written to swap is not written again.
     #[test]
-    fn a_clean_page_is_written_once() {
+    fn clean_page_is_written_to_swap_once() {
         let mut memory = memory(1);
         touch(&mut memory, 0, &[0, 1]);
         assert_eq!(memory.counters.swap_out_pages, 1);
-        memory.touch(0, 0, false, false).unwrap(); // read back, 1 goes out
+        memory.touch(0, 0, false, false).unwrap(); // read back, 1 is evicted
         assert_eq!(memory.counters.swap_out_pages, 2);
-        touch(&mut memory, 0, &[1]); // 0 is still in swap as it was
+        touch(&mut memory, 0, &[1]); // 0 is unchanged in swap
         assert_eq!(memory.counters.swap_out_pages, 2);
-        memory.touch(0, 0, true, false).unwrap(); // 1 was changed, and goes out once more
+        memory.touch(0, 0, true, false).unwrap(); // 1 was changed and is written again
         assert_eq!(memory.counters.swap_out_pages, 3);
     }
 
     #[test]
-    fn with_swap_full_nothing_is_left_to_evict() {
+    fn full_swap_leaves_nothing_to_evict() {
         let mut memory = memory(2);
         touch(&mut memory, 0, &[0, 1, 2, 3, 4, 5]);
         assert_eq!(memory.swap_used(), PAGE.fraction(4, 1));
         assert_eq!(memory.touch(0, 6, true, false), Err(OutOfMemory));
-        // What is given back makes room in memory and in swap.
+        // Freed blocks make room in memory and in swap.
         memory.resize(0, PAGE.fraction(3, 1));
         assert!(memory.swap_used() <= PAGE.fraction(3, 1));
         assert_eq!(memory.swap_used().get() + memory.used().get(), 3 * PAGE_SIZE);
     }
 
-    /// A balloon gets what can be reclaimed, and no more.
+    /// A balloon gets at most what can be reclaimed.
     #[test]
-    fn a_balloon_takes_by_swapping() {
+    fn balloon_inflates_by_swapping() {
         let mut memory = memory(6);
         touch(&mut memory, 0, &[0, 1, 2, 3, 4, 5]);
         let (given, waited) = memory.inflate(3 * PAGE_SIZE);

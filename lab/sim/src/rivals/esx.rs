@@ -1,29 +1,28 @@
-//! `esx`: in the manner of VMware ESX, shares with an idle-memory tax of 75 %.
+//! `esx`: VMware ESX, shares with an idle-memory tax of 75 %.
 //!
 //! Properties: divides the whole budget, up to the maxima; idle memory costs a guest four times as
-//! much of its shares as memory that is touched. Nobody is ballooned below 35 % of its maximum.
-//! Demand beyond what a guest holds is not seen: sampling finds at most what is there.
+//! many shares as active memory. No guest is ballooned below 35 % of its maximum. Demand beyond the
+//! allocation is not visible: sampling only sees allocated memory.
 //!
 //! Algorithm: memory is taken from the guest with the lowest `ρ = S / (P · (f + k (1 − f)))`, where
-//! `S` are its shares, `P` its pages, `f` the part of them that is active and `k = 1/(1 − τ)`, until
-//! all stand alike. Here the state is computed in which it ends, with `a` the active memory:
+//! `S` are its shares, `P` its pages, `f` the part of them that is active and `k = 1/(1 − τ)`,
+//! until all are equal. This file computes the final state, with `a` the active memory:
 //!
 //! ```text
 //! price(P) = P where P ≤ a, else a + k (P − a);     price(P_i) = λ S_i for all within bounds
 //! ```
 //!
-//! and λ as high as the budget allows, found by bisection in integers; what rounding leaves goes a
-//! page each in the order of names. Active memory is estimated every 60 s: it rises at once and
-//! falls by a quarter of the difference.
+//! and λ as high as the budget allows, found by bisection in integers; the rounding remainder is
+//! given out page by page in the order of names. Active memory is estimated every 60 s: it rises at
+//! once and falls by a quarter of the difference.
 //! Source: Waldspurger, *Memory Resource Management in VMware ESX Server*, OSDI 2002, §3 to §5; the
 //! limit of the balloon is its default (`sched.mem.maxmemctl`).
 //!
-//! Not reproduced: the sampling itself, 100 pages a period, and its error; page sharing, compression
-//! and swapping by the host; the free-memory states high, soft, hard and low that set off which of
-//! them, all of which here come down to a division at all times. The exact averages are
-//! unpublished; the quarter is ours.
-//! Forced deviations: what is active is the working set where a tracker tells it, at most what the
-//! guest holds; else the memory in use. A floor above 35 % is kept.
+//! Not reproduced: the sampling of 100 pages per period, and its error; page sharing, compression
+//! and swapping by the host; the free-memory states high, soft, hard and low that trigger them
+//! (here memory is always divided). The exact averages are unpublished; the quarter is our choice.
+//! Forced deviations: active memory is the working set if a tracker reports it, at most the
+//! allocation; else the memory in use. A floor above 35 % is kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,24 +30,24 @@ use std::time::Duration;
 use ballast_model::{Bytes, DemandSource, GuestId, PolicyName, Timestamp};
 use ballast_policy::{Contender, Division, Pacing, Policy, Problem};
 
-use super::{division, wanted};
+use super::rule::{division, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("esx");
 
-/// What idle memory costs, `1/(1 − τ)` at the default tax of 75 %.
+/// Price of idle memory, `1/(1 − τ)` at the default tax of 75 %.
 const IDLE_COST: u128 = 4;
 /// Time between two estimates of active memory.
 const SAMPLE_EVERY: Duration = Duration::from_secs(60);
-/// A lower estimate takes this part of the difference off.
+/// Divisor of the difference by which a higher estimate falls.
 const FALL: u64 = 4;
-/// Part of a guest's maximum that no balloon takes, per cent.
+/// Share of a guest's maximum that the balloon leaves, in percent.
 const KEPT_PERCENT: u64 = 35;
-/// λ is in pages a share, over this.
+/// λ is in pages per share, divided by this.
 const LAMBDA_ONE: u128 = 1 << 32;
-/// At this λ everybody is at the ceiling: 2^40 pages, every one idle, at a single share.
+/// At this λ every guest is at its ceiling: 2^40 idle pages with a single share.
 const LAMBDA_MAX: u128 = LAMBDA_ONE << 43;
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Debug, Default)]
 pub struct Esx {
     sampled_at: Option<Timestamp>,
@@ -112,7 +111,7 @@ impl Policy for Esx {
     }
 }
 
-/// What sampling would find active.
+/// Active memory as sampling would estimate it.
 fn touched(contender: &Contender) -> Bytes {
     let tracked = contender.demand.filter(|demand| demand.source == DemandSource::WorkingSet);
     tracked.map_or(contender.used, |demand| demand.size).min(contender.allocation)
@@ -130,11 +129,12 @@ impl Guest {
     }
 }
 
-/// Pages of each; the least of everybody where even that does not fit.
+/// Pages of each guest; the minimum of each if even these do not fit.
 fn divide(guests: &[Guest], budget: u64) -> Vec<u64> {
     let sum = |lambda| guests.iter().map(|guest| u128::from(guest.at(lambda))).sum::<u128>();
     let budget = u128::from(budget);
-    // sum(low) fits unless nothing does; sum(high) does not, unless everything does.
+    // Invariant: sum(low) fits, unless nothing does; sum(high) does not fit, unless everything
+    // does.
     let (mut low, mut high) = (0, LAMBDA_MAX);
     if sum(high) <= budget {
         low = high;
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn idle_memory_costs_four_times_as_much() {
-        // a is active all over, b not at all: P_a = λ, P_b = λ/4; 1,500 is 1,200 and 300.
+        // a is fully active, b not at all: P_a = λ, P_b = λ/4; 1,500 is 1,200 and 300.
         let guests =
             vec![guest("a", 2_000, 2_000, 0, (10, 3_000)), guest("b", 0, 2_000, 2_000, (10, 800))];
         about(&fresh(1_500, guests), &[1_200, 300]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_divide_what_is_equally_idle() {
+    fn shares_divide_equally_idle_memory() {
         let mut guests = vec![
             guest("a", 2_000, 2_000, 0, (10, 2_500)),
             guest("b", 2_000, 2_000, 0, (10, 5_000)),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn balloons_take_65_percent_at_most_and_maxima_are_given_where_they_fit() {
+    fn balloons_take_at_most_65_percent() {
         let guests =
             || vec![guest("a", 900, 1_000, 0, (10, 1_000)), guest("b", 0, 1_000, 0, (10, 1_000))];
         // a active with 900, b at 35 % of 1,000.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tracker_finds_counts_as_far_as_it_is_held() {
+    fn tracked_working_set_counts_up_to_the_allocation() {
         let mut guests = vec![
             guest("a", 1_000, 1_000, 0, (10, 3_000)),
             guest("b", 1_000, 1_000, 0, (10, 2_000)),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn active_memory_rises_at_once_and_falls_slowly_at_samples_only() {
+    fn active_memory_rises_at_once_and_falls_slowly() {
         let mut esx = Esx::default();
         let mut at = |seconds: u64, active: u64| {
             let contender = guest("a", active, 2_000, 0, (10, 2_000));

@@ -1,23 +1,23 @@
-//! `hyperv`: in the manner of Hyper-V's Dynamic Memory.
+//! `hyperv`: Hyper-V's Dynamic Memory.
 //!
-//! Properties: every guest its demand and a buffer of 20 % while that fits; when it does not, those
-//! of higher priority first, everybody at the minimum at least. Targets add up to no more than the
-//! budget; what nobody wants stays with the host.
+//! Properties: every guest gets its demand and a buffer of 20 % if that fits; otherwise guests of
+//! higher priority come first, and every guest gets at least its minimum. Targets sum to at most
+//! the budget; the rest stays with the host.
 //!
 //! Algorithm: `want = demand · 1.2`, within minimum and maximum. While `Σwant` exceeds the budget,
 //! priorities are served from the highest: a class whose wants beyond the minima fit gets them, the
-//! first that does not fit shares what is left in proportion to shares and up to its wants, and the
+//! first class that does not fit divides the rest in proportion to shares, up to its wants, and the
 //! others keep their minima.
 //! Source: Microsoft's documentation of Dynamic Memory: demand is committed memory, the buffer 20 %
 //! by default, priority (memory weight) decides when memory is short. Its balancer is unpublished:
-//! the division within a class is ours.
+//! the division within a class is our choice.
 //!
-//! Not reproduced: hot add, startup memory and smart paging; that memory is taken from a guest only
-//! when another one wants it.
-//! Forced deviations: committed memory is `Committed_AS` and, as Linux reports it to Hyper-V
-//! (`drivers/hv/hv_balloon.c`, `compute_balloon_floor`), what the guest cannot do without: less than half
-//! of a small guest, 1/32 and 488 MiB of a large one. It leaves the page cache out and counts what is
-//! promised and never touched. Without an agent to tell it, the memory in use takes its place.
+//! Not reproduced: hot add, startup memory and smart paging; taking memory from a guest only when
+//! another guest wants it. Forced deviations: committed memory is `Committed_AS` and, as Linux
+//! reports it to Hyper-V (`drivers/hv/hv_balloon.c`, `compute_balloon_floor`), the guest's
+//! indispensable memory: less than half of a small guest, 1/32 and 488 MiB of a large one.
+//! Committed memory excludes the page cache and includes memory that is never touched. Without an
+//! agent's report, the memory in use replaces it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use std::time::Duration;
 use ballast_model::{Bytes, PolicyName};
 use ballast_policy::{Contender, Division, Pacing, Policy, Problem};
 
-use super::{division, wanted};
+use super::rule::{division, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("hyperv");
 
-/// Free memory on top of demand, per cent of it.
+/// Free memory on top of demand, in percent of it.
 const BUFFER_PERCENT: u64 = 20;
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Copy, Debug)]
 pub struct HyperV;
 
@@ -78,8 +78,8 @@ fn demand(guest: &Contender) -> Bytes {
     committed.map_or(guest.used, |it| it.saturating_add(indispensable(guest.allocation)))
 }
 
-/// Least memory in which Linux lets a guest of this size be ballooned: 72 MiB of 128, 168 of 512, 360 of
-/// 2,048, 744 of 8,192, straight in between and beyond.
+/// Smallest memory to which Linux lets a guest of this size be ballooned: 72 MiB of 128, 168 of
+/// 512, 360 of 2,048, 744 of 8,192, linear in between and beyond.
 fn indispensable(held: Bytes) -> Bytes {
     let (base, divisor) = match held {
         _ if held < Bytes::mib(128) => (8, 2),
@@ -97,8 +97,8 @@ fn want(guest: &Contender) -> Bytes {
     want.min(guest.ceiling).page_ceil().clamp(guest.floor, guest.ceiling)
 }
 
-/// Divides at most `left` pages among those of `class` in proportion to shares, nobody more than its
-/// `extra`. Each round satisfies somebody or is the last.
+/// Divides at most `left` pages among the guests of `class` in proportion to shares, at most
+/// `extra` each. Each round satisfies a guest or is the last.
 fn by_shares(
     guests: &[Contender],
     extra: &[u64],
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn demand_and_a_fifth_more_while_it_fits() {
+    fn guests_get_demand_and_a_fifth_if_it_fits() {
         let guests = || {
             vec![guest("a", 500, 1_000, 0, (100, 4_000)), guest("b", 50, 1_000, 0, (100, 4_000))]
         };
         // 600, and the minimum of 100 is more than 60.
         assert_eq!(divide(2_000, guests()), [mib(600), mib(100)]);
         let mut committed = guests();
-        // 600 promised and 104 + 1,000/8 = 229 of a guest of 1,000: 829 and a fifth.
+        // 600 committed and 104 + 1,000/8 = 229 of a guest of 1,000: 829 and a fifth.
         committed[1].signals.committed = Some(mib(600));
         let want = mib(829) + mib(829).fraction(1, 5);
         assert_eq!(divide(2_000, committed), [mib(600), want.page_ceil()]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guest_cannot_do_without_grows_in_five_slopes() {
+    fn indispensable_memory_grows_in_five_slopes() {
         for (held, least) in
             [(0, 8), (64, 40), (128, 72), (512, 168), (2_048, 360), (8_192, 744), (32_768, 1_512)]
         {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_priorities_first_and_shares_within_one() {
+    fn higher_priorities_come_first_and_shares_divide_within() {
         // Wants 1,200 each, minima 100: beyond them 1,100 each.
         let guests = |priorities: [u8; 3]| {
             let mut guests = vec![
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_little_leaves_the_rest_to_its_class() {
+    fn small_wants_leave_the_rest_to_their_class() {
         // c wants 20 beyond its minimum; the other two share 1,480.
         let guests = vec![
             guest("a", 1_000, 1_000, 0, (100, 4_000)),

@@ -1,10 +1,10 @@
 //! `mom`: oVirt's Memory Overcommitment Manager with its default rules.
 //!
-//! Properties: shrinks every guest by at most 5 % a decision, grows without limit up to the free
-//! memory it means a guest to have; demand is damped by averages over 50 s. Knows no budget: while
-//! the host has memory it grows every guest towards its maximum, so targets exceed the budget as
-//! soon as maxima do, and the guard holds them back. (On two real guests that shared 1 GiB, MOM by
-//! itself was over that for 194 of 300 s.)
+//! Properties: shrinks every guest by at most 5 % per decision and grows it without limit up to its
+//! goal of free memory; averages over 50 s damp demand. Has no budget: while the host has memory it
+//! grows every guest towards its maximum, so targets exceed the budget as soon as the maxima do,
+//! and the guard limits them. (With two real guests that shared 1 GiB, MOM alone exceeded it for
+//! 194 of 300 s.)
 //!
 //! Algorithm, every 10 s, with means of the last ten samples taken every 5 s and `h` the free part
 //! of the host's memory:
@@ -21,10 +21,10 @@
 //! Source: oVirt/mom, `doc/balloon.rules`.
 //!
 //! Not reproduced: KSM and the rules for processors and I/O; the choice of another rule file.
-//! Forced deviations: `cur` is the target in force, not what the balloon holds; while a balloon lags
-//! behind, `used` is at least what the guest is known to use. `free` without anybody to tell it is
-//! what the guest could give back, so page cache then counts as free. Without figures of the host,
-//! the budget and what is left of it take their place.
+//! Forced deviations: `cur` is the current target, not the balloon's size; while a balloon lags
+//! behind, `used` is at least the guest's known use. If free memory is unknown, available memory
+//! replaces it, so page cache then counts as free. If the host's memory is unknown, the budget and
+//! its rest replace it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -32,7 +32,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, GuestId, PolicyName, Timestamp};
 use ballast_policy::{Contender, Division, Pacing, Policy, Problem};
 
-use super::{division, free, host_free_and_total, signed, unsigned, wanted};
+use super::rule::{division, free, host_free_and_total, signed, unsigned, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("mom");
 
@@ -40,10 +40,10 @@ pub(super) const NAME: PolicyName = PolicyName::Custom("mom");
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Time between two decisions (`policy-engine-interval`).
 const DECIDE_EVERY: Duration = Duration::from_secs(10);
-/// Samples an average is over (`sample-history-length`).
+/// Samples per average (`sample-history-length`).
 const SAMPLES: usize = 10;
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Debug, Default)]
 pub struct Mom {
     sampled_at: Option<Timestamp>,
@@ -52,12 +52,12 @@ pub struct Mom {
     guests: BTreeMap<GuestId, Guest>,
 }
 
-/// What is remembered of a guest.
+/// The history of a guest.
 #[derive(Clone, Debug, Default)]
 struct Guest {
     /// Memory held and free, at most [`SAMPLES`].
     samples: VecDeque<(Bytes, Bytes)>,
-    /// What was last decided.
+    /// The last decision.
     target: Option<(Bytes, &'static str)>,
 }
 
@@ -125,7 +125,7 @@ fn mean(samples: &VecDeque<(Bytes, Bytes)>) -> (i128, i128) {
     (sum(|sample| sample.0) / n, sum(|sample| sample.1) / n)
 }
 
-/// The rules of the header for one guest; `host` is its free and whole memory.
+/// Applies the header's rules to one guest; `host` has the host's free and total memory.
 fn target(contender: &Contender, used: Bytes, host: (i128, i128)) -> (Bytes, &'static str) {
     let (host_free, host_total) = (host.0, host.1.max(1));
     let cur = signed(contender.allocation);
@@ -169,7 +169,7 @@ mod tests {
     use crate::rivals::tests::{guest, host_mib, mib, target_of, targets};
 
     #[test]
-    fn each_rule_by_hand() {
+    fn each_rule_equals_that_by_hand() {
         // Guest of 400 to 2,000 MiB that holds 1,000; free memory and the host's differ.
         for (name, free, host_free, expected) in [
             // h = 50 %: used 900 + 200 = 1,100 is more than 1,050.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_maximum_and_small_changes() {
+    fn limits_hold_and_small_changes_are_skipped() {
         let at = |contender, host_free| {
             let problem =
                 Problem::new(mib(10_000), vec![contender]).on(host_mib(host_free, 10_000));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn means_of_ten_samples_and_a_decision_every_second_one() {
+    fn decisions_use_ten_samples_and_follow_every_second() {
         let mut mom = Mom::default();
         let mut at = |seconds: u64, free: u64| {
             let contender = guest("a", 0, 1_000, free, (400, 2_000));
@@ -225,20 +225,20 @@ mod tests {
             target_of(&mom.divide(&problem), "a")
         };
         assert_eq!(at(0, 0), mib(1_200));
-        // Sampled, not decided; then the mean of 0, 60 and 60 is 40: used 960 + 200.
+        // A sample without a decision; then the mean of 0, 60 and 60 is 40: used 960 + 200.
         assert_eq!(at(5, 60), mib(1_200));
         assert_eq!(at(10, 60), mib(1_160));
-        // Eight more of 60: the first sample is forgotten at the eleventh, 940 + 200.
+        // Eight more of 60: the eleventh sample replaces the first, 940 + 200.
         for step in 3..=9 {
             at(step * 5, 60);
         }
         assert_eq!(at(50, 60), mib(1_140));
-        // Asked again within 5 s: nothing new is sampled.
+        // A call within 5 s takes no new sample.
         assert_eq!(at(51, 500), mib(1_140));
     }
 
     #[test]
-    fn grows_everybody_past_the_budget_while_the_host_has_memory() {
+    fn all_guests_grow_past_the_budget() {
         let guests =
             vec![guest("a", 0, 1_000, 10, (100, 4_000)), guest("b", 0, 1_000, 900, (100, 4_000))];
         let problem = Problem::new(mib(2_000), guests).on(host_mib(5_000, 10_000));

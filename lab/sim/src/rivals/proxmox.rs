@@ -1,8 +1,8 @@
 //! `proxmox`: the automatic ballooning of Proxmox VE.
 //!
-//! Properties: aims at a host of which 80 % is in use and stops within 10 MiB of that, whatever
-//! guests need; moves at most 100 MiB per guest and decision. What a guest gets is by shares; its
-//! free memory decides only who is served first. Knows no budget.
+//! Properties: aims at 80 % of the host's memory in use, within 10 MiB, regardless of the guests'
+//! needs; moves at most 100 MiB per guest and decision. Shares determine the amounts; free memory
+//! only determines the order. Has no budget.
 //!
 //! Algorithm, every 10 s: `goal` = 80 % of the host's memory − what is in use.
 //!
@@ -15,34 +15,34 @@
 //!     a step towards desired of at most 100 MiB from where the balloon stands
 //! ```
 //!
-//! A guest whose desired size lies below what it holds is shrunk even while memory is given out.
+//! A guest whose desired size is below its allocation is shrunk even while memory is given out.
 //! Source: proxmox/pve-manager, `PVE/AutoBalloon.pm` (`compute_alg1`), `PVE/Service/pvestatd.pm`.
 //!
-//! Not reproduced: guests opted out by shares of zero (ours are at least 1) or locked by migration.
-//! Forced deviations: rounds have a bound; `balloon` is the target in force; guests come in the
-//! order of their names, there in that of a hash. Without figures of the host, the budget and what
-//! is left of it take their place: 80 % of the budget is then aimed at.
+//! Not reproduced: guests excluded by zero shares (ours are at least 1) or by migration. Forced
+//! deviations: the number of rounds is limited; `balloon` is the current target; guests are ordered
+//! by name instead of by a hash. If the host's memory is unknown, the budget replaces it, so that
+//! 80 % of the budget is the goal.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, PolicyName};
 use ballast_policy::{Division, Pacing, Policy, Problem};
 
-use super::{division, free, host_free_and_total, signed, unsigned, wanted};
+use super::rule::{division, free, host_free_and_total, signed, unsigned, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("proxmox");
 
-/// The part of the host that is to be in use, per cent (`ballooning-target`).
+/// The share of the host's memory that should be in use, in percent (`ballooning-target`).
 const HOST_USED_PERCENT: i128 = 80;
 /// A goal up to this size is ignored.
 const GOAL_MIN: i128 = 10 << 20;
-/// Most a guest changes in one decision.
+/// Largest change of a guest in one decision.
 const STEP_MAX: i128 = 100 << 20;
-/// Most rounds of one distribution. Each that changes anything takes a guest to its step or its
-/// bound, or divides the rest among fewer; a handful in practice.
+/// Most rounds of one distribution. Each round that changes anything takes a guest to its step or
+/// its limit, or divides the rest among fewer guests; a few rounds in practice.
 const ROUNDS_MAX: usize = 64;
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Copy, Debug)]
 pub struct Proxmox;
 
@@ -53,9 +53,9 @@ struct Guest {
     max: i128,
     shares: i128,
     comfortable: bool,
-    /// What was decided so far.
+    /// Its target so far.
     decided: Option<i128>,
-    /// Left out of further rounds of this distribution.
+    /// Whether it is excluded from further rounds of this distribution.
     done: bool,
 }
 
@@ -105,7 +105,7 @@ impl Policy for Proxmox {
     }
 }
 
-/// Serves those who are `comfortable` or not; if nothing moved, all.
+/// Serves the guests that are `comfortable`, or those that are not; if nothing moved, all guests.
 fn first_then_all(guests: &mut [Guest], comfortable: bool, goal: i128) {
     let rest = change(guests, |guest| guest.comfortable == comfortable, goal);
     let stuck = if goal > 0 { rest >= goal } else { rest <= goal };
@@ -114,7 +114,7 @@ fn first_then_all(guests: &mut [Guest], comfortable: bool, goal: i128) {
     }
 }
 
-/// Hands out `bytes`, or takes them where they are negative; what could not be is returned.
+/// Distributes `bytes`, or takes them if negative; returns the remainder.
 fn change(guests: &mut [Guest], of: impl Fn(&Guest) -> bool, bytes: i128) -> i128 {
     let mut rest = bytes;
     guests.iter_mut().for_each(|guest| guest.done = false);
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn ten_mib_around_the_goal_are_ignored() {
+    fn deviations_up_to_ten_mib_are_ignored() {
         for host_free in [1_990, 2_000, 2_010] {
             assert_eq!(divide(host_free, vec![needy("a"), comfortable("b")]), [mib(1_000); 2]);
         }
     }
 
     #[test]
-    fn the_needy_are_given_first_and_the_comfortable_give_first() {
+    fn needy_guests_gain_first_and_comfortable_lose_first() {
         // 60 to give: a's part is 400 + (600 + 60) = 1,060; b is not served.
         assert_eq!(divide(2_060, vec![needy("a"), comfortable("b")]), [mib(1_060), mib(1_000)]);
         // 60 to take: from b alone.
@@ -189,40 +189,40 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_moves_by_100_mib_at_most() {
+    fn guest_moves_by_at_most_100_mib() {
         assert_eq!(divide(4_000, vec![needy("a"), comfortable("b")]), [mib(1_100), mib(1_000)]);
         assert_eq!(divide(500, vec![needy("a"), comfortable("b")]), [mib(1_000), mib(900)]);
     }
 
     #[test]
-    fn without_anybody_to_begin_with_all_are_served() {
-        // Two comfortable ones share 80: each 400 + (1,200 + 80) / 2 = 1,040.
+    fn all_are_served_if_none_is_preferred() {
+        // Two comfortable guests share 80: each 400 + (1,200 + 80) / 2 = 1,040.
         assert_eq!(divide(2_080, vec![comfortable("a"), comfortable("b")]), [mib(1_040); 2]);
         assert_eq!(divide(1_920, vec![needy("a"), needy("b")]), [mib(960); 2]);
     }
 
     #[test]
-    fn what_is_beyond_the_minimum_goes_by_shares() {
-        // Σ(balloon − min) + 60 = 1,260 by 1 : 2 is 420 and 840: 820 and 1,240, at most 100 away. The
-        // rest of 60 goes on being divided, and nothing more can move.
+    fn memory_beyond_the_minima_follows_shares() {
+        // Σ(balloon − min) + 60 = 1,260 by 1 : 2 is 420 and 840: 820 and 1,240, at most 100 away.
+        // The rest of 60 is divided again, and nothing more can move.
         let mut guests = vec![needy("a"), needy("b")];
         guests[1].shares = 2_000;
         assert_eq!(divide(2_060, guests), [mib(900), mib(1_100)]);
     }
 
     #[test]
-    fn bounds_hold_and_what_they_leave_goes_to_others() {
-        // 60 to give; a has room for 10. Rounds: 1,030 and 1,030 wanted, a stops at 1,010; the 20 left
-        // go on: Σ = 610 + 630 + 20 = 1,260, b's half 1,030 again. Nothing moves further.
+    fn limits_hold_and_the_rest_goes_to_others() {
+        // 60 to give; a has room for 10. Rounds: 1,030 and 1,030 wanted, a stops at 1,010; the rest of
+        // 20 is divided again: Σ = 610 + 630 + 20 = 1,260, b's half 1,030 again. Nothing moves further.
         let guests = vec![guest("a", 1_000, 1_000, 0, (400, 1_010)), needy("b")];
         assert_eq!(divide(2_060, guests), [mib(1_010), mib(1_030)]);
-        // At the minimum nothing is taken; the other gives what it can in a step.
+        // Nothing is taken at the minimum; the other guest gives one step.
         let guests = vec![guest("a", 0, 400, 400, (400, 4_000)), comfortable("b")];
         assert_eq!(divide(1_500, guests), [mib(400), mib(900)]);
     }
 
     #[test]
-    fn a_quarter_of_the_minimum_free_is_not_yet_comfort() {
+    fn comfort_needs_over_a_quarter_of_minimum_free() {
         // 100 MiB free of a minimum of 400: needy; 101: comfortable.
         let with_free = |free| guest("a", 900, 1_000, free, (400, 4_000));
         assert_eq!(divide(2_060, vec![with_free(100), needy("b")]), [mib(1_030), mib(1_030)]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_host_the_budget_is_aimed_at() {
+    fn budget_replaces_an_unknown_host() {
         // 80 % of 2,500 is 2,000; 1,960 are held.
         let guests = vec![guest("a", 1_960, 1_960, 0, (400, 4_000))];
         assert_eq!(targets(&Proxmox.divide(&Problem::new(mib(2_500), guests))), [mib(2_000)]);

@@ -1,8 +1,8 @@
 //! `qmemman`: the memory manager of Qubes OS.
 //!
-//! Properties: hands out everything but 50 MiB and roundings of 0.1 %; what a guest prefers is 1.3
-//! times what it uses, whatever it would need. Holds still while too little would move. Targets add
-//! up to no more than the budget.
+//! Properties: distributes all memory but 50 MiB and rounding of 0.1 %; a guest's preference is 1.3
+//! times its use, regardless of its need. Does nothing if too little would move. Targets sum to at
+//! most the budget.
 //!
 //! Algorithm, with `free` = budget − Σ actual − 50 MiB:
 //!
@@ -10,29 +10,29 @@
 //! pref  = greatest(200 MiB, least(1.3 · used, max))
 //! avail = free − Σ(pref − actual)
 //! avail > 0:  target = 0.999 · (pref + avail · pref / Σpref), at most max;
-//!             what that leaves is shared out evenly among those below max, at 0.999 again
-//! else:       donors (actual above pref, or at max) go to pref, unless that yields under 10 MiB;
+//!             the remainder is divided evenly among those below max, times 0.999 again
+//! else:       donors (actual above pref, or at max) shrink to pref, unless that yields under 10 MiB;
 //!             acceptors get 0.999 · (actual + squeezed · pref / Σpref of acceptors), at most max,
-//!             where squeezed = free + what donors yield; nothing where that is negative
+//!             where squeezed = free + the donors' yield; nothing if that is negative
 //! ```
 //!
 //! Acts only if the changes add up to more than 150 MiB, or a guest below its pref gains more than
 //! 15 MiB, or less than 35 MiB of the 50 are left.
 //! Source: QubesOS/qubes-core-admin, `qubes/qmemman/algo.py`, `systemstate.py`.
 //!
-//! Not reproduced: dom0's extra 350 MiB (no guest here is the host's own); the request for memory at
-//! a guest's start; waiting for donors and marking those that do not give, which the guard does.
-//! Forced deviations: `actual` is the target in force; minima of 200 MiB give way to a ceiling below
-//! them, and our floor is kept; what free memory the hypervisor has is what the budget has left.
-//! `used` is `MemTotal` less available memory; swap in use, which Qubes counts, is not told to
-//! policies, so a guest that swaps grows by 30 % of what it holds at a time.
+//! Not reproduced: dom0's extra 350 MiB (there is no dom0 here); the request for memory at a
+//! guest's start; waiting for donors and marking those that do not release memory, which the guard
+//! does. Forced deviations: `actual` is the current target; a ceiling below the minimum of 200 MiB
+//! takes precedence, and our floor is kept; the hypervisor's free memory is the rest of the budget.
+//! `used` is `MemTotal` minus available memory; policies do not know the swap in use, which Qubes
+//! counts, so a swapping guest grows by 30 % of its allocation at a time.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, PolicyName};
 use ballast_policy::{Contender, Division, Pacing, Policy, Problem, Wanted};
 
-use super::{division, signed, unsigned, wanted};
+use super::rule::{division, signed, unsigned, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("qmemman");
 
@@ -44,10 +44,10 @@ const PREF_MIN: i128 = 200 << 20;
 const TRANSFER_MIN: i128 = 150 << 20;
 /// `MIN_MEM_CHANGE_WHEN_UNDER_PREF`.
 const GAIN_MIN: i128 = 15 << 20;
-/// Less is not taken from a donor.
+/// Smallest amount taken from a donor.
 const DONATION_MIN: i128 = 10 << 20;
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Copy, Debug)]
 pub struct Qmemman;
 
@@ -57,7 +57,7 @@ impl Policy for Qmemman {
     }
 
     fn pacing(&self) -> Pacing {
-        // Whenever a guest reports, which it does about once a second.
+        // At every report of a guest, about once a second.
         Pacing { interval: Duration::from_secs(1), dead_band: Bytes::ZERO, on_request: false }
     }
 
@@ -96,21 +96,21 @@ impl From<&Contender> for Guest {
     }
 }
 
-/// 0.999 times this.
+/// 0.999 times the amount.
 fn rounded(bytes: i128) -> i128 {
     bytes * 999 / 1000
 }
 
-/// What everybody is to have; `free` is without the 50 MiB.
+/// The target of each guest; `free` excludes the 50 MiB.
 fn balance(guests: &[Guest], free: i128) -> (Vec<i128>, &'static str) {
     let needed: i128 = guests.iter().map(|guest| guest.pref - guest.actual).sum();
     let available = free - needed;
     if available > 0 {
-        (enough(guests, available), "1.3 times what it uses, and a part of the rest as large")
+        (enough(guests, available), "1.3 times its use, and a proportional part of the rest")
     } else {
         (
             low(guests, free),
-            "memory is short: what others hold beyond 1.3 times their use is shared",
+            "memory is short: memory of others beyond 1.3 times their use is divided",
         )
     }
 }
@@ -126,7 +126,7 @@ fn enough(guests: &[Guest], available: i128) -> Vec<i128> {
         acceptors += i128::from(target <= guest.max);
         targets.push(target.min(guest.max));
     }
-    // Each round fills somebody up to the maximum or leaves nothing.
+    // Each round fills a guest to its maximum or leaves nothing.
     while left > 0 && acceptors > 0 {
         let bonus = rounded(left / acceptors);
         let mut still_left = 0;
@@ -167,7 +167,7 @@ fn low(guests: &[Guest], free: i128) -> Vec<i128> {
     targets
 }
 
-/// Whether enough moves; `free` is all that nobody holds.
+/// Whether enough memory moves; `free` is all unallocated memory.
 fn is_significant(guests: &[Guest], targets: &[i128], free: i128) -> bool {
     let changes =
         || targets.iter().zip(guests).map(|(target, guest)| (target - guest.actual, guest));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_memory_is_shared_by_preference() {
+    fn enough_memory_is_divided_by_preference() {
         // Prefs 1,300 and 650; avail = (4,000 − 2,000 − 50) − (1,950 − 2,000) = 2,000: 3,950 in all, of
         // which 2/3 and 1/3 are 2,633.3 and 1,316.7.
         let guests = vec![
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_maximum_leaves_goes_to_the_others() {
+    fn rest_beyond_a_maximum_goes_to_others() {
         // avail = 3,950 − 2,600 = 1,350: each 0.999 · 1,975 = 1,973.025; a's maximum leaves 473.025,
         // of which b gets 0.999 · 473.025 = 472.55: 2,445.58 in all.
         let guests = vec![
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn donors_give_down_to_their_preference_when_memory_is_short() {
+    fn donors_shrink_to_their_preference_under_shortage() {
         // free = 2,050 − 2,000 − 50 = 0; prefs 1,300 and 520, lacking 300 and spare 480: avail 180, so
         // not short. With a using 1,200 its pref is 1,560: lacking 560, avail −80: short.
         let guests = vec![
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptors_share_by_preference_and_small_donations_are_not_taken() {
+    fn acceptors_divide_by_preference_without_small_donations() {
         // Prefs 1,300, 650 and 995.8; c would yield 4.2 MiB. free = 150: a gets 100, b 50.
         let guests = vec![
             guest("a", 1_000, 1_000, 0, (100, 9_000)),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_granted_while_donors_cannot_cover_what_is_overdrawn() {
+    fn nothing_is_granted_while_overcommitted() {
         // free = 1,500 − 2,000 − 50 = −550; b yields 480: −70 is left, a gets nothing.
         let guests = vec![
             guest("a", 1_200, 1_000, 0, (100, 9_000)),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_still_while_too_little_would_move() {
+    fn small_moves_are_skipped() {
         // Both prefer 1,300 and hold it; 100 MiB beyond the 50 are free: 50 each, less 0.1 %.
         let still = |budget| {
             let guests = vec![
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_below_its_preference_need_not_wait_for_150_mib() {
+    fn guest_below_preference_moves_under_150_mib() {
         // Pref 1,040; free 80 − 50 = 30 → 0.999 · (1,030) = 1,028.97, a gain of 29 MiB.
         let small = |budget| divide(budget, vec![guest("a", 800, 1_000, 0, (100, 9_000))]);
         assert_eq!(small(1_080), [rounded_mib(1_030)]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn no_guest_prefers_less_than_200_mib() {
+    fn preference_is_at_least_200_mib() {
         // Uses 10, holds 700, donor to 200; the other takes 0.999 · (1,000 + 500) at most.
         let guests =
             vec![guest("a", 2_000, 1_000, 0, (100, 9_000)), guest("b", 10, 700, 690, (100, 9_000))];

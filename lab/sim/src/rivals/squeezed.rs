@@ -1,27 +1,27 @@
 //! `squeezed`: the memory ballooning daemon of XAPI (XenServer, XCP-ng).
 //!
-//! Properties: looks at no guest at all; everybody stands at the same part of the way from minimum
-//! to maximum. Divides the whole budget, up to the maxima. Targets change only when guests come or
-//! go or bounds change.
+//! Properties: ignores the guests' state; each guest gets the same fraction of its range from
+//! minimum to maximum. Divides the whole budget, up to the maxima. Targets change only when guests
+//! start or stop or limits change.
 //!
-//! Algorithm: `γ = clamp(surplus / Σ(max − min), 0, 1)` with the surplus what the budget has beyond
-//! all minima, `target = min + γ (max − min)`, exact, by largest remainder.
+//! Algorithm: `γ = clamp(surplus / Σ(max − min), 0, 1)` where the surplus is the budget beyond all
+//! minima, `target = min + γ (max − min)`, exact, by largest remainder.
 //! Source: xapi-project/xen-api, `ocaml/squeezed` and its design notes.
 //!
-//! Not reproduced: reservations for guests that are being started; dom0 and the slush reserve.
-//! Forced deviations: a guest that makes no progress for 5 s is left out there until it does; here
-//! that is the guard's, after its own time. So is freeing before allocating.
+//! Not reproduced: reservations for starting guests; dom0 and the slush reserve. Forced deviations:
+//! squeezed excludes a guest that makes no progress for 5 s; here the guard does that, with its own
+//! timeout, and also frees before it allocates.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, PolicyName, largest_remainder};
 use ballast_policy::{Division, Pacing, Policy, Problem};
 
-use super::{division, wanted};
+use super::rule::{division, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("squeezed");
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Copy, Debug)]
 pub struct Squeezed;
 
@@ -48,7 +48,7 @@ impl Policy for Squeezed {
         };
         let wanted = guests.iter().zip(parts).map(|(guest, part)| {
             let target = guest.floor + Bytes::pages(part);
-            wanted(guest, target, guest.used, "the same part of its range as everybody")
+            wanted(guest, target, guest.used, "the same fraction of its range as every guest")
         });
         division(problem, wanted.collect())
     }
@@ -60,7 +60,7 @@ mod tests {
     use crate::rivals::tests::{guest, mib, targets};
 
     #[test]
-    fn everybody_stands_at_the_same_part_of_the_way() {
+    fn every_guest_gets_the_same_fraction_of_its_range() {
         // Ranges 800 and 400 of 1,200: minima 400, so 1,000 leaves 600: γ = 1/2.
         for (budget, expected) in [
             (1_000, [600, 400]),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_guests_keep_what_they_have() {
+    fn fixed_guests_keep_their_memory() {
         let guests = vec![guest("a", 900, 500, 0, (200, 200)), guest("b", 0, 500, 0, (300, 300))];
         let division = Squeezed.divide(&Problem::new(mib(900), guests));
         assert_eq!(targets(&division), [mib(200), mib(300)]);

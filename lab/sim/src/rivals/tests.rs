@@ -1,4 +1,4 @@
-//! What every rival's tests use, and properties that hold for all of them.
+//! Helpers for the tests of rivals, and properties of all rivals.
 
 use ballast_model::{
     Bytes, Confidence, Demand, DemandSource, HostSample, PolicyName, Signals, Timestamp,
@@ -12,7 +12,7 @@ pub(super) fn mib(n: u64) -> Bytes {
     Bytes::mib(n)
 }
 
-/// A guest that uses, holds and has free so many MiB, within floor and ceiling.
+/// A guest with these amounts of memory used, held and free, within floor and ceiling, in MiB.
 pub(super) fn guest(name: &str, used: u64, held: u64, free: u64, bounds: (u64, u64)) -> Contender {
     Contender {
         allocation: mib(held),
@@ -41,11 +41,11 @@ pub(super) fn target_of(division: &Division, name: &str) -> Bytes {
 }
 
 #[test]
-fn every_name_builds_the_rival_of_that_name() {
+fn every_name_builds_its_rival() {
     for name in ALL {
         assert_eq!(find(name.as_str()), Some(name));
         assert_eq!(build(name.as_str()).unwrap().name(), name);
-        assert!(name.as_str().parse::<PolicyName>().is_err(), "{name} is chosen by name");
+        assert!(name.as_str().parse::<PolicyName>().is_err(), "{name} is also a built-in policy");
     }
     assert!(build("static").is_none() && find("nobody").is_none());
 }
@@ -90,7 +90,7 @@ fn host() -> impl Strategy<Value = HostSample> {
     })
 }
 
-/// Problems one after the other, some seconds apart, with guests that come and go.
+/// A sequence of problems, some seconds apart, with guests that start and stop.
 fn problems() -> impl Strategy<Value = Vec<Problem>> {
     let guests = prop::collection::vec(contender(), 0..12);
     let one = (guests, 0..1_000_000u64, host(), 0..40u64);
@@ -118,7 +118,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_guest_is_answered_within_its_bounds(problems in problems(), mut rival in rival()) {
+    fn every_guest_gets_a_target_within_its_limits(problems in problems(), mut rival in rival()) {
         for problem in problems {
             let division = rival.divide(&problem);
             prop_assert_eq!(division.wanted.len(), problem.contenders().len());
@@ -132,10 +132,10 @@ proptest! {
         }
     }
 
-    /// `mom` and `proxmox` go by the host and know no budget; `esx` leaves everybody 35 % of its
-    /// maximum and `qmemman` what it holds while nothing is spare, whatever the budget.
+    /// `mom` and `proxmox` use the host's memory and have no budget; `esx` leaves every guest 35 %
+    /// of its maximum and `qmemman` its allocation while nothing is spare, whatever the budget.
     #[test]
-    fn those_who_divide_a_budget_keep_to_it(
+    fn rivals_with_a_budget_do_not_exceed_it(
         problems in problems(),
         name in prop::sample::select(vec!["squeezed", "hyperv", "xenmm"]),
     ) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn one_that_remembers_nothing_decides_the_same_again(
+    fn stateless_rivals_repeat_their_decisions(
         problems in problems(),
         name in prop::sample::select(vec!["squeezed", "hyperv", "qmemman", "proxmox"]),
     ) {
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn figures_at_the_end_of_their_range_are_survived(
+    fn extreme_values_do_not_panic(
         sizes in prop::collection::vec(prop::sample::select(vec![0, 1, u64::MAX / 2, u64::MAX]), 8),
         mut rival in rival(),
         shares in prop::sample::select(vec![0, 1, u32::MAX]),

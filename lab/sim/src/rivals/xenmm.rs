@@ -1,16 +1,16 @@
 //! `xenmm`: the published code of Global, which differs from its paper.
 //!
-//! Properties: divides the whole budget. The tax rises at once when somebody is short and falls by a
-//! tenth of the difference at each decision, so that memory is given back slowly.
+//! Properties: divides the whole budget. The tax rises at once when a guest is short and falls by a
+//! tenth of the difference per decision, so that memory is returned slowly.
 //!
-//! Algorithm: `τ* ` of Global §3.4 at every decision; `τ := τ*` where that is higher, else
+//! Algorithm: `τ*` of Global §3.4 at every decision; `τ := τ*` if that is higher, else
 //! `τ := τ − (τ − τ*) / 10`; then Global §3.3 at that τ.
 //! Source: wzzhang-HIT/xenmm, the code that Global cites.
 //!
-//! Not reproduced: its division by zero where all guests use the same, and that the minimum it stores
-//! is never enforced: both would be faults of a comparison.
-//! Forced deviations: division is the policy `global`'s, with its bounds and shares. Where bounds
-//! decide everybody's part, no tax shows, and τ falls as if none were needed.
+//! Not reproduced: its division by zero if all guests use the same, and that it never enforces the
+//! minimum it stores: both bugs would distort a comparison. Forced deviations: the division is that
+//! of the policy `global`, with its limits and shares. If limits determine every guest's part, the
+//! division has no tax, and τ falls as if none were needed.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use ballast_policy::{Division, Pacing, Policy, PolicySettings, Problem, TaxRule,
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("xenmm");
 
-/// A tax too high loses this part of the excess at each decision.
+/// Divisor of the excess by which the tax falls per decision.
 const FALL: u64 = 10;
 
-/// See the file's header.
+/// The policy; see the file's header.
 #[derive(Clone, Debug)]
 pub struct Xenmm {
     tax: Tax,
@@ -74,7 +74,7 @@ mod tests {
     use crate::rivals::tests::{guest, mib, targets};
 
     #[test]
-    fn the_tax_rises_at_once_and_falls_by_a_tenth() {
+    fn tax_rises_at_once_and_falls_by_a_tenth() {
         // Two guests on 2,000 MiB, f = 100. a uses 1,100, b 100: τ* = (100 + 1,100 − 1,000) / 500 =
         // 0.4: targets 1,000 ± 0.4 · 500.
         let busy = || {
@@ -86,7 +86,7 @@ mod tests {
             |xenmm: &mut Xenmm, guests| targets(&xenmm.divide(&Problem::new(mib(2_000), guests)));
         assert_eq!(divide(&mut xenmm, busy()), [mib(1_200), mib(800)]);
         assert_eq!(divide(&mut xenmm, busy()), [mib(1_200), mib(800)]);
-        // a needs nothing more but uses 200 beyond the mean: τ = 0.36, then 0.324.
+        // a needs no more but uses 200 above the mean: τ = 0.36, then 0.324.
         let idle = || {
             let room = (0, 4_000);
             vec![guest("a", 500, 1_200, 700, room), guest("b", 100, 800, 700, room)]
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_that_use_the_same_get_the_same() {
+    fn equal_use_gets_equal_memory() {
         let guests =
             vec![guest("a", 900, 1_000, 0, (0, 4_000)), guest("b", 900, 1_000, 0, (0, 4_000))];
         let division = Xenmm::default().divide(&Problem::new(mib(2_000), guests));

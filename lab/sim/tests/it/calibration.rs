@@ -1,4 +1,4 @@
-//! The model against what can be reckoned by hand, and blocks against pages.
+//! The model compared to calculations by hand, and blocks compared to pages.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ballast_control::Settings;
 use ballast_model::{Bytes, PolicyName};
 use ballast_sim::{
     Disk, GuestReport, GuestSpec, HostReclaim, HostSpec, Pattern, Scenario, Simulation, Swap,
-    Workload, max_guests, named,
+    WorkloadSpec, max_guests, named,
 };
 
 const fn s(s: u64) -> Duration {
@@ -14,7 +14,7 @@ const fn s(s: u64) -> Duration {
 }
 
 /// One guest that holds `allocation` throughout.
-fn alone(workload: impl Into<Workload>, allocation: u64, block: Bytes) -> Scenario {
+fn alone(workload: impl Into<WorkloadSpec>, allocation: u64, block: Bytes) -> Scenario {
     let guest = GuestSpec::new("g".parse().unwrap(), Bytes::mib(allocation));
     let mut control = Settings::new(PolicyName::Static);
     control.guard.budget = Some(Bytes::mib(allocation));
@@ -37,28 +37,28 @@ fn run(scenario: &Scenario) -> GuestReport {
     report.guests.remove(0)
 }
 
-/// 60 s of touches of 1 µs, less the first, which clear their page: 1 µs more for each of 51,200.
+/// 60 s of touches of 1 µs, minus 1 µs more for the first touch of each of 51,200 pages.
 #[test]
-fn with_enough_memory_all_time_is_work() {
+fn enough_memory_means_no_waiting() {
     let report = run(&alone(Pattern::Constant { size: Bytes::mib(200) }, 512, Bytes::mib(1)));
     assert_eq!(report.work, 60_000_000 - 51_200);
     assert_eq!((report.major_faults, report.swap_out), (0, Bytes::ZERO));
 }
 
-/// A scattered loop over twice what fits: a fault costs 100 µs, its page 8.2 µs of the disk's time
-/// each way, and writing 3.1 µs as a 32nd of a request. Up to half of the touches hit, those that
-/// reclaim has made active; the others go at the pace of the disk.
+/// A scattered loop over twice the memory: a fault costs 100 µs, its page 8.2 µs of the disk's time
+/// each way, and writing 3.1 µs as a 32nd of a request. Up to half of the touches hit, on active
+/// blocks; the others are limited by the disk.
 #[test]
-fn a_starved_guest_runs_at_the_pace_of_its_disk() {
+fn starved_guest_is_limited_by_its_disk() {
     let report = run(&alone(Pattern::Constant { size: Bytes::mib(800) }, 512, Bytes::mib(1)));
     let per_fault_us = 60e6 / report.major_faults as f64;
     assert!((105.0..135.0).contains(&per_fault_us), "{per_fault_us} us a fault");
     assert!(report.work < 2 * report.major_faults + 204_800, "{}", report.work);
 }
 
-/// Slower in proportion: a disk with ten times the latency serves about a tenth of the faults.
+/// A disk with ten times the latency serves about a tenth of the faults.
 #[test]
-fn faults_wait_for_the_disk_they_have() {
+fn number_of_faults_follows_the_disk() {
     let faults = |latency| {
         let mut scenario = alone(Pattern::Constant { size: Bytes::mib(800) }, 512, Bytes::mib(1));
         let disk = Disk { latency: Duration::from_micros(latency), ..Disk::NVME };
@@ -69,9 +69,9 @@ fn faults_wait_for_the_disk_they_have() {
     assert!((8.0..11.0).contains(&ratio), "{ratio}");
 }
 
-/// The 256 pages of a block are read one after the other in 2.1 s: some are seen in every second.
+/// The 256 pages of a block are read one after the other in 2.1 s, so every second counts some.
 #[test]
-fn what_takes_seconds_is_seen_as_it_goes_on() {
+fn long_visits_are_counted_while_they_last() {
     let mut scenario = alone(Pattern::Constant { size: Bytes::mib(800) }, 512, Bytes::mib(1));
     scenario.guests[0].swap = Some(Swap::new(Bytes::gib(1), Disk::HDD));
     let series = run(&scenario).series;
@@ -80,17 +80,17 @@ fn what_takes_seconds_is_seen_as_it_goes_on() {
     assert!(faults.iter().all(|faults| (40..=121).contains(faults)), "{faults:?}");
 }
 
-/// At random, the share of touches that miss is the share of memory that is not held.
+/// In random order, the share of misses is the share of memory that is not held.
 #[test]
-fn at_random_misses_are_what_is_not_held() {
-    let mut workload = Workload::from(Pattern::FileRandom { size: Bytes::mib(400) });
+fn random_misses_are_the_share_not_held() {
+    let mut workload = WorkloadSpec::from(Pattern::FileRandom { size: Bytes::mib(400) });
     workload.touches_per_s = Some(4_000);
     let held = 300.0;
     // The kernel's 83 MiB, and 54 free: half-way between its watermarks.
     let report = run(&alone(workload, 300 + 83 + 54, Bytes::mib(1)));
     let ratio = report.major_faults as f64 / report.work as f64;
     let expected = 1.0 - held / 400.0;
-    // The first touches of what fits are misses as well.
+    // The first touches of resident pages are misses too.
     let first = held * 256.0 / report.work as f64 * (1.0 - expected);
     assert!((ratio - expected - first).abs() < 0.1, "{ratio} for {expected} and {first}");
 }
@@ -104,7 +104,7 @@ fn less_memory_means_more_faults() {
         Pattern::FileRandom { size: Bytes::mib(400) },
     ];
     for pattern in patterns {
-        let mut workload = Workload::from(pattern);
+        let mut workload = WorkloadSpec::from(pattern);
         workload.touches_per_s = Some(20_000);
         let at = |mib| run(&alone(workload.clone(), mib, Bytes::mib(1)));
         let faults = [600, 500, 400, 300].map(|mib| at(mib).major_faults);
@@ -114,10 +114,10 @@ fn less_memory_means_more_faults() {
     }
 }
 
-/// Blocks of 1 MiB stand for their pages: work within 15 %, faults within 20 %, with memory for
-/// everything, for most and for half.
+/// Blocks of 1 MiB approximate pages: work within 15 %, faults within 20 %, with memory for all,
+/// most and half of the data.
 #[test]
-fn blocks_behave_as_pages_do() {
+fn blocks_behave_like_pages() {
     let size = Bytes::mib(120);
     let patterns = [
         Pattern::Constant { size },
@@ -128,7 +128,7 @@ fn blocks_behave_as_pages_do() {
     ];
     for pattern in patterns {
         for allocation in [400, 235, 180] {
-            let mut workload = Workload::from(pattern.clone());
+            let mut workload = WorkloadSpec::from(pattern.clone());
             workload.touches_per_s = Some(20_000);
             let [blocks, pages] = [Bytes::mib(1), Bytes::pages(1)]
                 .map(|block| run(&alone(workload.clone(), allocation, block)));
@@ -143,9 +143,9 @@ fn blocks_behave_as_pages_do() {
     }
 }
 
-/// Without swap there is nothing to be reclaimed: the OOM killer ends what does not fit.
+/// Without swap nothing can be reclaimed: the OOM killer acts.
 #[test]
-fn without_swap_the_oom_killer_comes() {
+fn oom_killer_acts_without_swap() {
     let mut scenario = alone(Pattern::Constant { size: Bytes::mib(800) }, 512, Bytes::mib(1));
     scenario.guests[0].swap = None;
     let report = run(&scenario);
@@ -153,9 +153,9 @@ fn without_swap_the_oom_killer_comes() {
     assert!(report.work < 512 * 256);
 }
 
-/// Two guests that swap to one disk get half of it each.
+/// Two guests that swap to one disk get half of its speed each.
 #[test]
-fn a_shared_disk_is_shared() {
+fn shared_disk_halves_the_speed() {
     let faults = |shared| {
         let mut scenario = alone(Pattern::Constant { size: Bytes::mib(800) }, 512, Bytes::mib(1));
         let other = GuestSpec { id: "h".parse().unwrap(), ..scenario.guests[0].clone() };
@@ -168,7 +168,7 @@ fn a_shared_disk_is_shared() {
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
 }
 
-/// A guest grows beyond the memory it booted with, where more can be plugged.
+/// A guest with hotplug grows beyond the memory it booted with.
 #[test]
 fn hotplug_lets_a_guest_outgrow_its_boot_memory() {
     let grown = |memory_max| {
@@ -181,9 +181,9 @@ fn hotplug_lets_a_guest_outgrow_its_boot_memory() {
     assert!(grown(Some(Bytes::gib(2))) > Bytes::mib(1300));
 }
 
-/// A host pages out what a guest does not give: here one whose balloon hardly moves.
+/// The host pages out memory of a guest whose balloon hardly moves.
 #[test]
-fn the_host_takes_what_is_not_given() {
+fn host_pages_out_what_is_not_released() {
     let faults = |reclaim| {
         let size = Bytes::mib(600);
         let mut scenario = alone(Pattern::Constant { size }, 1024, Bytes::mib(1));
@@ -198,11 +198,11 @@ fn the_host_takes_what_is_not_given() {
     assert!(paged < left_alone / 2, "{paged} {left_alone}");
 }
 
-/// By hand: guests whose 200 MiB and kernel, 283 MiB, are all they need, on 2 GiB. Six have 341
-/// each, of which 58 free, seven 292, of which 9. Below the low watermark, 48, they begin to swap.
+/// By hand: guests that need 283 MiB each, with their kernel, on 2 GiB. Six get 341 each, 58 of it
+/// free; seven get 292, 9 of it free. Below the low watermark, 48, they start to swap.
 #[test]
-fn a_host_holds_as_many_as_fit() {
-    let mut workload = Workload::from(Pattern::Constant { size: Bytes::mib(200) });
+fn capacity_is_the_number_that_fits() {
+    let mut workload = WorkloadSpec::from(Pattern::Constant { size: Bytes::mib(200) });
     workload.touches_per_s = Some(100_000);
     let mut scenario = alone(workload, 512, Bytes::mib(1));
     scenario.control.guard.budget = Some(Bytes::gib(2));

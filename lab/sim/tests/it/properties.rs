@@ -1,4 +1,4 @@
-//! Promises that hold on any host, under every policy.
+//! Properties of every host under every policy.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn pattern() -> impl Strategy<Value = Pattern> {
     (sizes, 1..20u64, 0..7u8, 0.0..2.0f64).prop_map(|((low, more), time, kind, exponent)| {
         let (low, high) = (Bytes::mib(low), Bytes::mib(low + more));
         match kind {
-            0 => Pattern::Mono { low, high, ramp: s(time), hold: s(time), cycles: None },
+            0 => Pattern::Mono { low, high, ramp: s(time).into(), hold: s(time), cycles: None },
             1 => Pattern::Flux { low, high, period: s(time) },
             2 => Pattern::RandomDrawn { low, high, period: s(time) },
             3 => Pattern::Sequential { size: high, passes: None },
@@ -82,10 +82,10 @@ fn run(scenario: &Scenario, policy: PolicyName) -> PolicyReport {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// What guests hold fits the budget and the host at every moment, no plan is refused, and
-    /// nobody falls under its floor who began above it.
+    /// Allocations always fit the budget and the host, no plan is refused, and no guest that
+    /// started above its floor falls below it.
     #[test]
-    fn nothing_is_given_twice_and_floors_hold(scenario in scenario()) {
+    fn budget_and_floors_are_kept(scenario in scenario()) {
         for policy in PolicyName::ALL {
             let report = run(&scenario, policy);
             prop_assert_eq!(report.violations, 0, "{}", policy);
@@ -99,9 +99,9 @@ proptest! {
         }
     }
 
-    /// Twice the same scenario is twice the same report, and the order of guests is nothing.
+    /// The same scenario gives the same report, whatever the order of guests.
     #[test]
-    fn the_same_seed_gives_the_same_bytes(scenario in scenario()) {
+    fn equal_seeds_give_equal_reports(scenario in scenario()) {
         let mut turned = scenario.clone();
         turned.guests.reverse();
         for policy in [PolicyName::Static, PolicyName::Global] {

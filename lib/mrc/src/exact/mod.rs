@@ -26,8 +26,9 @@ mod window;
 use self::run::{FIRST, Loop, NO_SLOT, Path, Position, RECENT};
 use self::squeeze::{BLOCK, Squeezer};
 use self::window::{CAPACITY_MAX, CAPACITY_MIN, Window};
-use crate::counted::{add_distances, count_blocks};
+use crate::distances::add_distances;
 use crate::index::TagIndex;
+use crate::stack::count_blocks;
 use crate::{Full, Stack, TAGS_MAX};
 
 /// Entries `last` may always have: page numbers of 64 GiB, in 64 MiB.

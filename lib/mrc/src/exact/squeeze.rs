@@ -9,9 +9,11 @@
 //! Cost: 1 to 2 ns a reference, a quarter of that with AVX2, without a branch; it pays where a quarter is
 //! left out.
 
+mod squeezed;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+use self::squeezed::{Squeezed, WORD};
 use super::run::Path;
 
 /// References that are squeezed at once, at most; a power of two, so that an index modulo it needs no
@@ -20,20 +22,6 @@ pub(super) const BLOCK: usize = 4096;
 
 /// References looked at before a block is squeezed.
 const SAMPLE: usize = 256;
-
-/// References that vectors compare and pack together.
-const WORD: usize = 64;
-
-/// What is left of a block, and what was counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Squeezed {
-    /// How many references are left.
-    pub(super) kept: usize,
-    /// How many were left out at distance 1.
-    pub(super) ones: u64,
-    /// How many were left out at distance 2.
-    pub(super) twos: u64,
-}
 
 /// Whether it pays to squeeze `tags`: of the first ones more than a quarter repeat one of the two
 /// before.

@@ -7,25 +7,21 @@
 //! reference.
 
 mod binary;
+mod bounds;
 mod csv;
 mod lackey;
 mod lines;
 mod number;
 mod text;
+mod tolerance;
 
 use crate::{Fault, Format, Options};
 use number::Division;
+use tolerance::Tolerance;
 
+pub use bounds::{BLOCK_REFERENCES, LINE_BYTES_MAX};
 pub use csv::CSV_COLUMNS_MAX;
 pub use lackey::ACCESS_BYTES_MAX;
-
-/// References after which a push stops: a block. Its last record may add some more (a lackey access
-/// that spans pages, at most [`ACCESS_BYTES_MAX`]).
-pub const BLOCK_REFERENCES: usize = 64 << 10;
-
-/// Longest line of text or row of CSV, in bytes. Far above what any tool writes; a file without line
-/// ends is not a text trace, and must not be held whole to find out.
-pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A trace being parsed.
 pub struct Parser {
@@ -107,22 +103,5 @@ impl Parser {
     /// Bad records left out so far.
     pub fn skipped(&self) -> u64 {
         self.tolerance.skipped
-    }
-}
-
-/// What becomes of bad records.
-struct Tolerance {
-    skip_bad: bool,
-    skipped: u64,
-}
-
-impl Tolerance {
-    /// Counts a bad record, or makes it an error.
-    fn bad(&mut self, fault: impl FnOnce() -> Fault) -> Result<(), Fault> {
-        if !self.skip_bad {
-            return Err(fault());
-        }
-        self.skipped += 1;
-        Ok(())
     }
 }

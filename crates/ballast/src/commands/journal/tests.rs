@@ -11,7 +11,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::commands::source::tell_journal;
-use crate::server::fixture;
+use ballast_daemon::server::fixture;
 
 /// A journal of one tick, written by a daemon that ended in order.
 fn write(path: &Path) {
@@ -55,7 +55,7 @@ fn the_last_tick_tells_what_the_daemon_told() {
     let path = folder.path().join("journal.db");
     write(&path);
     let view = fixture::view();
-    let mut live = StatusReply::from(&crate::server::routes::tick(&view, now()));
+    let mut live = StatusReply::from(&ballast_daemon::server::routes::tick(&view, now()));
     live.daemon = None;
     live.tick.source = Source::Journal;
     let read = tell_journal(&path, now(), |tick| Ok(StatusReply::from(tick))).unwrap();
@@ -133,22 +133,8 @@ fn info_says_what_there_is() {
 }
 
 #[test]
-fn moments_are_read_as_people_write_them() {
-    assert_eq!(moment("2026-01-02T03:04:05Z").unwrap().as_second(), 1_767_323_045);
-    for text in ["2026-01-02", "2026-01-02 03:04", "2026-01-02T03:04:05+02:00"] {
-        assert!(moment(text).is_ok(), "{text}");
-    }
-    let ago = moment("2h").unwrap();
-    let passed = Timestamp::now().duration_since(ago).as_secs();
-    assert!((7200..7800).contains(&passed), "{passed}");
-    for text in ["", "yesterday", "12", "2026-13-01"] {
-        assert!(moment(text).is_err(), "{text}");
-    }
-}
-
-#[test]
 fn the_default_path_is_where_the_daemon_records() {
     let text = "[qmp]\nfolders = [\"/run\"]\n";
-    let config = crate::config::parse(text, Path::new("ballast.toml")).unwrap();
+    let config = ballast_config::parse(text, Path::new("ballast.toml")).unwrap();
     assert_eq!(config.journal.unwrap().path, Path::new(JOURNAL_DEFAULT));
 }

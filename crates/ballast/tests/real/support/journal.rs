@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ballast_model::{Bytes, GuestId, Note, Snapshot};
+use ballast_model::{Bounds, Bytes, GuestId, Note, Snapshot};
 use ballast_store::{Range, Reader, TickEntry, What};
 
 /// How far it was read, and what must hold from there on.
@@ -75,7 +75,7 @@ impl Audit {
 
     fn check_floors(&self, row: i64, tick: &TickEntry) {
         for guest in &tick.plan.guests {
-            let Some((floor, ceiling)) = guest.bounds else { continue };
+            let Some(Bounds { floor, ceiling }) = guest.bounds else { continue };
             assert!(floor <= ceiling);
             let lowest = guest.allocation.min(guest.target.or(guest.allocation));
             assert!(lowest.is_none_or(|lowest| lowest >= floor), "row {row}: {guest:#?}");

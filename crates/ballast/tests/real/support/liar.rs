@@ -1,15 +1,15 @@
-//! An agent that says whatever gets its guest most: figures that cannot be, all the memory there is, emergencies
-//! all the time, old messages again, and noise between them.
+//! An agent that says whatever gets its guest most: figures that cannot be, all the memory there
+//! is, emergencies all the time, old messages again, and noise between them.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ballast_agent_wire::message::{decode, encode};
-use ballast_agent_wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, Kind, Rule, Statistics, VERSION,
-    VERSION_OLDEST, Why,
+use ballast_agent_proto::wire::message::{decode, encode};
+use ballast_agent_proto::wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestReason, RequestRule,
+    Statistics, VERSION, VERSION_OLDEST, WireRequestKind,
 };
 
 /// Time between two rounds of lies.
@@ -47,10 +47,10 @@ fn lie_to(mut stream: UnixStream) -> std::io::Result<()> {
         if is_up {
             let figures = liar.says(GuestMessage::Statistics(Box::new(impossible())));
             stream.write_all(&figures)?;
-            let more = liar.asks(Kind::More);
+            let more = liar.asks(WireRequestKind::More);
             stream.write_all(&more)?;
             stream.write_all(b"noise that is no frame")?;
-            let cry = liar.asks(Kind::Emergency);
+            let cry = liar.asks(WireRequestKind::Emergency);
             stream.write_all(&cry)?;
             // Once more what was said before.
             stream.write_all(&figures)?;
@@ -71,8 +71,9 @@ impl Liar {
     }
 
     /// For a pebibyte.
-    fn asks(&mut self, kind: Kind) -> Vec<u8> {
-        let why = Why { rule: Rule::ReclaimFails, text: "it wants all".to_owned() };
+    fn asks(&mut self, kind: WireRequestKind) -> Vec<u8> {
+        let why =
+            RequestReason { rule: RequestRule::ReclaimFails, text: "it wants all".to_owned() };
         self.says(GuestMessage::Request { number: self.seq + 1, kind, bytes: 1 << 50, why })
     }
 }

@@ -12,9 +12,9 @@ pub mod squeezes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ballast_lab::{DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed};
-use ballast_lab_guest::protocol::{Phase, READY_LINE_PREFIX, Report};
+use ballast_lab_guest::protocol::{LabReport, READY_LINE_PREFIX, WorkloadState};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_host::{DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed};
 use ballast_model::Bytes;
 use tempfile::TempDir;
 
@@ -24,6 +24,13 @@ use crate::harness::{Daemon, PATIENCE, guest, wait_for};
 const PACE_REPORTS: u64 = 6;
 /// Least number of ticks after which whatever a change leads to has been seen and decided on.
 const SETTLING_TICKS: u64 = 8;
+
+/// The program that holds the guests: `ballast-lab` beside `ballast`.
+fn lab_program() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_ballast")).with_file_name("ballast-lab");
+    assert!(program.exists(), "{} is missing: cargo build -p ballast-lab", program.display());
+    program
+}
 
 /// Some guests, which end with it.
 pub struct Lab {
@@ -38,19 +45,19 @@ impl Lab {
         Lab::try_boot(guests, None).unwrap()
     }
 
-    /// The same where the host has so much swap meanwhile. `None`, and a word of it, where this process may not turn
-    /// swap on, or the host has swap of its own, which would be used as well.
+    /// The same where the host has so much swap meanwhile. `None`, and a word of it, where this
+    /// process may not turn swap on, or the host has swap of its own, which would be used as well.
     pub fn boot_with_swap(guests: Vec<GuestSpec>, swap: Bytes) -> Option<Lab> {
         let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
         if areas.lines().count() > 1 {
-            println!("not tried: the host has swap of its own");
+            println!("SKIPPED: the host has swap of its own");
             return None;
         }
         let refusals = ["only root", "Operation not permitted"];
         match Lab::try_boot(guests, Some(swap)) {
             Ok(lab) => Some(lab),
             Err(why) if refusals.iter().any(|it| why.to_string().contains(it)) => {
-                println!("not tried: {why}");
+                println!("SKIPPED: {why}");
                 None
             }
             Err(why) => panic!("{why}"),
@@ -60,7 +67,7 @@ impl Lab {
     fn try_boot(guests: Vec<GuestSpec>, host_swap: Option<Bytes>) -> Result<Lab, LabError> {
         let folder = tempfile::tempdir().unwrap();
         let options = RunOptions {
-            helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_ballast")) },
+            helper: Helper { program: lab_program() },
             runs_folder: Some(folder.path().join("runs")),
             host_swap,
             ..RunOptions::new("t".parse().unwrap(), guests)
@@ -120,7 +127,7 @@ impl Lab {
     }
 
     /// A report that the guest has made since this was called.
-    pub fn fresh_report(&self, name: &str) -> Report {
+    pub fn fresh_report(&self, name: &str) -> LabReport {
         let latest = || self.guest(name).latest_report().unwrap();
         let before = latest().map_or(0, |report| report.seq);
         // One may be on its way already.
@@ -129,9 +136,10 @@ impl Lab {
 
     /// How fast the guest's workload gets on from now on.
     pub fn pace(&self, name: &str) -> Pace {
-        let touching = |report: &Report| {
+        let touching = |report: &LabReport| {
             let workload = report.workloads.iter().find(|workload| workload.id == WORKLOAD)?;
-            (workload.phase == Phase::Touching && workload.touches > 0).then_some(workload.touches)
+            (workload.phase == WorkloadState::Touching && workload.touches > 0)
+                .then_some(workload.touches)
         };
         let latest = || self.guest(name).latest_report().unwrap();
         let (from, before) = wait_for("the workload to have its memory", || {
@@ -142,7 +150,7 @@ impl Lab {
             let report = latest().filter(|it| it.seq >= before.seq + PACE_REPORTS)?;
             Some((touching(&report)?, report))
         });
-        let swapped_in = |report: &Report| report.vm.pswpin.unwrap();
+        let swapped_in = |report: &LabReport| report.vm.pswpin.unwrap();
         let seconds = Duration::from_millis(after.uptime_ms - before.uptime_ms).as_secs_f64();
         Pace {
             touches_per_s: (until - from) as f64 / seconds,

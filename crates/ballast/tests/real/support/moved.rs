@@ -1,7 +1,8 @@
 //! A guest's QEMU once more, into which the guest moves.
 //!
-//! Idea: the same command line as that of the QEMU it moves out of, as `/proc` has it, with other names for all that can be
-//! there once, and waiting for the guest to come in. Limits: guests without disks, whose files are inherited.
+//! Idea: the same command line as that of the QEMU it moves out of, as `/proc` has it, with other
+//! names for all that can be there once, and waiting for the guest to come in. Limits: guests
+//! without disks, whose files are inherited.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -31,7 +32,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Waits for the guest of process `pid`. Its QMP socket is `qmp`, everything else it makes is in `folder`.
+    /// Waits for the guest of process `pid`. Its QMP socket is `qmp`, everything else it makes is
+    /// in `folder`.
     pub fn start(pid: i32, qmp: &Path, folder: &Path) -> Destination {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         let words: Vec<String> = line
@@ -85,7 +87,8 @@ impl Destination {
         assert_eq!(found, data.sum, "data of {}", data.guest);
     }
 
-    /// What a line of shell prints in the guest. `None`: it was not heard, as its port is about to open.
+    /// What a line of shell prints in the guest. `None`: it was not heard, as its port is about to
+    /// open.
     fn try_shell(&self, line: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.folder.join(CHANNEL)).unwrap();
         stream.set_read_timeout(Some(CHANNEL_PATIENCE)).unwrap();
@@ -111,7 +114,8 @@ impl Destination {
         let _ = std::fs::remove_file(&self.qmp);
     }
 
-    /// Begins to move the guest of `source`, so slowly that there is something to see: so many MiB a second.
+    /// Begins to move the guest of `source`, so slowly that there is something to see: so many MiB
+    /// a second.
     pub fn begin(&self, source: &mut Monitor, mib_per_s: u64) {
         source.run("migrate-set-parameters", &json!({ "max-bandwidth": mib_per_s << 20 }));
         source.run("migrate", &json!({ "uri": self.incoming }));

@@ -1,8 +1,8 @@
 //! Rounds of what can happen to a daemon and its guests, in random order.
 //!
 //! Idea: each round does one thing, waits for what it must lead to, and then everything that must
-//! hold is looked at. The seed is printed; `BALLAST_SOAK_SEED` repeats it, as far as the guests' own
-//! timing allows. `BALLAST_SOAK_ROUNDS` says how many.
+//! hold is looked at. The seed is printed; `BALLAST_SOAK_SEED` repeats it, as far as the guests'
+//! own timing allows. `BALLAST_SOAK_ROUNDS` says how many.
 
 use std::collections::BTreeSet;
 use std::fs;

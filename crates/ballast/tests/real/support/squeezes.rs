@@ -1,34 +1,37 @@
 //! Rounds of squeezes of a guest that has nowhere to put its memory.
 //!
-//! Idea: `dry` has no swap. Its neighbour wants far more than its part and far less by turns, so that the policy takes
-//! from `dry` down to its floor and gives back; what both do with their memory, who begins, and how low a ceiling is
-//! meanwhile is drawn anew each round. After each nothing may have been killed for want of memory, by the kernel's
-//! count, by its console, and by the workload that still gets on.
+//! Idea: `dry` has no swap. Its neighbour wants far more than its part and far less by turns, so
+//! that the policy takes from `dry` down to its floor and gives back; what both do with their
+//! memory, who begins, and how low a ceiling is meanwhile is drawn anew each round. After each
+//! nothing may have been killed for want of memory, by the kernel's count, by its console, and by
+//! the workload that still gets on.
 //!
-//! Cost: some 17 seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an operator says
-//! that a guest cannot do without. `BALLAST_SOAK_SEED` repeats rounds as far as the guests' own timing allows;
+//! Cost: some 17 seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an
+//! operator says that a guest cannot do without. `BALLAST_SOAK_SEED` repeats rounds as far as the
+//! guests' own timing allows;
 //! `BALLAST_SOAK_ROUNDS` says how many.
 
 use std::fs;
 
-use ballast_lab::{DiskSpec, GuestSpec, GuestState, Speed};
-use ballast_lab_guest::protocol::{Phase, Report};
+use ballast_lab_guest::protocol::{LabReport, WorkloadState};
 use ballast_lab_guest::rng::Rng;
 use ballast_lab_guest::workload::Pattern;
+use ballast_lab_host::{DiskSpec, GuestSpec, GuestState, Speed};
 use ballast_model::Bytes;
 
 use super::journal::Audit;
 use super::{Data, Lab, allocation, rounds, swapping, wait_settled};
 use crate::harness::{Daemon, Ground, guest, wait_for};
 
-/// What `dry` keeps whatever happens: its kernel with all that is beside workloads (some 90 MiB), the data that is
-/// compared, and [`FILLED_MAX`].
+/// What `dry` keeps whatever happens: its kernel with all that is beside workloads (some 90 MiB),
+/// the data that is compared, and [`FILLED_MAX`].
 pub const FLOOR: Bytes = Bytes::mib(288);
 
 const ROUNDS_DEFAULT: u64 = 10;
 const DRY: &str = "dry";
 const WET: &str = "wet";
-/// The most that a workload of `dry` fills for good, and the most that it reads through the page cache.
+/// The most that a workload of `dry` fills for good, and the most that it reads through the page
+/// cache.
 const FILLED_MAX: Bytes = Bytes::mib(144);
 const READ_MAX: Bytes = Bytes::mib(256);
 /// What the neighbour wants where it wants little, and where it wants more than its part.
@@ -190,7 +193,7 @@ impl<'a> Squeezes<'a> {
         wait_for("the workload to have its memory", || {
             let report = self.lab.guest(name).latest_report().unwrap()?;
             let work = report.workloads.first()?;
-            (work.phase == Phase::Touching && work.touches > 0).then_some(())
+            (work.phase == WorkloadState::Touching && work.touches > 0).then_some(())
         });
     }
 
@@ -204,7 +207,7 @@ impl<'a> Squeezes<'a> {
             assert_eq!(self.lab.guest(name).state(), GuestState::Ready, "{name}");
         }
         if is_working {
-            let touches = |report: &Report| report.workloads.first().map(|work| work.touches);
+            let touches = |report: &LabReport| report.workloads.first().map(|work| work.touches);
             let before = touches(&self.lab.fresh_report(DRY));
             assert!(before.is_some(), "the workload is gone");
             wait_for("the workload to get on", || {

@@ -1,4 +1,4 @@
-//! Examples by hand, and properties of every decision.
+//! Examples calculated by hand, and properties of every decision.
 
 use std::sync::Arc;
 
@@ -34,13 +34,13 @@ fn curve(misses: impl Fn(u64) -> u64) -> Option<Arc<MissCurve>> {
     Some(Arc::new(MissCurve::new(mib(1), Duration::from_secs(5), misses).unwrap()))
 }
 
-/// With what is set by default.
+/// Balances with the default settings.
 fn balance(problem: &Problem) -> Balance {
-    super::balance(problem, &Settings::default())
+    super::balance(problem, &MebSettings::default())
 }
 
-fn party(contender: &Contender) -> Party {
-    Party::new(contender, &Settings::default())
+fn range(contender: &Contender) -> SizeRange {
+    SizeRange::new(contender, &MebSettings::default())
 }
 
 fn sizes(budget: u64, contenders: &[Contender]) -> Vec<u64> {
@@ -49,19 +49,19 @@ fn sizes(budget: u64, contenders: &[Contender]) -> Vec<u64> {
 }
 
 #[test]
-fn a_bonus_goes_by_demand_and_shares() {
-    // 100 over: one to three.
+fn the_bonus_is_divided_by_demand_and_shares() {
+    // A bonus of 40, divided one to three.
     let mut guests = [guest("a", 100, 100), guest("b", 300, 300)];
     assert_eq!(sizes(440, &guests), [110 * MIB, 330 * MIB]);
-    // Three times the shares make up for a third of the demand.
+    // Three times the shares make up for a third of the demand: 20 each.
     guests[0].shares *= 3;
     assert_eq!(sizes(440, &guests), [120 * MIB, 320 * MIB]);
 }
 
-/// Twice as fast up and down, in steps of 8 MiB, and whatever anybody's shares are.
+/// Limits twice as wide, steps of 8 MiB, and equal weights.
 #[test]
-fn an_operator_sets_limits_step_and_weighting() {
-    let settings = Settings {
+fn settings_change_limits_step_and_weighting() {
+    let settings = MebSettings {
         step: mib(8),
         shrink_basis_points: 2_000,
         grow_basis_points: 6_000,
@@ -73,40 +73,40 @@ fn an_operator_sets_limits_step_and_weighting() {
     };
     let mut guests = [guest("a", 100, 100), guest("b", 100, 100)];
     guests[0].shares *= 7;
-    assert_eq!(sizes(800, &guests), [160, 160], "no more than six tenths");
-    assert_eq!(sizes(240, &guests), [120, 120], "the bonus goes by demand alone");
-    // Both demand all there is: `a` misses twice as often in whatever it has.
+    assert_eq!(sizes(800, &guests), [160, 160], "at most six tenths more");
+    assert_eq!(sizes(240, &guests), [120, 120], "the bonus depends on demand alone");
+    // Both demand more than there is; `a` has twice the misses of `b` at any size.
     for (guest, factor) in guests.iter_mut().zip([2, 1]) {
         guest.curve = curve(move |mib| factor * 4000u64.saturating_sub(mib));
         guest.allocation = mib(1000);
         guest.ceiling = mib(4000);
         guest.demand.iter_mut().for_each(|demand| demand.size = mib(4000));
     }
-    // Down by 20 % at most, the other has the rest.
+    // `b` shrinks by at most 20 %; `a` gets the rest.
     assert_eq!(sizes(2000, &guests), [1200, 800]);
 }
 
-/// The print leaves the bonus unclamped: 400 each here, where 130 is all that may be.
+/// Without clamping, as the paper prints it, each would get 400; at most 130 are allowed.
 #[test]
 fn misprint_a_bonus_stays_within_the_limits() {
     let guests = [guest("a", 100, 100), guest("b", 100, 100)];
     assert_eq!(sizes(800, &guests), [130 * MIB, 130 * MIB]);
-    // What the first may not have goes to the second.
+    // What the first cannot have goes to the second.
     let guests = [guest("a", 100, 100), guest("b", 400, 100)];
     assert_eq!(sizes(600, &guests), [130 * MIB, 470 * MIB]);
 }
 
 #[test]
-fn a_shortage_goes_where_it_costs_least() {
+fn memory_is_taken_where_it_costs_the_fewest_misses() {
     let mut guests = [guest("a", 100, 200), guest("b", 100, 200)];
-    // 10 misses a MiB up to 200, and 1.
+    // 10 and 1 misses for each MiB below 200.
     guests[0].curve = curve(|size| 10 * 200_u64.saturating_sub(size));
     guests[1].curve = curve(|size| 200_u64.saturating_sub(size));
     assert_eq!(sizes(200, &guests), [110 * MIB, 90 * MIB]);
-    // With twenty times the shares it is the other way round.
+    // With twenty times the shares of `b` it is the other way round.
     guests[1].shares *= 20;
     assert_eq!(sizes(200, &guests), [90 * MIB, 110 * MIB]);
-    // Nothing is to be had from the first until it has all of the cliff, which is out of reach.
+    // `a` gains nothing below 131 MiB, which is out of reach.
     guests[0].curve = curve(|size| if size < 131 { 1000 } else { 0 });
     guests[1].shares /= 20;
     assert_eq!(sizes(200, &guests), [90 * MIB, 110 * MIB]);
@@ -115,8 +115,8 @@ fn a_shortage_goes_where_it_costs_least() {
 }
 
 #[test]
-fn without_curves_everybody_lacks_the_same_part() {
-    // 300 of the 400 demanded: three quarters each.
+fn without_curves_all_lack_the_same_part() {
+    // 300 of the 400 MiB demanded: three quarters each.
     assert_eq!(sizes(300, &[guest("a", 100, 100), guest("b", 300, 300)]), [75 * MIB, 225 * MIB]);
     let guests = [guest("a", 80, 100), guest("b", 220, 300)];
     let found = sizes(300, &guests);
@@ -125,7 +125,7 @@ fn without_curves_everybody_lacks_the_same_part() {
 }
 
 #[test]
-fn what_is_below_a_step_is_given_out_too() {
+fn a_remainder_below_a_step_is_allocated_too() {
     let mut guests = [guest("a", 100, 200), guest("b", 100, 200)];
     guests[0].curve = curve(|size| 10 * 200_u64.saturating_sub(size));
     let budget = mib(200) + Bytes::pages(101);
@@ -134,48 +134,48 @@ fn what_is_below_a_step_is_given_out_too() {
 }
 
 #[test]
-fn lower_bounds_fall_to_floors_and_then_there_is_a_shortfall() {
+fn lower_bounds_fall_to_floors_before_a_shortfall() {
     let mut guests = [guest("a", 100, 100), guest("b", 100, 100)];
     guests.iter_mut().for_each(|guest| guest.floor = mib(50));
     assert_eq!(sizes(120, &guests), [60 * MIB, 60 * MIB]);
     let infeasible = balance(&Problem::new(mib(90), guests.to_vec()));
     assert_eq!(infeasible.shortfall, mib(10));
     for target in infeasible.targets {
-        assert_eq!((target.size, target.rule), (mib(50), Rule::Floor));
+        assert_eq!((target.size, target.rule), (mib(50), TargetRule::Floor));
     }
 }
 
 #[test]
-fn objectives_are_met_as_far_as_can_be_and_else_named() {
+fn unmet_objectives_are_reported() {
     let mut guests = [guest("a", 100, 200), guest("b", 100, 200), guest("c", 100, 200)];
     for guest in &mut guests {
-        // A miss a second and MiB short of 120.
+        // One miss a second for each MiB below 120.
         guest.curve = curve(|size| 5 * 120_u64.saturating_sub(size));
     }
-    // a alone would lose to nobody; b's memory is worth a hundred times as much.
+    // The misses of `b` weigh a hundred times as much, but `a` has an objective.
     guests[1].shares *= 100;
     guests[0].miss_rate_max = Some(15);
     let problem = |guests: &[Contender]| Problem::new(mib(300), guests.to_vec());
     let met = balance(&problem(&guests));
     assert_eq!(met.violations, []);
     assert_eq!(met.targets[0].size, mib(105));
-    // Two objectives that need 15 and 20 more, of 30 that there are: the cheaper one.
+    // Two objectives need 15 and 20 MiB of 30 available: the cheaper one is met.
     guests[2].miss_rate_max = Some(10);
     let one = balance(&problem(&guests));
     assert_eq!(one.targets[0].size, mib(105));
-    let violation = |name: &str, most, found| Violation {
+    let violation = |name: &str, most, found| ObjectiveViolation {
         id: name.parse().unwrap(),
         misses_per_s_max: most,
         misses_per_s: found,
     };
     assert_eq!(one.violations.len(), 1);
     assert_eq!(one.violations[0].id.as_str(), "c");
-    // By priority the other one.
+    // With a higher priority the other one is met.
     guests[2].priority = 1;
     let other = balance(&problem(&guests));
     assert_eq!(other.targets[2].size, mib(110));
     assert_eq!(other.violations[0].id.as_str(), "a");
-    // Nobody knows.
+    // Without a curve the objective cannot be checked.
     guests[2].curve = None;
     assert!(balance(&problem(&guests)).violations.contains(&violation("c", 10, None)));
 }
@@ -218,7 +218,7 @@ fn named(mut contenders: Vec<Contender>) -> Vec<Contender> {
 
 proptest! {
     #[test]
-    fn bounds_hold_and_nothing_is_lost(
+    fn bounds_hold_and_the_budget_is_used(
         contenders in prop::collection::vec(contender(), 0..9), budget in 0..300_000_u64,
     ) {
         let contenders = named(contenders);
@@ -226,22 +226,22 @@ proptest! {
         let decided = balance(&problem);
         prop_assert_eq!(decided.targets.len(), contenders.len());
         let given: Bytes = decided.targets.iter().map(|target| target.size).sum();
-        let parties: Vec<Party> = contenders.iter().map(party).collect();
-        let uppers: Bytes = parties.iter().map(|party| Bytes::pages(party.upper)).sum();
+        let ranges: Vec<SizeRange> = contenders.iter().map(range).collect();
+        let uppers: Bytes = ranges.iter().map(|range| Bytes::pages(range.upper)).sum();
         if decided.shortfall > Bytes::ZERO {
-            prop_assert!(decided.targets.iter().all(|target| target.rule == Rule::Floor));
+            prop_assert!(decided.targets.iter().all(|target| target.rule == TargetRule::Floor));
         } else {
             prop_assert_eq!(given, uppers.min(problem.budget()));
         }
-        for (target, (contender, party)) in
-            decided.targets.iter().zip(contenders.iter().zip(&parties))
+        for (target, (contender, range)) in
+            decided.targets.iter().zip(contenders.iter().zip(&ranges))
         {
             prop_assert!(target.size >= contender.floor && target.size <= contender.ceiling);
             if decided.shortfall == Bytes::ZERO {
-                prop_assert!(target.size.to_pages() <= party.upper);
+                prop_assert!(target.size.to_pages() <= range.upper);
             }
-            if lowers(&parties) <= budget {
-                prop_assert!(target.size.to_pages() >= party.lower);
+            if lowers(&ranges) <= budget {
+                prop_assert!(target.size.to_pages() >= range.lower);
             }
         }
         for contender in &contenders {
@@ -257,23 +257,30 @@ proptest! {
 
     #[test]
     fn more_shares_never_cost_memory_while_demands_fit(
-        contenders in prop::collection::vec(contender(), 1..7), more in 1..500_u32, spare in 0..99_999_u64,
+        contenders in prop::collection::vec(contender(), 1..7),
+        more in 1..500_u32,
+        spare in 0..99_999_u64,
     ) {
         let mut contenders = named(contenders);
-        let demands: Bytes = contenders.iter().map(|one| one.demand().min(one.ceiling).max(one.floor)).sum();
+        let demands: Bytes =
+            contenders.iter().map(|one| one.demand().min(one.ceiling).max(one.floor)).sum();
         let size = |contenders: &[Contender]| {
             let budget = demands + Bytes::pages(spare);
             balance(&Problem::new(budget, contenders.to_vec())).targets[0]
         };
         let before = size(&contenders);
         contenders[0].shares += more;
-        // A page may go either way by largest remainder.
+        // Rounding by largest remainder may move a page.
         let after = size(&contenders).size + Bytes::pages(1);
-        let is_bonus = before.rule == Rule::Bonus;
-        // With less than all demands raised to their lower bounds, a weight takes instead of gives.
-        let lowers: u64 = contenders.iter().map(party).map(|party| party.demand.clamp(party.lower, party.upper)).sum();
-        let gives = lowers <= (demands + Bytes::pages(spare)).to_pages();
+        let is_bonus = before.rule == TargetRule::Bonus;
+        // If the demands, raised to the lower bounds, exceed the budget, weights take memory away.
+        let clamped = |contender: &Contender| {
+            let range = range(contender);
+            range.demand.clamp(range.lower, range.upper)
+        };
+        let needed: u64 = contenders.iter().map(clamped).sum();
+        let is_enough = needed <= (demands + Bytes::pages(spare)).to_pages();
         let no_objectives = contenders.iter().all(|one| one.miss_rate_max.is_none());
-        prop_assert!(!(is_bonus && gives && no_objectives) || after >= before.size);
+        prop_assert!(!(is_bonus && is_enough && no_objectives) || after >= before.size);
     }
 }

@@ -1,33 +1,34 @@
-//! Least sums of one guest's gaps and those of the guests behind.
+//! Combines one guest's gaps with the least sums of the guests after it.
 //!
-//! Idea: `sum(x) = min over sizes of gap + behind(x − at)`, a convolution in (min, +). Each size is one
-//! pass over the totals behind. Where sizes lie at equal distances and their gaps are convex, the best
-//! total behind never falls as x grows, so that all of them take about log passes together: halve the
-//! range of x, and search the rest on either side of what was found. Where all gaps of a run are
-//! equal, as on the straight part of a curve, the least total in a sliding window is what is wanted.
+//! Idea: `sum(x) = min over sizes of gap + behind(x − at)`, a convolution in (min, +). In general
+//! each size takes one pass over the totals behind. In a run of equally spaced sizes with convex
+//! gaps, the best total behind never falls as x grows; so the whole run takes about log T passes,
+//! by halving the range of x and searching on either side of the result. In a run with equal gaps,
+//! as on a straight part of a curve, the sum is the minimum in a sliding window.
 //!
-//! Cost: with T totals, O(T) for each size, O(T log T) for a convex run, O(T) for a level one.
-//! Source: monotone minima as in Aggarwal, Klawe, Moran, Shor, Wilber 1987, whose linear time would
-//! gain little here.
+//! Cost: with T totals, O(T) for each single size, O(T log T) for a convex run, O(T) for a level
+//! run.
+//! Source: monotone minima as in Aggarwal, Klawe, Moran, Shor, Wilber 1987; their linear-time
+//! method would gain little here.
 
 use std::collections::VecDeque;
 
 use super::relaxed::Size;
 use crate::meb::cost::Cost;
 
-/// Plain passes that a halving of the range is worth, measured: they run over memory in order and
-/// without a branch.
+/// Number of plain passes that take as long as halving the range once, as measured; passes are fast
+/// because they run over memory in order without branches.
 const PASSES_PER_HALVING: usize = 4;
-/// Plain passes that a sliding window is worth, measured.
+/// Number of plain passes that take as long as a sliding window, as measured.
 const PASSES_PER_SLIDE: usize = 8;
 
-/// Sums for totals from `first` on.
+/// Sums by total, from `first` on.
 pub(super) struct Sums<T> {
     pub(super) first: i64,
     pub(super) sums: T,
 }
 
-/// Lowers `here` to what `sizes` (from the smallest) make of `behind`.
+/// Lowers `here` to the convolution of `sizes`, from the smallest, with `behind`.
 pub(super) fn convolve<C: Cost>(here: &mut Sums<&mut [C]>, behind: Sums<&[C]>, sizes: &[Size<C>]) {
     let halvings = 1 + behind.sums.len().max(1).ilog2() as usize;
     let mut sizes = sizes;
@@ -35,15 +36,16 @@ pub(super) fn convolve<C: Cost>(here: &mut Sums<&mut [C]>, behind: Sums<&[C]>, s
         let (run, others) = sizes.split_at(convex_run(sizes));
         let is_level = run.windows(2).all(|two| two[0].gap == two[1].gap);
         let passes = if is_level { PASSES_PER_SLIDE } else { PASSES_PER_HALVING * halvings };
-        match run.len() > passes {
-            true => in_classes(here, &behind, run, is_level),
-            false => run.iter().for_each(|size| pass(here, &behind, size)),
+        if run.len() > passes {
+            in_classes(here, &behind, run, is_level);
+        } else {
+            run.iter().for_each(|size| pass(here, &behind, size));
         }
         sizes = others;
     }
 }
 
-/// How many of the first sizes lie at equal distances and are convex.
+/// Length of the first run of equally spaced sizes with convex gaps.
 fn convex_run<C: Cost>(sizes: &[Size<C>]) -> usize {
     let goes_on = |three: &[Size<C>]| {
         let [a, b, c] = three else { return false };
@@ -55,6 +57,7 @@ fn convex_run<C: Cost>(sizes: &[Size<C>]) -> usize {
     }
 }
 
+/// Lowers `here` by one size.
 fn pass<C: Cost>(here: &mut Sums<&mut [C]>, behind: &Sums<&[C]>, size: &Size<C>) {
     let at = i64::from(size.at);
     let from = here.first.max(behind.first + at);
@@ -70,8 +73,8 @@ fn pass<C: Cost>(here: &mut Sums<&mut [C]>, behind: &Sums<&[C]>, size: &Size<C>)
     }
 }
 
-/// A convex run: totals that leave the same rest when divided by its distance have nothing to do
-/// with others.
+/// Lowers `here` by a convex run. Totals are split into classes by their remainder modulo the
+/// spacing of the run, because those of different classes do not affect each other.
 fn in_classes<C: Cost>(
     here: &mut Sums<&mut [C]>,
     behind: &Sums<&[C]>,
@@ -81,8 +84,8 @@ fn in_classes<C: Cost>(
     let [first, second, ..] = run else { return };
     let (at, stride) = (i64::from(first.at), i64::from(second.at - first.at));
     for class in 0..stride.min(behind.sums.len() as i64) {
-        // The totals behind are `base_behind + stride × y` for y below `count`, those here are
-        // `base_here + stride × x`, and size x − y leads from one to the other.
+        // The totals behind are `behind.first + class + stride × y` for y below `count`, those here
+        // are `base_here + stride × x`, and size x − y of the run leads from y to x.
         let count = (behind.sums.len() as i64 - class + stride - 1) / stride;
         let base_here = behind.first + class + at;
         let x_first = (here.first - base_here + stride - 1).div_euclid(stride).max(0);
@@ -96,14 +99,15 @@ fn in_classes<C: Cost>(
             stride,
             run,
         };
-        match is_level {
-            true => sums.slide(x_first, x_last, count - 1),
-            false => sums.halve(x_first, x_last, 0, count - 1),
+        if is_level {
+            sums.slide(x_first, x_last, count - 1);
+        } else {
+            sums.halve(x_first, x_last, 0, count - 1);
         }
     }
 }
 
-/// Sums of one class. `x` and `y` are as in [`in_classes`].
+/// Sums of one class; `x` and `y` are as in [`in_classes`].
 struct Class<'a, C> {
     here: &'a mut [C],
     here_offset: i64,
@@ -123,10 +127,10 @@ impl<C: Cost> Class<'_, C> {
         *here = (*here).min(sum);
     }
 
-    /// Lowers the sums of all x from `x_first` to `x_last` where all gaps are the same.
+    /// Lowers the sums of all x from `x_first` to `x_last` for a run of equal gaps.
     fn slide(&mut self, x_first: i64, x_last: i64, y_last: i64) {
         let (gap, reach) = (self.run[0].gap, self.run.len() as i64 - 1);
-        // Of the y within reach those with nothing less behind them; their sums rise.
+        // The y within reach without a smaller sum after them, so their sums rise.
         let mut rising: VecDeque<(i64, C)> = VecDeque::new();
         let mut y = (x_first - reach).max(0);
         for x in x_first..=x_last {
@@ -143,8 +147,8 @@ impl<C: Cost> Class<'_, C> {
         }
     }
 
-    /// Lowers the sums of all x from `x_first` to `x_last`, whose best y lie from `y_first` to
-    /// `y_last`. Goes as deep as x has bits.
+    /// Lowers the sums of all x from `x_first` to `x_last`, with the best y from `y_first` to
+    /// `y_last`. Recursion is as deep as x has bits.
     fn halve(&mut self, x_first: i64, x_last: i64, y_first: i64, y_last: i64) {
         if x_first > x_last {
             return;
@@ -190,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_the_definition_says(
+        fn sums_equal_the_definition_of_the_convolution(
             sizes in sizes(), first in 0..20_i64, here_first in 0..60_i64, len in 0..300_usize,
             behind in prop::collection::vec(prop_oneof![0..500_u64, Just(u64::END)], 0..60),
         ) {

@@ -1,9 +1,9 @@
-//! Where curves fall, and what a step of memory is worth.
+//! The sizes at which curves fall, and the worth of a step of memory.
 //!
-//! Idea: sizes that save nothing over the size before are left out; an allocation need not use them,
-//! as steps may be left over. Were fractions of sizes allowed, the best allocation would follow the
-//! convex hull of each curve, the steepest edges of all first, until the steps run out on some edge:
-//! its slope λ is what a step is worth.
+//! Idea: sizes with no fewer misses than the size before are left out; an allocation does not need
+//! them, because steps may be left over. If fractions of sizes were allowed, the best allocation
+//! would follow the convex hulls of the curves, the steepest edges of all first, until the steps
+//! run out on some edge. Its slope λ is the worth of a step.
 //!
 //! Cost: O(sizes + E log E) for E edges of all hulls.
 //! Source: the relaxed multiple-choice knapsack problem (Sinha and Zoltners 1979); the hull by
@@ -13,11 +13,11 @@ use std::cmp::Ordering;
 
 use crate::meb::instance::Instance;
 
-/// A slope of a curve, downwards.
+/// The slope of a falling edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slope {
     pub(super) misses: u64,
-    /// Not zero.
+    /// Never zero.
     pub(super) steps: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Corner {
 #[derive(Debug)]
 pub(super) struct Corners {
     corners: Vec<Corner>,
-    /// Where each guest's begin, and the end.
+    /// Start of each guest's corners, and the end of the last.
     starts: Vec<usize>,
     /// Edges of the hulls, the steepest first.
     slopes: Vec<Slope>,
@@ -81,12 +81,12 @@ impl Corners {
         all
     }
 
-    /// The corners of each guest; none has none.
+    /// The corners of each guest; never empty.
     pub(super) fn by_guest(&self) -> impl Iterator<Item = &[Corner]> {
         self.starts.windows(2).map(|bounds| &self.corners[bounds[0]..bounds[1]])
     }
 
-    /// λ: the slope at which so many steps run out; `None` if everybody can have all that helps.
+    /// λ: the slope at which `spare` steps run out; `None` if they suffice for all edges.
     pub(super) fn worth(&self, spare: usize) -> Option<Slope> {
         let mut left = spare as u64;
         for &slope in &self.slopes {

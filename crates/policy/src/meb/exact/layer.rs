@@ -1,4 +1,4 @@
-//! The least sums of gaps of the guests from some place on, for the totals that can matter.
+//! Least sums of gaps of the guests from some place on, for all totals that matter.
 
 use super::convolve::{Sums, convolve};
 use super::relaxed::Size;
@@ -6,7 +6,7 @@ use super::survivors::Survivors;
 use super::window::Window;
 use crate::meb::cost::Cost;
 
-/// By the steps that these guests have, from `first` on.
+/// Least sums by total steps of these guests, from `first` on.
 #[derive(Clone, Debug)]
 pub(super) struct Layer<C> {
     first: i64,
@@ -14,14 +14,14 @@ pub(super) struct Layer<C> {
 }
 
 impl<C: Cost> Layer<C> {
-    /// Behind the last guest: steps left over have their price.
+    /// The layer after the last guest, where each step left over costs its price.
     pub(super) fn behind_all(survivors: &Survivors<C>, window: Window) -> Self {
         let last = window.last.min(survivors.left_over_max as i64);
         let price = |steps: i64| survivors.relaxed.price * C::from(steps as u64);
         Self { first: window.first, sums: (window.first..=last).map(price).collect() }
     }
 
-    /// With one more guest in front.
+    /// The layer with one more guest in front.
     pub(super) fn with(&self, survivors: &Survivors<C>, guest: usize, window: Window) -> Self {
         let sizes = survivors.of(guest);
         let at = |size: Option<&Size<C>>| size.map_or(0, |size| i64::from(size.at));
@@ -31,7 +31,7 @@ impl<C: Cost> Layer<C> {
         let mut sums = vec![C::END; usize::try_from(last - first + 1).unwrap_or(0)];
         let behind = Sums { first: self.first, sums: &self.sums[..] };
         convolve(&mut Sums { first, sums: &mut sums[..] }, behind, sizes);
-        // Totals at either end that are worse than what is known only make the next layer longer.
+        // Totals at either end that are worse than the known sum would only lengthen later layers.
         let is_dead = |sum: &&C| **sum > survivors.known;
         sums.truncate(sums.len() - sums.iter().rev().take_while(is_dead).count());
         let dead = sums.iter().take_while(is_dead).count();
@@ -39,7 +39,7 @@ impl<C: Cost> Layer<C> {
         Self { first: first + dead as i64, sums }
     }
 
-    /// The least sum for so many steps; `None` if it is beyond the limit for sure.
+    /// The least sum for a total of `steps`; `None` if it certainly exceeds the limit.
     pub(super) fn sum(&self, steps: i64) -> Option<C> {
         self.sums.get(usize::try_from(steps - self.first).ok()?).copied()
     }

@@ -1,30 +1,30 @@
 //! The exact solver, for curves of any shape.
 //!
-//! Idea: most sizes can be ruled out. What a step of memory is worth when fractions are allowed
-//! (`corners`) says how far each size is from a bound that no allocation beats (`relaxed`); some
-//! allocation is known from the start, so that a size further off than this one in all is in no best
-//! allocation. The dynamic programme then runs over the few sizes that survive and the totals that
-//! they can lead to (`window`, `layer`, `convolve`).
+//! Idea: most sizes can be ruled out. The worth of a step of memory, with fractions allowed
+//! (`corners`), gives each size a gap to a bound that no allocation beats (`relaxed`). An
+//! allocation is known from the start, so a size whose gap exceeds that allocation's sum of gaps is
+//! in no best allocation. The dynamic programme then runs over the few remaining sizes and the
+//! totals they can lead to (`window`, `layer`, `convolve`).
 //!
-//! How far is far enough is tried in doubling limits. If a limit is too low, the sums say so: a least
-//! sum within the limit is the best of all allocations, as every one within it was looked at, and a
-//! sum beyond it is that of an allocation, and a better one to know. All best allocations are within
-//! the limit, so the first guests' smallest sizes that lead to one settle ties as everywhere.
+//! The search tries limits of the sum, each twice the last. A least sum within the limit is the
+//! best of all allocations, because every allocation within the limit was considered. A larger one
+//! shows that the limit was too low, but belongs to a real allocation and may improve the known
+//! sum. All best allocations are within the limit, so ties are settled as in the other solvers.
 //!
-//! Sums that matter are at most the one known, which mostly fits 32 bits when gaps are all that is
-//! added up; then everything from there on is of 32 bits, of which a processor adds four at once.
+//! Sums above the known one do not matter. The known one usually fits 32 bits, because only gaps
+//! are added up; then the rest runs in 32 bits, of which a processor adds four at once.
 //!
-//! Cost: O(C + E log E) for C corners of the curves and E edges of their hulls, and what the last few
-//! limits take. Curves of programs and random ones leave one to a few sizes per guest, which
-//! `ballast bench solver` measures. At worst, where all sizes of all guests are equally good and make
-//! no convex runs (teeth of a saw), every size survives and it is the dynamic programme: O(N M W),
-//! as with [`dynamic_programme`](super::dynamic_programme). Memory for sums is at most
-//! [`SUMS_BYTES_MAX`], or where that is not enough 2 √N layers of at most M + 1 sums, and time twice
-//! as much.
+//! Cost: O(C + E log E) for C corners of the curves and E edges of their hulls, plus the last few
+//! limits. Curves of programs and random curves leave one to a few sizes per guest, as `ballast
+//! bench solver` measures. At worst, with all sizes of all guests equally good and no convex runs
+//! (a sawtooth), every size remains, and the cost is that of the
+//! [`dynamic_programme`](super::dynamic_programme), O(N M W). Memory for sums is at most
+//! [`SUMS_BYTES_MAX`] or, if that is not enough, 2 √N layers of at most M + 1 sums at twice the
+//! time.
 //!
-//! Source: reduction and bounds as of the multiple-choice knapsack problem (Dyer, Kayal, Walker 1984;
-//! Pisinger 1995), its capacity filled exactly; limits by doubling, the tie rule, convex runs and
-//! the bounds of totals are ours.
+//! Source: reduction and bounds of the multiple-choice knapsack problem (Dyer, Kayal, Walker 1984;
+//! Pisinger 1995) with the capacity filled exactly; doubling limits, the tie rule, convex runs and
+//! the windows of totals are ours.
 
 mod convolve;
 mod corners;
@@ -42,12 +42,12 @@ use window::{Window, windows};
 use super::cost::Cost;
 use super::instance::{Instance, Solution};
 
-/// The first limit is this part of the sum that is known.
+/// The first limit is the known sum divided by this.
 const LIMIT_PARTS: u64 = 64;
-/// Each further one is so many times as much.
+/// Ratio of a limit to the previous one.
 const LIMIT_FACTOR: u64 = 2;
 
-/// Memory for sums up to which all of them are kept for the trace.
+/// If the sums need no more memory than this, all are kept for the trace.
 pub const SUMS_BYTES_MAX: usize = 256 << 20;
 
 /// The allocation with the fewest misses.
@@ -66,12 +66,12 @@ fn solve_with(instance: &Instance, bytes_max: usize) -> Solution {
         }
         Some(worth) => search(&Relaxed::<u128>::new(&corners, worth, spare), bytes_max),
     };
-    hand_out_rest(instance, &mut above);
+    allocate_rest(instance, &mut above);
     instance.solution(&above)
 }
 
 /// Gives steps left over to the last guests that can have them.
-fn hand_out_rest(instance: &Instance, above: &mut [usize]) {
+fn allocate_rest(instance: &Instance, above: &mut [usize]) {
     let mut left = instance.spare() - above.iter().sum::<usize>();
     for (at, sizes) in above.iter_mut().zip(instance.guests()).rev() {
         let more = left.min(sizes.width() - *at);
@@ -80,7 +80,7 @@ fn hand_out_rest(instance: &Instance, above: &mut [usize]) {
     }
 }
 
-/// The best allocation, some steps of which may be left over; the lexicographically smallest.
+/// The lexicographically smallest of the best allocations; some steps may be left over.
 fn search<C: Cost>(relaxed: &Relaxed<C>, bytes_max: usize) -> Vec<usize> {
     match relaxed.narrowed() {
         Some(narrowed) => search_within(&narrowed, bytes_max),
@@ -88,12 +88,12 @@ fn search<C: Cost>(relaxed: &Relaxed<C>, bytes_max: usize) -> Vec<usize> {
     }
 }
 
-/// The same with limits that double.
+/// Searches with doubling limits.
 fn search_within<C: Cost>(relaxed: &Relaxed<C>, bytes_max: usize) -> Vec<usize> {
     let mut known = relaxed.known;
-    // No two sums are nearer to each other than a miss, unless they are equal.
+    // Different sums differ by at least a miss.
     let mut limit = (known / C::from(LIMIT_PARTS)).max(relaxed.unit).min(known);
-    // Each turn at least doubles the limit, and at what is known it is high enough.
+    // Each turn at least doubles the limit; at the known sum it is high enough.
     loop {
         let survivors = Survivors::new(relaxed, limit, known);
         let tables = Tables::new(&survivors, bytes_max);
@@ -107,14 +107,14 @@ fn search_within<C: Cost>(relaxed: &Relaxed<C>, bytes_max: usize) -> Vec<usize> 
     }
 }
 
-/// Layers at equal distances, from the one behind all guests on.
+/// The layers kept for the trace, from the one after all guests on.
 struct Tables<'a, C> {
     survivors: &'a Survivors<'a, C>,
     windows: Vec<Window>,
-    /// Guests between layers that are kept.
+    /// Guests from one kept layer to the next.
     stride: usize,
     kept: Vec<Layer<C>>,
-    /// The least sum of all guests.
+    /// The least sum for all guests.
     least: Option<C>,
 }
 
@@ -123,10 +123,8 @@ impl<'a, C: Cost> Tables<'a, C> {
         let windows = windows(survivors);
         let guests = survivors.guests();
         let sums: usize = windows.iter().map(Window::len).sum();
-        let stride = match sums <= bytes_max / size_of::<C>() {
-            true => 1,
-            false => guests.isqrt().max(1),
-        };
+        let all_fit = sums <= bytes_max / size_of::<C>();
+        let stride = if all_fit { 1 } else { guests.isqrt().max(1) };
         let mut kept = Vec::with_capacity(guests / stride + 1);
         let mut layer = Layer::behind_all(survivors, windows[guests]);
         for guest in (0..guests).rev() {
@@ -146,7 +144,7 @@ impl<'a, C: Cost> Tables<'a, C> {
         let mut left = self.survivors.relaxed.spare as i64;
         let mut above = Vec::with_capacity(guests);
         for (index, kept) in self.kept.into_iter().enumerate().rev() {
-            // Behind each guest of this part, from the last guest to the first.
+            // The layers after each guest of this part, from the last guest to the first.
             let end = guests - index * self.stride;
             let mut layers = vec![kept];
             for guest in (end.saturating_sub(self.stride) + 1..end).rev() {
@@ -180,7 +178,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn little_memory_changes_nothing(instance in instance(12), bytes_max in 0..2000_usize) {
+        fn a_memory_limit_does_not_change_the_solution(
+            instance in instance(12), bytes_max in 0..2000_usize,
+        ) {
             prop_assert_eq!(solve_with(&instance, bytes_max), solve(&instance));
         }
     }

@@ -1,57 +1,57 @@
-//! How far each size is from what the relaxed problem would choose.
+//! The gap of each size: how much worse it is than the choice of the relaxed problem.
 //!
-//! Idea: with λ, what a step is worth, each size has a *gap*: its misses and its steps at λ each,
-//! beyond the same of the guest's cheapest size. The misses of any allocation are then
+//! Idea: with λ, the worth of a step, the cost of a size is its misses plus λ for each of its
+//! steps. Its *gap* is this cost minus that of the guest's cheapest size. The misses of any
+//! allocation are then
 //!
 //! ```text
-//! misses = bound + Σ gap_i(k_i) + λ × (steps given to nobody)
+//! misses = bound + Σ gap_i(k_i) + λ × (steps left over)
 //! ```
 //!
-//! with the same bound for all of them: to minimise misses is to minimise gaps, and a size whose gap
-//! alone is more than the sum of a known allocation is in no best one. λ is a fraction; gaps are
-//! multiples of one over its denominator, so that they are integers.
+//! with the same bound for all allocations. To minimise misses is to minimise the sum of gaps, and
+//! a size whose gap alone exceeds the sum of a known allocation is in no best one. λ is a fraction;
+//! gaps are counted in multiples of one over its denominator, so they are integers.
 //!
 //! Cost: O(sizes) for each exchange.
-//! Source: as of the bounds of the multiple-choice knapsack problem (Dyer, Kayal, Walker 1984;
-//! Pisinger 1995), with the price of a step left over in the place of its bound.
+//! Source: like the bounds of the multiple-choice knapsack problem (Dyer, Kayal, Walker 1984;
+//! Pisinger 1995), but with a price for each step left over.
 
 use super::corners::{Corners, Slope};
 use crate::meb::cost::{Cost, Narrow};
 
-/// How often the allocation first known is made better.
+/// Most improvements of the first known allocation.
 const EXCHANGES_MAX: usize = 4;
 
 /// One size that a guest may have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size<C> {
-    /// Steps above its lower bound.
+    /// Steps above the guest's lower bound.
     pub(super) at: u32,
-    /// Its gap.
     pub(super) gap: C,
 }
 
 /// All sizes with their gaps.
 #[derive(Debug)]
 pub(super) struct Relaxed<C> {
-    /// Sizes of all guests, one guest after the other, each guest's from the smallest.
+    /// Sizes of all guests, by guest, from the smallest.
     sizes: Vec<Size<C>>,
-    /// Where each guest's begin, and the end.
+    /// Start of each guest's sizes, and the end of the last.
     starts: Vec<usize>,
-    /// Per guest the smallest of its sizes without a gap.
+    /// The smallest size of each guest that has no gap.
     pub(super) bases: Vec<u32>,
-    /// Steps to give out above all lower bounds.
+    /// Steps to allocate above all lower bounds.
     pub(super) spare: usize,
-    /// Those of them that the bases leave over.
+    /// The part of `spare` that the bases leave over.
     pub(super) rest: usize,
-    /// The gap of a step given to nobody: λ times its denominator, not zero.
+    /// The gap of a step left over: λ times its denominator, never zero.
     pub(super) price: C,
     /// The gap of one miss: the denominator of λ.
     pub(super) unit: C,
-    /// The sum of gaps of some allocation, which may not be the best.
+    /// The sum of gaps of a known allocation, not necessarily the best.
     pub(super) known: C,
 }
 
-/// Whether 64 bits are enough for every gap and for the sum of gaps that is first known.
+/// Whether every gap and the first known sum fit 64 bits.
 pub(super) fn fits_64_bits(corners: &Corners, worth: Slope, spare: usize) -> bool {
     let most = corners.by_guest().filter_map(|corners| corners.first());
     let misses = most.map(|corner| corner.misses).max().unwrap_or(0);
@@ -60,7 +60,7 @@ pub(super) fn fits_64_bits(corners: &Corners, worth: Slope, spare: usize) -> boo
 }
 
 impl<C: Cost> Relaxed<C> {
-    /// The gaps where a step is worth `worth`, of which every gap must fit.
+    /// The gaps with `worth` for a step; all must fit the type.
     pub(super) fn new(corners: &Corners, worth: Slope, spare: usize) -> Self {
         let (price, unit) = (C::from(worth.misses), C::from(worth.steps));
         let (mut sizes, mut starts, mut bases) = (Vec::new(), vec![0], Vec::new());
@@ -79,7 +79,7 @@ impl<C: Cost> Relaxed<C> {
             bases.push(base);
             starts.push(sizes.len());
         }
-        // Bases lie before the edge on which the steps run out.
+        // The bases lie before the edge on which the steps run out.
         let rest = spare - bases.iter().map(|&base| base as usize).sum::<usize>();
         let known = price * C::from(rest as u64);
         let mut relaxed = Self { sizes, starts, bases, spare, rest, price, unit, known };
@@ -87,8 +87,8 @@ impl<C: Cost> Relaxed<C> {
         relaxed
     }
 
-    /// The same in 32 bits, without the sizes that are in no best allocation; `None` where that is not
-    /// enough for what is known.
+    /// The same in 32 bits, without sizes that are in no best allocation; `None` if the known sum
+    /// does not fit.
     pub(super) fn narrowed(&self) -> Option<Relaxed<Narrow>> {
         let narrow = |cost: C| {
             let cost: u128 = cost.into();
@@ -110,7 +110,7 @@ impl<C: Cost> Relaxed<C> {
             bases: self.bases.clone(),
             spare: self.spare,
             rest: self.rest,
-            // Either is only compared with what is known where it is more.
+            // Values above the known sum only have to stay above it.
             price: narrow(self.price),
             unit: narrow(self.unit),
             known,
@@ -122,7 +122,7 @@ impl<C: Cost> Relaxed<C> {
         &self.sizes[self.starts[guest]..self.starts[guest + 1]]
     }
 
-    /// Gives one guest another size while that is better, each time what is best.
+    /// Improves the known sum by changing one guest's size at a time, the best change first.
     fn exchange(&mut self) {
         let mut chosen: Vec<Size<C>> =
             self.bases.iter().map(|&at| Size { at, gap: C::ZERO }).collect();

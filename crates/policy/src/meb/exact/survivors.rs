@@ -1,4 +1,4 @@
-//! The sizes that an allocation within some limit can use.
+//! The sizes that an allocation within a limit can use.
 
 use super::relaxed::{Relaxed, Size};
 use crate::meb::cost::Cost;
@@ -6,16 +6,15 @@ use crate::meb::cost::Cost;
 /// Sizes with a gap up to a limit.
 #[derive(Debug)]
 pub(super) struct Survivors<'a, C> {
-    /// What they were before.
+    /// All sizes.
     pub(super) relaxed: &'a Relaxed<C>,
     sizes: Vec<Size<C>>,
-    /// Where each guest's begin, and the end.
+    /// Start of each guest's sizes, and the end of the last.
     starts: Vec<usize>,
-    /// The limit.
     pub(super) limit: C,
-    /// The sum of gaps of some allocation; at least the limit.
+    /// The sum of gaps of a known allocation; at least the limit.
     pub(super) known: C,
-    /// Most steps that can be given to nobody within the limit.
+    /// Most steps that can be left over within the limit.
     pub(super) left_over_max: usize,
 }
 
@@ -31,12 +30,12 @@ impl<'a, C: Cost> Survivors<'a, C> {
         Self { relaxed, sizes, starts, limit, known, left_over_max }
     }
 
-    /// How many guests there are.
+    /// Number of guests.
     pub(super) fn guests(&self) -> usize {
         self.relaxed.bases.len()
     }
 
-    /// Those of a guest, from the smallest; never none, as its base has no gap.
+    /// The sizes of a guest, from the smallest; never empty, because its base has no gap.
     pub(super) fn of(&self, guest: usize) -> &[Size<C>] {
         &self.sizes[self.starts[guest]..self.starts[guest + 1]]
     }

@@ -1,31 +1,30 @@
-//! Which totals can matter at all.
+//! Finds the totals that can matter.
 //!
-//! Idea: let `D` be the steps that the guests before some place get beyond their bases, and `R` what
-//! the bases of all leave over. For any slope μ the gaps of these guests sum up to at least
+//! Idea: let `D` be the steps that the guests before some place get beyond their bases, and `R` the
+//! steps that all bases leave over. For any slope μ, the gaps of these guests add up to at least
 //! `μD − A(μ)` with `A(μ) = Σ max over sizes of (μδ − gap)`, where δ is a size's steps beyond its
-//! guest's base; and to at least `−μD − B(μ)` with `B(μ) = Σ max (−μδ − gap)`. The same holds of the
-//! guests behind, which get `R − D`. A `D` for which both together exceed the limit is not worth a
-//! look.
+//! guest's base; and to at least `−μD − B(μ)` with `B(μ) = Σ max (−μδ − gap)`. The same holds for
+//! the guests after the place, which get `R − D`. If both lower bounds together exceed the limit,
+//! `D` can be skipped.
 //!
-//! Every μ is right. The one at which a gap as large as the limit buys the most steps cuts off most;
-//! a few are tried, from the limit itself down by factors.
+//! Every μ is valid. The best is the one at which a gap as large as the limit buys the most steps;
+//! a few are tried, from the limit itself downwards by a factor.
 //!
-//! Cost: O(sizes × slopes). Limits: the limit is below 2^90 and widths add up to 2^26, so that
-//! everything fits 128 bits.
+//! Cost: O(sizes × slopes).
+//! Limits: the limit is below 2^90 and widths add up to 2^26, so everything fits 128 bits.
 
 use super::relaxed::Size;
 use super::survivors::Survivors;
 use crate::meb::cost::Cost;
 
-/// Slopes tried, each [`SLOPE_FACTOR`] times flatter than the one before.
+/// Number of slopes tried, each [`SLOPE_FACTOR`] times flatter than the one before.
 const SLOPES: u32 = 9;
-/// See there. The flattest is 2^-16 of the limit per step.
+/// Ratio of two slopes; the flattest is 2^-16 of the limit per step.
 const SLOPE_FACTOR: i128 = 4;
-/// Up to this limit, which no slope exceeds either, 64 bits are enough for a guest's reach.
+/// Up to this limit, which no slope exceeds either, a guest's reach fits 64 bits.
 const LIMIT_MAX_64_BITS: u128 = 1 << 36;
 
-/// Steps that the guests from some place on may have, from `first` to `last`; none if
-/// `last < first`.
+/// Range of steps that the guests from some place on may have; empty if `last < first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) first: i64,
@@ -77,7 +76,7 @@ pub(super) fn windows<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
         }
         slope = (slope / SLOPE_FACTOR).max(1);
     }
-    // From what those before have beyond their bases to what those behind can have.
+    // Converts the steps of guests before a place, beyond bases, to those of the guests after it.
     let mut available = survivors.relaxed.spare as i64;
     for (place, window) in beyond.iter_mut().enumerate() {
         let Window { first, last } = *window;
@@ -87,7 +86,7 @@ pub(super) fn windows<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
     beyond
 }
 
-/// The steps beyond bases that the least and the greatest sizes allow, per place.
+/// For each place, the range of steps beyond bases that the smallest and largest sizes allow.
 fn spans<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
     let bounds = |guest: usize| {
         let (sizes, base) = (survivors.of(guest), i64::from(survivors.relaxed.bases[guest]));
@@ -140,12 +139,12 @@ fn reach<C: Cost>(survivors: &Survivors<C>, guest: usize, slope: i128) -> Reach 
     reach
 }
 
-/// A gap, which is below 2^90.
+/// Converts a gap, which is below 2^90.
 fn signed<C: Cost>(gap: C) -> i128 {
     gap.into() as i128
 }
 
-/// Steps as they are counted; nothing is beyond 2^40 of them.
+/// Converts a number of steps; no guest has more than 2^40.
 fn clamped(steps: i128) -> i64 {
     steps.clamp(-(1 << 40), 1 << 40) as i64
 }

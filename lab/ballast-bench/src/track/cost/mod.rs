@@ -2,41 +2,37 @@
 //!
 //! Idea: the tracker's library is loaded into a program that does nothing but touch memory at the
 //! machine's own speed. Windows without tracking and with it take turns, so that a disturbance hits
-//! both alike; the ways of the paper are measured beside ours in the same run. The form is that of MEB
-//! Table I.
+//! both alike; the ways of the paper are measured beside ours in the same run. The form is that of
+//! MEB Table I.
 //!
-//! Beside what it costs stands how right it was: the program's touches are known by their number, so the
-//! working set of each interval is exact.
+//! Beside what it costs stands how right it was: the program's touches are known by their number,
+//! so the working set of each interval is exact.
 //!
-//! Each interval of a window with tracking is held against the two windows without beside it, by the program's touches
-//! in the time that others on the machine left to it (see [`native::clock`](super::native::clock)); where
-//! these two differ by a tenth the program or the machine went over to something else, and the window is left out. What a
-//! sample costs is far below what a shared machine's speed differs by from second to second: it takes many windows, and the
-//! standard error is told.
+//! Each interval of a window with tracking is held against the two windows without beside it, by
+//! the program's touches in the time that others on the machine left to it (see
+//! [`native::clock`](super::native::clock)); where these two differ by a tenth the program or the
+//! machine went over to something else, and the window is left out. What a sample costs is far
+//! below what a shared machine's speed differs by from second to second: it takes many windows, and
+//! the standard error is shown.
 //!
 //! Cost: half an hour; `--quick` takes three minutes.
-//! Limits: those of [`native`](super::native). Such a program has a trap for nearly each access to a page
-//! that is not hot, where others compute in between: what it loses is an upper bound.
+//! Limits: those of [`native`](super::native). Such a program has a trap for nearly each access to
+//! a page that is not hot, where others compute in between: what it loses is an upper bound.
 
-mod render;
-mod report;
-
-use std::io::Write;
+pub(super) mod report;
 
 use anyhow::Context;
 use ballast_model::Bytes;
 
-use self::report::Figures;
-use super::super::machine::Machine;
-use super::native::Cores;
+use self::report::{CostFindings, Figures, means};
 use super::native::brain::Brain;
+use super::native::cores::Cores;
 use super::native::program::{Subject, Truth};
 use super::native::running::{Place, Running};
 use super::native::steer::Steer;
 use super::native::way::Way;
-
-pub(super) use self::render::render;
-pub(super) use self::report::Report;
+use crate::machine::Machine;
+use crate::scaffold::{Held, Say};
 
 /// What is measured, and how often.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,28 +48,29 @@ pub(super) struct Choice {
     /// Where the tracker's thread runs that answers faults; of the table `cost`
     #[arg(long = "handler", value_name = "PLACE", value_enum, default_value_t)]
     place: Place,
-    /// Pairs of windows for each way and program, some times as many of ways that rest or sample; of the table `cost`
+    /// Pairs of windows for each way and program, some times as many of ways that rest or sample;
+    /// of the table `cost`
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 }
 
 impl Choice {
-    /// Whether less than everything was asked for.
+    /// Whether less than everything is wanted.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.ways.is_empty() || !self.programs.is_empty() || self.place != Place::default()
     }
 }
 
-/// Measures; what runs is told to `progress`. This thread stays on the last core afterwards.
+/// Measures; progress goes to `say`. This thread stays on the last core afterwards.
 ///
 /// # Errors
 /// The tracker or the program is not built or not allowed.
 pub(super) fn measure(
     choice: &Choice,
     is_quick: bool,
-    progress: &mut impl Write,
-) -> anyhow::Result<Report> {
+    say: Say<'_>,
+) -> anyhow::Result<Held<CostFindings>> {
     let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let ways = match choice.ways.is_empty() {
@@ -91,14 +88,14 @@ pub(super) fn measure(
         let truth = program.truth()?;
         let mut running = Running::start(&program, cores.clone())?;
         for &way in &ways {
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{}: {}", subject.name(), way.name());
+            say(&format!("{}: {}", subject.name(), way.name()));
             let found = pairs(&mut running, (subject, &truth), way, choice.place, rounds)
                 .with_context(|| format!("cannot track {} by {}", subject.name(), way.name()))?;
             figures.push(found);
         }
     }
-    Ok(Report::new(machine, is_quick, (rounds, choice.place), figures))
+    let (handler, means) = (choice.place, means(&figures));
+    Ok(Held::new(CostFindings { machine, is_quick, rounds, handler, figures, means }))
 }
 
 /// Those of `every` that were chosen, in its order.

@@ -1,31 +1,36 @@
-//! What was measured, and whether the goals are met.
+//! The cost and errors of tracking, and their goals.
 
 use std::ops::Range;
 
+use ballast_report::Report;
+use ballast_report::figures::{self, or_none};
 use serde::Serialize;
 
-use super::super::super::goal::{Goal, Wanted::AtMost};
-use super::super::super::machine::Machine;
-use super::super::super::timing::median;
 use super::super::native::program::Subject;
 use super::super::native::running::Place;
-use super::super::native::steer::{Interval, Window};
+use super::super::native::steer::{Interval, Totals, Window};
 use super::super::native::way::Way;
+use crate::goal::Goal;
+use crate::machine::Machine;
+use crate::scaffold::{Findings, Text};
+use crate::shown::{micros, percent};
+use crate::timing::{mean, median};
 
-/// By how much two windows without tracking may differ, for the one between them to be held against them.
+/// By how much two windows without tracking may differ, for the one between them to be held against
+/// them.
 const DRIFT_MAX: f64 = 0.1;
 /// Mean relative error of working sets: MEB's own.
 const ERROR_MAX: f64 = 4.8;
-/// Slowdown in percent: the mean of all programs, what it is meant to be, and of the program that loses most.
+/// Slowdown in percent: the mean of all programs, what it is meant to be, and of the program that
+/// loses most.
 const SLOWDOWN_MAX: f64 = 1.0;
 const SLOWDOWN_AIM: f64 = 0.3;
 const SLOWDOWN_MOST_MAX: f64 = 3.0;
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Report {
+pub(crate) struct CostFindings {
     pub(super) machine: Machine,
-    /// Whether there was one pair of windows only, too few to mean anything.
     pub(super) is_quick: bool,
     /// Pairs of windows; some times as many of ways that rest or sample.
     pub(super) rounds: usize,
@@ -34,7 +39,6 @@ pub(in super::super) struct Report {
     pub(super) figures: Vec<Figures>,
     /// The mean over all programs, for each way.
     pub(super) means: Vec<Mean>,
-    pub(in super::super) goals: Vec<Goal>,
 }
 
 /// One way with one program.
@@ -42,22 +46,25 @@ pub(in super::super) struct Report {
 pub(super) struct Figures {
     pub(super) program: Subject,
     pub(super) way: Way,
-    /// What the program lost of its speed: 0 is nothing, 1 is that it takes twice as long. The median of
-    /// intervals; of a way that rests, of those of rest and of the others, by how many there are.
+    /// What the program lost of its speed: 0 is nothing, 1 is that it takes twice as long. The
+    /// median of intervals; of a way that rests, of those of rest and of the others, by how many
+    /// there are.
     pub(super) slowdown: f64,
     /// The standard error of that.
     pub(super) slowdown_error: f64,
-    /// Share of its time that the program was stopped for: exact, and without what it loses besides.
+    /// Share of its time that the program was stopped for: exact, and without what it loses
+    /// besides.
     pub(super) stopped: f64,
-    /// The mean relative error of the working set against the memory really touched, over all intervals,
-    /// those of rest among them.
+    /// The mean relative error of the working set against the memory really touched, over all
+    /// intervals, those of rest among them.
     pub(super) wss_error: f64,
     /// The greatest error of an interval.
     pub(super) wss_error_most: f64,
     /// How long a trap stopped the program, and how long the tracker says it does, in nanoseconds.
     pub(super) trap_ns: f64,
     pub(super) trap_said_ns: f64,
-    /// Processor time of the thread that answers faults, and of the one that revokes, as a share of a core.
+    /// Processor time of the thread that answers faults, and of the one that revokes, as a share of
+    /// a core.
     pub(super) handler_cores: f64,
     pub(super) control_cores: f64,
     /// Processor time of the daemon's side, as a share of a core.
@@ -90,8 +97,8 @@ pub(super) struct Mean {
     pub(super) daemon_cores: f64,
 }
 
-/// What each interval lost in which the program was watched, and each in which it was left in peace, held against the
-/// windows of `off` before and after.
+/// What each interval lost in which the program was watched, and each in which it was left in
+/// peace, held against the windows of `off` before and after.
 fn slowdowns(off: &[Window], on: &[Window]) -> [Vec<f64>; 2] {
     let beside: Vec<(f64, f64, &Interval)> = on
         .iter()
@@ -109,8 +116,9 @@ fn slowdowns(off: &[Window], on: &[Window]) -> [Vec<f64>; 2] {
     lost
 }
 
-/// The slowdown of all intervals together, and its standard error: the median of those of each kind, by how many there are,
-/// because a disturbance by others on the machine is not to count and the few watched intervals are.
+/// The slowdown of all intervals together, and its standard error: the median of those of each
+/// kind, by how many there are, because a disturbance by others on the machine is not to count and
+/// the few watched intervals are.
 fn slowdown(lost: &[Vec<f64>; 2]) -> (f64, f64) {
     let count: f64 = lost.iter().map(|kind| kind.len() as f64).sum();
     let of = |kind: &Vec<f64>| {
@@ -127,13 +135,10 @@ fn slowdown(lost: &[Vec<f64>; 2]) -> (f64, f64) {
     (sum, variance.sqrt())
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
 impl Figures {
-    /// Of windows with tracking, each between two without; of a program with so much memory, of which such
-    /// a share was watched at last, and of which `truth` says how much is touched by touches of these numbers.
+    /// The figures of windows with tracking, each between two without; of the program's memory and
+    /// the share of it that was watched last. `truth` is the memory that the touches of these
+    /// numbers touch.
     pub(super) fn new(
         program: Subject,
         way: Way,
@@ -143,9 +148,8 @@ impl Figures {
         truth: impl Fn(Range<u64>) -> u64,
     ) -> Figures {
         let (slowdown, slowdown_error) = slowdown(&slowdowns(off, on));
-        let sum = |figure: &dyn Fn(&Window) -> f64| on.iter().map(figure).sum::<f64>();
-        let seconds = sum(&|on| on.spent.wall).max(1e-9);
-        let (traps, stopped) = (sum(&|on| on.traps as f64), sum(&|on| on.spent.stopped()));
+        let totals = Totals::of(on);
+        let (seconds, traps) = (totals.seconds, totals.traps);
         let intervals: Vec<_> = on.iter().flat_map(|on| &on.intervals).collect();
         let error = |found: u64, truth: u64| found.abs_diff(truth) as f64 / truth.max(1) as f64;
         let errors: Vec<f64> = intervals
@@ -158,17 +162,17 @@ impl Figures {
             way,
             slowdown,
             slowdown_error,
-            stopped: stopped / sum(&|on| on.spent.own(on.handler)).max(1e-9),
-            wss_error: mean(&errors),
+            stopped: totals.stopped_share(),
+            wss_error: mean(errors.iter().copied()),
             wss_error_most: errors.iter().copied().fold(0.0, f64::max),
-            trap_ns: stopped / traps.max(1.0) * 1e9,
+            trap_ns: totals.stopped / traps.max(1.0) * 1e9,
             trap_said_ns: median(on.iter().map(|on| on.trap)) * 1e9,
-            handler_cores: sum(&|on| on.handler) / seconds,
-            control_cores: sum(&|on| on.control) / seconds,
-            daemon_cores: sum(&|on| on.daemon) / seconds,
+            handler_cores: totals.handler / seconds,
+            control_cores: totals.control / seconds,
+            daemon_cores: totals.daemon / seconds,
             touches_per_s: median(off.iter().map(Window::rate)),
             traps_per_s: traps / seconds,
-            dropped: sum(&|on| on.dropped as f64) / traps.max(1.0),
+            dropped: totals.dropped / traps.max(1.0),
             up_ratio: tracked as f64 / (intervals.len() as f64).max(1.0),
             share,
             wss_bytes: intervals.last().map_or(0, |interval| interval.wss.get()),
@@ -177,49 +181,96 @@ impl Figures {
     }
 }
 
-impl Report {
-    pub(super) fn new(
-        machine: Machine,
-        is_quick: bool,
-        (rounds, handler): (usize, Place),
-        figures: Vec<Figures>,
-    ) -> Report {
-        let of_way = |way: &Way| {
-            let all: Vec<&Figures> = figures.iter().filter(|it| it.way == *way).collect();
-            let mean_of = |figure: fn(&Figures) -> f64| {
-                mean(&all.iter().map(|it| figure(it)).collect::<Vec<_>>())
-            };
-            let most = |figure: fn(&Figures) -> f64| {
-                all.iter().map(|it| figure(it)).fold(f64::MIN, f64::max)
-            };
-            (!all.is_empty()).then(|| Mean {
-                way: *way,
-                slowdown: mean_of(|it| it.slowdown),
-                slowdown_error: all.iter().map(|it| it.slowdown_error.powi(2)).sum::<f64>().sqrt()
-                    / all.len() as f64,
-                slowdown_most: most(|it| it.slowdown),
-                stopped: mean_of(|it| it.stopped),
-                wss_error: mean_of(|it| it.wss_error),
-                wss_error_most: most(|it| it.wss_error),
-                daemon_cores: mean_of(|it| it.daemon_cores),
+/// The means over all programs, for each way that has figures.
+pub(super) fn means(figures: &[Figures]) -> Vec<Mean> {
+    let of_way = |way: &Way| {
+        let all: Vec<&Figures> = figures.iter().filter(|it| it.way == *way).collect();
+        let mean_of = |figure: fn(&Figures) -> f64| mean(all.iter().map(|it| figure(it)));
+        let most =
+            |figure: fn(&Figures) -> f64| all.iter().map(|it| figure(it)).fold(f64::MIN, f64::max);
+        (!all.is_empty()).then(|| Mean {
+            way: *way,
+            slowdown: mean_of(|it| it.slowdown),
+            slowdown_error: all.iter().map(|it| it.slowdown_error.powi(2)).sum::<f64>().sqrt()
+                / all.len() as f64,
+            slowdown_most: most(|it| it.slowdown),
+            stopped: mean_of(|it| it.stopped),
+            wss_error: mean_of(|it| it.wss_error),
+            wss_error_most: most(|it| it.wss_error),
+            daemon_cores: mean_of(|it| it.daemon_cores),
+        })
+    };
+    Way::ALL.iter().filter_map(of_way).collect()
+}
+
+impl Findings for CostFindings {
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        self.means.iter().flat_map(goals).collect()
+    }
+
+    fn show(&self, text: &mut Text) {
+        text.line(format_args!(
+            "What tracking costs a program on {}, and how right it is; {} pairs of windows, the tracker's thread {}\n",
+            self.machine.processor.as_deref().unwrap_or("an unknown processor"),
+            self.rounds,
+            match self.handler {
+                Place::Beside => "on the program's core",
+                Place::Apart => "on another core",
+                Place::Free => "on any core",
+            }
+        ));
+        let size = |bytes: u64| figures::size(bytes as f64);
+        let columns = Report::<Figures>::new()
+            .text("PROGRAM", |it| it.program.name())
+            .text("WAY", |it| it.way.name())
+            .figure("SLOWDOWN", |it| percent(it.slowdown))
+            .figure("±", |it| percent(it.slowdown_error))
+            .figure("STOPPED", |it| percent(it.stopped))
+            .figure("ERROR", |it| percent(it.wss_error))
+            .figure("WORKING SET", |it| {
+                format!("{} of {}", size(it.wss_bytes), size(it.memory_bytes))
             })
-        };
-        let means: Vec<Mean> = Way::ALL.iter().filter_map(of_way).collect();
-        let goals = match is_quick {
-            true => Vec::new(),
-            false => means.iter().flat_map(goals).collect(),
-        };
-        Report { machine, is_quick, rounds, handler, figures, means, goals }
+            .figure("TRAPS/S", |it| format!("{:.0}", it.traps_per_s))
+            .figure("TRAP", |it| micros(it.trap_ns))
+            .figure("SAID", |it| micros(it.trap_said_ns))
+            .figure("LOST", |it| percent(it.dropped))
+            .figure("DAEMON", |it| percent(it.daemon_cores))
+            .figure("UP", |it| percent(it.up_ratio))
+            .figure("WATCHED", |it| percent(it.share));
+        text.table(&columns, &self.figures);
+        let columns = Report::<Mean>::new()
+            .text("WAY", |it| it.way.name())
+            .figure("SLOWDOWN, MEAN", |it| percent(it.slowdown))
+            .figure("±", |it| percent(it.slowdown_error))
+            .figure("MOST", |it| percent(it.slowdown_most))
+            .figure("STOPPED", |it| percent(it.stopped))
+            .figure("ERROR, MEAN", |it| percent(it.wss_error))
+            .figure("MOST", |it| percent(it.wss_error_most))
+            .figure("DAEMON", |it| percent(it.daemon_cores))
+            .figure("PAPER", |it| or_none(it.way.paper().map(percent)));
+        text.line("");
+        text.table(&columns, &self.means);
+        text.line(
+            "\nSLOWDOWN: how much longer the program takes, without what others took of its core; ±: one standard\n\
+             error of it. STOPPED: the part of that in which traps stopped it, exact. ERROR: mean relative error of the working set against what\n\
+             was really touched, over all intervals, those of rest too. TRAP: how long one stopped the program;\n\
+             SAID: how long the tracker says. DAEMON: of a core. UP: intervals tracked.\n\
+             PAPER: MEB Table I, the mean over SPEC programs, which compute between their accesses.",
+        );
     }
 }
 
-/// What the daemon does is to cost next to nothing, and to be right.
+/// The daemon's way is to cost next to nothing, and to be right.
 fn goals(mean: &Mean) -> Vec<Goal> {
     if !mean.way.is_sampled() {
         return Vec::new();
     }
     let percent = |what: &str, found: f64, most| {
-        Goal::new(format!("{}: {what}", mean.way.name()), "%", found * 100.0, AtMost(most))
+        Goal::at_most(format!("{}: {what}", mean.way.name()), "%", found * 100.0, most)
     };
     vec![
         percent("slowdown, mean of all programs", mean.slowdown, SLOWDOWN_MAX),
@@ -232,7 +283,7 @@ fn goals(mean: &Mean) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use ballast_model::Bytes;
-    use ballast_working_set::{Watch, Watched};
+    use ballast_working_set::{Sampling, WatchPlan};
 
     use super::super::super::native::clock::Spent;
     use super::*;
@@ -244,7 +295,7 @@ mod tests {
     fn interval(touches: u64, is_on: bool) -> Interval {
         Interval {
             touches: 0..touches,
-            watch: Watch { is_on, watched: Watched::ALL, hot: None },
+            watch: WatchPlan { is_on, watched: Sampling::ALL, hot: None },
             told: None,
             wss: Bytes::new(touches * 9 / 10),
             traps: 0,
@@ -279,7 +330,8 @@ mod tests {
     #[test]
     fn intervals_of_rest_and_watched_ones_count_by_how_many_there_are() {
         let off = [300; 3].map(|touches| window(touches, 0));
-        // At rest it loses nothing, but for once when others were at work; watched, a half and as much again.
+        // At rest it loses nothing, but for once when others were at work; watched, a half and as
+        // much again.
         let on =
             [[(300, false), (300, false), (200, true)], [(30, false), (300, false), (150, true)]]
                 .map(|all| Window {

@@ -1,36 +1,33 @@
 //! How right the miss curve of a sample is.
 //!
-//! Idea: a program's touches are known by their number. So the exact trace of each interval can be passed
-//! through the hot set and the revocations that the tracker had, and through the exact engine; what is left
-//! between that curve and the tracker's is the sample's own error. In the daemon's way, each page seen once
-//! an interval, and with the hot set of MEB.
+//! Idea: a program's touches are known by their number. So the exact trace of each interval can be
+//! passed through the hot set and the revocations that the tracker had, and through the exact
+//! engine; what is left between that curve and the tracker's is the sample's own error. In the
+//! daemon's way, each page seen once an interval, and with the hot set of MEB.
 //!
 //! Cost: some five minutes, most of it the exact curves; `--quick` takes one.
-//! Limits: those of [`native`](super::native). Curves are compared where neither has a hot set, each in units of
-//! its own misses there; how many there are at all the sample tells too, but not this table.
+//! Limits: those of [`native`](super::native). Curves are compared where neither has a hot set,
+//! each in units of its own misses there; how many there are at all the sample tells too, but not
+//! this table.
 
 mod model;
-mod render;
-mod report;
+pub(super) mod report;
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
 use ballast_model::Bytes;
-use ballast_working_set::PilotSettings;
+use ballast_working_set::WatchPlannerSettings;
 
 use self::model::{Model, distance};
-use self::report::Figures;
-use super::super::machine::Machine;
-use super::native::Cores;
+use self::report::{CurveFindings, Figures};
 use super::native::brain::Brain;
+use super::native::cores::Cores;
 use super::native::program::{Subject, Truth};
 use super::native::running::{Place, Running};
 use super::native::steer::{Interval, Steer};
-
-pub(super) use self::render::render;
-pub(super) use self::report::Report;
+use crate::machine::Machine;
+use crate::scaffold::{Held, Say};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -39,11 +36,11 @@ const WARM_UP: u32 = 10;
 /// Intervals that are compared.
 const COMPARED: u32 = 8;
 
-/// Measures; what runs is told to `progress`. This thread stays on the last core afterwards.
+/// Measures; progress goes to `say`. This thread stays on the last core afterwards.
 ///
 /// # Errors
 /// The tracker or the program is not built or not allowed.
-pub(super) fn measure(is_quick: bool, progress: &mut impl Write) -> anyhow::Result<Report> {
+pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<CurveFindings>> {
     let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let compared = if is_quick { 1 } else { COMPARED };
@@ -54,10 +51,12 @@ pub(super) fn measure(is_quick: bool, progress: &mut impl Write) -> anyhow::Resu
         let mut running = Running::start(&program, cores.clone())?;
         for has_hot_set in [false, true] {
             let what = if has_hot_set { "with a hot set" } else { "once an interval" };
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{}: {what}", subject.name());
-            let settings =
-                PilotSettings { rest: None, hot_set: has_hot_set, ..PilotSettings::default() };
+            say(&format!("{}: {what}", subject.name()));
+            let settings = WatchPlannerSettings {
+                rest: None,
+                hot_set: has_hot_set,
+                ..WatchPlannerSettings::default()
+            };
             let brain = Brain::piloted(settings, Bytes::new(running.bytes()));
             let window = Steer::new(&mut running, brain, INTERVAL, Place::Beside)
                 .and_then(|mut steer| steer.window(&mut running, WARM_UP + compared))
@@ -65,7 +64,7 @@ pub(super) fn measure(is_quick: bool, progress: &mut impl Write) -> anyhow::Resu
             figures.push(compare(subject, &truth, &window.intervals, compared as usize));
         }
     }
-    Ok(Report::new(machine, is_quick, compared, figures))
+    Ok(Held::new(CurveFindings { machine, is_quick, intervals: compared, figures }))
 }
 
 /// Holds the last `compared` of the intervals against what is exact.

@@ -1,9 +1,10 @@
-//! What a tracker of every page would have seen: the exact trace, passed through its hot set and its
-//! revocations.
+//! What a tracker of every page would have seen: the exact trace, passed through its hot set and
+//! its revocations.
 //!
-//! Idea: at an interval's start no page is accessible. A touch of one that is not is seen, and makes it
-//! so, until the interval ends, or until as many others were seen as the hot set has room for (MEB §3.4).
-//! What is seen goes through the same analysis, with the exact engine, and nothing is sampled.
+//! Idea: at an interval's start no page is accessible. A touch of one that is not is seen, and
+//! makes it so, until the interval ends, or until as many others were seen as the hot set has room
+//! for (MEB §3.4). What is seen goes through the same analysis, with the exact engine, and nothing
+//! is sampled.
 //!
 //! Cost: O(1) a touch, 100 to 200 ns one that is seen.
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{Bytes, MissCurve};
-use ballast_working_set::{Analysis, AnalysisSettings, Interval, Watched};
+use ballast_working_set::{Analysis, AnalysisSettings, IntervalTouches, Sampling};
 
 use super::super::native::program::Truth;
 
@@ -33,8 +34,8 @@ impl Model {
         Model { analysis: Analysis::new(AnalysisSettings::default()) }
     }
 
-    /// An interval of touches of these numbers, with so many pages in the hot set; `None`: all that were
-    /// touched, until it ends.
+    /// An interval of touches of these numbers, with so many pages in the hot set; `None`: all that
+    /// were touched, until it ends.
     pub(super) fn interval(
         &mut self,
         truth: &Truth,
@@ -45,8 +46,8 @@ impl Model {
             None => truth.first_touches(touches),
             Some(hot_pages) => through(hot_pages, |take| truth.visits(touches.clone(), take)),
         };
-        let interval = Interval {
-            watched: Watched::ALL,
+        let interval = IntervalTouches {
+            watched: Sampling::ALL,
             touches: &seen,
             lost: 0,
             length: Duration::from_secs(1),
@@ -56,7 +57,8 @@ impl Model {
     }
 }
 
-/// Those of the pages that `visits` hands over that are seen through a hot set of so many, first in first out.
+/// Those of the pages that `visits` hands over that are seen through a hot set of so many, first in
+/// first out.
 fn through(hot_pages: u64, visits: impl FnOnce(&mut dyn FnMut(u64))) -> Vec<u64> {
     let hot_max = usize::try_from(hot_pages.max(1)).unwrap_or(usize::MAX);
     let (mut queue, mut is_hot, mut seen) = (VecDeque::new(), Vec::new(), Vec::new());
@@ -80,8 +82,8 @@ fn through(hot_pages: u64, visits: impl FnOnce(&mut dyn FnMut(u64))) -> Vec<u64>
     seen
 }
 
-/// The mean over all sizes from `from` on of how far the curves are apart, each in units of its own misses
-/// at the least size; `None` where either has none.
+/// The mean over all sizes from `from` on of how far the curves are apart, each in units of its own
+/// misses at the least size; `None` where either has none.
 pub(super) fn distance(sampled: &MissCurve, exact: &MissCurve, from: Bytes) -> Option<f64> {
     let step = exact.step().get().max(1);
     let sizes = |curve: &MissCurve| curve.points().len() as u64;

@@ -1,24 +1,26 @@
-//! What was measured, and whether the goals are met.
+//! Errors of miss curves, and their goals.
 
+use ballast_report::Report;
+use ballast_report::figures::{self, or_none};
 use serde::Serialize;
 
-use super::super::super::goal::{Goal, Wanted::AtMost};
-use super::super::super::machine::Machine;
 use super::super::native::program::Subject;
+use crate::goal::Goal;
+use crate::machine::Machine;
+use crate::scaffold::{Findings, Text};
+use crate::timing::mean;
 
 /// Mean absolute error of normalised misses.
 const ERROR_MAX: f64 = 0.03;
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Report {
+pub(crate) struct CurveFindings {
     pub(super) machine: Machine,
-    /// Whether there was one interval only, too few to mean anything.
     pub(super) is_quick: bool,
     /// Intervals compared.
     pub(super) intervals: u32,
     pub(super) figures: Vec<Figures>,
-    pub(in super::super) goals: Vec<Goal>,
 }
 
 /// One program, in one way.
@@ -62,8 +64,8 @@ impl Figures {
         }
     }
 
-    /// Takes in an interval: how far its curves are apart, its touches (seen, seen by a tracker of every page,
-    /// all), the share watched, and the size from which on it was compared.
+    /// Takes in an interval: how far its curves are apart, its touches (seen, seen by a tracker of
+    /// every page, all), the share watched, and the size from which on it was compared.
     pub(super) fn enter(
         &mut self,
         apart: Option<f64>,
@@ -87,15 +89,43 @@ impl Figures {
     }
 }
 
-impl Report {
-    pub(super) fn new(
-        machine: Machine,
-        is_quick: bool,
-        intervals: u32,
-        figures: Vec<Figures>,
-    ) -> Report {
-        let goals = if is_quick { Vec::new() } else { goals(&figures) };
-        Report { machine, is_quick, intervals, figures, goals }
+impl Findings for CurveFindings {
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        goals(&self.figures)
+    }
+
+    fn show(&self, text: &mut Text) {
+        text.line(format_args!(
+            "Miss curves of a sample against the exact trace behind the same hot set and revocations;\n\
+             {}, {} intervals of a second\n",
+            self.machine.processor.as_deref().unwrap_or("an unknown processor"),
+            self.intervals
+        ));
+        let columns = Report::<Figures>::new()
+            .text("PROGRAM", |it| it.program.name())
+            .figure("HOT SET", |it| match it.hot_bytes {
+                0 => "none".to_owned(),
+                bytes => figures::size(bytes as f64),
+            })
+            .figure("WATCHED", |it| format!("{:.2} %", it.share * 100.0))
+            .figure("TOUCHES", |it| format!("{:.0}", it.touches))
+            .figure("SEEN OF ALL", |it| format!("{:.0}", it.seen_of_all_pages))
+            .figure("SEEN", |it| format!("{:.0}", it.seen))
+            .figure("ERROR", |it| or_none(it.error.map(|error| format!("{error:.4}"))))
+            .figure("WORST", |it| or_none(it.error.map(|_| format!("{:.4}", it.error_most))));
+        text.table(&columns, &self.figures);
+        text.line(
+            "\nERROR: mean over all sizes from the hot set on of how far the normalised misses are apart. TOUCHES:\n\
+             of an interval. SEEN OF ALL: by a tracker of every page; SEEN: by this one.\n\
+             What no tracker of intervals sees: touches of a page that is accessible, until it leaves the hot set or\n\
+             the interval ends. Without a hot set that is every touch but the first of each page and interval, so\n\
+             the curve is one of first touches, and says how often memory is needed in an interval, not how often\n\
+             it is used in it.",
+        );
     }
 }
 
@@ -104,10 +134,10 @@ fn goals(figures: &[Figures]) -> Vec<Goal> {
         let errors: Vec<f64> = (figures.iter().filter(|it| (it.hot_bytes > 0) == has_hot_set))
             .filter_map(|it| it.error)
             .collect();
-        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+        let mean = mean(errors.iter().copied());
         let most = errors.iter().copied().fold(0.0, f64::max);
         let goal = |which: &str, found| {
-            Goal::new(format!("error of the curve, {what}, {which}"), "", found, AtMost(ERROR_MAX))
+            Goal::at_most(format!("error of the curve, {what}, {which}"), "", found, ERROR_MAX)
         };
         (!errors.is_empty())
             .then(|| [goal("mean of all programs", mean), goal("the worst program", most)])

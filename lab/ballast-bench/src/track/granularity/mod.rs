@@ -1,34 +1,31 @@
 //! Pages of a granule: what it costs to track in so many, and how right that is.
 //!
-//! Idea: MEB Figs 2 and 3 redone: every granule is watched, once an interval, in granules of 1 to 1,024 pages,
-//! with 100 MiB of random pages, with 2.25 GiB of them, and with a recorded program whose pages are not
-//! all beside each other. Then the switch from 32 to 512 pages above 2 GiB, and back, as it happens.
+//! Idea: MEB Figs 2 and 3 redone: every granule is watched, once an interval, in granules of 1 to
+//! 1,024 pages, with 100 MiB of random pages, with 2.25 GiB of them, and with a recorded program
+//! whose pages are not all beside each other. Then the switch from 32 to 512 pages above 2 GiB, and
+//! back, as it happens.
 //!
 //! Cost: ten minutes and 3 GiB of memory; `--quick` takes two minutes.
-//! Limits: those of [`native`](super::native). MEB's cost is mostly that of its histogram, ours that of traps:
-//! the form of the curve can be held against the paper's, its height cannot.
+//! Limits: those of [`native`](super::native). MEB's cost is mostly that of its histogram, ours
+//! that of traps: the form of the curve can be held against the paper's, its height cannot.
 
-mod render;
-mod report;
+pub(super) mod report;
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
 use ballast_model::Bytes;
 use ballast_mrc::Granularity;
-use ballast_working_set::PilotSettings;
+use ballast_working_set::WatchPlannerSettings;
 
-use self::report::{Footprint, Point, Switch};
-use super::super::machine::Machine;
-use super::native::Cores;
+use self::report::{Footprint, GranularityFindings, Point, Switch};
 use super::native::brain::Brain;
+use super::native::cores::Cores;
 use super::native::program::{Program, Subject, Truth};
 use super::native::running::{Place, Running};
 use super::native::steer::Steer;
-
-pub(super) use self::render::render;
-pub(super) use self::report::Report;
+use crate::machine::Machine;
+use crate::scaffold::{Held, Say};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -42,11 +39,11 @@ const SWITCH_TOUCHES: u64 = 150_000_000;
 /// Intervals of the switch, two rounds or so.
 const SWITCH_INTERVALS: u32 = 60;
 
-/// Measures; what runs is told to `progress`. This thread stays on the last core afterwards.
+/// Measures; progress goes to `say`. This thread stays on the last core afterwards.
 ///
 /// # Errors
 /// The tracker or the program is not built or not allowed, or there is too little memory.
-pub(super) fn measure(is_quick: bool, progress: &mut impl Write) -> anyhow::Result<Report> {
+pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<GranularityFindings>> {
     let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let rounds = if is_quick { 1 } else { ROUNDS };
@@ -57,15 +54,14 @@ pub(super) fn measure(is_quick: bool, progress: &mut impl Write) -> anyhow::Resu
         let mut running = Running::start(&program, cores.clone())?;
         for shift in (0..=10).filter(|shift| !is_quick || shift % 5 == 0) {
             let pages = 1_u64 << shift;
-            // Nobody reads it, or somebody does: the figures are the same.
-            let _ = writeln!(progress, "{}: granules of {pages} pages", footprint.name());
+            say(&format!("{}: granules of {pages} pages", footprint.name()));
             let point = point(&mut running, &truth, footprint, pages, rounds);
             points.push(point.with_context(|| format!("cannot track in {pages} pages"))?);
         }
     }
-    let _ = writeln!(progress, "the switch above 2 GiB");
+    say("the switch above 2 GiB");
     let switch = switch(cores, if is_quick { 3 } else { SWITCH_INTERVALS })?;
-    Ok(Report::new(machine, is_quick, points, switch))
+    Ok(Held::new(GranularityFindings { machine, is_quick, points, switch }))
 }
 
 fn program(footprint: Footprint) -> anyhow::Result<Program> {
@@ -102,7 +98,8 @@ fn switch(cores: Cores, intervals: u32) -> anyhow::Result<Vec<Switch>> {
     let program = Program::random(2560, &SWITCH_MIB, SWITCH_TOUCHES);
     let truth = program.truth()?;
     let mut running = Running::start(&program, cores)?;
-    let settings = PilotSettings { sample: None, rest: None, ..PilotSettings::default() };
+    let settings =
+        WatchPlannerSettings { sample: None, rest: None, ..WatchPlannerSettings::default() };
     let brain = Brain::piloted(settings, Bytes::new(running.bytes()));
     let mut steer = Steer::new(&mut running, brain, INTERVAL, Place::Beside)?;
     let window = steer.window(&mut running, intervals)?;

@@ -1,16 +1,17 @@
-//! What was told, held against the truth, interval by interval.
+//! Estimates against the truth, interval by interval.
 //!
-//! Idea: of every interval of the truth there is what was told of the guest at its end: the latest figure,
-//! however old. So a way that tells seldom is held to what a balancer would have had to go by.
+//! Idea: each interval of the truth is compared with the latest estimate at its end, however old.
+//! So a way with few estimates is judged by what a balancer would have had.
 //!
 //! - error: `|told − truth| / truth`, its mean (MEB, IMT: MRE) and greatest;
-//! - lag: a change is an interval whose truth is a quarter above the one before, or a fifth below; it is
-//!   followed when what is told has come as far as it went, to within 10 %. Counted are the intervals that
-//!   takes, 0 where it is told in the very interval; where the record ends first, as many as there were. A
-//!   change that goes on in the next interval is another one: a guest that grows for five seconds, each of them
-//!   told one late, is followed after one.
+//! - lag: a change is an interval whose truth is a quarter above the one before, or a fifth below;
+//!   it is followed when the estimate is within 10 % of it. Counted are the intervals that takes, 0
+//!   if the estimate follows in the same interval; all that are left if the record ends first. A
+//!   change that goes on in the next interval is another one: a guest that grows for five seconds,
+//!   each of them told one late, is followed after one.
 //!
-//! Cost: O(intervals). Limits: intervals in which nothing was touched have no relative error and are left out.
+//! Cost: O(intervals). Limits: intervals in which nothing was touched have no relative error and
+//! are left out.
 
 use std::time::Duration;
 
@@ -19,53 +20,53 @@ use ballast_model::Bytes;
 /// A change: as large as this beside the interval before.
 const GROWTH: f64 = 1.25;
 const FALL: f64 = 1.0 / GROWTH;
-/// It is followed when what is told is as near to where it went.
+/// It is followed when the estimate is this near.
 const FOLLOWED: f64 = 0.1;
-/// How much later than an interval's end what is told of it may come, as a part of the interval: by then it
-/// has not seen a fifth of the next.
+/// The delay after an interval's end within which an estimate counts for it, as a part of the
+/// interval: it has seen less than a fifth of the next.
 const LATE: f64 = 0.2;
 
-/// What was told, and when, on the host's monotonic clock.
+/// An estimate, and its time on the host's monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Told {
-    pub(in super::super) at_ns: u64,
-    pub(in super::super) bytes: Bytes,
+pub(crate) struct Estimate {
+    pub(crate) at_ns: u64,
+    pub(crate) bytes: Bytes,
 }
 
-/// What was so in the interval that ended then.
+/// The truth of the interval that ended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct True {
-    pub(in super::super) end_ns: u64,
-    pub(in super::super) bytes: Bytes,
+pub(crate) struct Actual {
+    pub(crate) end_ns: u64,
+    pub(crate) bytes: Bytes,
 }
 
 /// An interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Point {
-    pub(in super::super) truth: Bytes,
-    pub(in super::super) told: Bytes,
+pub(crate) struct Point {
+    pub(crate) truth: Bytes,
+    pub(crate) told: Bytes,
 }
 
-/// How far it is from the truth.
+/// The errors of estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in super::super) struct Errors {
+pub(crate) struct Errors {
     /// Mean relative error, not in per cent.
-    pub(in super::super) mean: f64,
-    pub(in super::super) most: f64,
-    /// The mean with its sign: above 0 too much was told.
-    pub(in super::super) bias: f64,
+    pub(crate) mean: f64,
+    pub(crate) most: f64,
+    /// The mean with its sign: above 0 the estimates are too high.
+    pub(crate) bias: f64,
     /// Intervals until growth was followed, of the slowest; `None`: there was none.
-    pub(in super::super) growth_lag: Option<usize>,
+    pub(crate) growth_lag: Option<usize>,
     /// The same of falls.
-    pub(in super::super) fall_lag: Option<usize>,
+    pub(crate) fall_lag: Option<usize>,
 }
 
-/// Intervals of `truth`, each `interval` long, from the first that something was told of to the last; both in
+/// Intervals of `truth`, each `interval` long, from the first with an estimate to the last; both in
 /// order of time.
-pub(in super::super) fn align(told: &[Told], truth: &[True], interval: Duration) -> Vec<Point> {
+pub(crate) fn align(told: &[Estimate], truth: &[Actual], interval: Duration) -> Vec<Point> {
     let late_ns = (interval.as_nanos() as f64 * LATE) as u64;
     let last_ns = told.last().map_or(0, |told| told.at_ns);
-    let point = |row: &True| {
+    let point = |row: &Actual| {
         let known = told.partition_point(|told| told.at_ns <= row.end_ns.saturating_add(late_ns));
         let told = told.get(known.checked_sub(1)?)?;
         (row.bytes > Bytes::ZERO).then_some(Point { truth: row.bytes, told: told.bytes })
@@ -81,7 +82,7 @@ impl Point {
 }
 
 /// Compares; of no intervals there is no error.
-pub(in super::super) fn compare(points: &[Point]) -> Errors {
+pub(crate) fn compare(points: &[Point]) -> Errors {
     if points.is_empty() {
         return Errors::default();
     }
@@ -97,8 +98,8 @@ pub(in super::super) fn compare(points: &[Point]) -> Errors {
     }
 }
 
-/// The longest that a change took: one of which the truth beside the one before `is_change`, followed when
-/// what is told beside the truth of then `is_followed`.
+/// The longest lag of a change: the ratio of its truth to the previous one `is_change`; the ratio
+/// of the estimate that follows it to its truth `is_followed`.
 fn lag(
     points: &[Point],
     is_change: impl Fn(f64) -> bool,
@@ -157,12 +158,12 @@ mod tests {
         }
     }
 
-    /// Rows end at 1, 2, … s. What is told 0.1 s after a row's end is of that row, what comes 0.3 s after
-    /// it of the next; what is told once stays until something else is.
+    /// Rows end at 1, 2, … s. What is told 0.1 s after a row's end is of that row, what comes 0.3 s
+    /// after it of the next; what is told once stays until something else is.
     #[test]
-    fn what_is_told_belongs_to_the_interval_that_has_just_ended() {
-        let row = |s: u64, mib| True { end_ns: s * 1_000_000_000, bytes: Bytes::mib(mib) };
-        let told = |ms: u64, mib| Told { at_ns: ms * 1_000_000, bytes: Bytes::mib(mib) };
+    fn an_estimate_belongs_to_the_interval_just_ended() {
+        let row = |s: u64, mib| Actual { end_ns: s * 1_000_000_000, bytes: Bytes::mib(mib) };
+        let told = |ms: u64, mib| Estimate { at_ns: ms * 1_000_000, bytes: Bytes::mib(mib) };
         let truth = [row(1, 10), row(2, 20), row(3, 30), row(4, 40), row(5, 0), row(6, 60)];
         let all = align(&[told(2100, 2), told(3300, 3)], &truth, SECOND);
         assert_eq!(all, points(&[(20, 2), (30, 2)]));

@@ -1,34 +1,34 @@
 //! How right working sets are, against every page that real guests touch.
 //!
-//! Idea: emulated guests are booted one after another, with the emulator's record of their loads and stores
-//! and with the tracker. What the daemon does, and the ways it is compared with, watch the same guest in
-//! turns, and each is held against the record of its own time. Beside the error stands what it cost.
+//! Idea: emulated guests are booted one after another, with the emulator's record of their loads
+//! and stores and with the tracker. What the daemon does, and the ways it is compared with, watch
+//! the same guest in turns, and each is held against the record of its own time. Beside the error
+//! stands what it cost.
 //!
 //! Cost: a quarter of an hour; `--quick` takes three minutes. Source: MEB §5.2.1.
-//! Limits: what is recorded is loads and stores; the tracker sees instruction fetches and devices too,
-//! some MiB. A trap costs what it does under emulation on this machine.
+//! Limits: what is recorded is loads and stores; the tracker sees instruction fetches and devices
+//! too, some MiB. A trap costs what it does under emulation on this machine.
 
 pub(super) mod compare;
-mod render;
-mod report;
+pub(super) mod report;
 pub(super) mod session;
 pub(super) mod subject;
 pub(super) mod way;
 
 use anyhow::bail;
-use ballast_lab::GuestSpec;
+use ballast_lab_host::GuestSpec;
 use ballast_model::Bytes;
 use clap::ValueEnum;
 
-use self::compare::{Told, align, compare};
-use self::report::{Effort, Failed, Figures};
+use self::compare::{Estimate, align, compare};
+use self::report::{Effort, Failed, Figures, GuestFindings, means};
 use self::session::Session;
 use self::subject::Subject;
 use self::way::Way;
-use crate::track::FollowSettings;
-
-pub(super) use self::render::render;
-pub(super) use self::report::Report;
+use crate::machine;
+use crate::scaffold::{Held, Say};
+use crate::timing::mean;
+use ballast_daemon::track::FollowSettings;
 
 /// Memory of each guest: the largest workload, the kernel, and some room.
 const MEMORY: Bytes = Bytes::mib(512);
@@ -46,7 +46,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Whether less than everything was asked for.
+    /// Whether less than everything is wanted.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.guests.is_empty()
     }
@@ -63,23 +63,23 @@ impl Choice {
     }
 }
 
-/// Measures; what runs is told to `say`.
+/// Measures; progress goes to `say`.
 ///
 /// # Errors
 /// Something that guests need is not there or not allowed.
 pub(super) fn measure(
     choice: &Choice,
     is_quick: bool,
-    processor: Option<String>,
-    say: &dyn Fn(&str),
-) -> anyhow::Result<Report> {
+    say: Say<'_>,
+) -> anyhow::Result<Held<GuestFindings>> {
     let daemon = session::daemon()?;
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
     for guest in choice.guests(is_quick) {
         say(&format!("{}: booting", guest.name()));
         match one(guest, is_quick, &daemon, say) {
             Ok(found) => figures.extend(found),
-            // A quarter of an hour is not thrown away for one guest that this machine had no time for.
+            // A quarter of an hour is not thrown away for one guest that this machine had no time
+            // for.
             Err(error) => {
                 say(&format!("{}: {error:#}", guest.name()));
                 failed.push(Failed { guest, why: format!("{error:#}") });
@@ -90,7 +90,9 @@ pub(super) fn measure(
         bail!("guest {}: {}", first.guest.name(), first.why);
     }
     let interval_s = daemon.interval.as_secs_f64();
-    Ok(Report::new(processor, is_quick, interval_s, figures, failed))
+    let (processor, means) = (machine::processor(), means(&figures));
+    let found = GuestFindings { processor, is_quick, interval_s, figures, failed, means };
+    Ok(Held::new(found))
 }
 
 /// One guest by every way.
@@ -98,7 +100,7 @@ fn one(
     subject: Subject,
     is_quick: bool,
     daemon: &FollowSettings,
-    say: &dyn Fn(&str),
+    say: Say<'_>,
 ) -> anyhow::Result<Vec<Figures>> {
     let with = |spec: &mut GuestSpec| spec.with = subject.programs();
     let session = Session::start(MEMORY, daemon.interval, with, say)?;
@@ -120,15 +122,15 @@ fn one(
             if let Some(moved) = row.moved {
                 latest = latest.map(|touched| moved.applied_to(touched));
             }
-            working_set.extend(row.known.map(|bytes| Told { at_ns, bytes }));
-            touched.extend(latest.map(|bytes| Told { at_ns, bytes }));
+            working_set.extend(row.known.map(|bytes| Estimate { at_ns, bytes }));
+            touched.extend(latest.map(|bytes| Estimate { at_ns, bytes }));
             Ok(())
         })?;
         session.settle();
-        let cost_cores = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+        let cost_cores = mean(costs.into_iter());
         let effort = Effort { cost_cores, share, trap_us, restarts };
         let truth = session.truth()?;
-        let points = |told: &[Told]| align(told, &truth, daemon.interval);
+        let points = |told: &[Estimate]| align(told, &truth, daemon.interval);
         let touched = compare(&points(&touched));
         let found = Figures::new(subject, way, &points(&working_set), touched, effort);
         say(&format!("{}: {}: {}", subject.name(), way.name(), found.line()));

@@ -1,8 +1,8 @@
 //! A recorded guest, and watching it in step with its record.
 //!
-//! Idea: the record's intervals end at set times of the host's monotonic clock; the watching intervals are
-//! made to end at the same, each as long as is left until then. So what was told and what was so are of the
-//! same time.
+//! Idea: the record's intervals end at set times of the host's monotonic clock; the watching
+//! intervals are made to end at the same, each as long as is left until then. So what was told and
+//! what was so are of the same time.
 //!
 //! Limits: as sharp as threads wake, some milliseconds of a second.
 
@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_host::PROC;
-use ballast_lab::{AccelChoice, Guest, GuestSpec, Run, RunOptions, Truth};
+use ballast_lab_host::{AccelChoice, Guest, GuestSpec, Run, RunOptions, Truth};
 use ballast_model::{Bytes, GuestId};
-use ballast_tracker::{Trackable, trackable_at};
+use ballast_tracker::{TrackableGuest, trackable_at};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::compare::True;
+use super::compare::Actual;
 use super::way::Way;
-use crate::config;
-use crate::track::{FollowSettings, Row, ServiceSettings};
+use ballast_daemon::track::{FollowSettings, Row, ServiceSettings};
 
 /// A record's interval that has less left than this part is left out: the next is waited for.
 const LEFT_LEAST: u64 = 2;
@@ -33,14 +32,14 @@ const WRITTEN: Duration = Duration::from_millis(1500);
 ///
 /// # Errors
 /// It does not by default.
-pub(in super::super) fn daemon() -> anyhow::Result<FollowSettings> {
-    let config = config::parse("", Path::new("the defaults"))?;
+pub(crate) fn daemon() -> anyhow::Result<FollowSettings> {
+    let config = ballast_config::parse("", Path::new("the defaults"))?;
     let tracking = config.tracking.context("the daemon does not track by default")?;
     Ok(ServiceSettings::from(&tracking).follow)
 }
 
 /// A run of one recorded guest.
-pub(in super::super) struct Session {
+pub(crate) struct Session {
     run: Run,
     id: GuestId,
     interval: Duration,
@@ -51,7 +50,7 @@ impl Session {
     ///
     /// # Errors
     /// Something needed is missing, or it does not get ready.
-    pub(in super::super) fn start(
+    pub(crate) fn start(
         memory: Bytes,
         interval: Duration,
         change: impl FnOnce(&mut GuestSpec),
@@ -73,29 +72,29 @@ impl Session {
         Ok(Session { run, id, interval })
     }
 
-    pub(in super::super) fn guest(&self) -> anyhow::Result<&Guest> {
+    pub(crate) fn guest(&self) -> anyhow::Result<&Guest> {
         Ok(self.run.guest(self.id.as_str())?)
     }
 
     /// Its tracker.
-    pub(in super::super) fn trackable(&self) -> anyhow::Result<Trackable> {
+    pub(crate) fn trackable(&self) -> anyhow::Result<TrackableGuest> {
         let pid = u32::try_from(self.guest()?.pid())?;
         trackable_at(Path::new(PROC), pid).context("the guest has no tracker in it")
     }
 
     /// The record.
-    pub(in super::super) fn truth(&self) -> anyhow::Result<Vec<True>> {
+    pub(crate) fn truth(&self) -> anyhow::Result<Vec<Actual>> {
         let rows = self.guest()?.truth()?;
-        Ok(rows.iter().map(|row| True { end_ns: row.end_ns, bytes: row.wss }).collect())
+        Ok(rows.iter().map(|row| Actual { end_ns: row.end_ns, bytes: row.wss }).collect())
     }
 
-    /// Watches in one way, in step with the record; `intervals` of the record after those of the way's
-    /// warm-up are handed to `take`. A tracker that gave up, because this machine had no time for it, is
-    /// begun with again, as the daemon does; how often.
+    /// Watches in one way, in step with the record; `intervals` of the record after those of the
+    /// way's warm-up are handed to `take`. A tracker that gave up, because this machine had no time
+    /// for it, is begun with again, as the daemon does; how often.
     ///
     /// # Errors
     /// The guest is gone, or its tracker refuses.
-    pub(in super::super) fn watch(
+    pub(crate) fn watch(
         &self,
         way: Way,
         daemon: &FollowSettings,
@@ -137,7 +136,7 @@ impl Session {
     }
 
     /// Waits until the latest intervals are on record.
-    pub(in super::super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         std::thread::sleep(self.interval + WRITTEN);
     }
 }
@@ -155,6 +154,6 @@ mod tests {
     fn the_daemon_watches_a_sample_every_second_by_default() {
         let daemon = daemon().unwrap();
         assert_eq!(daemon.interval, Duration::from_secs(1));
-        assert!(daemon.pilot.sample.is_some());
+        assert!(daemon.planner.sample.is_some());
     }
 }

@@ -1,22 +1,23 @@
-//! Guests whose working sets are told.
+//! Guests whose working sets are estimated.
 //!
-//! Idea: the workloads of the lab, sizes from 40 to 350 MiB as in MEB §5.2.1, and three programs that people
-//! run. All are endless; what they are to have is there before anything is measured.
+//! Idea: the workloads of the lab, sizes from 40 to 350 MiB as in MEB §5.2.1, and three programs
+//! that people run. All are endless; what they are to have is there before anything is measured.
 //!
-//! Limits: programs are asked for their data at random, and do what they do.
+//! Limits: programs are queried at random, and manage their memory themselves.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast_lab::Guest;
-use ballast_lab_guest::protocol::Phase;
-use ballast_lab_guest::workload::{Common, Pattern, Program, WorkloadSpec};
+use ballast_lab_guest::protocol::WorkloadState;
+use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
+use ballast_lab_host::Guest;
 use ballast_model::Bytes;
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What a guest may take to have its memory; emulated and recorded, on a machine that does other things too.
+/// What a guest may take to have its memory; emulated and recorded, on a machine that does other
+/// things too.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// A program reaches its own stride.
 const STRIDE: Duration = Duration::from_secs(5);
@@ -24,7 +25,7 @@ const STRIDE: Duration = Duration::from_secs(5);
 /// What a guest does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) enum Subject {
+pub(crate) enum Subject {
     /// 200 MiB, page after page
     Constant,
     /// 60 and 240 MiB in turns
@@ -46,7 +47,7 @@ impl Subject {
     pub(super) const QUICK: [Subject; 3] =
         [Subject::Constant, Subject::RandomArray, Subject::Redis];
 
-    pub(in super::super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Subject::Constant => "constant",
             Subject::Flux => "flux",
@@ -67,8 +68,8 @@ impl Subject {
         }
     }
 
-    /// Whether it goes through all of its memory in an interval, so that its working set is what it touches in
-    /// one; the others come back to some of it later.
+    /// Whether it goes through all of its memory in an interval, so that its working set is what it
+    /// touches in one; the others come back to some of it later.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Subject::Constant | Subject::Flux | Subject::RandomArray)
     }
@@ -86,8 +87,8 @@ impl Subject {
         let pattern = self.pattern();
         let is_program = matches!(pattern, Pattern::Program { .. });
         // Seeded, so that two runs are given the same sizes; a program is asked at random as it is.
-        let common = Common { seed: (!is_program).then_some(5), ..Common::default() };
-        start_workload(guest, &WorkloadSpec { pattern, common })?;
+        let seed = if is_program { 0 } else { 5 };
+        start_workload(guest, &WorkloadSpec { seed, ..pattern.into() })?;
         if is_program {
             std::thread::sleep(STRIDE);
         }
@@ -100,15 +101,18 @@ impl Subject {
             Subject::Constant => Pattern::Constant { size: Bytes::mib(200) },
             Subject::Flux => {
                 // An emulated guest takes five seconds to grow.
-                Pattern::Flux { low: Bytes::mib(60), high: Bytes::mib(240), period_s: 60.0 }
+                Pattern::Flux {
+                    low: Bytes::mib(60),
+                    high: Bytes::mib(240),
+                    period: Duration::from_secs(60),
+                }
             }
-            Subject::RandomArray => Pattern::RandomArray {
-                steps: None,
-                low: Some(Bytes::mib(40)),
-                high: Some(Bytes::mib(350)),
-                period_s: Some(10.0),
+            Subject::RandomArray => Pattern::RandomDrawn {
+                low: Bytes::mib(40),
+                high: Bytes::mib(350),
+                period: Duration::from_secs(10),
             },
-            Subject::Zipf => Pattern::Zipf { size: Bytes::mib(300), exponent: 1.0 },
+            Subject::Zipf => Pattern::Zipf { size: Bytes::mib(300), exponent: 1.0, file: false },
             Subject::Redis => program(Program::Redis, Bytes::mib(100)),
             Subject::Sqlite => program(Program::Sqlite, Bytes::mib(120)),
             Subject::StressNg => program(Program::StressNg, Bytes::mib(128)),
@@ -117,13 +121,13 @@ impl Subject {
 }
 
 /// Starts a workload of the lab and waits until it has filled its memory.
-pub(in super::super) fn start_workload(guest: &Guest, spec: &WorkloadSpec) -> anyhow::Result<()> {
+pub(crate) fn start_workload(guest: &Guest, spec: &WorkloadSpec) -> anyhow::Result<()> {
     guest.start_workload("w", spec, PATIENCE)?;
     let end = Instant::now() + PATIENCE;
     loop {
         let report = guest.latest_report()?.context("the guest reports nothing")?;
         let phase = report.workloads.first().map(|workload| workload.phase);
-        if matches!(phase, Some(Phase::Touching | Phase::Waiting)) {
+        if matches!(phase, Some(WorkloadState::Touching | WorkloadState::Waiting)) {
             return Ok(());
         }
         if Instant::now() >= end {

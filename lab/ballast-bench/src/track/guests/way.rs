@@ -1,18 +1,18 @@
-//! Ways to tell a guest's working set.
+//! Ways to estimate a guest's working set.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use ballast_estimate::statistical::SamplingSettings;
-use ballast_tracker::Trackable;
-use ballast_working_set::PilotSettings;
+use ballast_tracker::TrackableGuest;
+use ballast_working_set::WatchPlannerSettings;
 
-use crate::track::{FollowSettings, Follower, Sampler, Watcher};
+use ballast_daemon::track::{FollowSettings, Follower, Sampler, Watcher};
 
 /// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) enum Way {
+pub(crate) enum Way {
     /// What the daemon does
     Daemon,
     /// Every page, in granules of 32
@@ -22,9 +22,9 @@ pub(in super::super) enum Way {
 }
 
 impl Way {
-    pub(in super::super) const ALL: [Way; 3] = [Way::Daemon, Way::Every, Way::Statistical];
+    pub(crate) const ALL: [Way; 3] = [Way::Daemon, Way::Every, Way::Statistical];
 
-    pub(in super::super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Way::Daemon => "daemon",
             Way::Every => "every granule of 32",
@@ -33,7 +33,7 @@ impl Way {
     }
 
     /// The mean error of MEB §5.2.1, of a guest that touches 40 to 350 MiB.
-    pub(in super::super) const fn paper(self) -> Option<f64> {
+    pub(crate) const fn paper(self) -> Option<f64> {
         match self {
             Way::Daemon => None,
             Way::Every => Some(0.1346),
@@ -41,8 +41,8 @@ impl Way {
         }
     }
 
-    /// Intervals of the truth in one that is told.
-    pub(in super::super) const fn intervals(self) -> u32 {
+    /// Intervals of the truth in one of the way's.
+    pub(crate) const fn intervals(self) -> u32 {
         match self {
             Way::Daemon | Way::Every => 1,
             Way::Statistical => SamplingSettings::FAST.period.as_secs() as u32,
@@ -50,7 +50,7 @@ impl Way {
     }
 
     /// Intervals before those that count: the sample finds its size.
-    pub(in super::super) const fn warm_up(self) -> u32 {
+    pub(crate) const fn warm_up(self) -> u32 {
         match self {
             Way::Daemon => 6,
             Way::Every => 3,
@@ -59,9 +59,9 @@ impl Way {
     }
 
     /// Begins to watch `guest`; `daemon` is how the daemon does it.
-    pub(in super::super) fn begin(
+    pub(crate) fn begin(
         self,
-        guest: &Trackable,
+        guest: &TrackableGuest,
         daemon: &FollowSettings,
     ) -> anyhow::Result<Watcher> {
         let follow = |settings: &FollowSettings| {
@@ -70,13 +70,13 @@ impl Way {
         match self {
             Way::Daemon => follow(daemon),
             Way::Every => {
-                let pilot = PilotSettings {
+                let planner = WatchPlannerSettings {
                     sample: None,
                     rest: None,
                     hot_set: false,
-                    ..PilotSettings::default()
+                    ..WatchPlannerSettings::default()
                 };
-                follow(&FollowSettings { pilot, ..daemon.clone() })
+                follow(&FollowSettings { planner, ..daemon.clone() })
             }
             Way::Statistical => {
                 let sampler = Sampler::begin(guest, SamplingSettings::FAST, daemon.seed)?;

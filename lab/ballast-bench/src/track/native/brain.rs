@@ -1,18 +1,19 @@
 //! What makes a working set of touches, and says how to go on.
 //!
-//! Idea: the daemon's own pilot; every granule of one size; and the machines of MEB, which the tables hold
-//! it against.
+//! Idea: the daemon's own pilot; every granule of one size; and the machines of MEB, which the
+//! tables hold it against.
 
 use std::sync::Arc;
 
 use ballast_estimate::hot_set::{HotSet, HotSetInput};
 use ballast_estimate::phase::{
-    Intermittent, IntermittentSettings, Interval, Mode as Thresholds, Threshold,
+    Intermittent, IntermittentSettings, PhaseSample, Threshold, ThresholdMode,
 };
 use ballast_model::{Bytes, MissCurve};
 use ballast_mrc::{Aging, Avl, Counted, Curve, Engine, EngineName, Form, Granularity, List};
 use ballast_working_set::{
-    Analysis, AnalysisSettings, Finished, Pilot, PilotSettings, Seen, Watch, Watched,
+    Analysis, AnalysisSettings, FinishedInterval, IntervalAnalysis, Sampling, WatchPlan,
+    WatchPlanner, WatchPlannerSettings,
 };
 
 use super::way::Way;
@@ -25,24 +26,24 @@ const THRESHOLD: f64 = 0.2;
 const HOT_SET: u64 = 1024;
 
 /// What makes a working set of touches, and says how to go on.
-pub(in super::super) enum Brain {
+pub(crate) enum Brain {
     /// Machines of MEB over every page.
     Every(Box<Every>),
     /// What the daemon has.
-    Piloted(Box<Pilot>),
+    Piloted(Box<WatchPlanner>),
     /// Every granule of one size, once an interval.
     Granules(Box<Analysis>, Granularity),
 }
 
 /// What an interval told.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Told {
-    pub(in super::super) wss: Bytes,
-    pub(in super::super) curve: Option<Arc<MissCurve>>,
+pub(crate) struct Told {
+    pub(crate) wss: Bytes,
+    pub(crate) curve: Option<Arc<MissCurve>>,
 }
 
 /// Every page, as MEB has it.
-pub(in super::super) struct Every {
+pub(crate) struct Every {
     engine: Box<dyn Engine>,
     aging: Aging,
     hot: Option<HotSet>,
@@ -51,17 +52,18 @@ pub(in super::super) struct Every {
 
 impl Brain {
     /// That of a way to track.
-    pub(in super::super) fn of(way: Way, allocation: Bytes) -> Brain {
+    pub(crate) fn of(way: Way, allocation: Bytes) -> Brain {
         let rest = way.rests().then(|| match way {
             Way::Fixed => IntermittentSettings {
-                mode: Threshold::new(THRESHOLD).map_or(Thresholds::Adaptive, Thresholds::Fixed),
+                mode: Threshold::new(THRESHOLD)
+                    .map_or(ThresholdMode::Adaptive, ThresholdMode::Fixed),
                 ..IntermittentSettings::default()
             },
             _ if way.is_sampled() => IntermittentSettings::live(),
             _ => IntermittentSettings::default(),
         });
         if way.is_sampled() {
-            let settings = PilotSettings { rest, ..PilotSettings::default() };
+            let settings = WatchPlannerSettings { rest, ..WatchPlannerSettings::default() };
             return Brain::piloted(settings, allocation);
         }
         let engine: Box<dyn Engine> = match way {
@@ -78,30 +80,30 @@ impl Brain {
     }
 
     /// The daemon's, with such settings.
-    pub(in super::super) fn piloted(settings: PilotSettings, allocation: Bytes) -> Brain {
-        Brain::Piloted(Box::new(Pilot::new(settings, allocation)))
+    pub(crate) fn piloted(settings: WatchPlannerSettings, allocation: Bytes) -> Brain {
+        Brain::Piloted(Box::new(WatchPlanner::new(settings, allocation)))
     }
 
     /// Every granule of so many pages.
-    pub(in super::super) fn granules(granule: Granularity) -> Brain {
+    pub(crate) fn granules(granule: Granularity) -> Brain {
         Brain::Granules(Box::new(Analysis::new(AnalysisSettings::default())), granule)
     }
 
-    /// Whether all that is watched has to be revoked for an interval to begin; else what is not hot is
-    /// revoked already.
+    /// Whether all that is watched has to be revoked for an interval to begin; else what is not hot
+    /// is revoked already.
     pub(super) fn revokes(&self) -> bool {
         !matches!(self, Brain::Every(_))
     }
 
-    pub(super) fn watch(&self) -> Watch {
+    pub(super) fn watch(&self) -> WatchPlan {
         match self {
             Brain::Piloted(pilot) => pilot.watch(),
             Brain::Granules(_, granule) => {
-                Watch { is_on: true, watched: all_in(*granule), hot: None }
+                WatchPlan { is_on: true, watched: all_in(*granule), hot: None }
             }
-            Brain::Every(every) => Watch {
+            Brain::Every(every) => WatchPlan {
                 is_on: every.phase.as_ref().is_none_or(Intermittent::is_tracking),
-                watched: Watched::ALL,
+                watched: Sampling::ALL,
                 hot: Some(every.hot.as_ref().map_or(HOT_SET, HotSet::pages)),
             },
         }
@@ -110,17 +112,24 @@ impl Brain {
     /// What the interval told, if it did.
     pub(super) fn end_interval(
         &mut self,
-        finished: Finished<'_>,
+        finished: FinishedInterval<'_>,
         has: impl Fn(u64) -> bool,
     ) -> Option<Told> {
-        let told = |seen: Seen| Told { wss: seen.report.working_set, curve: seen.report.curve };
+        let told = |seen: IntervalAnalysis| Told {
+            wss: seen.report.working_set,
+            curve: seen.report.curve,
+        };
         match self {
             Brain::Piloted(pilot) => pilot.end_interval(finished, has).0.map(told),
             Brain::Granules(analysis, granule) => {
-                let Finished { touches, lost, length, .. } = finished;
+                let FinishedInterval { touches, lost, length, .. } = finished;
                 let watched = all_in(*granule);
-                let interval =
-                    |touches| ballast_working_set::Interval { watched, touches, lost, length };
+                let interval = |touches| ballast_working_set::IntervalTouches {
+                    watched,
+                    touches,
+                    lost,
+                    length,
+                };
                 touches.map(|touches| told(analysis.end_interval(interval(touches), has)))
             }
             Brain::Every(every) => every.end_interval(finished),
@@ -128,12 +137,12 @@ impl Brain {
     }
 }
 
-fn all_in(granule: Granularity) -> Watched {
-    Watched { granule, share: 1.0 }
+fn all_in(granule: Granularity) -> Sampling {
+    Sampling { granule, share: 1.0 }
 }
 
 impl Every {
-    fn end_interval(&mut self, finished: Finished<'_>) -> Option<Told> {
+    fn end_interval(&mut self, finished: FinishedInterval<'_>) -> Option<Told> {
         let wss = finished.touches.and_then(|pages| {
             let tags: Vec<u64> = pages.iter().map(|page| page / TAG_PAGES).collect();
             self.engine.record(&tags).ok()?;
@@ -149,7 +158,7 @@ impl Every {
             Some(wss)
         });
         if let Some(phase) = &mut self.phase {
-            phase.observe(Interval { wss, events: finished.events });
+            phase.observe(PhaseSample { wss, events: finished.events });
         }
         wss.map(|wss| Told { wss, curve: None })
     }

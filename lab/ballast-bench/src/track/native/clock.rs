@@ -1,9 +1,9 @@
 //! What a thread did with its time: it ran, it waited for a core, or it was stopped.
 //!
-//! Idea: the kernel counts, to the nanosecond, for how long a thread ran and for how long it could have run
-//! and had no core. What is left of the clock it slept; and a thread that does nothing but touch memory
-//! sleeps only in a trap. So what tracking stops it for is told apart from what others on the machine
-//! take away, by the same clock.
+//! Idea: the kernel counts, to the nanosecond, for how long a thread ran and for how long it could
+//! have run and had no core. What is left of the clock it slept; and a thread that does nothing but
+//! touch memory sleeps only in a trap. So one clock separates the time that tracking stops it from
+//! the time that others on the machine take away.
 //!
 //! Source: `/proc/PID/task/TID/schedstat`.
 //! Limits: what a hypervisor below takes away counts as having run.
@@ -15,7 +15,7 @@ use anyhow::Context;
 
 /// Times of a thread so far, in nanoseconds, and when that was.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Clock {
+pub(crate) struct Clock {
     at: Instant,
     ran_ns: u64,
     waited_ns: u64,
@@ -23,24 +23,24 @@ pub(in super::super) struct Clock {
 
 /// Where its time went between two looks, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in super::super) struct Spent {
+pub(crate) struct Spent {
     /// By the clock.
-    pub(in super::super) wall: f64,
+    pub(crate) wall: f64,
     /// It ran.
-    pub(in super::super) ran: f64,
+    pub(crate) ran: f64,
     /// It had no core.
-    pub(in super::super) waited: f64,
+    pub(crate) waited: f64,
 }
 
 impl Spent {
     /// It slept: it was stopped by traps.
-    pub(in super::super) fn stopped(self) -> f64 {
+    pub(crate) fn stopped(self) -> f64 {
         (self.wall - self.ran - self.waited).max(0.0)
     }
 
-    /// Without what others took away: it had no core, and that was not because the tracker's thread had it,
-    /// for `tracker` seconds.
-    pub(in super::super) fn own(self, tracker: f64) -> f64 {
+    /// Without what others took away: it had no core, and that was not because the tracker's thread
+    /// had it, for `tracker` seconds.
+    pub(crate) fn own(self, tracker: f64) -> f64 {
         self.wall - (self.waited - tracker).max(0.0)
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tempfile::NamedTempFile;
 
 /// Pages of a MiB.
-pub(in super::super) const MIB_PAGES: u32 = (1 << 20) / PAGE as u32;
+pub(crate) const MIB_PAGES: u32 = (1 << 20) / PAGE as u32;
 /// Which random order each has.
 const SEED: u64 = 1;
 /// Memory of the recorded programs, in MiB: they have up to 931 pages, each stretched to 32.
@@ -23,7 +23,7 @@ const PHASE_TOUCHES: u64 = 300_000_000;
 /// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) enum Subject {
+pub(crate) enum Subject {
     /// A pointer chase through 200 MiB
     Chase,
     /// Pages of unequal popularity in 200 MiB
@@ -41,7 +41,7 @@ pub(in super::super) enum Subject {
 }
 
 impl Subject {
-    pub(in super::super) const ALL: [Subject; 7] = [
+    pub(crate) const ALL: [Subject; 7] = [
         Subject::Chase,
         Subject::Zipf,
         Subject::Scan,
@@ -51,7 +51,7 @@ impl Subject {
         Subject::Sort,
     ];
 
-    pub(in super::super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Subject::Chase => "chase",
             Subject::Zipf => "zipf",
@@ -67,7 +67,7 @@ impl Subject {
     ///
     /// # Errors
     /// A recording cannot be unpacked.
-    pub(in super::super) fn program(self) -> anyhow::Result<Program> {
+    pub(crate) fn program(self) -> anyhow::Result<Program> {
         let of = |kind, mib| Program::new(kind, mib * MIB_PAGES);
         Ok(match self {
             Subject::Chase => of(Kind::Chase, 200),
@@ -75,13 +75,13 @@ impl Subject {
             Subject::Scan => of(Kind::Scan, 200),
             Subject::Phases => Program::random(400, &PHASES_MIB, PHASE_TOUCHES),
             Subject::Perl => {
-                recorded(include_bytes!("../../../../../mrc/tests/traces/perl.pg.zst"))?
+                recorded(include_bytes!("../../../../../lib/mrc/tests/traces/perl.pg.zst"))?
             }
             Subject::Python => {
-                recorded(include_bytes!("../../../../../mrc/tests/traces/python.pg.zst"))?
+                recorded(include_bytes!("../../../../../lib/mrc/tests/traces/python.pg.zst"))?
             }
             Subject::Sort => {
-                recorded(include_bytes!("../../../../../mrc/tests/traces/sort.pg.zst"))?
+                recorded(include_bytes!("../../../../../lib/mrc/tests/traces/sort.pg.zst"))?
             }
         })
     }
@@ -97,7 +97,7 @@ fn recorded(packed: &[u8]) -> anyhow::Result<Program> {
 
 /// What a program is made of.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Program {
+pub(crate) struct Program {
     settings: Settings,
 }
 
@@ -108,7 +108,7 @@ impl Program {
     }
 
     /// Random pages of the first so many MiB, part after part, of `mib` in all.
-    pub(in super::super) fn random(mib: u32, sizes_mib: &[u32], part_touches: u64) -> Program {
+    pub(crate) fn random(mib: u32, sizes_mib: &[u32], part_touches: u64) -> Program {
         let mut program = Program::new(Kind::Random, mib * MIB_PAGES);
         program.settings.sizes = sizes_mib.iter().map(|mib| mib * MIB_PAGES).collect();
         program.settings.part_touches = part_touches;
@@ -119,7 +119,7 @@ impl Program {
     ///
     /// # Errors
     /// There is no such order.
-    pub(in super::super) fn truth(&self) -> anyhow::Result<Truth> {
+    pub(crate) fn truth(&self) -> anyhow::Result<Truth> {
         Ok(Truth { order: Order::new(&self.settings)? })
     }
 
@@ -150,23 +150,23 @@ impl Program {
 }
 
 /// Which pages a program touches with which touch.
-pub(in super::super) struct Truth {
+pub(crate) struct Truth {
     order: Order,
 }
 
 impl Truth {
     /// Memory of the touches of these numbers, in bytes.
-    pub(in super::super) fn touched(&self, touches: Range<u64>) -> u64 {
+    pub(crate) fn touched(&self, touches: Range<u64>) -> u64 {
         self.order.first_touches(touches).len() as u64 * PAGE
     }
 
     /// Their pages, each once, in the order of their first.
-    pub(in super::super) fn first_touches(&self, touches: Range<u64>) -> Vec<u64> {
+    pub(crate) fn first_touches(&self, touches: Range<u64>) -> Vec<u64> {
         self.order.first_touches(touches).into_iter().map(u64::from).collect()
     }
 
     /// Their pages, in order.
-    pub(in super::super) fn visits(&self, touches: Range<u64>, mut take: impl FnMut(u64)) {
+    pub(crate) fn visits(&self, touches: Range<u64>, mut take: impl FnMut(u64)) {
         self.order.visits(touches, |page| take(page.into()));
     }
 }

@@ -7,17 +7,19 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast_lab::{Artifact, TRACK_LIBRARY};
-use ballast_track_wire::{Address, CAPACITY_DEFAULT, RegionName, RegionSpec, SOCKET_VARIABLE};
-use ballast_tracker::{Client, TrackerError};
+use ballast_lab_host::{Artifact, TRACK_LIBRARY};
+use ballast_tracker::{TrackerClient, TrackerError};
+use ballast_tracker_proto::{
+    CAPACITY_DEFAULT, RegionName, RegionSpec, SOCKET_VARIABLE, TrackerAddress,
+};
 use clap::ValueEnum;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use super::Cores;
 use super::clock::Clock;
+use super::cores::Cores;
 use super::program::Program;
 
 /// The program that touches memory.
@@ -29,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the tracker's thread runs that answers faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) enum Place {
+pub(crate) enum Place {
     /// On the program's core
     #[default]
     Beside,
@@ -40,12 +42,12 @@ pub(in super::super) enum Place {
 }
 
 /// A program that runs, with the tracker's library in it.
-pub(in super::super) struct Running {
+pub(crate) struct Running {
     child: Child,
     asked: ChildStdin,
     answers: BufReader<ChildStdout>,
     region: RegionSpec,
-    address: Address,
+    address: TrackerAddress,
     cores: Cores,
     tid: i32,
     _file: Option<NamedTempFile>,
@@ -53,11 +55,11 @@ pub(in super::super) struct Running {
 
 impl Running {
     /// Starts `program` on the first of `cores`.
-    pub(in super::super) fn start(program: &Program, cores: Cores) -> anyhow::Result<Running> {
+    pub(crate) fn start(program: &Program, cores: Cores) -> anyhow::Result<Running> {
         let (arguments, file) = program.arguments()?;
         let program = PROGRAM.find().context("the program that touches memory")?;
         let library = TRACK_LIBRARY.find().context("the tracker's library")?;
-        let address = Address::Abstract(format!("ballast-bench-{}", std::process::id()));
+        let address = TrackerAddress::Abstract(format!("ballast-bench-{}", std::process::id()));
         let mut command = Command::new(&program);
         command
             .args(arguments)
@@ -81,12 +83,12 @@ impl Running {
         Ok(Running { child, asked, answers, region, address, cores, tid, _file: file })
     }
 
-    pub(in super::super) const fn bytes(&self) -> u64 {
+    pub(crate) const fn bytes(&self) -> u64 {
         self.region.len
     }
 
     /// How often it has touched memory so far, and when that was.
-    pub(in super::super) fn touches(&mut self) -> anyhow::Result<(u64, Instant)> {
+    pub(crate) fn touches(&mut self) -> anyhow::Result<(u64, Instant)> {
         self.asked.write_all(b"\n").context("the program has ended")?;
         let mut line = String::new();
         self.answers.read_line(&mut line).context("the program has ended")?;
@@ -100,12 +102,12 @@ impl Running {
     }
 
     /// A client of its tracker, whose thread that answers faults has that place.
-    pub(super) fn track(&self, place: Place) -> anyhow::Result<Client> {
+    pub(super) fn track(&self, place: Place) -> anyhow::Result<TrackerClient> {
         let end = Instant::now() + PATIENCE;
         let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let device = device.as_ref().map(AsFd::as_fd);
         let mut client = loop {
-            match Client::connect(&self.address, CAPACITY_DEFAULT, device) {
+            match TrackerClient::connect(&self.address, CAPACITY_DEFAULT, device) {
                 // The one before may not have ended yet.
                 Err(TrackerError::Connect { .. } | TrackerError::Refused(_))
                     if Instant::now() < end =>

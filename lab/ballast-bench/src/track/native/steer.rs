@@ -1,21 +1,23 @@
 //! Steering the tracker, interval by interval.
 //!
-//! Idea: what the daemon does, on this thread: read the ring while the interval lasts, then analyse it,
-//! and say how the next one is watched. Its processor time is counted beside the tracker's.
+//! Idea: what the daemon does, on this thread: read the ring while the interval lasts, then analyse
+//! it, and say how the next one is watched. Its processor time is counted beside the tracker's.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ballast_model::Bytes;
-use ballast_track_wire::{Counters, Entry, Granule, HashKind, Mode, Sample};
-use ballast_tracker::{Client, HEARTBEAT_EVERY, TrackerError};
-use ballast_working_set::{Finished, Watch};
+use ballast_tracker::{HEARTBEAT_PERIOD, TrackerClient, TrackerError};
+use ballast_tracker_proto::{
+    Granule, GranuleSample, HashKind, RingEntry, TrackerCounters, WatchMode,
+};
+use ballast_working_set::{FinishedInterval, WatchPlan};
 
 use super::brain::{Brain, Told};
 use super::clock::Spent;
 use super::running::{Place, Running};
-use crate::bench::machine;
+use crate::machine;
 
 /// Time between two looks into the ring: it has room for some 65,000 entries.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -24,75 +26,113 @@ const ENTRIES_MAX: usize = 1 << 17;
 
 /// What happened in a window.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Window {
+pub(crate) struct Window {
     /// Touches.
-    pub(in super::super) touches: u64,
+    pub(crate) touches: u64,
     /// Where the program's time went.
-    pub(in super::super) spent: Spent,
+    pub(crate) spent: Spent,
     /// Traps in it.
-    pub(in super::super) traps: u64,
+    pub(crate) traps: u64,
     /// Touches that found the ring full.
-    pub(in super::super) dropped: u64,
+    pub(crate) dropped: u64,
     /// Processor time of the tracker's thread that answers faults, in seconds.
-    pub(in super::super) handler: f64,
+    pub(crate) handler: f64,
     /// That of the one that takes commands and revokes.
-    pub(in super::super) control: f64,
+    pub(crate) control: f64,
     /// Processor time of the daemon's side, in seconds.
-    pub(in super::super) daemon: f64,
+    pub(crate) daemon: f64,
     /// How long a trap takes, as the tracker measured it last, in seconds.
-    pub(in super::super) trap: f64,
+    pub(crate) trap: f64,
     /// Its intervals.
-    pub(in super::super) intervals: Vec<Interval>,
+    pub(crate) intervals: Vec<Interval>,
 }
 
 impl Window {
     /// Touches a second, of the time that others left to the program.
-    pub(in super::super) fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.touches as f64 / self.spent.own(self.handler).max(1e-9)
+    }
+}
+
+/// Windows with tracking, added up.
+pub(crate) struct Totals {
+    /// Time by the clock, and time that the program had to itself or was stopped, in seconds.
+    pub(crate) seconds: f64,
+    own: f64,
+    pub(crate) traps: f64,
+    pub(crate) dropped: f64,
+    /// Time that traps stopped the program, in seconds.
+    pub(crate) stopped: f64,
+    /// Processor time of the thread that answers faults, of the one that revokes, and of the
+    /// daemon's side.
+    pub(crate) handler: f64,
+    pub(crate) control: f64,
+    pub(crate) daemon: f64,
+}
+
+impl Totals {
+    /// Those of `windows`.
+    pub(crate) fn of(windows: &[Window]) -> Totals {
+        let sum = |figure: fn(&Window) -> f64| windows.iter().map(figure).sum::<f64>();
+        Totals {
+            seconds: sum(|it| it.spent.wall).max(1e-9),
+            own: sum(|it| it.spent.own(it.handler)).max(1e-9),
+            traps: sum(|it| it.traps as f64),
+            dropped: sum(|it| it.dropped as f64),
+            stopped: sum(|it| it.spent.stopped()),
+            handler: sum(|it| it.handler),
+            control: sum(|it| it.control),
+            daemon: sum(|it| it.daemon),
+        }
+    }
+
+    /// The share of its time that the program was stopped.
+    pub(crate) fn stopped_share(&self) -> f64 {
+        self.stopped / self.own
     }
 }
 
 /// An interval that is over.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Interval {
+pub(crate) struct Interval {
     /// The numbers of the touches in it.
-    pub(in super::super) touches: Range<u64>,
+    pub(crate) touches: Range<u64>,
     /// How it was watched.
-    pub(in super::super) watch: Watch,
+    pub(crate) watch: WatchPlan,
     /// What it told; nothing where it was of rest.
-    pub(in super::super) told: Option<Told>,
+    pub(crate) told: Option<Told>,
     /// The working set as it stands at its end.
-    pub(in super::super) wss: Bytes,
+    pub(crate) wss: Bytes,
     /// Traps in it.
-    pub(in super::super) traps: u64,
+    pub(crate) traps: u64,
     /// Processor time of the tracker's thread that answers faults, in seconds.
-    pub(in super::super) handler: f64,
+    pub(crate) handler: f64,
     /// Where the program's time went.
-    pub(in super::super) spent: Spent,
+    pub(crate) spent: Spent,
 }
 
 impl Interval {
     /// Touches a second, of the time that others left to the program.
-    pub(in super::super) fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         let touches = self.touches.end.saturating_sub(self.touches.start);
         touches as f64 / self.spent.own(self.handler).max(1e-9)
     }
 }
 
 /// A tracked program.
-pub(in super::super) struct Steer {
-    client: Client,
+pub(crate) struct Steer {
+    client: TrackerClient,
     brain: Brain,
     allocation: Bytes,
     length: Duration,
     interval: u32,
     is_on: bool,
     is_beside: bool,
-    sample: Sample,
-    mode: Option<Mode>,
+    sample: GranuleSample,
+    mode: Option<WatchMode>,
     pages: Vec<u64>,
     wss: Bytes,
-    counters: Counters,
+    counters: TrackerCounters,
     /// The count of touches at the end of the last interval.
     touches: u64,
     /// When the tracker last heard of this side.
@@ -104,7 +144,7 @@ impl Steer {
     ///
     /// # Errors
     /// The tracker is not there, or refuses.
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         running: &mut Running,
         brain: Brain,
         length: Duration,
@@ -121,7 +161,7 @@ impl Steer {
             interval: 0,
             is_on: false,
             is_beside: place == Place::Beside,
-            sample: Sample::ALL,
+            sample: GranuleSample::ALL,
             mode: None,
             pages: Vec::new(),
             wss: Bytes::ZERO,
@@ -132,7 +172,7 @@ impl Steer {
     }
 
     /// The share of granules that is watched.
-    pub(in super::super) fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         self.sample.share()
     }
 
@@ -140,7 +180,7 @@ impl Steer {
     ///
     /// # Errors
     /// The program or the tracker is gone.
-    pub(in super::super) fn rest(
+    pub(crate) fn rest(
         &mut self,
         running: &mut Running,
         length: Duration,
@@ -163,7 +203,7 @@ impl Steer {
     ///
     /// # Errors
     /// The program or the tracker is gone.
-    pub(in super::super) fn window(
+    pub(crate) fn window(
         &mut self,
         running: &mut Running,
         intervals: u32,
@@ -177,7 +217,7 @@ impl Steer {
         }
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
         let end = self.client.heartbeat()?;
-        let seconds = |of: fn(&Counters) -> u64| (of(&end) - of(&counters)) as f64 / 1e9;
+        let seconds = |of: fn(&TrackerCounters) -> u64| (of(&end) - of(&counters)) as f64 / 1e9;
         Ok(Window {
             touches: after - before,
             spent,
@@ -203,8 +243,9 @@ impl Steer {
         let counters = self.client.heartbeat()?;
         let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
         self.look()?;
-        let since = |of: fn(&Counters) -> u64| of(&counters).saturating_sub(of(&self.counters));
-        let finished = Finished {
+        let since =
+            |of: fn(&TrackerCounters) -> u64| of(&counters).saturating_sub(of(&self.counters));
+        let finished = FinishedInterval {
             touches: watch.is_on.then_some(self.pages.as_slice()),
             lost: since(|it| it.dropped),
             events: Some(to - self.touches),
@@ -228,7 +269,7 @@ impl Steer {
     }
 
     /// Has the interval watched as wanted.
-    fn begin(&mut self, watch: Watch) -> anyhow::Result<()> {
+    fn begin(&mut self, watch: WatchPlan) -> anyhow::Result<()> {
         if !watch.is_on {
             if self.is_on {
                 self.client.rest()?;
@@ -238,10 +279,10 @@ impl Steer {
         }
         let pages = u32::try_from(watch.watched.granule.pages())?;
         let sample = match watch.watched.share {
-            share if share >= 1.0 => Sample::ALL,
-            share => Sample::rate(HashKind::multiply_add(1), share),
+            share if share >= 1.0 => GranuleSample::ALL,
+            share => GranuleSample::rate(HashKind::multiply_add(1), share),
         };
-        let mode = Mode { granule: Granule::new(pages)?, sample };
+        let mode = WatchMode { granule: Granule::new(pages)?, sample };
         let is_new = self.mode != Some(mode);
         if is_new {
             self.client.set_mode(mode)?;
@@ -260,7 +301,7 @@ impl Steer {
     /// Waits a little, but not longer than `left`, with the tracker kept awake.
     fn wait(&mut self, left: Duration) -> anyhow::Result<()> {
         std::thread::sleep(LOOK_EVERY.min(left));
-        if self.heard.elapsed() >= HEARTBEAT_EVERY {
+        if self.heard.elapsed() >= HEARTBEAT_PERIOD {
             self.client.heartbeat()?;
             self.heard = Instant::now();
         }
@@ -271,9 +312,9 @@ impl Steer {
         let pages = &mut self.pages;
         self.client.read(ENTRIES_MAX, |entry| {
             match entry {
-                Entry::Touch { page, .. } => pages.push(page),
+                RingEntry::Touch { page, .. } => pages.push(page),
                 // What came between the end of the last interval and the revocation is of neither.
-                Entry::Interval(_) => pages.clear(),
+                RingEntry::Interval(_) => pages.clear(),
                 _ => {}
             }
         })?;
@@ -281,16 +322,16 @@ impl Steer {
     }
 }
 
-/// Does `work`, and lets the tracker hear of this side as long as it takes: hundreds of thousands of touches
-/// may take longer than it bears with silence.
-fn heard_meanwhile<T>(client: &mut Client, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+/// Does `work`, and lets the tracker hear of this side as long as it takes: hundreds of thousands
+/// of touches may take longer than it bears with silence.
+fn heard_meanwhile<T>(client: &mut TrackerClient, work: impl FnOnce() -> T) -> anyhow::Result<T> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let beats = scope.spawn(|| {
-            std::thread::park_timeout(HEARTBEAT_EVERY);
+            std::thread::park_timeout(HEARTBEAT_PERIOD);
             while !is_over.load(Ordering::Acquire) {
                 client.heartbeat()?;
-                std::thread::park_timeout(HEARTBEAT_EVERY);
+                std::thread::park_timeout(HEARTBEAT_PERIOD);
             }
             Ok::<(), TrackerError>(())
         });

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// A way to track; the names are the columns of MEB Table I as far as it has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) enum Way {
+pub(crate) enum Way {
     /// A hot set of 1,024 pages, the rest into a linked list: the paper's beginning
     List,
     /// A hot set of 1,024 pages, the rest into an AVL tree
@@ -28,7 +28,7 @@ pub(in super::super) enum Way {
 }
 
 impl Way {
-    pub(in super::super) const ALL: [Way; 8] = [
+    pub(crate) const ALL: [Way; 8] = [
         Way::List,
         Way::Avl,
         Way::HotList,
@@ -39,7 +39,7 @@ impl Way {
         Way::SampledAdaptive,
     ];
 
-    pub(in super::super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Way::List => "list",
             Way::Avl => "avl",
@@ -53,7 +53,7 @@ impl Way {
     }
 
     /// What the paper's programs lost by it on average (MEB Table I).
-    pub(in super::super) const fn paper(self) -> Option<f64> {
+    pub(crate) const fn paper(self) -> Option<f64> {
         match self {
             Way::List => Some(7.58),
             Way::HotList => Some(1.39),
@@ -66,40 +66,41 @@ impl Way {
     }
 
     /// Whether it rests at times.
-    pub(in super::super) const fn rests(self) -> bool {
+    pub(crate) const fn rests(self) -> bool {
         matches!(self, Way::Fixed | Way::Adaptive | Way::SampledAdaptive)
     }
 
     /// Whether it watches a sample of pages.
-    pub(in super::super) const fn is_sampled(self) -> bool {
+    pub(crate) const fn is_sampled(self) -> bool {
         matches!(self, Way::Sampled | Way::SampledAdaptive)
     }
 
-    /// Length of an interval. Where a hot set makes pages trap again and again it hardly matters; of a
-    /// sample each page traps once an interval.
-    pub(in super::super) const fn interval(self) -> Duration {
+    /// Length of an interval. Where a hot set makes pages trap again and again it hardly matters;
+    /// of a sample each page traps once an interval.
+    pub(crate) const fn interval(self) -> Duration {
         Duration::from_millis(if self.is_sampled() { 1000 } else { 250 })
     }
 
     /// Intervals before the first pair of windows: hot set, sample, and phases are found.
-    pub(in super::super) const fn warm_up(self) -> u32 {
+    pub(crate) const fn warm_up(self) -> u32 {
         if self.rests() { 12 } else { 10 }
     }
 
-    /// Intervals after a window without tracking, before one with it is measured: what is revoked for the first
-    /// time costs more. Of a way that rests the window begins in the midst of it.
-    pub(in super::super) const fn settle(self) -> u32 {
+    /// Intervals after a window without tracking, before one with it is measured: what is revoked
+    /// for the first time costs more. Of a way that rests the window begins in the midst of it.
+    pub(crate) const fn settle(self) -> u32 {
         if self.rests() { 0 } else { 1 }
     }
 
     /// Intervals of a window with tracking.
-    pub(in super::super) const fn intervals(self) -> u32 {
+    pub(crate) const fn intervals(self) -> u32 {
         if self.rests() || self.is_sampled() { 3 } else { 4 }
     }
 
-    /// Pairs of windows for one that is asked for. A way that rests is tracked in few of its intervals, and what a sample
-    /// costs is less than what a shared machine's speed differs by from second to second.
-    pub(in super::super) const fn pairs(self) -> usize {
+    /// Pairs of windows for one requested. A way that rests is tracked in few of its intervals, and
+    /// what a sample costs is less than what a shared machine's speed differs by from second to
+    /// second.
+    pub(crate) const fn pairs(self) -> usize {
         match (self.is_sampled(), self.rests()) {
             (true, true) => 5,
             (true, false) | (false, true) => 2,
@@ -108,7 +109,7 @@ impl Way {
     }
 
     /// Length of a window without tracking.
-    pub(in super::super) const fn rest(self) -> Duration {
+    pub(crate) const fn rest(self) -> Duration {
         Duration::from_millis(if self.is_sampled() { 1000 } else { 500 })
     }
 }

@@ -6,13 +6,12 @@ use ballast_mrc::{Curve, Form};
 use maud::{Markup, PreEscaped, html};
 
 use super::super::outcome::Outcome;
-use super::super::plot::{self, LEFT, RIGHT, View};
+use super::super::plot::{self, ON_A_PAGE, View};
 use super::super::words;
-use crate::output::axis::{Axis, Scale};
+use ballast_chart::{Axis, Chart, Scale};
 
-/// Width and height of a plot, in its own units.
-const SIZE: (u32, u32) = (600, 330);
-/// Points read out under the pointer: so many spread by logarithm, and so many by the curve's falls.
+/// Points read out under the pointer: this many spread by logarithm, and as many by the curve's
+/// falls.
 const READ_POINTS: usize = 250;
 
 /// The forms, by their headings.
@@ -75,14 +74,14 @@ fn one_form(
     for (memory, memory_name) in SCALES {
         for (ratio, ratio_name) in SCALES {
             let view = View { form, memory, ratio, epsilon };
-            let Some(one) = plot::inside(outcomes, view, SIZE)? else { continue };
+            let Some(chart) = plot::chart(outcomes, view) else { continue };
             let class = format!("drawn memory-{memory_name} ratio-{ratio_name}");
-            drawn.push((class, memory_name, one));
+            drawn.push(drawn_plot(&class, memory_name, &chart)?);
         }
     }
-    let part = |units: u32| format!("{:.3}", 100.0 * f64::from(units) / f64::from(SIZE.0));
+    let part = |units| ON_A_PAGE.percent_of_width(units);
     Ok(html! {
-        figure.plot data-left=(part(LEFT)) data-right=(part(RIGHT)) {
+        figure.plot data-left=(part(ON_A_PAGE.left)) data-right=(part(ON_A_PAGE.right)) {
             figcaption {
                 (heading) output.at {}
                 span.keys {
@@ -97,15 +96,19 @@ fn one_form(
             }
             @if drawn.is_empty() { p.empty { (words::NO_CURVE) } } @else {
                 div.canvas {
-                    @for (class, memory, one) in &drawn {
-                        div class=(class) data-scale=(memory) data-from=(one.ends.0)
-                            data-to=(one.ends.1) { (PreEscaped(&one.svg)) }
-                    }
+                    @for plot in drawn { (plot) }
                     div.cursor {}
                 }
             }
         }
     })
+}
+
+/// A plot with the ends of its axis of memory, for the script.
+fn drawn_plot(class: &str, scale: &str, chart: &Chart) -> anyhow::Result<Markup> {
+    let (from, to) = chart.axes().0.ends();
+    let svg = PreEscaped(chart.svg()?);
+    Ok(html! { div class=(class) data-scale=(scale) data-from=(from) data-to=(to) { (svg) } })
 }
 
 /// The points for the script: `pages,ratio` pairs between blanks; each holds until the next.

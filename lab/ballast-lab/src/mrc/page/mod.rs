@@ -1,7 +1,8 @@
 //! Miss-ratio curves as one page.
 //!
-//! Idea: both forms of the miss ratio side by side, on every combination of axes: the reader chooses
-//! without any script, by style alone. A few lines of script read figures out under the pointer.
+//! Idea: both forms of the miss ratio side by side, on every combination of axes: the reader
+//! chooses without any script, by style alone. A few lines of script read figures out under the
+//! pointer.
 //! Cost: some 50 KB, and 20 to 100 KB for each trace.
 
 mod curves;
@@ -12,9 +13,9 @@ use maud::{Markup, html};
 use self::curves::curves;
 use super::outcome::Outcome;
 use super::{summary, words};
-use crate::commands::format;
-use crate::figures::{self, NONE};
-use crate::output::axis::{percent, percent_exactly};
+use ballast_chart::{percent, percent_exactly};
+use ballast_report::figures::{self, NONE};
+use ballast_report::format;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -48,9 +49,9 @@ pub(crate) fn render(outcomes: &[Outcome], command: &str, epsilon: f64) -> anyho
         }
         (by_size(outcomes, &names))
         (how_to_read(outcomes, epsilon))
-        (crate::page::what_was_run(command))
+        (ballast_chart::page::what_was_run(command))
     };
-    Ok(crate::page::document(&title, STYLE, SCRIPT, &body))
+    Ok(ballast_chart::page::document(&title, STYLE, SCRIPT, &body))
 }
 
 /// The working sets, which one looks for first.
@@ -125,7 +126,7 @@ fn table(outcomes: &[Outcome], names: &[String]) -> Markup {
     }
 }
 
-/// What is to be known beside the figures.
+/// Remarks on the figures.
 fn remarks(outcomes: &[Outcome], names: &[String]) -> Markup {
     let of_one = |(outcome, name): (&Outcome, &String)| {
         let all = summary::sampled(outcome).into_iter().chain(summary::notes(outcome));
@@ -135,7 +136,7 @@ fn remarks(outcomes: &[Outcome], names: &[String]) -> Markup {
     html! { @for remark in all { p.small { (remark) } } }
 }
 
-/// The curves as figures, at sizes of which each is twice the one before.
+/// The curves as figures, at sizes that double.
 fn by_size(outcomes: &[Outcome], names: &[String]) -> Markup {
     let curves: Vec<_> = outcomes
         .iter()

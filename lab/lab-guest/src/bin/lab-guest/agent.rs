@@ -1,9 +1,9 @@
-//! Serving the host.
+//! The event loop of process 1, which serves the host.
 //!
-//! Idea: one thread and one loop: wait for whatever comes first (a line, a child's end or output, the
-//! time of a report), then do all there is to do without waiting. Nothing a workload does can hold it up.
-//! Limits: one host; commands that arrive before a connection's hello are ignored, for they may be the
-//! rest of an older one.
+//! Idea: one thread and one loop: wait for the next event (a line, a child's exit or output, a
+//! report that is due), then handle everything pending without blocking. No workload can block it.
+//! Limits: one host; commands before a connection's hello are ignored because they may be left over
+//! from an older connection.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -13,34 +13,33 @@ use std::time::{Duration, Instant};
 use ballast_lab_guest::line::{self, LineReader};
 use ballast_lab_guest::procfs;
 use ballast_lab_guest::protocol::{
-    ERROR_TEXT_LEN_MAX, FromGuest, PROTOCOL_VERSION, READY_LINE_PREFIX, REPORT_PERIOD_MS, Report,
-    ToGuest,
+    FromGuest, LabReport, PROTOCOL_VERSION, READY_LINE_PREFIX, REPORT_PERIOD_MS, ToGuest,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::WaitOptions;
 use rustix::time::ClockId;
 
-use crate::boot::Booted;
+use crate::boot::BootedGuest;
 use crate::guest_agent::GuestAgent;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, error_about};
 use crate::port::Port;
 use crate::proc_file::ProcFile;
 use crate::tasks::Tasks;
 
 const REPORT_PERIOD: Duration = Duration::from_millis(REPORT_PERIOD_MS);
-/// While no host is connected the port cannot be waited for; it is looked at this often.
+/// The port cannot be polled while no host is connected; this is how often it is checked.
 const RECONNECT_PERIOD: Duration = Duration::from_millis(50);
-/// Most pieces read from the port at a time, so that a host that never stops talking is still
-/// reported to.
+/// Most chunks read from the port per step, so that a host that sends without pause still gets
+/// reports.
 const READS_MAX: usize = 16;
-/// Longest wait for disks at shutdown; a throttled disk must not keep the guest from going down.
+/// Longest wait for disks at shutdown; a throttled disk must not prevent it.
 const SYNC_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Process 1 locks its memory, so that a stack is paid for in full, perhaps when memory is short.
+/// Process 1 locks its memory, so a stack is allocated in full, perhaps while memory is short.
 const SYNC_STACK_BYTES: usize = 64 << 10;
 
-/// Serves the host; comes back only with a reason to power off.
-pub(crate) fn serve(booted: Booted) -> String {
+/// Serves the host; returns only with a reason to power off.
+pub(crate) fn serve(booted: BootedGuest) -> String {
     let agent = Agent::new(booted);
     match agent {
         Ok(mut agent) => loop {
@@ -53,12 +52,12 @@ pub(crate) fn serve(booted: Booted) -> String {
 }
 
 struct Agent {
-    booted: Booted,
+    booted: BootedGuest,
     port: Port,
     reader: LineReader,
     outbox: Outbox,
     connected: bool,
-    /// The host has said hello on this connection.
+    /// Whether the host has sent its hello on this connection.
     greeted: bool,
     tasks: Tasks,
     guest_agent: GuestAgent,
@@ -69,7 +68,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(booted: Booted) -> Result<Agent, String> {
+    fn new(booted: BootedGuest) -> Result<Agent, String> {
         let agent = Agent {
             port: Port::open()?,
             reader: LineReader::new(),
@@ -94,15 +93,15 @@ impl Agent {
     fn step(&mut self) -> Result<(), String> {
         self.wait()?;
         self.reap();
-        self.tasks.tend(Instant::now());
-        self.guest_agent.tend(Instant::now());
+        self.tasks.poll(Instant::now());
+        self.guest_agent.poll(Instant::now());
         self.watch_connection();
-        self.listen()?;
+        self.receive()?;
         self.report_if_due();
         self.send()
     }
 
-    /// Waits until there is something to do.
+    /// Waits for the next event.
     fn wait(&self) -> Result<(), String> {
         let now = Instant::now();
         let mut until = self.report_at;
@@ -128,12 +127,12 @@ impl Agent {
         }
     }
 
-    /// Takes note of every process that has ended, its own and those that lost their parents.
+    /// Reaps every process that has exited, its children and orphans.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            self.guest_agent.ended(pid, Instant::now());
-            for message in self.tasks.ended(pid, status) {
-                self.say(&message);
+            self.guest_agent.reaped(pid, Instant::now());
+            for message in self.tasks.reaped(pid, status) {
+                self.queue(&message);
             }
         }
     }
@@ -143,12 +142,12 @@ impl Agent {
         if self.connected && !connected {
             self.greeted = false;
             self.reader.reset();
-            self.outbox.interrupted();
+            self.outbox.disconnected();
         }
         self.connected = connected;
     }
 
-    fn listen(&mut self) -> Result<(), String> {
+    fn receive(&mut self) -> Result<(), String> {
         let mut chunk = [0; 4096];
         for _ in 0..READS_MAX {
             let n = self.port.read(&mut chunk)?;
@@ -159,10 +158,10 @@ impl Agent {
             while let Some(line) = self.reader.next_line() {
                 let message = line.as_deref().map_err(Clone::clone).and_then(line::decode);
                 match message {
-                    Ok(message) => self.obey(message),
+                    Ok(message) => self.handle(message),
                     Err(error) if self.greeted => {
                         let id = line.ok().as_deref().and_then(id_of);
-                        self.say(&error_about(id, &error));
+                        self.queue(&error_about(id, &error));
                     }
                     Err(_) => {}
                 }
@@ -171,7 +170,7 @@ impl Agent {
         Ok(())
     }
 
-    fn obey(&mut self, message: ToGuest) {
+    fn handle(&mut self, message: ToGuest) {
         let about = match &message {
             ToGuest::Start { id, .. } | ToGuest::Stop { id } => Some(id.clone()),
             ToGuest::Exec { id, .. } => Some(id.to_string()),
@@ -186,22 +185,22 @@ impl Agent {
             ToGuest::Shutdown {} => shut_down(&self.tasks),
         };
         if let Err(error) = done {
-            self.say(&error_about(about, &error));
+            self.queue(&error_about(about, &error));
         }
     }
 
     fn greet(&mut self, version: u32, nonce: u64) {
         let hello = FromGuest::Hello { version: PROTOCOL_VERSION, nonce, uptime_ms: uptime_ms() };
         let ready = FromGuest::Ready(self.booted.ready.clone());
-        // Before the hello, an end to whatever an older connection left half said.
+        // An empty line before the hello terminates a line that an older connection cut short.
         let hello = line::encode(&hello).map(|line| format!("\n{line}"));
         self.greeted = version == PROTOCOL_VERSION;
         let ready = self.greeted.then(|| line::encode(&ready));
         self.outbox.begin([Some(hello), ready].into_iter().flatten().flatten());
     }
 
-    /// Queues a message; one too long becomes an error that says so.
-    fn say(&mut self, message: &FromGuest) {
+    /// Queues a message; a message that is too long becomes an error that says so.
+    fn queue(&mut self, message: &FromGuest) {
         let keep = !matches!(message, FromGuest::Report(_));
         let line = line::encode(message).or_else(|error| line::encode(&error_about(None, &error)));
         if let Ok(line) = line {
@@ -214,9 +213,9 @@ impl Agent {
         if now < self.report_at {
             return;
         }
-        // A report that comes late moves those after it: two at once would say nothing new.
+        // A late report delays the following ones: two at once would add nothing.
         self.report_at = (self.report_at + REPORT_PERIOD).max(now + REPORT_PERIOD / 2);
-        let report = Report {
+        let report = LabReport {
             seq: self.reports,
             uptime_ms: uptime_ms(),
             memory: procfs::meminfo(&self.meminfo.read()),
@@ -225,7 +224,7 @@ impl Agent {
         };
         self.reports += 1;
         if self.greeted {
-            self.say(&FromGuest::Report(Box::new(report)));
+            self.queue(&FromGuest::Report(Box::new(report)));
         }
     }
 
@@ -233,7 +232,8 @@ impl Agent {
         while self.connected
             && let Some(bytes) = self.outbox.next()
         {
-            // Kept results wait for the hello; only the answer to a wrong version goes without.
+            // Undelivered results wait for the hello; only the answer to a wrong version is sent
+            // without it.
             if !self.greeted && !bytes.starts_with(b"\n") {
                 break;
             }
@@ -250,14 +250,7 @@ fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, PollFlags::IN)
 }
 
-/// An error for the host, cut to its longest length.
-pub(crate) fn error_about(id: Option<String>, text: &impl ToString) -> FromGuest {
-    let mut text = text.to_string();
-    text.truncate(text.floor_char_boundary(ERROR_TEXT_LEN_MAX));
-    FromGuest::Error { id, text }
-}
-
-/// The `id` of a message that could not be understood otherwise.
+/// The `id` of a message that could not be parsed otherwise.
 fn id_of(line: &str) -> Option<String> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     match message.get("id")? {
@@ -272,17 +265,17 @@ fn uptime_ms() -> u64 {
     u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap_or(0)
 }
 
-/// Ends everything; does not come back.
+/// Kills everything and powers off; does not return.
 fn shut_down(tasks: &Tasks) -> ! {
     tasks.kill_all();
     let (done, synced) = mpsc::channel();
     let sync = std::thread::Builder::new().stack_size(SYNC_STACK_BYTES).spawn(move || {
         rustix::fs::sync();
-        // Nobody may wait any more.
+        // The receiver may have timed out.
         let _ = done.send(());
     });
     if sync.is_ok() && synced.recv_timeout(SYNC_TIME_MAX).is_err() {
-        eprintln!("lab-guest: disks not written after {} s", SYNC_TIME_MAX.as_secs());
+        eprintln!("lab-guest: disks not synced after {} s", SYNC_TIME_MAX.as_secs());
     }
-    crate::power_off()
+    crate::power::power_off()
 }

@@ -1,8 +1,8 @@
-//! The pages a workload works on.
+//! The pages that a workload touches.
 //!
-//! Idea: one interface over memory and over a file read through the page cache, so that the engine
-//! knows pages only. Both are filled, page by page, with data that does not compress.
-//! Limits: pages of 4 KiB; huge pages are declined, else one touch would bring in 512 pages at once.
+//! Idea: one interface to anonymous memory and to a file read through the page cache, so that the
+//! engine only deals with pages. Both are filled page by page with incompressible data.
+//! Limits: pages of 4 KiB; huge pages are disabled because one touch would fault in 512 pages.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,37 +16,37 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 const PAGE: usize = PAGE_SIZE as usize;
 const WORDS: usize = PAGE / size_of::<u64>();
-/// Words of a cache line, and lines of a page: touches go from line to line.
+/// Words per cache line, and lines per page.
 const LINE_WORDS: u64 = 8;
 const LINES: u64 = WORDS as u64 / LINE_WORDS;
 
-/// Pages, numbered from 0.
-pub(crate) trait Ground {
+/// Pages that a workload touches, numbered from 0.
+pub(crate) trait Backing {
     /// Fills a page for the first time.
     fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String>;
-    /// All pages wanted so far are filled.
-    fn filled(&mut self) -> Result<(), String>;
-    /// Gives up every page from `from` on.
-    fn give_back(&mut self, from: u64) -> Result<(), String>;
-    /// Reads, and if `write` writes, one word of a page that was filled.
+    /// Called once all pages of a size are filled.
+    fn finish_filling(&mut self) -> Result<(), String>;
+    /// Frees every page from `from` on.
+    fn release_from(&mut self, from: u64) -> Result<(), String>;
+    /// Reads one word of a filled page, and writes it if `write`.
     fn touch(&mut self, page: u64, write: bool) -> Result<(), String>;
 }
 
-/// The word of `page` to touch: another cache line for each page, else all touches would compete for
-/// the same few lines of the cache.
+/// The word of `page` to touch. It is in a different cache line for each page; otherwise all
+/// touches would compete for the same few cache sets.
 const fn word_of(page: u64) -> usize {
     (page % LINES * LINE_WORDS) as usize
 }
 
 /// Private anonymous memory.
-pub(crate) struct Memory {
+pub(crate) struct AnonymousMemory {
     start: NonNull<u64>,
     pages: u64,
 }
 
-impl Memory {
-    /// Address space for `size`, a whole number of pages, without memory yet.
-    pub(crate) fn reserve(size: Bytes) -> Result<Memory, String> {
+impl AnonymousMemory {
+    /// Reserves address space for `size`, a whole number of pages, without using memory yet.
+    pub(crate) fn reserve(size: Bytes) -> Result<AnonymousMemory, String> {
         let (bytes, flags) = (size.get() as usize, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
         let start = unsafe {
@@ -57,15 +57,16 @@ impl Memory {
                 flags,
             )
         }
-        .map_err(|error| format!("address space of {size}: {error}"))?;
-        // A kernel without huge pages refuses; then there is nothing to decline.
-        // SAFETY: the range is the mapping just made; the advice does not change its contents.
+        .map_err(|error| format!("cannot reserve {size} of address space: {error}"))?;
+        // A kernel without huge pages refuses this, and does not need it. SAFETY: the range is the
+        // mapping just made; the advice does not change its contents.
         let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxNoHugepage) };
-        let start = NonNull::new(start.cast()).ok_or("address space: at address 0")?;
-        Ok(Memory { start, pages: size.to_pages() })
+        let start = NonNull::new(start.cast())
+            .ok_or("cannot reserve address space: mapped at address 0")?;
+        Ok(AnonymousMemory { start, pages: size.to_pages() })
     }
 
-    /// Address of a word; panics where the page is outside, which would be a bug of the engine.
+    /// The address of a word; panics if the page is out of range, which is a bug of the engine.
     fn word(&self, page: u64, word: usize) -> *mut u64 {
         assert!(page < self.pages && word < WORDS, "page {page} of {}", self.pages);
         // SAFETY: the index is inside the mapping, as was just checked.
@@ -73,7 +74,7 @@ impl Memory {
     }
 }
 
-impl Ground for Memory {
+impl Backing for AnonymousMemory {
     fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String> {
         for word in 0..WORDS {
             // SAFETY: `word` points into the mapping, which is writable and only ours.
@@ -82,26 +83,26 @@ impl Ground for Memory {
         Ok(())
     }
 
-    fn filled(&mut self) -> Result<(), String> {
+    fn finish_filling(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    fn give_back(&mut self, from: u64) -> Result<(), String> {
+    fn release_from(&mut self, from: u64) -> Result<(), String> {
         if from >= self.pages {
             return Ok(());
         }
         let bytes = (self.pages - from) as usize * PAGE;
         let start = self.word(from, 0).cast();
-        // SAFETY: the range is the end of our mapping; its contents are given up on purpose and no
+        // SAFETY: the range is the end of our mapping; its contents are discarded on purpose and no
         // reference into it exists.
         unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontNeed) }
-            .map_err(|error| format!("giving back {}: {error}", Bytes::new(bytes as u64)))
+            .map_err(|error| format!("releasing {}: {error}", Bytes::new(bytes as u64)))
     }
 
     fn touch(&mut self, page: u64, write: bool) -> Result<(), String> {
         let word = self.word(page, word_of(page));
         // SAFETY: `word` points into the mapping, which is readable, writable and only ours;
-        // volatile because the access itself is what is wanted.
+        // volatile because the access itself is the purpose.
         unsafe {
             let value = word.read_volatile();
             if write {
@@ -112,7 +113,7 @@ impl Ground for Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for AnonymousMemory {
     fn drop(&mut self) {
         let bytes = self.pages as usize * PAGE;
         // SAFETY: `reserve` made this mapping, and no reference into it exists.
@@ -121,15 +122,15 @@ impl Drop for Memory {
     }
 }
 
-/// A file, read through the page cache.
+/// A file that is read through the page cache.
 pub(crate) struct CachedFile {
     file: File,
     page: Box<[u8; PAGE]>,
 }
 
 impl CachedFile {
-    /// A new file at `path`, which nobody else finds: its name is removed at once. There must be room
-    /// for `size`; to find out while it is being filled may take a throttled disk minutes.
+    /// Creates a file at `path` and unlinks it at once, so nothing else finds it. Checks that the
+    /// disk has room for `size` first: a throttled disk may take minutes to fill up.
     pub(crate) fn create(path: &Path, size: Bytes) -> Result<CachedFile, String> {
         let failed = |error| format!("{}: {error}", path.display());
         let file = File::options().read(true).write(true).create_new(true).open(path);
@@ -138,16 +139,16 @@ impl CachedFile {
         let disk = rustix::fs::fstatvfs(&file).map_err(|error| failed(error.into()))?;
         let room = Bytes::new(disk.f_bavail.saturating_mul(disk.f_frsize));
         if room < size {
-            return Err(format!("{}: {size} wanted, room for {room}", path.display()));
+            return Err(format!("{}: {size} needed, room for {room}", path.display()));
         }
-        // Readahead would bring in pages nobody asked for.
+        // Disables readahead, which would read pages that were not touched.
         rustix::fs::fadvise(&file, 0, None, FileAdvice::Random)
             .map_err(|error| failed(error.into()))?;
         Ok(CachedFile { file, page: Box::new([0; PAGE]) })
     }
 }
 
-impl Ground for CachedFile {
+impl Backing for CachedFile {
     fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String> {
         for word in self.page.chunks_exact_mut(size_of::<u64>()) {
             word.copy_from_slice(&rng.next_u64().to_ne_bytes());
@@ -157,15 +158,15 @@ impl Ground for CachedFile {
             .map_err(|error| format!("filling page {page} of the file: {error}"))
     }
 
-    /// On the disk, so that its pages are clean and can be dropped.
-    fn filled(&mut self) -> Result<(), String> {
-        self.file.sync_data().map_err(|error| format!("the file to its disk: {error}"))
+    /// Writes the file to its disk, so that its pages are clean and can be dropped.
+    fn finish_filling(&mut self) -> Result<(), String> {
+        self.file.sync_data().map_err(|error| format!("writing the file to its disk: {error}"))
     }
 
-    fn give_back(&mut self, from: u64) -> Result<(), String> {
+    fn release_from(&mut self, from: u64) -> Result<(), String> {
         self.file
             .set_len(from * PAGE_SIZE)
-            .map_err(|error| format!("the file to {from} pages: {error}"))
+            .map_err(|error| format!("truncating the file to {from} pages: {error}"))
     }
 
     fn touch(&mut self, page: u64, write: bool) -> Result<(), String> {
@@ -187,45 +188,45 @@ impl Ground for CachedFile {
 mod tests {
     use super::*;
 
-    /// Fills, touches, gives back and fills again.
-    fn exercise(ground: &mut dyn Ground) {
+    /// Fills, touches, releases and fills again.
+    fn exercise(backing: &mut dyn Backing) {
         let mut rng = Rng::new(3);
         for page in 0..8 {
-            ground.fill(page, &mut rng).unwrap();
+            backing.fill(page, &mut rng).unwrap();
         }
-        ground.filled().unwrap();
+        backing.finish_filling().unwrap();
         for page in 0..8 {
-            ground.touch(page, page % 2 == 0).unwrap();
+            backing.touch(page, page % 2 == 0).unwrap();
         }
-        ground.give_back(2).unwrap();
-        ground.touch(1, true).unwrap();
-        ground.fill(2, &mut rng).unwrap();
-        ground.touch(2, false).unwrap();
+        backing.release_from(2).unwrap();
+        backing.touch(1, true).unwrap();
+        backing.fill(2, &mut rng).unwrap();
+        backing.touch(2, false).unwrap();
     }
 
     #[test]
-    fn memory_is_filled_touched_and_given_back() {
-        let mut memory = Memory::reserve(Bytes::pages(8)).unwrap();
+    fn memory_is_filled_touched_and_released() {
+        let mut memory = AnonymousMemory::reserve(Bytes::pages(8)).unwrap();
         exercise(&mut memory);
         let word = |page, word| {
             // SAFETY: `word` checks its arguments and points into the mapping.
             unsafe { memory.word(page, word).read_volatile() }
         };
-        assert_eq!(word(5, 0), 0, "given back");
+        assert_eq!(word(5, 0), 0, "released");
         assert_ne!((word(0, 7), word(0, 8)), (0, 0), "filled");
         assert_ne!(word(0, 7), word(0, 8), "with data that does not repeat");
     }
 
     #[test]
     #[should_panic(expected = "page 8 of 8")]
-    fn a_page_outside_is_never_touched() {
-        let mut memory = Memory::reserve(Bytes::pages(8)).unwrap();
+    fn page_out_of_range_panics() {
+        let mut memory = AnonymousMemory::reserve(Bytes::pages(8)).unwrap();
         let _ = memory.touch(8, true);
     }
 
     #[test]
-    fn a_file_is_filled_touched_and_given_back() {
-        let path = std::env::temp_dir().join(format!("lab-guest-ground-{}", std::process::id()));
+    fn file_is_filled_touched_and_released() {
+        let path = std::env::temp_dir().join(format!("lab-guest-backing-{}", std::process::id()));
         let mut file = CachedFile::create(&path, Bytes::pages(8)).unwrap();
         assert!(!path.exists());
         exercise(&mut file);

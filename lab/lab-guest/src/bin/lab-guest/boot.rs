@@ -1,10 +1,10 @@
-//! Setting the guest up.
+//! The set-up of a guest at boot.
 //!
-//! Idea: what a distribution's init would do, in the few steps a lab needs: file systems, kernel
-//! modules, busybox's commands, swap, loopback. What fails but can be done without is a complaint that
-//! the host gets to read. Expected of the initramfs: this program as `/init`, `/bin/busybox`, and the
-//! modules that `/lib/modules/load-order` lists.
-//! Limits: disks are virtio disks, told apart by their serial numbers.
+//! Idea: the steps of a distribution's init that a lab needs: file systems, kernel modules,
+//! busybox's commands, swap, loopback. A failure that is not fatal becomes a complaint that is sent
+//! to the host. The initramfs must contain this program as `/init`, `/bin/busybox`, and the modules
+//! that `/lib/modules/load-order` lists.
+//! Limits: only virtio disks, identified by their serial numbers.
 
 use std::ffi::c_int;
 use std::fs;
@@ -18,23 +18,23 @@ use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
 use rustix::mount::MountFlags;
 
-use crate::child::{PRIORITY_OF_FIRST_PROCESS, SEARCH_PATH};
+use crate::child::{INIT_NICE, SEARCH_PATH};
 
 /// Most complaints kept.
 const COMPLAINTS_MAX: usize = 32;
-/// The kernel is to inflate the module itself (`MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`).
+/// Makes the kernel decompress the module (`MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`).
 const MODULE_IS_COMPRESSED: c_int = 4;
 
-/// A guest that is set up.
-pub(crate) struct Booted {
-    /// What the host is told.
+/// The result of setting up a guest.
+pub(crate) struct BootedGuest {
+    /// What the host is sent.
     pub(crate) ready: Ready,
     /// The data disk's device.
     pub(crate) data_disk: Option<PathBuf>,
 }
 
 /// Sets the guest up.
-pub(crate) fn boot() -> Result<Booted, String> {
+pub(crate) fn boot() -> Result<BootedGuest, String> {
     let mut complaints = Complaints::default();
     mount_all(&mut complaints)?;
     load_modules(&mut complaints);
@@ -55,10 +55,10 @@ pub(crate) fn boot() -> Result<Booted, String> {
         data_disk: data_disk.is_some(),
         complaints: complaints.0,
     };
-    Ok(Booted { ready, data_disk })
+    Ok(BootedGuest { ready, data_disk })
 }
 
-/// What went wrong without stopping the boot; each is also printed on the console.
+/// Failures that did not stop the boot; each is also printed on the console.
 #[derive(Default)]
 struct Complaints(Vec<String>);
 
@@ -72,7 +72,7 @@ impl Complaints {
 }
 
 fn mount_all(complaints: &mut Complaints) -> Result<(), String> {
-    // Without these nothing works; without the others something does.
+    // Only the first three are essential.
     for (kind, place, needed) in [
         ("proc", "/proc", true),
         ("sysfs", "/sys", true),
@@ -83,7 +83,7 @@ fn mount_all(complaints: &mut Complaints) -> Result<(), String> {
     ] {
         let mounted = fs::create_dir_all(place).and_then(|()| {
             match rustix::mount::mount(kind, place, kind, MountFlags::empty(), None) {
-                // The kernel itself mounts devtmpfs where it is configured to.
+                // The kernel may have mounted devtmpfs itself.
                 Err(Errno::BUSY) => Ok(()),
                 other => other.map_err(io::Error::from),
             }
@@ -97,7 +97,7 @@ fn mount_all(complaints: &mut Complaints) -> Result<(), String> {
     Ok(())
 }
 
-/// Loads the modules listed, one path a line, what follows the path on its line being parameters.
+/// Loads the listed modules: each line has a path, then the module's parameters.
 fn load_modules(complaints: &mut Complaints) {
     let list = match fs::read_to_string(MODULE_LIST_PATH) {
         Ok(list) => list,
@@ -114,7 +114,7 @@ fn load_modules(complaints: &mut Complaints) {
 fn load_module(path: &Path, parameters: &str) -> io::Result<()> {
     let file = fs::File::open(Path::new("/").join(path))?;
     let parameters = std::ffi::CString::new(parameters)?;
-    // Debian's newer kernels come with compressed modules, and can inflate them.
+    // Debian's newer kernels have compressed modules and can decompress them.
     let is_compressed = path.extension().is_some_and(|extension| extension != "ko");
     let flags = if is_compressed { MODULE_IS_COMPRESSED } else { 0 };
     match rustix::system::finit_module(&file, &parameters, flags) {
@@ -133,7 +133,8 @@ fn busybox(arguments: &[&str], complaints: &mut Complaints) {
     complaints.add(format!("busybox {}: {complaint}", arguments.join(" ")));
 }
 
-/// The guest is made to thrash; whoever reports on it must not wait for its own pages or be killed.
+/// Keeps process 1 responsive while the guest thrashes: it must not fault its own pages in or be
+/// killed.
 fn stay_responsive(complaints: &mut Complaints) {
     if let Err(error) = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
         complaints.add(format!("mlockall: {error}"));
@@ -141,13 +142,13 @@ fn stay_responsive(complaints: &mut Complaints) {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", "-1000") {
         complaints.add(format!("oom_score_adj: {error}"));
     }
-    let faster = rustix::process::setpriority_process(None, PRIORITY_OF_FIRST_PROCESS);
+    let faster = rustix::process::setpriority_process(None, INIT_NICE);
     if let Err(error) = faster {
         complaints.add(format!("setpriority: {error}"));
     }
 }
 
-/// The device of the virtio disk with a serial number.
+/// The device of the virtio disk with a given serial number.
 fn disk_with_serial(serial: &str) -> Option<PathBuf> {
     let mut disks: Vec<_> = fs::read_dir("/sys/block").ok()?.flatten().collect();
     disks.sort_by_key(fs::DirEntry::file_name);

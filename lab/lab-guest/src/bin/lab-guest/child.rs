@@ -1,30 +1,30 @@
-//! Processes of process 1.
+//! Child processes of process 1.
 //!
-//! Idea: each is this program again, in a process group of its own, which gives up what process 1 needs
-//! to stay responsive before it does anything else. Its end shows at a pidfd.
-//! Limits: nothing here waits; whoever reaps tells what status came.
+//! Idea: each child runs this program in a process group of its own and first drops the privileges
+//! that process 1 needs to stay responsive. A pidfd signals its exit.
+//! Limits: nothing here blocks; the caller reaps and passes the status on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use ballast_lab_guest::protocol::End;
+use ballast_lab_guest::protocol::ProcessEnd;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus};
 
-/// Where programs are looked for.
+/// `PATH` of all programs.
 pub(crate) const SEARCH_PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
-/// Nice value of process 1: it does little, but that at once.
-pub(crate) const PRIORITY_OF_FIRST_PROCESS: i32 = -10;
-/// Whatever is not process 1 is to be killed first when memory runs out.
+/// Nice value of process 1: it does little, but must do it promptly.
+pub(crate) const INIT_NICE: i32 = -10;
+/// Makes the OOM killer prefer every other process to process 1.
 const OOM_SCORE_ADJ: &str = "500";
 
-/// A process that was started and not reaped yet.
+/// A child process that was not reaped yet.
 pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
 }
 
-/// A new process and the ends of its pipes.
+/// A new child and our ends of its pipes.
 pub(crate) struct Spawned {
     pub(crate) child: Child,
     pub(crate) stdout: Option<OwnedFd>,
@@ -60,49 +60,49 @@ impl Child {
         })
     }
 
-    /// Its number.
+    /// Its process id.
     pub(crate) const fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Readable once it has ended.
+    /// Becomes readable when it exits.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Kills it and all of its process group.
+    /// Kills it and its process group.
     pub(crate) fn kill(&self) {
-        // It may have ended, or not have made its group yet; then the other call finds it.
+        // It may have exited, or its group may not exist yet; then the other call works.
         let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 }
 
-/// A child nobody keeps account of must not run on. What it left behind in its group may: that is how
-/// a shell line starts a server.
+/// Kills a child that is no longer tracked. Processes it left in its group may run on: that is how
+/// a shell command starts a server.
 impl Drop for Child {
     fn drop(&mut self) {
-        // Refused where it has been reaped, which is the usual case.
+        // Fails if it has been reaped, which is the usual case.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 }
 
-/// How a process ended, from what reaping it gave.
-pub(crate) fn end_of(status: WaitStatus) -> End {
+/// Converts a wait status.
+pub(crate) fn end_of(status: WaitStatus) -> ProcessEnd {
     match (status.exit_status(), status.terminating_signal()) {
-        (_, Some(signal)) => End::Killed { signal },
-        (code, None) => End::Exited { code: code.unwrap_or(-1) },
+        (_, Some(signal)) => ProcessEnd::Killed { signal },
+        (code, None) => ProcessEnd::Exited { code: code.unwrap_or(-1) },
     }
 }
 
-/// Undoes what process 1 hands down to its children.
+/// Drops what a child inherits from process 1.
 pub(crate) fn give_up_privileges() {
-    // Without either it still does its work; there is nobody to tell.
+    // Both are best effort: the child works without them.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
     let _ = rustix::process::setpriority_process(None, 0);
 }
 
-/// Becomes another program; comes back only with an error.
+/// Executes another program in this process; returns only with an error.
 pub(crate) fn become_program(program: &str, arguments: &[&str]) -> String {
     give_up_privileges();
     let error = Command::new(program).args(arguments).exec();

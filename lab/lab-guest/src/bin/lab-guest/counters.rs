@@ -1,23 +1,23 @@
-//! What a workload counts, where another process can read it.
+//! The counters of a workload, in memory shared with another process.
 //!
-//! Idea: a few atomic words on a page shared between the workload and the process that reports. The
-//! reader never waits for the workload, which may hang in a fault for seconds. The page is a memfd;
-//! the workload finds it at its standard input.
-//! Limits: words are read one by one; a report may mix two moments microseconds apart.
+//! Idea: a few atomic words on a page that the workload shares with the process that reports. The
+//! reader never waits for the workload, which may be stuck in a page fault for seconds. The page is
+//! a memfd, which the workload gets as its standard input.
+//! Limits: words are read one by one, so a report may mix values microseconds apart.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ballast_lab_guest::protocol::Phase;
+use ballast_lab_guest::protocol::WorkloadState;
 use ballast_model::Bytes;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE_BYTES: usize = 4096;
 
-/// The words on the page; zero is what a new memfd holds.
+/// The words on the page; a new memfd is zero.
 #[derive(Default)]
 #[repr(C)]
 struct Words {
@@ -39,20 +39,21 @@ unsafe impl Send for Counters {}
 unsafe impl Sync for Counters {}
 
 impl Counters {
-    /// New counters and the file another process maps to share them.
+    /// Creates counters, and the file that another process maps to share them.
     pub(crate) fn create() -> Result<(Counters, OwnedFd), String> {
         let memfd = rustix::fs::memfd_create("counters", MemfdFlags::CLOEXEC)
-            .map_err(|error| format!("memfd for counters: {error}"))?;
+            .map_err(|error| format!("cannot create the counters' memfd: {error}"))?;
         rustix::fs::ftruncate(&memfd, PAGE_BYTES as u64)
-            .map_err(|error| format!("memfd for counters: {error}"))?;
+            .map_err(|error| format!("cannot create the counters' memfd: {error}"))?;
         Ok((Counters::map(&memfd)?, memfd))
     }
 
-    /// The counters in a file that [`Counters::create`] made.
+    /// Maps the counters in a file that [`Counters::create`] made.
     pub(crate) fn open(file: &impl AsFd) -> Result<Counters, String> {
-        let stat = rustix::fs::fstat(file).map_err(|error| format!("file of counters: {error}"))?;
+        let stat = rustix::fs::fstat(file)
+            .map_err(|error| format!("cannot stat the counters' file: {error}"))?;
         if stat.st_size != PAGE_BYTES as i64 {
-            return Err(format!("file of counters: {} bytes, expected {PAGE_BYTES}", stat.st_size));
+            return Err(format!("counters' file: {} bytes, expected {PAGE_BYTES}", stat.st_size));
         }
         Counters::map(file)
     }
@@ -64,8 +65,9 @@ impl Counters {
         let page = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, flags, MapFlags::SHARED, file, 0)
         }
-        .map_err(|error| format!("mapping of counters: {error}"))?;
-        let words = NonNull::new(page.cast()).ok_or("mapping of counters: at address 0")?;
+        .map_err(|error| format!("cannot map the counters: {error}"))?;
+        let words =
+            NonNull::new(page.cast()).ok_or("cannot map the counters: mapped at address 0")?;
         Ok(Counters { words })
     }
 
@@ -107,21 +109,21 @@ impl Counters {
         self.words().size_wanted.store(size.get(), Ordering::Relaxed);
     }
 
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> WorkloadState {
         match self.words().phase.load(Ordering::Relaxed) {
-            1 => Phase::Filling,
-            2 => Phase::Touching,
-            3 => Phase::Waiting,
-            _ => Phase::Starting,
+            1 => WorkloadState::Filling,
+            2 => WorkloadState::Touching,
+            3 => WorkloadState::Waiting,
+            _ => WorkloadState::Starting,
         }
     }
 
-    pub(crate) fn set_phase(&self, phase: Phase) {
+    pub(crate) fn set_phase(&self, phase: WorkloadState) {
         let word = match phase {
-            Phase::Starting => 0,
-            Phase::Filling => 1,
-            Phase::Touching => 2,
-            Phase::Waiting => 3,
+            WorkloadState::Starting => 0,
+            WorkloadState::Filling => 1,
+            WorkloadState::Touching => 2,
+            WorkloadState::Waiting => 3,
         };
         self.words().phase.store(word, Ordering::Relaxed);
     }
@@ -135,7 +137,7 @@ impl Drop for Counters {
     }
 }
 
-/// The counters another process handed over at standard input.
+/// Maps the counters that another process passed as standard input.
 pub(crate) fn from_stdin() -> Result<Counters, String> {
     let stdin = std::io::stdin();
     let file = stdin.as_fd().try_clone_to_owned().map(File::from);
@@ -147,15 +149,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_mapping_counts_the_other_reads() {
+    fn one_mapping_reads_what_another_writes() {
         let (reader, memfd) = Counters::create().unwrap();
-        assert_eq!((reader.touches(), reader.phase()), (0, Phase::Starting));
+        assert_eq!((reader.touches(), reader.phase()), (0, WorkloadState::Starting));
         let writer = Counters::open(&memfd).unwrap();
         writer.set_touches(5);
         writer.set_iterations(2);
         writer.set_size(Bytes::mib(3));
         writer.set_size_wanted(Bytes::mib(4));
-        for phase in [Phase::Filling, Phase::Touching, Phase::Waiting, Phase::Starting] {
+        for phase in [
+            WorkloadState::Filling,
+            WorkloadState::Touching,
+            WorkloadState::Waiting,
+            WorkloadState::Starting,
+        ] {
             writer.set_phase(phase);
             assert_eq!(reader.phase(), phase);
         }
@@ -165,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_size_holds_no_counters() {
+    fn file_of_wrong_size_is_refused() {
         let memfd = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
         assert!(Counters::open(&memfd).is_err());
     }

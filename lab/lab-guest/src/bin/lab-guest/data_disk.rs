@@ -1,9 +1,9 @@
 //! The file system on the data disk.
 //!
-//! Idea: made by the first workload that needs it, in that workload's own process: on a throttled disk
-//! it takes long, and nobody else is to wait for it. A lock keeps a second one from doing it too. A disk that
-//! comes with a file system keeps it.
-//! Limits: ext2, for it is made in moments and has no journal that would write by itself.
+//! Idea: the first workload that needs it creates it, in that workload's own process: on a
+//! throttled disk this takes long, and nothing else should wait for it. A lock prevents two
+//! workloads from doing it at once. An existing file system is kept.
+//! Limits: ext2, because it is created quickly and has no journal that causes writes of its own.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,17 +15,17 @@ use rustix::mount::MountFlags;
 
 /// Where it is mounted.
 const MOUNT_POINT: &str = "/data";
-/// Held while it is made.
+/// Locked while the file system is created.
 const LOCK_PATH: &str = "/tmp/data-disk.lock";
-/// A page: with smaller blocks each page costs several.
+/// Block size: one page, since smaller blocks would need several requests per page.
 const BLOCK_BYTES: &str = "4096";
-/// Bytes of disk for each file it has room for: few, large files, so that few tables are written.
+/// Bytes per inode: files are few and large, so fewer inodes mean shorter tables to write.
 const BYTES_PER_INODE: &str = "4194304";
-/// Where ext2 and its successors have their magic number, and what it is (`s_magic` in the kernel's
+/// Offset and value of the magic number of ext2 and its successors (`s_magic` in the kernel's
 /// `fs/ext4/ext4.h`).
 const MAGIC: (u64, [u8; 2]) = (1024 + 56, [0x53, 0xEF]);
 
-/// Sees to it that the disk is mounted; says where.
+/// Mounts the disk unless it is mounted, and returns its mount point.
 pub(crate) fn mounted(device: &Path) -> Result<&'static Path, String> {
     let lock = File::create(LOCK_PATH).map_err(|error| format!("{LOCK_PATH}: {error}"))?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive)
@@ -64,7 +64,7 @@ fn make(device: &Path) -> Result<(), String> {
 
 fn mount(device: &Path) -> Result<(), String> {
     fs::create_dir_all(MOUNT_POINT).map_err(|error| format!("{MOUNT_POINT}: {error}"))?;
-    // The ext4 driver serves ext2 under its own name where the kernel is so configured.
+    // Depending on its configuration, the kernel has ext2 only under the name of ext4.
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let kind =
         ["ext2", "ext4"].into_iter().find(|kind| known.lines().any(|line| line.trim() == *kind));

@@ -1,110 +1,113 @@
-//! Doing what a workload says.
+//! The loop that runs a workload.
 //!
-//! Idea: one loop that lets the size follow its schedule, a few pages at a time, and touches pages in
-//! between. The schedule's clock starts when the first size has been filled. Each touch is counted
-//! before the next, because the next may hang in a fault for long.
-//! Limits: one thread; the clock is read once a batch, and batches shrink when touches are slow.
+//! Idea: one loop that makes the size follow its schedule, a few pages at a time, and touches pages
+//! in between. The schedule's clock starts when the first size is filled. Each touch is counted
+//! before the next one, which may be stuck in a page fault for long.
+//! Limits: one thread; the clock is read once per batch, and batches shrink when touches are slow.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_lab_guest::pace::Pace;
-use ballast_lab_guest::protocol::Phase;
+use ballast_lab_guest::protocol::WorkloadState;
 use ballast_lab_guest::rng::Rng;
-use ballast_lab_guest::schedule::Schedule;
 use ballast_lab_guest::visits::Visits;
-use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
+use ballast_lab_guest::workload::{Kind, Pattern, ScheduleEntry, WorkloadSpec};
 use ballast_model::Bytes;
 
+use crate::backing::{AnonymousMemory, Backing, CachedFile};
 use crate::counters::Counters;
-use crate::ground::{CachedFile, Ground, Memory};
 
-/// Pages filled before touching goes on: 1 MiB.
+/// Pages filled before touching continues: 1 MiB.
 const FILL_PAGES: u64 = 256;
-/// Touches between two looks at the clock: at most this many, fewer while touches are slow.
+/// Most touches between two readings of the clock; fewer while touches are slow.
 const BATCH_MAX: u64 = 1024;
+/// Fewest touches between two readings of the clock.
 const BATCH_MIN: u64 = 8;
-/// A batch should not take longer, so that the schedule is kept to; under a quarter of it, it grows.
+/// Longest time of a batch, so that the size follows its schedule; a batch that takes less than a
+/// quarter of it grows.
 const BATCH_TIME: Duration = Duration::from_millis(8);
 
-/// Does what a valid workload says until it ends. Files are made in `file_dir`.
+/// Runs a valid workload until it ends. Files are created in `file_dir`.
 pub(crate) fn run(spec: &WorkloadSpec, file_dir: &Path, counters: &Counters) -> Result<(), String> {
-    let schedule = Schedule::new(spec);
-    let ground: Box<dyn Ground> = match spec.pattern {
-        Pattern::FileRandom { .. } => {
-            let name = format!("lab-guest-{}", std::process::id());
-            Box::new(CachedFile::create(&file_dir.join(name), schedule.size_max())?)
-        }
-        _ => Box::new(Memory::reserve(schedule.size_max())?),
+    let size_max = spec.pattern.size_max();
+    let backing: Box<dyn Backing> = if spec.pattern.is_file() {
+        let name = format!("lab-guest-{}", std::process::id());
+        Box::new(CachedFile::create(&file_dir.join(name), size_max)?)
+    } else {
+        Box::new(AnonymousMemory::reserve(size_max)?)
     };
-    let mut engine = Engine::new(spec, schedule, ground, counters);
+    let mut engine = Engine::new(spec, backing, counters);
     engine.fill_first()?;
-    engine.follow(spec)
+    engine.follow_schedule()
+}
+
+/// A generator of its own for each draw, so that the size at any moment can be computed directly.
+fn draw_pages(seed: u64, draw: u64, most: u64) -> u64 {
+    let mut rng = Rng::new(Rng::new(seed ^ draw).next_u64());
+    rng.below(most + 1)
 }
 
 struct Engine<'a> {
-    schedule: Schedule,
-    ground: Box<dyn Ground>,
+    spec: &'a WorkloadSpec,
+    backing: Box<dyn Backing>,
     counters: &'a Counters,
     visits: Visits,
     rng: Rng,
     pace: Option<Pace>,
     write_share: f64,
-    drawn_sizes: bool,
     pages: u64,
     touches: u64,
     batch: u64,
 }
 
 impl<'a> Engine<'a> {
-    fn new(
-        spec: &WorkloadSpec,
-        schedule: Schedule,
-        ground: Box<dyn Ground>,
-        counters: &'a Counters,
-    ) -> Self {
-        let seed = spec.common.seed.unwrap_or_default();
-        let is_file = matches!(spec.pattern, Pattern::FileRandom { .. });
+    fn new(spec: &'a WorkloadSpec, backing: Box<dyn Backing>, counters: &'a Counters) -> Self {
         let rate = match spec.pattern {
             Pattern::Cold { size, share_per_s } => Some(size.to_pages() as f64 * share_per_s),
-            _ => spec.common.touches_per_s.map(|rate| rate as f64),
+            _ => spec.touches_per_s.map(|rate| rate as f64),
         };
+        let write_share_default = if spec.pattern.is_file() { 0.0 } else { 1.0 };
         Engine {
-            schedule,
-            ground,
+            spec,
+            backing,
             counters,
-            visits: Visits::new(&spec.pattern, seed),
-            // Another sequence than that of the visits.
-            rng: Rng::new(!seed),
+            visits: Visits::new(&spec.pattern, spec.seed),
+            // A different sequence from that of the visits.
+            rng: Rng::new(!spec.seed),
             pace: rate.map(Pace::new),
-            write_share: spec.common.write_share.unwrap_or(if is_file { 0.0 } else { 1.0 }),
-            drawn_sizes: matches!(spec.pattern, Pattern::RandomArray { .. }),
+            write_share: spec.write_share.unwrap_or(write_share_default),
             pages: 0,
             touches: 0,
             batch: BATCH_MIN,
         }
     }
 
-    /// Fills the first size; the schedule's clock stands still.
+    /// Fills the first size, before the schedule's clock starts.
     fn fill_first(&mut self) -> Result<(), String> {
-        let Some(wanted) = self.schedule.at(Duration::ZERO) else { return Ok(()) };
+        let Some(wanted) = self.scheduled(Duration::ZERO) else { return Ok(()) };
         while self.pages < wanted.size.to_pages() {
             self.approach(wanted.size)?;
         }
-        self.ground.filled()
+        self.backing.finish_filling()
     }
 
-    fn follow(&mut self, spec: &WorkloadSpec) -> Result<(), String> {
-        let passes_max = match spec.pattern {
+    fn scheduled(&self, elapsed: Duration) -> Option<ScheduleEntry<'a>> {
+        self.spec.at(elapsed, self.spec.seed, draw_pages)
+    }
+
+    fn follow_schedule(&mut self) -> Result<(), String> {
+        let passes_max = match self.spec.pattern {
             Pattern::Sequential { passes, .. } => passes.unwrap_or(u64::MAX),
             _ => u64::MAX,
         };
+        let counts_sizes = self.spec.pattern.kind() == Kind::RandomArray;
         let start = Instant::now();
-        while let Some(wanted) = self.schedule.at(start.elapsed()) {
+        while let Some(wanted) = self.scheduled(start.elapsed()) {
             self.approach(wanted.size)?;
             self.touch_batch(start, passes_max)?;
             let passes = self.visits.passes();
-            self.counters.set_iterations(if self.drawn_sizes { wanted.changes } else { passes });
+            self.counters.set_iterations(if counts_sizes { wanted.changes } else { passes });
             if passes >= passes_max {
                 break;
             }
@@ -112,17 +115,17 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Gives back all that is too much, or fills some of what is missing.
+    /// Moves the size towards `size`: frees all excess at once, or fills a few pages.
     fn approach(&mut self, size: Bytes) -> Result<(), String> {
         self.counters.set_size_wanted(size);
         let wanted = size.to_pages();
         if wanted < self.pages {
-            self.ground.give_back(wanted)?;
+            self.backing.release_from(wanted)?;
             self.pages = wanted;
         } else if wanted > self.pages {
-            self.counters.set_phase(Phase::Filling);
+            self.counters.set_phase(WorkloadState::Filling);
             for _ in 0..FILL_PAGES.min(wanted - self.pages) {
-                self.ground.fill(self.pages, &mut self.rng)?;
+                self.backing.fill(self.pages, &mut self.rng)?;
                 self.pages += 1;
             }
         } else {
@@ -137,15 +140,15 @@ impl<'a> Engine<'a> {
         let began = start.elapsed();
         let allowed = self.pace.as_mut().map_or(u64::MAX, |pace| pace.allowed(began));
         if allowed == 0 {
-            self.counters.set_phase(Phase::Waiting);
+            self.counters.set_phase(WorkloadState::Waiting);
             std::thread::sleep(self.pace.as_ref().map_or(Duration::ZERO, Pace::wait));
             return Ok(());
         }
-        self.counters.set_phase(Phase::Touching);
+        self.counters.set_phase(WorkloadState::Touching);
         let mut done = 0;
         while done < self.batch.min(allowed) && self.visits.passes() < passes_max {
             let write = self.write_share >= 1.0 || self.rng.chance(self.write_share);
-            self.ground.touch(self.visits.next_page(), write)?;
+            self.backing.touch(self.visits.next_page(), write)?;
             done += 1;
             self.touches += 1;
             self.counters.set_touches(self.touches);
@@ -169,14 +172,14 @@ mod tests {
 
     fn ran(text: &str) -> (Counters, Result<(), String>) {
         let spec: WorkloadSpec = serde_json::from_str(text).unwrap();
-        spec.validate().unwrap();
+        spec.validate_for_guest().unwrap();
         let (counters, _) = Counters::create().unwrap();
         let end = run(&spec, &std::env::temp_dir(), &counters);
         (counters, end)
     }
 
     #[test]
-    fn passes_are_counted_and_end_it() {
+    fn workload_ends_after_its_passes() {
         let (counters, end) = ran(r#"{"kind":"sequential","size":"1MiB","passes":3}"#);
         assert_eq!(end, Ok(()));
         assert_eq!((counters.touches(), counters.iterations()), (768, 3));
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_runs_and_ends_at_its_time() {
+    fn every_kind_ends_after_its_duration() {
         for text in [
             r#"{"kind":"mono","low":"1MiB","high":"3MiB","ramp_s":0.02,"cycles":1}"#,
             r#"{"kind":"constant","size":"1MiB","duration_s":0.05,"write_share":0.5}"#,
@@ -201,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_to() {
+    fn touches_stay_below_the_rate() {
         let (counters, _) =
             ran(r#"{"kind":"constant","size":"1MiB","duration_s":0.3,"touches_per_s":1000}"#);
         assert!((1..=301).contains(&counters.touches()), "{}", counters.touches());
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_named() {
+    fn missing_directory_is_named() {
         let spec = WorkloadSpec::from(Pattern::FileRandom { size: Bytes::mib(1) });
         let (counters, _) = Counters::create().unwrap();
         let error = run(&spec, Path::new("/nonexistent"), &counters).unwrap_err();

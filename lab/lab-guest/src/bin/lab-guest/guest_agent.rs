@@ -1,8 +1,8 @@
-//! The guest's agent, as a service manager would have it.
+//! The supervisor of the guest's Ballast agent.
 //!
-//! Idea: where [`AGENT_PATH`] is, it is started, and started again when it ends.
-//! Limits: [`PAUSE`] between its end and its next start; what it writes goes to the console when it
-//! has ended.
+//! Idea: if [`AGENT_PATH`] exists, it is started, and restarted when it exits.
+//! Limits: it restarts after [`RESTART_DELAY`]; what it wrote to standard error goes to the console
+//! when it exits.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -15,8 +15,8 @@ use rustix::process::Pid;
 use crate::child::Child;
 use crate::pipe::Pipe;
 
-/// Time between an end and the next start.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time between its exit and its next start.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// The agent, if this guest has one.
 pub(crate) struct GuestAgent {
@@ -25,14 +25,14 @@ pub(crate) struct GuestAgent {
 }
 
 impl GuestAgent {
-    /// To be started, if it is there.
+    /// Schedules its start if it exists.
     pub(crate) fn find() -> GuestAgent {
         let start_at = Path::new(AGENT_PATH).exists().then(Instant::now);
         GuestAgent { running: None, start_at }
     }
 
-    /// Starts it when it is due, and reads what it writes.
-    pub(crate) fn tend(&mut self, now: Instant) {
+    /// Starts it when it is due, and reads its standard error.
+    pub(crate) fn poll(&mut self, now: Instant) {
         if let Some((_, errors)) = &mut self.running {
             errors.read();
         }
@@ -43,27 +43,27 @@ impl GuestAgent {
             Ok(running) => (self.running, self.start_at) = (Some(running), None),
             Err(error) => {
                 eprintln!("lab-guest: {AGENT_PATH}: {error}");
-                self.start_at = Some(now + PAUSE);
+                self.start_at = Some(now + RESTART_DELAY);
             }
         }
     }
 
-    /// A process has ended.
-    pub(crate) fn ended(&mut self, pid: Pid, now: Instant) {
+    /// Records that a process was reaped.
+    pub(crate) fn reaped(&mut self, pid: Pid, now: Instant) {
         if let Some((_, mut errors)) = self.running.take_if(|(child, _)| child.pid() == pid) {
             errors.read();
-            eprintln!("lab-guest: {AGENT_PATH} has ended: {}", errors.into_text().0.trim_end());
-            self.start_at = Some(now + PAUSE);
+            eprintln!("lab-guest: {AGENT_PATH} has exited: {}", errors.into_text().0.trim_end());
+            self.start_at = Some(now + RESTART_DELAY);
         }
     }
 
-    /// What to wait for.
+    /// File descriptors to poll.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let running = self.running.iter();
         running.flat_map(|(child, errors)| [Some(child.fd()), errors.fd()]).flatten()
     }
 
-    /// When it is to be started.
+    /// When it is due to start.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.start_at
     }

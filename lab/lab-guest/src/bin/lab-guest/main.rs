@@ -1,22 +1,23 @@
-//! The program inside a lab guest: its first process, and each of its workloads.
+//! The program inside a lab guest: its init process and each of its workloads.
 //!
-//! Idea: one static program with three faces. As process 1 it sets the guest up and serves the host
-//! ([`agent`]). As `lab-guest workload SPEC` it does what a workload says ([`engine`]); it can do so on
-//! any machine, and then prints a line of progress each second. As `lab-guest exec PROGRAM…` it becomes
-//! another program after it has given up the privileges of process 1.
-//! Limits: process 1 never ends by itself: whatever stops it powers the guest off.
+//! Idea: one static program with three modes. As process 1 it sets up the guest and serves the host
+//! ([`agent`]). As `lab-guest workload SPEC` it runs a workload ([`engine`]); this works on any
+//! machine and then prints a line of progress each second. As `lab-guest exec PROGRAM…` it drops
+//! the privileges of process 1 and executes another program.
+//! Limits: process 1 never exits: every failure powers the guest off.
 
 mod agent;
+mod backing;
 mod boot;
 mod child;
 mod counters;
 mod data_disk;
 mod engine;
-mod ground;
 mod guest_agent;
 mod outbox;
 mod pipe;
 mod port;
+mod power;
 mod proc_file;
 mod program;
 mod tasks;
@@ -24,7 +25,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-use rustix::system::RebootCommand;
+use self::power::power_off;
 
 fn main() -> ExitCode {
     if std::process::id() == 1 {
@@ -32,14 +33,14 @@ fn main() -> ExitCode {
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let ended = match arguments.as_slice() {
+    let result = match arguments.as_slice() {
         ["workload", rest @ ..] => workload::main(rest),
         ["exec", program, rest @ ..] => Err(child::become_program(program, rest)),
         _ => Err("expected: lab-guest workload [--file-dir DIR] SPEC, or lab-guest exec PROGRAM \
                   [ARGUMENT…]; without arguments only as process 1"
             .to_owned()),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lab-guest: {error}");
@@ -48,8 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Process 1: a kernel whose first process ends panics, and a panicked guest may spin for ever, so
-/// that every way out is the power switch.
+/// Runs as process 1. The kernel panics when process 1 exits, and a panicked guest may spin
+/// forever, so every way out powers the guest off.
 fn first_process() -> ! {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -62,14 +63,4 @@ fn first_process() -> ! {
     };
     eprintln!("lab-guest: {error}: powering off");
     power_off()
-}
-
-/// Powers the guest off; does not come back.
-fn power_off() -> ! {
-    loop {
-        if let Err(error) = rustix::system::reboot(RebootCommand::PowerOff) {
-            eprintln!("lab-guest: cannot power off: {error}");
-        }
-        std::thread::sleep(std::time::Duration::from_secs(1));
-    }
 }

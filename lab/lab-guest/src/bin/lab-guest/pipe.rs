@@ -1,8 +1,8 @@
-//! What a child writes, the end of it.
+//! The last output of a child process.
 //!
-//! Idea: read whatever is there without waiting, keep the last bytes only.
-//! Limits: at most [`READ_BYTES_MAX`] are read at a time, so that a chatty child cannot keep process 1
-//! from its other work.
+//! Idea: read what is available without blocking, and keep only the last bytes.
+//! Limits: at most [`READ_BYTES_MAX`] are read at a time, so that a child that writes without pause
+//! cannot block process 1.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,18 +20,18 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// Keeps at most `bytes_max` of what comes.
+    /// Creates a reader that keeps the last `bytes_max` bytes.
     pub(crate) fn new(end: OwnedFd, bytes_max: usize) -> Result<Pipe, String> {
         rustix::io::ioctl_fionbio(&end, true).map_err(|error| format!("pipe: {error}"))?;
         Ok(Pipe { file: Some(end.into()), kept: Vec::new(), bytes_max, truncated: false })
     }
 
-    /// What to wait for; `None` after the end.
+    /// File descriptor to poll; `None` after the end of the output.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes what is there.
+    /// Reads what is available.
     pub(crate) fn read(&mut self) {
         let Some(file) = &mut self.file else { return };
         let mut chunk = [0; 4096];
@@ -57,11 +57,11 @@ impl Pipe {
         }
     }
 
-    /// What was kept, as text, and whether anything before it was not.
+    /// The bytes kept, as text, and whether earlier bytes were dropped.
     pub(crate) fn into_text(self) -> (String, bool) {
         let text = match String::from_utf8(self.kept) {
             Ok(text) => text,
-            // One byte for each that is no text: a replacement must not make the text longer.
+            // Replaces each byte with one byte: replacement characters would make the text longer.
             Err(error) => {
                 let ascii = |b: &u8| if b.is_ascii() { char::from(*b) } else { '?' };
                 error.as_bytes().iter().map(ascii).collect()
@@ -84,10 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_end() {
+    fn only_the_last_bytes_are_kept() {
         let (mut pipe, write) = piped(b"0123456789", 4);
         pipe.read();
-        assert!(pipe.fd().is_some(), "the writer is still there");
+        assert!(pipe.fd().is_some(), "the writer is still open");
         drop(write);
         pipe.read();
         assert!(pipe.fd().is_none());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_becomes_no_longer() {
+    fn invalid_utf8_does_not_lengthen_the_text() {
         let (mut pipe, _write) = piped(b"ab\xff\xfe", 4);
         pipe.read();
         assert_eq!(pipe.into_text(), ("ab??".to_owned(), false));

@@ -1,8 +1,8 @@
 //! The virtio-serial port to the host.
 //!
-//! Idea: found by its name, opened once, never waited for: reading and writing take what goes at
-//! once. Whether the host end is connected shows in `POLLHUP`, which the kernel then reports at every
-//! poll; a caller must not poll for it without a timeout.
+//! Idea: found by its name, opened once, and never blocking: reads and writes transfer what they
+//! can at once. `POLLHUP` means that the host is not connected; the kernel then reports it at every
+//! poll, so a caller must not poll without a timeout.
 //! Limits: a port belongs to one process at a time.
 
 use std::fs::{self, File};
@@ -16,10 +16,12 @@ use ballast_lab_guest::protocol::PORT_NAME;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 
-/// The driver learns of its ports from the host a moment after it is loaded.
+/// Longest wait for the port: the driver learns of its ports only after it is loaded.
 const FIND_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time between two searches for the port.
 const FIND_PAUSE: Duration = Duration::from_millis(20);
-/// Most bytes of one write: the kernel copies them to memory it must allocate, perhaps under pressure.
+/// Most bytes per write: the kernel copies them to memory that it must allocate, perhaps under
+/// pressure.
 const WRITE_BYTES_MAX: usize = 4096;
 
 /// The port.
@@ -42,12 +44,12 @@ impl Port {
         }
     }
 
-    /// What to wait for.
+    /// File descriptor to poll.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Whether the host end is open.
+    /// Whether the host is connected.
     pub(crate) fn connected(&self) -> bool {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -55,19 +57,19 @@ impl Port {
             && !fds[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Reads what is there; 0 where nothing is.
+    /// Reads what is available; 0 if nothing is.
     pub(crate) fn read(&mut self, chunk: &mut [u8]) -> Result<usize, String> {
-        nothing_yet(self.file.read(chunk)).map_err(|error| format!("reading the port: {error}"))
+        zero_if_blocked(self.file.read(chunk)).map_err(|error| format!("reading the port: {error}"))
     }
 
-    /// Writes what goes at once; 0 where nothing does.
+    /// Writes what it can without blocking; 0 if nothing.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let some = &bytes[..bytes.len().min(WRITE_BYTES_MAX)];
-        nothing_yet(self.file.write(some)).map_err(|error| format!("writing the port: {error}"))
+        zero_if_blocked(self.file.write(some)).map_err(|error| format!("writing the port: {error}"))
     }
 }
 
-fn nothing_yet(done: io::Result<usize>) -> io::Result<usize> {
+fn zero_if_blocked(done: io::Result<usize>) -> io::Result<usize> {
     use io::ErrorKind::{Interrupted, WouldBlock};
     match done {
         Err(error) if matches!(error.kind(), Interrupted | WouldBlock) => Ok(0),

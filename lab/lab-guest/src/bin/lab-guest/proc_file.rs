@@ -1,17 +1,17 @@
-//! A file under `/proc` that is read again and again.
+//! A file under `/proc` that is read repeatedly.
 //!
-//! Idea: it stays open, and its text goes to the same buffer each time: a guest short of memory must
-//! not need new memory to say so.
-//! Limits: at most [`TEXT_BYTES_MAX`]; what cannot be read is empty.
+//! Idea: it stays open and is read into the same buffer each time: a guest must not need new memory
+//! to report that it is short of memory.
+//! Limits: at most [`TEXT_BYTES_MAX`]; a file that cannot be read is empty.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Longest text read, four times what `/proc/vmstat` has.
+/// Most bytes read, four times the size of `/proc/vmstat`.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// The file.
+/// An open file under `/proc`.
 pub(crate) struct ProcFile {
     file: File,
     text: Box<[u8]>,
@@ -24,7 +24,7 @@ impl ProcFile {
         Ok(ProcFile { file, text: vec![0; TEXT_BYTES_MAX].into() })
     }
 
-    /// Its text now.
+    /// Its current text.
     pub(crate) fn read(&mut self) -> Cow<'_, str> {
         let mut len = 0;
         while let Ok(n @ 1..) = self.file.read_at(&mut self.text[len..], len as u64) {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_read_afresh_each_time() {
+    fn each_read_returns_current_text() {
         let mut stat = ProcFile::open("/proc/self/stat").unwrap();
         for _ in 0..2 {
             assert!(stat.read().starts_with(&std::process::id().to_string()));

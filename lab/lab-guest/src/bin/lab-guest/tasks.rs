@@ -1,7 +1,7 @@
-//! The workloads and programs that run.
+//! The running workloads and programs.
 //!
-//! Idea: two tables, workloads by name and programs by number. Everything here returns at once; what
-//! the host is to be told comes back as messages.
+//! Idea: two tables, workloads by name and programs by number. Nothing here blocks; results for the
+//! host are returned as messages.
 //! Limits: [`WORKLOADS_MAX`] and [`EXECS_MAX`] at once.
 
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use ballast_lab_guest::procfs;
 use ballast_lab_guest::protocol::{
-    ERROR_TEXT_LEN_MAX, EXEC_OUTPUT_BYTES_MAX, EXEC_TIMEOUT_MS_MAX, EXECS_MAX, End, FromGuest,
-    Totals, WORKLOAD_ID_LEN_MAX, WORKLOADS_MAX, WorkloadReport,
+    ERROR_TEXT_LEN_MAX, EXEC_OUTPUT_BYTES_MAX, EXEC_TIMEOUT_MS_MAX, EXECS_MAX, FromGuest,
+    ProcessEnd, WORKLOAD_ID_LEN_MAX, WORKLOADS_MAX, WorkloadReport, WorkloadTotals,
 };
 use ballast_lab_guest::workload::{Kind, WorkloadSpec};
 use rustix::process::{Pid, WaitStatus};
 
-use crate::agent::error_about;
 use crate::child::{self, Child};
 use crate::counters::Counters;
+use crate::outbox::error_about;
 use crate::pipe::Pipe;
 use crate::proc_file::ProcFile;
 use crate::workload;
 
-/// Everything that runs.
+/// All running workloads and programs.
 pub(crate) struct Tasks {
     data_disk: Option<PathBuf>,
     workloads: BTreeMap<String, Workload>,
@@ -54,7 +54,7 @@ struct Exec {
 }
 
 impl Tasks {
-    /// Nothing runs yet.
+    /// Creates empty tables.
     pub(crate) fn new(data_disk: Option<PathBuf>) -> Self {
         Tasks { data_disk, workloads: BTreeMap::new(), execs: BTreeMap::new() }
     }
@@ -62,15 +62,17 @@ impl Tasks {
     /// Starts a workload.
     pub(crate) fn start(&mut self, id: String, spec: &WorkloadSpec) -> Result<(), String> {
         if !(1..=WORKLOAD_ID_LEN_MAX).contains(&id.len()) {
-            return Err(format!("a workload's name has 1 to {WORKLOAD_ID_LEN_MAX} bytes"));
+            return Err(format!(
+                "invalid name of a workload: expected 1 to {WORKLOAD_ID_LEN_MAX} bytes"
+            ));
         }
         if self.workloads.contains_key(&id) {
-            return Err("a workload of this name runs already: stop it first".to_owned());
+            return Err("a workload of this name is already running: stop it first".to_owned());
         }
         if self.workloads.len() >= WORKLOADS_MAX {
-            return Err(format!("{WORKLOADS_MAX} workloads run already: stop one first"));
+            return Err(format!("{WORKLOADS_MAX} workloads are already running: stop one first"));
         }
-        spec.validate().map_err(|error| error.to_string())?;
+        spec.validate_for_guest().map_err(|error| error.to_string())?;
         if spec.pattern.kind() == Kind::FileRandom && self.data_disk.is_none() {
             return Err("file-random needs a virtio disk with the serial number `data`".to_owned());
         }
@@ -79,9 +81,9 @@ impl Tasks {
         Ok(())
     }
 
-    /// Kills a workload; its end is told when it has come.
+    /// Kills a workload; the result follows when it is reaped.
     pub(crate) fn stop(&mut self, id: &str) -> Result<(), String> {
-        let workload = self.workloads.get_mut(id).ok_or("no workload of this name runs")?;
+        let workload = self.workloads.get_mut(id).ok_or("no workload of this name is running")?;
         workload.stopped = true;
         workload.child.kill();
         Ok(())
@@ -90,10 +92,10 @@ impl Tasks {
     /// Starts a program.
     pub(crate) fn exec(&mut self, id: u64, argv: &[String], timeout_ms: u64) -> Result<(), String> {
         if self.execs.contains_key(&id) {
-            return Err("a program of this number runs already".to_owned());
+            return Err("a program of this number is already running".to_owned());
         }
         if self.execs.len() >= EXECS_MAX {
-            return Err(format!("{EXECS_MAX} programs run already"));
+            return Err(format!("{EXECS_MAX} programs are already running"));
         }
         if argv.is_empty() {
             return Err("argv is empty: expected a program and its arguments".to_owned());
@@ -105,8 +107,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// Reads what was written and kills what is out of time.
-    pub(crate) fn tend(&mut self, now: Instant) {
+    /// Reads the output of all processes and kills programs past their deadline.
+    pub(crate) fn poll(&mut self, now: Instant) {
         for workload in self.workloads.values_mut() {
             workload.errors.read();
         }
@@ -120,23 +122,23 @@ impl Tasks {
         }
     }
 
-    /// What to tell about a process that was reaped; nothing where it is not known here.
-    pub(crate) fn ended(&mut self, pid: Pid, status: WaitStatus) -> Vec<FromGuest> {
+    /// The messages about a process that was reaped; none if it is not in the tables.
+    pub(crate) fn reaped(&mut self, pid: Pid, status: WaitStatus) -> Vec<FromGuest> {
         let end = child::end_of(status);
         let workload = self.workloads.iter().find(|(_, workload)| workload.child.pid() == pid);
         if let Some(id) = workload.map(|(id, _)| id.clone()) {
             let workload = self.workloads.remove(&id);
-            return workload.map(|workload| workload.ended(id, end)).unwrap_or_default();
+            return workload.map(|workload| workload.reaped(id, end)).unwrap_or_default();
         }
         let exec = self.execs.iter().find(|(_, exec)| exec.child.pid() == pid);
         if let Some(id) = exec.map(|(id, _)| *id) {
             let exec = self.execs.remove(&id);
-            return exec.map(|exec| exec.ended(id, end)).into_iter().collect();
+            return exec.map(|exec| exec.reaped(id, end)).into_iter().collect();
         }
         Vec::new()
     }
 
-    /// What to wait for.
+    /// File descriptors to poll.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let workloads = self.workloads.values();
         let workloads = workloads.flat_map(|it| [Some(it.child.fd()), it.errors.fd()]);
@@ -145,12 +147,12 @@ impl Tasks {
         workloads.chain(execs).flatten()
     }
 
-    /// When a program is out of time next.
+    /// The next deadline of a program.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.execs.values().filter(|exec| !exec.timed_out).map(|exec| exec.deadline).min()
     }
 
-    /// How every workload is doing.
+    /// Reports the state of every workload.
     pub(crate) fn report(&mut self) -> Vec<WorkloadReport> {
         self.workloads.iter_mut().map(|(id, workload)| workload.report(id)).collect()
     }
@@ -172,7 +174,7 @@ impl Workload {
         arguments.push(&json);
         let spawned = Child::spawn(&arguments, Stdio::from(memfd), Stdio::null())?;
         let pid = spawned.child.pid().as_raw_nonzero();
-        let errors = spawned.stderr.ok_or("a process without its pipe")?;
+        let errors = spawned.stderr.ok_or("the child has no pipe")?;
         Ok(Workload {
             kind: spec.pattern.kind(),
             child: spawned.child,
@@ -188,7 +190,7 @@ impl Workload {
     }
 
     fn report(&mut self, id: &str) -> WorkloadReport {
-        // What the kernel says is of the process that counts, and nothing of a program beside it.
+        // For a program, the process that counts is not the one that uses the memory.
         let (stat, status) = match self.kind {
             Kind::Program => Default::default(),
             _ => (self.stat.read(), self.status.read()),
@@ -206,7 +208,7 @@ impl Workload {
         report
     }
 
-    fn ended(mut self, id: String, end: End) -> Vec<FromGuest> {
+    fn reaped(mut self, id: String, end: ProcessEnd) -> Vec<FromGuest> {
         self.errors.read();
         let (text, _) = self.errors.into_text();
         let failed = !text.is_empty() && !self.stopped;
@@ -214,8 +216,8 @@ impl Workload {
         let elapsed_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let done = FromGuest::Done {
             id,
-            end: if self.stopped { End::Stopped {} } else { end },
-            totals: Totals {
+            end: if self.stopped { ProcessEnd::Stopped {} } else { end },
+            totals: WorkloadTotals {
                 touches: self.counters.touches(),
                 iterations: self.counters.iterations(),
                 elapsed_ms,
@@ -231,8 +233,8 @@ impl Exec {
         let arguments: Vec<&str> =
             std::iter::once("exec").chain(argv.iter().map(String::as_str)).collect();
         let spawned = Child::spawn(&arguments, Stdio::null(), Stdio::piped())?;
-        let stdout = spawned.stdout.ok_or("a process without its pipe")?;
-        let stderr = spawned.stderr.ok_or("a process without its pipe")?;
+        let stdout = spawned.stdout.ok_or("the child has no pipe")?;
+        let stderr = spawned.stderr.ok_or("the child has no pipe")?;
         Ok(Exec {
             child: spawned.child,
             stdout: Pipe::new(stdout, EXEC_OUTPUT_BYTES_MAX)?,
@@ -242,15 +244,15 @@ impl Exec {
         })
     }
 
-    /// What it wrote is what is in its pipes now: a program it left behind may hold them open.
-    fn ended(mut self, id: u64, end: End) -> FromGuest {
+    /// Its output is what its pipes contain now: a process it left behind may keep them open.
+    fn reaped(mut self, id: u64, end: ProcessEnd) -> FromGuest {
         self.stdout.read();
         self.stderr.read();
         let (stdout, stdout_cut) = self.stdout.into_text();
         let (stderr, stderr_cut) = self.stderr.into_text();
         FromGuest::ExecDone {
             id,
-            end: if self.timed_out { End::TimedOut {} } else { end },
+            end: if self.timed_out { ProcessEnd::TimedOut {} } else { end },
             stdout,
             stderr,
             truncated: stdout_cut || stderr_cut,

@@ -1,21 +1,23 @@
-//! One workload in its own process.
+//! The process of one workload.
 //!
-//! Idea: the specification comes as an argument; counters go to the page at standard input where process
-//! 1 started it (`--counters`), and otherwise to standard output as a line of JSON each second.
-//! Limits: it ends with status 1 and one line on standard error where the workload cannot be done.
+//! Idea: the specification is an argument. Started by process 1 (`--counters`), it counts on the
+//! shared page passed as standard input; otherwise it prints a line of JSON each second.
+//! Limits: if the workload fails, it exits with status 1 and one line on standard error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ballast_lab_guest::protocol::{End, FromGuest, REPORT_PERIOD_MS, Totals, WorkloadReport};
+use ballast_lab_guest::protocol::{
+    FromGuest, ProcessEnd, REPORT_PERIOD_MS, WorkloadReport, WorkloadTotals,
+};
 use ballast_lab_guest::workload::{Kind, Pattern, WorkloadSpec};
 use ballast_lab_guest::{line, procfs};
 
 use crate::counters::{self, Counters};
 use crate::{child, data_disk};
 
-/// Where files go on a machine that is no guest.
+/// Directory of files on a machine that is not a lab guest.
 const FILE_DIR: &str = "/tmp";
 
 /// `lab-guest workload [--file-dir DIR | --data-disk DEVICE] [--counters] SPEC`.
@@ -33,10 +35,10 @@ pub(crate) fn main(arguments: &[&str]) -> Result<(), String> {
     }
     let spec = spec.ok_or("expected a specification such as {\"kind\":\"constant\",…}")?;
     let spec: WorkloadSpec = line::decode(spec).map_err(|error| error.to_string())?;
-    spec.validate().map_err(|error| error.to_string())?;
+    spec.validate_for_guest().map_err(|error| error.to_string())?;
     if shared {
         child::give_up_privileges();
-        // What the kernel's messages and `ps` call it; a name of the kernel's length cannot be refused.
+        // The name in the kernel's messages and in `ps`; it is short enough to be accepted.
         let _ = rustix::thread::set_name(c"lab-workload");
         let counters = counters::from_stdin()?;
         return run(&spec, file_dir, data_disk.as_deref(), &counters);
@@ -48,8 +50,8 @@ pub(crate) fn main(arguments: &[&str]) -> Result<(), String> {
     run(&spec, file_dir, data_disk.as_deref(), &counters)?;
     show(&FromGuest::Done {
         id: String::new(),
-        end: End::Exited { code: 0 },
-        totals: Totals {
+        end: ProcessEnd::Exited { code: 0 },
+        totals: WorkloadTotals {
             touches: counters.touches(),
             iterations: counters.iterations(),
             elapsed_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -66,8 +68,7 @@ fn run(
     counters: &Counters,
 ) -> Result<(), String> {
     if let Pattern::Program { program, size } = spec.pattern {
-        let duration = spec.common.duration_s.and_then(|s| Duration::try_from_secs_f64(s).ok());
-        return crate::program::run(program, size, data_disk, duration, counters);
+        return crate::program::run(program, size, data_disk, spec.duration, counters);
     }
     let file_dir = match (file_dir, data_disk, spec.pattern.kind()) {
         (Some(dir), _, _) => dir,
@@ -92,7 +93,8 @@ fn show_progress(kind: Kind, counters: &Counters) {
     }
 }
 
-/// What a workload's counters and the kernel say about it. `before` are its touches at the last report.
+/// Builds a report from the workload's counters and the kernel's. `before`: its touches at the last
+/// report.
 pub(crate) fn report(
     id: String,
     kind: Kind,

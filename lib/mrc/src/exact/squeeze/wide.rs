@@ -19,7 +19,7 @@ use std::arch::x86_64::{
     _mm256_permutevar8x32_epi32, _mm256_storeu_si256,
 };
 
-use super::{Squeezed, WORD};
+use super::squeezed::{Squeezed, WORD};
 
 /// Bits in even places.
 const EVEN: u64 = 0x5555_5555_5555_5555;

@@ -2,9 +2,9 @@
 
 use ballast_mrc::Stack;
 
-use crate::distances;
-use crate::streams::next;
-use crate::timeline::Timeline;
+use super::distances;
+use super::streams::next;
+use super::timeline::Timeline;
 
 /// References by block: small ones, and ones that an engine may treat otherwise.
 const LENGTHS: [usize; 5] = [4096, 1, 100_000, 77, 16_384];

@@ -1,9 +1,9 @@
-//! memcached, asked by this process.
+//! memcached, queried by this process.
 //!
-//! Idea: keys are set first, each once; then keys at random are got, a batch at a time through one connection,
-//! and each that comes with its value counts.
-//! Source: memcached's `doc/protocol.txt`. Limits: what a server lost because it was told to shrink is no error;
-//! it does not count.
+//! Idea: all keys are set once; then random keys are read, a batch at a time over one connection,
+//! and each key found counts.
+//! Source: memcached's `doc/protocol.txt`. Limits: keys that the server dropped because it was told
+//! to shrink are no error; they do not count.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,28 +14,28 @@ use std::time::{Duration, Instant};
 use ballast_lab_guest::rng::Rng;
 use ballast_model::Bytes;
 
-use super::Running;
-use super::beside::{Beside, NOBODY};
+use super::running::RunningProgram;
+use super::subprocess::{NOBODY, Subprocess};
 
-/// What a key's value has.
+/// Size of a value.
 const VALUE_BYTES: usize = 1000;
-/// What a key takes with it: the chunk of memcached's own allocator that the value, the name and some 60 bytes
-/// of bookkeeping fit into.
+/// Memory per key: the chunk of memcached's allocator that fits the value, the name and some 60
+/// bytes of bookkeeping.
 const KEY_BYTES: u64 = 1184;
-/// Keys set before answers are read.
+/// Keys set per batch.
 const SETS: u64 = 256;
-/// Keys asked for before answers are read: as many as redis-benchmark has on the way beside it.
+/// Keys read per batch: as many as redis-benchmark has in flight.
 const GETS: u64 = 16;
-/// Between two looks at the clock.
-const MOMENT: Duration = Duration::from_millis(200);
-/// Memory it may take beyond its data, in MiB: never so little that it would drop any of it.
+/// Time per call of `work`.
+const WORK_TIME: Duration = Duration::from_millis(200);
+/// Memory limit beyond its data, in MiB: enough that it never evicts.
 const ROOM_MIB: u64 = 64;
-/// Longest line of an answer.
+/// Longest line of an reply.
 const LINE_BYTES_MAX: u64 = 4096;
 
 pub(super) struct Memcached {
     // Dropped first, so that the connection outlives it.
-    server: Beside,
+    server: Subprocess,
     connection: Connection,
     keys: u64,
     rng: Rng,
@@ -43,14 +43,14 @@ pub(super) struct Memcached {
 }
 
 impl Memcached {
-    /// With keys of `size` in all.
+    /// Starts it with keys of `size` in total.
     pub(super) fn start(size: Bytes) -> Result<Memcached, String> {
         let socket = PathBuf::from(format!("/tmp/memcached-{}", std::process::id()));
         let path = socket.display().to_string();
         let keys = (size.get() / KEY_BYTES).max(1);
         let limit_mib = (size.get().div_ceil(1 << 20) + ROOM_MIB).to_string();
         let arguments = ["-s", &path, "-m", &limit_mib, "-t", "1"];
-        let mut server = Beside::start("memcached", &arguments, |command| {
+        let mut server = Subprocess::start("memcached", &arguments, |command| {
             command.uid(NOBODY).gid(NOBODY);
         })?;
         let mut connection = Connection(BufReader::new(server.connect(&socket)?));
@@ -59,11 +59,11 @@ impl Memcached {
     }
 }
 
-impl Running for Memcached {
+impl RunningProgram for Memcached {
     fn work(&mut self) -> Result<u64, String> {
         let start = Instant::now();
         self.server.check()?;
-        while start.elapsed() < MOMENT {
+        while start.elapsed() < WORK_TIME {
             let keys: Vec<u64> = (0..GETS).map(|_| self.rng.below(self.keys)).collect();
             self.found += self.connection.get(&keys)?;
         }
@@ -71,30 +71,31 @@ impl Running for Memcached {
     }
 }
 
-/// Its protocol, as far as it is needed here.
+/// A client connection; implements the part of the protocol needed here.
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {
     fn fill(&mut self, keys: u64) -> Result<(), String> {
-        // Values differ by where in the same random bytes they begin.
+        // Values differ by their offset into the same random bytes.
         let mut rng = Rng::new(1);
         let random: Vec<u8> =
             (0..VALUE_BYTES / 4).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let mut key = 0;
         while key < keys {
             let batch = key..keys.min(key + SETS);
-            let mut questions = Vec::new();
+            let mut requests = Vec::new();
             for key in batch.clone() {
-                questions.extend(format!("set {} 0 0 {VALUE_BYTES}\r\n", name(key)).into_bytes());
-                questions.extend_from_slice(&random[key as usize % VALUE_BYTES..][..VALUE_BYTES]);
-                questions.extend(b"\r\n");
+                requests.extend(format!("set {} 0 0 {VALUE_BYTES}\r\n", name(key)).into_bytes());
+                requests.extend_from_slice(&random[key as usize % VALUE_BYTES..][..VALUE_BYTES]);
+                requests.extend(b"\r\n");
             }
-            // In one piece: the server would wake for each, and waking takes longer than answering.
-            self.0.get_mut().write_all(&questions).map_err(lost)?;
+            // One write: the server would wake up for each request, which takes longer than
+            // answering.
+            self.0.get_mut().write_all(&requests).map_err(io_error)?;
             for _ in batch.clone() {
-                let answer = self.line()?;
-                if answer != "STORED" {
-                    return Err(format!("memcached answers set with `{answer}`"));
+                let reply = self.line()?;
+                if reply != "STORED" {
+                    return Err(format!("memcached replied to set with `{reply}`"));
                 }
             }
             key = batch.end;
@@ -102,22 +103,22 @@ impl Connection {
         Ok(())
     }
 
-    /// How many of `keys` it has.
+    /// Reads `keys`; returns how many were found.
     fn get(&mut self, keys: &[u64]) -> Result<u64, String> {
-        let questions: String = keys.iter().map(|key| format!("get {}\r\n", name(*key))).collect();
-        self.0.get_mut().write_all(questions.as_bytes()).map_err(lost)?;
+        let requests: String = keys.iter().map(|key| format!("get {}\r\n", name(*key))).collect();
+        self.0.get_mut().write_all(requests.as_bytes()).map_err(io_error)?;
         let mut found = 0;
         for key in keys {
             let mut line = self.line()?;
             if line == format!("VALUE {} 0 {VALUE_BYTES}", name(*key)) {
-                // The end of its line too.
+                // With the line end that follows it.
                 let mut value = [0; VALUE_BYTES + 2];
-                self.0.read_exact(&mut value).map_err(lost)?;
+                self.0.read_exact(&mut value).map_err(io_error)?;
                 found += 1;
                 line = self.line()?;
             }
             if line != "END" {
-                return Err(format!("memcached answers get with `{line}`"));
+                return Err(format!("memcached replied to get with `{line}`"));
             }
         }
         Ok(found)
@@ -125,7 +126,7 @@ impl Connection {
 
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        self.0.by_ref().take(LINE_BYTES_MAX).read_line(&mut line).map_err(lost)?;
+        self.0.by_ref().take(LINE_BYTES_MAX).read_line(&mut line).map_err(io_error)?;
         Ok(line.trim_end().to_owned())
     }
 }
@@ -134,7 +135,7 @@ fn name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
-fn lost(error: std::io::Error) -> String {
+fn io_error(error: std::io::Error) -> String {
     format!("memcached: {error}")
 }
 
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_written_and_what_is_there_counts() {
+    fn only_keys_found_are_counted() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut connection = Connection(BufReader::new(ours));
         theirs.write_all(b"STORED\r\nSTORED\r\n").unwrap();
@@ -159,9 +160,9 @@ mod tests {
         theirs.write_all(b"VALUE key:000000000002 0 1000\r\n").unwrap();
         assert!(connection.get(&[1]).unwrap_err().contains("key:000000000002"));
         drop(connection);
-        let mut said = Vec::new();
-        theirs.read_to_end(&mut said).unwrap();
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).unwrap();
         let first = b"set key:000000000000 0 0 1000\r\n";
-        assert!(said.starts_with(first), "{:?}", String::from_utf8_lossy(&said[..60]));
+        assert!(sent.starts_with(first), "{:?}", String::from_utf8_lossy(&sent[..60]));
     }
 }

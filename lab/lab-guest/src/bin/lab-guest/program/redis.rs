@@ -1,7 +1,7 @@
-//! redis-server, asked by redis-benchmark.
+//! redis-server, queried by redis-benchmark.
 //!
-//! Idea: keys named as redis-benchmark names them are set first, each once, so that it finds all it asks
-//! for; then it gets keys at random without end. The server itself counts what it has answered.
+//! Idea: all keys are set once, named as redis-benchmark names them, so that every key it reads
+//! exists; then it reads random keys without end. The server counts the parse_commands_processed it has processed.
 //! Limits: no persistence, so that nothing forks.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,39 +12,39 @@ use std::time::Duration;
 use ballast_lab_guest::rng::Rng;
 use ballast_model::Bytes;
 
-use super::Running;
-use super::beside::Beside;
+use super::running::RunningProgram;
+use super::subprocess::Subprocess;
 
-/// What a key's value has.
+/// Size of a value.
 const VALUE_BYTES: usize = 1000;
-/// What a key takes with it: its name, and redis's and its allocator's overhead.
+/// Memory per key, with its name and the overhead of redis and its allocator.
 const KEY_BYTES: u64 = 1120;
-/// Keys set before answers are read.
+/// Keys set per batch.
 const BATCH: u64 = 256;
-/// Time between two looks at what it has done.
-const LOOK: Duration = Duration::from_millis(200);
-/// Longest answer to a question about itself.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
-/// Clients that ask at once, and questions of each before it waits for answers.
+/// Time per call of `work`.
+const WORK_TIME: Duration = Duration::from_millis(200);
+/// Longest reply to `INFO`.
+const REPLY_BYTES_MAX: u64 = 1 << 20;
+/// Concurrent clients, and requests per client in flight.
 const CLIENTS: &str = "4";
 const PIPELINE: &str = "4";
-/// More than it answers in a month.
+/// More than a month of requests.
 const REQUESTS: &str = "2000000000";
 
 pub(super) struct Redis {
-    // Dropped in this order.
-    benchmark: Beside,
-    server: Beside,
+    // Dropped in this order: the benchmark before its server.
+    benchmark: Subprocess,
+    server: Subprocess,
     connection: Connection,
     before: u64,
 }
 
 impl Redis {
-    /// With keys of `size` in all.
+    /// Starts it with keys of `size` in total.
     pub(super) fn start(size: Bytes) -> Result<Redis, String> {
         let socket = PathBuf::from(format!("/tmp/redis-{}", std::process::id()));
         let path = socket.display().to_string();
-        let mut server = Beside::start(
+        let mut server = Subprocess::start(
             "redis-server",
             &["--port", "0", "--unixsocket", &path, "--save", "", "--appendonly", "no"],
             |_| {},
@@ -52,9 +52,9 @@ impl Redis {
         let mut connection = Connection(BufReader::new(server.connect(&socket)?));
         let keys = (size.get() / KEY_BYTES).max(1);
         connection.fill(keys)?;
-        let before = connection.answered()?;
+        let before = connection.commands_processed()?;
         let range = keys.to_string();
-        let benchmark = Beside::start(
+        let benchmark = Subprocess::start(
             "redis-benchmark",
             &[
                 "-s", &path, "-t", "get", "-r", &range, "-n", REQUESTS, "-c", CLIENTS, "-P",
@@ -66,39 +66,40 @@ impl Redis {
     }
 }
 
-impl Running for Redis {
+impl RunningProgram for Redis {
     fn work(&mut self) -> Result<u64, String> {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(WORK_TIME);
         self.server.check()?;
         self.benchmark.check()?;
-        Ok(self.connection.answered()?.saturating_sub(self.before))
+        Ok(self.connection.commands_processed()?.saturating_sub(self.before))
     }
 }
 
-/// Its protocol, as far as it is needed here (RESP 2).
+/// A client connection; implements the part of the protocol (RESP 2) needed here.
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {
     fn fill(&mut self, keys: u64) -> Result<(), String> {
-        // Values differ by where in the same random bytes they begin.
+        // Values differ by their offset into the same random bytes.
         let mut rng = Rng::new(1);
         let random: Vec<u8> =
             (0..VALUE_BYTES / 4).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let mut key = 0;
         while key < keys {
             let batch = key..keys.min(key + BATCH);
-            let mut questions = Vec::new();
+            let mut requests = Vec::new();
             for key in batch.clone() {
                 let name = format!("key:{key:012}");
                 let value = &random[key as usize % VALUE_BYTES..][..VALUE_BYTES];
-                questions.extend(question(&[b"SET", name.as_bytes(), value]));
+                requests.extend(encode_request(&[b"SET", name.as_bytes(), value]));
             }
-            // In one piece: the server would wake for each, and waking takes longer than answering.
-            self.0.get_mut().write_all(&questions).map_err(lost)?;
+            // One write: the server would wake up for each request, which takes longer than
+            // answering.
+            self.0.get_mut().write_all(&requests).map_err(io_error)?;
             for _ in batch.clone() {
-                let answer = self.line()?;
-                if answer != "+OK" {
-                    return Err(format!("redis answers SET with `{answer}`"));
+                let reply = self.line()?;
+                if reply != "+OK" {
+                    return Err(format!("redis replied to SET with `{reply}`"));
                 }
             }
             key = batch.end;
@@ -106,29 +107,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Commands answered since the server began.
-    fn answered(&mut self) -> Result<u64, String> {
-        self.0.get_mut().write_all(&question(&[b"INFO", b"stats"])).map_err(lost)?;
+    /// Commands processed since the server started.
+    fn commands_processed(&mut self) -> Result<u64, String> {
+        self.0.get_mut().write_all(&encode_request(&[b"INFO", b"stats"])).map_err(io_error)?;
         let length = self.line()?;
         let bytes = length.strip_prefix('$').and_then(|it| it.parse().ok());
         let bytes: u64 = bytes
-            .filter(|bytes| *bytes <= ANSWER_BYTES_MAX)
-            .ok_or_else(|| format!("redis answers INFO with `{length}`"))?;
-        // The end of its line too.
+            .filter(|bytes| *bytes <= REPLY_BYTES_MAX)
+            .ok_or_else(|| format!("redis replied to INFO with `{length}`"))?;
+        // With the line end that follows it.
         let mut text = vec![0; bytes as usize + 2];
-        self.0.read_exact(&mut text).map_err(lost)?;
-        commands(&String::from_utf8_lossy(&text))
-            .ok_or_else(|| "redis does not say how many commands it has answered".to_owned())
+        self.0.read_exact(&mut text).map_err(io_error)?;
+        parse_commands_processed(&String::from_utf8_lossy(&text))
+            .ok_or_else(|| "redis did not report total_commands_processed".to_owned())
     }
 
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        self.0.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line).map_err(lost)?;
+        self.0.by_ref().take(REPLY_BYTES_MAX).read_line(&mut line).map_err(io_error)?;
         Ok(line.trim_end().to_owned())
     }
 }
 
-fn question(words: &[&[u8]]) -> Vec<u8> {
+fn encode_request(words: &[&[u8]]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         text.extend(format!("${}\r\n", word.len()).into_bytes());
@@ -138,11 +139,11 @@ fn question(words: &[&[u8]]) -> Vec<u8> {
     text
 }
 
-fn lost(error: std::io::Error) -> String {
+fn io_error(error: std::io::Error) -> String {
     format!("redis: {error}")
 }
 
-fn commands(info: &str) -> Option<u64> {
+fn parse_commands_processed(info: &str) -> Option<u64> {
     info.lines()
         .find_map(|line| line.strip_prefix("total_commands_processed:"))?
         .trim()
@@ -155,26 +156,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_has_answered_is_read() {
+    fn number_of_processed_commands_is_parsed() {
         let info = "# Stats\r\ntotal_connections_received:2\r\ntotal_commands_processed:77\r\n";
-        assert_eq!(commands(info), Some(77));
-        assert_eq!(commands("total_commands_processed:many\r\n"), None);
-        assert_eq!(commands(""), None);
+        assert_eq!(parse_commands_processed(info), Some(77));
+        assert_eq!(parse_commands_processed("total_commands_processed:many\r\n"), None);
+        assert_eq!(parse_commands_processed(""), None);
     }
 
     #[test]
-    fn questions_are_written_and_answers_read() {
+    fn requests_are_encoded_and_replies_parsed() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut connection = Connection(BufReader::new(ours));
         theirs.write_all(b"+OK\r\n+OK\r\n$28\r\ntotal_commands_processed:3\r\n\r\n").unwrap();
         connection.fill(2).unwrap();
-        assert_eq!(connection.answered(), Ok(3));
+        assert_eq!(connection.commands_processed(), Ok(3));
         theirs.write_all(b"-ERR no\r\n").unwrap();
         assert!(connection.fill(1).unwrap_err().contains("-ERR no"));
         drop(connection);
-        let mut said = Vec::new();
-        theirs.read_to_end(&mut said).unwrap();
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).unwrap();
         let first = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000000\r\n$1000\r\n";
-        assert!(said.starts_with(first), "{:?}", String::from_utf8_lossy(&said[..60]));
+        assert!(sent.starts_with(first), "{:?}", String::from_utf8_lossy(&sent[..60]));
     }
 }

@@ -1,0 +1,172 @@
+//! How short of memory the host is.
+//!
+//! Idea: levels, each entered where the host's available memory is below a part of its reserve, or
+//! where its tasks wait for memory while there is little. Going up needs that for a moment only,
+//! and nothing where memory is critical; coming down needs a clearly better state for longer, and
+//! goes one level at a time. Between the two thresholds nothing changes, so figures that swing
+//! there move nobody.
+//!
+//! ```text
+//! normal ◀─▶ balloon-only ◀─▶ reclaim-owed ◀─▶ reclaim-richest ◀─▶ freeze
+//!    └──────────── several levels at once ─────────────────────────▲
+//! ```
+//!
+//! Cost: O(1) a tick. Source: the levels are Ballast's own; flexmemd §3.2.2 knows the first three.
+//! Limits: where available memory cannot be read the level stays. Pressure alone raises nobody: a
+//! process that thrashes within a limit of its own presses without the host being short. A host
+//! that is to keep no reserve is never short.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, HostSample, Pressure, PressureLevel, Timestamp};
+
+/// Rungs that have to be entered: all but the lowest.
+const ENTERED: usize = PressureLevel::ALL.len() - 1;
+
+/// Parts of the reserve, in eighths, below which a level is entered. A host whose budget is all it
+/// has is at its reserve in normal operation, where the guard grants nothing more: the first level
+/// lies a quarter below that.
+const ENTER_EIGHTHS: [u64; ENTERED] = [6, 4, 3, 2];
+
+/// Beyond what it was entered at, a level is left with an eighth of the reserve more: more than a
+/// host's figures swing by within seconds while nothing happens.
+const LEAVE_EIGHTHS_MORE: u64 = 1;
+
+/// Share of time in which all tasks waited at which a level is entered, in hundredths of a percent.
+/// At a twentieth work suffers visibly; at two fifths the host hardly does anything else.
+const ENTER_FULL: [u32; ENTERED] = [500, 1_000, 2_000, 4_000];
+
+/// The same of any task: four times as much, for on a host of several processors one of them often
+/// waits.
+const ENTER_SOME: [u32; ENTERED] = [2_000, 4_000, 8_000, 10_000];
+
+/// Settings of a [`HostPressure`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPressureSettings {
+    /// Memory of the host that is to stay available.
+    pub reserve: Bytes,
+    /// Pressure counts while less than this many times the reserve is available.
+    pub pressure_within: u64,
+    /// A level is entered once its threshold is passed for this long; at once where memory is
+    /// critical.
+    pub entered_after: Duration,
+    /// A level is left once its lower threshold is kept for this long.
+    pub left_after: Duration,
+}
+
+impl Default for HostPressureSettings {
+    fn default() -> Self {
+        HostPressureSettings {
+            reserve: HostPressureSettings::RESERVE_DEFAULT,
+            pressure_within: HostPressureSettings::PRESSURE_WITHIN_DEFAULT,
+            entered_after: HostPressureSettings::ENTERED_AFTER_DEFAULT,
+            left_after: HostPressureSettings::LEFT_AFTER_DEFAULT,
+        }
+    }
+}
+
+impl HostPressureSettings {
+    /// As the guard's.
+    pub const RESERVE_DEFAULT: Bytes = Bytes::mib(512);
+    /// With twice its reserve a host is not short, whatever waits.
+    pub const PRESSURE_WITHIN_DEFAULT: u64 = 2;
+    /// Two ticks: a single figure may be one of a burst of page cache being written.
+    pub const ENTERED_AFTER_DEFAULT: Duration = Duration::from_secs(2);
+    /// Three ticks: the kernel's figure of pressure is an average over ten seconds already.
+    pub const LEFT_AFTER_DEFAULT: Duration = Duration::from_secs(3);
+}
+
+/// The pressure level of a host.
+#[derive(Clone, Debug, Default)]
+pub struct HostPressure {
+    level: PressureLevel,
+    /// Since when each level's threshold has been passed without a break.
+    passed: [Option<Timestamp>; ENTERED],
+    /// Since when the present level's lower threshold has been kept.
+    better: Option<Timestamp>,
+}
+
+impl HostPressure {
+    /// The level.
+    pub fn level(&self) -> PressureLevel {
+        self.level
+    }
+
+    /// Takes in what was seen of the host, and says how far it goes now.
+    pub fn observe(
+        &mut self,
+        now: Timestamp,
+        host: &HostSample,
+        settings: &HostPressureSettings,
+    ) -> PressureLevel {
+        let Some(available) = host.memory_available else {
+            (self.passed, self.better) = ([None; ENTERED], None);
+            return self.level;
+        };
+        let enter = reached(available, host.pressure, settings, false);
+        let mut highest = PressureLevel::Normal;
+        for (place, passed) in self.passed.iter_mut().enumerate() {
+            let level = PressureLevel::ALL[place + 1];
+            if enter < level {
+                *passed = None;
+                continue;
+            }
+            let since = *passed.get_or_insert(now);
+            let critical = available < enter_below(ENTERED - 1, settings);
+            if critical || now.saturating_since(since) >= settings.entered_after {
+                highest = level;
+            }
+        }
+        if highest > self.level {
+            (self.level, self.better) = (highest, None);
+            return self.level;
+        }
+        if self.level == PressureLevel::Normal
+            || reached(available, host.pressure, settings, true) >= self.level
+        {
+            self.better = None;
+            return self.level;
+        }
+        let since = *self.better.get_or_insert(now);
+        if now.saturating_since(since) >= settings.left_after {
+            self.level = PressureLevel::ALL[self.level as usize - 1];
+            self.better = Some(now);
+        }
+        self.level
+    }
+}
+
+/// The highest level whose threshold is passed: the one it is entered at, or, `leaving`, the one it
+/// is left at.
+fn reached(
+    available: Bytes,
+    pressure: Option<Pressure>,
+    settings: &HostPressureSettings,
+    leaving: bool,
+) -> PressureLevel {
+    let more = settings.reserve.fraction(LEAVE_EIGHTHS_MORE, 8);
+    let little = settings
+        .reserve
+        .fraction(settings.pressure_within, 1)
+        .saturating_add(if leaving { more } else { Bytes::ZERO });
+    let presses = |place: usize| {
+        let divisor = if leaving { 2 } else { 1 };
+        pressure.is_some_and(|pressure| {
+            pressure.full_basis_points >= ENTER_FULL[place] / divisor
+                || pressure.some_basis_points >= ENTER_SOME[place] / divisor
+        })
+    };
+    let passed = |place: usize| {
+        let below = enter_below(place, settings);
+        let below = if leaving { below.saturating_add(more) } else { below };
+        available < below || available < little && presses(place)
+    };
+    (0..ENTERED)
+        .rev()
+        .find(|place| passed(*place))
+        .map_or(PressureLevel::Normal, |place| PressureLevel::ALL[place + 1])
+}
+
+fn enter_below(place: usize, settings: &HostPressureSettings) -> Bytes {
+    settings.reserve.fraction(ENTER_EIGHTHS[place], 8)
+}

@@ -1,0 +1,6 @@
+//! The integration tests of `ballast-actuation`.
+
+mod host_pressure;
+mod hotplug;
+mod rates;
+mod thrash;

@@ -1,0 +1,515 @@
+//! The conversation with one guest's agent, from greeting to silence.
+//!
+//! Sans-IO: the caller says when the transport is up or down, passes in bytes, and calls
+//! [`AgentSession::handle_timeout`] at the time that [`AgentSession::poll_timeout`] returns; it
+//! takes frames to send from [`AgentSession::poll_transmit`] and events from
+//! [`AgentSession::poll_event`].
+//!
+//! States: down; greeting (hello is repeated, because bytes are lost until the guest opens its
+//! port); up; silent (nothing came for [`SILENCE_MAX`]; greets again, because the agent may have
+//! restarted); unsupported version. Everything before the answer to this connection's hello is
+//! ignored.
+//!
+//! A guest restored from a snapshot counts as a restarted agent. An agent that just started sends a
+//! hello with session 0 and is greeted at once.
+//!
+//! Limits: [`EVENTS_MAX`] events, [`TRANSMITS_MAX`] frames, [`BYTES_PER_SECOND_MAX`] of input;
+//! input beyond that is dropped and reported.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::wire::message::{common_version, decode, encode, short};
+use crate::wire::statistics::NUMBER_MAX;
+use crate::wire::{
+    Ages, BalloonActivity, FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage,
+    RequestOutcome, RequestReason, ShrinkerOffer, ShrinkerResult, Statistics, VERSION,
+    VERSION_OLDEST, WireRequestKind,
+};
+use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
+
+use crate::host::validator::{HostFacts, ImplausibleMessage, MessageValidator};
+
+/// Most events in the queue.
+pub const EVENTS_MAX: usize = 64;
+/// Most frames in the send queue.
+pub const TRANSMITS_MAX: usize = 32;
+/// Most bytes read from an agent in a second: twenty times what it normally sends.
+pub const BYTES_PER_SECOND_MAX: u64 = 64 << 10;
+/// Time between hellos until one is answered.
+pub const HELLO_PERIOD: Duration = Duration::from_millis(500);
+/// Time without other messages after which the host sends a heartbeat.
+pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
+/// Time without messages after which an agent counts as silent.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Settings of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionSettings {
+    /// Time between two statistics.
+    pub statistics_period: Duration,
+    /// Least time between two emergencies: the policy's period.
+    pub emergency_period: Duration,
+    /// What the host knows about the guest.
+    pub host_facts: HostFacts,
+}
+
+/// State of the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentLink {
+    /// No transport.
+    Down,
+    /// No answer yet.
+    Greeting,
+    /// The agent answers.
+    Up,
+    /// The agent has stopped answering.
+    Silent,
+    /// The agent and this host have no version in common.
+    UnsupportedVersion,
+}
+
+/// What an agent says about itself in its hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentIdentity {
+    /// The common version.
+    pub version: u32,
+    /// A number that is new for each start of the agent.
+    pub instance: u64,
+    /// Name and version of the agent.
+    pub agent: String,
+    /// The guest's kernel.
+    pub system: String,
+    /// The guest's page size.
+    pub page: Bytes,
+    /// What the agent can do.
+    pub capabilities: Vec<String>,
+    /// Its shrinkers.
+    pub shrinkers: Vec<String>,
+}
+
+/// An event of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEvent {
+    /// The agent answered.
+    Up {
+        /// The agent.
+        agent: AgentIdentity,
+        /// Whether the agent restarted, or its guest was restored, since the last answer.
+        restarted: bool,
+    },
+    /// The agent and this host have no version in common.
+    UnsupportedVersion {
+        /// Newest version the agent speaks.
+        version: u32,
+        /// Oldest version the agent speaks.
+        oldest: u32,
+    },
+    /// Nothing came for [`SILENCE_MAX`]: the agent's last statistics are stale.
+    Silent,
+    /// This number of the agent's messages were lost.
+    MessagesLost(u64),
+    /// Statistics.
+    Statistics {
+        /// The guest's uptime.
+        uptime_ms: u64,
+        /// The statistics.
+        statistics: Box<Statistics>,
+    },
+    /// Idle ages of memory.
+    Ages(Ages),
+    /// A request.
+    Request {
+        /// The request, capped at what the guest can have.
+        request: MemoryRequest,
+        /// Its reason.
+        why: RequestReason,
+    },
+    /// Shrinkers work on an order: the balloon must wait.
+    Shrinking {
+        /// The order's number.
+        number: u64,
+        /// What each shrinker can give.
+        offers: Vec<ShrinkerOffer>,
+    },
+    /// Shrinkers are done with an order.
+    Shrunk {
+        /// The order's number.
+        number: u64,
+        /// The total given.
+        gave: Bytes,
+        /// What each shrinker gave.
+        given: Vec<ShrinkerResult>,
+    },
+    /// The agent could not carry out an order.
+    Error(String),
+    /// A rejected message.
+    Implausible(ImplausibleMessage),
+    /// Bytes that are not a message.
+    Unreadable(String),
+}
+
+/// The conversation with one guest's agent.
+#[derive(Debug)]
+pub struct AgentSession {
+    settings: SessionSettings,
+    link: AgentLink,
+    /// The number of this connection's hello.
+    number: u64,
+    reader: FrameReader,
+    validator: MessageValidator,
+    instance: Option<u64>,
+    seq: u64,
+    events: VecDeque<AgentEvent>,
+    transmits: VecDeque<Vec<u8>>,
+    received_at: Timestamp,
+    sent_at: Timestamp,
+    input_rate: InputRate,
+    request: Option<MemoryRequest>,
+    emergency_at: Option<Timestamp>,
+    order: u64,
+}
+
+/// Input received in the current second.
+#[derive(Debug)]
+struct InputRate {
+    since: Timestamp,
+    bytes: u64,
+    is_flood_reported: bool,
+}
+
+impl AgentSession {
+    /// A session without a transport.
+    pub fn new(settings: SessionSettings, now: Timestamp) -> AgentSession {
+        AgentSession {
+            settings,
+            link: AgentLink::Down,
+            number: 0,
+            reader: FrameReader::new(),
+            validator: MessageValidator::new(),
+            instance: None,
+            seq: 0,
+            events: VecDeque::new(),
+            transmits: VecDeque::new(),
+            received_at: now,
+            sent_at: now,
+            input_rate: InputRate { since: now, bytes: 0, is_flood_reported: false },
+            request: None,
+            emergency_at: None,
+            order: 0,
+        }
+    }
+
+    /// State of the conversation.
+    pub const fn link(&self) -> AgentLink {
+        self.link
+    }
+
+    /// The last accepted request, answered or not.
+    pub const fn request(&self) -> Option<MemoryRequest> {
+        self.request
+    }
+
+    /// Replaces what the host knows about the guest.
+    pub const fn set_host_facts(&mut self, facts: HostFacts) {
+        self.settings.host_facts = facts;
+    }
+
+    /// The transport is up. `number`, new for each connection, identifies answers to its hello.
+    pub fn connected(&mut self, number: u64, now: Timestamp) {
+        // 0 is reserved for an agent that has not been greeted.
+        self.number = (number & NUMBER_MAX).max(1);
+        self.reader = FrameReader::new();
+        self.transmits.clear();
+        self.seq = 0;
+        self.link = AgentLink::Greeting;
+        self.received_at = now;
+        self.greet(now);
+    }
+
+    /// The transport is down.
+    pub fn disconnected(&mut self) {
+        self.link = AgentLink::Down;
+        self.transmits.clear();
+    }
+
+    /// Handles received bytes.
+    pub fn handle_bytes(&mut self, bytes: &[u8], now: Timestamp) {
+        if self.link == AgentLink::Down || !self.is_within_rate(bytes.len(), now) {
+            return;
+        }
+        self.reader.push(bytes);
+        while let Some(frame) = self.reader.next_frame() {
+            let decoded = frame
+                .map_err(|error| error.to_string())
+                .and_then(|payload| decode(&payload).map_err(|error| error.to_string()));
+            match decoded {
+                Ok(frame) => self.handle_frame(frame, now),
+                // Remains of an earlier conversation are not an error.
+                Err(_) if self.link == AgentLink::Greeting => {}
+                Err(why) => self.emit(AgentEvent::Unreadable(why)),
+            }
+        }
+    }
+
+    /// Sends what is due, and notices silence.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.link == AgentLink::Up && now.saturating_since(self.received_at) >= SILENCE_MAX {
+            self.link = AgentLink::Silent;
+            self.emit(AgentEvent::Silent);
+            self.greet(now);
+            return;
+        }
+        let quiet = now.saturating_since(self.sent_at);
+        match self.link {
+            AgentLink::Greeting | AgentLink::Silent if quiet >= HELLO_PERIOD => self.greet(now),
+            AgentLink::Up if quiet >= HEARTBEAT_PERIOD => self.send(HostMessage::Heartbeat {}, now),
+            _ => {}
+        }
+    }
+
+    /// The latest time for the next call of [`AgentSession::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        match self.link {
+            AgentLink::Down | AgentLink::UnsupportedVersion => None,
+            AgentLink::Greeting | AgentLink::Silent => Some(self.sent_at + HELLO_PERIOD),
+            AgentLink::Up => {
+                Some((self.sent_at + HEARTBEAT_PERIOD).min(self.received_at + SILENCE_MAX))
+            }
+        }
+    }
+
+    /// The next frame to send.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        self.transmits.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<AgentEvent> {
+        self.events.pop_front()
+    }
+
+    /// Answers the last request.
+    pub fn answer(
+        &mut self,
+        outcome: RequestOutcome,
+        bytes: Bytes,
+        why: Option<String>,
+        now: Timestamp,
+    ) {
+        let Some(request) = self.request else { return };
+        let why = why.map(|why| short(&why));
+        let bytes = bytes.get();
+        self.send(HostMessage::Answer { request: request.number, outcome, bytes, why }, now);
+    }
+
+    /// Orders programs to give back `bytes`; returns the order's number.
+    pub fn shrink(&mut self, bytes: Bytes, within: Duration, now: Timestamp) -> u64 {
+        self.order += 1;
+        let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        self.send(HostMessage::Shrink { number: self.order, bytes: bytes.get(), within_ms }, now);
+        self.order
+    }
+
+    /// Lets shrunk programs grow again.
+    pub fn release(&mut self, now: Timestamp) {
+        self.send(HostMessage::Release {}, now);
+    }
+
+    /// Reports what the balloon does.
+    pub fn balloon(&mut self, state: BalloonActivity, now: Timestamp) {
+        self.send(HostMessage::Balloon { state }, now);
+    }
+
+    /// Counts input; false once it exceeds [`BYTES_PER_SECOND_MAX`].
+    fn is_within_rate(&mut self, bytes: usize, now: Timestamp) -> bool {
+        if now.saturating_since(self.input_rate.since) >= Duration::from_secs(1) {
+            self.input_rate = InputRate { since: now, bytes: 0, is_flood_reported: false };
+        }
+        self.input_rate.bytes = self.input_rate.bytes.saturating_add(bytes as u64);
+        if self.input_rate.bytes <= BYTES_PER_SECOND_MAX {
+            return true;
+        }
+        if !self.input_rate.is_flood_reported {
+            self.input_rate.is_flood_reported = true;
+            let bytes_per_second_max = BYTES_PER_SECOND_MAX;
+            self.emit(AgentEvent::Implausible(ImplausibleMessage::Flood { bytes_per_second_max }));
+        }
+        false
+    }
+
+    fn handle_frame(&mut self, frame: GuestFrame, now: Timestamp) {
+        if let GuestMessage::Hello { session, instance, .. } = &frame.message {
+            match *session {
+                number if number == self.number => self.handle_hello(frame, now),
+                // The agent has just started, or lost its connection.
+                0 if self.link != AgentLink::Up || self.instance != Some(*instance) => {
+                    self.link = AgentLink::Greeting;
+                    self.greet(now);
+                }
+                _ => {}
+            }
+            return;
+        }
+        // Before the answer to this connection's hello, messages belong to an earlier conversation.
+        if !matches!(self.link, AgentLink::Up | AgentLink::Silent) {
+            return;
+        }
+        match self.validator.message(frame.seq, frame.uptime_ms, now) {
+            Ok(0) => {}
+            Ok(lost) => self.emit(AgentEvent::MessagesLost(lost)),
+            Err(why) => return self.emit(AgentEvent::Implausible(why)),
+        }
+        self.received_at = now;
+        self.link = AgentLink::Up;
+        match frame.message {
+            GuestMessage::Statistics(statistics) => {
+                match self.validator.statistics(&statistics, self.settings.host_facts) {
+                    Ok(()) => {
+                        self.emit(AgentEvent::Statistics {
+                            uptime_ms: frame.uptime_ms,
+                            statistics,
+                        });
+                    }
+                    Err(why) => self.emit(AgentEvent::Implausible(why)),
+                }
+            }
+            GuestMessage::Ages(ages) => self.emit(AgentEvent::Ages(ages)),
+            GuestMessage::Request { number, kind, bytes, why } => {
+                self.handle_request(number, kind, bytes, why, now);
+            }
+            GuestMessage::Shrinking { number, offers } => {
+                self.emit(AgentEvent::Shrinking { number, offers });
+            }
+            GuestMessage::Shrunk { number, gave_bytes, given } => {
+                let gave = self.capped(gave_bytes);
+                self.emit(AgentEvent::Shrunk { number, gave, given });
+            }
+            GuestMessage::Error { text } => self.emit(AgentEvent::Error(text)),
+            GuestMessage::Hello { .. } | GuestMessage::Heartbeat {} | GuestMessage::Unknown => {}
+        }
+    }
+
+    fn handle_hello(&mut self, frame: GuestFrame, now: Timestamp) {
+        let GuestMessage::Hello {
+            version,
+            oldest,
+            instance,
+            agent,
+            system,
+            page_bytes,
+            capabilities,
+            shrinkers,
+            ..
+        } = frame.message
+        else {
+            return;
+        };
+        let Some(common) = common_version(version, oldest) else {
+            self.link = AgentLink::UnsupportedVersion;
+            return self.emit(AgentEvent::UnsupportedVersion { version, oldest });
+        };
+        // An answer to a repeated hello is no news.
+        if self.link == AgentLink::Up && self.instance == Some(instance) {
+            return;
+        }
+        let mut restarted = self.instance.is_some_and(|known| known != instance);
+        let went_back = self.validator.message(frame.seq, frame.uptime_ms, now).is_err();
+        if self.instance != Some(instance) || went_back {
+            // A new agent, or the guest was restored from a snapshot: this answer is new, yet its
+            // numbers went back.
+            restarted |= went_back;
+            self.instance = Some(instance);
+            self.validator = MessageValidator::new();
+            (self.request, self.emergency_at) = (None, None);
+            let _ = self.validator.message(frame.seq, frame.uptime_ms, now);
+        }
+        self.link = AgentLink::Up;
+        self.received_at = now;
+        let page = Bytes::new(page_bytes);
+        let agent = AgentIdentity {
+            version: common,
+            instance,
+            agent,
+            system,
+            page,
+            capabilities,
+            shrinkers,
+        };
+        self.emit(AgentEvent::Up { agent, restarted });
+    }
+
+    fn handle_request(
+        &mut self,
+        number: u64,
+        kind: WireRequestKind,
+        bytes: u64,
+        why: RequestReason,
+        now: Timestamp,
+    ) {
+        let last = self.request.map_or(0, |request| request.number);
+        if number <= last {
+            return self.emit(AgentEvent::Implausible(ImplausibleMessage::RequestRepeated {
+                number,
+                last,
+            }));
+        }
+        let is_within_period = self
+            .emergency_at
+            .is_some_and(|at| now.saturating_since(at) < self.settings.emergency_period);
+        let kind = match kind {
+            // An honest agent's second emergency comes early if its first one was delayed. It still
+            // waits for an answer.
+            WireRequestKind::Emergency if is_within_period => RequestKind::More,
+            WireRequestKind::Emergency => {
+                self.emergency_at = Some(now);
+                RequestKind::Emergency
+            }
+            WireRequestKind::More => RequestKind::More,
+            WireRequestKind::Less => RequestKind::Less,
+        };
+        let request = MemoryRequest { number, kind, amount: self.capped(bytes) };
+        self.request = Some(request);
+        self.emit(AgentEvent::Request { request, why });
+    }
+
+    /// `bytes`, limited to the most memory that the guest can have.
+    fn capped(&self, bytes: u64) -> Bytes {
+        let bytes = Bytes::new(bytes);
+        self.settings.host_facts.memory_max.map_or(bytes, |limit| bytes.min(limit))
+    }
+
+    fn greet(&mut self, now: Timestamp) {
+        let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let hello = HostMessage::Hello {
+            version: VERSION,
+            oldest: VERSION_OLDEST,
+            session: self.number,
+            statistics_ms: ms(self.settings.statistics_period),
+            emergency_ms: ms(self.settings.emergency_period),
+        };
+        self.send(hello, now);
+    }
+
+    fn send(&mut self, message: HostMessage, now: Timestamp) {
+        if self.link == AgentLink::Down {
+            return;
+        }
+        self.sent_at = now;
+        let frame = HostFrame { seq: self.seq + 1, message };
+        // Encoding fails only if the caller passed an out-of-range number; then nothing is sent.
+        let Ok(bytes) = encode(&frame) else { return };
+        self.seq += 1;
+        if self.transmits.len() >= TRANSMITS_MAX {
+            self.transmits.pop_front();
+        }
+        self.transmits.push_back(bytes);
+    }
+
+    fn emit(&mut self, event: AgentEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+}

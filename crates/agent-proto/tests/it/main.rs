@@ -1,0 +1,4 @@
+//! The integration tests of `ballast-agent-proto`.
+
+mod session;
+mod vectors;

@@ -1,0 +1,3 @@
+//! The integration tests of `ballast-agent`.
+
+mod talk;

@@ -1,0 +1,4 @@
+//! The integration tests of `ballast-api`.
+
+mod client;
+mod golden;

@@ -1,0 +1,30 @@
+//! Text about a tick that several commands share: its source, budget and notes.
+
+use ballast_api::{BudgetView, Coded, Source, TickView};
+use ballast_report::format::{size, span};
+
+/// The first line of output read from a journal: nothing acts on it.
+pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
+    let line = || {
+        format!(
+            "No daemon answered: this is the last tick of a journal, {} old; nothing acts on it.\n",
+            span(tick.age_ms)
+        )
+    };
+    (tick.source == Source::Journal).then(line)
+}
+
+/// The memory a plan divides.
+pub(super) fn budget(budget: &BudgetView) -> String {
+    format!(
+        "{} for all guests: {} committed, {} grantable",
+        size(budget.distributable_bytes),
+        size(budget.committed_bytes),
+        size(budget.grantable_bytes)
+    )
+}
+
+/// Lines of notes about the whole host.
+pub(super) fn notes(notes: &[Coded]) -> String {
+    notes.iter().map(|note| format!("note     {}\n", note.text)).collect()
+}

@@ -1,0 +1,11 @@
+//! Tests of the program without guests: run as a script does, and as a daemon of fake QMP peers.
+
+mod commands;
+mod daemon;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../program/mod.rs"]
+mod program;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ballast");

@@ -1,0 +1,34 @@
+//! The daemon's configuration: one TOML file.
+//!
+//! Idea: [`parse()`] turns text into a validated [`Config`] without side effects, so a reload can
+//! be tried before the running configuration is replaced, and a fuzzer can test it. [`load`] reads
+//! the file.
+//!
+//! Every key is in `docs/ballast.example.toml`, which a test parses. Begin reading at `parse.rs`.
+
+#![forbid(unsafe_code)]
+
+mod file;
+mod flexmemd;
+mod intermittent;
+mod knobs;
+mod meb;
+mod mechanisms;
+pub mod paging;
+mod parse;
+mod range;
+mod settings;
+mod tau;
+mod tws;
+
+pub use flexmemd::FlexmemdTable;
+pub use intermittent::Intermittent;
+pub use knobs::Knobs;
+pub use meb::MebTable;
+pub use parse::{floors_fit, load, parse};
+pub use settings::{AgentSettings, Config, JournalSettings, OnExit, TrackingSettings};
+pub use tau::Tau;
+pub use tws::TwsTable;
+
+#[cfg(test)]
+mod tests;

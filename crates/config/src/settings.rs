@@ -1,0 +1,109 @@
+//! A validated configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ballast_control::Settings;
+use ballast_estimate::phase::IntermittentSettings;
+use ballast_model::Bytes;
+use ballast_working_set::Budget;
+
+use crate::paging::PagerSettings;
+
+/// What happens to the guests' targets when the daemon stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnExit {
+    /// They stay.
+    #[default]
+    Keep,
+    /// Every guest is restored to its allocation when first seen, as far as the budget allows.
+    Restore,
+}
+
+/// A validated configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file it came from.
+    pub path: PathBuf,
+    /// Its text, for the journal.
+    pub text: String,
+    /// The controller's settings.
+    pub settings: Settings,
+    /// Folders with the guests' QMP sockets (`NAME.sock`).
+    pub qmp_folders: Vec<PathBuf>,
+    /// Longest wait for a guest's hypervisor to answer.
+    pub qmp_timeout: Duration,
+    /// Working-set tracking; `None`: off.
+    pub tracking: Option<TrackingSettings>,
+    /// Agents inside guests; `None`: off.
+    pub agents: Option<AgentSettings>,
+    /// Paging of guests by the host; `None`: off.
+    pub paging: Option<PagerSettings>,
+    /// The API's socket; `None`: the user's default.
+    pub socket: Option<PathBuf>,
+    /// The group that may read from the API.
+    pub group: Option<String>,
+    /// What happens to targets when the daemon stops.
+    pub on_exit: OnExit,
+    /// The journal; `None`: off.
+    pub journal: Option<JournalSettings>,
+    /// Whether the daemon raises its own scheduling priority (Global §4.1).
+    pub raise_priority: bool,
+}
+
+/// Settings of working-set tracking.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrackingSettings {
+    /// Length of an interval.
+    pub interval: Duration,
+    /// Largest cost of tracking a guest, as a share of one core.
+    pub budget: Budget,
+    /// When tracking rests; `None`: never.
+    pub intermittent: Option<IntermittentSettings>,
+    /// Whether to watch all memory at any cost, instead of a sample that fits the budget.
+    pub every: bool,
+    /// Whether to track guests without a tracker by the kernel's referenced bits.
+    pub referenced: bool,
+}
+
+/// Settings of agents inside guests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSettings {
+    /// Folders with the sockets of the guests' agent ports (`NAME.sock`).
+    pub folders: Vec<PathBuf>,
+    /// Time between two reports of a guest.
+    pub period: Duration,
+    /// Shortest time between two emergencies of a guest.
+    pub emergency_period: Duration,
+    /// Whether programs in a guest are asked to release memory before its balloon inflates.
+    pub shrink: bool,
+}
+
+/// Settings of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// The SQLite file.
+    pub path: PathBuf,
+    /// Records older than this are deleted.
+    pub keep_age: Duration,
+    /// The oldest records are deleted when the file is larger than this.
+    pub keep_bytes: Bytes,
+}
+
+impl Config {
+    /// The settings that differ in `new` and take effect only after a restart.
+    pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
+        let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());
+        let differences = [
+            ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
+            ("[tracking]", self.tracking != new.tracking),
+            ("[agents]", self.agents != new.agents),
+            ("daemon.socket", self.socket != new.socket),
+            ("daemon.group", self.group != new.group),
+            ("daemon.raise_priority", self.raise_priority != new.raise_priority),
+            ("journal.path or journal.enabled", path(self) != path(new)),
+        ];
+        differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()
+    }
+}

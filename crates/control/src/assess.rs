@@ -1,0 +1,89 @@
+//! Observe and assess: from what was seen of a guest to what is known of it.
+//!
+//! Cost: O(1) a guest. A guest is assessed right after it was observed, while what is remembered of
+//! it is at hand.
+
+use std::time::Duration;
+
+use ballast_actuation::hotplug::{HotplugSettings, Range, range};
+use ballast_estimate::NoEstimate;
+use ballast_guard::{Assessment, Known, verdict};
+use ballast_model::{Bounds, Estimate, Held, PerGuest, Snapshot, Timestamp};
+
+use crate::Settings;
+use crate::state::GuestState;
+use crate::tick::{GuestTick, Seen};
+
+/// Takes a sample of every guest in: what happened to each since the last one. `guests` are in step
+/// with the snapshot.
+pub(crate) fn observe<'a>(
+    guests: &'a mut PerGuest<GuestState>,
+    snapshot: &'a Snapshot,
+    settings: &'a Settings,
+) -> impl Iterator<Item = Seen<'a>> {
+    let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
+    let mut limits = settings.limits.in_order();
+    snapshot.guests().iter().zip(guests.values_mut()).map(move |(sample, state)| {
+        let limits = limits.of(&sample.id);
+        let verdict = verdict(sample, limits, stale_after);
+        let thrashes = state.observe(sample, verdict.is_ok(), now, settings);
+        Seen { sample, limits, state, verdict, thrashes }
+    })
+}
+
+/// What a guest is assessed by beside itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) stale_after: Duration,
+    /// `None`: nothing is plugged in or out.
+    pub(crate) hotplug: Option<&'a HotplugSettings>,
+}
+
+/// What is known of one guest.
+pub(crate) fn assess<'a>(
+    seen: Seen<'a>,
+    estimate: impl FnOnce() -> Result<Estimate, NoEstimate>,
+    by: By<'_>,
+) -> GuestTick<'a> {
+    let By { now, stale_after, hotplug } = by;
+    let state = &*seen.state;
+    let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
+    let estimate = match &seen.verdict {
+        Ok(()) => estimate().map_err(held_without),
+        Err(held) => Err(held.clone()),
+    };
+    let known = Known {
+        now,
+        sample: seen.sample,
+        limits: seen.limits,
+        log: Some(&state.log),
+        cap: state.cap(),
+        stale_after,
+    };
+    let mut assessment = Assessment::new(&known, estimate, stuck);
+    if let Some(settings) = hotplug {
+        let range = match state.actuator.as_deref() {
+            Some(actuator) => actuator.range(now, seen.sample, settings),
+            None => range(seen.sample, true, settings),
+        };
+        assessment.bounds = within(assessment.bounds, range);
+    }
+    GuestTick::new(seen, assessment)
+}
+
+/// The operator's bounds, as far as the guest can be got there.
+fn within(bounds: Option<Bounds>, range: Option<Range>) -> Option<Bounds> {
+    let (Bounds { floor, ceiling }, Range { least, most }) = (bounds?, range?);
+    let floor = floor.clamp(least.min(most), most);
+    Some(Bounds { floor, ceiling: ceiling.clamp(floor, most) })
+}
+
+/// Why a guest without an estimate is left alone.
+fn held_without(missing: NoEstimate) -> Held {
+    match missing {
+        NoEstimate::NoAllocation => Held::NoAllocation,
+        NoEstimate::NoStatistics => Held::NoStatistics,
+        NoEstimate::Implausible(what) => Held::Implausible(what),
+    }
+}

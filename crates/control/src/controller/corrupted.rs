@@ -1,0 +1,128 @@
+//! Tests: what the guard remembers is corrupted, and the checker, which remembers by itself, keeps
+//! the promises.
+
+use ballast_model::{Bytes, GuestId, PolicyName};
+use proptest::prelude::*;
+
+use crate::Controller;
+use crate::state::GuestState;
+use crate::world::{Mood, ToyGuest, World, settings};
+
+fn state<'a>(controller: &'a mut Controller, name: &str) -> &'a mut GuestState {
+    let id: GuestId = name.parse().unwrap();
+    controller.guests.named_mut(&id).unwrap()
+}
+
+/// Each takes the other's log for its own.
+fn swap_logs(controller: &mut Controller, one: &str, other: &str) {
+    let log = state(controller, one).log.clone();
+    let log = std::mem::replace(&mut state(controller, other).log, log);
+    state(controller, one).log = log;
+}
+
+/// Of 3,000 MiB `c` could use 1,000 that `a` holds, which cannot be seen.
+#[test]
+fn memory_of_an_unseen_guest_is_not_granted_though_the_guard_forgot_it() {
+    let guests = vec![
+        ToyGuest::new("a", 2048, 1500, 1400),
+        ToyGuest::new("b", 2048, 300, 290),
+        ToyGuest::new("c", 2048, 1200, 1190),
+    ];
+    let mut world = World::new(settings(PolicyName::Global, 3000), guests);
+    world.ticks(5);
+    world.guest("a").mood = Mood::Gone;
+    world.guest("c").used = 2000;
+    world.ticks(2);
+    assert_eq!(world.controller.plans_refused(), 0);
+    swap_logs(&mut world.controller, "a", "b");
+    world.ticks(3);
+    assert!(world.controller.plans_refused() > 0);
+    assert!(world.committed() <= 3000, "{}", world.committed());
+}
+
+/// `b` is promised memory and has not taken it yet; the guard takes it for free.
+#[test]
+fn promised_memory_is_not_granted_again_though_the_guard_forgot_it() {
+    let guests = vec![ToyGuest::new("a", 4096, 500, 100), ToyGuest::new("b", 4096, 500, 100)];
+    let mut world = World::new(settings(PolicyName::Static, 4000), guests);
+    world.tick();
+    world.ticks(2);
+    let plan = world.tick();
+    let promised = plan.guests[1].target.unwrap();
+    assert_eq!(promised, Bytes::mib(2000));
+    // It stands still at what it had before it was promised more.
+    world.guest("b").target = 500;
+    world.guest("b").holds = 500;
+    state(&mut world.controller, "b").log.sent(Some(Bytes::mib(500)));
+    state(&mut world.controller, "b").goal = None;
+    let limits = &mut world.controller.settings().clone();
+    limits.limits.default.shares = 1;
+    limits.limits.named.insert(
+        "a".parse().unwrap(),
+        ballast_model::GuestLimits { shares: 7, ..Default::default() },
+    );
+    world.controller.handle_event(crate::Event::Reconfigure(Box::new(limits.clone())));
+    let plan = world.tick();
+    assert!(world.controller.plans_refused() > 0, "{plan:?}");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Corruption {
+    SwapLogs(usize, usize),
+    /// The target in force, MiB.
+    Target(usize, u64),
+    ForgetGoal(usize),
+}
+
+fn corruption() -> impl Strategy<Value = Corruption> {
+    prop_oneof![
+        (0..5usize, 0..5usize).prop_map(|(one, other)| Corruption::SwapLogs(one, other)),
+        (0..5usize, 0..4096u64).prop_map(|(guest, mib)| Corruption::Target(guest, mib)),
+        (0..5usize).prop_map(Corruption::ForgetGoal),
+    ]
+}
+
+fn corrupt(world: &mut World, corruption: Corruption) {
+    let n = world.guests.len();
+    let name = |at: usize| format!("g{}", at % n);
+    let controller = &mut world.controller;
+    match corruption {
+        Corruption::SwapLogs(one, other) => swap_logs(controller, &name(one), &name(other)),
+        Corruption::Target(guest, mib) => {
+            state(controller, &name(guest)).log.sent(Some(Bytes::mib(mib)));
+        }
+        Corruption::ForgetGoal(guest) => state(controller, &name(guest)).goal = None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever the guard remembers wrongly, guests never hold or may take more than the budget.
+    #[test]
+    fn the_budget_holds_whatever_the_guard_forgets(
+        sizes in prop::collection::vec((512..4096u64, 0..100u64, 10..400u64), 2..6),
+        turns in prop::collection::vec((0..5usize, 0..4096u64, 0..4u8, corruption(), 1..8u64), 1..12),
+        spare in 0..1500u64,
+    ) {
+        let toy = |(at, (boot, used, rate)): (usize, &(u64, u64, u64))| {
+            let guest = ToyGuest::new(&format!("g{at}"), *boot, boot / 2, boot * used / 100);
+            ToyGuest { rate: *rate, ..guest }
+        };
+        let guests: Vec<ToyGuest> = sizes.iter().enumerate().map(toy).collect();
+        let budget = guests.iter().map(|guest| guest.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(PolicyName::Global, budget), guests);
+        world.ticks(3);
+        for (at, used, mood, corruption, ticks) in turns {
+            let at = at % world.guests.len();
+            let guest = &mut world.guests[at];
+            guest.used = used.min(guest.boot);
+            guest.mood = [Mood::Willing, Mood::Stubborn, Mood::Silent, Mood::Gone][usize::from(mood)];
+            corrupt(&mut world, corruption);
+            for _ in 0..ticks {
+                world.tick();
+                prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
+            }
+        }
+    }
+}

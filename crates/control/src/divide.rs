@@ -1,0 +1,88 @@
+//! Divide: the problem that the policy solves, and what guests that thrash get back.
+
+use ballast_actuation::thrash::ThrashSettings;
+use ballast_guard::Assessment;
+use ballast_model::{Bounds, Bytes, Timestamp};
+use ballast_policy::{Contender, Problem};
+
+use crate::tick::{GuestTick, Tick};
+
+/// What is to be divided and what came of it.
+#[derive(Debug)]
+pub(crate) struct Divided {
+    /// What each guest that thrashed gets back at least; empty: nobody gets anything back.
+    pub(crate) given_back: Vec<Option<Bytes>>,
+    /// What the policy wants for those that compete, in their order.
+    pub(crate) wanted: Vec<ballast_policy::Wanted>,
+}
+
+/// The problem of dividing `left` among the guests that can be moved.
+pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]) -> Problem {
+    let mut contenders = Vec::with_capacity(tick.guests.len());
+    for (place, guest) in tick.guests.iter().enumerate() {
+        contenders.extend(contender(guest, given_back.get(place).copied().flatten()));
+    }
+    Problem::new(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
+}
+
+/// A guest that can be moved, as the policy sees it; it gets back at least `given_back`.
+fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contender> {
+    let (assessment, limits) = (&guest.assessment, guest.limits);
+    let estimate = assessment.estimate()?;
+    let Bounds { floor, ceiling } = assessment.bounds.unwrap_or_default();
+    let least = given_back.max(assessment.min_without_swap).unwrap_or_default();
+    let floor = floor.max(least);
+    Some(Contender {
+        id: guest.sample.id.clone(),
+        used: estimate.used,
+        floor,
+        ceiling: ceiling.max(floor),
+        shares: limits.shares,
+        priority: limits.priority,
+        miss_rate_max: limits.miss_rate_max,
+        allocation: assessment.reference.unwrap_or(assessment.committed),
+        held: Some(estimate.used.saturating_add(estimate.available)),
+        demand: Some(estimate.demand),
+        curve: estimate.curve.clone(),
+        signals: estimate.signals,
+    })
+}
+
+/// What each guest held before it thrashed, where it is to get that back. Nobody does where the
+/// demands of all do not fit into `left`, or where somebody else lacks memory: whoever got it,
+/// another would thrash.
+pub(crate) fn given_back(
+    tick: &Tick<'_>,
+    left: Bytes,
+    settings: &ThrashSettings,
+) -> Vec<Option<Bytes>> {
+    let now: Timestamp = tick.snapshot.taken_at;
+    let mut given: Vec<Option<Bytes>> =
+        tick.guests.iter().map(|guest| guest.state.thrash.least(now)).collect();
+    if given.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    // With what it is given back a guest may still lack some.
+    let lacks = |(guest, held): (&GuestTick<'_>, &Option<Bytes>)| {
+        guest.state.thrash.lacks(settings) && guest.assessment.allocation >= *held
+    };
+    let lacking: Vec<bool> = tick.guests.iter().zip(&given).map(lacks).collect();
+    let count = lacking.iter().filter(|lacks| **lacks).count();
+    let mut needed = Bytes::ZERO;
+    for (place, guest) in tick.guests.iter().enumerate() {
+        let held = given[place].filter(|_| count == usize::from(lacking[place]));
+        let (held, needs) = needed_by(&guest.assessment, held);
+        given[place] = held;
+        needed = needed.saturating_add(needs);
+    }
+    if needed > left { Vec::new() } else { given }
+}
+
+/// What a guest gets back of what it `held`, within its bounds, and what it needs at least.
+fn needed_by(guest: &Assessment, held: Option<Bytes>) -> (Option<Bytes>, Bytes) {
+    let (Ok(estimate), Some(Bounds { floor, ceiling })) = (&guest.verdict, guest.bounds) else {
+        return (None, Bytes::ZERO);
+    };
+    let held = held.map(|held| held.clamp(floor, ceiling));
+    (held, estimate.demand.size.max(floor).max(held.unwrap_or_default()))
+}

@@ -1,0 +1,102 @@
+//! Page: what the host holds guests' processes to, and which it pages out or in for that.
+//!
+//! Cost: O(1) a guest, O(n log n) where the host takes from the richest. Limits: decides nothing
+//! about pages.
+
+use ballast_actuation::paging::{Page, PagingInput, ResidentCap, Wealth, richest};
+use ballast_actuation::rates::{Reduction, choose};
+use ballast_model::{Bounds, Bytes, Compliance, Held, Mechanism, PressureLevel, Timestamp, Why};
+
+use crate::Settings;
+use crate::state::GuestState;
+use crate::tick::{GuestTick, Tick};
+
+/// The host as paging sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) level: PressureLevel,
+    /// Whether the host has somewhere to page out to.
+    pub(crate) may_page: bool,
+    pub(crate) paused: bool,
+    pub(crate) settings: &'a Settings,
+}
+
+/// What a guest's process is held to from now on, and what is paged for that.
+#[derive(Debug)]
+pub(crate) struct Paged {
+    pub(crate) cap: ResidentCap,
+    pub(crate) page: Option<Page>,
+}
+
+/// What the process of one guest is held to; `is_rich`: the host takes from it though it owes
+/// nothing.
+pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
+    let state = &*guest.state;
+    // As balloons, the host takes nothing of a guest whose figures are missing, old or cannot be
+    // true. Where no cap can be kept, what a guest holds counts again.
+    if !host.may_page || !is_known(guest) {
+        return Paged { cap: ResidentCap::default(), page: None };
+    }
+    let mut cap = state.resident_cap;
+    let short = || Some((part(state)?, Why::HostShort { level: host.level }));
+    let take_to = owed(guest, host).or_else(|| if is_rich { short() } else { None });
+    let page = cap.decide(&PagingInput {
+        now: host.now,
+        resident: guest.sample.resident,
+        holds: guest.assessment.allocation,
+        take_to,
+        floor: guest.assessment.bounds.map(|bounds| bounds.floor),
+        may_read_back: host.level == PressureLevel::Normal,
+        stale_after: host.settings.guard.stale_after,
+    });
+    Paged { cap, page: page.filter(|_| !host.paused) }
+}
+
+fn is_known(guest: &GuestTick<'_>) -> bool {
+    matches!(guest.assessment.verdict, Ok(_) | Err(Held::Stuck { .. }))
+}
+
+/// What a guest was asked to hold and is to be paged out for, and why.
+fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
+    let state = &*guest.state;
+    let asked = state.log.asked()?;
+    let amount = guest.sample.allocation?.value.saturating_sub(asked);
+    let compliance = state.log.compliance(host.now);
+    let level = host.level;
+    let reduction = Reduction { sample: guest.sample, compliance, amount, level, may_page: true };
+    match choose(&reduction, &state.rates)? {
+        (Mechanism::PageOut, why) => Some((asked, why)),
+        // Others may have what the host took: it is held to what it was asked for until it has
+        // given all of that.
+        _ if state.resident_cap.in_force().is_some() => {
+            let Compliance::Releasing { left, idle } = compliance else { return None };
+            Some((asked, Why::NotGiven { left, asked: idle }))
+        }
+        _ => None,
+    }
+}
+
+/// What the policy wants for a guest.
+fn part(state: &GuestState) -> Option<Bytes> {
+    state.goal.as_ref().map(|goal| goal.desired.target)
+}
+
+/// Of each guest, whether the host takes from it because it is among the richest; empty: it takes
+/// from nobody.
+pub(crate) fn rich(tick: &Tick<'_>, host: Host<'_>) -> Vec<bool> {
+    let available = tick.snapshot.host.memory_available;
+    let (Some(available), true) = (available, host.level >= PressureLevel::ReclaimRichest) else {
+        return Vec::new();
+    };
+    let wealth = |guest: &GuestTick<'_>| {
+        let (assessment, state) = (&guest.assessment, &*guest.state);
+        let floor = assessment.bounds.map(|Bounds { floor, .. }| floor);
+        let least = part(state).max(floor).unwrap_or(Bytes::MAX);
+        let holds = assessment.allocation.filter(|_| assessment.verdict.is_ok());
+        let beyond = holds.unwrap_or_default().saturating_sub(least);
+        Wealth { beyond, was_rich: state.resident_cap.in_force().is_some() }
+    };
+    let wealth: Vec<Wealth> = tick.guests.iter().map(wealth).collect();
+    richest(&wealth, host.settings.guard.host_reserve.saturating_sub(available))
+}

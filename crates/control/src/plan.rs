@@ -1,0 +1,167 @@
+//! The plan: what the phases found, guest by guest, and what it changes once it is carried out.
+//!
+//! Limits: decides nothing. Releases come before grants, each in the order of names.
+
+use ballast_actuation::paging::{Page, ResidentCap};
+use ballast_guard::Grant;
+use ballast_guard::check::Promise;
+use ballast_model::{
+    Action, Bytes, Change, GuestPlan, Held, Mechanism, Note, Paging, PerGuest, Plan, Timestamp,
+};
+use ballast_policy::flexmemd::Accounts;
+
+use crate::actuate::{Actuated, NextActuator};
+use crate::state::{GuestState, cap_of};
+use crate::tick::GuestTick;
+use crate::transfer::{gives, waits};
+
+/// A plan that waits to be checked.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    pub(crate) plan: Plan,
+    /// What it promises beyond that, sorted by name.
+    pub(crate) promises: Vec<Promise>,
+    /// What it changes of guests' states, sorted by place.
+    pub(crate) changes: Vec<StateChange>,
+    /// Whether one guest gives memory and another waits for some.
+    pub(crate) is_transfer: bool,
+}
+
+/// What a plan changes of the state of the guest at a place.
+#[derive(Debug)]
+pub(crate) struct StateChange {
+    pub(crate) place: usize,
+    /// `None`: the target stays as it is.
+    pub(crate) target: Option<Bytes>,
+    pub(crate) ask: Option<Bytes>,
+    pub(crate) actuator: Option<NextActuator>,
+    pub(crate) cap: ResidentCap,
+}
+
+impl Proposal {
+    /// Whether there is nothing in it that could be wrong.
+    pub(crate) fn does_nothing(&self) -> bool {
+        let asks_nothing = || self.changes.iter().all(|change| change.ask.is_none());
+        self.plan.actions.is_empty() && self.plan.paging.is_empty() && asks_nothing()
+    }
+}
+
+/// A proposal in the making.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    /// Its actions are the releases so far.
+    plan: Plan,
+    deadline: Timestamp,
+    /// Everybody's credits, of a policy that has guests pay rent.
+    credits: Option<&'a Accounts>,
+    /// Actions that give a guest memory that it had not already.
+    grants: Vec<Action>,
+    promises: Vec<Promise>,
+    changes: Vec<StateChange>,
+    gives: bool,
+    waits: bool,
+}
+
+impl<'a> Draft<'a> {
+    /// A proposal of a plan without lines. Its orders are not to be begun after `deadline`.
+    pub(crate) fn new(plan: Plan, deadline: Timestamp, credits: Option<&'a Accounts>) -> Draft<'a> {
+        Draft {
+            plan,
+            deadline,
+            credits,
+            grants: Vec::new(),
+            promises: Vec::new(),
+            changes: Vec::new(),
+            gives: false,
+            waits: false,
+        }
+    }
+
+    /// The line of the guest at a place; what else comes of its tick is noted.
+    pub(crate) fn line(&mut self, place: usize, guest: GuestTick<'_>) -> GuestPlan {
+        let GuestTick { sample, state, assessment, grant, actuated, paged, .. } = guest;
+        let Grant { send, ask, clamp, change } = grant.unwrap_or(Grant::hold(Held::OnTarget));
+        let Actuated { order, next } = actuated.unwrap_or_default();
+        let id = &sample.id;
+        let target = send.or(state.log.target());
+        if let Some(to) = order.target {
+            let is_grant = to > assessment.covered();
+            let list = if is_grant { &mut self.grants } else { &mut self.plan.actions };
+            list.push(Action {
+                guest: id.clone(),
+                target: to,
+                plug: order.plug,
+                generation: self.plan.generation,
+                deadline: self.deadline,
+            });
+        }
+        let mut moves = order.moves;
+        let mut cap = state.resident_cap;
+        if let Some(paged) = paged {
+            cap = paged.cap;
+            if let Some(Page { mechanism, resident, told }) = paged.page {
+                let (generation, deadline) = (self.plan.generation, self.deadline);
+                moves.push(told);
+                let guest = id.clone();
+                self.plan.paging.push(Paging { guest, mechanism, resident, generation, deadline });
+            }
+        }
+        let now = self.plan.decided_at;
+        let transient_grant =
+            next.as_ref().map_or(state.log.transient_grant(), NextActuator::transient_grant);
+        let entitled = target.map(|target| target.saturating_add(transient_grant));
+        let asked = ask.or_else(|| state.log.asked_of_stuck()).or(entitled);
+        let (entitled, cap_next) =
+            (entitled.filter(|_| transient_grant > Bytes::ZERO), cap_of(cap, asked));
+        if entitled.is_some() || cap_next.is_some() {
+            self.promises.push(Promise { guest: id.clone(), entitled, cap: cap_next });
+        }
+        if send.is_some() || ask.is_some() || next.is_some() || cap != state.resident_cap {
+            self.changes.push(StateChange { place, target: send, ask, actuator: next, cap });
+        }
+        let goal = state.goal.as_ref();
+        let of_goal = goal.map_or(&[][..], |goal| &goal.clamps);
+        let mut clamps = Vec::with_capacity(of_goal.len() + usize::from(clamp.is_some()));
+        clamps.extend_from_slice(of_goal);
+        clamps.extend(clamp);
+        let line = GuestPlan {
+            id: id.clone(),
+            allocation: assessment.allocation,
+            bounds: assessment.bounds,
+            estimate: assessment.into_estimate(),
+            desired: goal.map(|goal| goal.desired.clone()),
+            clamps,
+            credits: self.credits.and_then(|credits| credits.credits(id)),
+            compliance: state.log.compliance(now),
+            target,
+            change,
+            moves,
+            balloon_rate: state.rates.measured(Mechanism::Balloon),
+            regret: state.thrash.regret(),
+        };
+        self.gives |= gives(&line);
+        self.waits |= waits(&line);
+        line
+    }
+
+    /// The proposal with the lines of all guests, releases before grants.
+    pub(crate) fn finish(self, lines: Vec<GuestPlan>) -> Proposal {
+        let Draft { mut plan, mut grants, promises, changes, gives, waits, .. } = self;
+        plan.guests = lines;
+        plan.actions.append(&mut grants);
+        Proposal { plan, promises, changes, is_transfer: gives && waits }
+    }
+}
+
+/// A plan that does nothing in place of `plan`, which the checker found at fault.
+pub(crate) fn refused(plan: Plan, states: &PerGuest<GuestState>, violation: String) -> Plan {
+    let held = |(guest, state): (GuestPlan, &GuestState)| GuestPlan {
+        target: state.log.target(),
+        change: Change::Hold(Held::PlanRefused { violation: violation.clone() }),
+        ..guest
+    };
+    let guests = plan.guests.into_iter().zip(states.values()).map(held).collect();
+    let mut notes = plan.notes;
+    notes.push(Note::Refused { violation: violation.clone() });
+    Plan { guests, notes, actions: Vec::new(), paging: Vec::new(), ..plan }
+}

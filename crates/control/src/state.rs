@@ -1,0 +1,60 @@
+//! What is remembered of one guest from tick to tick.
+//!
+//! Limits: what a tick decides changes nothing here before its plan was checked, but for the goal,
+//! which holds from decision to decision.
+
+use ballast_actuation::hotplug::Actuator;
+use ballast_actuation::paging::{OVERHEAD, ResidentCap};
+use ballast_actuation::rates::{InForce, Rates};
+use ballast_actuation::thrash::{ThrashDetector, Verdict};
+use ballast_guard::{ComplianceLog, Goal};
+use ballast_model::{Bytes, GuestSample, Timestamp};
+
+use crate::Settings;
+
+/// One guest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GuestState {
+    /// What it was asked, and whether it complies.
+    pub(crate) log: ComplianceLog,
+    /// Where it is to be by the last decision; `None`: that did not cover it.
+    pub(crate) goal: Option<Goal>,
+    /// The number of its last request that a decision took in.
+    pub(crate) request: Option<u64>,
+    /// What its process is held to.
+    pub(crate) resident_cap: ResidentCap,
+    /// Plugs memory in and out; `None`: it has no device for that.
+    pub(crate) actuator: Option<Box<Actuator>>,
+    /// How fast memory was taken from it.
+    pub(crate) rates: Rates,
+    /// What that cost it.
+    pub(crate) thrash: ThrashDetector,
+}
+
+impl GuestState {
+    /// Takes in a sample. `usable`: its figures may be acted on. Says whether the guest thrashes
+    /// with what it was left.
+    pub(crate) fn observe(
+        &mut self,
+        sample: &GuestSample,
+        usable: bool,
+        now: Timestamp,
+        settings: &Settings,
+    ) -> bool {
+        self.log.observe(sample, usable, now, &settings.guard);
+        let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
+        self.rates.observe(now, sample, in_force);
+        matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))
+    }
+
+    /// What the process of a guest that owes memory is held to.
+    pub(crate) fn cap(&self) -> Option<Bytes> {
+        cap_of(self.resident_cap, self.log.asked())
+    }
+}
+
+/// What the process of a guest that owes memory is held to: the cap follows what is `asked`. What
+/// the host takes of the richest it takes for itself, and grants to nobody.
+pub(crate) fn cap_of(cap: ResidentCap, asked: Option<Bytes>) -> Option<Bytes> {
+    Some(cap.in_force()?.max(asked?.saturating_add(OVERHEAD).page_ceil()))
+}

@@ -1,0 +1,79 @@
+//! One tick: what each phase found of each guest.
+//!
+//! Idea: a guest has one [`GuestTick`], to which every phase adds its part; no phase changes an
+//! earlier one's. At the end the parts become the guest's line in the plan, and what the plan
+//! changes once it is carried out.
+
+use crate::actuate::Actuated;
+use crate::page::Paged;
+use crate::state::GuestState;
+use ballast_guard::{Assessment, Grant, Totals};
+use ballast_model::{
+    Budget, Bytes, Estimate, GuestLimits, GuestSample, Held, MemoryRequest, Note, Snapshot,
+};
+
+/// A guest after `observe`.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) sample: &'a GuestSample,
+    pub(crate) limits: &'a GuestLimits,
+    pub(crate) state: &'a mut GuestState,
+    /// Whether it may be moved, leaving its demand to be estimated.
+    pub(crate) verdict: Result<(), Held>,
+    /// Whether it thrashes with what it was left.
+    pub(crate) thrashes: bool,
+}
+
+/// All guests after `assess`.
+#[derive(Debug)]
+pub(crate) struct Tick<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    /// In the order of the snapshot.
+    pub(crate) guests: Vec<GuestTick<'a>>,
+    pub(crate) totals: Totals,
+    /// Whether a guest thrashes with what it was left.
+    pub(crate) thrashes: bool,
+    /// The memory there is to divide.
+    pub(crate) budget: Budget,
+    /// What concerns the host as a whole.
+    pub(crate) notes: Vec<Note>,
+}
+
+/// One guest in one tick.
+#[derive(Debug)]
+pub(crate) struct GuestTick<'a> {
+    pub(crate) sample: &'a GuestSample,
+    pub(crate) limits: &'a GuestLimits,
+    /// What is remembered of it. Only `bound` changes that before the plan is carried out.
+    pub(crate) state: &'a mut GuestState,
+    /// By `assess`: its demand, or why it is left alone.
+    pub(crate) assessment: Assessment,
+    /// By `grant`: what it is asked, and why.
+    pub(crate) grant: Option<Grant>,
+    /// By `actuate`: the order to balloon and plugged memory that does that.
+    pub(crate) actuated: Option<Actuated>,
+    /// By `page`: what its process is held to; `None`: what it was.
+    pub(crate) paged: Option<Box<Paged>>,
+}
+
+impl<'a> GuestTick<'a> {
+    pub(crate) fn new(seen: Seen<'a>, assessment: Assessment) -> GuestTick<'a> {
+        let Seen { sample, limits, state, .. } = seen;
+        GuestTick { sample, limits, state, assessment, grant: None, actuated: None, paged: None }
+    }
+
+    /// Its demand, if it has a part in the division of memory.
+    pub(crate) fn estimate(&self) -> Option<&Estimate> {
+        self.assessment.estimate()
+    }
+
+    /// Its last request, unless it is left alone.
+    pub(crate) fn request(&self) -> Option<MemoryRequest> {
+        self.assessment.verdict.as_ref().ok()?.signals.request
+    }
+
+    /// What is sent to it.
+    pub(crate) fn send(&self) -> Option<Bytes> {
+        self.grant.as_ref()?.send
+    }
+}

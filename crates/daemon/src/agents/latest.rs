@@ -1,0 +1,328 @@
+//! The latest state of one guest's agent, shared between the connection's task and the daemon.
+//!
+//! Idea: the task stores events, the tick takes the latest state. A restarted agent numbers its
+//! requests from 1 again; the numbers here continue, because the controller takes an equal number
+//! for the same request.
+//!
+//! Limits: at most [`NOTICES_MAX`] lines for the log wait for a tick; further ones are dropped.
+//! Repeated lines are rate-limited.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ballast_agent_proto::host::{AgentEvent, HostFacts, agent_report, guest_stats};
+use ballast_model::{
+    AgentReport, Bytes, GuestStats, Measured, MemoryRequest, RequestKind, Timestamp,
+};
+use tokio::sync::Notify;
+
+use super::rate_limited::RateLimited;
+
+/// Most log lines that wait for the next tick.
+const NOTICES_MAX: usize = 8;
+
+/// A line for the log about an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AgentNotice {
+    /// Normal progress.
+    Info(String),
+    /// The agent failed or sent something implausible; logged once as a warning.
+    Warning(String),
+}
+
+/// State shared by the task and the daemon.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Most memory the guest can have, in bytes; 0 if unknown.
+    memory_max: AtomicU64,
+    /// Whether it called for a tick that has not begun yet.
+    calls: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The guest's page size; `None` until its agent answers.
+    page: Option<Bytes>,
+    report: Option<(AgentReport, GuestStats, Timestamp)>,
+    request: Option<MemoryRequest>,
+    /// Whether the guest has programs that can release memory on request.
+    has_shrinkers: bool,
+    /// Whether such a request is unanswered.
+    is_shrinking: bool,
+    /// Added to this agent's request numbers.
+    base: u64,
+    notices: Vec<AgentNotice>,
+    /// Rate limits for lines an agent can cause at will.
+    warnings: RateLimited,
+    asks: RateLimited,
+    offers: RateLimited,
+    emergencies: RateLimited,
+    releases: RateLimited,
+}
+
+/// The latest state of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AgentState {
+    /// The agent's own report.
+    pub(crate) report: Option<Measured<AgentReport>>,
+    /// Statistics as a balloon has them, for guests whose balloon has none.
+    pub(crate) stats: Option<Measured<GuestStats>>,
+    /// New lines for the log.
+    pub(crate) notices: Vec<AgentNotice>,
+}
+
+impl Shared {
+    /// Sets the most memory the guest can have, as the host knows it.
+    pub(super) fn set_memory_max(&self, max: Option<Bytes>) {
+        self.memory_max.store(max.map_or(0, Bytes::get), Ordering::Relaxed);
+    }
+
+    pub(super) fn host_facts(&self) -> HostFacts {
+        let bytes = self.memory_max.load(Ordering::Relaxed);
+        HostFacts { memory_max: (bytes > 0).then_some(Bytes::new(bytes)) }
+    }
+
+    /// Takes in an event; notifies `urgent` of an emergency.
+    pub(super) fn handle(&self, event: AgentEvent, now: Timestamp, urgent: &Notify) {
+        let mut state = self.lock();
+        match event {
+            AgentEvent::Up { agent, restarted } => {
+                state.page = Some(agent.page);
+                state.has_shrinkers = !agent.shrinkers.is_empty();
+                state.is_shrinking = false;
+                if restarted {
+                    state.base = state.request.map_or(state.base, |request| request.number);
+                    state.report = None;
+                }
+                let again = if restarted { ", started anew" } else { "" };
+                state.notify(AgentNotice::Info(format!(
+                    "agent {}, {}{again}",
+                    agent.agent, agent.system
+                )));
+            }
+            AgentEvent::Statistics { statistics, .. } => {
+                let page = state.page.unwrap_or(Bytes::pages(1));
+                let report = agent_report(&statistics, None);
+                state.report = Some((report, guest_stats(&statistics, page), now));
+            }
+            AgentEvent::Request { mut request, why } => {
+                request.number = request.number.saturating_add(state.base);
+                state.request = Some(request);
+                let text = format!("{request}: {}", why.text);
+                let kind = match request.kind {
+                    RequestKind::More => &mut state.asks,
+                    RequestKind::Less => &mut state.offers,
+                    RequestKind::Emergency => &mut state.emergencies,
+                };
+                if let Some(text) = kind.line(text, now) {
+                    state.notify(AgentNotice::Info(text));
+                }
+                if request.kind == RequestKind::Emergency {
+                    self.call(urgent);
+                }
+            }
+            AgentEvent::Shrunk { gave, .. } => {
+                // The guest's balloon waits for this answer; an unrequested one does not wake the
+                // daemon.
+                if std::mem::take(&mut state.is_shrinking) {
+                    self.call(urgent);
+                }
+                if gave > Bytes::ZERO
+                    && let Some(text) =
+                        state.releases.line(format!("its programs gave back {gave}"), now)
+                {
+                    state.notify(AgentNotice::Info(text));
+                }
+            }
+            AgentEvent::Silent => {
+                state.notify(AgentNotice::Info("its agent has fallen silent".to_owned()))
+            }
+            AgentEvent::UnsupportedVersion { version, oldest } => state.warn(
+                format!("unsupported agent: its protocol versions are {oldest} to {version}"),
+                now,
+            ),
+            AgentEvent::Error(text) => state.warn(format!("its agent: {text}"), now),
+            AgentEvent::Implausible(why) => {
+                state.warn(format!("rejected an implausible message from its agent: {why}"), now);
+            }
+            AgentEvent::Unreadable(why) => {
+                state.warn(format!("rejected an unreadable message from its agent: {why}"), now);
+            }
+            AgentEvent::MessagesLost(_) | AgentEvent::Ages(_) | AgentEvent::Shrinking { .. } => {}
+        }
+    }
+
+    fn call(&self, urgent: &Notify) {
+        self.calls.store(true, Ordering::Relaxed);
+        urgent.notify_one();
+    }
+
+    /// Whether it called for a tick since the last call of this.
+    pub(super) fn has_called(&self) -> bool {
+        self.calls.swap(false, Ordering::Relaxed)
+    }
+
+    /// The latest state; takes the new log lines out.
+    pub(super) fn take(&self, now: Timestamp) -> AgentState {
+        let mut state = self.lock();
+        let request = state.request;
+        let at = |measured: Timestamp| now.saturating_since(measured);
+        AgentState {
+            report: state.report.map(|(report, _, measured)| Measured {
+                value: AgentReport { request, ..report },
+                age: at(measured),
+            }),
+            stats: state
+                .report
+                .map(|(_, stats, measured)| Measured { value: stats, age: at(measured) }),
+            notices: std::mem::take(&mut state.notices),
+        }
+    }
+
+    /// Notes that its programs are asked to release memory; `false`: it has no such programs.
+    pub(super) fn begin_shrinking(&self) -> bool {
+        let mut state = self.lock();
+        state.is_shrinking = state.has_shrinkers;
+        state.is_shrinking
+    }
+
+    /// Whether that request is unanswered.
+    pub(super) fn is_shrinking(&self) -> bool {
+        self.lock().is_shrinking
+    }
+
+    /// The number of the last request.
+    pub(super) fn request(&self) -> Option<u64> {
+        self.lock().request.map(|request| request.number)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn warn(&mut self, text: String, now: Timestamp) {
+        if let Some(text) = self.warnings.line(text, now) {
+            self.notify(AgentNotice::Warning(text));
+        }
+    }
+
+    fn notify(&mut self, notice: AgentNotice) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push(notice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_agent_proto::host::{AgentIdentity, ImplausibleMessage};
+    use ballast_agent_proto::wire::{RequestReason, RequestRule, Statistics};
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn up(restarted: bool) -> AgentEvent {
+        let agent = AgentIdentity {
+            version: 1,
+            instance: 7,
+            agent: "ballast-agent 0.1.0".to_owned(),
+            system: "linux 6.1".to_owned(),
+            page: Bytes::kib(16),
+            capabilities: Vec::new(),
+            shrinkers: Vec::new(),
+        };
+        AgentEvent::Up { agent, restarted }
+    }
+
+    fn statistics() -> AgentEvent {
+        let mut statistics = Statistics::default();
+        statistics.memory.committed_bytes = Some(5000);
+        statistics.counters.swap_in_pages = Some(2);
+        AgentEvent::Statistics { uptime_ms: 1, statistics: Box::new(statistics) }
+    }
+
+    fn asks(number: u64, kind: RequestKind) -> AgentEvent {
+        let request = MemoryRequest { number, kind, amount: Bytes::mib(64) };
+        let why = RequestReason { rule: RequestRule::FreeFalling, text: "free falls".to_owned() };
+        AgentEvent::Request { request, why }
+    }
+
+    #[test]
+    fn a_report_carries_its_age_and_notices_appear_once() {
+        let (shared, urgent) = (Shared::default(), Notify::new());
+        assert_eq!(shared.take(Timestamp::from_millis(9)), AgentState::default());
+        let at = Timestamp::from_millis(1000);
+        shared.handle(up(false), at, &urgent);
+        shared.handle(statistics(), at, &urgent);
+        let state = shared.take(Timestamp::from_millis(1400));
+        let report = state.report.unwrap();
+        assert_eq!((report.value.committed, report.age.as_millis()), (Some(Bytes::new(5000)), 400));
+        // Pages of 16 KiB.
+        assert_eq!(state.stats.unwrap().value.swap_in, Some(Bytes::kib(32)));
+        assert_eq!(
+            state.notices,
+            [AgentNotice::Info("agent ballast-agent 0.1.0, linux 6.1".to_owned())]
+        );
+        assert_eq!(shared.take(at).notices, []);
+    }
+
+    #[test]
+    fn request_numbers_continue_after_restart_and_emergencies_wake_the_daemon() {
+        let (shared, urgent) = (Shared::default(), Notify::new());
+        let number = |shared: &Shared| {
+            shared.take(Timestamp::ZERO).report.unwrap().value.request.map(|it| it.number)
+        };
+        shared.handle(up(false), Timestamp::ZERO, &urgent);
+        shared.handle(statistics(), Timestamp::ZERO, &urgent);
+        shared.handle(asks(3, RequestKind::More), Timestamp::ZERO, &urgent);
+        assert_eq!(number(&shared), Some(3));
+        assert!(urgent.notified().now_or_never().is_none());
+        shared.handle(up(true), Timestamp::ZERO, &urgent);
+        assert!(shared.take(Timestamp::ZERO).report.is_none(), "its counters begin again");
+        shared.handle(statistics(), Timestamp::ZERO, &urgent);
+        shared.handle(asks(1, RequestKind::Emergency), Timestamp::ZERO, &urgent);
+        assert_eq!(number(&shared), Some(4));
+        assert!(urgent.notified().now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_a_requested_shrink_wakes_the_daemon() {
+        let (shared, urgent) = (Shared::default(), Notify::new());
+        let shrunk = |gave| AgentEvent::Shrunk { number: 1, gave, given: Vec::new() };
+        shared.handle(up(false), Timestamp::ZERO, &urgent);
+        assert!(!shared.begin_shrinking(), "it has no shrinkers");
+        let AgentEvent::Up { agent, .. } = up(false) else { unreachable!() };
+        let agent = AgentIdentity { shrinkers: vec!["page-cache".to_owned()], ..agent };
+        shared.handle(AgentEvent::Up { agent, restarted: false }, Timestamp::ZERO, &urgent);
+        shared.handle(shrunk(Bytes::ZERO), Timestamp::ZERO, &urgent);
+        assert!(urgent.notified().now_or_never().is_none());
+        assert!(shared.begin_shrinking() && shared.is_shrinking());
+        shared.handle(shrunk(Bytes::mib(7)), Timestamp::ZERO, &urgent);
+        assert!(urgent.notified().now_or_never().is_some() && !shared.is_shrinking());
+        let notices = shared.take(Timestamp::ZERO).notices;
+        assert_eq!(
+            notices.last(),
+            Some(&AgentNotice::Info("its programs gave back 7MiB".to_owned()))
+        );
+    }
+
+    #[test]
+    fn warnings_and_notices_of_an_agent_are_bounded() {
+        let (shared, urgent) = (Shared::default(), Notify::new());
+        for seq in 0..100 {
+            let why = ImplausibleMessage::Repeated { seq, last: 200 };
+            shared.handle(AgentEvent::Implausible(why), Timestamp::ZERO, &urgent);
+        }
+        let notices = shared.take(Timestamp::ZERO).notices;
+        let [AgentNotice::Warning(first)] = &notices[..] else { panic!("{notices:?}") };
+        assert!(first.contains("message 0 after message 200"), "{first}");
+        for number in 1..100 {
+            let events = [asks(number, RequestKind::Less), up(true)];
+            events.into_iter().for_each(|event| shared.handle(event, Timestamp::ZERO, &urgent));
+        }
+        assert_eq!(shared.take(Timestamp::ZERO).notices.len(), NOTICES_MAX);
+    }
+}

@@ -1,0 +1,16 @@
+//! The daemon's side of the conversation with agents inside guests.
+//!
+//! Idea: each guest with an agent socket gets a task. The task runs a
+//! [`ballast_agent_proto::host::AgentSession`] and stores the latest state for the next tick; an
+//! emergency wakes the daemon at once. The daemon never waits for an agent. An agent that lies,
+//! floods or falls silent harms only its own guest.
+
+mod follow;
+mod latest;
+mod order;
+mod rate_limited;
+mod service;
+
+pub(crate) use latest::AgentNotice;
+pub(crate) use order::Answer;
+pub(crate) use service::Agents;

@@ -1,0 +1,111 @@
+//! Settings and orders for the task that talks to one agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_agent_proto::host::AgentSession;
+use ballast_agent_proto::wire::{BalloonActivity, RequestOutcome};
+use ballast_config::AgentSettings;
+use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
+use tokio::sync::Notify;
+
+use super::latest::Shared;
+
+/// Time programs have to release memory.
+const SHRINK_TIME: Duration = Duration::from_secs(2);
+
+/// An order for the task.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Answer the request with this number.
+    Answer(u64, Answer),
+    /// Report what the balloon does.
+    Balloon(BalloonActivity),
+    /// Ask programs to release this much memory.
+    Shrink(Bytes),
+    /// Allow programs to grow again.
+    Release,
+}
+
+impl Order {
+    pub(super) fn carry_out(self, session: &mut AgentSession, shared: &Shared, now: Timestamp) {
+        match self {
+            // The session answers the latest request; check that it is still this one.
+            Order::Answer(number, Answer { outcome, bytes, why }) => {
+                if shared.request() == Some(number) {
+                    session.answer(outcome, bytes, why, now);
+                }
+            }
+            Order::Balloon(state) => session.balloon(state, now),
+            Order::Shrink(bytes) => drop(session.shrink(bytes, SHRINK_TIME, now)),
+            Order::Release => session.release(now),
+        }
+    }
+}
+
+/// The answer to a memory request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    outcome: RequestOutcome,
+    bytes: Bytes,
+    why: Option<String>,
+}
+
+impl Answer {
+    /// The answer to a guest that changes from `holds` to `target`; it includes `why` unless the
+    /// request was granted in full.
+    pub(crate) fn to(request: MemoryRequest, holds: Bytes, target: Bytes, why: &str) -> Answer {
+        let bytes = match request.kind {
+            RequestKind::More | RequestKind::Emergency => target.saturating_sub(holds),
+            RequestKind::Less => holds.saturating_sub(target),
+        };
+        let outcome = match bytes {
+            bytes if bytes >= request.amount => RequestOutcome::Granted,
+            Bytes::ZERO => RequestOutcome::Refused,
+            _ => RequestOutcome::Partly,
+        };
+        let why = (outcome != RequestOutcome::Granted).then(|| why.to_owned());
+        Answer { outcome, bytes, why }
+    }
+}
+
+/// Settings of a task.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) agents: AgentSettings,
+    pub(super) shared: Arc<Shared>,
+    pub(super) urgent: Arc<Notify>,
+}
+
+impl Settings {
+    pub(super) fn session(&self) -> ballast_agent_proto::host::SessionSettings {
+        ballast_agent_proto::host::SessionSettings {
+            statistics_period: self.agents.period,
+            emergency_period: self.agents.emergency_period,
+            host_facts: self.shared.host_facts(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_states_how_much_of_the_request_is_granted() {
+        let asked = |kind| MemoryRequest { number: 1, kind, amount: Bytes::mib(64) };
+        let more = |target| Answer::to(asked(RequestKind::More), Bytes::mib(100), target, "short");
+        let answer = more(Bytes::mib(200));
+        assert_eq!(
+            (answer.outcome, answer.bytes, answer.why),
+            (RequestOutcome::Granted, Bytes::mib(100), None)
+        );
+        let answer = more(Bytes::mib(110));
+        assert_eq!((answer.outcome, answer.bytes), (RequestOutcome::Partly, Bytes::mib(10)));
+        assert_eq!(answer.why.as_deref(), Some("short"));
+        assert_eq!(more(Bytes::mib(90)).outcome, RequestOutcome::Refused);
+        let less = asked(RequestKind::Less);
+        let answer = Answer::to(less, Bytes::mib(100), Bytes::mib(36), "");
+        assert_eq!((answer.outcome, answer.bytes), (RequestOutcome::Granted, Bytes::mib(64)));
+    }
+}

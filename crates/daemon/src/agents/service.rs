@@ -1,0 +1,185 @@
+//! The connections to all guests' agents.
+//!
+//! Idea: each tick names the present guests. A guest with a socket of its name in one of the
+//! folders gets a task ([`follow`](super::follow)), which ends with the guest. After a decision,
+//! the decided requests are answered.
+//!
+//! Cost: per tick, one read of the latest state per guest with an agent, and one search of the
+//! folders per guest without.
+//! Limits: [`GUESTS_MAX`] guests; [`ORDERS_MAX`] pending orders per guest, further ones are
+//! dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_agent_proto::wire::BalloonActivity;
+use ballast_model::{Bytes, GuestId, Timestamp};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+use super::follow::follow;
+use super::latest::{AgentState, Shared};
+use super::order::{Answer, Order, Settings};
+use crate::clock;
+use ballast_config::AgentSettings;
+
+/// Most agents connected to.
+const GUESTS_MAX: usize = 4096;
+/// Most pending orders per guest.
+const ORDERS_MAX: usize = 8;
+/// Programs are not asked to release less than this.
+const SHRINK_MIN: Bytes = Bytes::mib(16);
+/// Longest time the balloon waits for programs to release memory.
+const SHRINK_WAIT: Duration = Duration::from_secs(3);
+/// Shortest time between two such requests, so that balloons do not wait forever.
+const SHRINK_APART: Duration = Duration::from_secs(10);
+
+/// The connected agents.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    settings: AgentSettings,
+    followed: BTreeMap<GuestId, Followed>,
+    urgent: Arc<Notify>,
+}
+
+/// One connected agent.
+#[derive(Debug)]
+struct Followed {
+    shared: Arc<Shared>,
+    orders: mpsc::Sender<Order>,
+    /// Number of the last answered request.
+    answered: Option<u64>,
+    balloon: BalloonActivity,
+    /// When its programs were last asked to release memory.
+    shrinks_since: Option<Timestamp>,
+    /// Whether they were asked to since they were last allowed to grow.
+    is_shrunk: bool,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Agents {
+    /// Not connected to any agent yet.
+    pub(crate) fn new(settings: AgentSettings) -> Agents {
+        Agents { settings, followed: BTreeMap::new(), urgent: Arc::new(Notify::new()) }
+    }
+
+    /// Notified of an emergency: a guest cannot reclaim memory.
+    pub(crate) fn urgent(&self) -> Arc<Notify> {
+        Arc::clone(&self.urgent)
+    }
+
+    /// The guests that called for a tick since the last call of this.
+    pub(crate) fn callers(&self) -> BTreeSet<GuestId> {
+        let called = self.followed.iter().filter(|(_, followed)| followed.shared.has_called());
+        called.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Drops the connections to all guests but these.
+    pub(crate) fn keep(&mut self, mut is_there: impl FnMut(&GuestId) -> bool) {
+        self.followed.retain(|id, _| is_there(id));
+    }
+
+    /// The latest state of a guest's agent, connecting to it if necessary; `memory_max` is passed
+    /// on to it. `None`: the guest has no agent socket.
+    pub(crate) fn state(&mut self, id: &GuestId, memory_max: Option<Bytes>) -> Option<AgentState> {
+        if !self.followed.contains_key(id) {
+            if self.followed.len() >= GUESTS_MAX {
+                return None;
+            }
+            let name = format!("{id}.sock");
+            let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
+            let path = paths.find(|path| path.exists())?;
+            self.followed.insert(id.clone(), self.start(path));
+        }
+        let followed = self.followed.get(id)?;
+        followed.shared.set_memory_max(memory_max);
+        Some(followed.shared.take(clock::now()))
+    }
+
+    /// Answers a guest's request by its number, once.
+    pub(crate) fn answer(&mut self, id: &GuestId, number: u64, answer: Answer) {
+        let Some(followed) = self.followed.get_mut(id) else { return };
+        if followed.answered.is_some_and(|answered| answered >= number) {
+            return;
+        }
+        if followed.orders.try_send(Order::Answer(number, answer)).is_ok() {
+            followed.answered = Some(number);
+        }
+    }
+
+    /// Reports to a guest what its balloon does, if that changed.
+    pub(crate) fn balloon(&mut self, id: &GuestId, holds: Bytes, target: Bytes) {
+        let Some(followed) = self.followed.get_mut(id) else { return };
+        let state = match target.cmp(&holds) {
+            std::cmp::Ordering::Less => BalloonActivity::Inflating,
+            std::cmp::Ordering::Greater => BalloonActivity::Deflating,
+            std::cmp::Ordering::Equal => BalloonActivity::Resting,
+        };
+        if followed.balloon != state && followed.orders.try_send(Order::Balloon(state)).is_ok() {
+            followed.balloon = state;
+        }
+    }
+
+    /// Whether a guest's balloon must wait before it inflates from `holds` to `target`. Programs
+    /// release memory first, so that the guest's kernel need not swap for the balloon. Asks the
+    /// programs to release what `free` memory does not cover, unless they were asked recently;
+    /// allows them to grow again when the guest grows.
+    pub(crate) fn waits(
+        &mut self,
+        id: &GuestId,
+        holds: Bytes,
+        free: Option<Bytes>,
+        target: Bytes,
+    ) -> bool {
+        let now = clock::now();
+        let is_enabled = self.settings.shrink;
+        let Some(followed) = self.followed.get_mut(id) else { return false };
+        if target > holds {
+            if followed.is_shrunk && followed.orders.try_send(Order::Release).is_ok() {
+                followed.is_shrunk = false;
+            }
+            return false;
+        }
+        let since = followed.shrinks_since.map(|since| now.saturating_since(since));
+        if since.is_some_and(|since| since < SHRINK_APART) {
+            return followed.shared.is_shrinking() && since < Some(SHRINK_WAIT);
+        }
+        let bytes = holds.saturating_sub(target).saturating_sub(free.unwrap_or_default());
+        let is_asked = is_enabled
+            && bytes >= SHRINK_MIN
+            && followed.shared.begin_shrinking()
+            && followed.orders.try_send(Order::Shrink(bytes)).is_ok();
+        if is_asked {
+            (followed.shrinks_since, followed.is_shrunk) = (Some(now), true);
+        }
+        is_asked
+    }
+
+    fn start(&self, path: PathBuf) -> Followed {
+        let shared = Arc::new(Shared::default());
+        let (orders, receiver) = mpsc::channel(ORDERS_MAX);
+        let settings = Settings {
+            agents: self.settings.clone(),
+            shared: Arc::clone(&shared),
+            urgent: Arc::clone(&self.urgent),
+        };
+        let task = tokio::spawn(async move { follow(&path, &settings, receiver).await });
+        Followed {
+            shared,
+            orders,
+            answered: None,
+            balloon: BalloonActivity::Resting,
+            shrinks_since: None,
+            is_shrunk: false,
+            task,
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The integration tests of `ballast-estimate`.
+
+mod phase;
+mod recorded_series;

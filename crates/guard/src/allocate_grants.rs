@@ -1,0 +1,255 @@
+//! From goals to orders: releases at once, grants only from what is really free.
+//!
+//! Idea: a reduction needs no memory and is requested in full. Growth up to what a guest
+//! already holds or was promised is free. Growth beyond that comes out of the *grantable* memory
+//! alone, which grows from tick to tick as releases are seen to happen; so no promise ever rests on
+//! memory that somebody else still holds. Where it does not reach, guests below their floor come
+//! first, then everybody in proportion to what they lack.
+//!
+//! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not
+//! worth an action (see [`GRANT_MIN`]) waits.
+
+use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, Held, largest_remainder};
+
+use crate::assessment::calls_off_shrinking;
+use crate::{Assessment, ComplianceLog, Goal};
+
+/// Parts of a grant smaller than this wait for more to be released.
+const GRANT_MIN: Bytes = Bytes::mib(8);
+
+/// What one guest lacks of its goal, as far as that is new memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// In all, in pages.
+    pages: u64,
+    /// Of that, what it lacks of its floor.
+    to_floor: u64,
+}
+
+impl Lack {
+    /// What a guest lacks; nothing where no decision covers it.
+    pub fn of(guest: &Assessment, goal: Option<&Goal>) -> Lack {
+        let goal = goal.filter(|_| guest.estimate().is_some());
+        let pages = goal.map_or(0, |goal| guest.lacking(goal.target).to_pages());
+        let floor = guest.bounds.map_or(Bytes::ZERO, |bounds| bounds.floor);
+        Lack { pages, to_floor: floor.saturating_sub(guest.committed).to_pages().min(pages) }
+    }
+}
+
+/// New memory for each guest, in the order of `lacks`, adding up to at most what is grantable.
+pub fn allocate_grants(lacks: &[Lack], budget: Budget) -> Vec<Bytes> {
+    let grantable = budget.grantable.to_pages();
+    if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= grantable {
+        return lacks.iter().map(|lack| Bytes::pages(lack.pages)).collect();
+    }
+    let to_floors: Vec<u64> = lacks.iter().map(|lack| lack.to_floor).collect();
+    let first = in_proportion(&to_floors, grantable);
+    let left = grantable - first.iter().sum::<u64>();
+    let rest: Vec<u64> = lacks.iter().zip(&first).map(|(lack, given)| lack.pages - given).collect();
+    let second = in_proportion(&rest, left);
+    first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
+}
+
+/// Divides `pages` in proportion to `wants`, nobody getting more than it wants.
+fn in_proportion(wants: &[u64], pages: u64) -> Vec<u64> {
+    let total: u64 = wants.iter().sum();
+    if total <= pages {
+        return wants.to_vec();
+    }
+    let due = wants.iter().map(|&want| i128::from(want) * i128::from(pages));
+    largest_remainder(due, i128::from(total), pages)
+}
+
+/// What one guest is asked in one tick, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The target to send; `None`: nothing is sent.
+    pub send: Option<Bytes>,
+    /// The new request to a guest that is stuck; `None`: the old one stands.
+    pub ask: Option<Bytes>,
+    /// Why that is not the goal, if it is not.
+    pub clamp: Option<Clamped>,
+    /// The same as a change.
+    pub change: Change,
+}
+
+impl Grant {
+    /// Nothing is done.
+    pub fn hold(why: Held) -> Grant {
+        Grant { send: None, ask: None, clamp: None, change: Change::Hold(why) }
+    }
+
+    /// `new` memory and all that needs none, for a guest on its way to its goal.
+    pub fn new(
+        guest: &Assessment,
+        log: &ComplianceLog,
+        goal: Option<&Goal>,
+        new: Bytes,
+        budget: Budget,
+    ) -> Grant {
+        let step = match (&guest.verdict, goal, guest.reference) {
+            (Err(held), ..) => held_back(guest, log, held),
+            (Ok(_), Some(goal), Some(reference)) => {
+                Step { guest, log, goal, reference, new, budget }.taken()
+            }
+            (Ok(_), ..) => Grant::hold(Held::OnTarget),
+        };
+        Grant { ask: ask_anew(guest, goal, new), ..step }
+    }
+
+    /// What it takes beyond what the guest holds or was promised.
+    pub fn new_memory(&self, guest: &Assessment) -> Bytes {
+        let target = self.ask.or(self.send).unwrap_or_default();
+        match guest.capped {
+            Some(_) => guest.lacking(target),
+            None => target.saturating_sub(guest.covered()),
+        }
+    }
+}
+
+/// The new request to a guest that is stuck and capped: less at once, more as far as memory is
+/// free.
+fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
+    let asked = guest.capped.filter(|_| guest.demand_stuck.is_some())?.asked;
+    let ask = goal?.target.min(asked + new);
+    (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
+}
+
+/// A page less than is in force, for a balloon that is to move; where the guest may not have less,
+/// what it may have.
+fn nudged(guest: &Assessment, target: Bytes, reference: Bytes) -> Bytes {
+    let less = target.saturating_sub(Bytes::pages(1));
+    if target == reference && less >= least(guest) { less } else { target }
+}
+
+/// The least that may be asked of a guest.
+fn least(guest: &Assessment) -> Bytes {
+    let floor = guest.bounds.map_or(Bytes::MAX, |Bounds { floor, .. }| floor);
+    floor.max(guest.min_without_swap.unwrap_or_default())
+}
+
+/// A guest that takes no part: nothing, or a reminder if it is stuck, or its reduction called off.
+fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
+    let (Some(allocation), Some(in_force)) = (guest.allocation, log.target()) else {
+        return Grant::hold(held.clone());
+    };
+    let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
+    if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
+        let is_allowed = asked >= least(guest);
+        if is_allowed && in_force == asked {
+            return Grant::hold(held.clone());
+        }
+        if is_allowed && asked < allocation {
+            return sent(asked, Change::Shrink { by: allocation - asked });
+        }
+    }
+    // What its hypervisor still says of the time before a reboot may be what cannot be true.
+    if matches!(held, Held::Implausible(_)) && log.must_nudge() {
+        let to = nudged(guest, in_force, in_force);
+        return sent(to, Change::Shrink { by: in_force - to });
+    }
+    if calls_off_shrinking(held) && in_force < allocation {
+        return sent(allocation.page_ceil(), Change::CancelShrink { why: held.clone() });
+    }
+    Grant::hold(held.clone())
+}
+
+/// A guest that is moved towards its goal, as far as memory is there.
+struct Step<'a> {
+    guest: &'a Assessment,
+    log: &'a ComplianceLog,
+    goal: &'a Goal,
+    /// What changes are measured from.
+    reference: Bytes,
+    /// New memory for it.
+    new: Bytes,
+    budget: Budget,
+}
+
+impl Step<'_> {
+    fn taken(&self) -> Grant {
+        let Step { guest, log, goal, reference, .. } = *self;
+        let send_again = log.must_send_again();
+        let (target, raised) = self.target_now();
+        let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
+        if target <= reference {
+            let by = reference - target;
+            if by == Bytes::ZERO && !send_again {
+                let held = goal.held.clone().unwrap_or(Held::OnTarget);
+                return Grant { clamp: raised, ..Grant::hold(held) };
+            }
+            let change = Change::Shrink { by };
+            return Grant { send: Some(target), ask: None, clamp: raised, change };
+        }
+        let affordable = guest.target_for(guest.lasting() + self.new);
+        let reachable = target.min(affordable.max(guest.unsparable())).max(reference);
+        let short = target - reachable;
+        let clamp = self.waiting(short).or(raised);
+        let by = reachable - reference;
+        let is_urgent = reference < guest.unsparable();
+        let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
+        if !send_again && (by == Bytes::ZERO || !worth_it) {
+            return Grant { clamp, ..Grant::hold(Held::OnTarget) };
+        }
+        Grant { send: Some(reachable), ask: None, clamp, change: Change::Grow { by } }
+    }
+
+    /// Where the guest is to be now, and why that is more than its goal, if it is: without swap it
+    /// may have come to use more since the decision. A `reference` near that is left alone, unless
+    /// the guest is still on its way down to it.
+    fn target_now(&self) -> (Bytes, Option<Clamped>) {
+        let Step { guest, goal, reference, .. } = *self;
+        match guest.min_without_swap {
+            Some(least) if goal.target < least => {
+                let falls_short = reference < least && guest.allocation > Some(reference);
+                let is_near = reference.abs_diff(least) < GRANT_MIN && !falls_short;
+                (if is_near { reference } else { least }, Some(Clamped::NoSwap { least }))
+            }
+            _ => (goal.target, None),
+        }
+    }
+
+    /// What the guest waits for that is `short` of its goal.
+    fn waiting(&self, short: Bytes) -> Option<Clamped> {
+        let Budget { distributable, committed, grantable } = self.budget;
+        if short == Bytes::ZERO {
+            return None;
+        }
+        let by_budget = distributable.saturating_sub(committed);
+        Some(if grantable < by_budget.page_floor() {
+            Clamped::HostReserve { short }
+        } else {
+            Clamped::AwaitingRelease { short }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_reach_is_shared_in_proportion() {
+        assert_eq!(in_proportion(&[30, 10, 0], 100), [30, 10, 0]);
+        assert_eq!(in_proportion(&[30, 10, 0], 20), [15, 5, 0]);
+        assert_eq!(in_proportion(&[10, 10, 10], 10), [4, 3, 3]);
+        assert_eq!(in_proportion(&[], 10), [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_nobody_gets_more_than_it_wants(
+            wants in prop::collection::vec(0..1u64 << 40, 0..40),
+            pages in 0..1u64 << 42,
+        ) {
+            let parts = in_proportion(&wants, pages);
+            let total: u64 = wants.iter().sum();
+            prop_assert_eq!(parts.iter().sum::<u64>(), total.min(pages));
+            for (part, want) in parts.iter().zip(&wants) {
+                prop_assert!(part <= want);
+            }
+        }
+    }
+}

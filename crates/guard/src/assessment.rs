@@ -1,0 +1,222 @@
+//! What is known of each guest before anything is decided.
+//!
+//! Idea: one verdict per guest and tick: its demand, or the typed reason why it is left alone. Only
+//! guests with demand reach a policy. The reasons are tried in the order in which an operator would
+//! want to hear of them.
+
+use std::time::Duration;
+
+use ballast_model::{
+    Bounds, Bytes, Estimate, GuestLimits, GuestSample, Held, LinkState, RunState, Timestamp,
+};
+
+use crate::ComplianceLog;
+
+/// One guest before the decision.
+#[derive(Clone, Debug)]
+pub struct Assessment {
+    /// What it was last seen to hold.
+    pub allocation: Option<Bytes>,
+    /// Floor and ceiling, resolved against its boot memory; `None` while that is unknown.
+    pub bounds: Option<Bounds>,
+    /// The least that can be left to a guest without swap: what it uses, at most what it holds.
+    /// `None`: its floor.
+    pub min_without_swap: Option<Bytes>,
+    /// What it holds or was promised, whichever is more; at most what its process occupies or may
+    /// occupy, where the host caps that.
+    pub committed: Bytes,
+    /// What changes are measured from: what it was asked to hold where it is stuck and capped, else
+    /// the target in force, else what it holds.
+    pub reference: Option<Bytes>,
+    /// Host memory known to be occupied by it, never more than `committed`.
+    pub occupied: Bytes,
+    /// How long it has been known.
+    pub known_for: Duration,
+    /// Its demand, or why it is left alone.
+    pub verdict: Result<Estimate, Held>,
+    /// What the host pages it out to while it does not give that itself.
+    pub capped: Option<Capped>,
+    /// The demand of a guest that is stuck and capped: it gives nothing, and yet the host can take
+    /// from it and give back to it.
+    pub demand_stuck: Option<Box<Estimate>>,
+}
+
+/// What a guest that owes memory is held to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capped {
+    /// What it was asked to hold.
+    pub asked: Bytes,
+    /// What its process may occupy: that and room for the hypervisor.
+    pub cap: Bytes,
+}
+
+impl Capped {
+    /// Room for the hypervisor.
+    fn room(self) -> Bytes {
+        self.cap.saturating_sub(self.asked)
+    }
+}
+
+/// What an [`Assessment`] is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The moment of the sample.
+    pub now: Timestamp,
+    /// What was seen of the guest.
+    pub sample: &'a GuestSample,
+    /// The operator's limits for it.
+    pub limits: &'a GuestLimits,
+    /// What it was asked so far; `None`: it has not been seen before.
+    pub log: Option<&'a ComplianceLog>,
+    /// What its process is held to while it owes memory; `None`: nothing.
+    pub cap: Option<Bytes>,
+    /// Figures older than this are not acted on.
+    pub stale_after: Duration,
+}
+
+impl Assessment {
+    /// Judges a guest by its demand, unless it is left alone although that is known as it is
+    /// `stuck`.
+    #[inline]
+    pub fn new(
+        known: &Known<'_>,
+        estimate: Result<Estimate, Held>,
+        stuck: Option<Held>,
+    ) -> Assessment {
+        let Known { now, sample, limits, log, cap, stale_after } = *known;
+        let allocation = sample.allocation.map(|measured| measured.value);
+        let in_force = log.and_then(ComplianceLog::target);
+        let held = allocation.or_else(|| log?.last_seen());
+        let promised = log.and_then(ComplianceLog::promised);
+        let committed = held.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO);
+        let occupies = sample.resident.filter(|resident| resident.age <= stale_after);
+        let capped = cap.zip(log.and_then(ComplianceLog::asked)).filter(|_| occupies.is_some());
+        let capped = capped.map(|(cap, asked)| Capped { asked, cap });
+        // The host takes what is beyond a cap. The room in it for the hypervisor is nothing
+        // promised.
+        let committed = match capped.zip(occupies) {
+            Some((capped, occupies)) => committed.min(occupies.value.max(capped.cap)),
+            None => committed,
+        };
+        let (verdict, demand_stuck) = match stuck {
+            Some(stuck) => (Err(stuck), estimate.ok().filter(|_| capped.is_some()).map(Box::new)),
+            None => (estimate, None),
+        };
+        let asked = capped.filter(|_| demand_stuck.is_some()).map(|capped| capped.asked);
+        Assessment {
+            allocation,
+            bounds: limits.bounds_for(sample),
+            min_without_swap: log.and_then(|log| log.min_without_swap(sample, limits, stale_after)),
+            committed,
+            reference: asked.or(in_force).or(allocation),
+            occupied: sample.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
+            known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),
+            verdict,
+            capped,
+            demand_stuck,
+        }
+    }
+
+    /// Its demand, if it has a part in the division of memory.
+    pub fn estimate(&self) -> Option<&Estimate> {
+        self.verdict.as_ref().ok().or(self.demand_stuck.as_deref())
+    }
+
+    /// The same, by value.
+    #[inline]
+    pub fn into_estimate(self) -> Option<Estimate> {
+        self.verdict.ok().or(self.demand_stuck.map(|estimate| *estimate))
+    }
+
+    /// What it holds beyond its part in the division of memory.
+    pub fn immovable(&self) -> Bytes {
+        match (&self.verdict, self.capped, &self.demand_stuck) {
+            (Ok(_), ..) => Bytes::ZERO,
+            (Err(_), Some(capped), Some(_)) => self.lasting().saturating_sub(capped.asked),
+            (Err(_), ..) => self.committed,
+        }
+    }
+
+    /// What it is committed for longer than the host needs to page it out to its cap.
+    pub fn lasting(&self) -> Bytes {
+        self.committed.min(self.capped.map_or(Bytes::MAX, |capped| capped.cap))
+    }
+
+    /// What it holds and uses, and has no swap for: no balloon may take of that, even where the
+    /// host counted on it.
+    pub fn unsparable(&self) -> Bytes {
+        self.min_without_swap.min(self.allocation).unwrap_or_default().page_floor()
+    }
+
+    /// What it would be committed if that were its target.
+    pub fn committed_at(&self, target: Bytes) -> Bytes {
+        let holds = self.allocation.unwrap_or_default().max(target);
+        self.capped.map_or(target, |capped| holds.min(target.saturating_add(capped.room())))
+    }
+
+    /// The greatest target at which it is committed for no more than that.
+    pub fn target_for(&self, committed: Bytes) -> Bytes {
+        let is_held = self.allocation.is_some_and(|holds| holds > committed);
+        let capped = self.capped.filter(|_| is_held);
+        committed.saturating_sub(capped.map_or(Bytes::ZERO, Capped::room))
+    }
+
+    /// Up to this an action gives the guest nothing that it has not already.
+    pub fn covered(&self) -> Bytes {
+        self.allocation.unwrap_or_default().page_ceil().max(self.committed)
+    }
+
+    /// What it lacks beyond what it holds or was promised, to be at `target`.
+    pub fn lacking(&self, target: Bytes) -> Bytes {
+        self.committed_at(target).saturating_sub(self.lasting())
+    }
+}
+
+/// Whether a guest may be moved, leaving its demand to be estimated; `Err` says why not.
+///
+/// # Errors
+/// The reason to leave the guest alone.
+pub fn verdict(
+    sample: &GuestSample,
+    limits: &GuestLimits,
+    stale_after: Duration,
+) -> Result<(), Held> {
+    if !limits.managed {
+        return Err(Held::OptedOut);
+    }
+    if let LinkState::Down(why) = &sample.link {
+        return Err(Held::Unreachable { why: why.to_string() });
+    }
+    match &sample.run_state {
+        None | Some(RunState::Running) => {}
+        Some(state) => return Err(Held::NotRunning { state: state.clone() }),
+    }
+    // Where the balloon cannot be used, plugged memory still can.
+    let plugs = sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
+    if sample.capabilities.balloon == Some(false) && !plugs {
+        return Err(Held::NoBalloon);
+    }
+    if sample.capabilities.discard_inhibited == Some(true) && !plugs {
+        return Err(Held::DiscardInhibited);
+    }
+    let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {
+        return Err(Held::NoAllocation);
+    };
+    let Some(stats) = sample.stats else {
+        return Err(Held::NoStatistics);
+    };
+    let age = stats.age.max(allocation.age);
+    if age > stale_after {
+        return Err(Held::Stale { age, limit: stale_after });
+    }
+    Ok(())
+}
+
+/// Reasons under which a reduction still under way is called off: the guest can be reached, and
+/// what is known of it no longer justifies taking more.
+pub(crate) fn calls_off_shrinking(held: &Held) -> bool {
+    matches!(
+        held,
+        Held::NoStatistics | Held::Stale { .. } | Held::Implausible(_) | Held::Stuck { .. }
+    )
+}

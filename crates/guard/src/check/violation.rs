@@ -1,0 +1,129 @@
+//! What can be wrong with a plan.
+
+use std::fmt;
+
+use ballast_model::{Bytes, GuestId};
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// An action while the operator has paused acting.
+    WhilePaused,
+    /// An action for a guest that is not in the snapshot.
+    UnknownGuest(GuestId),
+    /// Two actions for one guest.
+    Twice(GuestId),
+    /// A target that is no whole number of pages.
+    NotWholePages(GuestId, Bytes),
+    /// An action whose generation is not the plan's, or whose deadline has passed.
+    Malformed(GuestId),
+    /// An action for a guest that must not be touched; the text says why.
+    Untouchable(GuestId, &'static str),
+    /// A reduction below the floor.
+    BelowFloor {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        target: Bytes,
+        /// Its floor.
+        floor: Bytes,
+    },
+    /// A reduction below what a guest uses that has no swap for the rest.
+    BelowUse {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        target: Bytes,
+        /// What it uses, less the swap it has left.
+        used: Bytes,
+    },
+    /// Growth beyond the ceiling.
+    AboveCeiling {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        target: Bytes,
+        /// Its ceiling.
+        ceiling: Bytes,
+    },
+    /// A change on figures that are missing or too old.
+    OnStaleFigures(GuestId),
+    /// A change beyond the operator's step limit.
+    StepTooLarge(GuestId),
+    /// Memory to be plugged in that cannot be: there is no device, it has less, or these are no
+    /// whole blocks.
+    PlugImpossible {
+        /// The guest.
+        guest: GuestId,
+        /// What is to be plugged in.
+        plug: Bytes,
+        /// The most that can be, zero without a device.
+        max: Bytes,
+        /// In multiples of this.
+        block: Bytes,
+    },
+    /// The balloon is to take while memory is plugged in, or to give while some is pulled out. A
+    /// guest does either at its own pace, so that in between it could hold less or more than before
+    /// and after.
+    PlugAgainstBalloon(GuestId),
+    /// A release after a grant.
+    ReleaseAfterGrant(GuestId),
+    /// The host is to hold a process to less than it occupies, and nothing is paged out for that.
+    CapNotEnforced {
+        /// The guest.
+        guest: GuestId,
+        /// What its process is to be held to.
+        cap: Bytes,
+        /// What it occupies.
+        resident: Bytes,
+    },
+    /// More granted than is free.
+    Overcommitted {
+        /// Memory granted anew.
+        granted: Bytes,
+        /// Memory free to be granted.
+        free: Bytes,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::WhilePaused => f.write_str("action while paused"),
+            Violation::UnknownGuest(id) => write!(f, "{id}: not in the snapshot"),
+            Violation::Twice(id) => write!(f, "{id}: two actions"),
+            Violation::NotWholePages(id, target) => {
+                write!(f, "{id}: target {target:#} is not whole pages")
+            }
+            Violation::Malformed(id) => write!(f, "{id}: wrong generation or deadline passed"),
+            Violation::Untouchable(id, why) => write!(f, "{id}: must not be touched: {why}"),
+            Violation::BelowFloor { guest, target, floor } => {
+                write!(f, "{guest}: target {target} below floor {floor}")
+            }
+            Violation::BelowUse { guest, target, used } => {
+                write!(f, "{guest}: target {target} below the {used} it uses, without swap")
+            }
+            Violation::AboveCeiling { guest, target, ceiling } => {
+                write!(f, "{guest}: target {target} above ceiling {ceiling}")
+            }
+            Violation::OnStaleFigures(id) => write!(f, "{id}: changed on missing or stale figures"),
+            Violation::StepTooLarge(id) => write!(f, "{id}: change beyond the step limit"),
+            Violation::PlugImpossible { guest, plug, max, block } => {
+                write!(
+                    f,
+                    "{guest}: {plug} cannot be plugged in: at most {max} in blocks of {block}"
+                )
+            }
+            Violation::PlugAgainstBalloon(id) => {
+                write!(f, "{id}: balloon and plugged memory move against each other")
+            }
+            Violation::ReleaseAfterGrant(id) => write!(f, "{id}: release ordered after a grant"),
+            Violation::CapNotEnforced { guest, cap, resident } => {
+                write!(f, "{guest}: occupies {resident}, capped at {cap} and not paged out")
+            }
+            Violation::Overcommitted { granted, free } => {
+                write!(f, "{granted} granted where {free} is free")
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What an operator changes of one guest's limits.
+//!
+//! Idea: the same value from the command line through the API and the configuration to the limits
+//! in force. Its form on the wire is that of `POST /v1/guests/{id}/set`: an absent or `null` field
+//! leaves that limit as it is.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{Bytes, GuestLimits};
+
+/// Changes to one guest's limits; `None` leaves a limit as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestChange {
+    /// New guaranteed minimum.
+    #[serde(
+        rename = "floor_bytes",
+        with = "number",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub floor: Option<Bytes>,
+    /// New largest allocation.
+    #[serde(
+        rename = "ceiling_bytes",
+        with = "number",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub ceiling: Option<Bytes>,
+    /// New weight, 1 to 1,000,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<u32>,
+    /// New priority: when memory is short, guests of lower priority go without first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// New objective, in misses a second; 0: none.
+    #[serde(rename = "miss_rate_max_per_s", default, skip_serializing_if = "Option::is_none")]
+    pub miss_rate_max: Option<u64>,
+    /// Whether Ballast may move the guest's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed: Option<bool>,
+}
+
+impl GuestChange {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == GuestChange::default()
+    }
+
+    /// `limits` with these changes.
+    #[must_use]
+    pub fn apply(&self, limits: &GuestLimits) -> GuestLimits {
+        GuestLimits {
+            floor: self.floor.or(limits.floor),
+            ceiling: self.ceiling.or(limits.ceiling),
+            shares: self.shares.unwrap_or(limits.shares),
+            priority: self.priority.unwrap_or(limits.priority),
+            miss_rate_max: match self.miss_rate_max {
+                // No guest could keep that.
+                Some(0) => None,
+                given => given.or(limits.miss_rate_max),
+            },
+            swap: limits.swap,
+            managed: self.managed.unwrap_or(limits.managed),
+        }
+    }
+}
+
+/// Amounts as whole numbers of bytes.
+mod number {
+    use super::{Bytes, Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        amount: &Option<Bytes>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        amount.map(Bytes::get).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Bytes::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_given_changes() {
+        let limits = GuestLimits {
+            ceiling: Some(Bytes::gib(2)),
+            miss_rate_max: Some(5),
+            swap: Some(true),
+            ..GuestLimits::default()
+        };
+        assert_eq!(GuestChange::default().apply(&limits), limits);
+        let change = GuestChange {
+            floor: Some(Bytes::mib(512)),
+            shares: Some(7),
+            miss_rate_max: Some(0),
+            managed: Some(false),
+            ..GuestChange::default()
+        };
+        let expected = GuestLimits {
+            floor: Some(Bytes::mib(512)),
+            shares: 7,
+            miss_rate_max: None,
+            managed: false,
+            ..limits.clone()
+        };
+        assert_eq!(change.apply(&limits), expected);
+        assert!(!change.is_empty() && GuestChange::default().is_empty());
+    }
+}

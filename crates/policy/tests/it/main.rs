@@ -1,0 +1,7 @@
+//! The integration tests of `ballast-policy`.
+
+mod dense_solve;
+mod fairness;
+mod flexmemd;
+mod properties;
+mod tables;

@@ -1,0 +1,5 @@
+//! The integration tests of `ballast-reclaim`.
+
+mod cgroups;
+mod common;
+mod paging;

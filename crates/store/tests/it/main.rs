@@ -1,0 +1,10 @@
+//! The integration tests of `ballast-store`.
+
+mod curves;
+mod disk_full;
+mod fixtures;
+mod golden;
+mod journal;
+mod kill;
+mod records;
+mod support;

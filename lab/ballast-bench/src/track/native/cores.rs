@@ -1,0 +1,25 @@
+//! The cores that a bench may use.
+
+use anyhow::Context;
+use rustix::thread::CpuSet;
+
+/// The cores for a program, its tracker, and this side.
+#[derive(Clone, Debug)]
+pub(crate) struct Cores {
+    /// The program's.
+    pub(super) first: usize,
+    pub(super) all: Vec<usize>,
+}
+
+impl Cores {
+    /// Those that this thread may run on; to be asked before it stays on one.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub(crate) fn allowed() -> anyhow::Result<Cores> {
+        let allowed = rustix::thread::sched_getaffinity(None)
+            .context("cannot tell which cores this thread may run on")?;
+        let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&it| allowed.is_set(it)).collect();
+        Ok(Cores { first: all.first().copied().unwrap_or(0), all })
+    }
+}

@@ -1,0 +1,10 @@
+//! The commands: arguments in; figures, tables, pages and files out.
+
+pub mod demo;
+pub mod imt;
+pub mod lab;
+pub mod lab_run;
+pub mod mrc;
+pub mod replay;
+pub mod simulate;
+pub mod track_page;

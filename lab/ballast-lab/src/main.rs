@@ -1,0 +1,38 @@
+//! The `ballast-lab` program: reads the command line, runs one command, and turns its end into an
+//! exit status: 0 done, 1 failed, 2 wrong usage.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ballast_lab::cli::{Cli, Command};
+use ballast_lab::commands::{demo, imt, lab, mrc, replay, simulate, track_page};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    if let Some(status) = lab::helper() {
+        return status;
+    }
+    ballast_report::exit_code(start(Cli::parse()))
+}
+
+fn start(cli: Cli) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    runtime.block_on(run(cli.command))
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => demo::run(args).await,
+        Command::Lab(args) => lab::run(args).await,
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Mrc(args) => mrc::run(args),
+        Command::Imt(args) => imt::run(&args),
+        Command::Bench(args) => ballast_bench::run(&args),
+        Command::TrackPage(args) => track_page::run(&args),
+        Command::LabDaemon(args) => ballast_scenario_run::daemon::run(args).await,
+    }
+}

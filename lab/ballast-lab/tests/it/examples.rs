@@ -1,0 +1,57 @@
+//! Every example in a help text is a command that its program takes.
+
+use clap::{CommandFactory, Parser};
+
+/// The words of a line of shell up to its first pipe or redirection; single quotes hold together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            c => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.into_iter().take_while(|word| word != "|" && word != ">").collect()
+}
+
+/// Takes `line` as its program would, also what `ballast` hands to `ballast-lab`.
+fn take(line: &str) {
+    let words = words(line);
+    let is_handed = ballast_lab::cli::Cli::command().find_subcommand(&words[1]).is_some();
+    let result = if is_handed {
+        ballast_lab::cli::Cli::try_parse_from(words).map(drop)
+    } else {
+        ballast::cli::Cli::try_parse_from(words).map(drop)
+    };
+    result.unwrap_or_else(|error| panic!("{line}: {error}"));
+}
+
+/// Takes the examples of `command` and those below it; returns how many there were.
+fn take_examples(command: &clap::Command) -> usize {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let mut count = 0;
+    for line in help.lines().filter(|line| line.starts_with("  ballast")) {
+        for part in line.trim().split(" && ") {
+            take(part);
+            count += 1;
+        }
+    }
+    for below in command.get_subcommands() {
+        let below_count = take_examples(below);
+        // What `ballast` hands on is explained by `ballast-lab`.
+        let is_handed = below.is_disable_help_flag_set();
+        assert!(below_count > 0 || is_handed || below.is_hide_set(), "{}", below.get_name());
+        count += below_count;
+    }
+    count
+}
+
+#[test]
+fn every_command_takes_its_examples() {
+    for command in [ballast::cli::Cli::command(), ballast_lab::cli::Cli::command()] {
+        command.clone().debug_assert();
+        assert!(take_examples(&command) > 10);
+    }
+}

@@ -1,0 +1,12 @@
+//! The program as scripts see it: traces, series and simulations in, figures, files and errors out.
+
+mod examples;
+mod imt;
+mod mrc;
+#[path = "../../../../crates/ballast/tests/program/mod.rs"]
+mod program;
+mod recording;
+mod simulate;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ballast-lab");

@@ -1,0 +1,37 @@
+//! How the drawing library learns of an axis: it sees places from 0 to 1 and the marks among them.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::prelude::Ranged;
+
+use crate::axis::Axis;
+
+/// Places from 0 to 1, with those of the marks.
+pub(crate) struct Places {
+    marks: Vec<f64>,
+}
+
+impl Places {
+    /// The places of `axis`.
+    pub(crate) fn of(axis: &Axis) -> Self {
+        Self { marks: axis.marks().map(|(place, _)| place).collect() }
+    }
+}
+
+impl Ranged for Places {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, place: &f64, (from, to): (i32, i32)) -> i32 {
+        from + (place * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.marks.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        0.0..1.0
+    }
+}

@@ -1,0 +1,28 @@
+//! Loading the page tracker into QEMU.
+//!
+//! Idea: the tracker is a library (`crates/tracker-preload`) that QEMU preloads; it tracks nothing
+//! until a client connects and asks for it.
+
+use std::path::Path;
+use std::process::Command;
+
+use ballast_tracker_proto::SOCKET_VARIABLE;
+
+use crate::LabError;
+use crate::artifact::{Artifact, ArtifactMissing};
+
+/// The tracker's library.
+pub const TRACK_LIBRARY: Artifact =
+    Artifact { variable: "BALLAST_TRACK_LIBRARY", built: "release/libballast_track.so" };
+
+/// Makes QEMU preload the library, which listens at `socket`.
+///
+/// # Errors
+/// When the library is not built.
+pub(crate) fn preload(command: &mut Command, socket: &Path) -> Result<(), LabError> {
+    let library = TRACK_LIBRARY
+        .find()
+        .map_err(|ArtifactMissing { looked_for }| LabError::TrackerMissing { looked_for })?;
+    command.env("LD_PRELOAD", library).env(SOCKET_VARIABLE, socket);
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Memory balancers of other systems, as policies of the simulator.
+//!
+//! Idea: their decision rules run under the same guard, estimators and tick as our own policies, so
+//! that a comparison is about rules and not about mechanisms. Each has a file, whose header says
+//! what is not reproduced. Their own mechanisms (waiting for a balloon, excluding a guest that does
+//! not respond, releasing before granting) are replaced by the guard's for all of them.
+//!
+//! Properties: every target is whole pages within floor and ceiling; their minimum is our floor,
+//! their maximum our ceiling. Decisions do not depend on the order of guests except by name. *Not*
+//! guaranteed: that targets sum to at most the budget. `mom` and `proxmox` use the host's free
+//! memory and have no budget; the guard then grants only what is free.
+//!
+//! Cost: O(n log n) per decision, `proxmox` O(n) times its rounds.
+//! Source: each rival's published rules or code, named in its header.
+//! Limits: a rival replaces an input that no source provides, as its header says. Swap in use is
+//! only known if an agent reports it.
+
+mod esx;
+mod hyperv;
+mod mom;
+mod proxmox;
+mod qmemman;
+mod rule;
+mod squeezed;
+mod xenmm;
+
+use ballast_model::PolicyName;
+use ballast_policy::Policy;
+
+pub use esx::Esx;
+pub use hyperv::HyperV;
+pub use mom::Mom;
+pub use proxmox::Proxmox;
+pub use qmemman::Qmemman;
+pub use squeezed::Squeezed;
+pub use xenmm::Xenmm;
+
+/// Every rival, in the order of lists.
+pub const ALL: [PolicyName; 7] =
+    [mom::NAME, qmemman::NAME, squeezed::NAME, proxmox::NAME, hyperv::NAME, esx::NAME, xenmm::NAME];
+
+/// Builds the rival of that name; `None` if there is none.
+pub fn build(name: &str) -> Option<Box<dyn Policy>> {
+    let PolicyName::Custom(known) = find(name)? else { return None };
+    Some(match known {
+        "mom" => Box::new(Mom::default()),
+        "qmemman" => Box::new(Qmemman),
+        "squeezed" => Box::new(Squeezed),
+        "proxmox" => Box::new(Proxmox),
+        "hyperv" => Box::new(HyperV),
+        "esx" => Box::new(Esx::default()),
+        "xenmm" => Box::new(Xenmm::default()),
+        _ => return None,
+    })
+}
+
+/// Finds the name of a rival.
+pub fn find(name: &str) -> Option<PolicyName> {
+    ALL.into_iter().find(|rival| rival.as_str() == name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! The integration tests of `ballast-sim`.
+
+mod calibration;
+mod demo;
+mod properties;

@@ -1,0 +1,4 @@
+//! The integration tests of `ballast-mrc`.
+
+mod sampling;
+mod stacks;

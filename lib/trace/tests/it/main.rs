@@ -1,0 +1,5 @@
+//! The integration tests of `ballast-trace`.
+
+mod files;
+mod lines;
+mod pieces;

@@ -1,0 +1,166 @@
+//! The census: figures of the workspace, with the limits that hold for them.
+//!
+//! Idea: everything is counted from the [`Tree`] and from what cargo and the linker made; each
+//! figure has a file of its own. `make test` runs it, and fails where a limit is exceeded.
+//! Limits: it counts lines and imports as written; what a macro makes is not seen.
+
+mod binary;
+mod circles;
+mod lines;
+mod tests_built;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::tidy::Tree;
+
+/// Largest share of the non-test lines that one crate may hold, in per cent.
+const SHARE_MAX_PERCENT: f64 = 10.0;
+/// Most integration test programs of the workspace.
+const TEST_PROGRAMS_MAX: usize = 25;
+/// Largest stripped `ballast`, in bytes.
+const BALLAST_BYTES_MAX: u64 = 10 << 20;
+
+/// The figures.
+#[derive(Debug, Serialize)]
+pub struct Census {
+    /// Non-test lines of all crates: neither blank nor comment.
+    pub lines_total: usize,
+    /// Every crate's folder and its lines, the largest first.
+    pub crates: Vec<(String, usize)>,
+    /// Packages and features that `ballast` links and must not.
+    pub unwanted: Vec<String>,
+    /// How many packages it links.
+    pub packages_linked: usize,
+    /// Bytes of the stripped program, as installed; `None`: it was not built.
+    pub ballast_bytes: Option<u64>,
+    /// Integration test programs, by folder.
+    pub test_programs: Vec<String>,
+    /// Files that import each other in a circle.
+    pub circles: Vec<Vec<String>>,
+}
+
+impl Census {
+    /// Counts the workspace of `tree`, whose root is `root`.
+    ///
+    /// # Errors
+    /// cargo cannot be asked for what `ballast` links.
+    pub fn take(tree: &Tree, root: &Path) -> anyhow::Result<Census> {
+        let crates = lines::by_crate(tree);
+        let linked = binary::linked(root)?;
+        Ok(Census {
+            lines_total: crates.iter().map(|(_, lines)| lines).sum(),
+            crates,
+            unwanted: binary::unwanted(tree, &linked),
+            packages_linked: linked.len(),
+            ballast_bytes: binary::size(root),
+            test_programs: tests_built::programs(tree),
+            circles: circles::find(tree),
+        })
+    }
+
+    /// Every limit that is exceeded, in words.
+    pub fn exceeded(&self) -> Vec<String> {
+        let mut exceeded = Vec::new();
+        for (folder, lines) in &self.crates {
+            let share = self.share_percent(*lines);
+            if share > SHARE_MAX_PERCENT {
+                exceeded.push(format!(
+                    "{folder} holds {share:.1} % of the non-test lines, at most {SHARE_MAX_PERCENT} %: split it"
+                ));
+            }
+        }
+        for name in &self.unwanted {
+            exceeded.push(format!("ballast links {name}, which is for the lab"));
+        }
+        if let Some(bytes) = self.ballast_bytes
+            && bytes > BALLAST_BYTES_MAX
+        {
+            exceeded.push(format!("ballast is {bytes} bytes, at most {BALLAST_BYTES_MAX}"));
+        }
+        let programs = self.test_programs.len();
+        if programs > TEST_PROGRAMS_MAX {
+            exceeded.push(format!(
+                "{programs} integration test programs, at most {TEST_PROGRAMS_MAX}: use one tests/it per crate"
+            ));
+        }
+        for circle in &self.circles {
+            exceeded.push(format!("files import each other in a circle: {}", circle.join(", ")));
+        }
+        exceeded
+    }
+
+    /// The figures as lines.
+    pub fn lines(&self) -> String {
+        let mut out = format!("non-test lines          {}\n", self.lines_total);
+        for (folder, lines) in &self.crates {
+            out.push_str(&format!(
+                "  {:>5.1} %  {lines:>6}  {folder}\n",
+                self.share_percent(*lines)
+            ));
+        }
+        let size = self.ballast_bytes.map_or(
+            "not built (cargo build --profile dist -p ballast)".to_owned(),
+            |bytes| {
+                format!(
+                    "{:.1} MiB, at most {} MiB",
+                    bytes as f64 / f64::from(1 << 20),
+                    BALLAST_BYTES_MAX >> 20
+                )
+            },
+        );
+        out.push_str(&format!(
+            "largest share           at most {SHARE_MAX_PERCENT} %\n\
+             ballast links           {} packages, {} of the lab\n\
+             ballast, stripped       {size}\n\
+             integration programs    {}, at most {TEST_PROGRAMS_MAX}\n\
+             import circles          {}, at most 0\n",
+            self.packages_linked,
+            self.unwanted.len(),
+            self.test_programs.len(),
+            self.circles.len(),
+        ));
+        out
+    }
+
+    fn share_percent(&self, lines: usize) -> f64 {
+        lines as f64 * 100.0 / self.lines_total.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn census() -> Census {
+        Census {
+            lines_total: 100,
+            crates: vec![("crates/a".into(), 10)],
+            unwanted: Vec::new(),
+            packages_linked: 1,
+            ballast_bytes: Some(BALLAST_BYTES_MAX),
+            test_programs: vec![String::new(); TEST_PROGRAMS_MAX],
+            circles: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn figures_at_their_limits_pass() {
+        assert_eq!(census().exceeded(), [""; 0]);
+    }
+
+    #[test]
+    fn each_limit_is_enforced() {
+        let over = [
+            Census { crates: vec![("crates/a".into(), 11)], ..census() },
+            Census { unwanted: vec!["plotters".into()], ..census() },
+            Census { ballast_bytes: Some(BALLAST_BYTES_MAX + 1), ..census() },
+            Census { test_programs: vec![String::new(); TEST_PROGRAMS_MAX + 1], ..census() },
+            Census { circles: vec![vec!["a.rs".into(), "b.rs".into()]], ..census() },
+        ];
+        for census in over {
+            assert_eq!(census.exceeded().len(), 1, "{census:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The test suite: builds every test program with one call of cargo, runs them, counts outcomes.
+//!
+//! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
+//! guests (in programs named `real`) run one at a time, each in its own process, because guests
+//! would compete for processor time. A failed one runs again at the end, alone; if it then passes,
+//! it is flaky, not failed. A test that prints [`SKIPPED`] cannot run on this machine and does not
+//! count as passed.
+//! Limits: relies on the output format of Rust's test harness.
+
+mod output;
+mod programs;
+mod tally;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::Context;
+pub use output::SKIPPED;
+use programs::Program;
+pub use tally::{Outcome, Tally};
+
+/// Number of last log lines printed for a failed test; the file has all.
+const LOG_LINES: usize = 60;
+
+/// Which tests to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Selection {
+    /// All.
+    All,
+    /// Tests without guests.
+    Quick,
+    /// Tests with real guests, and the page tracker's tests.
+    Guests,
+}
+
+impl Selection {
+    fn has(self, program: &Program) -> bool {
+        match self {
+            Selection::All => true,
+            Selection::Quick => !program.has_guests(),
+            Selection::Guests => {
+                program.has_guests() || program.name() == "ballast-tracker-preload::it"
+            }
+        }
+    }
+}
+
+/// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` programs
+/// with guests run in parallel.
+pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Result<Tally> {
+    let began = Instant::now();
+    let mut programs = programs::build(cargo)?;
+    programs.retain(|program| selection.has(program));
+    programs.sort_by_key(Program::name);
+    println!("built {} test programs in {:.0?}", programs.len(), began.elapsed());
+    let logs = programs::target_folder()?.join("test-logs");
+    fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
+    let mut tally = Tally::default();
+    let (with_guests, without): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(Program::has_guests);
+    for program in &without {
+        run_at_once(program, &logs, &mut tally)?;
+    }
+    run_with_guests(&with_guests, beside, &logs, &mut tally)?;
+    print!("{tally}");
+    Ok(tally)
+}
+
+/// Runs all tests of a program in one process.
+fn run_at_once(program: &Program, logs: &Path, tally: &mut Tally) -> anyhow::Result<()> {
+    let run = execute(program, &["--show-output"], log_file(logs, &program.name(), ".log"))?;
+    let read = output::read_all(&run.log);
+    let seconds = run.seconds;
+    let mut failures = 0;
+    for (test, outcome) in read.special {
+        failures += usize::from(matches!(outcome, Outcome::Failed));
+        tally.add(format!("{}::{test}", program.name()), outcome);
+    }
+    // A program that crashed has printed no result for some of its tests.
+    if read.passed.is_none() || (!run.success && failures == 0) {
+        failures += 1;
+        tally.add(format!("{}::{}", program.name(), run.end), Outcome::Failed);
+    }
+    let passed = read.passed.unwrap_or(0);
+    tally.add_passed(passed);
+    tally.time(program.name(), seconds);
+    println!("{}: {passed} passed, {failures} failed, {seconds:.1} s", program.name());
+    if failures > 0 {
+        print_end(&run.log, &run.path);
+    }
+    Ok(())
+}
+
+/// Runs the tests of `beside` programs at a time, then runs failed tests again, one at a time.
+fn run_with_guests(
+    programs: &[Program],
+    beside: usize,
+    logs: &Path,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
+    let mut listed = Vec::new();
+    for program in programs {
+        listed.push((program, programs::tests(program)?));
+    }
+    // `pop` takes the last: the program with the most tests starts first.
+    listed.sort_by_key(|(_, tests)| tests.len());
+    let left = Mutex::new(listed);
+    let lane = || {
+        let mut ended = Vec::new();
+        loop {
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some((program, tests)) = next else { return Ok(ended) };
+            for test in tests {
+                ended.push((program, run_one(program, &test, logs, ".log")?));
+            }
+        }
+    };
+    let ended: Vec<anyhow::Result<Vec<_>>> = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..beside.max(1)).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().map(|lane| lane.join().expect("a lane does not panic")).collect()
+    });
+    for ended in ended {
+        for (program, first) in ended? {
+            let name = format!("{}::{}", program.name(), first.test);
+            let outcome = match first.outcome {
+                Outcome::Failed => {
+                    match run_one(program, &first.test, logs, ".again.log")?.outcome {
+                        Outcome::Failed => Outcome::Failed,
+                        _ => Outcome::Flaky { log: first.log },
+                    }
+                }
+                outcome => outcome,
+            };
+            tally.time(name.clone(), first.seconds);
+            tally.add(name, outcome);
+        }
+    }
+    Ok(())
+}
+
+/// The result of one test, run in its own process.
+struct Single {
+    test: String,
+    outcome: Outcome,
+    log: PathBuf,
+    seconds: f64,
+}
+
+fn run_one(program: &Program, test: &str, logs: &Path, suffix: &str) -> anyhow::Result<Single> {
+    let name = format!("{}::{test}", program.name());
+    let arguments = ["--exact", test, "--nocapture"];
+    let run = execute(program, &arguments, log_file(logs, &name, suffix))?;
+    let outcome = output::read_one(&run.log, run.success);
+    println!("{name}: {outcome}, {:.1} s", run.seconds);
+    if outcome == Outcome::Failed {
+        print_end(&run.log, &run.path);
+    }
+    Ok(Single { test: test.to_owned(), outcome, log: run.path, seconds: run.seconds })
+}
+
+/// The result of running a program.
+struct Executed {
+    success: bool,
+    /// Its exit status as text.
+    end: String,
+    log: String,
+    path: PathBuf,
+    seconds: f64,
+}
+
+/// Runs a program in its package's folder, as cargo does, with its output in a file.
+fn execute(program: &Program, arguments: &[&str], path: PathBuf) -> anyhow::Result<Executed> {
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    let began = Instant::now();
+    let end = Command::new(&program.path)
+        .args(arguments)
+        .current_dir(&program.folder)
+        .env("CARGO_MANIFEST_DIR", &program.folder)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()
+        .with_context(|| format!("run {}", program.path.display()))?;
+    let seconds = began.elapsed().as_secs_f64();
+    let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+    Ok(Executed { success: end.success(), end: end.to_string(), log, path, seconds })
+}
+
+fn log_file(logs: &Path, name: &str, suffix: &str) -> PathBuf {
+    logs.join(name.replace("::", "-") + suffix)
+}
+
+fn print_end(log: &str, path: &Path) {
+    let lines: Vec<&str> = log.lines().collect();
+    let from = lines.len().saturating_sub(LOG_LINES);
+    println!("  last {} lines of {}:", lines.len() - from, path.display());
+    lines[from..].iter().for_each(|line| println!("  | {line}"));
+}
