@@ -6,8 +6,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 use crate::support::journal::{Audit, assert_file_intact};
 use crate::support::monitor::Monitor;
 use crate::support::moved::Destination;
@@ -755,15 +756,16 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     let mut monitor = Monitor::connect(lab.guest("moves").lab_qmp_socket());
     for (ceiling, is_ballooned) in [(780, false), (300, false), (384, true), (200, true)] {
         let boots = lab.boots("moves");
-        set(&ground, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
         if is_ballooned {
+            set(&ground, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
             wait_for("the balloon on its way", || {
                 let view = daemon.status()?;
                 let view = guest(&view, "moves")?;
                 (view.target_bytes? == Bytes::mib(ceiling).get()).then_some(())
             });
         } else {
-            let (plugged, requested) = wait_plugging(&mut monitor);
+            let (plugged, requested) =
+                set_ceiling_and_wait(&ground, &mut monitor, "moves", ceiling);
             eprintln!("rebooted with {plugged} plugged in of {requested} asked for");
         }
         monitor.run("system_reset", &serde_json::json!({}));
@@ -772,8 +774,7 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
         assert_unrefused(&daemon);
     }
 
-    set(&ground, &["moves", "--ceiling", "780MiB"]);
-    let (plugged, requested) = wait_plugging(&mut monitor);
+    let (plugged, requested) = set_ceiling_and_wait(&ground, &mut monitor, "moves", 780);
     lab.guest("moves").kill();
     eprintln!("killed with {plugged} plugged in of {requested} asked for");
     wait_guests(&daemon, 1);
@@ -812,8 +813,7 @@ fn a_guest_that_moves_to_another_host_in_mid_action_is_held_and_then_followed() 
 
     let mut monitor = comes.destination.monitor();
     let stays = ComingIn::begin(&daemon, &lab, comes.destination.pid(), &mut monitor, "stays");
-    set(&ground, &["comes", "--ceiling", "780MiB"]);
-    let (plugged, requested) = wait_plugging(&mut monitor);
+    let (plugged, requested) = set_ceiling_and_wait(&ground, &mut monitor, "comes", 780);
     eprintln!("moves with {plugged} plugged in of {requested} asked for");
     stays.end(&daemon, &mut monitor, "comes", Bytes::mib(780));
     comes.destination.kill();
@@ -868,10 +868,24 @@ fn state(daemon: &Daemon<'_>, name: &str) -> Option<String> {
     Some(guest(&daemon.status()?, name)?.state.code.clone())
 }
 
-/// Memory being plugged in or pulled out: what is plugged in, and what is to be.
-fn wait_plugging(monitor: &mut Monitor) -> (Bytes, Bytes) {
-    wait_for("memory on its way", || {
-        let (plugged, requested) = monitor.plugged();
-        (plugged != requested).then_some((plugged, requested))
+/// Sets a guest's ceiling, in MiB, and waits until its QEMU plugs or unplugs memory: returns the
+/// plugged and the requested size. A quick guest plugs a step within milliseconds: the wait begins
+/// before the command ends, and does not sleep.
+fn set_ceiling_and_wait(
+    ground: &Ground,
+    monitor: &mut Monitor,
+    name: &str,
+    mib: u64,
+) -> (Bytes, Bytes) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| set(ground, &[name, "--ceiling", &format!("{mib}MiB")]));
+        let begun = Instant::now();
+        loop {
+            let (plugged, requested) = monitor.plugged();
+            if plugged != requested {
+                return (plugged, requested);
+            }
+            assert!(begun.elapsed() < PATIENCE, "QEMU of {name} plugs nothing");
+        }
     })
 }
