@@ -123,7 +123,11 @@ mod tests {
         let record = |path: &Path| folder.record_host_swap(path);
         match turn_on(&cache, "swaps", Bytes::mib(16), record) {
             Ok(()) => assert!(is_on(), "{}", areas()),
-            Err(error) => println!("SKIPPED: {error}"),
+            // Not root, a container without the right to it, or a file system without swap files.
+            Err(error @ LabError::ToolFailed { .. }) if error.to_string().contains("swapon") => {
+                println!("SKIPPED: {error}");
+            }
+            Err(error) => panic!("{error}"),
         }
         folder.end();
         assert!(!is_on(), "{}", areas());
