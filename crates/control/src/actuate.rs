@@ -5,31 +5,10 @@
 //! takes beyond targets comes out of what the guard's own grants left. Cost: O(1) a guest. Limits:
 //! guests that take no part get no order.
 
-use ballast_actuation::hotplug::{
-    Actuation, ActuationInput, Actuator, HotplugSettings, balloon_only,
-};
+use ballast_actuation::hotplug::{Actuation, ActuationInput, HotplugSettings, balloon_only};
 use ballast_model::{Bytes, Timestamp};
 
-use crate::tick::GuestTick;
-
-/// An order to balloon and plugged memory.
-#[derive(Debug, Default)]
-pub(crate) struct Actuated {
-    pub(crate) order: Actuation,
-    /// What becomes of the guest's actuator once the order is carried out; `None`: nothing.
-    pub(crate) next: Option<NextActuator>,
-}
-
-/// What a guest's actuator becomes.
-#[derive(Debug)]
-pub(crate) struct NextActuator(pub(crate) Option<Box<Actuator>>);
-
-impl NextActuator {
-    /// What the guest is then promised beyond its target.
-    pub(crate) fn transient_grant(&self) -> Bytes {
-        self.0.as_ref().map_or(Bytes::ZERO, |actuator| actuator.transient_grant())
-    }
-}
+use crate::tick::{Actuated, GuestTick, NextActuator};
 
 /// The order for one guest, which may take `spare` beyond what was granted. `settings`: `None`:
 /// nothing is plugged in or out.

@@ -3,13 +3,13 @@
 //! Cost: O(1) a guest, O(n log n) where the host takes from the richest. Limits: decides nothing
 //! about pages.
 
-use ballast_actuation::paging::{Page, PagingInput, ResidentCap, Wealth, richest};
+use ballast_actuation::paging::{PagingInput, ResidentCap, Wealth, richest};
 use ballast_actuation::rates::{Reduction, choose};
 use ballast_model::{Bounds, Bytes, Compliance, Held, Mechanism, PressureLevel, Timestamp, Why};
 
 use crate::Settings;
 use crate::state::GuestState;
-use crate::tick::{GuestTick, Tick};
+use crate::tick::{GuestTick, Paged, Tick};
 
 /// The host as paging sees it.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +20,6 @@ pub(crate) struct Host<'a> {
     pub(crate) may_page: bool,
     pub(crate) paused: bool,
     pub(crate) settings: &'a Settings,
-}
-
-/// What a guest's process is held to from now on, and what is paged for that.
-#[derive(Debug)]
-pub(crate) struct Paged {
-    pub(crate) cap: ResidentCap,
-    pub(crate) page: Option<Page>,
 }
 
 /// What the process of one guest is held to; `is_rich`: the host takes from it though it owes

@@ -10,9 +10,8 @@ use ballast_model::{
 };
 use ballast_policy::flexmemd::Accounts;
 
-use crate::actuate::{Actuated, NextActuator};
 use crate::state::{GuestState, cap_of};
-use crate::tick::GuestTick;
+use crate::tick::{Actuated, GuestTick, NextActuator};
 use crate::transfer::{gives, waits};
 
 /// A plan that waits to be checked.

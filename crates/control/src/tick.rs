@@ -4,13 +4,14 @@
 //! earlier one's. At the end the parts become the guest's line in the plan, and what the plan
 //! changes once it is carried out.
 
-use crate::actuate::Actuated;
-use crate::page::Paged;
-use crate::state::GuestState;
+use ballast_actuation::hotplug::{Actuation, Actuator};
+use ballast_actuation::paging::{Page, ResidentCap};
 use ballast_guard::{Assessment, Grant, Totals};
 use ballast_model::{
     Budget, Bytes, Estimate, GuestLimits, GuestSample, Held, MemoryRequest, Note, Snapshot,
 };
+
+use crate::state::GuestState;
 
 /// A guest after `observe`.
 #[derive(Debug)]
@@ -54,6 +55,32 @@ pub(crate) struct GuestTick<'a> {
     pub(crate) actuated: Option<Actuated>,
     /// By `page`: what its process is held to; `None`: what it was.
     pub(crate) paged: Option<Box<Paged>>,
+}
+
+/// An order to balloon and plugged memory.
+#[derive(Debug, Default)]
+pub(crate) struct Actuated {
+    pub(crate) order: Actuation,
+    /// What becomes of the guest's actuator once the order is carried out; `None`: nothing.
+    pub(crate) next: Option<NextActuator>,
+}
+
+/// What a guest's actuator becomes.
+#[derive(Debug)]
+pub(crate) struct NextActuator(pub(crate) Option<Box<Actuator>>);
+
+impl NextActuator {
+    /// What the guest is then promised beyond its target.
+    pub(crate) fn transient_grant(&self) -> Bytes {
+        self.0.as_ref().map_or(Bytes::ZERO, |actuator| actuator.transient_grant())
+    }
+}
+
+/// What a guest's process is held to from now on, and what is paged for that.
+#[derive(Debug)]
+pub(crate) struct Paged {
+    pub(crate) cap: ResidentCap,
+    pub(crate) page: Option<Page>,
 }
 
 impl<'a> GuestTick<'a> {

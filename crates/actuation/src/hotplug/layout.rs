@@ -11,10 +11,17 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, HotplugKind, Mechanism, RunState, Why};
 
-use super::Range;
-
 /// QEMU refuses a balloon target of nothing.
 const BALLOON_PART_MIN: Bytes = Bytes::mib(1);
+
+/// The least and the most memory that a guest can be made to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// With everything unplugged that can be, and the balloon full.
+    pub least: Bytes,
+    /// With everything plugged in that can be, and the balloon empty.
+    pub most: Bytes,
+}
 
 /// A guest's memory at one moment.
 #[derive(Clone, Copy, Debug)]

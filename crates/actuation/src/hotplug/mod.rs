@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use ballast_model::{Bounds, Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
 
+pub use layout::Range;
 use layout::{Layout, mechanism_of};
 use online::{Gap, Unproven};
 pub use settings::HotplugSettings;
@@ -70,15 +71,6 @@ pub struct Actuation {
     pub moves: Vec<Move>,
     /// What of `target` comes out of spare memory.
     pub from_spare: Bytes,
-}
-
-/// The least and the most that a guest can be got to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// With all that can be unplugged unplugged and the balloon full.
-    pub least: Bytes,
-    /// With all that can be plugged in plugged in and the balloon empty.
-    pub most: Bytes,
 }
 
 /// The last order that still holds.

@@ -8,12 +8,14 @@
 //! Limits: one connection at a time; queues are bounded and drop the oldest entries.
 
 mod convert;
+mod event;
 mod session;
 mod validator;
 
 pub use convert::{agent_report, guest_stats};
+pub use event::{AgentEvent, AgentIdentity, AgentLink};
 pub use session::{
-    AgentEvent, AgentIdentity, AgentLink, AgentSession, BYTES_PER_SECOND_MAX, EVENTS_MAX,
-    HEARTBEAT_PERIOD, HELLO_PERIOD, SILENCE_MAX, SessionSettings, TRANSMITS_MAX,
+    AgentSession, BYTES_PER_SECOND_MAX, EVENTS_MAX, HEARTBEAT_PERIOD, HELLO_PERIOD, SILENCE_MAX,
+    SessionSettings, TRANSMITS_MAX,
 };
 pub use validator::{HostFacts, ImplausibleMessage, MessageValidator};

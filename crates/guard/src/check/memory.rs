@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Timestamp};
 
-use super::{Guest, Promise, ROOM};
+use super::promise::Promise;
 
 /// Figures belong to what a guest holds when that has been so for this long before them: devices
 /// tell times in whole seconds.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
+
+/// Room in a cap for the hypervisor beside its guest.
+const ROOM: Bytes = Bytes::mib(64);
 
 /// Left to a guest without swap beside what it uses.
 const SPARE: Bytes = Bytes::mib(32);
@@ -108,7 +111,13 @@ impl Memory {
     /// What the guest may take beyond what it is committed once `promise` holds. Its floor and what
     /// it uses without swap it may have whatever the cap; and a transient grant that is new is an
     /// order not seen to be followed yet, beside which the one before still counts.
-    pub(super) fn let_go(&self, guest: Guest<'_>, promise: &Promise, planned: Planned) -> Bytes {
+    pub(super) fn let_go(
+        &self,
+        sample: &GuestSample,
+        limits: &GuestLimits,
+        promise: &Promise,
+        planned: Planned,
+    ) -> Bytes {
         let (Some(cap), Some(next)) = (self.cap, promise.cap) else { return Bytes::ZERO };
         let beyond = |entitled: Option<Bytes>, target: Option<Bytes>| {
             entitled.unwrap_or_default().saturating_sub(target.unwrap_or_default())
@@ -116,10 +125,10 @@ impl Memory {
         let transient = beyond(promise.entitled, planned.target);
         let next =
             next.saturating_sub(transient.saturating_sub(beyond(self.entitled, self.target)));
-        let floor = guest.limits.bounds_for(guest.sample).unwrap_or_default().floor;
-        let own = floor.max(self.unsparable(guest.sample, guest.limits, planned.stale_after));
+        let floor = limits.bounds_for(sample).unwrap_or_default().floor;
+        let own = floor.max(self.unsparable(sample, limits, planned.stale_after));
         let cap = cap.max(own.saturating_add(ROOM));
-        let holds = self.holds(guest.sample);
+        let holds = self.holds(sample);
         holds.min(next.max(cap)) - holds.min(cap)
     }
 

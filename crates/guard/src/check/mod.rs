@@ -24,6 +24,7 @@
 //! from the next snapshot on.
 
 mod memory;
+mod promise;
 mod violation;
 
 use std::time::Duration;
@@ -34,6 +35,7 @@ use ballast_model::{
 };
 
 use memory::{Memory, Planned};
+pub use promise::Promise;
 pub use violation::Violation;
 
 /// What a plan must keep to.
@@ -55,22 +57,8 @@ pub struct Rules<'a> {
     pub paused: bool,
 }
 
-/// What a plan promises a guest beside its target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promise {
-    /// The guest.
-    pub guest: GuestId,
-    /// What it may come to hold, if that is more than its target.
-    pub entitled: Option<Bytes>,
-    /// What the host holds its process to from now on; `None`: nothing.
-    pub cap: Option<Bytes>,
-}
-
 /// While a guest has been known for less than this, nothing is granted to anybody.
 const SETTLES_IN: Duration = Duration::from_secs(2);
-
-/// Room in a cap for the hypervisor beside its guest.
-const ROOM: Bytes = Bytes::mib(64);
 
 /// So much above its cap a process need not be paged out.
 const CAP_SLACK: Bytes = Bytes::mib(8);
@@ -272,7 +260,12 @@ impl<'a> Check<'a> {
             // A guest that is left alone for want of figures is granted nothing.
             if !matches!(planned.change, Change::CancelShrink { .. }) {
                 let planned = Planned { target: planned.target, stale_after: rules.stale_after };
-                let_go = let_go.saturating_add(guest.memory.let_go(guest, promise, planned));
+                let_go = let_go.saturating_add(guest.memory.let_go(
+                    guest.sample,
+                    guest.limits,
+                    promise,
+                    planned,
+                ));
             }
         }
         let (Some(total), Some(available)) =

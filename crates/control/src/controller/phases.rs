@@ -1,0 +1,322 @@
+//! The phases of a tick, in the order in which they run.
+//!
+//! Idea: each phase takes what the one before it returned and adds its own part. What is remembered
+//! from tick to tick changes in three of them: of the host and the guests seen in `observe`, of goals
+//! in `divide` and `bound`, of everything that a plan changes in `commit`.
+
+use ballast_actuation::host_pressure::HostPressureSettings;
+use ballast_actuation::paging::ResidentCap;
+use ballast_guard::check::Rules;
+use ballast_guard::goal_for;
+use ballast_guard::{Assessment, Known, Lack, Totals, allocate_grants, budget_for};
+use ballast_model::{
+    Bytes, Change, Compliance, GuestPlan, Held, Note, PerGuest, Plan, PressureLevel, RequestKind,
+    Snapshot,
+};
+
+use super::Controller;
+use crate::Settings;
+use crate::actuate::actuate;
+use crate::assess::{By, assess, observe};
+use crate::divide::{Divided, given_back, problem};
+use crate::grant::Granting;
+use crate::page::{Host, page, rich};
+use crate::plan::{Draft, Proposal, StateChange, refused};
+use crate::state::GuestState;
+use crate::tick::{GuestTick, Seen, Tick};
+use crate::transfer::{Transfer, gives, waits};
+
+impl Controller {
+    /// Takes a snapshot in: what happened to the host and to each guest since the last one.
+    pub(super) fn observe<'a>(
+        &mut self,
+        guests: &'a mut PerGuest<GuestState>,
+        snapshot: &'a Snapshot,
+        settings: &'a Settings,
+    ) -> impl Iterator<Item = Seen<'a>> + use<'a> {
+        let reserve = settings.guard.host_reserve;
+        let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
+        self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
+        self.checker.observe(snapshot);
+        self.estimator.observe(snapshot);
+        observe(guests, snapshot, settings)
+    }
+
+    /// What is known of each guest, and how much memory there is to divide.
+    pub(super) fn assess<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        seen: impl Iterator<Item = Seen<'a>>,
+        settings: &Settings,
+    ) -> Tick<'a> {
+        let by = By {
+            now: snapshot.taken_at,
+            stale_after: settings.guard.stale_after,
+            hotplug: settings.hotplug.as_ref(),
+        };
+        let (mut totals, mut thrashes) = (Totals::default(), false);
+        let assessed = seen.enumerate().map(|(place, seen)| {
+            thrashes |= seen.thrashes;
+            let guest = assess(seen, || self.estimator.estimate(snapshot, place), by);
+            totals.add(&guest.assessment, &settings.guard);
+            guest
+        });
+        let guests = assessed.collect();
+        let (mut budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
+        if self.host.level() == PressureLevel::Freeze {
+            budget.grantable = Bytes::ZERO;
+        }
+        Tick { snapshot, guests, totals, thrashes, budget, notes }
+    }
+
+    /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
+    /// moved are not those of the last decision, the host has less than was given away, or a guest
+    /// asks for memory in a way that does not wait.
+    pub(super) fn is_due(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
+        let now = tick.snapshot.taken_at;
+        self.next_decision.is_none_or(|at| now >= at)
+            || tick.thrashes && settings.undo
+            || tick.budget.committed > tick.budget.distributable
+            || tick.guests.iter().any(|it| it.estimate().is_some() != it.state.goal.is_some())
+            || tick.guests.iter().any(|guest| {
+                guest.request().is_some_and(|request| {
+                    let on_request = self.policy.pacing().on_request;
+                    let waits = !on_request && request.kind != RequestKind::Emergency;
+                    !waits && guest.state.request.is_none_or(|decided| request.number > decided)
+                })
+            })
+    }
+
+    /// Asks the policy what each guest that can be moved is to have.
+    pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
+        let now = tick.snapshot.taken_at;
+        self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
+        let left = tick.budget.distributable.saturating_sub(tick.totals.immovable);
+        let given_back = match settings.undo {
+            true => given_back(tick, left, &settings.thrash),
+            false => Vec::new(),
+        };
+        let problem = problem(tick, left, &given_back);
+        self.fairness.observe(&problem);
+        let division = self.policy.divide(&problem);
+        self.shortfall = division.shortfall;
+        self.policy_notes = division.notes;
+        Divided { given_back, wanted: division.wanted }
+    }
+
+    /// Brings what the policy wants, if it was asked, within each guest's own limits. What each
+    /// guest then lacks.
+    pub(super) fn bound(
+        &self,
+        tick: &mut Tick<'_>,
+        divided: Option<Divided>,
+        settings: &Settings,
+    ) -> Vec<Lack> {
+        let guard = &settings.guard;
+        let dead_band = guard.dead_band.unwrap_or(self.policy.pacing().dead_band);
+        let lack = |guest: &GuestTick<'_>| Lack::of(&guest.assessment, guest.state.goal.as_ref());
+        let Some(Divided { given_back, wanted }) = divided else {
+            return tick.guests.iter().map(lack).collect();
+        };
+        let mut wanted = wanted.into_iter();
+        let bounded = tick.guests.iter_mut().enumerate().map(|(place, guest)| {
+            let request = guest.request().map(|request| request.number);
+            guest.state.request = request.max(guest.state.request);
+            let wanted = guest.estimate().and_then(|_| wanted.next());
+            guest.state.goal = wanted.and_then(|wanted| {
+                debug_assert_eq!(guest.sample.id, wanted.id, "policies keep the problem's order");
+                let held = given_back.get(place).copied().flatten();
+                goal_for(&guest.assessment, wanted.desired, held, dead_band, guard)
+            });
+            lack(guest)
+        });
+        bounded.collect()
+    }
+
+    /// New memory for each guest, as far as some is free, and what is then left to plug in ahead of
+    /// need.
+    pub(super) fn grant(&self, tick: &Tick<'_>, lacks: &[Lack], settings: &Settings) -> Granting {
+        let new = allocate_grants(lacks, tick.budget);
+        let mut granting =
+            Granting { new, budget: tick.budget, paused: self.paused, spare: Bytes::ZERO };
+        let is_normal = self.host.level() == PressureLevel::Normal;
+        let plugs = settings.hotplug.is_some() && !self.paused;
+        let has_devices = || tick.guests.iter().any(|guest| guest.sample.hotplug.is_some());
+        if is_normal && plugs && has_devices() {
+            let granted: Bytes = tick
+                .guests
+                .iter()
+                .enumerate()
+                .map(|(place, guest)| granting.to(place, guest).new_memory(&guest.assessment))
+                .sum();
+            granting.spare = tick.budget.grantable.saturating_sub(granted);
+        }
+        granting
+    }
+
+    /// Guest by guest: its grant, the order to its mechanisms, the cap on its process, and its line
+    /// in the plan.
+    pub(super) fn act(
+        &self,
+        mut tick: Tick<'_>,
+        granting: Granting,
+        settings: &Settings,
+    ) -> Proposal {
+        let now = tick.snapshot.taken_at;
+        let host = Host {
+            now,
+            level: self.host.level(),
+            may_page: settings.paging.is_some_and(|rules| rules.has_room(&tick.snapshot.host)),
+            paused: self.paused,
+            settings,
+        };
+        let pages = host.may_page || self.has_caps;
+        let rich = if pages { rich(&tick, host) } else { Vec::new() };
+        let hotplug = settings.hotplug.as_ref().filter(|_| !self.paused);
+        let mut spare = granting.spare;
+        let mut draft = self.heading(&mut tick, settings);
+        let lines = tick.guests.into_iter().enumerate().map(|(place, mut guest)| {
+            guest.grant = Some(granting.to(place, &guest));
+            let actuated = actuate(&guest, now, spare, hotplug);
+            spare = spare.saturating_sub(actuated.order.from_spare);
+            guest.actuated = Some(actuated);
+            let is_rich = rich.get(place).copied().unwrap_or_default();
+            guest.paged = pages.then(|| Box::new(page(&guest, is_rich, host)));
+            draft.line(place, guest)
+        });
+        // In place: a line of the plan takes the room of the tick that it is made from.
+        let lines = lines.collect();
+        draft.finish(lines)
+    }
+
+    /// A proposal without a line for any guest yet.
+    pub(super) fn heading<'a>(&'a self, tick: &mut Tick<'_>, settings: &Settings) -> Draft<'a> {
+        let mut notes = std::mem::take(&mut tick.notes);
+        if tick.totals.uncounted > 0 {
+            notes.push(Note::Uncounted { guests: tick.totals.uncounted });
+        }
+        if self.shortfall > Bytes::ZERO {
+            notes.push(Note::Infeasible { shortfall: self.shortfall });
+        }
+        notes.extend(self.policy_notes.iter().cloned());
+        let now = tick.snapshot.taken_at;
+        let plan = Plan {
+            generation: self.generation,
+            decided_at: now,
+            policy: settings.policy,
+            budget: tick.budget,
+            guests: Vec::new(),
+            actions: Vec::new(),
+            paging: Vec::new(),
+            host_pressure: self.host.level(),
+            notes,
+        };
+        Draft::new(plan, now + settings.guard.action_deadline, self.policy.accounts())
+    }
+
+    /// What the checker finds wrong, if anything.
+    pub(super) fn check(
+        &self,
+        proposal: &Proposal,
+        snapshot: &Snapshot,
+        settings: &Settings,
+    ) -> Option<String> {
+        if proposal.does_nothing() {
+            return None;
+        }
+        let guard = &settings.guard;
+        let rules = Rules {
+            budget: guard.budget,
+            host_reserve: guard.host_reserve,
+            stale_after: guard.stale_after,
+            step_up_max: guard.step_up_max,
+            step_down_max: guard.step_down_max,
+            limits: &settings.limits,
+            paused: self.paused,
+        };
+        let found = self.checker.check(&proposal.plan, &proposal.promises, snapshot, &rules);
+        found.first().map(ToString::to_string)
+    }
+
+    /// The plan is carried out: what it asks of guests and promises them holds from now on.
+    pub(super) fn commit(&mut self, proposal: Proposal) -> Plan {
+        let Proposal { plan, promises, changes, is_transfer } = proposal;
+        self.checker.commit(&plan, &promises);
+        for StateChange { place, target, ask, actuator, cap } in changes {
+            let Some(state) = self.guests.at_mut(place) else { continue };
+            if target.is_some() {
+                state.log.sent(target);
+            }
+            if let Some(ask) = ask {
+                state.log.ask_anew(ask);
+            }
+            if let Some(next) = actuator {
+                state.log.set_transient_grant(next.transient_grant());
+                state.actuator = next.0;
+            }
+            self.has_caps |= cap != ResidentCap::default();
+            state.resident_cap = cap;
+        }
+        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        plan
+    }
+
+    /// A plan that does nothing and says why; nothing of `plan` is remembered.
+    pub(super) fn refuse(&mut self, plan: Plan, violation: String) -> Plan {
+        self.plans_refused += 1;
+        let plan = refused(plan, &self.guests, violation);
+        let is_transfer = plan.guests.iter().any(gives) && plan.guests.iter().any(waits);
+        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        plan
+    }
+
+    /// Time is not trusted until it passes the latest moment seen again: everything is held, and
+    /// nothing is remembered of the sample.
+    pub(super) fn plan_for_a_clock_that_went_backwards(&self, snapshot: &Snapshot) -> Plan {
+        let settings = &self.settings;
+        let mut totals = Totals::default();
+        let mut guests = Vec::with_capacity(snapshot.guests().len());
+        for sample in snapshot.guests() {
+            let limits = settings.limits.of(&sample.id);
+            let state = self.guests.named(&sample.id);
+            let log = state.map(|state| &state.log);
+            let known = Known {
+                now: self.latest,
+                sample,
+                limits,
+                log,
+                cap: state.map(|state| state.resident_cap).and_then(|cap| cap.in_force()),
+                stale_after: settings.guard.stale_after,
+            };
+            let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);
+            totals.add(&assessment, &settings.guard);
+            guests.push(GuestPlan {
+                id: sample.id.clone(),
+                allocation: assessment.allocation,
+                bounds: assessment.bounds,
+                estimate: None,
+                desired: None,
+                clamps: Vec::new(),
+                credits: None,
+                compliance: Compliance::Compliant,
+                target: log.and_then(|log| log.target()),
+                change: Change::Hold(Held::ClockBackwards),
+                moves: Vec::new(),
+                balloon_rate: None,
+                regret: None,
+            });
+        }
+        let (budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
+        Plan {
+            generation: self.generation,
+            decided_at: snapshot.taken_at,
+            policy: settings.policy,
+            budget,
+            guests,
+            actions: Vec::new(),
+            paging: Vec::new(),
+            host_pressure: self.host.level(),
+            notes,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What a plan promises a guest beside its target.
+
+use ballast_model::{Bytes, GuestId};
+
+/// What a plan promises a guest beside its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The guest.
+    pub guest: GuestId,
+    /// What it may come to hold, if that is more than its target.
+    pub entitled: Option<Bytes>,
+    /// What the host holds its process to from now on; `None`: nothing.
+    pub cap: Option<Bytes>,
+}
