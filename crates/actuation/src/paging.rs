@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_give_is_paged_out_to_what_it_was_asked_for_and_no_further() {
+    fn a_stuck_guest_is_paged_out_to_its_target() {
         let mut bound = ResidentCap::default();
         assert_eq!(bound.decide(&input(None, 560)), None);
         let page = bound.decide(&input(not_given(), 560)).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_read_back_once_nothing_is_to_be_taken() {
+    fn paged_memory_is_read_back_once_nothing_is_owed() {
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         let short = PagingInput { may_read_back: false, ..input(None, 264) };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_read_back_however_long_the_host_is_short_yet() {
+    fn paged_memory_is_read_back_while_the_host_is_short() {
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         let at = |second: u64| PagingInput {
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_is_taken_below_its_floor_or_what_it_is_to_hold(
+        fn paging_stops_at_floor_and_target(
             resident in 0..4096u64, holds in 0..4096u64, to in 0..4096u64, floor in 0..4096u64,
         ) {
             let mut bound = ResidentCap::default();

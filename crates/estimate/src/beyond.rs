@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_into_swap_raises_demand_and_shrinking_the_allocation_does_not() {
+    fn growth_into_swap_raises_demand_and_shrinking_does_not() {
         let mut demand_beyond = DemandBeyond::default();
         for (allocation, out, swapped_in, beyond, demand) in [
             (256, 40, 0, 40, 296.0),  // grows into swap: needs its 256 and the 40

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn ceiling_is_within_what_can_be_had_and_above_the_floor() {
+    fn a_ceiling_lies_between_floor_and_reachable_memory() {
         let limits = GuestLimits { ceiling: Some(Bytes::mib(100)), ..GuestLimits::default() };
         assert_eq!(limits.ceiling_for(Bytes::gib(1), Bytes::gib(1)), Bytes::mib(128));
         let limits = GuestLimits { ceiling: Some(Bytes::gib(9)), ..GuestLimits::default() };

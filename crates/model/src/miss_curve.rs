@@ -323,7 +323,7 @@ mod tests {
     /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: ten less with each
     /// MiB.
     #[test]
-    fn what_was_missed_within_the_memory_held_goes_on_beyond_it() {
+    fn misses_within_the_memory_held_continue_beyond_it() {
         let blind = curve(&[100, 60, 0]).unwrap();
         let extended = blind.extended(Bytes::mib(2), Bytes::mib(4), 40);
         assert_eq!(extended.points(), [160, 110, 40, 30, 20, 10, 0]);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_pid_and_the_end_of_a_process_are_detected() {
+    fn a_reused_pid_and_an_ended_process_are_detected() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let open = |start| VmmProcess::open(Path::new(PROC), child.id(), start);
         let vmm = open(None).unwrap();

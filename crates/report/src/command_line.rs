@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
+    fn words_that_a_shell_would_change_are_quoted() {
         for (word, shown) in [
             ("--rate=0.1%", "--rate=0.1%"),
             ("", "''"),

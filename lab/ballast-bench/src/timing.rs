@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_cost_is_the_greatest_and_the_worst_speed_the_least() {
+    fn the_worst_is_the_greatest_cost_or_least_speed() {
         let figures = [3.0, 1.0, 2.0];
         let spread = |it: Spread| (it.median, it.worst);
         assert_eq!(spread(Spread::of_costs(figures.into_iter())), (2.0, 3.0));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_is_not_had_for_longer_than_the_clock_says() {
+    fn processor_time_never_exceeds_elapsed_time() {
         let (sum, taken) =
             timed(|| (0..1_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
         assert_eq!(sum, (0..1_000_000).fold(0, |sum, n| sum ^ n));

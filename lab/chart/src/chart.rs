@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_has_its_elements_in_their_colours_and_no_address() {
+    fn a_plot_has_coloured_elements_and_no_address() {
         let frame = Frame { size: (600, 130), left: 58, right: 14, top: 8, letters: 12 };
         let mut chart = Chart::new(frame, Axis::time(10.0), Axis::bytes(4 << 20));
         let points = [(0.0, 1e6), (5.0, 3e6), (9.0, 2e6)];

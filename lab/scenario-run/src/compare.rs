@@ -506,7 +506,7 @@ mod tests {
 
     /// Through its memory at 2 s; near 100 from 3 s on, but for good only from 6 s on.
     #[test]
-    fn a_guest_is_at_its_need_when_it_stays_near_it() {
+    fn a_guest_is_at_its_need_when_near_it() {
         let sample = |at: usize, held: u64| Sample {
             at_s: at as f64,
             daemon: Some(Outside { allocation_bytes: Some(held), ..Outside::default() }),
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_guest_has_no_work_and_the_total_is_the_other_s() {
+    fn an_idle_guest_adds_no_work_to_the_total() {
         let record = fixture::record(&[("static", &[100]), ("global", &[150])]);
         let comparison = Comparison::new(&record);
         let touches = |guest, policy| {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_allocation_weighs_by_time_and_skips_what_is_unknown() {
+    fn the_mean_allocation_weighs_by_time_and_skips_gaps() {
         let sample = |at_s, held: Option<u64>| Sample {
             at_s,
             daemon: held.map(|held| Outside { allocation_bytes: Some(held), ..Outside::default() }),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_one_line_and_what_is_not_known_is_not_zero() {
+    fn a_guest_is_one_line_and_unknown_is_not_zero() {
         let told = line(&guest());
         let (figures, doing) = told.split_at(told.len() - "  grow by 249MiB".len());
         expect!["a  512MiB→761MiB  used  490MiB swap   12MiB  1.23 M touches/s    340 majflt/s"]

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_stands_is_one_and_paging_counts_while_it_does() {
+    fn a_standing_order_counts_once_and_paging_while_it_stands() {
         let pages = || plan(&[(Mechanism::PageOut, 200, PAGE_OUT)], Some(Mechanism::PageOut));
         let ticks = [
             (seen(0, 512, 0, 500), pages()),

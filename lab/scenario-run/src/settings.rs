@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_would_not_understand_is_told_before_anything_runs() {
+    fn settings_the_daemon_rejects_are_reported_before_the_run() {
         let mut scenario = scenario();
         scenario.policy.insert("interval".to_owned(), Value::from("5s"));
         scenario.tracking.insert("budget".to_owned(), Value::from(0.01));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_told_as_a_share_of_the_best_of_its_repetition() {
+    fn work_is_a_share_of_the_best_in_its_repetition() {
         let text = said(&[("static", &[10, 40]), ("meb", &[50, 80]), ("best", &[100, 100])]);
         let share = "static 25 % (10 %…40 %), meb 65 % (50 %…80 %).";
         assert!(text.ends_with(share), "{text}");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_is_followed_in_the_intervals_it_takes_to_age() {
+    fn a_decline_is_followed_within_the_aging_time() {
         let (wide, narrow) = (Histogram::from_counts(&[0, 0, 0, 0, 100]), [0, 100]);
         for (factor, expected) in [(0.0, 1), (0.25, 4), (0.5, 7), (0.75, 17)] {
             let mut aging = Aging::new(factor, Layout::Exact).unwrap();

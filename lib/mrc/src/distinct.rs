@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn dense_tags_are_counted_exactly_and_what_was_counted_survives_a_sparse_one() {
+    fn dense_tags_are_exact_and_survive_a_sparse_one() {
         let mut distinct = Distinct::new(1);
         let dense: Vec<u64> = (0..100_000).chain(50_000..150_000).collect();
         dense.chunks(1024).for_each(|block| distinct.note(block));

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_hidden_hits_back_the_curve_is_near_that_of_all_accesses() {
+    fn restored_hidden_hits_bring_the_curve_near_the_full_one() {
         // 3 of 4 accesses to 100 pages, the others to 1,900; some accessed twice.
         let mut state = 1_u64;
         let mut random = |bound: u64| {

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_not_yet_touched_in_a_visit_counts_where_the_visit_began() {
+    fn an_untouched_page_counts_where_the_visit_began() {
         // Pages 0 and 1 of tag 0; two other tags; then both pages again.
         assert_eq!(falls(&weighted(8, &[0, 1, 8, 16, 0, 1])), (vec![(4, 2.0)], 4.0));
         // Touched twice in a row it is a new visit, at distance 1.

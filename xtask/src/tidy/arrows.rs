@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crate_depends_on_may_be_depended_on_in_no_circle() {
+    fn crates_may_not_depend_on_each_other_in_a_circle() {
         for rule in RULES {
             for other in rule.may_depend_on {
                 let back = super::rule(other).expect(other).may_depend_on;

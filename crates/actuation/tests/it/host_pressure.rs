@@ -46,7 +46,7 @@ fn each_rung_is_entered_at_its_threshold() {
 }
 
 #[test]
-fn up_at_once_or_after_a_moment_and_down_step_by_step() {
+fn pressure_rises_quickly_and_falls_level_by_level() {
     let mut pressure = HostPressure::default();
     let short = vec![host(Some(200), 0, 0); 3];
     assert_eq!(

@@ -281,7 +281,7 @@ fn growing_far_takes_chunks() {
 }
 
 #[test]
-fn what_is_idle_is_unplugged_after_its_grace_in_small_steps() {
+fn idle_memory_is_unplugged_after_its_grace_in_small_steps() {
     let mut guest = Guest::new(512, 4096);
     guest.tick(Some(2512), 4096);
     guest.orders(40, 4096);
@@ -315,7 +315,7 @@ fn unplugging_lends_first() {
 }
 
 #[test]
-fn a_stalled_unplug_is_given_up_and_tried_again_ever_more_rarely() {
+fn a_stalled_unplug_is_retried_ever_more_rarely() {
     let mut guest = Guest::new(1024, 1024);
     (guest.plugged, guest.requested, guest.held, guest.to_hold) = (1024, 1024, 848, 848);
     guest.unplugs = false;
@@ -335,7 +335,7 @@ fn a_stalled_unplug_is_given_up_and_tried_again_ever_more_rarely() {
 }
 
 #[test]
-fn memory_the_kernel_does_not_use_is_found_out_before_the_balloon_takes_any() {
+fn plugged_memory_is_proven_used_before_the_balloon_inflates() {
     let mut guest = Guest::new(1024, 4096);
     guest.onlines = false;
     guest.tick(Some(1024), 4096);
@@ -426,7 +426,7 @@ fn modules_are_plugged_and_unplugged_whole() {
 }
 
 #[test]
-fn requests_of_others_are_let_be_while_the_guest_follows_and_taken_back_when_not() {
+fn foreign_requests_stand_while_the_guest_follows_them() {
     let mut guest = Guest::new(1024, 4096);
     (guest.held, guest.to_hold) = (512, 512);
     guest.tick(Some(512), 4096);
@@ -447,7 +447,7 @@ fn requests_of_others_are_let_be_while_the_guest_follows_and_taken_back_when_not
 
 /// As after a move to another host, or a restart of the daemon, in mid plug.
 #[test]
-fn an_order_takes_back_what_others_asked_for_and_asks_anew() {
+fn an_order_withdraws_a_foreign_request() {
     for (requested, slow) in [(200, 0), (396, 0), (200, 20), (396, 20), (1024, 20)] {
         let mut guest = Guest::new(384, 1024);
         guest.requested = requested;
@@ -470,7 +470,7 @@ fn an_order_takes_back_what_others_asked_for_and_asks_anew() {
 }
 
 #[test]
-fn where_nothing_is_plugged_in_what_others_asked_for_is_taken_back_with_an_order() {
+fn with_nothing_plugged_an_order_withdraws_a_foreign_request() {
     let mut guest = Guest::new(384, 1024);
     (guest.plugged, guest.requested) = (128, 396);
     let why = Why::AskedByOthers { more: Bytes::mib(268) };
@@ -511,7 +511,7 @@ fn what_cannot_be_acted_on_is_left_alone() {
 }
 
 #[test]
-fn a_rebooted_guest_gets_its_boot_memory_before_its_balloon_takes_it() {
+fn a_rebooted_guest_gets_boot_memory_before_its_balloon_inflates() {
     let mut guest = Guest::new(512, 4096);
     guest.tick(Some(2000), 4096);
     guest.orders(40, 4096);

@@ -155,7 +155,7 @@ fn orders(tick: &TickEntry, mechanism: Mechanism) -> impl Iterator<Item = &balla
 /// The host takes what it does not give, down to what it was asked for and no further; its
 /// neighbour gets that, and it works on with what it had.
 #[test]
-fn a_guest_that_ignores_its_balloon_is_paged_out_and_its_neighbour_gets_the_memory() {
+fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
     let data = lab.store_data("stubborn", 48);
@@ -234,7 +234,7 @@ fn written() -> Bytes {
 /// A host whose swap is smaller than what is to be paged writes as much as it may, says so, and
 /// stops there.
 #[test]
-fn a_tiny_swap_is_used_up_to_its_bound_and_that_is_told() {
+fn a_tiny_swap_is_filled_to_its_limit_and_reported() {
     let _turn = turn();
     const RESERVE: Bytes = Bytes::mib(64);
     const MORE: Bytes = Bytes::mib(32);
@@ -281,7 +281,7 @@ fn wait_mid_page_out(lab: &Lab, daemon: &Daemon<'_>, name: &str) {
 /// Rebooted in mid page-out, a guest has a balloon that works again: it gives what it is asked for,
 /// nobody pages it from then on, and it gets it back when it may have it.
 #[test]
-fn a_guest_that_is_rebooted_in_mid_page_out_gives_by_its_balloon_and_is_paged_no_more() {
+fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
     let ground = configured(&lab, SLOW);
@@ -326,7 +326,7 @@ fn a_guest_that_is_rebooted_in_mid_page_out_gives_by_its_balloon_and_is_paged_no
 /// Killed in mid page-out, a guest leaves nothing behind: its neighbour gets what it held, and the
 /// host its swap.
 #[test]
-fn a_guest_that_is_killed_in_mid_page_out_leaves_its_memory_and_the_hosts_swap() {
+fn a_guest_killed_in_mid_page_out_frees_swap() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
     let ground = configured(&lab, SLOW);
@@ -355,7 +355,7 @@ fn a_guest_that_is_killed_in_mid_page_out_leaves_its_memory_and_the_hosts_swap()
 /// swap as well. Where it was nobody pages it any more; where it came to nobody takes what nothing
 /// is known of.
 #[test]
-fn a_guest_that_moves_in_mid_page_out_brings_all_its_memory_and_is_left_alone() {
+fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     let _turn = turn();
     // Its disk cannot be in two places, and what it does is to be seen without it.
     let spec = GuestSpec::new("stubborn".parse().unwrap(), BOOT);
@@ -428,7 +428,7 @@ fn wait_rung(daemon: &Daemon<'_>, rung: PressureLevel) {
 /// it is shorter still nobody gets anything, whatever it lacks; and when it has enough again, what
 /// was taken is read back and who lacks gets.
 #[test]
-fn a_short_host_takes_from_the_richest_then_grants_nothing_and_comes_back() {
+fn a_short_host_reclaims_from_the_richest_then_recovers() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
     let data = lab.store_data("stubborn", 48);

@@ -22,7 +22,7 @@ fn swap_logs(controller: &mut Controller, one: &str, other: &str) {
 
 /// Of 3,000 MiB `c` could use 1,000 that `a` holds, which cannot be seen.
 #[test]
-fn memory_of_an_unseen_guest_is_not_granted_though_the_guard_forgot_it() {
+fn an_unseen_guest_counts_though_the_guard_forgot_it() {
     let guests = vec![
         ToyGuest::new("a", 2048, 1500, 1400),
         ToyGuest::new("b", 2048, 300, 290),
@@ -42,7 +42,7 @@ fn memory_of_an_unseen_guest_is_not_granted_though_the_guard_forgot_it() {
 
 /// `b` is promised memory and has not taken it yet; the guard takes it for free.
 #[test]
-fn promised_memory_is_not_granted_again_though_the_guard_forgot_it() {
+fn promised_memory_counts_though_the_guard_forgot_it() {
     let guests = vec![ToyGuest::new("a", 4096, 500, 100), ToyGuest::new("b", 4096, 500, 100)];
     let mut world = World::new(settings(PolicyName::Static, 4000), guests);
     world.tick();

@@ -20,7 +20,7 @@ fn paged_out(plan: &Plan) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn a_host_that_gets_shorter_goes_further_and_comes_back_step_by_step() {
+fn host_pressure_escalates_and_recovers_level_by_level() {
     let mut settings = settings(PolicyName::Static, 4096);
     settings.guard.host_reserve = Bytes::mib(512);
     let mut world = rich_and_poor(settings);
@@ -46,7 +46,7 @@ fn a_host_that_gets_shorter_goes_further_and_comes_back_step_by_step() {
 }
 
 #[test]
-fn a_short_host_takes_from_the_richest_and_reads_back_when_it_is_short_no_more() {
+fn a_short_host_pages_the_richest_and_later_reads_back() {
     let mut settings = settings(PolicyName::Global, 4096);
     settings.guard.host_reserve = Bytes::mib(512);
     // No balloon moves: what there is to take the host has to take.
@@ -77,7 +77,7 @@ fn a_short_host_takes_from_the_richest_and_reads_back_when_it_is_short_no_more()
 }
 
 #[test]
-fn what_the_richest_gave_is_read_back_though_a_host_comes_back_from_far() {
+fn paged_memory_is_read_back_after_a_freeze_too() {
     let mut settings = settings(PolicyName::Static, 4096);
     settings.guard.host_reserve = Bytes::mib(512);
     settings.guard.step_down_max = Some(Bytes::ZERO);
@@ -97,7 +97,7 @@ fn what_the_richest_gave_is_read_back_though_a_host_comes_back_from_far() {
 }
 
 #[test]
-fn a_host_whose_tasks_all_wait_grants_nothing_though_it_has_more_than_its_reserve() {
+fn full_memory_pressure_freezes_grants_above_the_reserve_too() {
     let mut settings = settings(PolicyName::Static, 2048);
     settings.guard.host_reserve = Bytes::mib(512);
     let ceiling = |mib| GuestLimits { ceiling: Some(Bytes::mib(mib)), ..GuestLimits::default() };
@@ -120,7 +120,7 @@ fn a_host_whose_tasks_all_wait_grants_nothing_though_it_has_more_than_its_reserv
 }
 
 #[test]
-fn while_memory_is_on_its_way_those_concerned_are_looked_at_more_often() {
+fn guests_in_a_transfer_are_sampled_more_often() {
     let mut world = rich_and_poor(settings(PolicyName::Global, 1536));
     world.ticks(3);
     world.guest("a").used = 900;
@@ -147,7 +147,7 @@ fn while_memory_is_on_its_way_those_concerned_are_looked_at_more_often() {
 }
 
 #[test]
-fn a_guest_that_gives_nothing_is_not_looked_at_more_often() {
+fn a_stuck_guest_is_not_sampled_more_often() {
     let mut world = rich_and_poor(settings(PolicyName::Global, 1536));
     world.guest("b").mood = Mood::Stubborn;
     world.guest("a").used = 900;
@@ -194,7 +194,7 @@ fn what_made_a_guest_thrash_is_undone() {
 }
 
 #[test]
-fn nothing_is_undone_that_the_operator_does_not_want_undone_but_it_is_counted() {
+fn with_undo_off_thrashing_is_counted_only() {
     let (mut world, before) = thrashing(false);
     let plan = world.ticks(10);
     assert!(world.guest("b").holds < before);
@@ -212,7 +212,7 @@ fn nothing_is_undone_while_somebody_else_lacks_memory() {
 }
 
 #[test]
-fn a_guest_that_cannot_give_the_host_anything_is_called_that() {
+fn a_guest_that_cannot_free_host_memory_is_reported() {
     let mut world = rich_and_poor(settings(PolicyName::Global, 1536));
     world.guest("b").inhibited = true;
     let plan = world.ticks(5);
@@ -222,7 +222,7 @@ fn a_guest_that_cannot_give_the_host_anything_is_called_that() {
 }
 
 #[test]
-fn a_guest_above_its_ceiling_that_gives_nothing_holds_nobody_up() {
+fn a_stuck_guest_above_its_ceiling_delays_nobody() {
     let mut settings = settings(PolicyName::Global, 1536);
     let ceiling = GuestLimits { ceiling: Some(Bytes::mib(200)), ..GuestLimits::default() };
     settings.limits.named.insert(id("b"), ceiling);

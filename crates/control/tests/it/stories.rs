@@ -117,7 +117,7 @@ fn a_liar_is_held_and_harms_nobody() {
 }
 
 #[test]
-fn a_guest_that_gives_too_slowly_is_told_from_one_that_gives_and_one_that_does_not() {
+fn slow_releasing_and_stuck_guests_are_distinguished() {
     let mut world = World::new(
         settings(PolicyName::Global, 1536),
         vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)],
@@ -144,7 +144,7 @@ fn with_hotplug() -> World {
 }
 
 #[test]
-fn a_guest_grows_beyond_what_it_was_booted_with_and_shrinks_back() {
+fn a_guest_grows_beyond_boot_memory_and_shrinks_back() {
     let mut world = with_hotplug();
     world.ticks(10);
     world.guest("a").used = 1000;
@@ -167,7 +167,7 @@ fn a_guest_grows_beyond_what_it_was_booted_with_and_shrinks_back() {
 }
 
 #[test]
-fn memory_that_a_guest_does_not_use_is_pulled_out_again_and_said() {
+fn unused_plugged_memory_is_unplugged_and_reported() {
     let mut world = with_hotplug();
     world.guest("a").onlines = false;
     world.ticks(10);
@@ -184,7 +184,7 @@ fn memory_that_a_guest_does_not_use_is_pulled_out_again_and_said() {
 }
 
 #[test]
-fn a_guest_whose_balloon_gives_the_host_nothing_is_moved_by_plugging_alone() {
+fn an_inhibited_balloon_leaves_hotplug_alone() {
     let mut world = with_hotplug();
     world.guest("a").inhibited = true;
     world.ticks(10);
@@ -200,7 +200,7 @@ fn a_guest_whose_balloon_gives_the_host_nothing_is_moved_by_plugging_alone() {
 }
 
 #[test]
-fn the_host_takes_nothing_of_a_guest_whose_statistics_have_stopped() {
+fn the_host_pages_out_no_guest_with_stale_statistics() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);
     world.guest("b").rate = 2;
@@ -215,7 +215,7 @@ fn the_host_takes_nothing_of_a_guest_whose_statistics_have_stopped() {
 }
 
 #[test]
-fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
+fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);
     world.guest("b").mood = Mood::Stubborn;
@@ -253,7 +253,7 @@ fn what_a_guest_does_not_give_the_host_takes_and_its_neighbour_gets() {
 /// The bound on a slow guest's process leaves room for its hypervisor, which is no memory that the
 /// guest may have.
 #[test]
-fn a_guest_held_to_a_bound_may_not_grow_into_it() {
+fn a_capped_guest_may_not_grow_into_its_cap() {
     let guests = vec![ToyGuest::new("a", 1024, 1024, 100), ToyGuest::new("b", 1024, 512, 100)];
     let mut world = World::new(settings(PolicyName::Static, 1536), guests);
     world.guest("a").rate = 15;
@@ -334,7 +334,7 @@ fn a_stuck_guest_is_named_and_moves_nobody_else() {
 }
 
 #[test]
-fn a_guest_that_vanishes_keeps_its_memory_counted_until_it_is_gone_from_the_folder() {
+fn an_unreachable_guest_counts_until_it_is_gone() {
     let mut world = two(PolicyName::Global);
     world.ticks(5);
     world.guest("b").mood = Mood::Gone;
@@ -453,7 +453,7 @@ fn pausing_stops_every_action_and_resuming_goes_on() {
 }
 
 #[test]
-fn a_clock_that_goes_backwards_holds_everything_until_it_goes_on() {
+fn a_clock_going_backwards_holds_every_guest() {
     let mut world = two(PolicyName::Global);
     world.ticks(20);
     world.guest("a").used = 750;
@@ -467,7 +467,7 @@ fn a_clock_that_goes_backwards_holds_everything_until_it_goes_on() {
 }
 
 #[test]
-fn an_action_that_failed_is_sent_again_and_a_restarted_guest_is_told_again() {
+fn failed_actions_and_restarted_guests_get_new_orders() {
     let mut world = two(PolicyName::Global);
     world.guest("a").used = 750;
     world.ticks(20);
@@ -484,7 +484,7 @@ fn an_action_that_failed_is_sent_again_and_a_restarted_guest_is_told_again() {
 /// Started anew with nothing to move, a balloon's driver writes nothing, and QEMU tells what was so
 /// before.
 #[test]
-fn a_guest_that_is_said_to_hold_what_it_held_before_a_reboot_is_nudged() {
+fn a_stale_balloon_size_after_a_reboot_is_nudged() {
     let mut world = World::new(
         settings(PolicyName::Static, 2048),
         vec![ToyGuest::new("a", 1024, 900, 100), ToyGuest::new("b", 1024, 900, 100)],

@@ -354,7 +354,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
 }
 
 #[test]
-fn plugged_memory_moves_within_its_device_and_never_against_the_balloon() {
+fn hotplug_stays_within_its_device_and_never_opposes_the_balloon() {
     let hotplug = |plugged, requested| Hotplug {
         kind: HotplugKind::VirtioMem,
         plugged: Bytes::mib(plugged),
@@ -395,7 +395,7 @@ fn plugged_memory_moves_within_its_device_and_never_against_the_balloon() {
 }
 
 #[test]
-fn the_host_pages_out_nobody_below_its_floor_or_on_old_figures() {
+fn paging_respects_floors_and_needs_fresh_figures() {
     let check = |change: fn(&mut Case), mib| {
         let mut case = Case::new().with(change);
         case.paging.push(page_out("a", mib));

@@ -155,7 +155,7 @@ fn a_row_from_the_future_does_not_block_retention() {
 }
 
 #[test]
-fn the_file_respects_its_limit_and_shrinks_to_a_new_one() {
+fn the_file_keeps_to_its_limit_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let retention = JournalConfig { bytes_max: Bytes::mib(8), ..KEEP };

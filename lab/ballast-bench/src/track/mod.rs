@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_chosen_by_name_or_by_what_belongs_to_one() {
+    fn tables_are_chosen_by_name_or_group() {
         assert_eq!(chosen("track"), Some(Table::value_variants().to_vec()));
         assert_eq!(chosen("track --quick --table guests"), Some(vec![Table::Guests]));
         let two = "track --table beyond --table cost --way sampled";

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_what_is_imagined_and_needs_nothing_from_elsewhere() {
+    fn the_page_marks_simulated_figures_and_is_self_contained() {
         let reports = [report(PolicyName::Global, 200), report(PolicyName::Custom("mom"), 900)];
         let mut series = Series::default();
         for tick in 0..60 {

@@ -103,7 +103,7 @@ fn every_format_gives_the_same_plain_and_compressed() {
 }
 
 #[test]
-fn standard_input_is_a_trace_of_a_format_that_is_said() {
+fn standard_input_takes_a_named_trace_format() {
     for bytes in [little_endian(&PAGES), gzip(&little_endian(&PAGES))] {
         let Done { status, out, err } = piped(&["-", "--format", "u64", "--json"], &bytes);
         assert_eq!(status, Some(0), "{err}");
@@ -181,7 +181,7 @@ fn addresses_that_are_taken_for_pages_are_told_of() {
 }
 
 #[test]
-fn bad_records_are_named_by_place_or_left_out_and_counted() {
+fn bad_records_are_located_or_skipped_and_counted() {
     let folder = folder();
     let path = write(&folder, "bad.txt", "1\n2\nthree\n1\n4x\n");
     let Done { status, out, err } = run(&[&path]);
@@ -302,7 +302,7 @@ fn scattered(pages: u64, count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn the_oracle_goes_on_when_there_are_too_many_pages_for_a_list() {
+fn the_oracle_handles_more_pages_than_a_list_holds() {
     let folder = folder();
     let path = write(&folder, "wide.u64", little_endian(&scattered(9_000, 200_000)));
     for (engine, oracle) in [("exact", "avl"), ("avl", "exact")] {

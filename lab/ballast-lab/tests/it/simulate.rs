@@ -91,7 +91,7 @@ fn every_scenario_has_its_golden_output() {
 }
 
 #[test]
-fn json_has_the_documented_form_and_is_the_same_every_time() {
+fn json_has_the_documented_form_and_is_reproducible() {
     let folder = tempfile::tempdir().unwrap();
     let path = scenario("meb-2");
     let arguments =
@@ -117,7 +117,7 @@ fn json_has_the_documented_form_and_is_the_same_every_time() {
 }
 
 #[test]
-fn the_table_says_that_it_is_simulated_and_a_page_needs_nothing_else() {
+fn the_table_says_simulated_and_the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
     let path = scenario("meb-2");
     let arguments =

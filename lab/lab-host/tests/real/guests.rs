@@ -236,7 +236,7 @@ fn a_guest_that_panics_is_told_with_its_console() {
 }
 
 #[test]
-fn arguments_qemu_refuses_are_told_in_its_words_and_leave_nothing() {
+fn arguments_qemu_refuses_are_quoted_and_leave_nothing() {
     let (_folder, base) = base();
     let mut wrong = guest("a");
     wrong.extra_args = vec!["-no-such-option".to_owned()];
@@ -282,7 +282,7 @@ fn kill_9_of_the_parent_leaves_nothing() {
 }
 
 #[test]
-fn an_up_that_is_killed_before_the_guests_are_ready_leaves_nothing() {
+fn up_killed_before_guests_are_ready_leaves_nothing() {
     let (folder, _) = base();
     let base = folder.path().join("ballast-lab");
     let mut starter = program(&base, "up", "1");
@@ -295,7 +295,7 @@ fn an_up_that_is_killed_before_the_guests_are_ready_leaves_nothing() {
 }
 
 #[test]
-fn kill_9_of_the_process_that_holds_a_run_leaves_nothing() {
+fn killing_the_owner_of_a_run_leaves_nothing() {
     let (folder, _) = base();
     let base = folder.path().join("ballast-lab");
     let mut starter = program(&base, "up", "1");
@@ -310,7 +310,7 @@ fn kill_9_of_the_process_that_holds_a_run_leaves_nothing() {
 }
 
 #[test]
-fn a_run_without_an_owner_is_held_until_it_is_ended() {
+fn a_run_without_an_owner_lasts_until_ended() {
     let (_folder, base) = base();
     let mut lines = 0;
     let counter = std::cell::RefCell::new(&mut lines);

@@ -168,7 +168,7 @@ fn allocation(sample: &GuestSample) -> Option<Bytes> {
 
 /// Balloon alone, virtio-mem alone, and both; then memory in use, which the guest keeps until it is not.
 #[test]
-fn a_guest_grows_past_its_boot_memory_by_virtio_mem_and_back() {
+fn virtio_mem_grows_a_guest_past_boot_memory_and_back() {
     let mut host = Host::boot(Some(Hotplug::virtio_mem(Bytes::mib(512))));
     let none = Bytes::ZERO;
     host.reach(Bytes::mib(256), None, none);
@@ -201,7 +201,7 @@ fn a_guest_grows_past_its_boot_memory_by_virtio_mem_and_back() {
 }
 
 #[test]
-fn a_guest_grows_past_its_boot_memory_by_modules_and_back() {
+fn modules_grow_a_guest_past_boot_memory_and_back() {
     let kind = HotplugKind::Dimm;
     let mut host = Host::boot(Some(Hotplug { max: Bytes::mib(512), kind, online: true }));
     host.reach(Bytes::mib(640), Some(Bytes::mib(256)), Bytes::mib(256));
@@ -214,7 +214,7 @@ fn a_guest_grows_past_its_boot_memory_by_modules_and_back() {
 
 /// Its kernel has the memory and does not use it: QEMU says that it holds more, `MemTotal` does not.
 #[test]
-fn what_a_guest_does_not_take_into_use_is_no_part_of_its_mem_total() {
+fn memory_not_onlined_is_not_in_mem_total() {
     let hotplug = Hotplug { online: false, ..Hotplug::virtio_mem(Bytes::mib(512)) };
     let mut host = Host::boot(Some(hotplug));
     let before = host.total();

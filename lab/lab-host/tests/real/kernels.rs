@@ -227,7 +227,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
 }
 
 #[test]
-fn a_suite_that_is_not_there_is_told_and_leaves_nothing() {
+fn a_missing_suite_is_reported_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::at(folder.path()).unwrap();
     let error = Kernel::fetch(&cache, &"no-such-suite".parse().unwrap(), &|_| {}).unwrap_err();

@@ -142,7 +142,7 @@ fn the_working_set_of_a_real_guest() {
 }
 
 #[test]
-fn disks_serial_lines_and_balloons_go_on_while_every_page_is_revoked() {
+fn devices_work_while_every_page_is_revoked() {
     let (_folder, base) = base();
     let mut spec = guest(Bytes::mib(384));
     spec.data = Some(DiskSpec { size: Bytes::mib(128), speed: Speed::Nvme });
@@ -216,7 +216,7 @@ fn is_registered(guest: &Guest) -> bool {
 
 /// In the sandbox that libvirt puts QEMU into, in which a forbidden system call is death.
 #[test]
-fn memory_is_plugged_and_the_guest_is_migrated_and_ends_while_it_is_tracked() {
+fn plugging_migration_and_exit_work_while_tracked() {
     let (folder, base) = base();
     let mut spec = guest(Bytes::mib(256));
     spec.balloon = Some(Balloon { free_page_reporting: true, ..Balloon::default() });

@@ -27,7 +27,7 @@ fn a_hypervisor_in_the_background_is_tracked() {
 }
 
 #[test]
-fn memory_in_a_file_is_tracked_and_private_memory_is_told() {
+fn file_memory_is_tracked_and_private_memory_is_refused() {
     // A file, and a folder of files.
     let folder = tempfile::Builder::new().prefix("ballast-").tempdir_in("/dev/shm").unwrap();
     let file = folder.path().join("ram");

@@ -68,7 +68,7 @@ fn read(path: &Path) -> ScenarioFile {
 
 /// The lab's key: what is plugged in is what the guest can grow by.
 #[test]
-fn a_guest_with_memory_to_be_plugged_in_can_grow_by_it() {
+fn a_guest_with_pluggable_memory_can_grow_by_it() {
     let hotplug =
         "memory = \"1GiB\"\nceiling = \"2GiB\"\nhotplug = { max = \"1GiB\", kind = \"dimm\" }";
     let file = parse(&GOOD.replacen("memory = \"1GiB\"", hotplug, 1)).unwrap();

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_has_its_length_as_distance_whatever_the_size_of_the_window() {
+    fn a_loop_has_its_length_as_distance_in_any_window() {
         // Each is past another number of levels, or a word's, line's or window's edge.
         for len in [1, 2, 63, 64, 65, 1000, 1024, 2047, 2048, 2049, 16_385, 70_000, 300_000] {
             for mut stack in both() {

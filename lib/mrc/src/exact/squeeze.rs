@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_one_or_two_tags_is_squeezed_to_them() {
+    fn a_block_of_one_or_two_tags_is_compacted() {
         let one = Squeezed { kept: 1, ones: BLOCK as u64 - 1, twos: 0 };
         assert_eq!(kept(&[0; BLOCK]), (vec![0], one));
         let two: Vec<u64> = (0..BLOCK as u64).map(|at| at % 2).collect();

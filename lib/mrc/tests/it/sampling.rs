@@ -158,7 +158,7 @@ fn aet_keeps_its_error_bounds() {
 }
 
 #[test]
-fn aet_is_better_than_shards_where_few_samples_are_too_coarse() {
+fn aet_beats_shards_at_few_samples() {
     // 200 samples of 20,000 pages: in sizes below some hundred pages there are none or few of them.
     let (pages, samples) = (20_000, 200);
     let tags = zipf(300_000, pages);
@@ -228,7 +228,7 @@ fn intervals_count_anew_and_keep_the_order() {
 }
 
 #[test]
-fn a_far_tag_in_a_later_interval_makes_no_tag_new_that_was_counted() {
+fn a_far_tag_makes_no_counted_tag_new() {
     let far = [0, 1 << 40];
     for seed in 0..32 {
         let mut shards = Shards::new(rate(0.1), seed);
@@ -365,7 +365,7 @@ proptest! {
     }
 
     #[test]
-    fn aet_of_few_samples_is_that_of_all_while_they_suffice(tags in streams(), seed: u64) {
+    fn aet_of_enough_samples_equals_aet_of_all(tags in streams(), seed: u64) {
         let (mut all, mut sampled) = (Aet::new(), Aet::sampled(4096, seed));
         all.record(&tags).unwrap();
         sampled.record(&tags).unwrap();

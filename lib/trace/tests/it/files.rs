@@ -72,7 +72,7 @@ fn everywhere() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn every_format_reads_plain_and_compressed_told_by_name_and_by_bytes() {
+fn formats_are_recognized_plain_and_compressed_by_name_and_content() {
     let folder = tempfile::tempdir().unwrap();
     for (name, plain) in everywhere() {
         let format = Format::from_path(name.as_ref()).unwrap();
@@ -244,7 +244,7 @@ fn what_cannot_be_read_is_said_with_its_place() {
 }
 
 #[test]
-fn damaged_compression_is_an_error_even_where_bad_records_are_skipped() {
+fn damaged_compression_is_an_error_even_when_skipping_records() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { skip_bad: true, ..Options::default() };
     let text: String = (0..100_000).map(|it| format!("{it}\n")).collect();

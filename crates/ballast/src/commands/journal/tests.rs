@@ -67,7 +67,7 @@ fn the_last_tick_tells_what_the_daemon_told() {
 }
 
 #[test]
-fn a_journal_that_is_not_there_or_empty_is_said_to_be_so() {
+fn a_missing_or_empty_journal_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     let tell = || tell_journal(&path, now(), |_| Ok(())).unwrap_err().to_string();
@@ -77,7 +77,7 @@ fn a_journal_that_is_not_there_or_empty_is_said_to_be_so() {
 }
 
 #[test]
-fn an_export_for_one_guest_has_its_parts_and_the_events() {
+fn an_export_for_one_guest_has_rows_and_events() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     write(&path);

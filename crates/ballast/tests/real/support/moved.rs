@@ -21,6 +21,9 @@ const INCOMING: &str = "-incoming";
 const SECOND_QMP: &str = "qmp";
 /// The lab's port, by the name of its device.
 const CHANNEL: &str = "lab";
+const CONSOLE_LOG: &str = "log";
+/// What a kernel prints on its console when it dies.
+const DEATHS: [&str; 3] = ["Oops: ", "Kernel panic", "general protection fault"];
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The QEMU that is moved into; it ends with this.
@@ -55,7 +58,9 @@ impl Destination {
                 let path = folder.join(device.rsplit('=').next().unwrap());
                 format!("{device},path={},server=on,wait=off", path.display())
             }
-            word if word.starts_with("file:") => format!("file:{}", folder.join("log").display()),
+            word if word.starts_with("file:") => {
+                format!("file:{}", folder.join(CONSOLE_LOG).display())
+            }
             word => word.clone(),
         };
         let arguments: Vec<String> = words[1..].iter().map(&mut renamed).collect();
@@ -101,6 +106,14 @@ impl Destination {
             Ok(FromGuest::ExecDone { stdout, .. }) => Some(stdout),
             _ => None,
         })
+    }
+
+    /// Whether the guest's kernel has died here. Under emulation it may, through no fault of Ballast's:
+    /// QEMU 7.2 can lose a write that a guest makes while its memory is copied.
+    pub fn has_kernel_died(&self) -> bool {
+        let console = std::fs::read(self.folder.join(CONSOLE_LOG)).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console);
+        DEATHS.iter().any(|death| console.contains(death))
     }
 
     /// Its process is gone.

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_at_two_thirds_of_its_speed_takes_half_as_long_again() {
+    fn two_thirds_speed_is_half_as_long_again() {
         let off = [300; 4].map(|touches| window(touches, 0));
         let on = [200, 300, 150].map(|touches| window(touches, 100));
         let found = Figures::new(Subject::Zipf, Way::Avl, &off, &on, (4096, 0.5), |touches| {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_rest_and_watched_ones_count_by_how_many_there_are() {
+    fn resting_and_watched_intervals_count_by_their_number() {
         let off = [300; 3].map(|touches| window(touches, 0));
         // At rest it loses nothing, but for once when others were at work; watched, a half and as
         // much again.
