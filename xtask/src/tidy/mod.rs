@@ -12,6 +12,7 @@ mod headers;
 mod leftovers;
 mod lengths;
 mod map;
+mod names;
 mod paths;
 mod purity;
 mod rust;
@@ -23,7 +24,7 @@ pub use tree::{Dependency, DependencyKind, Package, Tree};
 
 /// All checks, in the order of their places.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    const CHECKS: [fn(&Tree) -> Vec<Finding>; 10] = [
+    const CHECKS: [fn(&Tree) -> Vec<Finding>; 11] = [
         arrows::check,
         decisions::check,
         dependencies::check,
@@ -31,6 +32,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         leftovers::check,
         lengths::check,
         map::check,
+        names::check,
         paths::check,
         purity::check,
         unsafe_code::check,

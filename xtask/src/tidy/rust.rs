@@ -14,11 +14,20 @@ pub(crate) struct Source {
     test_lines: usize,
 }
 
-/// A word or a punctuation mark, its line counted from 1, and whether it is inside `#[…]`.
+/// A word or a punctuation mark, its line counted from 1, whether it is inside `#[…]`, and whether
+/// inside a module under `#[cfg(test)]`.
 struct Token {
     text: String,
     line: usize,
     in_attribute: bool,
+    in_test: bool,
+}
+
+/// A name that a file defines, and its line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Definition<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) line: usize,
 }
 
 impl Source {
@@ -26,7 +35,7 @@ impl Source {
         let stream = TokenStream::from_str(text).unwrap_or_default();
         let test_lines = test_lines(&stream);
         let mut tokens = Vec::new();
-        flatten(stream, false, &mut tokens);
+        flatten(stream, false, false, &mut tokens);
         Source { tokens, test_lines }
     }
 
@@ -55,17 +64,46 @@ impl Source {
         attributes.filter(|token| token.text == word).map(|token| token.line).collect()
     }
 
+    /// Types and traits defined outside of tests.
+    pub(crate) fn types(&self) -> Vec<Definition<'_>> {
+        let is_type = |word: &str| ["struct", "enum", "union", "trait", "type"].contains(&word);
+        let mut found = Vec::new();
+        for pair in self.tokens.windows(2) {
+            let (keyword, name) = (&pair[0], &pair[1]);
+            let is_name = name.text.starts_with(char::is_uppercase);
+            if is_type(&keyword.text) && is_name && !keyword.in_test && !keyword.in_attribute {
+                found.push(Definition { name: &name.text, line: name.line });
+            }
+        }
+        found
+    }
+
+    /// Functions under `#[test]`.
+    pub(crate) fn tests(&self) -> Vec<Definition<'_>> {
+        let mut found = Vec::new();
+        let mut is_next = false;
+        for pair in self.tokens.windows(2) {
+            is_next |= pair[0].in_attribute && pair[0].text == "test" && !pair[1].in_attribute;
+            if is_next && pair[0].text == "fn" {
+                found.push(Definition { name: &pair[1].text, line: pair[1].line });
+                is_next = false;
+            }
+        }
+        found
+    }
+
     /// Lines of modules under `#[cfg(test)]`.
     pub(crate) fn test_lines(&self) -> usize {
         self.test_lines
     }
 }
 
-fn flatten(stream: TokenStream, in_attribute: bool, tokens: &mut Vec<Token>) {
+fn flatten(stream: TokenStream, in_attribute: bool, in_test: bool, tokens: &mut Vec<Token>) {
     let mut after_hash = false;
+    let mut after_cfg_test = false;
     for tree in stream {
         let line = tree.span().start().line;
-        let mut push = |text: String| tokens.push(Token { text, line, in_attribute });
+        let mut push = |text: String| tokens.push(Token { text, line, in_attribute, in_test });
         match tree {
             TokenTree::Ident(word) => push(word.to_string()),
             TokenTree::Punct(mark) => {
@@ -76,12 +114,19 @@ fn flatten(stream: TokenStream, in_attribute: bool, tokens: &mut Vec<Token>) {
             }
             TokenTree::Group(group) => {
                 let attribute = after_hash && group.delimiter() == Delimiter::Bracket;
-                flatten(group.stream(), in_attribute || attribute, tokens);
+                let is_body = group.delimiter() == Delimiter::Brace;
+                let test = in_test || (is_body && std::mem::take(&mut after_cfg_test));
+                after_cfg_test |= attribute && is_cfg_test(&group.stream());
+                flatten(group.stream(), in_attribute || attribute, test, tokens);
             }
             TokenTree::Literal(_) => {}
         }
         after_hash = false;
     }
+}
+
+fn is_cfg_test(attribute: &TokenStream) -> bool {
+    attribute.to_string().replace(' ', "") == "cfg(test)"
 }
 
 /// Lines of `#[cfg(test)] mod … { … }` and `#[cfg(test)] impl … { … }` at the top level.
@@ -91,7 +136,7 @@ fn test_lines(stream: &TokenStream) -> usize {
     for tree in stream.clone() {
         let TokenTree::Group(group) = tree else { continue };
         match group.delimiter() {
-            Delimiter::Bracket if group.stream().to_string().replace(' ', "") == "cfg(test)" => {
+            Delimiter::Bracket if is_cfg_test(&group.stream()) => {
                 test_since = Some(group.span().start().line);
             }
             Delimiter::Brace => {
@@ -130,5 +175,18 @@ mod tests {
     fn lines_of_tests_are_counted() {
         let source = Source::parse("fn f() {}\n\n#[cfg(test)]\nmod tests {\n\n}\nfn g() {}\n");
         assert_eq!(source.test_lines(), 4);
+    }
+
+    #[test]
+    fn types_and_tests_are_found() {
+        let source = Source::parse(
+            "struct A;\npub(crate) enum B {}\n#[cfg(test)]\nmod tests {\nstruct C;\n#[test]\n\
+             #[ignore]\nfn d() {}\nfn e() {}\n}\ntrait F { type G; }\n",
+        );
+        let names = |found: Vec<Definition<'_>>| {
+            found.iter().map(|it| format!("{} {}", it.name, it.line)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(source.types()), ["A 1", "B 2", "F 11", "G 11"]);
+        assert_eq!(names(source.tests()), ["d 8"]);
     }
 }

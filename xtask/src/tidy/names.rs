@@ -1,0 +1,115 @@
+//! Names: every word of a type's name is in the glossary, and a test's name is a short statement.
+//!
+//! Idea: a reader looks up an unknown word in one place. A name of a test that needs more than ten
+//! words says more than one thing.
+//! Limits: a word counts as known wherever it stands in the glossary, in singular or plural.
+
+use std::collections::BTreeSet;
+
+use super::rust::Source;
+use super::{Finding, Tree};
+
+const GLOSSARY: &str = "docs/GLOSSARY.md";
+/// Most words of a test's name.
+const TEST_WORDS_MAX: usize = 10;
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let glossary = tree.files.get(GLOSSARY).map_or(String::new(), |text| text.to_lowercase());
+    let is_separator = |c: char| !c.is_ascii_alphanumeric();
+    let known: BTreeSet<&str> = glossary.split(is_separator).collect();
+    let mut findings = Vec::new();
+    for (path, text) in tree.rust_files() {
+        let source = Source::parse(text);
+        for test in source.tests() {
+            let words = test.name.split('_').count();
+            if words > TEST_WORDS_MAX {
+                let what = format!(
+                    "test {} has {words} words, at most {TEST_WORDS_MAX}: state one property",
+                    test.name
+                );
+                findings.push(Finding::failure(format!("{path}:{}", test.line), what));
+            }
+        }
+        if !has_glossary(path) {
+            continue;
+        }
+        for defined in source.types() {
+            for word in words(defined.name) {
+                if !is_known(&word, &known) {
+                    let what = format!(
+                        "\"{word}\" of {} is not in {GLOSSARY}: explain it there, or use a known word",
+                        defined.name
+                    );
+                    findings.push(Finding::failure(format!("{path}:{}", defined.line), what));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Whether the glossary covers the file: tests may name what they like, and so may developers'
+/// commands.
+fn has_glossary(path: &str) -> bool {
+    let is_ours = ["crates/", "lab/", "lib/"].iter().any(|folder| path.starts_with(folder));
+    let is_test = path.split('/').any(|part| ["tests", "benches", "tests.rs"].contains(&part))
+        || path.ends_with("_tests.rs");
+    is_ours && !is_test
+}
+
+/// The words of a name in camel case, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let mut words: Vec<String> = Vec::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let after_small = at > 0 && !letters[at - 1].is_uppercase();
+        let before_small = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        let begins = letter.is_uppercase() && (after_small || before_small);
+        match words.last_mut() {
+            Some(word) if !begins => word.extend(letter.to_lowercase()),
+            _ => words.push(letter.to_lowercase().collect()),
+        }
+    }
+    words
+}
+
+fn is_known(word: &str, known: &BTreeSet<&str>) -> bool {
+    let singular = word.strip_suffix('s').unwrap_or(word);
+    let plural_of_y = word.strip_suffix('y').map(|stem| format!("{stem}ies"));
+    let singular_of_ies = word.strip_suffix("ies").map(|stem| format!("{stem}y"));
+    let forms = [word.to_owned(), singular.to_owned(), format!("{word}s"), format!("{word}es")];
+    let mut forms = forms.into_iter().chain(plural_of_y).chain(singular_of_ies);
+    forms.any(|form| known.contains(form.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let tree = Tree::of([(path, text), (GLOSSARY, "**guest** A machine. **policies**")]);
+        check(&tree).iter().map(|finding| finding.what.clone()).collect()
+    }
+
+    #[test]
+    fn words_of_types_are_looked_up() {
+        assert_eq!(found("crates/a/src/b.rs", "struct GuestPolicy; enum Machines {}"), [""; 0]);
+        let missing = found("lab/a/src/b.rs", "struct GuestRung;");
+        assert!(matches!(&missing[..], [what] if what.starts_with("\"rung\" of GuestRung")));
+        assert_eq!(found("lab/a/tests/b.rs", "struct GuestRung;"), [""; 0]);
+    }
+
+    #[test]
+    fn long_test_names_are_found() {
+        let ten = "a_b_c_d_e_f_g_h_i_j";
+        assert_eq!(found("x/a.rs", &format!("#[test] fn {ten}() {{}}")), [""; 0]);
+        assert_eq!(found("x/a.rs", &format!("#[test] fn {ten}_k() {{}}")).len(), 1);
+    }
+
+    #[test]
+    fn camel_case_is_split() {
+        assert_eq!(words("HyperVRule"), ["hyper", "v", "rule"]);
+        assert_eq!(words("QMPError"), ["qmp", "error"]);
+        assert_eq!(words("Line16"), ["line16"]);
+    }
+}
