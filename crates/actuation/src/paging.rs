@@ -52,7 +52,7 @@ pub struct PagingInput {
     pub resident: Option<Measured<Bytes>>,
     /// What it holds.
     pub holds: Option<Bytes>,
-    /// What it is to hold by paging, and why; `None`: nothing is taken from it so.
+    /// The size to page it out to, and why; `None`: it is not paged out.
     pub take_to: Option<(Bytes, Why)>,
     /// What it is guaranteed; `None`: not known.
     pub floor: Option<Bytes>,

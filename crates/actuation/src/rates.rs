@@ -11,7 +11,7 @@
 //!    stalls over pages it cannot move; otherwise only to give back address space, which is a
 //!    [`Actuator`](crate::hotplug::Actuator)'s matter;
 //! 3. *paging* last: the host knows least of what the guest needs, and each mistake costs a read
-//!    from disk. It needs nobody's consent, so it is the one for guests that do not give, or not in
+//!    from disk. It needs no cooperation, so it serves for guests that do not give, or not in
 //!    the time the host has.
 //!
 //! Cost: O(1) a guest and tick. Limits: a mechanism not yet seen at work is taken to be as fast as

@@ -1,7 +1,7 @@
 //! A guest's demand for memory: use, demand with its source, misses by size.
 //!
-//! Limits: a miss curve may have millions of points; replies have those at [`CURVE_PERCENTS`] of the
-//! guest's allocation, the journal has all.
+//! Limits: a miss curve may have millions of points; replies have those at [`CURVE_PERCENTS`] of
+//! the guest's allocation, the journal has all.
 
 use ballast_model::{Bytes, Demand, DemandSource, Estimate, MissCurve, PassedOver};
 use serde::{Deserialize, Serialize};

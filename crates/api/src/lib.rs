@@ -1,13 +1,14 @@
 //! The daemon's API: its wire format, and a client.
 //!
-//! Idea: HTTP with JSON over a Unix socket. The types here are the format and nothing else; they are
-//! built from the model's types, never the reverse. Readers ignore unknown fields; requests with
-//! unknown fields are refused. A change that breaks readers needs a new [`API_VERSION`] with its own
-//! paths. Begin here: [`Tick`], from which every reply is built.
+//! Idea: HTTP with JSON over a Unix socket. The types here are the format and nothing else; they
+//! are built from the model's types, never the reverse. Readers ignore unknown fields; requests
+//! with unknown fields are refused. A change that breaks readers needs a new [`API_VERSION`] with
+//! its own paths. Begin here: [`Tick`], from which every reply is built.
 //!
-//! Units are in the names: `_bytes`, `_ms`, and `_unix_ms` for milliseconds since 1970. Reasons are a
-//! [`Coded`] pair of a stable code and a sentence. Unknown figures are `null`, never zero. The journal's
-//! rows differ in all of this (nanoseconds, absent fields, no sentences), so no type serves both.
+//! Units are in the names: `_bytes`, `_ms`, and `_unix_ms` for milliseconds since 1970. Reasons are
+//! a [`Coded`] pair of a stable code and a sentence. Unknown figures are `null`, never zero. The
+//! journal's rows differ in all of this (nanoseconds, absent fields, no sentences), so no type
+//! serves both.
 
 #![forbid(unsafe_code)]
 

@@ -13,8 +13,8 @@ pub struct MoveView {
     pub mechanism: String,
     /// The sentence for people.
     pub text: String,
-    /// The mechanism's amount before: memory the balloon leaves the guest, plugged memory, or resident
-    /// memory.
+    /// The mechanism's amount before: memory the balloon leaves the guest, plugged memory, or
+    /// resident memory.
     pub from_bytes: u64,
     /// The same amount after.
     pub to_bytes: u64,

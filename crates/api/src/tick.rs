@@ -104,8 +104,9 @@ pub struct DaemonView {
     pub journal_error: Option<String>,
 }
 
-/// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped at
-/// its demand: 1 if all are served equally, 1/n if one of n has everything. Hundredths of a percent.
+/// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped
+/// at its demand: 1 if all are served equally, 1/n if one of n has everything. Hundredths of a
+/// percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FairnessView {
     /// At the last decision.

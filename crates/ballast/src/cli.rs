@@ -27,7 +27,7 @@ pub struct Cli {
 /// What `ballast` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Balance, in the foreground, until told to stop.
+    /// Balance, in the foreground, until stopped.
     Daemon(daemon::Args),
     /// Host and guests at a glance.
     Status(status::Args),

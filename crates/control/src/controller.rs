@@ -110,7 +110,7 @@ impl Controller {
         self.next_sample
     }
 
-    /// Guests that memory is on its way between: the sample at [`Controller::poll_timeout`] needs
+    /// Guests that take part in a transfer: the sample at [`Controller::poll_timeout`] needs
     /// only these, unless [`Settings::tick`] has passed since all were sampled.
     pub fn in_transfer(&self) -> &Transfer {
         &self.transfer

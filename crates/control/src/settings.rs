@@ -15,7 +15,7 @@ use ballast_policy::PolicySettings;
 pub struct Settings {
     /// Time between samples.
     pub tick: Duration,
-    /// The same of guests that memory is on its way between.
+    /// The same for guests that take part in a transfer.
     pub transfer_tick: Duration,
     /// Who decides.
     pub policy: PolicyName,

@@ -1,4 +1,4 @@
-//! Which guests memory is on its way between.
+//! Which guests release memory that others wait for.
 //!
 //! Idea: memory that one guest releases is granted to others while it still releases the rest. How
 //! soon depends on the sampling rate: while one guest waits for memory that another releases, these

@@ -1,7 +1,7 @@
 //! The daemon: observe, decide, act, record; once per tick.
 //!
-//! Idea: [`run()`] joins the pure controller with the mechanisms that sample guests and carry its plans
-//! out, the API's [`server`], the agents inside guests and the [`track`]ing of their pages.
+//! Idea: [`run()`] joins the pure controller with the mechanisms that sample guests and carry its
+//! plans out, the API's [`server`], the agents inside guests and the [`track`]ing of their pages.
 //!
 //! Begin reading at `run.rs`.
 

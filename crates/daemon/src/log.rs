@@ -1,7 +1,7 @@
 //! The daemon's log: to standard error, at the level of `BALLAST_LOG`.
 //!
-//! Idea: levels for all modules or by module (`info`, `ballast_qmp=debug`). Filters by span or field would
-//! bring a regular expression engine into the daemon, a tenth of the program.
+//! Idea: levels for all modules or by module (`info`, `ballast_qmp=debug`). Filters by span or
+//! field would bring a regular expression engine into the daemon, a tenth of the program.
 
 use std::io::{IsTerminal, stderr};
 

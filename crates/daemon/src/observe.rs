@@ -281,9 +281,8 @@ impl Observer {
     }
 }
 
-/// Whether the hypervisor locked so much memory that guest memory must be locked. QMP does not
-/// report
-/// `-overcommit mem-lock=on` and some passthrough devices.
+/// Whether the hypervisor locked more memory than it could without locking guest memory. QMP does
+/// not report `-overcommit mem-lock=on` and some passthrough devices.
 fn holds_guest_memory(locked: Bytes, sample: &GuestSample) -> bool {
     sample.allocation.is_some_and(|holds| locked >= holds.value.fraction(1, 2))
 }

@@ -79,7 +79,7 @@ impl Grant {
         Grant { send: None, ask: None, clamp: None, change: Change::Hold(why) }
     }
 
-    /// `new` memory and all that needs none, for a guest on its way to its goal.
+    /// `new` memory, and all steps towards its goal that need none.
     pub fn new(
         guest: &Assessment,
         log: &ComplianceLog,
@@ -196,7 +196,7 @@ impl Step<'_> {
 
     /// Where the guest is to be now, and why that is more than its goal, if it is: without swap it
     /// may have come to use more since the decision. A `reference` near that is left alone, unless
-    /// the guest is still on its way down to it.
+    /// the guest is still releasing down to it.
     fn target_now(&self) -> (Bytes, Option<Clamped>) {
         let Step { guest, goal, reference, .. } = *self;
         match guest.min_without_swap {

@@ -62,6 +62,6 @@ impl GuardSettings {
     pub const STUCK_RETRY_DEFAULT: Duration = Duration::from_secs(60);
     /// Longest pause before a stuck guest is asked again.
     pub const STUCK_RETRY_MAX: Duration = Duration::from_secs(960);
-    /// Two ticks: later, a newer plan is on its way.
+    /// Two ticks: after that a newer plan has taken its place.
     pub const ACTION_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
 }

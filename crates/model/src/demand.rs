@@ -1,7 +1,7 @@
 //! What a guest would need, who says so, and how far that is believed.
 //!
 //! Idea: several sources may tell a guest's demand; one is chosen, and why the others were not is
-//! kept beside it, so that the operator can be told.
+//! kept beside it for the operator to see.
 
 use std::fmt;
 use std::time::Duration;

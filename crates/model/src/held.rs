@@ -71,7 +71,7 @@ pub enum Held {
         #[cfg_attr(feature = "serde", serde(rename = "band_bytes", with = "unit"))]
         band: Bytes,
     },
-    /// It already has, or is on its way to, what is wanted.
+    /// Its allocation already is, or is moving to, its target.
     OnTarget,
     /// The independent checker refused the whole plan; the text names the first violation.
     PlanRefused {

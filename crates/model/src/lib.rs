@@ -5,8 +5,8 @@
 //! and why, an [`Outcome`] what came of it. They are plain immutable data.
 //!
 //! Limits: no clock, no I/O, no wire format: `api` converts. With the feature `serde` the types are
-//! the rows of a journal (`unit.rs`). Missing is `None`, never zero; whatever was measured carries its
-//! age ([`Measured`]).
+//! the rows of a journal (`unit.rs`). Missing is `None`, never zero; whatever was measured carries
+//! its age ([`Measured`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The ways in which memory is moved, and why one was chosen.
 //!
-//! Idea: a target says how much a guest is to hold; a [`Move`] says by which mechanism it gets
+//! Idea: a target says how much a guest should hold; a [`Move`] says by which mechanism it gets
 //! there. Moving by balloon, by plugging and by paging govern different amounts, so each move
 //! carries the amount that its mechanism governs, before and after. Source: flexmemd §3.1.3 and
 //! §3.2.2 join the three.
@@ -266,7 +266,7 @@ pub struct Paging {
     pub guest: GuestId,
     /// [`Mechanism::PageOut`] or [`Mechanism::PageIn`].
     pub mechanism: Mechanism,
-    /// Resident memory its process is to have.
+    /// Resident memory its process is limited to.
     #[cfg_attr(feature = "serde", serde(rename = "resident_bytes", with = "unit"))]
     pub resident: Bytes,
     /// The plan it belongs to.

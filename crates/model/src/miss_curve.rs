@@ -32,7 +32,7 @@ pub enum MissCurveError {
     /// No point at all.
     #[error("a miss curve without points: expected the misses at size 0 at least")]
     Empty,
-    /// More points than are told apart.
+    /// More points than the format allows.
     #[error("a miss curve of {0} points: expected at most {max}", max = MissCurve::POINTS_MAX)]
     TooLong(usize),
     /// The step is not a whole number of pages, or none.

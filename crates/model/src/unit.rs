@@ -1,10 +1,11 @@
 //! The model as rows of a journal: figures in the unit that their name ends in.
 //!
-//! Idea: types derive their rows (feature `serde`) and name each figure as rows do: `_bytes`, `_ns`,
-//! `_ms`. Sizes are whole numbers there, unlike the `512MiB` that [`Bytes`] is in a file for people.
-//! What is `None` is left out. Reasons are `{"code": word, "figures": {…}}`.
+//! Idea: types derive their rows (feature `serde`) and name each figure as rows do: `_bytes`,
+//! `_ns`, `_ms`. Sizes are whole numbers there, unlike the `512MiB` that [`Bytes`] is in a file for
+//! people. What is `None` is left out. Reasons are `{"code": word, "figures": {…}}`.
 //!
-//! The names are a format that outlives the names of fields: `crates/store/tests/golden.rs` pins it.
+//! The names are a format that outlives the names of fields: `crates/store/tests/golden.rs` pins
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,8 @@
 //! longer used within the next.
 //!
 //! Algorithm: `divide`, with the tax of the settings. The paper solves n linear equations in O(n³);
-//! their closed form (its equation 5) is O(n). `tests/it/dense_solve.rs` checks one against the other.
+//! their closed form (its equation 5) is O(n). `tests/it/dense_solve.rs` checks one against the
+//! other.
 //!
 //! Limits: under a fixed tax more shares never cost a guest memory while the taxed use of all
 //! guests fits. Under the full tax with more in use than there is, the shortage is divided by

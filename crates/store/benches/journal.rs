@@ -1,5 +1,5 @@
-//! What recording costs: the writer's thread for one tick, the main loop for handing it over, and how
-//! many bytes a tick takes. Run: `cargo bench -p ballast-store --bench journal`.
+//! What recording costs: the writer's thread for one tick, the main loop for handing it over, and
+//! how many bytes a tick takes. Run: `cargo bench -p ballast-store --bench journal`.
 
 // Shared with the tests, which use all of it.
 #[allow(dead_code)]

@@ -1,9 +1,9 @@
 //! Encodes rows as JSON compressed with Zstandard.
 //!
-//! Idea: JSON of a tick is mostly names and repeated values, which Zstandard removes cheaply. Any tool
-//! can decode it (`zstd -d`).
-//! Cost: `benches/journal.rs`; figures in `docs/decisions/0005-journal.md`.
-//! Limits: [`BODY_BYTES_MAX`] of JSON per row, so a damaged row cannot exhaust memory.
+//! Idea: JSON of a tick is mostly names and repeated values, which Zstandard removes cheaply. Any
+//! tool can decode it (`zstd -d`). Cost: `benches/journal.rs`; figures in
+//! `docs/decisions/0005-journal.md`. Limits: [`BODY_BYTES_MAX`] of JSON per row, so a damaged row
+//! cannot exhaust memory.
 
 use std::io::{self, Read};
 

@@ -1,12 +1,12 @@
 //! Stores each miss curve once; ticks refer to it by number.
 //!
-//! Idea: a curve has hundreds of points and stays the same while tracking rests, and a tick holds it
-//! twice: as the tracker reported it, and in the estimate, shifted by what the kernel keeps. So curves
-//! have their own table, and a tick stores a number and a shift. A curve equal to the previous tick's
-//! is referred to; any other curve is written.
-//! Cost: two comparisons per curve and tick, and a copy of a tick that has curves.
-//! Limits: a curve is written again after [`TICKS_MAX`] ticks. Therefore the numbers that ticks refer
-//! to only grow, and retention can delete every curve below the lowest one of the oldest row.
+//! Idea: a curve has hundreds of points and stays the same while tracking rests, and a tick holds
+//! it twice: as the tracker reported it, and in the estimate, shifted by what the kernel keeps. So
+//! curves have their own table, and a tick stores a number and a shift. A curve equal to the
+//! previous tick's is referred to; any other curve is written. Cost: two comparisons per curve and
+//! tick, and a copy of a tick that has curves. Limits: a curve is written again after [`TICKS_MAX`]
+//! ticks. Therefore the numbers that ticks refer to only grow, and retention can delete every curve
+//! below the lowest one of the oldest row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What goes into the journal and what comes out, in the model's terms.
 //!
-//! Idea: serde writes and reads [`Tick`], [`TickEntry`] and [`Event`] as JSON. Sentences are not stored:
-//! the model renders them from the figures.
+//! Idea: serde writes and reads [`Tick`], [`TickEntry`] and [`Event`] as JSON. Sentences are not
+//! stored: the model renders them from the figures.
 //!
 //! A change that breaks old rows needs a new [`RECORD_FORMAT`] and a conversion; an added optional
 //! field needs neither. `tests/fixtures` keeps a file of every format.

@@ -40,8 +40,8 @@ impl Reader {
     /// Writes the entries of `range` to `out`, one line of JSON each, and returns their number.
     ///
     /// # Errors
-    /// The journal cannot be read, or `out` cannot be written ([`JournalError::Io`], with `BrokenPipe`
-    /// if its reader is gone).
+    /// The journal cannot be read, or `out` cannot be written ([`JournalError::Io`], with
+    /// `BrokenPipe` if its reader is gone).
     pub fn export(&self, range: Range, out: &mut dyn Write) -> Result<u64, JournalError> {
         let failed = |e: io::Error| JournalError::Io { path: self.path().to_owned(), source: e };
         let mut out = BufWriter::new(out);

@@ -1,10 +1,10 @@
 //! The journal for the daemon's main loop: a queue to the writer's thread.
 //!
-//! Idea: a thread owns the [`Writer`]; the loop sends it ticks through a bounded queue and never waits
-//! for a disk. If the queue is full, the tick is dropped and counted, in the status and (once the disk
-//! accepts writes again) in the journal.
-//! Cost: one copy of the tick, tens of microseconds for a hundred guests.
-//! Limits: [`QUEUE_MAX`] entries wait, and `kill -9` loses them; normally that is at most one tick.
+//! Idea: a thread owns the [`Writer`]; the loop sends it ticks through a bounded queue and never
+//! waits for a disk. If the queue is full, the tick is dropped and counted, in the status and (once
+//! the disk accepts writes again) in the journal. Cost: one copy of the tick, tens of microseconds
+//! for a hundred guests. Limits: [`QUEUE_MAX`] entries wait, and `kill -9` loses them; normally
+//! that is at most one tick.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{
@@ -96,8 +96,8 @@ impl Journal {
     /// Queues one tick. Never waits.
     ///
     /// # Errors
-    /// The queue is full or the writer has ended; the tick is counted as lost. A failed write appears
-    /// later, in [`Journal::status`].
+    /// The queue is full or the writer has ended; the tick is counted as lost. A failed write
+    /// appears later, in [`Journal::status`].
     pub fn record(&self, tick: &Tick<'_>) -> Result<(), JournalError> {
         self.send(Message::Tick(tick.wall, Box::new(tick.to_entry())))
     }

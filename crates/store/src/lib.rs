@@ -1,16 +1,16 @@
 //! The journal: what the daemon observed and decided, and what operators commanded, on disk.
 //!
-//! Idea: one SQLite file (WAL), one row per tick and per event, one transaction per tick. A row holds
-//! the whole snapshot and the whole plan, so one row is enough to explain and replay its tick.
-//! [`Journal`] writes on its own thread behind a bounded queue and never delays a decision; [`Reader`]
-//! reads with or without a running daemon. Begin here: [`Tick`], then `writer.rs`.
+//! Idea: one SQLite file (WAL), one row per tick and per event, one transaction per tick. A row
+//! holds the whole snapshot and the whole plan, so one row is enough to explain and replay its
+//! tick. [`Journal`] writes on its own thread behind a bounded queue and never delays a decision;
+//! [`Reader`] reads with or without a running daemon. Begin here: [`Tick`], then `writer.rs`.
 //!
 //! Rows are the model's serde form (feature `serde` of `ballast-model`) with a version number,
 //! [`RECORD_FORMAT`]. Rationale: `docs/decisions/0005-journal.md`.
 //!
 //! Limits: `kill -9` loses nothing that SQLite accepted; a power failure loses what came after the
-//! last checkpoint. Spans are nanoseconds (up to 584 years), wall-clock time is milliseconds. Rows are
-//! ordered by number, never by a clock.
+//! last checkpoint. Spans are nanoseconds (up to 584 years), wall-clock time is milliseconds. Rows
+//! are ordered by number, never by a clock.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
 //! Deletes old rows.
 //!
-//! Idea: while rows are too old or the file is too large, each tick deletes a few of the oldest rows in
-//! its own transaction and returns a few free pages to the file system. Rows in the middle are never
-//! deleted, so numbers have no gap, and the newest row always stays.
-//! Cost: nothing while nothing is due; else up to [`ROWS_MAX`] rows and [`VACUUM_PAGES_MAX`] pages.
-//! Limits: a row's age is the newest row's wall clock minus its own. A clock that jumps ahead deletes
-//! sooner, [`ROWS_MAX`] rows a tick; rows from the "future" wait for the size limit.
+//! Idea: while rows are too old or the file is too large, each tick deletes a few of the oldest
+//! rows in its own transaction and returns a few free pages to the file system. Rows in the middle
+//! are never deleted, so numbers have no gap, and the newest row always stays. Cost: nothing while
+//! nothing is due; else up to [`ROWS_MAX`] rows and [`VACUUM_PAGES_MAX`] pages. Limits: a row's age
+//! is the newest row's wall clock minus its own. A clock that jumps ahead deletes sooner,
+//! [`ROWS_MAX`] rows a tick; rows from the "future" wait for the size limit.
 
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ pub(crate) fn trim(
 ) -> rusqlite::Result<()> {
     let oldest_kept_ms = now_wall_ms
         .saturating_sub_unsigned(u64::try_from(config.age_max.as_millis()).unwrap_or(u64::MAX));
-    // The last one of the oldest few rows that is too old. Rows before it were written earlier, even
-    // if the clock was set back since.
+    // The last one of the oldest few rows that is too old. Rows before it were written earlier,
+    // even if the clock was set back since.
     let too_old: Option<i64> = connection
         .prepare_cached(
             "SELECT max(id) FROM (SELECT id, wall_ms FROM entry ORDER BY id LIMIT ?1)

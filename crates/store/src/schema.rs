@@ -1,8 +1,8 @@
 //! The file: its tables and settings, and the check that it is a journal.
 //!
-//! Idea: `entry` holds ticks and events in one sequence, ordered by number. `session` has the daemon's
-//! starts, `config` the configurations, `curve` the miss curves that ticks refer to. SQLite's
-//! application id marks the file as a journal; its user version is [`FORMAT`].
+//! Idea: `entry` holds ticks and events in one sequence, ordered by number. `session` has the
+//! daemon's starts, `config` the configurations, `curve` the miss curves that ticks refer to.
+//! SQLite's application id marks the file as a journal; its user version is [`FORMAT`].
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -209,8 +209,8 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> 
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match try_reading(path, path, flags) {
-        // No writer has it open, and this user may not create the side files of shared reading. Then
-        // nothing can change during the read, and `immutable` is safe.
+        // No writer has it open, and this user may not create the side files of shared reading.
+        // Then nothing can change during the read, and `immutable` is safe.
         Err(JournalError::Sqlite { source, .. })
             if !wal_path(path).exists()
                 && matches!(

@@ -1,10 +1,10 @@
 //! Writes the journal, on the caller's thread.
 //!
 //! Idea: each call is one transaction: waiting events, the row, and retention's deletions. A failed
-//! write loses its tick, which is counted; events wait for the next try. The first write that succeeds
-//! again records the loss ([`Event::Gap`]). If the file was removed or replaced, a new one is created.
-//! Cost: `benches/journal.rs`. `fsync` happens at checkpoints only.
-//! Limits: one writer per file, ensured by a lock file beside it (`….lock`, left in place); at most
+//! write loses its tick, which is counted; events wait for the next try. The first write that
+//! succeeds again records the loss ([`Event::Gap`]). If the file was removed or replaced, a new one
+//! is created. Cost: `benches/journal.rs`. `fsync` happens at checkpoints only. Limits: one writer
+//! per file, ensured by a lock file beside it (`….lock`, left in place); at most
 //! [`EVENTS_WAITING_MAX`] waiting events and [`WAL_BYTES_MAX`] of log.
 
 use std::collections::VecDeque;

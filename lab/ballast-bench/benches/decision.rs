@@ -1,8 +1,8 @@
 //! What a decision costs: estimate, verdicts, policy, guard and check, for up to 10,000 guests.
 //!
 //! Goal: 10,000 guests within 10 ms on one core. `steady` is a host at rest, where the decision is
-//! that nothing needs doing; `busy` has every guest's demand change at every tick, so that thousands
-//! of actions are planned and checked.
+//! that nothing needs doing; `busy` has every guest's demand change at every tick, so that
+//! thousands of actions are planned and checked.
 //!
 //! The rival in the same run is the linear solve of Global §3.3 (its equation 4 by elimination,
 //! O(n³)), against the closed form used here, for as many guests as it can bear.

@@ -26,7 +26,7 @@ const TIME_UNITS: [(f64, &str, f64); 4] = [
 ];
 /// Most marks on an axis.
 const MARKS_MAX: usize = 9;
-/// Marks that an even axis is to have at most, and one of time.
+/// Most marks on an even axis, and on one of time.
 const MARKS_WANTED: f64 = 6.5;
 const MARKS_WANTED_OF_TIME: f64 = 9.5;
 /// The least miss ratio that a logarithmic axis shows.

@@ -9,8 +9,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest line in either direction, in bytes without its newline. Room for one [`ExecDone`] whose two
-/// outputs of [`EXEC_OUTPUT_BYTES_MAX`] are all control characters, six bytes each in JSON.
+/// Longest line in either direction, in bytes without its newline. Room for one [`ExecDone`] whose
+/// two outputs of [`EXEC_OUTPUT_BYTES_MAX`] are all control characters, six bytes each in JSON.
 ///
 /// [`ExecDone`]: crate::protocol::FromGuest::ExecDone
 /// [`EXEC_OUTPUT_BYTES_MAX`]: crate::protocol::EXEC_OUTPUT_BYTES_MAX

@@ -1,10 +1,10 @@
 //! The order in which a workload visits its pages.
 //!
-//! Idea: one step of an iterator per touch, without a table: by address, in a scattered order that still
-//! visits every page once per pass, at random, or by unequal popularity. Cost: a few nanoseconds per
-//! visit.
-//! Limits: the number of pages may change at any time; a pass cut short by that is not counted. Memory is
-//! filled before it is visited, so no order starts with a filling pass.
+//! Idea: one step of an iterator per touch, without a table: by address, in a scattered order that
+//! still visits every page once per pass, at random, or by unequal popularity. Cost: a few
+//! nanoseconds per visit. Limits: the number of pages may change at any time; a pass cut short by
+//! that is not counted. Memory is filled before it is visited, so no order starts with a filling
+//! pass.
 
 use ballast_workload::{Order, Pattern, scattered_stride};
 
@@ -87,7 +87,8 @@ impl Visits {
             }
         };
         self.visited += 1;
-        // Growth moves the end of an ascending pass, so there the place counts, not the number of visits.
+        // Growth moves the end of an ascending pass, so there the place counts, not the number of
+        // visits.
         let pass_ends = match self.order {
             Order::Ascending => self.next == 0,
             _ => self.visited >= self.pages,

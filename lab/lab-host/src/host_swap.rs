@@ -49,8 +49,8 @@ pub(crate) fn ensure_permitted(size: Bytes) -> Result<(), LabError> {
     )))
 }
 
-/// Enables `size` of swap for the run called `run`, on the cache's file system. Calls `record` with the
-/// path of the swap file before it creates it.
+/// Enables `size` of swap for the run called `run`, on the cache's file system. Calls `record` with
+/// the path of the swap file before it creates it.
 ///
 /// # Errors
 /// When it is not permitted or the file system does not support swap files; ending the run undoes

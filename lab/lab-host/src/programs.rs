@@ -40,8 +40,8 @@ const PACKABLE_PROGRAMS: [PackableProgram; 6] = [
 /// Files of the host for a guest: path in the guest (relative to its root) to file on the host.
 pub(crate) type FileMap = BTreeMap<PathBuf, PathBuf>;
 
-/// The files that `program` needs in a guest: itself and its companions in `bin`, its libraries, its
-/// loader.
+/// The files that `program` needs in a guest: itself and its companions in `bin`, its libraries,
+/// its loader.
 ///
 /// # Errors
 /// [`LabError::ProgramUnavailable`] when it is neither installed nor in a package.

@@ -1,8 +1,8 @@
 //! The plugin's output files.
 //!
 //! - `rows`: CSV, a line an interval with `end_ns` (monotonic clock of the host at its end),
-//!   `wss_bytes` (distinct pages of 4 KiB touched), `accesses`, and `references` (those of the trace up
-//!   to its end), by which trace and clock are matched.
+//!   `wss_bytes` (distinct pages of 4 KiB touched), `accesses`, and `references` (those of the
+//!   trace up to its end), by which trace and clock are matched.
 //! - `trace`, if wanted: page numbers in order, 64 bits each, little endian, compressed by zstd.
 //!
 //! Idea: the guest passes rows and blocks to a writer thread over a short queue and waits if it is

@@ -122,7 +122,8 @@ pub(crate) unsafe extern "C" fn qemu_plugin_install(
         eprintln!("truth plugin: error: {error}");
         return 1;
     }
-    // SAFETY: `id` is QEMU's, and the functions live as long as this library, which QEMU never unloads.
+    // SAFETY: `id` is QEMU's, and the functions live as long as this library, which QEMU never
+    // unloads.
     unsafe {
         qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
         qemu_plugin_register_atexit_cb(id, exiting, std::ptr::null_mut());

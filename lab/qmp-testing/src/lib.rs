@@ -1,9 +1,8 @@
 //! A peer that speaks QMP over a Unix socket, for tests and benchmarks.
 //!
-//! Idea: to its client a [`Peer`] is QEMU 7.2 with a balloon, and memory devices if wanted, and a guest
-//! that follows them: greeting,
-//! negotiation, the replies and errors of the real thing, one client at a time. [`Misbehaviour`]
-//! makes it do what broken, hostile or hanging hypervisors do.
+//! Idea: to its client a [`Peer`] is QEMU 7.2 with a balloon, and memory devices if wanted, and a
+//! guest that follows them: greeting, negotiation, the replies and errors of the real thing, one
+//! client at a time. [`Misbehaviour`] makes it do what broken, hostile or hanging hypervisors do.
 //!
 //! Limits: only the commands Ballast sends; the guest is a figure that moves at a given rate.
 
@@ -66,7 +65,7 @@ impl Peer {
         Ok(Peer { path: path.to_owned(), shared, task })
     }
 
-    /// From now on it does this wrong, until told otherwise.
+    /// Misbehaves like this until the next call.
     pub fn misbehave(&self, misbehaviour: Misbehaviour) {
         self.shared.machine().set_misbehaviour(misbehaviour);
     }
@@ -86,7 +85,7 @@ impl Peer {
         self.shared.machine().replace_hotplug(hotplug, Instant::now());
     }
 
-    /// Memory of the boot that the balloon was told to leave the guest.
+    /// Boot memory that the last balloon command leaves the guest.
     pub fn target(&self) -> Bytes {
         self.shared.machine().target()
     }

@@ -96,7 +96,8 @@ impl Machine {
         self.config.boot_memory.saturating_sub(self.to_hold)
     }
 
-    /// Memory of the boot and modules held at `now`: it has moved towards the target since it was last looked at.
+    /// Memory of the boot and modules held at `now`: it has moved towards the target since it was
+    /// last looked at.
     pub(super) fn allocation(&mut self, now: Instant) -> Bytes {
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
         // Less than a millisecond moves nothing; it is counted with the next look.

@@ -40,7 +40,8 @@ const WAITING_SHARE: f64 = 0.1;
 const FAULTS_MIN: f64 = 10.0;
 /// Pages written to swap with one request (`SWAP_CLUSTER_MAX`).
 const WRITTEN_TOGETHER: f64 = 32.0;
-/// Pages a workload must have grown or shrunk by in a second for that to be told from noise.
+/// Pages a workload must have grown or shrunk by in a second for the change to stand out from
+/// noise.
 const GROWN_MIN: f64 = 1024.0;
 
 /// What the real runs' machine took, in seconds; `None`: the runs do not tell.

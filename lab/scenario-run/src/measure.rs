@@ -47,7 +47,7 @@ struct Started {
 /// A run that was measured.
 pub(super) struct Measured {
     pub(super) record: RunRecord,
-    /// When the receiver of the scenario's transfer began to need what it is to get.
+    /// When the receiver of the scenario's transfer began to need the memory.
     pub(super) demanded: Option<std::time::Instant>,
 }
 

@@ -4,7 +4,7 @@
 //! the next snapshots show of the amount that its mechanism governs: the balloon's size, memory
 //! plugged in, and for paging what the guest's process occupies while an order is in force.
 //! Limits: rates are those between ticks, of the time in which anything moved. What a process gains
-//! or loses for other reasons while it is paged cannot be told apart.
+//! or loses for other reasons while it is paged cannot be distinguished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

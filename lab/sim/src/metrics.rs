@@ -6,9 +6,9 @@
 //!   value at the last change.
 //! - *Converged*: the first moment after the last change of demand after which no guest's target
 //!   moves by more than [`TARGET_BAND`], provided that this holds for [`STAYS_FOR`].
-//! - A *reversal* is a target that grows after it shrank, or shrinks after it grew, counted after the
-//!   last change of demand. *Restless* is the sum of all target moves since then; it restarts at each
-//!   move beyond the band and so is the movement that remains after convergence.
+//! - A *reversal* is a target that grows after it shrank, or shrinks after it grew, counted after
+//!   the last change of demand. *Restless* is the sum of all target moves since then; it restarts
+//!   at each move beyond the band and so is the movement that remains after convergence.
 //! - *Jain's index* of `x` is `(Σx)² / (n Σx²)`, with `x` a guest's work ratio by its shares.
 //!
 //! Limits: a guest that never had a target counts with its allocation.

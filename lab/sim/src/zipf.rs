@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn blocks_equal_those_by_hand() {
-        // 3 blocks of a page, exponent 1: shares before them 0, log 2 / log 4 = 1/2, log 3 / log 4 = 0.79.
+        // 3 blocks of a page, exponent 1: shares before them 0, log 2 / log 4 = 1/2, log 3 / log 4
+        // = 0.79.
         let zipf = Zipf::new(1.0, 3, PAGE_SIZE);
         assert_eq!([0.0, 0.49, 0.51, 0.79, 0.8, 0.99].map(|u| zipf.block(u)), [0, 0, 1, 1, 2, 2]);
         // Exponent 0: all alike.

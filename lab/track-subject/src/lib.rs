@@ -2,8 +2,8 @@
 //!
 //! Idea: the order of pages follows from a few settings, so the program and the one who measures it
 //! compute the same order independently, and a count of touches determines exactly which pages were
-//! touched, at no cost to the program. An order is a *round* that repeats; a round has *parts*, each a
-//! list that is traversed a number of times.
+//! touched, at no cost to the program. An order is a *round* that repeats; a round has *parts*,
+//! each a list that is traversed a number of times.
 //!
 //! Cost: 4 bytes per list entry; O(touches) to compute the pages touched, at most one pass per
 //! part.

@@ -1,7 +1,7 @@
 //! Checks of a workload's values.
 //!
-//! Idea: one range per quantity, the same for every pattern that has it; [`WorkloadSpec::validate`] for
-//! all workloads, [`WorkloadSpec::validate_for_guest`] for those a real guest is to run.
+//! Idea: one range per quantity, the same for every pattern that has it; [`WorkloadSpec::validate`]
+//! for all workloads, [`WorkloadSpec::validate_for_guest`] for those a real guest is to run.
 //! Limits: reading a table checks its form only; call one of the two afterwards.
 
 use std::time::Duration;

@@ -47,8 +47,8 @@ impl Pattern {
     }
 }
 
-/// The stride of [`Order::Scattered`] through `pages`: near their golden section, so that neighbours
-/// are visited far apart, and coprime to `pages`, so that a pass visits every page once.
+/// The stride of [`Order::Scattered`] through `pages`: near their golden section, so that
+/// neighbours are visited far apart, and coprime to `pages`, so that a pass visits every page once.
 pub fn scattered_stride(pages: u64) -> u64 {
     let golden = u128::from(pages) * 618 / 1000;
     let golden = u64::try_from(golden).unwrap_or(u64::MAX);

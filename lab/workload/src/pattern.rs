@@ -1,7 +1,7 @@
 //! The vocabulary of workloads.
 //!
-//! Idea: [`Pattern`] says what a workload does, [`WorkloadSpec`] adds what all kinds share: a rate, a
-//! share of writes, an end. Every page is 4 KiB; a touch reads, or reads and writes, one page.
+//! Idea: [`Pattern`] says what a workload does, [`WorkloadSpec`] adds what all kinds share: a rate,
+//! a share of writes, an end. Every page is 4 KiB; a touch reads, or reads and writes, one page.
 //! Limits: these types hold any values; [`WorkloadSpec::validate`] checks them. Patterns marked
 //! "simulator only" need a model of memory and cannot run in a real guest.
 
@@ -19,14 +19,15 @@ const RAMP_MIN: Duration = Duration::from_millis(1);
 pub struct WorkloadSpec {
     /// What it does.
     pub pattern: Pattern,
-    /// Most touches per second; `None`: unlimited. A workload does not catch up on touches it missed
-    /// while it waited for memory.
+    /// Most touches per second; `None`: unlimited. A workload does not catch up on touches it
+    /// missed while it waited for memory.
     pub touches_per_s: Option<u64>,
     /// Seed of its pseudo-random numbers.
     pub seed: u64,
     /// Time after which it ends; `None`: it runs until its pattern ends or it is stopped.
     pub duration: Option<Duration>,
-    /// Share of touches that also write, 0 to 1; `None`: all touches of memory, no touches of files.
+    /// Share of touches that also write, 0 to 1; `None`: all touches of memory, no touches of
+    /// files.
     pub write_share: Option<f64>,
 }
 
@@ -95,8 +96,8 @@ pub enum Pattern {
         /// Share of its pages touched each second, 0 to 1; replaces `touches_per_s`.
         share_per_s: f64,
     },
-    /// Pages of unequal popularity: the k-th is visited in proportion to `k^-exponent`; popular pages
-    /// are scattered.
+    /// Pages of unequal popularity: the k-th is visited in proportion to `k^-exponent`; popular
+    /// pages are scattered.
     Zipf {
         /// Its size.
         size: Bytes,
@@ -115,8 +116,8 @@ pub enum Pattern {
         /// Size of its data.
         size: Bytes,
     },
-    /// Simulator only. References whose LRU misses follow a given curve at any allocation. Its rate is
-    /// the curve's references per interval unless `touches_per_s` is set.
+    /// Simulator only. References whose LRU misses follow a given curve at any allocation. Its rate
+    /// is the curve's references per interval unless `touches_per_s` is set.
     Curve {
         /// The curve; its first point is the number of references.
         curve: Arc<MissCurve>,
@@ -314,8 +315,8 @@ impl From<Pattern> for WorkloadSpec {
 }
 
 impl WorkloadSpec {
-    /// A recorded series of memory in use as a workload that visits it at a rate. Points whose times
-    /// do not ascend are dropped; less than a page becomes one page.
+    /// A recorded series of memory in use as a workload that visits it at a rate. Points whose
+    /// times do not ascend are dropped; less than a page becomes one page.
     pub fn from_demand(series: &[(Duration, Bytes)], touches_per_s: Option<u64>) -> WorkloadSpec {
         let mut points: Vec<TracePoint> = Vec::with_capacity(series.len());
         let start = series.first().map_or(Duration::ZERO, |&(at, _)| at);

@@ -1,8 +1,8 @@
 //! How large a workload is at a moment, and how fast.
 //!
-//! Idea: a pure function of the time since the workload started, so that any moment can be asked for
-//! directly and a plot of the schedule needs no guest.
-//! Limits: sizes are whole pages, at least one; times are whole microseconds.
+//! Idea: a pure function of the time since the workload started, so that any moment can be asked
+//! for directly and a plot of the schedule needs no guest. Limits: sizes are whole pages, at least
+//! one; times are whole microseconds.
 
 use std::time::Duration;
 

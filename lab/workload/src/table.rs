@@ -1,9 +1,9 @@
 //! Workloads as scenario files and the lab protocol write them.
 //!
-//! Idea: a flat table with a `kind` and times in seconds:
-//! `{"kind": "mono", "low": "100MiB", "high": "300MiB", "ramp_s": 30, "cycles": 2}`.
-//! Limits: reading checks the form only; see [`WorkloadSpec::validate`]. What only the simulator runs
-//! is read but not written: no protocol carries it.
+//! Idea: a flat table with a `kind` and times in seconds: `{"kind": "mono", "low": "100MiB",
+//! "high": "300MiB", "ramp_s": 30, "cycles": 2}`. Limits: reading checks the form only; see
+//! [`WorkloadSpec::validate`]. What only the simulator runs is read but not written: no protocol
+//! carries it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,8 +153,8 @@ impl<'de> Deserialize<'de> for WorkloadSpec {
     }
 }
 
-/// The place of a number that is infinite or NaN. TOML has such numbers; JSON does not, so here they
-/// are null, which TOML does not have.
+/// The place of a number that is infinite or NaN. TOML has such numbers; JSON does not, so here
+/// they are null, which TOML does not have.
 fn not_finite(key: &str, value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(key.to_owned()),

@@ -5,8 +5,8 @@
 //!
 //! - *fall*, *rise*: intervals until WSS(1 %) is within 10 % of the new one for good, after the
 //!   working set fell to 1,000 pages or rose to 8,000, all pages as likely or by Zipf(0.9);
-//! - *pulse*: each fourth interval uses 4,000 pages, the others 1,000: the least estimate as a part of
-//!   what the pulse needs;
+//! - *pulse*: each fourth interval uses 4,000 pages, the others 1,000: the least estimate as a part
+//!   of what the pulse needs;
 //! - *noise*: how far the estimate of one interval is from the next, on average, where each has but
 //!   500 references to 4,000 pages by Zipf(0.9).
 //!

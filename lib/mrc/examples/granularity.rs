@@ -2,7 +2,8 @@
 //!
 //! For each workload and `G`: the error of WSS(1 %) and the mean absolute error of the total miss
 //! ratio (500 sizes up to the largest that matters) against `G = 1`, of the paper's reading, of
-//! distances in touched pages, and of one page in `G` sampled by its hash, which needs as many tags.
+//! distances in touched pages, and of one page in `G` sampled by its hash, which needs as many
+//! tags.
 //!
 //!     cargo run --release -p ballast-mrc --example granularity
 

@@ -1,7 +1,7 @@
 //! AET: stack distances out of how long ago tags were used, without any order of tags.
 //!
-//! Idea: of a reference it is counted how many references ago its tag was used (its reuse time `t`).
-//! With `P(x)` the share of references whose reuse time is above `x`, a tag that was used `x`
+//! Idea: of a reference it is counted how many references ago its tag was used (its reuse time
+//! `t`). With `P(x)` the share of references whose reuse time is above `x`, a tag that was used `x`
 //! references ago is still the latest to be used then with chance `P(x)`; so in `t` references
 //!
 //! ```text
@@ -14,17 +14,17 @@
 //! Tags can be sampled by their hash, a fixed number of them as in
 //! [`ShardsFixedSize`](crate::ShardsFixedSize), and with the same weights and correction. But their
 //! reuse times are counted in all references, so what is sampled is only how many references have
-//! which; distances among few sampled tags, which are as coarse as these are few, are not needed. So
-//! it is better than SHARDS in sizes of which few samples are, and no better in larger ones.
+//! which; distances among few sampled tags, which are as coarse as these are few, are not needed.
+//! So it is better than SHARDS in sizes of which few samples are, and no better in larger ones.
 //!
-//! Cost: a table look-up for each reference; sampled, 5–10 cycles. Memory: 20 to 60 bytes for each tag, or
-//! 100 for each sampled one, and 64 KiB to count different tags.
-//! Source: Hu, Wang, Li, Zhou, Luo, Ding, Jiang, Wang: Kinetic Modeling of Data Eviction in Cache, ATC
+//! Cost: a table look-up for each reference; sampled, 5–10 cycles. Memory: 20 to 60 bytes for each
+//! tag, or 100 for each sampled one, and 64 KiB to count different tags. Source: Hu, Wang, Li,
+//! Zhou, Luo, Ding, Jiang, Wang: Kinetic Modeling of Data Eviction in Cache, ATC
 //! 2016. The paper samples references; so many picked by the hash of their tags, and corrected, had
-//! a third of the error.
-//! Limits: takes references to be independent of their place in time, so phases blur: the error on a
-//! mix of phases is 0.025 without any sampling (`examples/sampling_error.rs`). Reuse times are kept in 64 buckets per
-//! octave, so distances are off by up to 1/128 of themselves.
+//!       a third of the error. Limits: takes references to be independent of their place in time,
+//!       so phases blur: the error on a mix of phases is 0.025 without any sampling
+//!       (`examples/sampling_error.rs`). Reuse times are kept in 64 buckets per octave, so
+//!       distances are off by up to 1/128 of themselves.
 
 use hashbrown::HashMap;
 
@@ -76,8 +76,8 @@ impl Aet {
         Self::with(Tracked::All { index: TagIndex::default(), last: Vec::new() })
     }
 
-    /// Reuse times of at most `samples_max` tags (from 1 to [`Self::SAMPLES_MAX`], else the nearest),
-    /// picked by `seed`.
+    /// Reuse times of at most `samples_max` tags (from 1 to [`Self::SAMPLES_MAX`], else the
+    /// nearest), picked by `seed`.
     #[must_use]
     pub fn sampled(samples_max: usize, seed: u64) -> Self {
         let samples_max = samples_max.clamp(1, Self::SAMPLES_MAX);

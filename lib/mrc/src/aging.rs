@@ -2,14 +2,14 @@
 //!
 //! Idea: at the end of each interval what was there is multiplied by λ and the interval's histogram
 //! added. λ = 1 is MEB's: it never forgets, and so answers slowly when the working set falls (MEB
-//! §5.2.1). λ = 0 knows the last interval only, and loses what is used every other one. A rise is seen at
-//! once with any λ, as its distances are new.
+//! §5.2.1). λ = 0 knows the last interval only, and loses what is used every other one. A rise is
+//! seen at once with any λ, as its distances are new.
 //!
-//! Measured (`cargo run --release -p ballast-mrc --example aging`): intervals until WSS(1 %) is within
-//! 10 % of the new one after 20 intervals over 4,000 pages, when these become 1,000 or 8,000, all as
-//! likely or by Zipf(0.9); how much of 4,000 pages used in each fourth interval only (1,000 in the
-//! others) is never forgotten between; and how far the estimates of two intervals of but 500
-//! references lie apart.
+//! Measured (`cargo run --release -p ballast-mrc --example aging`): intervals until WSS(1 %) is
+//! within 10 % of the new one after 20 intervals over 4,000 pages, when these become 1,000 or
+//! 8,000, all as likely or by Zipf(0.9); how much of 4,000 pages used in each fourth interval only
+//! (1,000 in the others) is never forgotten between; and how far the estimates of two intervals of
+//! but 500 references lie apart.
 //!
 //! | λ       | fall | rise | fall, Zipf | rise, Zipf | pulse | noise |
 //! |---------|------|------|------------|------------|-------|-------|
@@ -24,9 +24,9 @@
 //! | 0.2     | 3    | 1    | 3          | 4          | 25 %  | 2.0 % |
 //! | 0       | 2    | 1    | 2          | 4          | 25 %  | 2.7 % |
 //!
-//! The default is 0.5: at intervals of 5 s that fall is followed in 35 s, while a balancer that takes
-//! back 10 % an interval needs 70 s for it, and memory used every 20 s is kept. A working set is
-//! forgotten after `log ε / log λ` intervals: 7 at ε = 1 %.
+//! The default is 0.5: at intervals of 5 s that fall is followed in 35 s, while a balancer that
+//! takes back 10 % an interval needs 70 s for it, and memory used every 20 s is kept. A working set
+//! is forgotten after `log ε / log λ` intervals: 7 at ε = 1 %.
 //!
 //! Cost: O(buckets) an interval.
 //! Limits: intervals are equal, however many references they had; of two, the busier weighs more.

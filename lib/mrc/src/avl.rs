@@ -6,8 +6,9 @@
 //! paper's ANC is the next such one). Then the tag is removed and becomes the leftmost leaf.
 //!
 //! Source: MEB §3.3. Cost: O(log n) a reference: one walk up that sums and shrinks, one of at most
-//! the same length that rebalances, and one along the left edge. 16 bytes a tag and the index: which
-//! child is taller is told in the top bits of the links, so that a node never straddles cache lines.
+//! the same length that rebalances, and one along the left edge. 16 bytes a tag and the index:
+//! which child is taller is stored in the top bits of the links, so that a node never straddles
+//! cache lines.
 //!
 //! Limit: one tag less than [`TAGS_MAX`](crate::TAGS_MAX), whose number means "none".
 

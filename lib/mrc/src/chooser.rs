@@ -3,16 +3,17 @@
 //! Idea: rules in order, the first that fits.
 //!
 //! 1. `exact`, when no more speed is asked for than it has and its memory is in the budget.
-//! 2. `shards` at the highest of the rates 0.1, 0.01 and 0.001 that is fast enough, is in the budget and
-//!    samples at least [`SAMPLES_MIN`] tags.
+//! 2. `shards` at the highest of the rates 0.1, 0.01 and 0.001 that is fast enough, is in the
+//!    budget and samples at least [`SAMPLES_MIN`] tags.
 //! 3. `shards-fixed-size` with as many samples as the budget has room for, when how many tags there
 //!    will be is unknown, or too many for 2; for a speed-up of at most 3, and then no more than
 //!    [`ShardsFixedSize::SAMPLES_DEFAULT`].
 //! 4. `aet` with few samples, when there is too little of anything.
 //!
-//! How many times as fast as `exact` engines are depends on the workload, as `exact` does five times
-//! as many references a second on a scan as on Zipf (`ballast bench mrc`, 2026-11-22; at rates of
-//! 0.1 and 0.001, and `aet`'s 512 samples, a scratch program with the same streams, best of five):
+//! How many times as fast as `exact` engines are depends on the workload, as `exact` does five
+//! times as many references a second on a scan as on Zipf (`ballast bench mrc`, 2026-11-22; at
+//! rates of 0.1 and 0.001, and `aet`'s 512 samples, a scratch program with the same streams, best
+//! of five):
 //!
 //! | engine                  | Zipf(0.9), 1 M pages | phases, 1.5 M pages | scan of 300,000 |
 //! |-------------------------|----------------------|---------------------|-----------------|
@@ -23,9 +24,9 @@
 //! | fixed size, 65,536      | 1.1                  | 1.0                 | 0.15            |
 //! | `aet`, 512              | 8                    | 5                   | 1.6             |
 //!
-//! The factors below are those of Zipf and phases, as programs with much memory are more like these;
-//! on a scan only what `shards` gains at 0.001 is as promised. With less than 1,000 pages (recorded
-//! programs) `shards` at 0.01 is 3.3 to 3.8 times as fast, but samples too few.
+//! The factors below are those of Zipf and phases, as programs with much memory are more like
+//! these; on a scan only what `shards` gains at 0.001 is as promised. With less than 1,000 pages
+//! (recorded programs) `shards` at 0.01 is 3.3 to 3.8 times as fast, but samples too few.
 //!
 //! Limits: the expected number of tags is believed; begin with a guess, and choose again with
 //! [`Engine::distinct`] of the first interval. Tags are taken to be dense ([`Chosen::need_bytes`]).
@@ -57,7 +58,8 @@ const SAMPLES_MIN: u64 = 1000;
 /// More samples than this gain nothing worth their time.
 const SAMPLES_MAX: u64 = 1 << 16;
 
-/// Rates of `shards`, and how many times as fast as `exact` it is with them about, on Zipf and phases.
+/// Rates of `shards`, and how many times as fast as `exact` it is with them about, on Zipf and
+/// phases.
 const RATES: [(f64, u32); 3] = [(0.1, 3), (0.01, 10), (0.001, 12)];
 /// How many times as fast as `exact` `shards-fixed-size` is about, there and with no more than
 /// [`ShardsFixedSize::SAMPLES_DEFAULT`].
@@ -66,8 +68,8 @@ const FIXED_SIZE_SPEEDUP: u32 = 3;
 /// What is wanted of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// How many different tags are expected, and how great they become: they are taken to be numbered
-    /// from 0 with few gaps. `None` when unknown.
+    /// How many different tags are expected, and how great they become: they are taken to be
+    /// numbered from 0 with few gaps. `None` when unknown.
     pub tags: Option<u64>,
     /// Memory it may occupy, in bytes.
     pub memory_bytes: u64,
@@ -174,21 +176,21 @@ pub struct Chosen {
     pub choice: Choice,
     /// Why.
     pub reason: ChoiceReason,
-    /// What it will occupy, in bytes, at most, where tags are dense; up to 0.1 MiB that `exact` begins
-    /// with is not in it. Where tags are numbers far apart `exact` and `shards` need more, up to
-    /// [`SPREAD_BYTES`](Self::SPREAD_BYTES).
+    /// What it will occupy, in bytes, at most, where tags are dense; up to 0.1 MiB that `exact`
+    /// begins with is not in it. Where tags are numbers far apart `exact` and `shards` need more,
+    /// up to [`SPREAD_BYTES`](Self::SPREAD_BYTES).
     pub need_bytes: u64,
     /// What it was chosen for.
     pub wanted: Wanted,
 }
 
 impl Chosen {
-    /// What an engine may occupy beyond [`need_bytes`](Self::need_bytes), in bytes, where tags lie far
-    /// apart, however few they are; or, when it is more, 64 for each tag.
+    /// What an engine may occupy beyond [`need_bytes`](Self::need_bytes), in bytes, where tags lie
+    /// far apart, however few they are; or, when it is more, 64 for each tag.
     ///
-    /// `exact` has an array as long as the greatest tag while that is below 2^24 (64 MiB, and as much
-    /// again while it grows) or eight times the number of tags, else a table; `shards` has up to
-    /// 16 MiB of bits, or 16 bits for each tag. Others need no more than was said.
+    /// `exact` has an array as long as the greatest tag while that is below 2^24 (64 MiB, and as
+    /// much again while it grows) or eight times the number of tags, else a table; `shards` has up
+    /// to 16 MiB of bits, or 16 bits for each tag. Others need no more than was said.
     pub const SPREAD_BYTES: u64 = 128 << 20;
 }
 

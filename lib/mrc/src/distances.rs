@@ -5,8 +5,8 @@ const RUN: usize = 16;
 
 /// Adds 1 to the count of each distance; none is greater than `len`, the number of tags.
 ///
-/// In a loop all distances are one, and each addition would wait for the one before to be stored: so
-/// runs are added at once.
+/// In a loop all distances are one, and each addition would wait for the one before to be stored:
+/// so runs are added at once.
 pub(crate) fn add_distances(counts: &mut Vec<u64>, len: u64, distances: &[u32]) {
     let counts_len = len as usize + 1;
     if counts.len() < counts_len {

@@ -6,11 +6,10 @@
 //! probability"): whenever a register changes, one over the chance of just that is added. That is
 //! unbiased at any count, needs no correction for small ones, and is known at every moment.
 //!
-//! Cost: one load and a test per tag seen before. Memory: [`BITS_FREE`] bits at most or, if it is more,
-//! twice [`BITS_PER_TAG`] for each different tag, as their number is rounded up to a power of two; 64 KiB
-//! for HyperLogLog.
-//! Errors: none with bits; HyperLogLog has a standard error of `0.833 / √65536 = 0.33 %`. Where bits were
-//! not enough it goes on from their exact count.
+//! Cost: one load and a test per tag seen before. Memory: [`BITS_FREE`] bits at most or, if it is
+//! more, twice [`BITS_PER_TAG`] for each different tag, as their number is rounded up to a power of
+//! two; 64 KiB for HyperLogLog. Errors: none with bits; HyperLogLog has a standard error of `0.833
+//! / √65536 = 0.33 %`. Where bits were not enough it goes on from their exact count.
 //!
 //! Source: Flajolet 2007 (HyperLogLog); Cohen 2014 and Ting 2014 (the count along the way).
 

@@ -90,7 +90,8 @@ pub trait Engine {
     /// interval starts.
     ///
     /// # Errors
-    /// [`Full`] when finer tags would be more than [`TAGS_MAX`](crate::TAGS_MAX); nothing is changed.
+    /// [`Full`] when finer tags would be more than [`TAGS_MAX`](crate::TAGS_MAX); nothing is
+    /// changed.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full>;
 
     /// What the engine occupies on the heap, in bytes.

@@ -1,10 +1,10 @@
 //! Hashes of tags, and random numbers out of a seed.
 //!
-//! Idea: whether a tag is sampled is decided by multiply-add hashing, `a·tag + b` modulo 2^64 with `a`
-//! odd. It is one multiplication, and its top bits are as good as those of independent draws for any
-//! two tags. On a run of neighbouring tags it is better: multiples of an odd constant are spread
-//! more evenly than random numbers are, so that a run of `n` tags has `R·n` samples but for a few, not
-//! but for `√(R·n)` as by chance. Programs use memory in runs.
+//! Idea: whether a tag is sampled is decided by multiply-add hashing, `a·tag + b` modulo 2^64 with
+//! `a` odd. It is one multiplication, and its top bits are as good as those of independent draws
+//! for any two tags. On a run of neighbouring tags it is better: multiples of an odd constant are
+//! spread more evenly than random numbers are, so that a run of `n` tags has `R·n` samples but for
+//! a few, not but for `√(R·n)` as by chance. Programs use memory in runs.
 //!
 //! Where a hash must look random (HyperLogLog) it is [`mix`].
 //!

@@ -1,10 +1,10 @@
 //! How many references found their tag at which distance.
 //!
-//! Idea: distances from 1 with a weight each; cold references (a tag's first) counted apart. Weights
-//! are `f64`, which is exact for counts to 2^53 and lets samples and aged counts weigh what they must.
-//! Two layouts: a weight for each distance, or 64 buckets per octave, which bound the memory. A
-//! log-linear bucket that begins at `d` ends before `d + d/64`, so a distance is misplaced by less
-//! than 1/64 of itself; below 128 buckets hold one distance each.
+//! Idea: distances from 1 with a weight each; cold references (a tag's first) counted apart.
+//! Weights are `f64`, which is exact for counts to 2^53 and lets samples and aged counts weigh what
+//! they must. Two layouts: a weight for each distance, or 64 buckets per octave, which bound the
+//! memory. A log-linear bucket that begins at `d` ends before `d + d/64`, so a distance is
+//! misplaced by less than 1/64 of itself; below 128 buckets hold one distance each.
 //!
 //! Cost: adding is O(1), all else O(buckets); memory as [`Layout`] says.
 //! Limits: weights are finite and never negative; exact histograms end at [`TAGS_MAX`].
@@ -15,7 +15,7 @@ use crate::{Granularity, TAGS_MAX};
 /// Log-linear buckets, whose first is that of 0, which is no distance.
 type Octaves = LogLinear<6>;
 
-/// How distances are told apart.
+/// Resolution of distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Each by itself: 8 bytes for each distance up to the greatest.
@@ -210,8 +210,8 @@ impl Histogram {
     /// A log-linear bucket that falls into several is spread evenly.
     ///
     /// Limits: no more than a reading. What the distances would have been depends on which tags lie
-    /// side by side; only regrouping the stack ([`Granularity::regroup`]) knows of that from then on.
-    /// An exact histogram becomes log-linear where distances would grow above [`TAGS_MAX`].
+    /// side by side; only regrouping the stack ([`Granularity::regroup`]) knows of that from then
+    /// on. An exact histogram becomes log-linear where distances would grow above [`TAGS_MAX`].
     #[must_use]
     pub fn regroup(&self, from: Granularity, to: Granularity) -> Self {
         if to <= from {

@@ -7,18 +7,18 @@
 //!
 //! Idea: hidden accesses are hits. While a page is in the FIFO fewer than `HSS` others enter, and
 //! only they and the `HSS` that were there can be accessed, so the distance of a hidden access is
-//! below `2 × HSS`. Added back with these distances ([`with_hidden`]) they make the ratio one of real
-//! accesses; only for memory smaller than that does it matter how they are spread, and they are
-//! spread so that each doubling of the distance gets as many.
+//! below `2 × HSS`. Added back with these distances ([`with_hidden`]) they make the ratio one of
+//! real accesses; only for memory smaller than that does it matter how they are spread, and they
+//! are spread so that each doubling of the distance gets as many.
 //!
-//! How many there were is told by a known total of accesses, or by *watched* entries: one in so many
+//! Their number comes from a known total of accesses, or by *watched* entries: one in so many
 //! enters the FIFO like any other, but without permission, so that each access to it is seen while
-//! it is there. Watching entries rather than chosen pages is what keeps the estimate from hanging on
-//! whether the hottest page was chosen: the hottest pages enter again and again.
+//! it is there. Watching entries rather than chosen pages is what keeps the estimate from hanging
+//! on whether the hottest page was chosen: the hottest pages enter again and again.
 //!
 //! Measured (`cargo run --release -p ballast-mrc --example hot_set`): error of WSS(1 %), and mean
-//! absolute error of the total miss ratio over 500 sizes, against the curve of all accesses; with one
-//! entry in 64 watched, and the error of the number of hidden accesses estimated from that.
+//! absolute error of the total miss ratio over 500 sizes, against the curve of all accesses; with
+//! one entry in 64 watched, and the error of the number of hidden accesses estimated from that.
 //!
 //! | workload (1.5 M accesses) | HSS   | traps | trapped alone | true count   | watched             |
 //! |---------------------------|-------|-------|---------------|--------------|---------------------|
@@ -36,8 +36,9 @@
 //! |                           | 4,096 | 13 %  | +0 %, 0.872   | +0 %, 0.039  | +0 %, 0.039 (+0 %)  |
 //!
 //! A hot set of 1/16 of the pages costs next to nothing once the hidden hits are back, and the
-//! working set is right. The watched entries themselves trap in 0.2–1.4 % of accesses; their estimate
-//! is the poorer the fewer entries there are, as with a large hot set and few very hot pages.
+//! working set is right. The watched entries themselves trap in 0.2–1.4 % of accesses; their
+//! estimate is the poorer the fewer entries there are, as with a large hot set and few very hot
+//! pages.
 //!
 //! Cost: O(1) an access. Source: MEB §3.4; the correction is ours.
 //! Limits: a page's place in the LRU order is that of its last trap, so distances of trapped
@@ -179,8 +180,9 @@ impl HotSet {
     }
 }
 
-/// The histogram of trapped accesses with `hidden` accesses added, that found their page in a hot set
-/// of `hot_set` tags: spread over the distances below `2 × hot_set`, as many over each doubling.
+/// The histogram of trapped accesses with `hidden` accesses added, that found their page in a hot
+/// set of `hot_set` tags: spread over the distances below `2 × hot_set`, as many over each
+/// doubling.
 ///
 /// # Panics
 /// When `hidden` is negative or not finite; when `trapped` is exact and `2 × hot_set` above

@@ -1,15 +1,16 @@
 //! Tags to dense numbers, in order of first reference.
 //!
-//! Idea: while tags are small numbers an array holds the number of each; once they are sparse a hash
-//! table does, until there are enough of them for an array again. Either way a change of form needs
-//! the number of tags to at least double after one back, so moving them costs O(1) a tag.
+//! Idea: while tags are small numbers an array holds the number of each; once they are sparse a
+//! hash table does, until there are enough of them for an array again. Either way a change of form
+//! needs the number of tags to at least double after one back, so moving them costs O(1) a tag.
 //!
-//! For many tags together ([`TagIndex::number_all`]) there is a small table in front, of those met lately,
-//! each in the only place it may have: programs return to few.
+//! For many tags together ([`TagIndex::number_all`]) there is a small table in front, of those met
+//! lately, each in the only place it may have: programs return to few.
 //!
-//! Cost: one load in the array, a probe in the table, which takes twice as long as in the small one. Memory:
-//! 8 bytes for each tag itself; the array has at most [`DENSE_SPREAD`] entries of 4 bytes for each tag (or
-//! [`DENSE_MIN`] in all), the table at most 40 bytes for each tag, the small one 16 KiB.
+//! Cost: one load in the array, a probe in the table, which takes twice as long as in the small
+//! one. Memory: 8 bytes for each tag itself; the array has at most [`DENSE_SPREAD`] entries of 4
+//! bytes for each tag (or [`DENSE_MIN`] in all), the table at most 40 bytes for each tag, the small
+//! one 16 KiB.
 
 use hashbrown::HashMap;
 
@@ -186,7 +187,8 @@ mod tests {
 
     use super::*;
 
-    /// Numbers `tags` and holds the index against a search of all tags before, and its memory bound.
+    /// Numbers `tags` and holds the index against a search of all tags before, and its memory
+    /// bound.
     fn check(tags: impl IntoIterator<Item = u64>) -> TagIndex {
         let mut index = TagIndex::default();
         let mut seen = hashbrown::HashMap::new();
@@ -230,7 +232,8 @@ mod tests {
 
     #[test]
     fn many_at_once_are_numbered_as_one_by_one() {
-        // Small ones, sparse ones that come again, more of them than there are places, and dense ones.
+        // Small ones, sparse ones that come again, more of them than there are places, and dense
+        // ones.
         let sparse = (0..5000_u64).map(|at| (at * at % 3001) << 30);
         let tags: Vec<u64> = (0..100).chain(sparse).chain([0, 0]).chain(0..300_000).collect();
         let (mut one_by_one, mut at_once) = (TagIndex::default(), TagIndex::default());

@@ -1,9 +1,10 @@
-//! LRU stack distances and miss-ratio curves: what memory is worth to whoever made these references.
+//! LRU stack distances and miss-ratio curves: what memory is worth to whoever made these
+//! references.
 //!
-//! Idea: a stream of page references goes into an [`Engine`]; the engine keeps the pages in LRU order
-//! and counts at which position (stack distance) each reference finds its page. A reference at
-//! distance *d* hits in every memory of at least *d* pages, so the [`Histogram`] of distances is the
-//! miss ratio of every size at once (Mattson 1970; MEB §3.1).
+//! Idea: a stream of page references goes into an [`Engine`]; the engine keeps the pages in LRU
+//! order and counts at which position (stack distance) each reference finds its page. A reference
+//! at distance *d* hits in every memory of at least *d* pages, so the [`Histogram`] of distances is
+//! the miss ratio of every size at once (Mattson 1970; MEB §3.1).
 //!
 //! Pages are grouped into tags of [`Granularity`] pages; engines see tags only.
 //!

@@ -1,8 +1,8 @@
 //! Weights by a number of any size, in buckets whose width grows with it.
 //!
-//! Idea: what [`Layout::LogLinear`](crate::Layout) is made of, as fine as is asked for: with `2^b` buckets
-//! per octave a number is misplaced by less than `2^-(b+1)` of itself (to the middle of its bucket), and
-//! numbers below `2^(b+1)` are exact.
+//! Idea: what [`Layout::LogLinear`](crate::Layout) is made of, as fine as is asked for: with `2^b`
+//! buckets per octave a number is misplaced by less than `2^-(b+1)` of itself (to the middle of its
+//! bucket), and numbers below `2^(b+1)` are exact.
 //!
 //! Cost: O(1) to add. Memory: `2^b` buckets of 8 bytes for each octave in use.
 

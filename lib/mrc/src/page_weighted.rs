@@ -1,12 +1,12 @@
 //! Distances in pages that were really touched, from tags of many pages.
 //!
-//! MEB reads a distance of `d` tags as `d × G` pages. That is wrong twice: of `G` neighbours scanned
-//! in a row all but the first seem to hit at distance 1, and a tag counts whole where few of its
-//! pages are used.
+//! MEB reads a distance of `d` tags as `d × G` pages. That is wrong twice: of `G` neighbours
+//! scanned in a row all but the first seem to hit at distance 1, and a tag counts whole where few
+//! of its pages are used.
 //!
 //! Idea: a layer over a [`Stack`] that sees the pages. Each page has two bits: ever touched, and
-//! touched in the current *visit* of its tag. A visit begins when a page is touched that was already
-//! touched in the visit before, and remembers at which distance it found the tag. Then
+//! touched in the current *visit* of its tag. A visit begins when a page is touched that was
+//! already touched in the visit before, and remembers at which distance it found the tag. Then
 //!
 //! - a page never touched before is cold;
 //! - one not yet touched in this visit was last touched before the visit began: it counts at the
@@ -17,8 +17,8 @@
 //! When asked, a distance of `d` tags becomes the number of touched pages in the first `d` tags of
 //! the LRU order: dense and sparse tags weigh what they are, which a mean over all tags does not.
 //!
-//! Cost: O(1) a reference beside the stack; O(tags) a curve. Two bits a page of every tag, 8 bytes a
-//! tag, and an index of tags beside that of the stack.
+//! Cost: O(1) a reference beside the stack; O(tags) a curve. Two bits a page of every tag, 8 bytes
+//! a tag, and an index of tags beside that of the stack.
 //!
 //! Measured (`cargo run --release -p ballast-mrc --example granularity`): error of WSS(1 %), and
 //! mean absolute error of the total miss ratio over 500 sizes, against `G = 1`.
@@ -48,9 +48,10 @@
 //!
 //! Limits: where hot pages lie scattered among cold ones (Zipf, shuffled), a tag is as hot as its
 //! hottest page, and neither reading knows which of its pages are meant; there sampling pages at
-//! rate `1/G` (SHARDS) costs as much memory and is nearer. Composing the distances of several visits,
-//! and remembering in which of three visits a page was touched, were tried: better on shuffled pages,
-//! far worse on scans. The order is that of the moment of asking, for distances of the whole interval.
+//! rate `1/G` (SHARDS) costs as much memory and is nearer. Composing the distances of several
+//! visits, and remembering in which of three visits a page was touched, were tried: better on
+//! shuffled pages, far worse on scans. The order is that of the moment of asking, for distances of
+//! the whole interval.
 
 use crate::index::TagIndex;
 use crate::stack::{BLOCK, reference_block};

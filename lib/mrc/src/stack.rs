@@ -1,7 +1,8 @@
 //! What every exact engine is: tags in LRU order, that can tell at which position each is found.
 //!
-//! Idea: a stack only turns references into distances. Counting them ([`Histogram`](crate::Histogram)),
-//! grouping pages into tags and sampling are layers above, the same for every stack.
+//! Idea: a stack only turns references into distances. Counting them
+//! ([`Histogram`](crate::Histogram)), grouping pages into tags and sampling are layers above, the
+//! same for every stack.
 
 use thiserror::Error;
 
@@ -26,15 +27,16 @@ pub trait Stack {
     /// recently referenced) before it moved to the front, or [`COLD`]. None is above [`Self::len`].
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags: the references before have been taken in and
-    /// their distances written; the rest of `distances` is as it was.
+    /// [`Full`] when there are too many different tags: the references before have been taken in
+    /// and their distances written; the rest of `distances` is as it was.
     ///
     /// # Panics
     /// When `distances` is not as long as `tags`.
     fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full>;
 
-    /// References `tags` in order and adds 1 to `counts[distance]` for each, which grows to one count
-    /// more than there are tags. Says how many references were taken in: all, or those before the error.
+    /// References `tags` in order and adds 1 to `counts[distance]` for each, which grows to one
+    /// count more than there are tags. Says how many references were taken in: all, or those before
+    /// the error.
     ///
     /// For a stack that counts faster than it tells each distance; the counts are the same.
     ///
@@ -111,8 +113,8 @@ pub(crate) fn reference_block<S: Stack + ?Sized>(
     (taken.unwrap_or(tags.len()), result)
 }
 
-/// References `tags` in blocks and counts their distances: what [`Stack::count`] is unless a stack knows
-/// better.
+/// References `tags` in blocks and counts their distances: what [`Stack::count`] is unless a stack
+/// knows better.
 pub(crate) fn count_blocks<S: Stack + ?Sized>(
     stack: &mut S,
     tags: &[u64],

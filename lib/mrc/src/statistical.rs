@@ -1,19 +1,19 @@
 //! Statistical sampling: what part of a guest's memory is in use, from some randomly picked tags.
 //!
-//! Idea: in each period some of all tags are picked at random; when `touched` of `n` were used by its
-//! end, the working set is about `touched / n` of the allocation. Real systems revoke access to the
-//! picked ones and count faults; here references are looked at instead.
+//! Idea: in each period some of all tags are picked at random; when `touched` of `n` were used by
+//! its end, the working set is about `touched / n` of the allocation. Real systems revoke access to
+//! the picked ones and count faults; here references are looked at instead.
 //!
 //! VMware smooths with two moving averages of what periods found, a slow and a fast one, and a fast
 //! one into which the current period goes already; the greatest of the three is the estimate, so it
 //! rises fast and falls slowly.
 //!
-//! Cost: 2 cycles a reference while few of them hit picked tags. Memory: about 60 bytes for each picked tag.
-//! Source: Waldspurger: Memory Resource Management in VMware ESX Server, OSDI 2002, §5.3; the
-//! comparison of MEB §5.2.1. The papers do not print the weights of the averages; ours are below.
-//! Limits: knows no distances, so no curve; sees nothing beyond the allocation, so a demand above it
-//! looks like all of it; the standard error of one period is `√(p (1−p) / n)` of the allocation, 5 %
-//! at 100 tags and half in use.
+//! Cost: 2 cycles a reference while few of them hit picked tags. Memory: about 60 bytes for each
+//! picked tag. Source: Waldspurger: Memory Resource Management in VMware ESX Server, OSDI 2002,
+//! §5.3; the comparison of MEB §5.2.1. The papers do not print the weights of the averages; ours
+//! are below. Limits: knows no distances, so no curve; sees nothing beyond the allocation, so a
+//! demand above it looks like all of it; the standard error of one period is `√(p (1−p) / n)` of
+//! the allocation, 5 % at 100 tags and half in use.
 
 use hashbrown::HashMap;
 

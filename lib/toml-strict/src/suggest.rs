@@ -15,7 +15,8 @@ impl<'m> Unknown<'m> {
     /// Reads "unknown field `x`, expected one of `a`, `b`"; `prefix` is its beginning.
     pub(crate) fn read(message: &'m str, prefix: &str) -> Option<Unknown<'m>> {
         let quoted = message.strip_prefix(prefix)?.strip_prefix('`')?;
-        // From the right: the name is the operator's and may contain anything, known names are ours.
+        // From the right: the name is the operator's and may contain anything, known names are
+        // ours.
         let (name, rest) = quoted
             .rsplit_once("`, expected ")
             .or_else(|| quoted.rsplit_once("`, there are no "))?;
@@ -35,7 +36,8 @@ impl<'m> Unknown<'m> {
         format!("the known {plural} are {}", known.join(", "))
     }
 
-    /// The known name that is a slip of the finger away; the first in alphabetical order among equals.
+    /// The known name that is a slip of the finger away; the first in alphabetical order among
+    /// equals.
     fn nearest(&self) -> Option<&'m str> {
         // A third of the letters: `flor` is near `floor`, `max` is not near `min`.
         let distance_max = (self.name.chars().count() / 3).clamp(1, 4);

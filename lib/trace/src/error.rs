@@ -1,8 +1,8 @@
 //! What can be wrong with a trace, said so that it can be found and put right.
 //!
-//! Idea: a [`Fault`] is what a parser knows (place, found, expected); a [`TraceError`] adds the file and
-//! how many references were read before. What was found is shortened and escaped: a trace is foreign
-//! bytes, and a message goes to a terminal.
+//! Idea: a [`Fault`] is what a parser knows (place, found, expected); a [`TraceError`] adds the
+//! file and how many references were read before. What was found is shortened and escaped: a trace
+//! is foreign bytes, and a message goes to a terminal.
 
 use std::fmt;
 use std::io;

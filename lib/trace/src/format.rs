@@ -1,9 +1,9 @@
 //! The formats, and how a file's name tells them.
 //!
 //! Idea: one table of names and extensions. A compression's extension is taken off first, so
-//! `web.u64.zst` is `u64`; libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is taken
-//! off too, but tells nothing by itself.
-//! Limits: nothing looks into the bytes; a lackey log called `run.log` needs its format said.
+//! `web.u64.zst` is `u64`; libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is
+//! taken off too, but tells nothing by itself. Limits: nothing looks into the bytes; a lackey log
+//! called `run.log` needs its format said.
 
 use std::fmt;
 use std::path::Path;
@@ -19,12 +19,13 @@ pub enum Format {
     Csv,
     /// 64-bit numbers, little-endian, nothing between them.
     U64,
-    /// libCacheSim's 24-byte records: `u32` time, `u64` object, `u32` size, `i64` next access, packed
-    /// and little-endian. The object is the reference; its size is not looked at.
+    /// libCacheSim's 24-byte records: `u32` time, `u64` object, `u32` size, `i64` next access,
+    /// packed and little-endian. The object is the reference; its size is not looked at.
     OracleGeneral,
     /// What `valgrind --tool=lackey --trace-mem=yes` writes: byte addresses and sizes in lines like
-    /// `I  04001000,3` and ` S 1ffe,8`. Lines of valgrind itself are skipped. A modification (` M`) is
-    /// one reference: its store finds what its load just touched, which says nothing of any memory.
+    /// `I  04001000,3` and ` S 1ffe,8`. Lines of valgrind itself are skipped. A modification (` M`)
+    /// is one reference: its store finds what its load just touched, which says nothing of any
+    /// memory.
     Lackey,
 }
 
@@ -55,7 +56,8 @@ impl Format {
         }
     }
 
-    /// The format a file's name tells, under the extension of a compression; `None` if it tells none.
+    /// The format a file's name tells, under the extension of a compression; `None` if it tells
+    /// none.
     pub fn from_path(path: &Path) -> Option<Format> {
         let mut name = Path::new(path.file_name()?);
         for around in [&["gz", "zst"][..], &["bin"]] {

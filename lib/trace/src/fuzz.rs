@@ -1,7 +1,7 @@
 //! What must hold of any bytes whatever, for property tests and fuzz targets alike.
 //!
-//! Idea: the same bytes in different pieces give the same references, the same bad records and the same
-//! fault; nothing panics, and no push gives more than a block and one record.
+//! Idea: the same bytes in different pieces give the same references, the same bad records and the
+//! same fault; nothing panics, and no push gives more than a block and one record.
 
 use std::io::{self, Read};
 use std::num::NonZeroU64;
@@ -11,8 +11,8 @@ use crate::{ACCESS_BYTES_MAX, BLOCK_REFERENCES, Fault, Format, Options, Parser, 
 /// Most blocks read of a compressed stream: a few bytes can decompress to any number.
 const BLOCKS_MAX: usize = 32;
 
-/// Takes what a fuzz target is given apart: options and a piece's size out of the first two bytes, and
-/// the trace.
+/// Takes what a fuzz target is given apart: options and a piece's size out of the first two bytes,
+/// and the trace.
 pub fn input(bytes: &[u8]) -> Option<(Options, usize, &[u8])> {
     let [how, piece_bytes, trace @ ..] = bytes else { return None };
     let column = [None, Some("1"), Some("2"), Some("a")][usize::from(how >> 4 & 3)];
@@ -88,8 +88,8 @@ pub fn reading_is_the_same(options: &Options, bytes: &[u8], piece_bytes: usize) 
     assert_eq!(whole, pieces, "{piece_bytes}");
 }
 
-/// The references of a stream; `None` if it has a fault. Where damaged compression is noticed may depend
-/// on the pieces, and so may how many references come before.
+/// The references of a stream; `None` if it has a fault. Where damaged compression is noticed may
+/// depend on the pieces, and so may how many references come before.
 fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>> {
     let stream = Pieces { rest: bytes.to_vec().into(), piece_bytes };
     let mut reader = TraceReader::from_read("fuzz", Box::new(stream), options).ok()?;

@@ -1,4 +1,4 @@
-//! What a reader is told about a trace besides where it is.
+//! Options of a trace reader, apart from the path.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,15 +11,18 @@ use crate::Format;
 /// stops at the first bad record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The format; `None`: told by the file's name. Standard input has none, so there it must be given.
+    /// The format; `None`: the file's name gives it. Standard input has none, so there it must be
+    /// given.
     pub format: Option<Format>,
-    /// Where in a line of text, or in a row of CSV, the reference is. `None`: the only column there is.
+    /// Where in a line of text, or in a row of CSV, the reference is. `None`: the only column there
+    /// is.
     pub column: Option<Column>,
     /// Values are addresses, in bytes, and are divided by this, in bytes, down to a page; a lackey
-    /// access that spans several pages then is a reference to each. `None`: values stand as they are,
-    /// page or block numbers, whatever the format.
+    /// access that spans several pages then is a reference to each. `None`: values stand as they
+    /// are, page or block numbers, whatever the format.
     pub page_size: Option<NonZeroU64>,
-    /// Bad records are counted and left out, a last one cut short included, rather than being an error.
+    /// Bad records are counted and left out, a last one cut short included, rather than being an
+    /// error.
     pub skip_bad: bool,
 }
 

@@ -1,9 +1,8 @@
 //! A trace, block by block.
 //!
-//! Idea: bytes of the source are pushed into the parser until a block is full; the caller's vector is
-//! used again and again.
-//! Cost: a buffer of [`READ_BYTES`], a block, and what source and parser keep; constant whatever the
-//! trace's length.
+//! Idea: bytes of the source are pushed into the parser until a block is full; the caller's vector
+//! is used again and again. Cost: a buffer of [`READ_BYTES`], a block, and what source and parser
+//! keep; constant whatever the trace's length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -48,7 +47,7 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a file; the format is told by its name unless the options say it.
+    /// Opens a file; its name gives the format unless the options do.
     ///
     /// # Errors
     /// If it cannot be opened or read, nothing tells the format, or the options do not fit that.
@@ -65,7 +64,7 @@ impl TraceReader {
         Ok(reader)
     }
 
-    /// Reads standard input; the options must say the format. Compression is told by the first bytes.
+    /// Reads standard input; the options must say the format. The first bytes show the compression.
     ///
     /// # Errors
     /// As [`TraceReader::open`].
@@ -119,12 +118,14 @@ impl TraceReader {
         })
     }
 
-    /// Empties `out` and fills it with the next references: [`crate::BLOCK_REFERENCES`] of them, some
-    /// more where the last record has several, or fewer at the end. Returns how many; 0 is the end.
+    /// Empties `out` and fills it with the next references: [`crate::BLOCK_REFERENCES`] of them,
+    /// some more where the last record has several, or fewer at the end. Returns how many; 0 is the
+    /// end.
     ///
     /// # Errors
-    /// At the first bad record unless those are skipped, and where reading or decompressing fails. `out`
-    /// has the references before it. After an error there is nothing more: the next call returns 0.
+    /// At the first bad record unless those are skipped, and where reading or decompressing fails.
+    /// `out` has the references before it. After an error there is nothing more: the next call
+    /// returns 0.
     pub fn read_block(&mut self, out: &mut Vec<u64>) -> Result<usize, TraceError> {
         out.clear();
         let done = self.fill(out);

@@ -14,8 +14,8 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::format::has_extension;
 
-/// Largest window of a zstd stream, as a power of two: 128 MiB, what `zstd --long` writes and what every
-/// decompressor takes without being told.
+/// Largest window of a zstd stream, as a power of two: 128 MiB, what `zstd --long` writes and what
+/// every decompressor takes by default.
 pub const WINDOW_LOG_MAX: u32 = 27;
 
 /// Bytes read from the file at a time.
@@ -44,8 +44,9 @@ impl Compression {
         }
     }
 
-    /// What the first bytes say. They could also be a number of a binary trace, so all that is fixed in
-    /// gzip's header is compared: its magic, the method, flags, level, and operating system.
+    /// What the first bytes say. They could also be a number of a binary trace, so all that is
+    /// fixed in gzip's header is compared: its magic, the method, flags, level, and operating
+    /// system.
     fn from_head(head: &[u8]) -> Option<Compression> {
         match *head {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),

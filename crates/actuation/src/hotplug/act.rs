@@ -342,7 +342,7 @@ impl Actuator {
     }
 }
 
-/// What is to be plugged in for the target with all that the balloon is to have in store.
+/// The plugged size that serves the target and leaves the balloon its store.
 fn store(tick: &Tick<'_>) -> Bytes {
     let Tick { layout, wanted, input, .. } = *tick;
     let ahead = wanted.saturating_add(input.settings.ahead).min(tick.ceiling.max(wanted));

@@ -75,7 +75,7 @@ pub(super) enum Proof {
     Used,
     /// Not known yet.
     Open,
-    /// It does not, by so much.
+    /// The kernel does not use this much of it.
     Unused(Bytes),
 }
 

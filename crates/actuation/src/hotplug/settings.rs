@@ -9,7 +9,7 @@ use ballast_model::Bytes;
 pub struct HotplugSettings {
     /// Plugging begins when the balloon would have less than this left to give.
     pub keep: Bytes,
-    /// What the balloon is to have in store afterwards.
+    /// Memory that the balloon should hold in store afterwards.
     pub ahead: Bytes,
     /// Most that one action plugs in; one block where blocks are larger.
     pub plug_chunk_max: Bytes,

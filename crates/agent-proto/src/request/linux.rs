@@ -10,7 +10,7 @@
 //! Deviations from the paper:
 //! - It prints the condition for less with "exceeds", which would give memory back under pressure.
 //! - A guest offers half of the surplus, so that one quiet sample does not cost all of the page
-//!   cache, and never so much that kswapd would wake.
+//!   cache, and never as much as would wake kswapd.
 //! - A guest offers nothing while it reclaims or refaults: memory it just received may be free only
 //!   because its processes still wait for the disk, and new pages all start on the inactive list.
 //! - A guest that reclaimed since the last sample and read some of it back asks for more. The

@@ -8,7 +8,7 @@ use ballast_config::Config;
 use ballast_report::Output;
 use ballast_report::format::{size, span};
 
-/// Balance the guests' memory until told to stop: SIGTERM or Ctrl-C ends it, SIGHUP reloads the
+/// Balance the guests' memory until stopped: SIGTERM or Ctrl-C ends it, SIGHUP reloads the
 /// configuration.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\

@@ -80,7 +80,8 @@ JSON: an object a line for every interval. What was not watched has no figures o
   trap_ns, revoked_ns         of one touch, and of revoking at the interval's start
   miss_step_bytes, misses     misses at 0, 1, 2 … steps of memory")]
 pub struct Args {
-    /// The guest: its name, or the number of its hypervisor's process; all that there are without it
+    /// The guest: its name, or the number of its hypervisor's process; all that there are without
+    /// it
     #[arg(value_name = "GUEST")]
     guest: Option<String>,
     /// How long; until interrupted without it
@@ -92,30 +93,32 @@ pub struct Args {
     /// What it may cost, in per cent of one core; the watched part is made so small
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = budget)]
     budget: Budget,
-    /// Watch all memory in pieces of 32 pages, or 512 where the working set is large, whatever it costs
+    /// Watch all memory in pieces of 32 pages, or 512 where the working set is large, whatever it
+    /// costs
     #[arg(long, conflicts_with = "budget")]
     every: bool,
-    /// See a piece again after enough others were touched (MEB's hot set), not once an interval only: closer
-    /// curves, at many times the cost
+    /// See a piece again after enough others were touched (MEB's hot set), not once an interval
+    /// only: closer curves, at many times the cost
     #[arg(long)]
     hot_set: bool,
     /// Let tracking rest within a phase: adaptive, or by a threshold from 0.05 to 0.30
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_value = "off",
         default_missing_value = "adaptive", require_equals = true)]
     rest: Intermittent,
-    /// Watch so many pages, others in every interval, picked at random, as ESX does: the part that is touched
-    /// is the part of memory in use; no curve
+    /// Watch so many pages, others in every interval, picked at random, as ESX does: the part that
+    /// is touched is the part of memory in use; no curve
     #[arg(long, value_name = "PAGES", conflicts_with_all = ["budget", "every", "hot_set", "rest"],
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SamplingSettings::SAMPLES_MAX)))]
     statistical: Option<u32>,
     /// Record to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// Record too what the guest counts itself; of the guest with this name whose QMP socket is in this folder,
-    /// and which no daemon is connected to
+    /// Record too what the guest counts itself; of the guest with this name whose QMP socket is in
+    /// this folder, and which no daemon is connected to
     #[arg(long, value_name = "FOLDER", requires = "record")]
     qmp: Option<PathBuf>,
-    /// Record too how much memory the kernel saw referenced, at 10 to 35 ms of a processor for each interval
+    /// Record too how much memory the kernel saw referenced, at 10 to 35 ms of a processor for each
+    /// interval
     #[arg(long, requires = "record")]
     referenced: bool,
     /// Write a page with everything over time and the last miss curve, at the end

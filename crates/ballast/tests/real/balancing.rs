@@ -784,9 +784,9 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     assert!(daemon.stop().success());
 }
 
-/// A guest is moved to another QEMU while its balloon inflates, and from there to a third while memory
-/// is plugged in. Where it arrives it is held until it runs; where it was it is held from then on; in
-/// the end it has what it may have.
+/// A guest is moved to another QEMU while its balloon inflates, and from there to a third while
+/// memory is plugged in. Where it arrives it is held until it runs; where it was it is held from
+/// then on; in the end it has what it may have.
 #[test]
 fn a_guest_moved_in_mid_action_is_held_then_followed() {
     let has_survived = || {

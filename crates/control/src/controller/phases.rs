@@ -1,8 +1,8 @@
 //! The phases of a tick, in the order in which they run.
 //!
 //! Idea: each phase takes what the one before it returned and adds its own part. What is remembered
-//! from tick to tick changes in three of them: of the host and the guests seen in `observe`, of goals
-//! in `divide` and `bound`, of everything that a plan changes in `commit`.
+//! from tick to tick changes in three of them: of the host and the guests seen in `observe`, of
+//! goals in `divide` and `bound`, of everything that a plan changes in `commit`.
 
 use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_actuation::paging::ResidentCap;
@@ -87,7 +87,7 @@ impl Controller {
             })
     }
 
-    /// Asks the policy what each guest that can be moved is to have.
+    /// Asks the policy for the target of each guest that can be moved.
     pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));

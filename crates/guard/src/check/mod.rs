@@ -60,7 +60,7 @@ pub struct Rules<'a> {
 /// While a guest has been known for less than this, nothing is granted to anybody.
 const SETTLES_IN: Duration = Duration::from_secs(2);
 
-/// So much above its cap a process need not be paged out.
+/// A process this little above its cap need not be paged out.
 const CAP_SLACK: Bytes = Bytes::mib(8);
 
 /// What is remembered of guests from plan to plan.

@@ -45,7 +45,7 @@ pub const TAX_DEFAULT_BASIS_POINTS: u32 = 500;
 
 const BASIS_POINTS: u64 = 10_000;
 
-/// A guest that is to have an account.
+/// A guest that gets an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountHolder<'a> {
     /// Name.

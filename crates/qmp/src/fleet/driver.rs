@@ -66,7 +66,8 @@ struct SocketConnection {
 }
 
 impl SocketConnection {
-    /// Reads and writes as much as possible now. Ready, with the reason, when the connection is over.
+    /// Reads and writes as much as possible now. Ready, with the reason, when the connection is
+    /// over.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,

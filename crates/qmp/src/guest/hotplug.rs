@@ -5,9 +5,9 @@
 //! Memory is plugged before the balloon moves and unplugged after it, so that both never squeeze
 //! the guest at once.
 //!
-//! The balloon's arithmetic, checked against real guests (`lab/lab-host/tests/real/hotplug.rs`): QEMU
-//! counts boot memory and modules (`pc-dimm`) as a guest's memory, but not virtio-mem. The result
-//! of `query-balloon` and the value of `balloon` are both that memory less the balloon
+//! The balloon's arithmetic, checked against real guests (`lab/lab-host/tests/real/hotplug.rs`):
+//! QEMU counts boot memory and modules (`pc-dimm`) as a guest's memory, but not virtio-mem. The
+//! result of `query-balloon` and the value of `balloon` are both that memory less the balloon
 //! (`hw/virtio/virtio-balloon.c`, `get_current_ram_size`, QEMU 7.2).
 //!
 //! Limits: a module counts until the guest has released it, whatever was requested. QEMU cannot

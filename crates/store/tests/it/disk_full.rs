@@ -25,7 +25,8 @@ const KEEP: JournalConfig =
 /// A tick that takes up a good part of the room there is.
 const TICK_BYTES: u64 = 40_000;
 
-/// Failures in a row after which there is no room left that closing and opening the file could find.
+/// Failures in a row after which there is no room left that closing and opening the file could
+/// find.
 const FAILURES: u64 = 5;
 
 #[derive(Default)]

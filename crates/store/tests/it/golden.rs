@@ -1,8 +1,8 @@
 //! Pins the exact bytes of rows: every variant of every enum of the model, and every event.
 //!
-//! `tests/golden/rows.txt` has the JSON of each row, one object per line. A difference is a change of
-//! the format: see `RECORD_FORMAT` in `src/entry.rs`, and `tests/fixtures.rs`. Variants added to the
-//! model belong in here too; `BALLAST_WRITE_GOLDEN=1` writes the file.
+//! `tests/golden/rows.txt` has the JSON of each row, one object per line. A difference is a change
+//! of the format: see `RECORD_FORMAT` in `src/entry.rs`, and `tests/fixtures.rs`. Variants added to
+//! the model belong in here too; `BALLAST_WRITE_GOLDEN=1` writes the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;

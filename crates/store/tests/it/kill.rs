@@ -34,7 +34,8 @@ fn a_killed_writer_loses_no_confirmed_tick() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Another moment in each round: soon after the start, and well into the deleting of old rows.
+        // Another moment in each round: soon after the start, and well into the deleting of old
+        // rows.
         let enough = 3 + round * 67 % 400;
         let mut confirmed = None;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -50,7 +50,8 @@ pub(crate) fn start() -> Start {
     }
 }
 
-/// Numbers that differ from tick to tick and guest to guest as a real host's do, the same in each run.
+/// Numbers that differ from tick to tick and guest to guest as a real host's do, the same in each
+/// run.
 struct Noise(u64);
 
 impl Noise {
@@ -372,8 +373,8 @@ fn others() -> impl Strategy<Value = Others> {
     (id(), any::<usize>()).prop_map(|(first, more)| Others { first, more })
 }
 
-/// Any reason; some stand on another one. Boxed, as are the larger ones below: values that hold each
-/// other by value are more than a test's stack has room for.
+/// Any reason; some stand on another one. Boxed, as are the larger ones below: values that hold
+/// each other by value are more than a test's stack has room for.
 pub(crate) fn reason() -> BoxedStrategy<Reason> {
     let because = prop_oneof![plain_reason(), standing_on(plain_reason())].boxed();
     prop_oneof![plain_reason(), standing_on(because)].boxed()

@@ -1,7 +1,7 @@
 //! Kills clients while they track: all permissions must be restored, whenever that happens.
 //!
-//! The test is its own client: started again with an address and a region in the environment, it tracks
-//! as fast as it can until it is killed.
+//! The test is its own client: started again with an address and a region in the environment, it
+//! tracks as fast as it can until it is killed.
 //!
 //! Limits: ten rounds, or `BALLAST_SOAK_ROUNDS`; `BALLAST_SOAK_SEED` repeats the moments.
 

@@ -1,6 +1,6 @@
 //! Finds the threads of a hypervisor that are virtual processors.
 //!
-//! QEMU names them if told to (`-name …,debug-threads=on`, as libvirt does): `CPU 0/KVM`, `CPU
+//! QEMU names them on request (`-name …,debug-threads=on`, as libvirt does): `CPU 0/KVM`, `CPU
 //! 0/TCG`, `ALL CPUs/TCG`. Without such names all threads are taken; the others do little while a
 //! guest works.
 //! Cost: a small file per thread. Limits: [`THREADS_MAX`] threads. A guest's process may give its

@@ -199,7 +199,7 @@ impl Mover {
     }
 }
 
-/// What the balloon is to have after so many steps: up to [`SWING`] and down again.
+/// Size of the balloon after each step: up to [`SWING`] and down again.
 fn swung(steps: u64) -> Bytes {
     let up = SWING.get() / STEP.get();
     let at = steps % (2 * up);

@@ -48,7 +48,7 @@ const QUICK: u32 = 30;
 /// Intervals before the array, to measure the rest of the guest.
 const BEFORE: u32 = 5;
 
-/// Demand as told, and as it was.
+/// Demand as estimated, and as it was.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BeyondFindings {
     processor: Option<String>,
@@ -79,7 +79,7 @@ struct Figures {
     error_beyond: Option<f64>,
     /// What the tracker says that it costs, as a share of a core.
     cost_cores: f64,
-    /// Interval by interval: what was needed, and what was told.
+    /// For each interval: what was needed, and what was estimated.
     series_bytes: Vec<[u64; 2]>,
 }
 

@@ -5,7 +5,7 @@
 //! goals, so each is a folder of its own that measures, reports and renders. Each has a thread of
 //! its own, as some stay on a core.
 //!
-//! Cost: that of the tables, told in their headers.
+//! Cost: see the header of each table.
 
 mod beyond;
 mod cost;

@@ -149,7 +149,7 @@ struct CountingArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Showing")]
 struct ShowingArgs {
-    /// Warm miss ratios whose working set is told, such as 0.01 or 1%
+    /// Warm miss ratios whose working set is printed, such as 0.01 or 1%
     #[arg(long, value_name = "RATIO,…", value_delimiter = ',', value_parser = ratio,
         default_value = "5%,1%,0.1%")]
     epsilon: Vec<f64>,

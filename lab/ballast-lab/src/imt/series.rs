@@ -1,7 +1,7 @@
 //! Recorded series as CSV.
 //!
 //! Idea: a header with the columns `wss_bytes` and `events`, or another that has the events, in any
-//! order, and a row for every interval. What is wrong is told with line, column, what was found and
+//! order, and a row for every interval. Errors name line, column, what was found and
 //! what was expected; nothing is left out.
 //! Cost: one pass. Source: RFC 4180, as `csv-core` reads it.
 //! Limits: [`ROWS_MAX`] rows, fields of [`FIELD_BYTES_MAX`] bytes; other columns are not looked at.

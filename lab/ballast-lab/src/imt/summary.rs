@@ -69,7 +69,7 @@ mod tests {
         render(Trace { name: "a\n.csv", series: &series, interval }, &runs, None)
     }
 
-    /// Of ten intervals five fill the filters, and the last two are taken for half of what they
+    /// Of ten intervals five fill the filters, and the last two are estimated at half of what they
     /// are.
     #[test]
     fn a_table_by_hand() {

@@ -49,7 +49,7 @@ pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceE
     })
 }
 
-/// Measures the trace at `path`; `told` receives the progress, block by block.
+/// Measures the trace at `path`; `told` is called with the progress after each block.
 ///
 /// # Errors
 /// The trace cannot be read; it has more different pages than an engine takes; or the oracle counts

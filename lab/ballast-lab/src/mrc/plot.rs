@@ -13,7 +13,7 @@ use ballast_mrc::{Curve, Form};
 use super::outcome::Outcome;
 use super::words;
 
-/// Colours of curves, told apart with weak colour vision too; the style sheet knows them.
+/// Colours of curves, distinct with weak colour vision too; the style sheet knows them.
 const COLOURS: [Colour; 8] = [
     rgb(0x1f, 0x4e, 0x8c),
     rgb(0xe0, 0x7b, 0x1a),

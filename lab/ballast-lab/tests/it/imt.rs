@@ -18,7 +18,8 @@ fn piped(input: &str) -> Done {
     program::feed(&mut ballast(&["imt", "-"]), input.as_bytes())
 }
 
-/// A phase: its working set in KiB, its events, how far either strays in thousandths, and its intervals.
+/// A phase: its working set in KiB, its events, how far either strays in thousandths, and its
+/// intervals.
 struct Phase {
     wss_kib: u64,
     wss_stray: u64,
@@ -37,8 +38,8 @@ const fn phase(
     Phase { wss_kib, wss_stray, events, events_stray, intervals }
 }
 
-/// An hour of a guest, a row every 5 s: phases of minutes in which events stray more than working sets do,
-/// some of which show in events only faintly; and a spike of half a minute.
+/// An hour of a guest, a row every 5 s: phases of minutes in which events stray more than working
+/// sets do, some of which show in events only faintly; and a spike of half a minute.
 const HOUR: [Phase; 10] = [
     phase(60_000, 4, 20_000, 60, 60),
     phase(410_000, 6, 310_000, 140, 110),
@@ -156,8 +157,8 @@ fn the_json_of_the_sample() {
     .assert_eq(&out);
 }
 
-/// What the paper finds: a tight threshold tracks more and errs less than a loose one; the adaptive one
-/// tracks much less than the tightest and errs much less than the loosest.
+/// What the paper finds: a tight threshold tracks more and errs less than a loose one; the adaptive
+/// one tracks much less than the tightest and errs much less than the loosest.
 #[test]
 fn adaptive_has_something_of_both() {
     let told: Vec<Value> = serde_json::from_str(&run(&["phases.csv", "--json"]).out).unwrap();

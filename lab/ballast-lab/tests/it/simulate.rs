@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::program::{self, Done, ballast};
 
-/// What the golden outputs are made of: scenario, policies where not the scenario's, and how much of
-/// it where all of it takes long.
+/// What the golden outputs are made of: scenario, policies where not the scenario's, and how much
+/// of it where all of it takes long.
 const GOLDEN: [(&str, Option<&str>, Option<&str>); 22] = [
     ("flexmemd-10-10", None, Some("3min")),
     ("flexmemd-10-20", None, Some("3min")),

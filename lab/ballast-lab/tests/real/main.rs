@@ -129,8 +129,8 @@ fn assert_moved(moves: &serde_json::Value) {
     }
 }
 
-/// Real and simulated guests agree: to a few MiB in what they hold, in direction and order of magnitude
-/// in the rest.
+/// Real and simulated guests agree: to a few MiB in what they hold, in direction and order of
+/// magnitude in the rest.
 fn assert_simulated_alike(calibration: &serde_json::Value) {
     let figures = calibration["figures"].as_array().unwrap();
     let figure = |guest: &str, policy: &str, name: &str| {

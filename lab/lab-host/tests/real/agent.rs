@@ -1,6 +1,7 @@
 //! The agent inside real guests, in conversation with the host's side of it.
 //!
-//! Limits: asserts states and counts, never times; needs QEMU, and `lab-guest` and `ballast-agent` built.
+//! Limits: asserts states and counts, never times; needs QEMU, and `lab-guest` and `ballast-agent`
+//! built.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! A QEMU with the page tracker in it, and a guest of ninety bytes.
 //!
-//! Idea: what is to be seen of the tracker inside a real hypervisor needs no operating system. The firmware
-//! of this guest goes through its memory for ever, page after page, and adds one to the first word of each:
-//! so it is there within a blink, touches what is known, and how far it has come can be read from the
-//! file that its memory is in, without touching a mapping of it.
+//! Idea: what is to be seen of the tracker inside a real hypervisor needs no operating system. The
+//! firmware of this guest goes through its memory for ever, page after page, and adds one to the
+//! first word of each: so it is there within a blink, touches what is known, and how far it has
+//! come can be read from the file that its memory is in, without touching a mapping of it.
 //!
 //! Limits: one virtual processor, emulated; no devices, no system calls into guest memory.
 
@@ -149,7 +149,8 @@ impl Bare {
         TrackerAddress::Path(self.at("track"))
     }
 
-    /// Tracks it as root may, without help for the hypervisor, once whoever did before is forgotten.
+    /// Tracks it as root may, without help for the hypervisor, once whoever did before is
+    /// forgotten.
     pub(crate) fn track(&self) -> Result<TrackingSession, TrackerError> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -239,7 +240,8 @@ impl Drop for Bare {
     }
 }
 
-/// Whether a process was started with that folder on its command line: its number may be another's by now.
+/// Whether a process was started with that folder on its command line: its number may be another's
+/// by now.
 fn is_of(pid: u32, folder: &Path) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(&folder.display().to_string())

@@ -137,8 +137,8 @@ fn two_guests_work_report_and_leave_nothing() {
     assert_nothing_left(&base, &pids);
 }
 
-/// redis, memcached, sqlite3 and stress-ng get their data and do something with it; one ends at its time, the others
-/// when they are stopped, and none of their processes stays.
+/// redis, memcached, sqlite3 and stress-ng get their data and do something with it; one ends at its
+/// time, the others when they are stopped, and none of their processes stays.
 #[test]
 fn programs_are_counted_and_leave_nothing() {
     let (_folder, base) = base();
@@ -181,7 +181,8 @@ fn programs_are_counted_and_leave_nothing() {
     assert_nothing_left(&base, &pids);
 }
 
-/// PostgreSQL comes with its table on the data disk; stopped without a warning it leaves no process, and serves again.
+/// PostgreSQL comes with its table on the data disk; stopped without a warning it leaves no
+/// process, and serves again.
 #[test]
 fn postgresql_serves_from_its_disk_and_leaves_nothing() {
     let (_folder, base) = base();
@@ -348,8 +349,8 @@ fn a_run_without_an_owner_lasts_until_ended() {
     assert!(matches!(RunFolder::open(&base, "t"), Err(LabError::NoRun(_))));
 }
 
-/// What the guest touches in a second is what its workload touches and a little of its kernel's; the
-/// pages in order are as many as the rows say.
+/// What the guest touches in a second is what its workload touches and a little of its kernel's;
+/// the pages in order are as many as the rows say.
 #[test]
 fn the_truth_of_what_a_guest_touches() {
     let (folder, base) = base();

@@ -1,9 +1,9 @@
-//! Memory plugged into real guests and pulled out again: what QEMU says, by Ballast's own reckoning,
-//! against what the guest's kernel says.
+//! Memory plugged into real guests and pulled out again: what QEMU says, by Ballast's own
+//! reckoning, against what the guest's kernel says.
 //!
-//! Idea: a kernel keeps some memory to itself at boot, which is no part of its `MemTotal`. However much
-//! is ballooned, plugged in, or both, that part must come out the same; an allocation that forgets the
-//! balloon, or what is plugged in, or counts it twice, is off by hundreds of MiB.
+//! Idea: a kernel keeps some memory to itself at boot, which is no part of its `MemTotal`. However
+//! much is ballooned, plugged in, or both, that part must come out the same; an allocation that
+//! forgets the balloon, or what is plugged in, or counts it twice, is off by hundreds of MiB.
 //! Limits: states and counts, never times; needs QEMU and a built `lab-guest`.
 
 use std::path::PathBuf;
@@ -166,7 +166,8 @@ fn allocation(sample: &GuestSample) -> Option<Bytes> {
     sample.allocation.map(|read| read.value)
 }
 
-/// Balloon alone, virtio-mem alone, and both; then memory in use, which the guest keeps until it is not.
+/// Balloon alone, virtio-mem alone, and both; then memory in use, which the guest keeps until it is
+/// not.
 #[test]
 fn virtio_mem_grows_a_guest_past_boot_memory_and_back() {
     let mut host = Host::boot(Some(Hotplug::virtio_mem(Bytes::mib(512))));
@@ -212,7 +213,8 @@ fn modules_grow_a_guest_past_boot_memory_and_back() {
     host.reach(Bytes::mib(320), Some(Bytes::ZERO), Bytes::ZERO);
 }
 
-/// Its kernel has the memory and does not use it: QEMU says that it holds more, `MemTotal` does not.
+/// Its kernel has the memory and does not use it: QEMU says that it holds more, `MemTotal` does
+/// not.
 #[test]
 fn memory_not_onlined_is_not_in_mem_total() {
     let hotplug = Hotplug { online: false, ..Hotplug::virtio_mem(Bytes::mib(512)) };

@@ -1,8 +1,8 @@
 //! Guests with another kernel than the host's own, and what only some kernels tell.
 //!
-//! Limits: asserts states, counts and wide ratios, never times; needs QEMU, `lab-guest`, `ballast-agent` and
-//! the page tracker as built for release, and a mirror of Debian that has [`SECOND`] until its kernel is in
-//! the cache.
+//! Limits: asserts states, counts and wide ratios, never times; needs QEMU, `lab-guest`,
+//! `ballast-agent` and the page tracker as built for release, and a mirror of Debian that has
+//! [`SECOND`] until its kernel is in the cache.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Real guests whose page tracker is used.
 //!
-//! Limits: asserts states, counts and wide ratios, never times; needs QEMU, a built `lab-guest`, and
-//! the page tracker as built for release.
+//! Limits: asserts states, counts and wide ratios, never times; needs QEMU, a built `lab-guest`,
+//! and the page tracker as built for release.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -92,8 +92,8 @@ fn touched(observed: &IntervalObservation, mode: WatchMode) -> Bytes {
     Bytes::pages(pages as u64)
 }
 
-/// The next length to try: with a trap for each page a guest takes seconds to go through its memory, and on a slow
-/// machine many.
+/// The next length to try: with a trap for each page a guest takes seconds to go through its
+/// memory, and on a slow machine many.
 fn longer(length: Duration) -> Duration {
     (length * 2).min(Duration::from_secs(16))
 }
@@ -165,8 +165,8 @@ fn devices_work_while_every_page_is_revoked() {
             }
             count
         });
-        // Written past the page cache and read back after it was dropped: each byte goes through guest
-        // memory by the disk's own system calls. The serial line carries the sums.
+        // Written past the page cache and read back after it was dropped: each byte goes through
+        // guest memory by the disk's own system calls. The serial line carries the sums.
         let script = "set -e; disk=/dev/$(grep -l data /sys/block/*/serial | cut -d/ -f4); \
             head -c 33554432 /dev/urandom > /tmp/x; a=$(md5sum < /tmp/x); \
             for i in 1 2; do dd if=/tmp/x of=$disk bs=1M 2>/dev/null; sync; \
@@ -388,8 +388,8 @@ fn what_is_seen_is_the_truth() {
     let sampled = GranuleSample::rate(HashKind::multiply_add(7), 1.0 / 16.0);
     // The tracker sees what devices and instruction fetches touch too.
     let beside = Bytes::mib(4);
-    // Seconds of the tracker are not those of the record: a time at the larger size may lie in three
-    // of the one and, in part, in four of the other.
+    // Seconds of the tracker are not those of the record: a time at the larger size may lie in
+    // three of the one and, in part, in four of the other.
     for (name, least, part, pattern) in [
         ("constant", Bytes::mib(64), 20, Pattern::Constant { size: Bytes::mib(64) }),
         (

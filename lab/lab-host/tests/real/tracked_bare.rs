@@ -1,7 +1,7 @@
 //! The page tracker inside of real hypervisors, of which some are not as one would wish.
 //!
-//! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for release.
-//! What only root may do is tried by root only, and said.
+//! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for
+//! release. What only root may do is tried by root only, and said.
 
 use std::os::fd::AsFd;
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! Others that want the same mechanism as the tracker: QEMU's background snapshots and post-copy migration.
-//! Whoever comes second is refused, and neither the first nor the guest is harmed.
+//! Others that want the same mechanism as the tracker: QEMU's background snapshots and post-copy
+//! migration. Whoever comes second is refused, and neither the first nor the guest is harmed.
 //!
-//! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for release.
+//! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for
+//! release.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,7 +22,8 @@ fn set_capability(bare: &Bare, name: &str) -> String {
     bare.execute("migrate-set-capabilities", &one)
 }
 
-/// A stream to another socket, or to nowhere, on which only so much may pass: what is sent is not over before.
+/// A stream to another socket, or to nowhere, on which only so much may pass: what is sent is not
+/// over before.
 struct Stream {
     address: String,
     left: Arc<AtomicU64>,

@@ -1,13 +1,14 @@
-//! Whoever tracks a guest is killed, or stops, at any moment: the guest stalls hardly longer than one beside
-//! it that nobody tracks.
+//! Whoever tracks a guest is killed, or stops, at any moment: the guest stalls hardly longer than
+//! one beside it that nobody tracks.
 //!
-//! The test is its own client: started again with a guest's process and socket in the environment, it
-//! tracks as fast as it can until it is killed. Both guests go through their memory all the
-//! time; that of the tracked one is revoked page by page. The longest gap in the progress of each is taken
-//! every round, and what the one may be longer than the other is a second, and the longest time that the
-//! observer was not there itself.
+//! The test is its own client: started again with a guest's process and socket in the environment,
+//! it tracks as fast as it can until it is killed. Both guests go through their memory all the
+//! time; that of the tracked one is revoked page by page. The longest gap in the progress of each
+//! is taken every round, and what the one may be longer than the other is a second, and the longest
+//! time that the observer was not there itself.
 //!
-//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the moments.
+//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the
+//! moments.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -1,7 +1,7 @@
 //! Allocations over time under one policy.
 //!
 //! Idea: a line per guest, in colours that the page's style sheet lightens for dark pages.
-//! Limits: only the guests that moved most, so that lines can be told apart.
+//! Limits: only the guests that moved most, so that the lines can be distinguished.
 
 use ballast_chart::{Axis, Chart, Frame, PALETTE, colour_name};
 use ballast_model::Bytes;

@@ -3,7 +3,7 @@
 //! Idea: the form is the lab's, so that a situation runs on real guests and here; a lab scenario
 //! reads here as it is, and what only real guests have (`repetitions`, `accel`, `settle`, …) is
 //! read and not used. What only the simulator has comes on top: the machine (`host.memory`,
-//! `block`, `[defaults]`, disks' times), workloads no guest can be told to do, `count` guests of
+//! `block`, `[defaults]`, disks' times), workloads that no real guest can run, `count` guests of
 //! one table, and what a paper measured in this situation (`[[paper]]`), to be shown beside what is
 //! simulated. Reading is a pure function of the text; every error names file, line, column and key.
 //! Limits: unknown keys are refused; bounds are the constants below and the simulator's own.

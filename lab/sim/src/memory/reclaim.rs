@@ -125,8 +125,8 @@ mod tests {
 
     const PAGE: Bytes = Bytes::new(PAGE_SIZE);
 
-    /// A guest with room for `room` pages and no watermarks, one region of 8 anonymous pages and one
-    /// of 8 pages of a file, and swap for 4.
+    /// A guest with room for `room` pages and no watermarks, one region of 8 anonymous pages and
+    /// one of 8 pages of a file, and swap for 4.
     fn memory(room: u64) -> Memory {
         let size = PAGE.fraction(8, 1);
         let kernel = Kernel {

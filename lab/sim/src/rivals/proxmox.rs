@@ -212,8 +212,9 @@ mod tests {
 
     #[test]
     fn limits_hold_and_the_rest_goes_to_others() {
-        // 60 to give; a has room for 10. Rounds: 1,030 and 1,030 wanted, a stops at 1,010; the rest of
-        // 20 is divided again: Σ = 610 + 630 + 20 = 1,260, b's half 1,030 again. Nothing moves further.
+        // 60 to give; a has room for 10. Rounds: 1,030 and 1,030 wanted, a stops at 1,010; the rest
+        // of 20 is divided again: Σ = 610 + 630 + 20 = 1,260, b's half 1,030 again. Nothing moves
+        // further.
         let guests = vec![guest("a", 1_000, 1_000, 0, (400, 1_010)), needy("b")];
         assert_eq!(divide(2_060, guests), [mib(1_010), mib(1_030)]);
         // Nothing is taken at the minimum; the other guest gives one step.

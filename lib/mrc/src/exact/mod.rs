@@ -1,20 +1,19 @@
 //! The fast exact stack.
 //!
-//! Idea: time is cut into slots ([`window`]); a tag's distance is the number of tags whose latest slot
-//! is not before its own. A tag costs one entry of `last` (its latest slot) and a slot some bits, so
-//! that a million tags fit where a tree of them would not. When the slots are used up they are
-//! numbered anew by rank, and there become twice as many while more than a quarter is live.
+//! Idea: time is cut into slots ([`window`]); a tag's distance is the number of tags whose latest
+//! slot is not before its own. A tag costs one entry of `last` (its latest slot) and a slot some
+//! bits, so that a million tags fit where a tree of them would not. When the slots are used up they
+//! are numbered anew by rank, and there become twice as many while more than a quarter is live.
 //!
 //! Tags that are page numbers index `last` directly. Once they are too far apart for that they are
 //! numbered in order of their first reference ([`TagIndex`]).
 //!
 //! Cost: 20 to 160 million references a second where an AVL tree does 1 to 20 (`ballast bench mrc`;
-//! `docs/benchmarks/`).
-//! Memory: 4 bytes for each page number up to the greatest, and an eighth of that to grow; 4 to 8 slots
-//! a tag, of 0.16 bytes each: less than 6 bytes a tag where all page numbers are used. While page
-//! numbers are below [`DIRECT_MIN`] the array is as long as the greatest, up to 64 MiB. A tag that is
-//! numbered costs up to 70 bytes: 8 in `last`, 16 and 40 in the index. While `last` grows, the old one
-//! and the new one are there.
+//! `docs/benchmarks/`). Memory: 4 bytes for each page number up to the greatest, and an eighth of
+//! that to grow; 4 to 8 slots a tag, of 0.16 bytes each: less than 6 bytes a tag where all page
+//! numbers are used. While page numbers are below [`DIRECT_MIN`] the array is as long as the
+//! greatest, up to 64 MiB. A tag that is numbered costs up to 70 bytes: 8 in `last`, 16 and 40 in
+//! the index. While `last` grows, the old one and the new one are there.
 //!
 //! Source: Bennett and Kruskal 1975 for the bit a reference; the counts are ours.
 //! Limits: [`TAGS_MAX`] tags.
@@ -37,8 +36,8 @@ const DIRECT_MIN: u64 = 1 << 24;
 const DIRECT_SPREAD: u64 = 8;
 /// Slots for each live tag after renumbering, at least.
 const SLOTS_PER_TAG: usize = 4;
-/// Tags from which on fetching ahead pays: their entries of `last` fill 1 MiB, the second cache of many
-/// processors.
+/// Tags from which on fetching ahead pays: their entries of `last` fill 1 MiB, the second cache of
+/// many processors.
 const FETCH_MIN: u32 = 1 << 18;
 
 /// Tags in LRU order, as bits in time.

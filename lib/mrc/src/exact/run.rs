@@ -1,28 +1,29 @@
 //! The loop that every reference goes through.
 //!
-//! Idea: the tag's latest slot gives its rank and with it the distance; its bit is cleared, the next
-//! slot becomes its latest. The latest 64 slots are bits of a register, not of the window: most
-//! references of most programs find their tag there, and cost a shift, a count and a store, without a
-//! branch that could be mispredicted. The slot that leaves the register goes to the word of the window
-//! that is being filled, a register too. Of the references to tags of older slots two kinds need less:
+//! Idea: the tag's latest slot gives its rank and with it the distance; its bit is cleared, the
+//! next slot becomes its latest. The latest 64 slots are bits of a register, not of the window:
+//! most references of most programs find their tag there, and cost a shift, a count and a store,
+//! without a branch that could be mispredicted. The slot that leaves the register goes to the word
+//! of the window that is being filled, a register too. Of the references to tags of older slots two
+//! kinds need less:
 //!
 //! - a tag whose slot is in the word being filled: only that word is looked at;
-//! - a tag whose slot follows the slot just found (scans and loops meet tags in the order of the round
-//!   before): the same number of tags is below it, so its distance is the last one's, and clearing its
-//!   bit is put off until the run ends, up to 64 together.
+//! - a tag whose slot follows the slot just found (scans and loops meet tags in the order of the
+//!   round before): the same number of tags is below it, so its distance is the last one's, and
+//!   clearing its bit is put off until the run ends, up to 64 together.
 //!
-//! Clearing is put off by one reference always, as a run of one: what it costs overlaps with finding
-//! the next slot. With many tags a reference waits for memory above all, so the tag's slot is fetched
-//! 64 references ahead and the slot's word and line of counts 24 ahead; where tags fit the nearer
-//! caches, or come in order, that only costs.
+//! Clearing is put off by one reference always, as a run of one: what it costs overlaps with
+//! finding the next slot. With many tags a reference waits for memory above all, so the tag's slot
+//! is fetched 64 references ahead and the slot's word and line of counts 24 ahead; where tags fit
+//! the nearer caches, or come in order, that only costs.
 //!
 //! Cost: see `docs/benchmarks/`. The same loop is compiled for the baseline processor and for AVX2
 //! with bit manipulation; the processor is asked once. How many levels of counts there are is a
 //! constant of the loop: small windows have fewer.
 //!
-//! Unsafe: bounds checks cost 24 to 33 % here (measured 2026-11-22, before the latest slots were in a
-//! register: Zipf 28.1 against 36.3 ns, a loop 4.9 against 6.1, 5,000 random tags 10.0 against 13.3).
-//! The argument for doing without is [`Loop`]'s.
+//! Unsafe: bounds checks cost 24 to 33 % here (measured 2026-11-22, before the latest slots were in
+//! a register: Zipf 28.1 against 36.3 ns, a loop 4.9 against 6.1, 5,000 random tags 10.0 against
+//! 13.3). The argument for doing without is [`Loop`]'s.
 #![allow(unsafe_code)]
 
 use super::window::{
@@ -170,9 +171,9 @@ impl Position {
 /// What makes its unchecked accesses right:
 /// 1. every number in `ids` is below `last.len()` ([`Loop::go`] asserts it);
 /// 2. every entry of `last` is [`NO_SLOT`] or a slot below `position.next`, which is at most
-///    `window.capacity()`: `last` is private to this module's parent, begins with [`NO_SLOT`], and is
-///    written only here (with `next` before it moves on) and when slots are renumbered (ranks plus
-///    [`FIRST`], the last of them below the new position's `next`);
+///    `window.capacity()`: `last` is private to this module's parent, begins with [`NO_SLOT`], and
+///    is written only here (with `next` before it moves on) and when slots are renumbered (ranks
+///    plus [`FIRST`], the last of them below the new position's `next`);
 /// 3. the arrays of `window` have an entry for every slot below the capacity, by its construction;
 /// 4. `distances` is as long as `ids` ([`Loop::new`] asserts it).
 pub(super) struct Loop<'a> {
@@ -200,8 +201,8 @@ impl<'a> Loop<'a> {
         Self { last, window, position, ids, distances }
     }
 
-    /// Goes on until the references or the slots are used up; says how many references were taken in.
-    /// With `may_fetch` it fetches ahead unless the references come in order.
+    /// Goes on until the references or the slots are used up; says how many references were taken
+    /// in. With `may_fetch` it fetches ahead unless the references come in order.
     ///
     /// # Panics
     /// When a number is not below `last.len()`.
@@ -303,7 +304,8 @@ impl<'a> Loop<'a> {
                     continue;
                 }
                 run.end::<LEVELS>(&mut slots, leaving);
-                // SAFETY: `slot` was read from `last` and is not `NO_SLOT`, so by 2 it has been taken.
+                // SAFETY: `slot` was read from `last` and is not `NO_SLOT`, so by 2 it has been
+                // taken.
                 run = unsafe { Run::start::<LEVELS>(&slots, slot) };
                 *distance = live - run.rank;
             }
@@ -351,7 +353,8 @@ fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Slots one after the other in one word, each found by the reference after the last: cleared together.
+/// Slots one after the other in one word, each found by the reference after the last: cleared
+/// together.
 #[derive(Clone, Copy)]
 struct Run {
     /// A slot that has been taken, if there is a run.

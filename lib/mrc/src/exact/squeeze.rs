@@ -1,13 +1,13 @@
 //! References to the two latest tags, taken out of a block before the stack sees it.
 //!
-//! Idea: most references of most programs are to the tag of the reference before (distance 1) or to the
-//! one before that (distance 2). Two registers know both. The first kind moves nothing in the stack and
-//! is left out. The second exchanges the two; the next exchange undoes it, so that pairs of them are
-//! left out, and one without a partner stays. With vectors the same is told of 64 references together
-//! ([`wide`]).
+//! Idea: most references of most programs are to the tag of the reference before (distance 1) or to
+//! the one before that (distance 2). Two registers know both. The first kind moves nothing in the
+//! stack and is left out. The second exchanges the two; the next exchange undoes it, so that pairs
+//! of them are left out, and one without a partner stays. With vectors the same is computed for 64
+//! references together ([`wide`]).
 //!
-//! Cost: 1 to 2 ns a reference, a quarter of that with AVX2, without a branch; it pays where a quarter is
-//! left out.
+//! Cost: 1 to 2 ns a reference, a quarter of that with AVX2, without a branch; it pays where a
+//! quarter is left out.
 
 mod squeezed;
 #[cfg(target_arch = "x86_64")]
@@ -16,8 +16,8 @@ mod wide;
 use self::squeezed::{Squeezed, WORD};
 use super::run::Path;
 
-/// References that are squeezed at once, at most; a power of two, so that an index modulo it needs no
-/// check.
+/// References that are squeezed at once, at most; a power of two, so that an index modulo it needs
+/// no check.
 pub(super) const BLOCK: usize = 4096;
 
 /// References looked at before a block is squeezed.

@@ -1,8 +1,9 @@
 //! Slots in time, and how many of them below any one are taken.
 //!
-//! Idea: every reference takes the next slot, and a bit says whether a slot is still the latest one of
-//! its tag. The rank of a slot, the number of such bits below it, is a sum of five: the bits of its own
-//! word, and for each of four levels the count that its unit has before it within the unit above.
+//! Idea: every reference takes the next slot, and a bit says whether a slot is still the latest one
+//! of its tag. The rank of a slot, the number of such bits below it, is a sum of five: the bits of
+//! its own word, and for each of four levels the count that its unit has before it within the unit
+//! above.
 //!
 //! | level | entry | counts the bits | entries a line | a line covers |
 //! |---|---|---|---|---|
@@ -13,9 +14,9 @@
 //! | 4 | `u32` a line of level 3 | before it, in all | 16 | 2^24, then on to the next |
 //!
 //! A line is one cache line, so that clearing a bit is, for each level, one addition of a constant
-//! line (0 up to the entry, −1 after it), which vectors do at once. Taking a slot only sets its bit:
-//! entries to the right of the newest slot hold anything, and are set when the newest slot comes to
-//! them ([`Slots::enter`]).
+//! line (0 up to the entry, −1 after it), which vectors do at once. Taking a slot only sets its
+//! bit: entries to the right of the newest slot hold anything, and are set when the newest slot
+//! comes to them ([`Slots::enter`]).
 //!
 //! Cost: 1/8 + 1/32 + 1/1024 + … bytes a slot. Limits: 2^32 − 64 slots. Beyond 2^24 slots a
 //! cleared bit touches one line of level 4 for every 2^24 slots after it.
@@ -33,8 +34,8 @@ pub(super) const LINE3_SHIFT: u32 = 20;
 /// Slots that share a line of level 4: 2^24.
 pub(super) const LINE4_SHIFT: u32 = 24;
 
-/// Fewest slots of a window, in 3 KiB: 3,840 live tags make it grow. As few as that are numbered anew
-/// once in 12,000 slots, so that it costs next to nothing.
+/// Fewest slots of a window, in 3 KiB: 3,840 live tags make it grow. As few as that are numbered
+/// anew once in 12,000 slots, so that it costs next to nothing.
 pub(super) const CAPACITY_MIN: usize = 1 << 14;
 /// Most slots: the last word of 32 bit numbers is left out, so that `capacity` is one.
 pub(super) const CAPACITY_MAX: usize = (1 << 32) - 64;
@@ -80,8 +81,8 @@ static AFTER32: [Line32; 17] = {
     rows
 };
 
-// Counts are changed in a copy: lest the compiler, not knowing that the rows are elsewhere, go one by
-// one.
+// Counts are changed in a copy: lest the compiler, not knowing that the rows are elsewhere, go one
+// by one.
 impl Line16 {
     /// Takes 1 off every entry after `entry` (modulo 32).
     #[inline(always)]
@@ -220,8 +221,8 @@ impl Window {
     }
 }
 
-/// The arrays of a [`Window`], each as long as its capacity asks for; borrowed one by one, so that a
-/// loop keeps their addresses in registers.
+/// The arrays of a [`Window`], each as long as its capacity asks for; borrowed one by one, so that
+/// a loop keeps their addresses in registers.
 pub(super) struct Slots<'a> {
     pub(super) words: &'a mut [u64],
     pub(super) level1: &'a mut [Line16],
@@ -231,8 +232,8 @@ pub(super) struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Sets the entries of the word that begins with `slot`, as the newest slot comes to it; `below`
-    /// bits are set below.
+    /// Sets the entries of the word that begins with `slot`, as the newest slot comes to it;
+    /// `below` bits are set below.
     #[inline(always)]
     pub(super) fn enter(&mut self, slot: usize, below: u32) {
         let begins = |shift: u32| slot.trailing_zeros() >= shift || slot == 0;

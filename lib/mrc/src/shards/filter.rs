@@ -1,15 +1,16 @@
 //! Which tags of a block are sampled, and which were never seen: the part of sampling that every
 //! reference goes through.
 //!
-//! Idea: plain loops over 64 tags without a branch, that the compiler turns into vector code, compiled
-//! once for the baseline and once for each wider set of instructions; the processor is asked which
-//! one it has. Bits of tags seen before are only read: storing each again would wait for the store
-//! before to the same word, and on a scan 64 neighbours share one. Where neighbours follow each other
-//! in order, 64 of them are looked up at once. Gathering words with vector instructions was twice as slow.
+//! Idea: plain loops over 64 tags without a branch, that the compiler turns into vector code,
+//! compiled once for the baseline and once for each wider set of instructions; the processor is
+//! asked which one it has. Bits of tags seen before are only read: storing each again would wait
+//! for the store before to the same word, and on a scan 64 neighbours share one. Where neighbours
+//! follow each other in order, 64 of them are looked up at once. Gathering words with vector
+//! instructions was twice as slow.
 //!
-//! Cost: with AVX-512 0.6 ns a tag on a scan and 1.4 to 2.6 ns on random tags, of which reading them is
-//! 0.3 (measured 2026-11-22 on a machine shared with others).
-//! Limits: the wide versions are for x86-64 alone.
+//! Cost: with AVX-512 0.6 ns a tag on a scan and 1.4 to 2.6 ns on random tags, of which reading
+//! them is 0.3 (measured 2026-11-22 on a machine shared with others). Limits: the wide versions are
+//! for x86-64 alone.
 
 #![allow(unsafe_code)]
 
@@ -25,8 +26,8 @@ pub(crate) fn sift(tags: &[u64], hash: TagHash, limit: u64, sampled: &mut Vec<u6
     wide::sift(tags, hash, limit, sampled);
 }
 
-/// Sets the bits of `tags` in `words` and returns how many were not set before; `None`, with nothing
-/// done, when a tag lies beyond.
+/// Sets the bits of `tags` in `words` and returns how many were not set before; `None`, with
+/// nothing done, when a tag lies beyond.
 ///
 /// # Panics
 /// When there are words, but not a power of two of them.

@@ -6,7 +6,8 @@
 //! [`Scaling`] has three ways. The plain one divides by the rate. SHARDS-adj adds the references
 //! that are missing to the first bucket (or takes them away when there are too many), since what is
 //! missing are hot tags. But what varies is also how many tags were sampled at all: a scan of which
-//! 1.05 R are sampled has distances 5 % too long, and lacks nothing. So ours, the default, measures:
+//! 1.05 R are sampled has distances 5 % too long, and lacks nothing. So ours, the default,
+//! measures:
 //!
 //! ```text
 //! ratio    = sampled distinct / distinct              counted: see below
@@ -23,17 +24,18 @@
 //! | scan, 300 k                | .0002  .0002  .0002 | .0002  .0002  .0002 | .0000  .0000  .0000 |
 //! | phases, 1.35 M             | .0064  .0148  .0705 | .0010  .0017  .0013 | .0007  .0021  .0020 |
 //!
-//! Over twelve seeds adjusted and measured were about the same on Zipf, .0019 and .0020 (at most .0045 and
-//! .0040), and on phases, .0008 and .0009 (at most .0017 and .0021); plain had .062 and .017. On a run of tags all are good because their hash spreads it evenly; for tags in
-//! random places that are scanned the measured one is better by far (`tests/it/sampling.rs`).
+//! Over twelve seeds adjusted and measured were about the same on Zipf, .0019 and .0020 (at most
+//! .0045 and .0040), and on phases, .0008 and .0009 (at most .0017 and .0021); plain had .062 and
+//! .017. On a run of tags all are good because their hash spreads it evenly; for tags in random
+//! places that are scanned the measured one is better by far (`tests/it/sampling.rs`).
 //!
-//! Cost: 0.6 to 2.6 ns a reference for the filter (`src/shards/filter.rs`), 0.2 on a scan, where blocks of
-//! neighbours in order are not hashed (`src/shards/scan.rs`), and `R` times the stack's cost.
-//! Memory: up to 80 bytes for each sampled tag, in the stack, its counts and the table of their
-//! numbers; and a bit for each tag while tags are dense, no more than 16 MiB or, if that is more, 16
-//! bits for each tag there was, 64 KiB when they are not (`src/distinct.rs`).
-//! Source: Waldspurger 2015 §3; measuring the ratio is ours.
-//! Limits: below some hundreds of sampled tags chance decides; see [`Aet`](crate::Aet) then.
+//! Cost: 0.6 to 2.6 ns a reference for the filter (`src/shards/filter.rs`), 0.2 on a scan, where
+//! blocks of neighbours in order are not hashed (`src/shards/scan.rs`), and `R` times the stack's
+//! cost. Memory: up to 80 bytes for each sampled tag, in the stack, its counts and the table of
+//! their numbers; and a bit for each tag while tags are dense, no more than 16 MiB or, if that is
+//! more, 16 bits for each tag there was, 64 KiB when they are not (`src/distinct.rs`). Source:
+//! Waldspurger 2015 §3; measuring the ratio is ours. Limits: below some hundreds of sampled tags
+//! chance decides; see [`Aet`](crate::Aet) then.
 
 use crate::distinct::Distinct;
 use crate::hash::TagHash;
@@ -54,8 +56,8 @@ pub struct SampleRate(f64);
 impl SampleRate {
     /// Every tag.
     pub const ALL: Self = Self(1.0);
-    /// One tag in a hundred, when nothing else is asked for: ten times the speed of `exact` and errors
-    /// of about 0.002 with a million tags.
+    /// One tag in a hundred, when nothing else is asked for: ten times the speed of `exact` and
+    /// errors of about 0.002 with a million tags.
     pub const DEFAULT: Self = Self(0.01);
 
     /// `rate` of all tags; `None` unless it is at least 2^-32 and at most 1.
@@ -229,9 +231,9 @@ impl<S: Stack> Engine for Shards<S> {
         EngineName::Shards
     }
 
-    /// When it is full, distances are counted up to the sampled reference without room. All references
-    /// and different tags are counted to the end of the block in which it is known, about `2,048 / R`
-    /// later at most, and the histogram lets the samples stand for them too.
+    /// When it is full, distances are counted up to the sampled reference without room. All
+    /// references and different tags are counted to the end of the block in which it is known,
+    /// about `2,048 / R` later at most, and the histogram lets the samples stand for them too.
     fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
         let limit = self.rate.limit();
         for block in tags.chunks(BLOCK) {
@@ -271,9 +273,9 @@ impl<S: Stack> Engine for Shards<S> {
         self.distinct_at_start = self.distinct.count();
     }
 
-    /// Coarser tags are sampled when their first member was, so that the sampled order goes on; those
-    /// whose first member was never referenced come in anew. With finer tags everything begins anew:
-    /// the order of few coarse ones says too little of them.
+    /// Coarser tags are sampled when their first member was, so that the sampled order goes on;
+    /// those whose first member was never referenced come in anew. With finer tags everything
+    /// begins anew: the order of few coarse ones says too little of them.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();
         if to < from {

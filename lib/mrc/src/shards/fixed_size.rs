@@ -7,12 +7,11 @@
 //! the rate is the measured ratio of sampled to all different tags; these are counted in constant
 //! memory, to 0.33 %.
 //!
-//! Cost: 5–10 cycles a reference for filter and counting, O(log n) for those sampled. Memory: about 150
-//! bytes a sample, 64 KiB to count different tags, 8 KiB for each octave of distances.
-//! Source: Waldspurger 2015 §3.2, where the histogram is rescaled whenever the threshold falls; adding
-//! the weight of the moment instead is ours.
-//! Limits: as long as all tags are sampled it is exact, but distances above 2,047 are rounded by
-//! less than 1/2,048 of themselves.
+//! Cost: 5–10 cycles a reference for filter and counting, O(log n) for those sampled. Memory: about
+//! 150 bytes a sample, 64 KiB to count different tags, 8 KiB for each octave of distances. Source:
+//! Waldspurger 2015 §3.2, where the histogram is rescaled whenever the threshold falls; adding the
+//! weight of the moment instead is ours. Limits: as long as all tags are sampled it is exact, but
+//! distances above 2,047 are rounded by less than 1/2,048 of themselves.
 
 use crate::distinct::Distinct;
 use crate::log_linear::LogLinear;
@@ -149,8 +148,8 @@ impl Engine for ShardsFixedSize {
         self.distinct_at_start = self.distinct_all();
     }
 
-    /// As [`Shards`](super::Shards) does: the sampled order of coarser tags goes on, with finer ones
-    /// everything begins anew.
+    /// As [`Shards`](super::Shards) does: the sampled order of coarser tags goes on, with finer
+    /// ones everything begins anew.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();
         if to < from {

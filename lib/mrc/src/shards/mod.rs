@@ -1,12 +1,12 @@
 //! SHARDS: the stack distances of few tags, picked by their hash, stand for those of all.
 //!
-//! Idea: a tag is sampled when its hash is below a threshold, so all references to it are sampled or
-//! none is. Between two references to a sampled tag there are `R` times as many sampled tags as there
-//! are tags, so a distance among them, divided by `R`, estimates the real one.
+//! Idea: a tag is sampled when its hash is below a threshold, so all references to it are sampled
+//! or none is. Between two references to a sampled tag there are `R` times as many sampled tags as
+//! there are tags, so a distance among them, divided by `R`, estimates the real one.
 //!
-//! How many tags are sampled is left to chance, and so is whether the few hottest are among them. Ours
-//! corrects both by what can be counted without sampling, the references and the different tags
-//! ([`Scaling::Measured`]).
+//! How many tags are sampled is left to chance, and so is whether the few hottest are among them.
+//! Ours corrects both by what can be counted without sampling, the references and the different
+//! tags ([`Scaling::Measured`]).
 //!
 //! Source: Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC Construction with SHARDS, FAST 2015.
 
@@ -22,8 +22,8 @@ pub use fixed_size::ShardsFixedSize;
 
 use crate::{Histogram, Layout};
 
-/// Estimated distances up to this are told apart (32 MiB while a histogram is made); above it they
-/// are rounded to 64 buckets per octave.
+/// Estimated distances up to this are counted one by one (32 MiB while a histogram is made); above
+/// it they are rounded to 64 buckets per octave.
 const EXACT_MAX: u64 = 1 << 22;
 
 /// References at estimated distances, in rising order, and their weights.

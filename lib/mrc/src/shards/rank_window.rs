@@ -2,8 +2,8 @@
 //!
 //! Idea: each tag's latest reference has a slot; slots are given out in order, and a bit says which
 //! are in use. A tag's position is the number of bits at and after its slot, counted by words of 64
-//! with a Fenwick tree over their counts. When the slots run out, tags move up in order to the first
-//! ones, of twice as many if more than half are in use.
+//! with a Fenwick tree over their counts. When the slots run out, tags move up in order to the
+//! first ones, of twice as many if more than half are in use.
 //!
 //! Cost: O(log n) a reference. Memory: 30 to 70 bytes a tag.
 //! Source: Bennett and Kruskal 1975 (bits over time), Olken 1981 (counts over them); Fenwick 1994.

@@ -1,9 +1,10 @@
 //! The samples of a scan, one after the other, without hashing the tags between them.
 //!
 //! Idea: the hashes of neighbours in order are a rotation: each is the one before plus `a`, modulo
-//! 2^64. So is the step from one sampled tag to the next, and it has three lengths alone. Let `up` be the
-//! least number of tags that moves a hash up by at most `limit`, by `α`, and `down` the least that moves
-//! it down by at most `limit`, by `β`. From the hash `x` of a sampled tag the next one is
+//! 2^64. So is the step from one sampled tag to the next, and it has three lengths alone. Let `up`
+//! be the least number of tags that moves a hash up by at most `limit`, by `α`, and `down` the
+//! least that moves it down by at most `limit`, by `β`. From the hash `x` of a sampled tag the next
+//! one is
 //!
 //! ```text
 //! up tags on         when x + α is at most limit
@@ -89,7 +90,8 @@ impl Walk {
         None
     }
 
-    /// The sampled tag after the one at `at`. Nobody can foretell which step it is, so there is no branch.
+    /// The sampled tag after the one at `at`. Nobody can foretell which step it is, so there is no
+    /// branch.
     #[inline(always)]
     fn next(&self, at: u64, hash: u64) -> (u64, u64) {
         let keeps_up = hash < self.down.1;
@@ -121,8 +123,8 @@ mod tests {
 
     #[test]
     fn steps_of_a_small_factor_by_hand() {
-        // In sixteenths of 2^64 tags 0 to 15 have 0 7 14 5 12 3 10 1 8 15 6 13 4 11 2 9; those below 4
-        // are sampled. 2 tags move down by 2, 5 tags move up by 35 = 3.
+        // In sixteenths of 2^64 tags 0 to 15 have 0 7 14 5 12 3 10 1 8 15 6 13 4 11 2 9; those
+        // below 4 are sampled. 2 tags move down by 2, 5 tags move up by 35 = 3.
         let mut hash = TagHash::new(1);
         (hash.factor, hash.offset) = (7 << 60, 0);
         let limit = (4 << 60) - 1;

@@ -1,7 +1,7 @@
 //! Which tags are sampled where their number is fixed: those with the smallest hashes.
 //!
-//! Idea: at first every tag is. When there are more than allowed those with the greatest hash are taken
-//! out, and from then on only smaller ones get in.
+//! Idea: at first every tag is. When there are more than allowed those with the greatest hash are
+//! taken out, and from then on only smaller ones get in.
 //!
 //! Cost: O(log n) for a new sample. Memory: 16 bytes a sample, up to as much again to grow.
 //! Source: Waldspurger 2015 §3.2.

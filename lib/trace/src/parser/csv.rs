@@ -1,10 +1,10 @@
 //! One column of comma-separated values, chosen by the header.
 //!
 //! Idea: `csv-core` takes rows apart from pieces, into a row's buffer of fixed size; a quoted field
-//! may hold commas and line ends. Rows without a quote go past it ([`Rows::usual`]). A byte order mark at
-//! the beginning is left out here, for `csv-core` sees one only in a first piece that has it whole.
-//! Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`] columns is bad; a quote
-//! that is never closed makes the rest of the file such a row.
+//! may hold commas and line ends. Rows without a quote go past it ([`Rows::usual`]). A byte order
+//! mark at the beginning is left out here, for `csv-core` sees one only in a first piece that has
+//! it whole. Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`] columns is
+//! bad; a quote that is never closed makes the rest of the file such a row.
 
 use csv_core::ReadRecordResult;
 
@@ -103,11 +103,12 @@ impl Rows {
         Ok(())
     }
 
-    /// If the bytes begin with a whole row without quotes: appends its reference, and returns its bytes,
-    /// the end included. `csv-core` would say the same at a quarter of the speed.
+    /// If the bytes begin with a whole row without quotes: appends its reference, and returns its
+    /// bytes, the end included. `csv-core` would say the same at a quarter of the speed.
     fn usual(&mut self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
         let column = self.column.filter(|_| self.row_len + self.ends_len == 0 && !self.too_long)?;
-        // In a row that `csv-core` has begun without a field to show for it, only it knows where it is.
+        // In a row that `csv-core` has begun without a field to show for it, only it knows where it
+        // is.
         if !matches!(self.last, b'\n' | b'\r') {
             return None;
         }
@@ -223,8 +224,8 @@ impl Rows {
         done
     }
 
-    /// The line the row in the buffer begins at. `csv-core` counts line ends it has passed; the row's
-    /// own is one of them unless it is a lone carriage return or the end of the file.
+    /// The line the row in the buffer begins at. `csv-core` counts line ends it has passed; the
+    /// row's own is one of them unless it is a lone carriage return or the end of the file.
     fn place(&self) -> Place {
         let inside = memchr::memchr_iter(b'\n', &self.row[..self.row_len]).count() as u64;
         let passed = self.core.line() + self.lines_aside;

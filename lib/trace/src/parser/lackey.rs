@@ -1,14 +1,14 @@
 //! What valgrind's lackey writes with `--trace-mem=yes`.
 //!
-//! Source: valgrind, `lackey/lk_main.c`: `I  %08lx,%lu` for instructions, ` L `, ` S ` and ` M ` for
-//! loads, stores and both at once. Messages of valgrind begin with `==`, `--` or `**`.
-//! Limits: what a traced program itself wrote among the lines is bad; `--log-file` keeps it apart.
+//! Source: valgrind, `lackey/lk_main.c`: `I  %08lx,%lu` for instructions, ` L `, ` S ` and ` M `
+//! for loads, stores and both at once. Messages of valgrind begin with `==`, `--` or `**`. Limits:
+//! what a traced program itself wrote among the lines is bad; `--log-file` keeps it apart.
 
 use super::lines::{Dialect, Wrong};
 use super::number::{self, Division};
 
-/// Most bytes one access has. Lackey itself stops at 512; what is larger is no access, and would make
-/// one line into any number of references.
+/// Most bytes one access has. Lackey itself stops at 512; what is larger is no access, and would
+/// make one line into any number of references.
 pub const ACCESS_BYTES_MAX: u64 = 4096;
 
 const EXPECTED: &str = "an access like `I  04001000,3` or ` L 1ffe,8` (I, L, S or M, hexadecimal address, 1 to 4096 bytes)";

@@ -1,9 +1,9 @@
 //! Lines out of pieces.
 //!
-//! Idea: a [`Dialect`] sees whole lines, mostly where they lie in the piece; only one that was cut is
-//! put together. Lines of the most usual kind are not even looked for: [`Dialect::usual`] parses on
-//! until their end, which is what makes text fast.
-//! Limits: a line longer than [`LINE_BYTES_MAX`] is bad; it is let pass without being kept.
+//! Idea: a [`Dialect`] sees whole lines, mostly where they lie in the piece; only one that was cut
+//! is put together. Lines of the most usual kind are not even looked for: [`Dialect::usual`] parses
+//! on until their end, which is what makes text fast. Limits: a line longer than [`LINE_BYTES_MAX`]
+//! is bad; it is let pass without being kept.
 
 use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance};
 use crate::error::shown;

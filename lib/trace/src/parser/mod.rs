@@ -1,10 +1,9 @@
 //! Bytes to references, without I/O.
 //!
 //! Idea: a [`Parser`] is pushed bytes in any pieces and appends references; how the bytes were cut
-//! never shows in the result. Output has a bound too: a full block stops a push, and the caller pushes
-//! the rest again.
-//! Cost: a fixed buffer, [`LINE_BYTES_MAX`] for what one piece left unfinished, and no allocation per
-//! reference.
+//! never shows in the result. Output has a bound too: a full block stops a push, and the caller
+//! pushes the rest again. Cost: a fixed buffer, [`LINE_BYTES_MAX`] for what one piece left
+//! unfinished, and no allocation per reference.
 
 mod binary;
 mod bounds;
@@ -64,12 +63,12 @@ impl Parser {
         Ok(Parser { kind, division, tolerance })
     }
 
-    /// Takes bytes and appends what they say to `out`. Returns how many it took: all, unless `out` has
-    /// [`BLOCK_REFERENCES`] or more; then the caller empties it and pushes the rest.
+    /// Takes bytes and appends what they say to `out`. Returns how many it took: all, unless `out`
+    /// has [`BLOCK_REFERENCES`] or more; then the caller empties it and pushes the rest.
     ///
     /// # Errors
-    /// At the first fault, or with `skip_bad` at the first that cannot be skipped. `out` has what was
-    /// before it. An error is the end: what more is pushed means nothing.
+    /// At the first fault, or with `skip_bad` at the first that cannot be skipped. `out` has what
+    /// was before it. An error is the end: what more is pushed means nothing.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u64>) -> Result<usize, Fault> {
         let start = out.len();
         let tolerance = &mut self.tolerance;

@@ -16,8 +16,8 @@ pub(super) fn parse(text: &[u8]) -> Option<u64> {
 /// Most decimal digits that always fit 64 bits.
 const DIGITS_SURE: usize = 19;
 
-/// The decimal number the bytes begin with, and how many digits it has: 1 to [`DIGITS_SURE`].
-/// Eight digits at a time, in one word, for a branch per digit is predicted badly where numbers differ in
+/// The decimal number the bytes begin with, and how many digits it has: 1 to [`DIGITS_SURE`]. Eight
+/// digits at a time, in one word, for a branch per digit is predicted badly where numbers differ in
 /// length.
 #[inline]
 pub(super) fn leading_decimal(bytes: &[u8]) -> Option<(u64, usize)> {
@@ -47,19 +47,20 @@ pub(super) fn leading_decimal(bytes: &[u8]) -> Option<(u64, usize)> {
 const POWERS_OF_TEN: [u64; 9] =
     [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// The number of the leading decimal digits among eight characters, the first in the lowest byte, and
-/// how many these are.
+/// The number of the leading decimal digits among eight characters, the first in the lowest byte,
+/// and how many these are.
 #[inline]
 fn eight_decimals(characters: u64) -> (u64, usize) {
-    // Digits become 0 to 9, all else more; adding 0x76 then sets the top bit of what is more than 9, and
-    // a carry spoils only bytes behind the first of those.
+    // Digits become 0 to 9, all else more; adding 0x76 then sets the top bit of what is more than
+    // 9, and a carry spoils only bytes behind the first of those.
     let values = characters ^ 0x3030_3030_3030_3030;
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
     let count = others.trailing_zeros() as usize / 8;
     if count == 0 {
         return (0, 0);
     }
-    // The digits move to the top, zeros before them; then neighbours are joined: pairs, fours, eight.
+    // The digits move to the top, zeros before them; then neighbours are joined: pairs, fours,
+    // eight.
     let ones = values << (64 - 8 * count);
     let pairs = (ones.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
@@ -120,7 +121,8 @@ static HEXADECIMAL: [u8; 256] = {
     values
 };
 
-/// Addresses to pages. Page sizes are powers of two nearly always, and a shift is many times as fast.
+/// Addresses to pages. Page sizes are powers of two nearly always, and a shift is many times as
+/// fast.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Division {
     /// Values stand as they are.

@@ -1,4 +1,5 @@
-//! Each format out of real files, plain and compressed, and what is said of those that cannot be read.
+//! Each format out of real files, plain and compressed, and what is said of those that cannot be
+//! read.
 
 use std::fs;
 use std::io::Write;
@@ -56,7 +57,8 @@ fn oracle_general(ids: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// One trace in every format: 7, 2^40, 7, 2^64 - 1 (lackey has addresses of accesses that end in 64 bits).
+/// One trace in every format: 7, 2^40, 7, 2^64 - 1 (lackey has addresses of accesses that end in 64
+/// bits).
 fn everywhere() -> Vec<(&'static str, Vec<u8>)> {
     const REFERENCES: [u64; 4] = [7, 1 << 40, 7, u64::MAX];
     let numbers = REFERENCES.map(u64::to_le_bytes).concat();

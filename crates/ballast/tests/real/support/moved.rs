@@ -108,8 +108,8 @@ impl Destination {
         })
     }
 
-    /// Whether the guest's kernel has died here. Under emulation it may, through no fault of Ballast's:
-    /// QEMU 7.2 can lose a write that a guest makes while its memory is copied.
+    /// Whether the guest's kernel has died here. Under emulation it may, through no fault of
+    /// Ballast's: QEMU 7.2 can lose a write that a guest makes while its memory is copied.
     pub fn has_kernel_died(&self) -> bool {
         let console = std::fs::read(self.folder.join(CONSOLE_LOG)).unwrap_or_default();
         let console = String::from_utf8_lossy(&console);

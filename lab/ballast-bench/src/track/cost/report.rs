@@ -291,7 +291,7 @@ mod tests {
     /// A second of which a tenth went to others, and a tenth to traps.
     const SPENT: Spent = Spent { wall: 1.0, ran: 0.8, waited: 0.1 };
 
-    /// One of so many touches; the working set is told a tenth too small.
+    /// An interval with this many touches; its working set is reported a tenth too small.
     fn interval(touches: u64, is_on: bool) -> Interval {
         Interval {
             touches: 0..touches,

@@ -8,7 +8,7 @@
 //!   it is followed when the estimate is within 10 % of it. Counted are the intervals that takes, 0
 //!   if the estimate follows in the same interval; all that are left if the record ends first. A
 //!   change that goes on in the next interval is another one: a guest that grows for five seconds,
-//!   each of them told one late, is followed after one.
+//!   each of them reported one interval late, is followed after one.
 //!
 //! Cost: O(intervals). Limits: intervals in which nothing was touched have no relative error and
 //! are left out.
@@ -146,9 +146,9 @@ mod tests {
             // Followed at once, and one interval later.
             (&[(100, 100), (200, 195), (200, 200)], Some(0), None),
             (&[(100, 100), (200, 120), (200, 200), (400, 400)], Some(1), None),
-            // A fall in two steps: 150 is told after two intervals, 100 after two more.
+            // A fall in two steps: 150 is reported after two intervals, 100 after two more.
             (&[(200, 200), (150, 200), (100, 170), (100, 140), (100, 105)], None, Some(2)),
-            // One that goes on, each of its steps told one late.
+            // One that goes on, each of its steps reported one interval late.
             (&[(60, 60), (90, 60), (140, 90), (240, 140), (240, 240)], Some(1), None),
             // Never, as far as the record goes.
             (&[(200, 200), (100, 200), (100, 200)], None, Some(2)),

@@ -33,10 +33,10 @@ pub(super) struct Figures {
     pub(super) way: Way,
     /// The mean of what was really touched in an interval.
     pub(super) truth_bytes: u64,
-    /// Mean relative error of the memory touched in the interval, as it was told.
+    /// Mean relative error of the estimated memory touched in the interval.
     pub(super) touched_error: f64,
     /// That of the working set, which has more in it where a guest comes back to memory after some
-    /// intervals; its greatest, and its mean with the sign: 0.1 is that 10 % too much was told.
+    /// intervals; its greatest, and its mean with the sign: 0.1 is an overestimate of 10 %.
     pub(super) error: f64,
     pub(super) error_most: f64,
     pub(super) bias: f64,
@@ -51,7 +51,7 @@ pub(super) struct Figures {
     pub(super) trap_us: f64,
     /// How often the tracker gave up for want of processor time, and was begun with again.
     pub(super) restarts: u32,
-    /// Interval by interval: what was touched, and what was told.
+    /// For each interval: what was touched, and what was estimated.
     pub(super) series_bytes: Vec<[u64; 2]>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Mean {
     pub(super) cost_cores: f64,
 }
 
-/// What watching came to beside what was told.
+/// What tracking cost, beside its estimates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Effort {
     /// Of a core, the mean.

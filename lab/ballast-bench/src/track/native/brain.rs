@@ -35,7 +35,7 @@ pub(crate) enum Brain {
     Granules(Box<Analysis>, Granularity),
 }
 
-/// What an interval told.
+/// The result of an interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) wss: Bytes,
@@ -109,7 +109,7 @@ impl Brain {
         }
     }
 
-    /// What the interval told, if it did.
+    /// The working set that the interval gave, if it gave one.
     pub(super) fn end_interval(
         &mut self,
         finished: FinishedInterval<'_>,

@@ -99,7 +99,7 @@ pub(crate) struct Interval {
     pub(crate) touches: Range<u64>,
     /// How it was watched.
     pub(crate) watch: WatchPlan,
-    /// What it told; nothing where it was of rest.
+    /// Its working set; `None` for an interval of rest.
     pub(crate) told: Option<Told>,
     /// The working set as it stands at its end.
     pub(crate) wss: Bytes,

@@ -72,8 +72,8 @@ impl Counters {
     }
 
     fn words(&self) -> &Words {
-        // SAFETY: the mapping is whole, aligned, initialised (with zeroes) and lives as long as `self`;
-        // any bytes are valid atomics.
+        // SAFETY: the mapping is whole, aligned, initialised (with zeroes) and lives as long as
+        // `self`; any bytes are valid atomics.
         unsafe { self.words.as_ref() }
     }
 

@@ -1,12 +1,12 @@
 //! Squeezing with vectors, 64 references at once.
 //!
-//! Idea: a reference is to the tag just before (distance 1) when it equals the reference before it. With
-//! those left out no tag follows itself, and a reference is to the tag before that (distance 2) when it
-//! equals the reference but one before. Of a row of such exchanges pairs are left out, and of an odd
-//! number the last one stays. So each of two steps compares the references with themselves moved by 1 or
-//! 2, which gives a word of bits, and packs those that stay. Which rows of bits are odd an addition
-//! finds, whose carry runs through a row (as simdjson finds odd rows of backslashes: Langdale and Lemire
-//! 2019).
+//! Idea: a reference is to the tag just before (distance 1) when it equals the reference before it.
+//! With those left out no tag follows itself, and a reference is to the tag before that (distance
+//! 2) when it equals the reference but one before. Of a row of such exchanges pairs are left out,
+//! and of an odd number the last one stays. So each of two steps compares the references with
+//! themselves moved by 1 or 2, which gives a word of bits, and packs those that stay. Which rows of
+//! bits are odd an addition finds, whose carry runs through a row (as simdjson finds odd rows of
+//! backslashes: Langdale and Lemire 2019).
 //!
 //! Cost: a quarter of the time one by one takes; no branch.
 //! Limits: for x86-64 with AVX2.
@@ -46,8 +46,8 @@ static FRONT: [[u32; 2 * LANES]; 1 << LANES] = {
     rows
 };
 
-/// Squeezes `tags`, at least one and at most [`BLOCK`](super::BLOCK), into `kept` by way of `moves`, both a word longer
-/// than a block.
+/// Squeezes `tags`, at least one and at most [`BLOCK`](super::BLOCK), into `kept` by way of
+/// `moves`, both a word longer than a block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn squeeze(tags: &[u64], moves: &mut [u64], kept: &mut [u64]) -> Squeezed {
     let moved = keep_moves(tags, moves);
@@ -71,7 +71,8 @@ fn keep_moves(tags: &[u64], to: &mut [u64]) -> usize {
     len + pack(&word, differ(&word, &before), room(to, len))
 }
 
-/// Writes the first `moved` of `moves` to `to` without pairs of exchanges, and says how many are left.
+/// Writes the first `moved` of `moves` to `to` without pairs of exchanges, and says how many are
+/// left.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn keep_unpaired(moves: &[u64], moved: usize, to: &mut [u64]) -> usize {
@@ -122,8 +123,9 @@ fn first_bits(len: usize) -> u64 {
     u64::MAX >> (WORD - len.min(WORD))
 }
 
-/// The last bit of each row of bits in `here` that is of odd length. `is_odd` says whether an odd number of
-/// bits of a row that goes on in `here` came before it; the same is returned for `next`, which follows.
+/// The last bit of each row of bits in `here` that is of odd length. `is_odd` says whether an odd
+/// number of bits of a row that goes on in `here` came before it; the same is returned for `next`,
+/// which follows.
 #[inline(always)]
 fn last_of_odd_rows(here: u64, is_odd: bool, next: u64) -> (u64, bool) {
     let starts = here & !(here << 1);
@@ -159,8 +161,8 @@ fn differ(a: &[u64; WORD], b: &[u64; WORD]) -> u64 {
     !bits
 }
 
-/// Writes those of `from` whose bit is set to the start of `to`, and says how many. What comes after
-/// them in `to` is anything.
+/// Writes those of `from` whose bit is set to the start of `to`, and says how many. What comes
+/// after them in `to` is anything.
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
 fn pack(from: &[u64; WORD], keep: u64, to: &mut [u64; WORD]) -> usize {
@@ -170,8 +172,8 @@ fn pack(from: &[u64; WORD], keep: u64, to: &mut [u64; WORD]) -> usize {
         // SAFETY: a row is as long as a vector.
         let front = unsafe { _mm256_loadu_si256(FRONT[set].as_ptr().cast()) };
         let packed = _mm256_permutevar8x32_epi32(load(from, at), front);
-        // SAFETY: `len` is at most `at`, to which each step adds 4 and to `len` no more, so that four
-        // numbers from it on are within.
+        // SAFETY: `len` is at most `at`, to which each step adds 4 and to `len` no more, so that
+        // four numbers from it on are within.
         unsafe { _mm256_storeu_si256(to.as_mut_ptr().add(len).cast(), packed) };
         len += set.count_ones() as usize;
     }

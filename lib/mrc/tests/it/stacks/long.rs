@@ -9,7 +9,8 @@ use super::timeline::Timeline;
 /// References by block: small ones, and ones that an engine may treat otherwise.
 const LENGTHS: [usize; 5] = [4096, 1, 100_000, 77, 16_384];
 
-/// References `tags` in blocks of several lengths, compares with the timeline, and gives the distances.
+/// References `tags` in blocks of several lengths, compares with the timeline, and gives the
+/// distances.
 pub(crate) fn check(
     name: &str,
     stack: &mut impl Stack,
@@ -24,8 +25,8 @@ pub(crate) fn check(
     found
 }
 
-/// Five million different tags, with old ones in between: a window of slots grows many times, and in
-/// the end more than 4 M slots are live.
+/// Five million different tags, with old ones in between: a window of slots grows many times, and
+/// in the end more than 4 M slots are live.
 pub(crate) fn check_growth<S: Stack>(make: fn() -> S) {
     let (mut stack, mut timeline, mut state) = (make(), Timeline::new(6_000_000), 3);
     let mut tags = Vec::new();

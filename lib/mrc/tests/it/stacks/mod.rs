@@ -1,7 +1,8 @@
 //! Every exact stack tells the distances of the oracle, bit for bit.
 //!
-//! Idea: one suite, generic over the stack; [`suite`] and [`long_suite`] run it for each. The oracles
-//! are the plainest things that tell distances, one for short streams and one for long ones.
+//! Idea: one suite, generic over the stack; [`suite`] and [`long_suite`] run it for each. The
+//! oracles are the plainest things that tell distances, one for short streams and one for long
+//! ones.
 
 mod long;
 mod oracle;
