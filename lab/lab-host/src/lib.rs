@@ -82,5 +82,5 @@ pub use scenario_guest::{ScenarioGuest, ScenarioWorkload};
 pub use scenario_settings::{DemandSignal, Settings, Transfer};
 pub use scenario_variant::{BEST, Variant};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
-pub use tracker::TRACK_LIBRARY;
+pub use tracker::{TRACK_LIBRARY, is_tracking_permitted};
 pub use truth::{Truth, TruthRow};

@@ -410,6 +410,9 @@ fn a_guest_without_swap_keeps_its_use_under_any_ceiling() {
 /// gives it the memory that another does not touch; afterwards `ballast track` may have it.
 #[test]
 fn a_tracked_guest_has_a_working_set_and_a_curve() {
+    if !crate::support::may_track() {
+        return;
+    }
     let spec = |name| GuestSpec { tracked: true, ..swapping(name, BOOT) };
     let lab = Lab::boot(vec![spec("seen"), spec("idle")]);
     lab.start_constant("seen", Bytes::mib(150));
@@ -483,6 +486,9 @@ fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemo
 /// that needs more is looked at again, and gets it.
 #[test]
 fn tracking_rests_until_the_working_set_changes() {
+    if !crate::support::may_track() {
+        return;
+    }
     let spec = GuestSpec { tracked: true, ..swapping("steady", BOOT) };
     let lab = Lab::boot(vec![spec]);
     lab.start_constant("steady", Bytes::mib(100));
@@ -526,6 +532,9 @@ fn tracking_rests_until_the_working_set_changes() {
 /// both again.
 #[test]
 fn guests_are_balanced_and_outlive_the_daemon() {
+    if !crate::support::may_track() {
+        return;
+    }
     let watched = GuestSpec { tracked: true, ..swapping("watched", BOOT) };
     let lab = Lab::boot(vec![watched, swapping("bits", BOOT)]);
     let size = Bytes::mib(100);

@@ -11,3 +11,12 @@ mod tracked;
 mod tracked_bare;
 mod tracked_beside;
 mod tracked_killed;
+
+/// Whether this user's guests can be tracked; prints `SKIPPED` if not.
+fn may_track() -> bool {
+    let is_permitted = ballast_lab_host::is_tracking_permitted();
+    if !is_permitted {
+        println!("SKIPPED: tracking needs root, or vm.unprivileged_userfaultfd=1");
+    }
+    is_permitted
+}

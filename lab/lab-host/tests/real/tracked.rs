@@ -107,6 +107,9 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
 
 #[test]
 fn the_working_set_of_a_real_guest() {
+    if !crate::may_track() {
+        return;
+    }
     let (_folder, base) = base();
     let run = start(&base, guest(Bytes::mib(512)));
     let guest = run.guest("a").unwrap();
@@ -143,6 +146,9 @@ fn the_working_set_of_a_real_guest() {
 
 #[test]
 fn devices_work_while_every_page_is_revoked() {
+    if !crate::may_track() {
+        return;
+    }
     let (_folder, base) = base();
     let mut spec = guest(Bytes::mib(384));
     spec.data = Some(DiskSpec { size: Bytes::mib(128), speed: Speed::Nvme });
@@ -217,6 +223,9 @@ fn is_registered(guest: &Guest) -> bool {
 /// In the sandbox that libvirt puts QEMU into, in which a forbidden system call is death.
 #[test]
 fn plugging_migration_and_exit_work_while_tracked() {
+    if !crate::may_track() {
+        return;
+    }
     let (folder, base) = base();
     let mut spec = guest(Bytes::mib(256));
     spec.balloon = Some(Balloon { free_page_reporting: true, ..Balloon::default() });
@@ -311,6 +320,9 @@ fn plugging_migration_and_exit_work_while_tracked() {
 
 #[test]
 fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
+    if !crate::may_track() {
+        return;
+    }
     let (_folder, base) = base();
     let mut spec = guest(Bytes::mib(256));
     spec.extra_args = [
@@ -382,6 +394,9 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
 /// Against the emulator's own record of every load and store, second for second.
 #[test]
 fn what_is_seen_is_the_truth() {
+    if !crate::may_track() {
+        return;
+    }
     let (_folder, base) = base();
     let run = start(&base, GuestSpec { truth: Some(Truth::default()), ..guest(Bytes::mib(384)) });
     let guest = run.guest("a").unwrap();

@@ -33,6 +33,9 @@ const HANG_EVERY: u64 = 4;
 
 #[test]
 fn a_guest_hardly_stalls_when_its_tracking_client_is_killed() {
+    if !crate::may_track() {
+        return;
+    }
     if let Ok(arguments) = std::env::var(CLIENT) {
         let (pid, address) = arguments.split_once(' ').unwrap();
         track(pid.parse().unwrap(), &TrackerAddress::parse(address));

@@ -222,3 +222,12 @@ pub fn wait_ticks(daemon: &Daemon<'_>, count: u64) {
     let begun = wait_for("the ticks", ticks);
     wait_for("some more ticks", || (ticks()? >= begun + count).then_some(()));
 }
+
+/// Whether this user's guests can be tracked; prints `SKIPPED` if not.
+pub fn may_track() -> bool {
+    let is_permitted = ballast_lab_host::is_tracking_permitted();
+    if !is_permitted {
+        println!("SKIPPED: tracking needs root, or vm.unprivileged_userfaultfd=1");
+    }
+    is_permitted
+}
