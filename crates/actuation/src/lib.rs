@@ -15,6 +15,7 @@
 //! constant target.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod host_pressure;
 pub mod hotplug;

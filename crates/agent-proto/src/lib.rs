@@ -10,6 +10,7 @@
 //! Limits: no clock and no I/O; callers pass in the bytes and the time.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod host;
 pub mod request;

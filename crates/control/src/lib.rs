@@ -15,6 +15,7 @@
 //! something changed that cannot wait) → guard → mechanisms → check.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod actuate;
 mod assess;

@@ -12,6 +12,7 @@
 //! Limits: no clock, no I/O; the history kept of each guest is bounded.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod beyond;
 pub mod fusion;

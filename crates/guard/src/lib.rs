@@ -17,6 +17,7 @@
 //! reserve; a guest that gives nothing is set aside and moves nobody else.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod check;
 

@@ -9,6 +9,7 @@
 //! its age ([`Measured`]).
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod apportion;
 mod bounds;

@@ -20,6 +20,7 @@
 //! its own, and add an arm to [`build`], a name to the model and an entry to the [`catalogue`].
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod catalogue;
 

@@ -14,6 +14,7 @@
 //! Limits: no I/O and no `unsafe`; callers pass the ring's memory as `&[AtomicU64]`.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod address;
 mod counters;

@@ -13,6 +13,7 @@
 //! Limits: no clock, no I/O; lost touches are counted, never guessed.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod analysis;
 mod budget;

@@ -11,6 +11,7 @@
 //! simulated.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod capacity;
 mod compare;

@@ -10,6 +10,7 @@
 //! lab's speed or every simulated figure.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod check;
 mod order;

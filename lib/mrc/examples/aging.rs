@@ -12,8 +12,6 @@
 //!
 //!     cargo run --release -p ballast-mrc --example aging
 
-#![allow(clippy::disallowed_macros, reason = "an example prints")]
-
 #[path = "streams/mod.rs"]
 mod streams;
 

@@ -7,8 +7,6 @@
 //!
 //!     cargo run --release -p ballast-mrc --example hot_set
 
-#![allow(clippy::disallowed_macros, reason = "an example prints")]
-
 #[path = "streams/mod.rs"]
 mod streams;
 

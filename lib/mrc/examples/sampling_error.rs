@@ -6,7 +6,6 @@
 //! tells.
 
 // An example prints.
-#![allow(clippy::disallowed_macros)]
 
 #[path = "streams/mod.rs"]
 mod streams;

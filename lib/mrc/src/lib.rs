@@ -11,6 +11,7 @@
 //! Limits: no input or output, no clock, no threads; usable alone.
 
 #![deny(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod aet;
 mod aging;

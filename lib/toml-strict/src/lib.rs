@@ -12,6 +12,7 @@
 //! place: there the error names the nearest enclosing key.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod duration;
 mod error;

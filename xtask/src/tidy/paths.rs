@@ -58,7 +58,6 @@ fn exists(tree: &Tree, target: &str) -> bool {
     let folder = format!("{path}/");
     placeholder
         || tree.files.contains_key(path)
-        || tree.links.contains_key(path)
         || tree.files.keys().any(|file| file.starts_with(&folder))
 }
 

@@ -4,8 +4,9 @@
 use super::arrows::{self, Layer};
 use super::{DependencyKind, Finding, Package, Tree};
 
-/// Where the link in each pure crate leads: the list of calls clippy refuses.
-const CLIPPY_LINK: &str = "../../pure.clippy.toml";
+/// By this a pure crate has clippy refuse what the workspace's `clippy.toml` lists.
+const DENY_DISALLOWED: &str =
+    "#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]";
 
 /// Outside crates a pure crate may use: none of them reads a clock, a file, a socket or randomness.
 /// Its tests and benchmarks may use others. `fastrand` without its default features has generators
@@ -36,16 +37,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
     let dir = &package.dir;
     let mut findings = Vec::new();
-    let link = format!("{dir}/clippy.toml");
-    if tree.links.get(&link).map(String::as_str) != Some(CLIPPY_LINK) {
-        let what = format!("make it a symbolic link to `{CLIPPY_LINK}`");
-        findings.push(Finding::failure(link, what));
-    }
     let lib = format!("{dir}/src/lib.rs");
     let level = if MAY_ALLOW_UNSAFE.contains(&package.name.as_str()) { "deny" } else { "forbid" };
-    let attribute = format!("#![{level}(unsafe_code)]");
-    if !tree.files.get(&lib).is_some_and(|text| text.contains(&format!("\n{attribute}\n"))) {
-        findings.push(Finding::failure(lib, format!("add `{attribute}`")));
+    for attribute in [&format!("#![{level}(unsafe_code)]"), DENY_DISALLOWED] {
+        if !tree.files.get(&lib).is_some_and(|text| text.contains(&format!("\n{attribute}\n"))) {
+            findings.push(Finding::failure(lib.clone(), format!("add `{attribute}`")));
+        }
     }
     for dependency in &package.dependencies {
         let name = dependency.name.as_str();
@@ -68,11 +65,10 @@ mod tests {
     use super::*;
 
     fn pure_tree(dependencies: &[(&str, DependencyKind)]) -> Tree {
-        let lib = "//! A policy.\n\n#![forbid(unsafe_code)]\n\nmod a;\n";
-        let mut tree = Tree::of([("crates/policy/src/lib.rs", lib)])
-            .with_package("ballast-policy", dependencies);
-        tree.links.insert("crates/policy/clippy.toml".into(), CLIPPY_LINK.into());
-        tree
+        let lib =
+            format!("//! A policy.\n\n#![forbid(unsafe_code)]\n{DENY_DISALLOWED}\n\nmod a;\n");
+        Tree::of([("crates/policy/src/lib.rs", lib.as_str())])
+            .with_package("ballast-policy", dependencies)
     }
 
     #[test]
@@ -91,16 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_forbidden_calls_is_linked() {
-        let mut tree = pure_tree(&[]);
-        tree.links.clear();
-        assert_eq!(check(&tree)[0].place, "crates/policy/clippy.toml");
-    }
-
-    #[test]
-    fn unsafe_code_is_forbidden() {
-        let mut tree = pure_tree(&[]);
-        tree.files.insert("crates/policy/src/lib.rs".into(), "//! A policy.\n".into());
-        assert_eq!(check(&tree)[0].place, "crates/policy/src/lib.rs");
+    fn both_attributes_are_required() {
+        for attribute in ["#![forbid(unsafe_code)]", DENY_DISALLOWED] {
+            let mut tree = pure_tree(&[]);
+            for text in tree.files.values_mut() {
+                *text = text.replace(attribute, "");
+            }
+            let findings = check(&tree);
+            assert_eq!(findings.len(), 1, "{attribute}");
+            assert_eq!(findings[0].place, "crates/policy/src/lib.rs");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The workspace as data: files, links, packages and their dependencies.
+//! The workspace as data: files, packages and their dependencies.
 //!
 //! Limits: text files of at most [`FILE_BYTES_MAX`]; generated folders (`target`, `.git`) and the
 //! corpora and findings of the fuzzer are left out.
@@ -22,8 +22,6 @@ const GENERATED: [&str; 5] = [".git", "target", "fuzz/target", "fuzz/corpus", "f
 pub struct Tree {
     /// Text of every text file, by path from the root.
     pub files: BTreeMap<String, String>,
-    /// Where every symbolic link leads, by path from the root.
-    pub links: BTreeMap<String, String>,
     /// Names under `[workspace.dependencies]`.
     pub workspace_dependencies: Vec<String>,
     /// The members.
@@ -106,10 +104,7 @@ impl Tree {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             let kind = entry.file_type()?;
-            if kind.is_symlink() {
-                let leads_to = fs::read_link(entry.path())?.to_string_lossy().into_owned();
-                self.links.insert(path, leads_to);
-            } else if kind.is_dir() {
+            if kind.is_dir() {
                 if !GENERATED.contains(&path.as_str()) {
                     self.read_folder(root, &path)?;
                 }

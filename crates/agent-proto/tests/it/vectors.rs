@@ -75,7 +75,6 @@ fn host_streams_survive_a_round_trip() {
     check::<HostFrame>(HOST, |_| false);
 }
 
-#[expect(clippy::disallowed_methods, reason = "the other implementation is a program")]
 fn python(mode: &str, input: &[u8]) -> Vec<u8> {
     let client = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client.py");
     let mut child = Command::new("python3")

@@ -12,7 +12,6 @@ const BYTES_MAX: usize = 8 * 4_000_000;
 pub(crate) fn read(name: &str) -> Vec<u64> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let path = folder.join(format!("{name}.pg.zst"));
-    #[expect(clippy::disallowed_methods, reason = "tests may read what is recorded")]
     let compressed = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let bytes = zstd::bulk::decompress(&compressed, BYTES_MAX).unwrap();
     let (numbers, rest) = bytes.as_chunks();
