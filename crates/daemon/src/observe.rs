@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
 use ballast_model::{
-    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, RunState,
-    Snapshot, Timestamp,
+    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, ProcessId,
+    RunState, Snapshot, Timestamp,
 };
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
 use ballast_reclaim::Coldness;
@@ -244,7 +244,10 @@ impl Observer {
                 }
             }
         }
+        let start_ticks = process.reader.start_time();
+        sample.process = Some(ProcessId { pid, start_ticks });
         let Some((memory, at)) = process.latest else { return sample };
+        sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
         if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
             sample.capabilities.discard_inhibited = Some(true);
@@ -279,6 +282,14 @@ impl Observer {
             Some(Some(_) | None) => incomplete,
         }
     }
+}
+
+/// What a hypervisor whose guest's memory is shared needs for itself. `None`: most of its memory is
+/// private, and with that its guest's perhaps.
+fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
+    let shared = memory.resident_shared?;
+    let private = memory.resident.saturating_sub(shared);
+    (shared >= RAM_MIN && shared > private).then_some(private)
 }
 
 /// Whether the hypervisor locked more memory than it could without locking guest memory. QMP does
