@@ -96,6 +96,8 @@ pub(super) struct PolicyTable {
     pub(super) interval: Option<Duration>,
     pub(super) reserve_per_guest: Bytes,
     pub(super) tau: Option<Tau>,
+    /// As a part of what a guest is entitled to.
+    pub(super) believed_without_evidence: f64,
     pub(super) meb: MebTable,
     pub(super) tws: TwsTable,
     pub(super) flexmemd: FlexmemdTable,
@@ -108,6 +110,7 @@ impl Default for PolicyTable {
             interval: None,
             reserve_per_guest: PolicySettings::RESERVE_DEFAULT,
             tau: None,
+            believed_without_evidence: GuardSettings::BELIEVED_PERCENT_DEFAULT as f64 / 100.0,
             meb: MebTable::default(),
             tws: TwsTable::default(),
             flexmemd: FlexmemdTable::default(),

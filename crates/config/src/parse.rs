@@ -17,6 +17,10 @@ use crate::knobs::Knobs;
 use crate::range::in_range;
 use crate::settings::{AgentSettings, Config, JournalSettings, TrackingSettings};
 
+/// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as good
+/// as everything.
+const BELIEVED_MAX: f64 = 1000.0;
+
 /// Shortest time between two emergencies of a guest, if the policy has no interval of its own.
 const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
@@ -49,6 +53,11 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     if let Some(interval) = file.policy.interval {
         in_range(interval, file.daemon.tick, Duration::from_secs(3600))
             .map_err(|message| at(&["policy", "interval"], message))?;
+    }
+    let believed = file.policy.believed_without_evidence;
+    if !(0.0..=BELIEVED_MAX).contains(&believed) {
+        let message = format!("{believed} is out of range: expected 0 to {BELIEVED_MAX}");
+        return Err(at(&["policy", "believed_without_evidence"], message));
     }
     in_range(file.guard.stale_after, file.daemon.tick * 2, Duration::from_secs(3600))
         .map_err(|message| at(&["guard", "stale_after"], message))?;
@@ -131,6 +140,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             step_up_max: file.guard.step_up_max,
             step_down_max: file.guard.step_down_max,
             dead_band: file.guard.dead_band,
+            believed_percent: (believed * 100.0).round() as u64,
             action_deadline: file.daemon.tick * 2,
         },
         hotplug,

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
+use ballast_actuation::paging::ResidentCap;
 use ballast_estimate::NoEstimate;
 use ballast_guard::{Assessment, Known, verdict};
-use ballast_model::{Bounds, Estimate, Held, PerGuest, Snapshot, Timestamp};
+use ballast_model::{Bounds, Bytes, Estimate, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
 use crate::state::GuestState;
@@ -31,11 +32,18 @@ pub(crate) fn observe<'a>(
     })
 }
 
+/// Less than this beyond its entitlement is not collected from a guest.
+const DEBT_MIN: Bytes = Bytes::mib(16);
+
 /// What a guest is assessed by beside itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct By<'a> {
     pub(crate) now: Timestamp,
     pub(crate) stale_after: Duration,
+    /// What there is for all guests, and their shares in all; `None`: not known.
+    pub(crate) shared: Option<(Bytes, u64)>,
+    /// Whether the host has paged out next to nothing.
+    pub(crate) is_resident: bool,
     /// `None`: nothing is plugged in or out.
     pub(crate) hotplug: Option<&'a HotplugSettings>,
 }
@@ -46,8 +54,8 @@ pub(crate) fn assess<'a>(
     estimate: impl FnOnce() -> Result<Estimate, NoEstimate>,
     by: By<'_>,
 ) -> GuestTick<'a> {
-    let By { now, stale_after, hotplug } = by;
-    let state = &*seen.state;
+    let By { now, stale_after, shared, is_resident, hotplug } = by;
+    let state = &mut *seen.state;
     let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
     let estimate = match &seen.verdict {
         Ok(()) => estimate().map_err(held_without),
@@ -59,6 +67,11 @@ pub(crate) fn assess<'a>(
         limits: seen.limits,
         log: Some(&state.log),
         cap: state.cap(),
+        holding: state.holding,
+        share: shared.map(|(budget, shares)| {
+            budget.fraction(seen.limits.shares.into(), shares).page_floor()
+        }),
+        is_resident: is_resident && state.resident_cap == ResidentCap::default(),
         stale_after,
     };
     let mut assessment = Assessment::new(&known, estimate, stuck);
@@ -69,6 +82,9 @@ pub(crate) fn assess<'a>(
         };
         assessment.bounds = within(assessment.bounds, range);
     }
+    state.bounds = assessment.bounds.or(state.bounds);
+    let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= DEBT_MIN;
+    state.beyond_since = is_beyond.then(|| state.beyond_since.unwrap_or(now));
     GuestTick::new(seen, assessment)
 }
 

@@ -2,10 +2,13 @@
 
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
-use ballast_model::{Bounds, Bytes, Timestamp};
+use ballast_model::{Bounds, Bytes, Clamped, RequestKind, Timestamp};
 use ballast_policy::{Contender, Problem};
 
 use crate::tick::{GuestTick, Tick};
+
+/// Less than this proven since the last decision is not worth another one.
+const PROVEN_MIN: Bytes = Bytes::mib(32);
 
 /// What is to be divided and what came of it.
 #[derive(Debug)]
@@ -16,36 +19,78 @@ pub(crate) struct Divided {
     pub(crate) wanted: Vec<ballast_policy::Wanted>,
 }
 
-/// The problem of dividing `left` among the guests that can be moved.
-pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]) -> Problem {
+/// The problem of dividing `left` among the guests that can be moved, whose claims are believed as
+/// far as [`Assessment::believed`] says for `believed_percent`.
+pub(crate) fn problem(
+    tick: &Tick<'_>,
+    left: Bytes,
+    given_back: &[Option<Bytes>],
+    believed_percent: u64,
+) -> Problem {
     let mut contenders = Vec::with_capacity(tick.guests.len());
     for (place, guest) in tick.guests.iter().enumerate() {
-        contenders.extend(contender(guest, given_back.get(place).copied().flatten()));
+        let given_back = given_back.get(place).copied().flatten();
+        contenders.extend(contender(guest, given_back, believed_percent));
     }
     Problem::new(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
 /// A guest that can be moved, as the policy sees it; it gets back at least `given_back`.
-fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contender> {
+fn contender(
+    guest: &GuestTick<'_>,
+    given_back: Option<Bytes>,
+    believed_percent: u64,
+) -> Option<Contender> {
     let (assessment, limits) = (&guest.assessment, guest.limits);
     let estimate = assessment.estimate()?;
+    let believed = assessment.believed(believed_percent);
+    let used = estimate.used.min(believed);
+    let mut demand = estimate.demand;
+    demand.size = demand.size.min(believed);
+    let mut signals = estimate.signals;
+    signals.committed = signals.committed.map(|claim| claim.min(believed));
+    signals.probed = signals.probed.map(|claim| claim.min(believed));
+    if let Some(request) = &mut signals.request
+        && request.kind != RequestKind::Less
+    {
+        request.amount = request.amount.min(believed.saturating_sub(assessment.filled));
+    }
     let Bounds { floor, ceiling } = assessment.bounds.unwrap_or_default();
+    let given_back = given_back.map(|held| held.min(believed));
     let least = given_back.max(assessment.min_without_swap).unwrap_or_default();
     let floor = floor.max(least);
     Some(Contender {
         id: guest.sample.id.clone(),
-        used: estimate.used,
+        used,
         floor,
         ceiling: ceiling.max(floor),
         shares: limits.shares,
         priority: limits.priority,
         miss_rate_max: limits.miss_rate_max,
         allocation: assessment.reference.unwrap_or(assessment.committed),
-        held: Some(estimate.used.saturating_add(estimate.available)),
-        demand: Some(estimate.demand),
+        held: Some(used.saturating_add(estimate.available)),
+        demand: Some(demand),
         curve: estimate.curve.clone(),
-        signals: estimate.signals,
+        signals,
     })
+}
+
+/// What a guest claims beyond what the policy was given of it, if anything.
+pub(crate) fn unproven(assessment: &Assessment, believed_percent: u64) -> Option<Clamped> {
+    let estimate = assessment.estimate()?;
+    let believed = assessment.believed(believed_percent);
+    let claimed = estimate.used.max(estimate.demand.size);
+    let filled = assessment.filled;
+    (claimed > believed).then_some(Clamped::Unproven { claimed, believed, filled })
+}
+
+/// Whether a guest whose claims were not believed has filled so much more since that more of them
+/// is to be.
+pub(crate) fn has_proven_more(guest: &GuestTick<'_>, believed_percent: u64) -> bool {
+    let clamps = guest.state.goal.as_ref().map_or(&[][..], |goal| &goal.clamps);
+    let Some(Clamped::Unproven { believed, .. }) = clamps.first() else { return false };
+    let now = guest.assessment.believed(believed_percent);
+    now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
 /// What each guest held before it thrashed, where it is to get that back. Nobody does where the

@@ -16,6 +16,8 @@ use crate::tick::{GuestTick, Paged, Tick};
 pub(crate) struct Host<'a> {
     pub(crate) now: Timestamp,
     pub(crate) level: PressureLevel,
+    /// Whether guests are committed for more than there is, or the host itself runs short.
+    pub(crate) lacks: bool,
     /// Whether the host has somewhere to page out to.
     pub(crate) may_page: bool,
     pub(crate) paused: bool,
@@ -26,20 +28,26 @@ pub(crate) struct Host<'a> {
 /// nothing.
 pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
     let state = &*guest.state;
-    // As balloons, the host takes nothing of a guest whose figures are missing, old or cannot be
-    // true. Where no cap can be kept, what a guest holds counts again.
-    if !host.may_page || !is_known(guest) {
+    // Where no cap can be kept, what a guest holds counts again.
+    if !host.may_page || guest.assessment.verdict == Err(Held::OptedOut) {
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
     let short = || Some((part(state)?, Why::HostShort { level: host.level }));
-    let take_to = owed(guest, host).or_else(|| if is_rich { short() } else { None });
+    let take_to = if is_known(guest) {
+        owed(guest, host).or_else(|| if is_rich { short() } else { None })
+    } else {
+        // A guest that does not answer, or not the truth, is held to what it was granted, and no
+        // further: its figures justify taking no more, and giving no more.
+        let Some(beyond) = beyond(guest, host) else { return Paged { cap, page: None } };
+        Some(beyond)
+    };
     let page = cap.decide(&PagingInput {
         now: host.now,
         resident: guest.sample.resident,
         holds: guest.assessment.allocation,
         take_to,
-        floor: guest.assessment.bounds.map(|bounds| bounds.floor),
+        floor: guest.assessment.bounds.or(state.bounds).map(|bounds| bounds.floor),
         may_read_back: host.level == PressureLevel::Normal,
         stale_after: host.settings.guard.stale_after,
     });
@@ -48,6 +56,19 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
 
 fn is_known(guest: &GuestTick<'_>) -> bool {
     matches!(guest.assessment.verdict, Ok(_) | Err(Held::Stuck { .. }))
+}
+
+/// What a guest that is left alone was granted, if it is to be paged out to that or held there: it
+/// is held already, or has been beyond that for a while. A guest that was never granted anything
+/// has to give only what others lack.
+fn beyond(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
+    let (assessment, state) = (&guest.assessment, &*guest.state);
+    let is_held = state.resident_cap.in_force().is_some();
+    let is_late =
+        |since: Timestamp| host.now.saturating_since(since) >= host.settings.guard.release_grace;
+    let is_due = state.beyond_since.is_some_and(is_late) && (assessment.was_granted || host.lacks);
+    let entitlement = assessment.entitlement;
+    (is_held || is_due).then_some((entitlement, Why::BeyondEntitlement { entitlement }))
 }
 
 /// What a guest was asked to hold and is to be paged out for, and why.

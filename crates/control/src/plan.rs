@@ -32,6 +32,8 @@ pub(crate) struct StateChange {
     pub(crate) place: usize,
     /// `None`: the target stays as it is.
     pub(crate) target: Option<Bytes>,
+    /// Whether the guest is entitled to that.
+    pub(crate) entitles: bool,
     pub(crate) ask: Option<Bytes>,
     pub(crate) actuator: Option<NextActuator>,
     pub(crate) cap: ResidentCap,
@@ -109,14 +111,26 @@ impl<'a> Draft<'a> {
         let transient_grant =
             next.as_ref().map_or(state.log.transient_grant(), NextActuator::transient_grant);
         let entitled = target.map(|target| target.saturating_add(transient_grant));
-        let asked = ask.or_else(|| state.log.asked_of_stuck()).or(entitled);
+        let entitles = !matches!(change, Change::CancelShrink { .. });
+        let granted = match send {
+            Some(_) if entitles => entitled,
+            _ => state.log.entitlement(),
+        };
+        let asked = ask.or_else(|| state.log.asked_of_stuck()).or(granted);
         let (entitled, cap_next) =
             (entitled.filter(|_| transient_grant > Bytes::ZERO), cap_of(cap, asked));
         if entitled.is_some() || cap_next.is_some() {
             self.promises.push(Promise { guest: id.clone(), entitled, cap: cap_next });
         }
         if send.is_some() || ask.is_some() || next.is_some() || cap != state.resident_cap {
-            self.changes.push(StateChange { place, target: send, ask, actuator: next, cap });
+            self.changes.push(StateChange {
+                place,
+                target: send,
+                entitles,
+                ask,
+                actuator: next,
+                cap,
+            });
         }
         let goal = state.goal.as_ref();
         let of_goal = goal.map_or(&[][..], |goal| &goal.clamps);

@@ -7,14 +7,22 @@ use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
 use ballast_actuation::rates::{InForce, Rates};
 use ballast_actuation::thrash::{ThrashDetector, Verdict};
-use ballast_guard::{ComplianceLog, Goal};
-use ballast_model::{Bytes, GuestSample, Timestamp};
+use ballast_guard::{ComplianceLog, Goal, Holding};
+use ballast_model::{Bounds, Bytes, GuestSample, ProcessId, Timestamp};
 
 use crate::Settings;
 
 /// One guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestState {
+    /// The process that the rest is about; `None`: not known.
+    pub(crate) process: Option<ProcessId>,
+    /// What it claims to hold, and what the host sees of that.
+    pub(crate) holding: Holding,
+    /// Its bounds when they were last known.
+    pub(crate) bounds: Option<Bounds>,
+    /// Since when it has held more than its entitlement without answering for it.
+    pub(crate) beyond_since: Option<Timestamp>,
     /// What it was asked, and whether it complies.
     pub(crate) log: ComplianceLog,
     /// Where it is to be by the last decision; `None`: that did not cover it.
@@ -41,7 +49,13 @@ impl GuestState {
         now: Timestamp,
         settings: &Settings,
     ) -> bool {
-        self.log.observe(sample, usable, now, &settings.guard);
+        if self.process.is_some_and(|known| sample.process.is_some_and(|now| now != known)) {
+            // Another process has its name: nothing of the old one concerns it.
+            *self = GuestState::default();
+        }
+        self.process = sample.process.or(self.process);
+        self.holding.observe(sample, now);
+        self.log.observe(sample, self.holding.held(), usable, now, &settings.guard);
         let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);
         matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))
@@ -49,7 +63,7 @@ impl GuestState {
 
     /// What the process of a guest that owes memory is held to.
     pub(crate) fn cap(&self) -> Option<Bytes> {
-        cap_of(self.resident_cap, self.log.asked())
+        cap_of(self.resident_cap, self.log.asked().or(self.log.entitlement()))
     }
 }
 

@@ -148,8 +148,10 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
         let to = nudged(guest, in_force, in_force);
         return sent(to, Change::Shrink { by: in_force - to });
     }
-    if calls_off_shrinking(held) && in_force < allocation {
-        return sent(allocation.page_ceil(), Change::CancelShrink { why: held.clone() });
+    // What it holds beyond its claim it is not offered.
+    let claimed = guest.claimed.unwrap_or_default();
+    if calls_off_shrinking(held) && in_force < claimed {
+        return sent(claimed.page_ceil(), Change::CancelShrink { why: held.clone() });
     }
     Grant::hold(held.clone())
 }

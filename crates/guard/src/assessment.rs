@@ -10,13 +10,15 @@ use ballast_model::{
     Bounds, Bytes, Estimate, GuestLimits, GuestSample, Held, LinkState, RunState, Timestamp,
 };
 
-use crate::ComplianceLog;
+use crate::{ComplianceLog, Holding};
 
 /// One guest before the decision.
 #[derive(Clone, Debug)]
 pub struct Assessment {
     /// What it was last seen to hold.
     pub allocation: Option<Bytes>,
+    /// The part of that which it claims.
+    pub claimed: Option<Bytes>,
     /// Floor and ceiling, resolved against its boot memory; `None` while that is unknown.
     pub bounds: Option<Bounds>,
     /// The least that can be left to a guest without swap: what it uses, at most what it holds.
@@ -28,6 +30,16 @@ pub struct Assessment {
     /// What changes are measured from: what it was asked to hold where it is stuck and capped, else
     /// the target in force, else what it holds.
     pub reference: Option<Bytes>,
+    /// What it may hold whatever it claims: its last granted target, else its share; what it holds
+    /// if neither is known.
+    pub entitlement: Bytes,
+    /// Whether it was ever granted a target.
+    pub was_granted: bool,
+    /// What it holds beyond its entitlement for certain, as the host sees it.
+    pub beyond: Bytes,
+    /// What it may have filled of the memory that it was granted, or that it held before it was
+    /// granted any; all of that where the host cannot see.
+    pub filled: Bytes,
     /// Host memory known to be occupied by it, never more than `committed`.
     pub occupied: Bytes,
     /// How long it has been known.
@@ -70,6 +82,12 @@ pub struct Known<'a> {
     pub log: Option<&'a ComplianceLog>,
     /// What its process is held to while it owes memory; `None`: nothing.
     pub cap: Option<Bytes>,
+    /// Its claims, and what the host sees of them.
+    pub holding: Holding,
+    /// Its part of the budget by shares alone; `None`: not known yet.
+    pub share: Option<Bytes>,
+    /// Whether all of its memory that is in use is resident, as the host has paged none out.
+    pub is_resident: bool,
     /// Figures older than this are not acted on.
     pub stale_after: Duration,
 }
@@ -83,14 +101,18 @@ impl Assessment {
         estimate: Result<Estimate, Held>,
         stuck: Option<Held>,
     ) -> Assessment {
-        let Known { now, sample, limits, log, cap, stale_after } = *known;
-        let allocation = sample.allocation.map(|measured| measured.value);
+        let Known { now, sample, limits, log, cap, holding, share, is_resident, stale_after } =
+            *known;
+        let allocation = sample.allocation.and(holding.held());
         let in_force = log.and_then(ComplianceLog::target);
-        let held = allocation.or_else(|| log?.last_seen());
+        let last_seen = || log?.last_seen();
+        let held = allocation.or_else(|| last_seen().max(holding.held()));
         let promised = log.and_then(ComplianceLog::promised);
         let committed = held.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO);
         let occupies = sample.resident.filter(|resident| resident.age <= stale_after);
-        let capped = cap.zip(log.and_then(ComplianceLog::asked)).filter(|_| occupies.is_some());
+        let granted = log.and_then(ComplianceLog::entitlement);
+        let asked = log.and_then(|log| log.asked().or(granted));
+        let capped = cap.zip(asked).filter(|_| occupies.is_some());
         let capped = capped.map(|(cap, asked)| Capped { asked, cap });
         // The host takes what is beyond a cap. The room in it for the hypervisor is nothing
         // promised.
@@ -103,11 +125,29 @@ impl Assessment {
             None => (estimate, None),
         };
         let asked = capped.filter(|_| demand_stuck.is_some()).map(|capped| capped.asked);
+        let bounds = limits.bounds_for(sample);
+        let within = |share: Bytes| match bounds {
+            Some(Bounds { floor, ceiling }) => share.clamp(floor, ceiling),
+            None => share,
+        };
+        let entitlement = granted.or(share.map(within)).unwrap_or(committed);
+        let in_use = holding.resident_at_most().or(allocation).unwrap_or_default();
+        let lately = log.and_then(ComplianceLog::entitled_lately);
+        let believed = lately.unwrap_or(entitlement.max(in_use));
         Assessment {
             allocation,
-            bounds: limits.bounds_for(sample),
-            min_without_swap: log.and_then(|log| log.min_without_swap(sample, limits, stale_after)),
+            claimed: sample.allocation.map(|claim| claim.value).min(allocation),
+            bounds,
+            min_without_swap: log
+                .and_then(|log| log.min_without_swap(sample, limits, stale_after, believed)),
             committed,
+            entitlement,
+            was_granted: granted.is_some(),
+            beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
+            filled: holding
+                .resident_at_most()
+                .filter(|_| is_resident)
+                .map_or(believed, |resident| resident.min(believed)),
             reference: asked.or(in_force).or(allocation),
             occupied: sample.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
             known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),
@@ -128,13 +168,31 @@ impl Assessment {
         self.verdict.ok().or(self.demand_stuck.map(|estimate| *estimate))
     }
 
-    /// What it holds beyond its part in the division of memory.
+    /// What it has beyond its part in the division of memory, its debt apart.
     pub fn immovable(&self) -> Bytes {
         match (&self.verdict, self.capped, &self.demand_stuck) {
             (Ok(_), ..) => Bytes::ZERO,
             (Err(_), Some(capped), Some(_)) => self.lasting().saturating_sub(capped.asked),
-            (Err(_), ..) => self.committed,
+            (Err(_), ..) => self.committed - self.debt(),
         }
+    }
+
+    /// What a guest that is left alone holds beyond its entitlement: nobody else pays for that. A
+    /// guest that the operator has set up so that nothing can be taken from it owes nothing.
+    pub fn debt(&self) -> Bytes {
+        let owes = match &self.verdict {
+            Ok(_) | Err(Held::OptedOut | Held::DiscardInhibited) => false,
+            Err(_) if self.demand_stuck.is_some() => false,
+            Err(Held::NoBalloon) => self.was_granted,
+            Err(_) => true,
+        };
+        if owes { self.committed.saturating_sub(self.entitlement) } else { Bytes::ZERO }
+    }
+
+    /// The greatest demand of it that is believed: what it has filled of what it was granted, and
+    /// `percent` of that more. What it has taken without a grant proves nothing.
+    pub fn believed(&self, percent: u64) -> Bytes {
+        self.filled.saturating_add(self.filled.fraction(percent, 100))
     }
 
     /// What it is committed for longer than the host needs to page it out to its cap.

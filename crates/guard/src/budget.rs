@@ -34,6 +34,10 @@ pub struct Totals {
     /// What guests that take no part in the division hold or were promised, and others beyond their
     /// part.
     pub immovable: Bytes,
+    /// What guests hold beyond their entitlements and are not believed to give.
+    pub debt: Bytes,
+    /// How many do.
+    pub debtors: usize,
     /// Guests whose allocation is not certain yet.
     pub newcomers: usize,
     /// Guests whose allocation is not known.
@@ -46,6 +50,9 @@ impl Totals {
         self.committed = self.committed.saturating_add(guest.committed);
         self.occupied = self.occupied.saturating_add(guest.occupied);
         self.immovable = self.immovable.saturating_add(guest.immovable());
+        let debt = guest.debt();
+        self.debt = self.debt.saturating_add(debt);
+        self.debtors += usize::from(debt > Bytes::ZERO);
         self.newcomers += usize::from(is_newcomer(guest, settings));
         self.uncounted += usize::from(guest.committed == Bytes::ZERO);
     }

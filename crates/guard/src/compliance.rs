@@ -88,6 +88,12 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct ComplianceLog {
     target: Option<Bytes>,
+    /// The last target that was granted or to be released to. Calling a reduction off entitles the
+    /// guest to nothing.
+    granted: Option<Bytes>,
+    /// The most that was granted since the guest last held no more than it was to, and before
+    /// that; what it held when it was first granted anything.
+    granted_lately: Bytes,
     /// What it may hold beyond that while memory is plugged in or out.
     transient_grant: Bytes,
     send_again: bool,
@@ -125,9 +131,12 @@ impl ComplianceLog {
     }
 
     /// A plan made from the sample last observed is being carried out, and moves the guest to
-    /// `target`.
-    pub fn sent(&mut self, target: Option<Bytes>) {
-        self.target = target;
+    /// `target`. `entitles`: the guest is to have that, and not only to keep it for the moment.
+    pub fn sent(&mut self, target: Bytes, entitles: bool) {
+        self.target = Some(target);
+        if entitles {
+            self.grant(target);
+        }
         self.send_again = false;
         self.nudge = false;
     }
@@ -136,7 +145,26 @@ impl ComplianceLog {
     pub fn ask_anew(&mut self, ask: Bytes) {
         if let Release::Stuck { asked, .. } | Release::Retrying { asked, .. } = &mut self.release {
             *asked = ask;
+            self.grant(ask);
         }
+    }
+
+    fn grant(&mut self, target: Bytes) {
+        let had = self.granted.or(self.last_seen).unwrap_or_default();
+        self.granted_lately = self.granted_lately.max(had).max(target);
+        self.granted = Some(target);
+    }
+
+    /// The most it was entitled to since it last did as it was asked: while it releases memory it
+    /// may still be using what it is about to release. `None`: nothing was granted yet.
+    pub(crate) fn entitled_lately(&self) -> Option<Bytes> {
+        Some(self.granted?.max(self.granted_lately).saturating_add(self.transient_grant))
+    }
+
+    /// What the guest may hold, whatever it claims and whether or not it answers: its last granted
+    /// target and the transient grant on top of it. `None`: nothing was granted yet.
+    pub fn entitlement(&self) -> Option<Bytes> {
+        Some(self.granted?.saturating_add(self.transient_grant))
     }
 
     /// What the guest is promised beyond its target from now on.
@@ -230,15 +258,18 @@ impl ComplianceLog {
         }
     }
 
-    /// What the guest has to be left because it has no swap for what it uses; `None`: its floor
-    /// says that.
+    /// What the guest has to be left because it has no swap for what it uses, as far as that is
+    /// believed: no more than `believed`, unless the operator says that it has none. `None`: its
+    /// floor says that.
     pub fn min_without_swap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
         stale_after: Duration,
+        believed: Bytes,
     ) -> Option<Bytes> {
-        min_without_swap(self.used?, sample, limits, stale_after)
+        let least = min_without_swap(self.used?, sample, limits, stale_after)?;
+        Some(if limits.swap == Some(false) { least } else { least.min(believed.page_floor()) })
     }
 
     /// While a balloon takes memory, a guest's figures are of a time when it held more: what it
@@ -252,23 +283,28 @@ impl ComplianceLog {
         });
     }
 
-    /// Takes in what was seen, before anything is decided. `usable`: its figures may be acted on.
+    /// Takes in what was seen, before anything is decided: the guest `holds` that, as far as is
+    /// known. `usable`: its figures may be acted on.
     pub fn observe(
         &mut self,
         sample: &GuestSample,
+        holds: Option<Bytes>,
         usable: bool,
         now: Timestamp,
         settings: &GuardSettings,
     ) {
         self.known_since.get_or_insert(now);
         if matches!(sample.link, LinkState::Down(_)) {
-            // Whoever answers next may be another process that never heard of the target.
+            // Whoever answers next may not have heard of the target. What is owed stays owed: a
+            // guest in another process has another log.
             self.send_again = self.target.is_some();
-            self.release = Release::Settled;
+            if sample.process.is_none() {
+                self.release = Release::Settled;
+            }
             return;
         }
         self.is_inhibited = sample.capabilities.discard_inhibited == Some(true);
-        let Some(allocation) = sample.allocation.map(|measured| measured.value) else { return };
+        let Some(allocation) = sample.allocation.and(holds) else { return };
         if self.last_seen != Some(allocation) {
             self.last_seen = Some(allocation);
             self.changed_at = now;
@@ -316,6 +352,10 @@ impl ComplianceLog {
                 }
             }
         };
+        let entitlement = self.entitlement();
+        if entitlement.is_some_and(|own| allocation <= own.saturating_add(COMPLIANCE_SLACK)) {
+            self.granted_lately = Bytes::ZERO;
+        }
         let is_less = self.target.is_some_and(|target| target > allocation + COMPLIANCE_SLACK);
         if is_less && now.saturating_since(self.changed_at) >= NUDGE_AFTER {
             self.nudge = true;

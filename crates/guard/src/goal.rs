@@ -22,17 +22,18 @@ pub struct Goal {
 }
 
 /// The goal of a guest that may be moved; `None` for any other. It gets at least what it is
-/// `given_back`, within its ceiling.
+/// `given_back`, within its ceiling. `unproven` says what of its claims the policy was not given.
 pub fn goal_for(
     assessment: &Assessment,
     desired: Desired,
     given_back: Option<Bytes>,
+    unproven: Option<Clamped>,
     dead_band: Bytes,
     settings: &GuardSettings,
 ) -> Option<Goal> {
     let Bounds { floor, ceiling } = assessment.bounds?;
     let reference = assessment.reference?;
-    let mut clamps = Vec::new();
+    let mut clamps = Vec::from_iter(unproven);
     let mut target = desired.target.page_floor();
     if target < floor {
         target = floor;

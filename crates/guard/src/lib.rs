@@ -4,6 +4,7 @@
 //!
 //! | file | answers |
 //! |---|---|
+//! | `holding` | what does the host see of what this guest claims to hold? |
 //! | `assessment` | may this guest be moved at all, and on what figures? |
 //! | `swap_room` | what must a guest be left that has no swap? |
 //! | `compliance` | what was asked of each guest, and does it comply? |
@@ -14,7 +15,8 @@
 //!
 //! Promises: never below a floor, never below its use without swap, never shrunk on stale or
 //! implausible statistics, memory granted only after it was released, never into the host's
-//! reserve; a guest that gives nothing is set aside and moves nobody else.
+//! reserve; a guest that gives nothing is set aside, and nobody else pays for what it holds beyond
+//! its entitlement.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -26,6 +28,7 @@ mod assessment;
 mod budget;
 mod compliance;
 mod goal;
+mod holding;
 mod settings;
 mod swap_room;
 
@@ -34,4 +37,5 @@ pub use assessment::{Assessment, Capped, Known, verdict};
 pub use budget::{Totals, budget_for};
 pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};
+pub use holding::Holding;
 pub use settings::GuardSettings;

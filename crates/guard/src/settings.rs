@@ -26,6 +26,9 @@ pub struct GuardSettings {
     pub step_down_max: Option<Bytes>,
     /// Changes up to this size are not made; `None`: the policy's own dead band.
     pub dead_band: Option<Bytes>,
+    /// How much of what guests claim to need is believed without evidence, in percent of what each
+    /// is entitled to.
+    pub believed_percent: u64,
     /// An action not begun within this time of its decision is dropped.
     pub action_deadline: Duration,
 }
@@ -42,6 +45,7 @@ impl Default for GuardSettings {
             step_up_max: None,
             step_down_max: None,
             dead_band: None,
+            believed_percent: GuardSettings::BELIEVED_PERCENT_DEFAULT,
             action_deadline: GuardSettings::ACTION_DEADLINE_DEFAULT,
         }
     }
@@ -62,6 +66,9 @@ impl GuardSettings {
     pub const STUCK_RETRY_DEFAULT: Duration = Duration::from_secs(60);
     /// Longest pause before a stuck guest is asked again.
     pub const STUCK_RETRY_MAX: Duration = Duration::from_secs(960);
+    /// A guest that fills what it is given grows by a quarter at every decision; one that only
+    /// claims to need it costs the others no more than that.
+    pub const BELIEVED_PERCENT_DEFAULT: u64 = 25;
     /// Two ticks: after that a newer plan has taken its place.
     pub const ACTION_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
 }

@@ -140,6 +140,12 @@ pub enum Why {
         #[cfg_attr(feature = "serde", serde(rename = "asked_ns", with = "unit"))]
         asked: Duration,
     },
+    /// The guest holds more than it was granted, and does not answer for it.
+    BeyondEntitlement {
+        /// What it was granted.
+        #[cfg_attr(feature = "serde", serde(rename = "entitlement_bytes", with = "unit"))]
+        entitlement: Bytes,
+    },
     /// The host runs out of memory.
     HostShort {
         /// How short.
@@ -164,6 +170,7 @@ impl Why {
             Why::AskedByOthers { .. } => "asked-by-others",
             Why::UnplugStalled { .. } => "unplug-stalled",
             Why::NotGiven { .. } => "not-given",
+            Why::BeyondEntitlement { .. } => "beyond-entitlement",
             Why::HostShort { .. } => "host-short",
             Why::Growing => "growing",
         }
@@ -194,6 +201,9 @@ impl fmt::Display for Why {
             }
             Why::NotGiven { left, asked } => {
                 write!(f, "{left} still not released {}s after the request", asked.as_secs())
+            }
+            Why::BeyondEntitlement { entitlement } => {
+                write!(f, "the guest was granted {entitlement} and does not answer for more")
             }
             Why::HostShort { level } => write!(f, "the host is short of memory: {level}"),
             Why::Growing => f.write_str("the guest is growing"),

@@ -350,6 +350,16 @@ pub enum Note {
         /// How many.
         guests: usize,
     },
+    /// Guests that are left alone hold more than they were granted. Nobody else is shrunk for that.
+    BeyondEntitlement {
+        /// How many.
+        guests: usize,
+        /// How much more, all together.
+        #[cfg_attr(feature = "serde", serde(rename = "debt_bytes", with = "unit"))]
+        debt: Bytes,
+        /// Whether the host can page it out.
+        collected: bool,
+    },
     /// Guests were found so recently that what they hold may not be the whole truth yet; nothing is
     /// granted to anybody meanwhile.
     Newcomers {
@@ -390,6 +400,7 @@ impl Note {
             Note::BudgetReduced { .. } => "budget-reduced",
             Note::HostUnknown => "host-unknown",
             Note::Uncounted { .. } => "uncounted",
+            Note::BeyondEntitlement { .. } => "beyond-entitlement",
             Note::Newcomers { .. } => "newcomers",
             Note::MissingInput { .. } => "missing-input",
             Note::ObjectiveViolated { .. } => "objective-violated",
@@ -417,6 +428,14 @@ impl fmt::Display for Note {
             Note::Uncounted { guests } => write!(
                 f,
                 "{guests} guests are not counted in the budget: what they hold is not known yet"
+            ),
+            Note::BeyondEntitlement { guests, debt, collected } => write!(
+                f,
+                "{guests} guests that do not answer hold {debt} more than they were granted: {}",
+                match collected {
+                    true => "the host pages it out",
+                    false => "the host cannot page it out, set [mechanisms.paging]",
+                }
             ),
             Note::Newcomers { guests } => {
                 write!(f, "nothing is granted until it is certain what {guests} new guests hold")

@@ -357,6 +357,18 @@ impl fmt::Display for Tax {
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum Clamped {
+    /// It claims to need more than there is evidence for; the policy was given what is believed.
+    Unproven {
+        /// What it claims to need.
+        #[cfg_attr(feature = "serde", serde(rename = "claimed_bytes", with = "unit"))]
+        claimed: Bytes,
+        /// What of it is believed.
+        #[cfg_attr(feature = "serde", serde(rename = "believed_bytes", with = "unit"))]
+        believed: Bytes,
+        /// What it has filled of its entitlement, as the host sees it.
+        #[cfg_attr(feature = "serde", serde(rename = "filled_bytes", with = "unit"))]
+        filled: Bytes,
+    },
     /// Raised to the guaranteed minimum.
     Floor {
         /// The minimum.
@@ -413,6 +425,7 @@ impl Clamped {
         match self {
             Clamped::Floor { .. } => "floor",
             Clamped::Ceiling { .. } => "ceiling",
+            Clamped::Unproven { .. } => "unproven",
             Clamped::Thrashed { .. } => "thrashed",
             Clamped::NoSwap { .. } => "no-swap",
             Clamped::StepUp { .. } => "step-up",
@@ -428,6 +441,10 @@ impl fmt::Display for Clamped {
         match self {
             Clamped::Floor { floor } => write!(f, "held at its floor of {floor}"),
             Clamped::Ceiling { ceiling } => write!(f, "held at its ceiling of {ceiling}"),
+            Clamped::Unproven { claimed, believed, filled } => write!(
+                f,
+                "claims to need {claimed}, believed up to {believed}: it has filled {filled} of what it was granted"
+            ),
             Clamped::Thrashed { held } => {
                 write!(f, "restored to {held}: thrashed below it")
             }

@@ -66,6 +66,14 @@ const RESERVE: PolicyParameter = PolicyParameter {
     default: "\"100MiB\"",
     range: "any size",
 };
+const BELIEVED: PolicyParameter = PolicyParameter {
+    key: "believed_without_evidence",
+    meaning: "how much more than it was granted a guest is believed to need on its word alone, on top \
+              of what it has filled of that",
+    unit: "part of what it was granted",
+    default: "0.25",
+    range: "0 to 1000",
+};
 const TAU: PolicyParameter = PolicyParameter {
     key: "tau",
     meaning: "idle-memory tax: 0 divides by shares only, 1 by use",
@@ -78,6 +86,7 @@ const IN_USE: &str = "they want what they use plus the reserve";
 const MEB: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
+    BELIEVED,
     PolicyParameter {
         key: "meb.step",
         meaning: "step between the sizes considered; smaller changes are not made",
@@ -112,6 +121,7 @@ const MEB: &[PolicyParameter] = &[
 const TWS: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
+    BELIEVED,
     PolicyParameter {
         key: "tws.fast",
         meaning: "memory taken away in an epoch before the guest first reads any back",
@@ -153,6 +163,7 @@ const TWS: &[PolicyParameter] = &[
 const FLEXMEMD: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
+    BELIEVED,
     PolicyParameter {
         key: "flexmemd.period",
         meaning: "time for which rent is paid; a periodic policy decides at its end",
@@ -240,7 +251,7 @@ pub const ENTRIES: &[PolicyEntry] = &[
         rule: "Every guest gets its share of the budget, whatever it uses.",
         shortage: "The same: use and demand are ignored.",
         source: "Global §3.2, with a tax of 0; the baseline for all others",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: &[INTERVAL, RESERVE, BELIEVED],
         needs: &[],
     },
     PolicyEntry {
@@ -249,7 +260,7 @@ pub const ENTRIES: &[PolicyEntry] = &[
         shortage: "Guests that want less than their part by shares get it; the others divide the \
                    rest by shares.",
         source: "Xen's self-ballooning, as described in TWS §2",
-        parameters: &[INTERVAL, RESERVE],
+        parameters: &[INTERVAL, RESERVE, BELIEVED],
         needs: &[PolicyInput { input: Input::Committed, fallback: IN_USE }],
     },
     PolicyEntry {
@@ -257,7 +268,7 @@ pub const ENTRIES: &[PolicyEntry] = &[
         rule: "Every guest gets what it uses plus a reserve.",
         shortage: "Decides like global until all fits again with a margin of a twentieth.",
         source: "Global §3",
-        parameters: &[INTERVAL, RESERVE, TAU],
+        parameters: &[INTERVAL, RESERVE, BELIEVED, TAU],
         needs: &[],
     },
     PolicyEntry {
@@ -266,7 +277,7 @@ pub const ENTRIES: &[PolicyEntry] = &[
                guest requires.",
         shortage: "The tax is full: every guest gets what it uses, less its part of the shortage.",
         source: "Global §3.1–3.4",
-        parameters: &[INTERVAL, RESERVE, TAU],
+        parameters: &[INTERVAL, RESERVE, BELIEVED, TAU],
         needs: &[],
     },
     PolicyEntry {

@@ -10,21 +10,44 @@ use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
 use ballast_guard::{Assessment, Known, Lack, Totals, allocate_grants, budget_for};
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, Held, Note, PerGuest, Plan, PressureLevel, RequestKind,
-    Snapshot,
+    Bytes, Change, Compliance, GuestPlan, Held, HostSample, LimitTable, Note, PerGuest, Plan,
+    PressureLevel, RequestKind, Snapshot,
 };
 
 use super::Controller;
 use crate::Settings;
 use crate::actuate::actuate;
 use crate::assess::{By, assess, observe};
-use crate::divide::{Divided, given_back, problem};
+use crate::divide::{Divided, given_back, has_proven_more, problem, unproven};
 use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
 use crate::tick::{GuestTick, Seen, Tick};
 use crate::transfer::{Transfer, gives, waits};
+
+/// A smaller debt of all guests together is not told.
+const DEBT_TOLD: Bytes = Bytes::mib(16);
+
+/// Whether the host has somewhere to page guests out to.
+fn may_page(snapshot: &Snapshot, settings: &Settings) -> bool {
+    settings.paging.is_some_and(|rules| rules.has_room(&snapshot.host))
+}
+
+/// Less than this in the host's swap may be anybody's.
+const SWAPPED_MIN: Bytes = Bytes::mib(64);
+
+/// What is in the host's swap.
+fn swapped_out(host: &HostSample) -> Bytes {
+    let (total, free) = (host.swap_total.unwrap_or_default(), host.swap_free.unwrap_or_default());
+    total.saturating_sub(free)
+}
+
+/// The shares of all guests together.
+fn shares_of_all(snapshot: &Snapshot, limits: &LimitTable) -> u64 {
+    let mut limits = limits.in_order();
+    snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
+}
 
 impl Controller {
     /// Takes a snapshot in: what happened to the host and to each guest since the last one.
@@ -37,7 +60,7 @@ impl Controller {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
-        self.checker.observe(snapshot);
+        self.checker.observe(snapshot, &settings.limits);
         self.estimator.observe(snapshot);
         observe(guests, snapshot, settings)
     }
@@ -49,9 +72,14 @@ impl Controller {
         seen: impl Iterator<Item = Seen<'a>>,
         settings: &Settings,
     ) -> Tick<'a> {
+        let for_guests = settings.guard.budget.or_else(|| {
+            Some(snapshot.host.memory_total?.saturating_sub(settings.guard.host_reserve))
+        });
         let by = By {
             now: snapshot.taken_at,
             stale_after: settings.guard.stale_after,
+            is_resident: swapped_out(&snapshot.host) < SWAPPED_MIN,
+            shared: for_guests.map(|budget| (budget, shares_of_all(snapshot, &settings.limits))),
             hotplug: settings.hotplug.as_ref(),
         };
         let (mut totals, mut thrashes) = (Totals::default(), false);
@@ -78,6 +106,7 @@ impl Controller {
             || tick.thrashes && settings.undo
             || tick.budget.committed > tick.budget.distributable
             || tick.guests.iter().any(|it| it.estimate().is_some() != it.state.goal.is_some())
+            || tick.guests.iter().any(|it| has_proven_more(it, settings.guard.believed_percent))
             || tick.guests.iter().any(|guest| {
                 guest.request().is_some_and(|request| {
                     let on_request = self.policy.pacing().on_request;
@@ -91,12 +120,20 @@ impl Controller {
     pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
-        let left = tick.budget.distributable.saturating_sub(tick.totals.immovable);
+        // Nobody else pays for what a guest holds beyond its entitlement, unless the host is short
+        // of memory itself and has no other way to get some.
+        let is_short = self.host.level() > PressureLevel::Normal;
+        let unpaid = match is_short && !may_page(tick.snapshot, settings) {
+            true => tick.totals.debt,
+            false => Bytes::ZERO,
+        };
+        let spoken_for = tick.totals.immovable.saturating_add(unpaid);
+        let left = tick.budget.distributable.saturating_sub(spoken_for);
         let given_back = match settings.undo {
             true => given_back(tick, left, &settings.thrash),
             false => Vec::new(),
         };
-        let problem = problem(tick, left, &given_back);
+        let problem = problem(tick, left, &given_back, settings.guard.believed_percent);
         self.fairness.observe(&problem);
         let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
@@ -126,7 +163,8 @@ impl Controller {
             guest.state.goal = wanted.and_then(|wanted| {
                 debug_assert_eq!(guest.sample.id, wanted.id, "policies keep the problem's order");
                 let held = given_back.get(place).copied().flatten();
-                goal_for(&guest.assessment, wanted.desired, held, dead_band, guard)
+                let unproven = unproven(&guest.assessment, guard.believed_percent);
+                goal_for(&guest.assessment, wanted.desired, held, unproven, dead_band, guard)
             });
             lack(guest)
         });
@@ -166,7 +204,9 @@ impl Controller {
         let host = Host {
             now,
             level: self.host.level(),
-            may_page: settings.paging.is_some_and(|rules| rules.has_room(&tick.snapshot.host)),
+            lacks: tick.budget.committed > tick.budget.distributable
+                || self.host.level() >= PressureLevel::ReclaimOwed,
+            may_page: may_page(tick.snapshot, settings),
             paused: self.paused,
             settings,
         };
@@ -194,6 +234,11 @@ impl Controller {
         let mut notes = std::mem::take(&mut tick.notes);
         if tick.totals.uncounted > 0 {
             notes.push(Note::Uncounted { guests: tick.totals.uncounted });
+        }
+        let Totals { debt, debtors: guests, .. } = tick.totals;
+        if debt >= DEBT_TOLD {
+            let collected = may_page(tick.snapshot, settings);
+            notes.push(Note::BeyondEntitlement { guests, debt, collected });
         }
         if self.shortfall > Bytes::ZERO {
             notes.push(Note::Infeasible { shortfall: self.shortfall });
@@ -242,10 +287,10 @@ impl Controller {
     pub(super) fn commit(&mut self, proposal: Proposal) -> Plan {
         let Proposal { plan, promises, changes, is_transfer } = proposal;
         self.checker.commit(&plan, &promises);
-        for StateChange { place, target, ask, actuator, cap } in changes {
+        for StateChange { place, target, entitles, ask, actuator, cap } in changes {
             let Some(state) = self.guests.at_mut(place) else { continue };
-            if target.is_some() {
-                state.log.sent(target);
+            if let Some(target) = target {
+                state.log.sent(target, entitles);
             }
             if let Some(ask) = ask {
                 state.log.ask_anew(ask);
@@ -280,12 +325,17 @@ impl Controller {
             let limits = settings.limits.of(&sample.id);
             let state = self.guests.named(&sample.id);
             let log = state.map(|state| &state.log);
+            let mut holding = state.map(|state| state.holding).unwrap_or_default();
+            holding.observe(sample, self.latest);
             let known = Known {
                 now: self.latest,
                 sample,
                 limits,
                 log,
                 cap: state.map(|state| state.resident_cap).and_then(|cap| cap.in_force()),
+                holding,
+                share: None,
+                is_resident: false,
                 stale_after: settings.guard.stale_after,
             };
             let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);

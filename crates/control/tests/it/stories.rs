@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::world::{Mood, ToyGuest, World, id, mib, settings};
+use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Mechanism, Note, Plan, PolicyName,
-    RequestKind, Timestamp, Why,
+    ProcessId, RequestKind, Timestamp, Why,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -34,6 +35,8 @@ fn credits_outlive_a_change_of_policy_and_of_controller() {
     let without_tax = || {
         let mut settings = settings(PolicyName::Fcfs, 1024);
         settings.policy_settings.flexmemd.tax_basis_points = 0;
+        // Requests are believed on their word.
+        settings.guard.believed_percent = 100_000;
         settings
     };
     let guests = || vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 100)];
@@ -200,18 +203,106 @@ fn an_inhibited_balloon_leaves_hotplug_alone() {
 }
 
 #[test]
-fn the_host_pages_out_no_guest_with_stale_statistics() {
+fn a_silent_guest_is_held_to_what_it_was_granted() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);
     world.guest("b").rate = 2;
     let pages_out = |plan: &Plan| plan.paging.iter().any(|it| it.mechanism == Mechanism::PageOut);
     assert!(pages_out(&world.ticks(40)), "slow, and told of");
-    world.guest("b").mood = Mood::Silent;
-    world.ticks(9);
-    for _ in 0..20 {
-        world.tick();
-        assert!(!pages_out(&world.tick()));
+    let granted = world.tick().guest(&id("b")).unwrap().target.unwrap();
+    for mood in [Mood::Silent, Mood::Gone] {
+        world.guest("b").mood = mood;
+        for _ in 0..30 {
+            let plan = world.tick();
+            let to = plan.paging.iter().find(|it| it.mechanism == Mechanism::PageOut).unwrap();
+            assert_eq!(to.resident, granted + OVERHEAD, "{mood:?}");
+        }
     }
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+/// The driver of `b` says that it has given everything, and has given nothing.
+#[test]
+fn a_guest_that_claims_to_have_given_is_paged_out() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+    world.host_swaps = true;
+    world.guest("b").mood = Mood::Hiding;
+    world.guest("a").used = 900;
+    world.ticks(8);
+    assert!(world.guest("a").holds <= 512 + 64 + 128, "only what is hidden in the overhead");
+    world.ticks(40);
+    assert!(world.guest("a").holds > 900, "{:?}", world.holds());
+    let b = world.guest("b");
+    assert!(b.resident() <= b.target + 64 + 8, "{b:?}");
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+/// The driver of `b` is unloaded, and it fills all that it was booted with.
+#[test]
+fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
+    let both = || vec![ToyGuest::new("a", 2048, 1024, 900), ToyGuest::new("b", 2048, 1024, 900)];
+    for pages in [true, false] {
+        let mut settings = settings(PolicyName::Global, 2048);
+        settings.paging = settings.paging.filter(|_| pages);
+        let mut world = World::new(settings, both());
+        world.host_swaps = pages;
+        world.ticks(10);
+        assert_eq!(world.holds(), [1024, 1024]);
+        let b = world.guest("b");
+        (b.mood, b.holds, b.target, b.rate) = (Mood::Silent, 2048, 2048, 0);
+        for _ in 0..60 {
+            let plan = world.tick();
+            assert!(world.guest("a").target >= 1024, "{pages} {plan:?}");
+        }
+        let plan = world.tick();
+        let debt = plan.notes.iter().find_map(|note| match note {
+            Note::BeyondEntitlement { debt, collected, .. } => Some((*debt, *collected)),
+            _ => None,
+        });
+        let b = world.guest("b");
+        if pages {
+            assert!(b.resident() <= 1024 + 64 + 8, "{b:?}");
+            assert!(debt.is_none_or(|(_, collected)| collected));
+        } else {
+            assert_eq!(debt, Some((Bytes::mib(1024), false)));
+        }
+        assert_eq!(world.controller.plans_refused(), 0);
+    }
+}
+
+/// `b` says that it uses everything it was booted with, and has touched little of it.
+#[test]
+fn a_claim_without_evidence_takes_a_quarter_at_most() {
+    let most_of_b = |touched| {
+        let guests = vec![ToyGuest::new("a", 2048, 512, 100), ToyGuest::new("b", 2048, 512, 100)];
+        let mut world = World::new(settings(PolicyName::Global, 1024), guests);
+        world.ticks(10);
+        let b = world.guest("b");
+        (b.used, b.touched) = (2048, touched);
+        world.ticks(60);
+        assert_eq!(world.controller.plans_refused(), 0);
+        world.guest("b").holds
+    };
+    assert!(most_of_b(Some(100)) <= 512, "none of what it was granted is filled");
+    let filled = most_of_b(Some(512));
+    assert_eq!(filled, 512 + 128 + 100, "a quarter more than it filled, and the reserve");
+    assert!(most_of_b(None) > 640, "it fills whatever it is granted");
+}
+
+/// Another process under the same name has promised nothing and was promised nothing.
+#[test]
+fn a_new_process_begins_without_the_old_ones_past() {
+    let mut world = two(PolicyName::Global);
+    world.guest("b").mood = Mood::Stubborn;
+    world.guest("a").used = 900;
+    world.ticks(30);
+    let plan = world.tick();
+    assert!(matches!(plan.guest(&id("b")).unwrap().compliance, Compliance::Stuck { .. }));
+    world.guest("b").process = Some(ProcessId { pid: 1, start_ticks: 2 });
+    let plan = world.tick();
+    assert_eq!(plan.guest(&id("b")).unwrap().compliance, Compliance::Compliant);
+    assert!(plan.notes.contains(&Note::Newcomers { guests: 1 }), "{:?}", plan.notes);
 }
 
 #[test]
@@ -349,7 +440,7 @@ fn an_unreachable_guest_counts_until_it_is_gone() {
 #[test]
 fn a_guest_never_seen_is_said_not_to_be_counted() {
     let mut world = two(PolicyName::Global);
-    world.guest("b").mood = Mood::Gone;
+    (world.guest("b").mood, world.guest("b").process) = (Mood::Gone, None);
     world.guest("a").used = 700;
     let plan = world.ticks(9);
     assert!(plan.notes.contains(&Note::Uncounted { guests: 1 }));

@@ -10,7 +10,7 @@ use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
-    PolicyName, Pressure, RequestKind, RunState, Snapshot, Timestamp,
+    PolicyName, Pressure, ProcessId, RequestKind, RunState, Snapshot, Timestamp,
 };
 
 /// How a toy guest behaves.
@@ -26,6 +26,8 @@ pub(crate) enum Mood {
     Gone,
     /// Claims the impossible.
     Lying,
+    /// Claims to hold what it was asked to, and gives nothing.
+    Hiding,
 }
 
 /// One guest of the toy host, in MiB.
@@ -62,6 +64,10 @@ pub(crate) struct ToyGuest {
     pub(crate) has_swap: bool,
     /// What it has read back from its swap in all.
     pub(crate) swap_in: u64,
+    /// What it has touched of what it holds; `None`: all.
+    pub(crate) touched: Option<u64>,
+    /// Its process.
+    pub(crate) process: Option<ProcessId>,
 }
 
 /// The host: guests, a clock, and a controller in charge.
@@ -117,6 +123,8 @@ impl ToyGuest {
             reads_back: 0,
             has_swap: true,
             swap_in: 0,
+            touched: None,
+            process: Some(ProcessId { pid: 1, start_ticks: 1 }),
         }
     }
 
@@ -132,13 +140,14 @@ impl ToyGuest {
         }
         // The balloon keeps what it has when memory is plugged in or out.
         let (plugged, before) = (self.requested, self.plugged);
-        if self.mood != Mood::Stubborn {
+        let gives = !matches!(self.mood, Mood::Stubborn | Mood::Hiding);
+        if gives {
             self.plugged = plugged;
             self.holds = (self.holds + plugged).saturating_sub(before);
         }
         if self.holds < self.target {
             self.holds = self.target.min(self.boot + self.plugged); // deflation is quick
-        } else if self.mood != Mood::Stubborn {
+        } else if gives {
             let before = self.holds;
             self.holds = self.holds.saturating_sub(self.rate).max(self.target);
             // Of what the balloon takes, as much had been paged out as of all.
@@ -155,20 +164,32 @@ impl ToyGuest {
 
     /// What its process occupies.
     pub(crate) fn resident(&self) -> u64 {
-        self.holds.saturating_sub(self.paged_out)
+        let touched = self.touched.unwrap_or(self.holds).min(self.holds);
+        touched.saturating_sub(self.paged_out)
+    }
+
+    /// What its hypervisor says that it holds.
+    fn claims(&self) -> u64 {
+        match self.mood {
+            Mood::Hiding => self.target,
+            _ => self.said.unwrap_or(self.holds),
+        }
     }
 
     fn sample(&self) -> GuestSample {
         if self.mood == Mood::Gone {
-            return GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::Refused));
+            let resident = self.process.map(|_| Measured::fresh(Bytes::mib(self.resident())));
+            let unknown = GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::Refused));
+            return GuestSample { process: self.process, resident, ..unknown };
         }
         let available = match self.mood {
             Mood::Lying => self.boot * 2,
+            Mood::Hiding => self.claims().saturating_sub(self.used),
             _ => self.last_available,
         };
         GuestSample {
             run_state: Some(RunState::Running),
-            allocation: Some(Measured::fresh(Bytes::mib(self.said.unwrap_or(self.holds)))),
+            allocation: Some(Measured::fresh(Bytes::mib(self.claims()))),
             boot_memory: Some(Bytes::mib(self.boot)),
             hotplug: (self.plug_max > 0).then_some(Hotplug {
                 kind: HotplugKind::VirtioMem,
@@ -177,6 +198,7 @@ impl ToyGuest {
                 max: Bytes::mib(self.plug_max),
                 block: Bytes::mib(2),
             }),
+            process: self.process,
             resident: Some(Measured::fresh(Bytes::mib(self.resident()))),
             stats: Some(Measured {
                 value: GuestStats {

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Timestamp};
+use ballast_model::{
+    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, ProcessId, Timestamp,
+};
 
 use super::promise::Promise;
 
@@ -19,6 +21,12 @@ const ROOM: Bytes = Bytes::mib(64);
 /// Left to a guest without swap beside what it uses.
 const SPARE: Bytes = Bytes::mib(32);
 
+/// A resident size older than this says nothing of what is claimed now.
+const SEEN_LATELY: Duration = Duration::from_secs(2);
+
+/// What a guest claimed within this time before is compared with what is resident.
+const CLAIM_WINDOW: Duration = Duration::from_secs(3);
+
 /// What a plan has for a guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
@@ -29,6 +37,7 @@ pub(super) struct Planned {
 /// One guest, from plan to plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
+    process: Option<ProcessId>,
     /// `None` before its first snapshot.
     known_since: Option<Timestamp>,
     /// What it was last seen to hold, though it may not be seen now: memory does not become free
@@ -40,6 +49,15 @@ pub(super) struct Memory {
     used: Option<Bytes>,
     /// The target in force.
     target: Option<Bytes>,
+    /// The last target that it was to have, and not only to keep for the moment.
+    granted: Option<Bytes>,
+    /// Its floor when that was last known.
+    floor: Option<Bytes>,
+    /// What it claimed at most in the window before and in this one, and when that began.
+    claims: [Bytes; 2],
+    window_began: Timestamp,
+    /// What it must hold as its process occupies more than claims account for.
+    evident: Option<Bytes>,
     /// The total of the last order to balloon and plugged memory together.
     ordered: Option<Bytes>,
     /// What the last plan entitled it to beyond its target.
@@ -49,8 +67,14 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
+    pub(super) fn observe(&mut self, sample: &GuestSample, limits: &GuestLimits, now: Timestamp) {
+        if self.process.is_some_and(|known| sample.process.is_some_and(|new| new != known)) {
+            *self = Memory::default();
+        }
+        self.process = sample.process.or(self.process);
         self.known_since.get_or_insert(now);
+        self.floor = limits.bounds_for(sample).map(|bounds| bounds.floor).or(self.floor);
+        self.compare(sample, now);
         let is_down = matches!(sample.link, LinkState::Down(_));
         if is_down || sample.hotplug.is_none() {
             self.ordered = None;
@@ -68,10 +92,32 @@ impl Memory {
         self.used = Some(self.used.filter(|_| !belongs).map_or(used, |before| before.max(used)));
     }
 
+    /// Compares what the guest claims with what its process occupies. A hypervisor is taken to need
+    /// an eighth of the guest's memory and some beside it, whatever was measured.
+    fn compare(&mut self, sample: &GuestSample, now: Timestamp) {
+        let most = sample.memory_max().unwrap_or(Bytes::MAX);
+        if let Some(claim) = sample.allocation {
+            if now.saturating_since(self.window_began) >= CLAIM_WINDOW {
+                self.claims = [self.claims[1], Bytes::ZERO];
+                self.window_began = now;
+            }
+            self.claims[1] = self.claims[1].max(claim.value.min(most));
+        }
+        let own = sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
+        let occupied = sample.resident.filter(|resident| {
+            resident.age <= SEEN_LATELY && sample.capabilities.discard_inhibited != Some(true)
+        });
+        let occupied = occupied.map(|it| it.value.saturating_sub(own).min(most));
+        self.evident = occupied.filter(|occupied| *occupied > self.claims[0].max(self.claims[1]));
+    }
+
     /// A plan is carried out.
     pub(super) fn promised(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
         if !matches!(guest.change, Change::Hold(_)) {
             self.target = guest.target;
+        }
+        if matches!(guest.change, Change::Grow { .. } | Change::Shrink { .. }) {
+            self.granted = guest.target;
         }
         self.entitled = promise.and_then(|promise| promise.entitled);
         self.cap = promise.and_then(|promise| promise.cap);
@@ -86,6 +132,16 @@ impl Memory {
         self.target
     }
 
+    /// What the host may page it out to on what it sees itself, without asking the guest; `None`:
+    /// to nothing.
+    pub(super) fn may_be_held_to(&self) -> Option<Bytes> {
+        Some(self.granted?.max(self.floor?))
+    }
+
+    pub(super) fn floor(&self) -> Option<Bytes> {
+        self.floor
+    }
+
     pub(super) fn known_for(&self, now: Timestamp) -> Duration {
         self.known_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }
@@ -93,6 +149,7 @@ impl Memory {
     /// What the guest holds or may take at any moment, were it not capped.
     fn holds(&self, sample: &GuestSample) -> Bytes {
         let holds = sample.allocation.map(|allocation| allocation.value).or(self.last_seen);
+        let holds = holds.max(self.evident);
         let promised = self.target.max(self.ordered).max(self.entitled);
         holds.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
     }

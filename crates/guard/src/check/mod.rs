@@ -11,7 +11,7 @@
 //!
 //! Checked: conservation (grants within what is free of budget and host), floors, what guests
 //! without swap use, ceilings, step limits, the host's reserve, no reduction on stale or missing
-//! figures, no action on guests that are not to be touched, releases before grants, form (whole
+//! figures but what the host sees itself, no action on guests that are not to be touched, releases before grants, form (whole
 //! pages, generation, deadline, each guest once), that caps are enforced, and of plugging: whole
 //! blocks within the device, and never against the balloon.
 //!
@@ -30,8 +30,8 @@ mod violation;
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, LimitTable, LinkState,
-    Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
+    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, GuestStats, LimitTable,
+    LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
 };
 
 use memory::{Memory, Planned};
@@ -72,11 +72,11 @@ pub struct Checker {
 
 impl Checker {
     /// Takes in a snapshot, before the plan that is made from it is checked.
-    pub fn observe(&mut self, snapshot: &Snapshot) {
+    pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable) {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
         for (memory, sample) in self.guests.values_mut().zip(snapshot.guests()) {
-            memory.observe(sample, snapshot.taken_at);
+            memory.observe(sample, limits.of(&sample.id), snapshot.taken_at);
         }
     }
 
@@ -96,6 +96,9 @@ impl Checker {
             guests: &self.guests,
             rules,
             now: self.now,
+            for_guests: rules
+                .budget
+                .or_else(|| Some(snapshot.host.memory_total?.saturating_sub(rules.host_reserve))),
         };
         let mut found = Vec::new();
         if rules.paused && !plan.actions.is_empty() {
@@ -109,7 +112,7 @@ impl Checker {
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
         let (free, let_go) = check.free_and_let_go(snapshot);
-        let granted = granted.into_iter().sum::<Bytes>() + let_go;
+        let granted = granted.into_iter().sum::<Bytes>().saturating_add(let_go);
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
@@ -143,6 +146,8 @@ struct Check<'a> {
     guests: &'a PerGuest<Memory>,
     rules: &'a Rules<'a>,
     now: Timestamp,
+    /// What there is for all guests; `None`: not known.
+    for_guests: Option<Bytes>,
 }
 
 /// A guest of the snapshot and what is remembered of it.
@@ -218,11 +223,15 @@ impl<'a> Check<'a> {
             if paging.mechanism != Mechanism::PageOut {
                 continue;
             }
-            let is_fresh = |stats: Measured<_>| stats.age <= rules.stale_after;
-            if !guest.sample.stats.is_some_and(is_fresh) {
+            let is_fresh = |stats: Measured<GuestStats>| stats.age <= rules.stale_after;
+            let is_recent = |size: Measured<Bytes>| size.age <= rules.stale_after;
+            let may_be_held_to = guest.memory.may_be_held_to().or_else(|| self.share_of(&guest));
+            let is_seen = guest.sample.resident.is_some_and(is_recent)
+                && may_be_held_to.is_some_and(|least| paging.resident >= least);
+            if !guest.sample.stats.is_some_and(is_fresh) && !is_seen {
                 found.push(Violation::OnStaleFigures(paging.guest.clone()));
             }
-            let floor = guest.limits.bounds_for(guest.sample).map_or(Bytes::MAX, |it| it.floor);
+            let floor = guest.memory.floor().unwrap_or(Bytes::MAX);
             if paging.resident < floor {
                 let (guest, target) = (paging.guest.clone(), paging.resident);
                 found.push(Violation::BelowFloor { guest, target, floor });
@@ -245,6 +254,15 @@ impl<'a> Check<'a> {
                 found.push(Violation::CapNotEnforced { guest, cap, resident });
             }
         }
+    }
+
+    /// The part of the budget that a guest's shares alone give it, within its bounds.
+    fn share_of(&self, guest: &Guest<'_>) -> Option<Bytes> {
+        let floor = guest.memory.floor()?;
+        let budget = self.for_guests?;
+        let limits = self.samples.iter().map(|sample| self.rules.limits.of(&sample.id));
+        let shares: u64 = limits.map(|limits| u64::from(limits.shares)).sum();
+        Some(budget.fraction(guest.limits.shares.into(), shares).page_floor().max(floor))
     }
 
     /// Memory that neither the budget nor the host has given away yet, and what guests may take
@@ -283,7 +301,7 @@ impl<'a> Check<'a> {
             let resident = sample.resident.map_or(Bytes::ZERO, |it| it.value);
             touched = touched.saturating_add(resident.min(own));
         }
-        let budget = rules.budget.unwrap_or(total.saturating_sub(rules.host_reserve));
+        let budget = self.for_guests.unwrap_or(total.saturating_sub(rules.host_reserve));
         let of_budget = budget.saturating_sub(committed);
         let of_host = available
             .saturating_sub(rules.host_reserve)

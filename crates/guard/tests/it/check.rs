@@ -100,12 +100,18 @@ impl Case {
         let planned = guests.iter().map(|guest| planned(&guest.id, self.past[&guest.id])).collect();
         let promises: Vec<Promise> =
             self.past.iter().filter_map(|(id, past)| Some(capped(id, past.cap?))).collect();
-        checker.observe(&Snapshot::new(then, HostSample::default(), guests));
+        let snapshot = Snapshot::new(then, HostSample::default(), guests);
+        checker.observe(&snapshot, &self.limits());
         checker.commit(&plan(Generation(6), then, planned), &promises);
         checker
     }
 
+    fn limits(&self) -> LimitTable {
+        LimitTable { named: self.limits.clone(), ..LimitTable::default() }
+    }
+
     fn check(self) -> Vec<Violation> {
+        let limits = self.limits();
         let mut checker = self.checker();
         let host = HostSample {
             memory_total: Some(Bytes::gib(16)),
@@ -125,10 +131,10 @@ impl Case {
             stale_after: Duration::from_secs(10),
             step_up_max: self.step,
             step_down_max: self.step,
-            limits: &LimitTable { named: self.limits, ..LimitTable::default() },
+            limits: &limits,
             paused: self.paused,
         };
-        checker.observe(&snapshot);
+        checker.observe(&snapshot, &limits);
         checker.check(&plan, &self.promises, &snapshot, &rules)
     }
 }
@@ -332,7 +338,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
         let lines = || case.guests.iter().map(|it| planned(&it.id, Past::default())).collect();
         checker.commit(&plan(Generation(6), now, lines()), entitled.as_slice());
         let snapshot = Snapshot::new(Timestamp::from_millis(8000), host, case.guests.clone());
-        checker.observe(&snapshot);
+        checker.observe(&snapshot, &LimitTable::default());
         let plan = Plan {
             actions: case.actions.clone(),
             ..plan(Generation(7), snapshot.taken_at, lines())
