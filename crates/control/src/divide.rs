@@ -10,7 +10,7 @@ use crate::tick::{GuestTick, Tick};
 /// What is to be divided and what came of it.
 #[derive(Debug)]
 pub(crate) struct Divided {
-    /// What each guest that thrashed gets back at least; empty: nobody gets anything back.
+    /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
     /// What the policy wants for those that compete, in their order.
     pub(crate) wanted: Vec<ballast_policy::Wanted>,
@@ -48,9 +48,9 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     })
 }
 
-/// What each guest held before it thrashed, where it is to get that back. Nobody does where the
-/// demands of all do not fit into `left`, or where somebody else lacks memory: whoever got it,
-/// another would thrash.
+/// What each guest held before it thrashed, where it is to get that back. No guest gets memory back
+/// if the demands of all do not fit into `left`, or if another guest lacks memory: one of them
+/// would thrash in any case.
 pub(crate) fn given_back(
     tick: &Tick<'_>,
     left: Bytes,

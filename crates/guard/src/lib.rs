@@ -14,7 +14,7 @@
 //!
 //! Promises: never below a floor, never below its use without swap, never shrunk on stale or
 //! implausible statistics, memory granted only after it was released, never into the host's
-//! reserve; a guest that gives nothing is set aside and moves nobody else.
+//! reserve; a guest that gives nothing is set aside and moves no other guest.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
