@@ -27,7 +27,7 @@ use crate::harness::{Daemon, Ground, guest, wait_for};
 /// that is compared, and [`FILLED_MAX`].
 pub const FLOOR: Bytes = Bytes::mib(288);
 
-const ROUNDS_DEFAULT: u64 = 10;
+const ROUNDS_DEFAULT: u64 = 4;
 const DRY: &str = "dry";
 const WET: &str = "wet";
 /// The most that a workload of `dry` fills for good, and the most that it reads through the page
