@@ -1,4 +1,4 @@
-//! Estimates from any sequence of samples: what is told can be told, and memory in use adds up.
+//! Estimates from any sequence of samples: each has its inputs, is in range, and can be printed.
 #![no_main]
 
 use ballast_estimate::Estimator;

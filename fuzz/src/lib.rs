@@ -17,7 +17,7 @@ use ballast_policy::flexmemd::{
 use ballast_policy::meb::{MebSettings, Weighting};
 use ballast_policy::{Contender, PolicySettings, TaxRule};
 
-/// Most guests of one problem: enough for everybody to be in somebody's way.
+/// Most guests of one problem: enough for all to compete with each other.
 const GUESTS_MAX: u64 = 9;
 /// Most points of a curve.
 const POINTS_MAX: u64 = 24;

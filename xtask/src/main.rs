@@ -34,7 +34,7 @@ enum Command {
         selection: Selection,
         /// Number of test programs with real guests that run in parallel, one test of each at a
         /// time.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 2)]
         beside: usize,
         /// Arguments for cargo.
         #[arg(last = true)]

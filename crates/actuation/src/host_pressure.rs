@@ -1,10 +1,10 @@
 //! How short of memory the host is.
 //!
 //! Idea: levels, each entered where the host's available memory is below a part of its reserve, or
-//! where its tasks wait for memory while there is little. Going up needs that for a moment only,
-//! and nothing where memory is critical; coming down needs a clearly better state for longer, and
+//! where its tasks wait for memory while there is little. Going up takes a moment of that, and no
+//! time at all where memory is critical; coming down takes a clearly better state for longer, and
 //! goes one level at a time. Between the two thresholds nothing changes, so figures that swing
-//! there move nobody.
+//! there move no guest.
 //!
 //! ```text
 //! normal ◀─▶ balloon-only ◀─▶ reclaim-owed ◀─▶ reclaim-richest ◀─▶ freeze
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Cost: O(1) a tick. Source: the levels are Ballast's own; flexmemd §3.2.2 knows the first three.
-//! Limits: where available memory cannot be read the level stays. Pressure alone raises nobody: a
-//! process that thrashes within a limit of its own presses without the host being short. A host
-//! that is to keep no reserve is never short.
+//! Limits: where available memory cannot be read the level stays. Pressure alone does not raise the
+//! level: a process that thrashes within its own limit causes pressure although the host is not
+//! short. A host without a reserve is never short.
 
 use std::time::Duration;
 

@@ -3,14 +3,14 @@
 //! Idea (flexmemd §3.2.2): where memory is taken from a guest by paging (see
 //! [`crate::rates::choose`]) it is capped: its process is to occupy no more than it would have if
 //! the guest had given it, and the host pages it out until it does. While a cap is in force the
-//! guest counts as what its process occupies, so that others get what was taken. When nothing is to
-//! be taken so any more, the cap ends and the host reads back ahead of the guest what it took.
+//! guest counts as what its process occupies, so that others get what was taken. When paging is to
+//! take nothing more, the cap ends, and the host reads back, ahead of the guest, what it took.
 //!
-//! A host that gets shorter does not wait for those who owe: it also takes from the *richest*,
-//! those who hold most beyond what the policy wants for them, and no more of them than it lacks.
+//! A host that gets shorter does not wait for guests that owe: it also takes from the *richest*,
+//! those that hold most beyond what the policy wants for them, and no more than it lacks.
 //!
 //! Cost: O(1) a guest and tick. Limits: never below a guest's floor; a process whose size is not
-//! known, or not lately, is left alone. Pages are anybody's: which go is the mechanism's choice.
+//! known, or not lately, is left alone. The mechanism chooses which pages go.
 
 use std::time::Duration;
 
@@ -87,12 +87,12 @@ impl ResidentCap {
         self.in_force
     }
 
-    /// Nobody is held to anything from now on.
+    /// Ends the cap: the process may occupy any size from now on.
     pub fn end(&mut self) {
         *self = ResidentCap::default();
     }
 
-    /// Decides anew; to be called once for every snapshot.
+    /// Decides on this snapshot; to be called once for each.
     pub fn decide(&mut self, input: &PagingInput) -> Option<Page> {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
         if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
@@ -273,8 +273,8 @@ mod tests {
             }
         }
 
-        /// Enough where there is enough, nobody more than needed, and nobody poorer than one who is
-        /// spared.
+        /// They cover it where they can, none is taken from without need, and none of them holds
+        /// less than a guest that is spared.
         #[test]
         fn the_richest_cover_what_is_lacking(beyond in prop::collection::vec(0..500u64, 0..12), lacking in 0..3000u64) {
             let wealth: Vec<_> =

@@ -32,7 +32,7 @@ const APART_MAX: Duration = Duration::from_secs(10);
 /// Samples closer than this are not compared: a balloon's size changes in steps.
 const APART_MIN: Duration = Duration::from_millis(50);
 
-/// Time that a short host gives balloons: with more it waits for nobody, as a tick is as long.
+/// Longest that a short host waits for a balloon: as long as a tick.
 const SHORT_WAITS: Duration = Duration::from_secs(1);
 
 /// What is assumed of a mechanism before it was measured, in bytes a second.

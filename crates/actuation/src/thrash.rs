@@ -272,7 +272,7 @@ impl ThrashDetector {
             || now.saturating_since(taking.begun) >= settings.window * WINDOWS_MAX;
         if over {
             self.close(now, settings.window);
-            // Shrunk as far as it thrashed, and content: next time begins anew.
+            // It was shrunk to where it thrashed and did not thrash: the next pause is a first one.
             if self.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
                 self.hold = None;
             }
@@ -360,8 +360,8 @@ struct ReadBack {
 }
 
 impl ReadBack {
-    /// Takes a sample in; `None`: nothing is known of it. `Some(false)`: it started anew, as its
-    /// counters fell.
+    /// Takes a sample in. `None`: it has neither counter. `Some(false)`: a counter fell, as the
+    /// guest restarted.
     fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
         let swap = sample.stats.and_then(|stats| stats.value.swap_in);
         let files =

@@ -47,7 +47,7 @@ struct AgentOptions {
     /// A memcached server: address and port, or socket
     #[arg(long, value_name = "ADDRESS")]
     memcached: Option<String>,
-    /// Folder of executables, each of which is a shrinker
+    /// Folder of executables; each is a shrinker
     #[arg(long, value_name = "FOLDER")]
     hooks: Option<PathBuf>,
     /// Print one sample of statistics and exit

@@ -78,7 +78,7 @@ pub struct ShrinkersConfig {
     pub page_cache: bool,
     /// Whether shrinkers also work when the host does not grant a request.
     pub when_refused: bool,
-    /// Folder of executables, each of which is a shrinker.
+    /// Folder of executables; each is a shrinker.
     pub hooks: Option<PathBuf>,
     /// A redis used as a cache.
     pub redis: Option<RedisConfig>,

@@ -124,8 +124,8 @@ impl Controller {
         Some(action)
     }
 
-    /// No sample could be had by `now`: drops actions whose deadline has passed and asks for the
-    /// next sample a tick later.
+    /// No sample was taken by `now`: drops actions whose deadline has passed and asks for the next
+    /// sample a tick later.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         // All actions of a plan have one deadline.
         let next = self.plan.as_ref().and_then(|plan| plan.actions.get(self.fetched));
@@ -137,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// Takes in what happened between samples. What changes the decision is decided anew at the
+    /// Takes in what happened between samples. An event that changes the decision has effect at the
     /// next sample.
     pub fn handle_event(&mut self, event: Event) {
         match event {
@@ -238,7 +238,7 @@ impl Controller {
         plan
     }
 
-    /// Forgets actions nobody fetched; their guests never heard of them.
+    /// Forgets actions that were not fetched; their guests never got them.
     fn drop_actions(&mut self) {
         let Some(plan) = self.plan.take() else { return };
         for action in plan.actions.iter().skip(std::mem::take(&mut self.fetched)) {

@@ -13,7 +13,7 @@ const PROVEN_MIN: Bytes = Bytes::mib(32);
 /// What is to be divided and what came of it.
 #[derive(Debug)]
 pub(crate) struct Divided {
-    /// What each guest that thrashed gets back at least; empty: nobody gets anything back.
+    /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
     /// What the policy wants for those that compete, in their order.
     pub(crate) wanted: Vec<ballast_policy::Wanted>,

@@ -96,8 +96,8 @@ fn part(state: &GuestState) -> Option<Bytes> {
     state.goal.as_ref().map(|goal| goal.desired.target)
 }
 
-/// Of each guest, whether the host takes from it because it is among the richest; empty: it takes
-/// from nobody.
+/// Whether the host takes from each guest because it is among the richest; empty: the host takes
+/// from no guest.
 pub(crate) fn rich(tick: &Tick<'_>, host: Host<'_>) -> Vec<bool> {
     let available = tick.snapshot.host.memory_available;
     let (Some(available), true) = (available, host.level >= PressureLevel::ReclaimRichest) else {

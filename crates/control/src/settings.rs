@@ -30,7 +30,7 @@ pub struct Settings {
     /// How memory is plugged in; `None`: it is not.
     pub hotplug: Option<HotplugSettings>,
     /// How much of its swap the host uses to page guests that do not give what they were asked for,
-    /// where whoever drives carries that out; `None`, the default: it pages nobody.
+    /// if the caller carries that out; `None`, the default: the host pages no guest.
     pub paging: Option<SwapRules>,
     /// When a guest counts as thrashing with what it was left.
     pub thrash: ThrashSettings,

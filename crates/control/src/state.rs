@@ -67,8 +67,8 @@ impl GuestState {
     }
 }
 
-/// What the process of a guest that owes memory is held to: the cap follows what is `asked`. What
-/// the host takes of the richest it takes for itself, and grants to nobody.
+/// The cap on the process of a guest that owes memory: it follows what is `asked`. The host keeps
+/// what it takes from the richest guests for itself, and grants it to no guest.
 pub(crate) fn cap_of(cap: ResidentCap, asked: Option<Bytes>) -> Option<Bytes> {
     Some(cap.in_force()?.max(asked?.saturating_add(OVERHEAD).page_ceil()))
 }

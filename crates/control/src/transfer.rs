@@ -38,7 +38,7 @@ pub(crate) fn gives(guest: &GuestPlan) -> bool {
     is_giving || matches!(guest.change, Change::Shrink { .. })
 }
 
-/// Whether it waits for memory that somebody else holds.
+/// Whether it waits for memory that another guest holds.
 pub(crate) fn waits(guest: &GuestPlan) -> bool {
     let waits = |clamp: &Clamped| {
         matches!(clamp, Clamped::AwaitingRelease { .. } | Clamped::HostReserve { .. })

@@ -3,8 +3,8 @@
 //! Idea: a reduction needs no memory and is requested in full. Growth up to what a guest
 //! already holds or was promised is free. Growth beyond that comes out of the *grantable* memory
 //! alone, which grows from tick to tick as releases are seen to happen; so no promise ever rests on
-//! memory that somebody else still holds. Where it does not reach, guests below their floor come
-//! first, then everybody in proportion to what they lack.
+//! memory that another guest still holds. Where it does not reach, guests below their floor come
+//! first, then all guests in proportion to what they lack.
 //!
 //! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not
 //! worth an action (see [`GRANT_MIN`]) waits.
@@ -50,7 +50,7 @@ pub fn allocate_grants(lacks: &[Lack], budget: Budget) -> Vec<Bytes> {
     first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
 }
 
-/// Divides `pages` in proportion to `wants`, nobody getting more than it wants.
+/// Divides `pages` in proportion to `wants`; no guest gets more than it wants.
 fn in_proportion(wants: &[u64], pages: u64) -> Vec<u64> {
     let total: u64 = wants.iter().sum();
     if total <= pages {

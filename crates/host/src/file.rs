@@ -1,6 +1,6 @@
 //! A kernel file that stays open and is read repeatedly.
 //!
-//! Idea: the kernel generates the text anew for every read from offset 0, so an open descriptor and
+//! Idea: the kernel generates the text for every read from offset 0, so an open descriptor and
 //! `pread` save the path lookup. The descriptor of a process's file stays bound to that process:
 //! when the PID is reused, reads fail instead of returning another process's figures.
 //! Cost: one `pread` for the text and one to find its end; no allocation once the buffer has grown.

@@ -1,7 +1,7 @@
 //! Whole pages from exact fractions, by largest remainder.
 //!
-//! Idea: everybody gets the whole part of what is due; the pages left over go one each to the
-//! largest fractions, ties to who comes first. What was divided adds up again, to the page.
+//! Idea: each gets the whole part of what is due; the pages left over go one each to the largest
+//! fractions, ties to the one that comes first. What was divided adds up again, to the page.
 //! Cost: O(n). Source: Hamilton's method.
 //! Limits: the parts due must add up to the total.
 
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(largest_remainder([], 3, 0), [0u64; 0]);
     }
 
-    /// The method as it is told: everybody rounded down, then one page each by falling remainder.
+    /// The textbook method: round all parts down, then give one page each by falling remainder.
     fn by_sorting(numerators: &[i128], denominator: i128, total: u64) -> Vec<u64> {
         let mut parts: Vec<u64> = numerators.iter().map(|n| (n / denominator) as u64).collect();
         let left = total - parts.iter().sum::<u64>();

@@ -133,8 +133,8 @@ impl Sum for Bytes {
     }
 }
 
-/// Prints the largest binary unit of which this is at least one: exactly where that needs no more
-/// than one decimal, else rounded to one decimal (`512MiB`, `1.5GiB`, `837.3MiB`, `12B`).
+/// Prints in the largest binary unit that is not larger than the amount: exactly where that needs
+/// no more than one decimal, else rounded to one decimal (`512MiB`, `1.5GiB`, `837.3MiB`, `12B`).
 /// `{:#}` prints without loss: the largest unit that divides the amount.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -37,7 +37,7 @@ pub struct Estimate {
     pub signals: Signals,
 }
 
-/// Observations of a guest that are no demand by themselves; `None`: nobody provides it.
+/// Observations of a guest that are no demand by themselves; `None`: no source provides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Signals {

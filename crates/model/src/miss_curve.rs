@@ -139,11 +139,11 @@ impl MissCurve {
         MissCurve { misses: misses.collect(), ..*self }
     }
 
-    /// The curve of a guest that was seen to miss `misses` times with `held`, of which a curve that
-    /// was found within that memory tells nothing. Those that it does not tell are added at `held`,
-    /// and from there evenly fewer, none with `beyond` more, which is at least a page a miss. With
-    /// less than `held` they are as evenly more: such a guest has no page to spare. Points beyond
-    /// [`MissCurve::POINTS_MAX`] are cut.
+    /// Extends the curve of a guest that was seen to miss `misses` times with `held`. A curve
+    /// measured within that memory does not show all of these misses. Those that it lacks are added
+    /// at `held`; above, they fall evenly to none with `beyond` more memory, which is at least a
+    /// page a miss. Below `held` they rise at the same slope: such a guest has no page to spare.
+    /// Points beyond [`MissCurve::POINTS_MAX`] are cut.
     #[must_use]
     pub fn extended(&self, held: Bytes, beyond: Bytes, misses: u64) -> MissCurve {
         let misses = misses.saturating_sub(self.misses(held));
@@ -230,7 +230,7 @@ mod row {
     use super::*;
 
     /// Which curve of a journal a curve is: row `id` of the table of curves,
-    /// [shifted](MissCurve::shifted) by so many steps.
+    /// [shifted](MissCurve::shifted) by `shifted` steps.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct KeptCurve {
         /// The row.
@@ -320,21 +320,21 @@ mod tests {
         }
     }
 
-    /// 40 misses with 2 MiB, of which the curve tells none, and 4 MiB beyond: ten less with each
+    /// 40 misses with 2 MiB that the curve does not show, and 4 MiB beyond: ten fewer with each
     /// MiB.
     #[test]
     fn misses_within_the_memory_held_continue_beyond_it() {
         let blind = curve(&[100, 60, 0]).unwrap();
         let extended = blind.extended(Bytes::mib(2), Bytes::mib(4), 40);
         assert_eq!(extended.points(), [160, 110, 40, 30, 20, 10, 0]);
-        // One that sees so far already stays, and of one that sees a part the rest is added.
+        // A curve that shows all of the misses stays; one that shows a part gets the rest.
         let seeing = curve(&[100, 60, 45, 35, 22, 11, 0]).unwrap();
         assert_eq!(seeing.extended(Bytes::mib(2), Bytes::mib(4), 40), seeing);
         let part = seeing.extended(Bytes::mib(2), Bytes::mib(2), 65);
         assert_eq!(part.points(), [140, 90, 65, 45, 22, 11, 0]);
         assert_eq!(blind.extended(Bytes::mib(2), Bytes::mib(4), 0), blind);
-        // Ten more than it tells need ten pages, 40 KiB: ten more with each 40 of the 1024 KiB
-        // below.
+        // Ten misses that it does not show need ten pages, 40 KiB: ten more with each 40 of the
+        // 1024 KiB below.
         let cliff = blind.extended(Bytes::mib(1), Bytes::ZERO, 70);
         assert_eq!(cliff.points(), [100 + 266, 70, 0]);
     }

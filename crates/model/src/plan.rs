@@ -67,7 +67,7 @@ pub struct Budget {
     /// last target.
     #[cfg_attr(feature = "serde", serde(rename = "committed_bytes", with = "unit"))]
     pub committed: Bytes,
-    /// What could be granted at once without anybody releasing anything: the smaller of the budget
+    /// What could be granted at once without any guest releasing memory: the smaller of the budget
     /// not committed, and the host's available memory beyond its reserve and beyond what guests
     /// were promised and have not touched yet.
     #[cfg_attr(feature = "serde", serde(rename = "grantable_bytes", with = "unit"))]
@@ -107,8 +107,8 @@ pub struct GuestPlan {
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub clamps: Vec<Clamped>,
     /// What it has to pay rent with, what it paid for the running period included; `None` where the
-    /// policy has no accounts or it has none yet. Kept in the journal, from which a daemon started
-    /// anew takes it over.
+    /// policy has no accounts or it has none yet. Kept in the journal, from which a restarted
+    /// daemon takes it over.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub credits: Option<u64>,
     /// Whether it complies with its target.
@@ -381,7 +381,7 @@ pub enum Note {
         guest: GuestId,
         /// Misses a second it should stay under.
         misses_per_s_max: u64,
-        /// Misses a second that its target leads to; `None`: nobody knows.
+        /// Misses a second that its target leads to; `None`: not known.
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         misses_per_s: Option<u64>,
     },

@@ -34,7 +34,7 @@ pub enum Reason {
         /// All guests' shares.
         shares_total: u64,
     },
-    /// What it uses and a reserve: everybody's request fits (`self-scheduling`, Global §3).
+    /// What it uses and a reserve: the requests of all guests fit (`self-scheduling`, Global §3).
     UsedPlusReserve {
         /// Memory in use.
         #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
@@ -89,8 +89,8 @@ pub enum Reason {
         #[cfg_attr(feature = "serde", serde(rename = "reserve_bytes", with = "unit"))]
         reserve: Bytes,
     },
-    /// All that is wanted does not fit: whoever wants less than its part gets that, the others
-    /// divide the rest by shares.
+    /// The wants of all do not fit: a guest that wants less than its part gets what it wants, the
+    /// others divide the rest by shares.
     Scarce {
         /// What it would have without the others.
         #[cfg_attr(feature = "serde", serde(rename = "wanted_bytes", with = "unit"))]
@@ -111,7 +111,7 @@ pub enum Reason {
         /// What it takes on top of the policy's division.
         #[cfg_attr(feature = "serde", serde(rename = "taken_bytes", with = "unit"))]
         taken: Bytes,
-        /// Who pays; `None`: nobody, it was left over.
+        /// Who pays; `None`: no guest, it was left over.
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         payers: Option<Others>,
         /// Why the policy's division gives it less.
@@ -130,7 +130,7 @@ pub enum Reason {
         /// Why the policy's division gives it more.
         because: Box<Reason>,
     },
-    /// Its demand, and a part of what nobody demands (`meb`, MEB §4).
+    /// Its demand, and a part of the memory that no guest demands (`meb`, MEB §4).
     DemandAndBonus {
         /// Its demand within floor and ceiling.
         #[cfg_attr(feature = "serde", serde(rename = "demand_bytes", with = "unit"))]
@@ -214,7 +214,7 @@ impl fmt::Display for Reason {
                 write!(f, "its kernel has promised {committed} to processes")
             }
             Reason::DemandAndBonus { demand } => {
-                write!(f, "demands {demand}; what nobody demands is shared out")
+                write!(f, "demands {demand}; memory that no guest demands is shared out")
             }
             Reason::FewestMisses { demand, misses_per_s } => {
                 write!(f, "fewest misses of all guests together: demand {demand}, ")?;
@@ -291,7 +291,7 @@ pub enum RentLimit {
     Want,
     /// It cannot pay for more.
     Credits,
-    /// There is no more for it.
+    /// There is no more to rent.
     Supply,
 }
 
@@ -305,7 +305,7 @@ impl fmt::Display for RentLimit {
         f.write_str(match self {
             RentLimit::Want => "all it wants",
             RentLimit::Credits => "all it can pay for",
-            RentLimit::Supply => "all there is for it",
+            RentLimit::Supply => "all there is to rent",
         })
     }
 }

@@ -158,7 +158,7 @@ pub struct GuestSample {
     /// What the tracker of its page touches found.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracker: Option<Measured<TrackerReport>>,
-    /// How that was done, or why not; `None`: nobody was to.
+    /// How tracking went, or why it failed; `None`: the guest is not to be tracked.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracking: Option<Tracking>,
     /// What can be done with it.
@@ -278,7 +278,7 @@ pub enum LinkDown {
     Taken,
     /// The socket cannot be opened.
     PermissionDenied,
-    /// Nobody listens: the hypervisor is gone or going.
+    /// No process listens: the hypervisor is gone or going.
     Refused,
     /// It did not answer in time.
     TimedOut,

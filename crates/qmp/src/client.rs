@@ -28,8 +28,9 @@ pub(crate) const READ_BYTES: usize = 16 << 10;
 /// Opens a socket.
 ///
 /// # Errors
-/// [`LinkDown::Refused`] if nobody listens, [`LinkDown::PermissionDenied`], [`LinkDown::Taken`] if
-/// the queue is full, [`LinkDown::Closed`] with the system's message for everything else.
+/// [`LinkDown::Refused`] if no process listens, [`LinkDown::PermissionDenied`],
+/// [`LinkDown::Taken`] if the queue is full, [`LinkDown::Closed`] with the system's message for
+/// everything else.
 pub async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
     UnixStream::connect(path).await.map_err(|error| unusable(&error))
 }

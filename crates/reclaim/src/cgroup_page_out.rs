@@ -84,7 +84,8 @@ impl CgroupMethod {
             return cgroup.reclaim(amount).map(drop);
         }
         let target = cgroup.usage()?.saturating_sub(amount);
-        // One squeeze per step: a longer one might later overwrite a limit that somebody else set.
+        // One squeeze per step: a longer one might later overwrite a limit that another program
+        // set.
         let mut squeeze = Squeeze::new(cgroup.clone())?;
         squeeze.step(target, &limits.swap)?;
         squeeze.release()
@@ -169,7 +170,7 @@ impl CgroupPageOut {
     }
 
     fn try_step(&mut self, now: Timestamp) -> Result<PagingState, ReclaimError> {
-        // Found anew each time: another process may have joined the cgroup, or this one moved.
+        // Looked up at each step: another process may have joined the cgroup, or this one moved.
         let cgroup = MemoryCgroup::find(&self.root, self.vmm.pid())?;
         self.method = CgroupMethod::of(&cgroup)?;
         let before = self.measure(&cgroup)?;

@@ -1,11 +1,11 @@
 //! Guest memory within its hypervisor process.
 //!
-//! Idea: memory is plugged and unplugged while the host pages. So each step reads the mappings anew
-//! and acts on what is guest memory at that moment; memory unmapped since is skipped.
+//! Idea: memory is plugged and unplugged while the host pages. So each step reads the mappings
+//! again and acts on what is guest memory at that moment; memory unmapped since is skipped.
 //!
 //! Cost: about 0.3 ms a step to read the mappings of a QEMU.
-//! Limits: an address that is unmapped and mapped anew within one step may be paged out although it
-//! belongs to the hypervisor; that costs the hypervisor a fault, and no data.
+//! Limits: an address that is unmapped and mapped again within one step may be paged out although
+//! it belongs to the hypervisor; that costs the hypervisor a fault, and no data.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -273,7 +273,7 @@ impl MemFile {
     fn touch(&self, range: AddressRange) {
         let mut byte = [0];
         for address in (range.start()..range.end()).step_by(PAGE_SIZE as usize) {
-            // Skip pages that were unmapped meanwhile.
+            // Skip pages that were unmapped since.
             let _ = self.0.read_at(&mut byte, address);
         }
     }

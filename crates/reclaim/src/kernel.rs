@@ -13,7 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use crate::ranges::AddressRange;
 
 /// Most ranges per call: half of the kernel's limit, because the kernel locks the process's address
-/// space meanwhile.
+/// space during the call.
 const RANGES_MAX: usize = 512;
 
 /// Advice on the memory of another process.

@@ -1,7 +1,7 @@
 //! Reads a journal, with or without a running daemon.
 //!
 //! Idea: rows are fetched in batches, each in its own transaction, so that a slow reader never
-//! blocks checkpoints of the daemon's write-ahead log. Rows that retention deletes meanwhile are
+//! blocks checkpoints of the daemon's write-ahead log. Rows that retention deletes in between are
 //! skipped. Cost: 0.5 to 1 ms per tick of a hundred guests, nearly all of it for parsing JSON.
 //! Limits: [`BATCH_ROWS`] rows in memory. A damaged row is one error; the next row can still be
 //! read.

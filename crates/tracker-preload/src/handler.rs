@@ -1,9 +1,9 @@
 //! The thread that answers faults.
 //!
 //! It waits for faults, restores the granule of each, records it in the ring, and then revokes
-//! granules that have left the hot set. A virtual processor waits meanwhile, so the thread never
-//! allocates, takes a lock, or loops without a bound; and it never touches memory that could be
-//! revoked.
+//! granules that have left the hot set. A virtual processor waits for the answer, so the thread
+//! never allocates, takes a lock, or loops without a bound; and it never touches memory that could
+//! be revoked.
 //!
 //! If a fault cannot be answered, or the control thread does not report for too long, the thread
 //! unregisters everything and ends: an untracked guest is better than a hung one. It does the same
@@ -276,7 +276,7 @@ impl HandlerLoop<'_> {
 
 /// Records the touch of a watched granule, unless it was also the last: then two virtual processors
 /// touched it at once, or one was interrupted by a signal and retried. It cannot have been revoked
-/// meanwhile, because only another granule that enters the hot set evicts it.
+/// in between, because only another granule that enters the hot set evicts it.
 fn record(
     producer: &mut RingProducer<'_>,
     last: &mut Option<u64>,

@@ -128,7 +128,7 @@ pub(crate) fn restore_granule(
                 }
                 done
             }
-            // Page tables changed meanwhile.
+            // Page tables changed during the call.
             Err(Errno::AGAIN) if again < 2 => {
                 again += 1;
                 continue;
@@ -143,7 +143,7 @@ pub(crate) fn restore_granule(
         again = 0;
         at += step;
     }
-    // If the mapping changed meanwhile, the page may be outside the granule.
+    // If the mapping has changed since the fault, the page may be outside the granule.
     let answer = answer.unwrap_or_else(|| match kernel.restore(page) {
         Ok(_) => FaultOutcome::Resolved,
         Err(error) => outcome_of_error(kernel, page, error),

@@ -290,7 +290,7 @@ mod tests {
     fn the_refusal_without_permission_names_the_remedy() {
         let is_root = rustix::process::geteuid().is_root();
         if !is_root || is_unprivileged_allowed() {
-            return println!("SKIPPED: needs root, and a host on which nobody else may");
+            return println!("SKIPPED: needs root, and a host on which only root may");
         }
         let refused = as_nobody(|| MinorFaults::open(None).err()).unwrap();
         assert_eq!(refused.reason, RefusalReason::Permission);

@@ -44,7 +44,7 @@ static SET_UP: extern "C" fn() = set_up;
 static TEAR_DOWN: extern "C" fn() = tear_down;
 
 extern "C" fn set_up() {
-    // SAFETY: before `main` there is one thread, so nothing changes the environment meanwhile.
+    // SAFETY: before `main` there is one thread, so nothing changes the environment at that time.
     let address = unsafe { variable(SOCKET_NAME) };
     let Some(address) = address else { return };
     // SAFETY: as above.
@@ -102,7 +102,7 @@ fn warn(why: &dyn std::fmt::Display) {
 }
 
 /// # Safety
-/// Nothing changes the environment meanwhile.
+/// Nothing changes the environment during the call.
 unsafe fn variable(name: &CStr) -> Option<Vec<u8>> {
     // SAFETY: the name ends with zero, and so does the value, which stays valid until it is
     // changed.
@@ -113,7 +113,7 @@ unsafe fn variable(name: &CStr) -> Option<Vec<u8>> {
 }
 
 /// # Safety
-/// Nothing else uses the environment meanwhile.
+/// Nothing else uses the environment during the call.
 unsafe fn clean_environment() {
     // SAFETY: names and values end with zero.
     unsafe {

@@ -253,7 +253,7 @@ impl ClientConnection<'_> {
             TrackerRequest::SetHotSet(granules) => session.set_hot_set(granules),
             TrackerRequest::Rest => session.rest(),
             TrackerRequest::Revoke(interval) => {
-                // Revoking a large guest takes long; the client may disconnect meanwhile.
+                // Revoking a large guest takes long; the client may disconnect before it is done.
                 let go_on = &mut || {
                     let (is_connected, has_packet) = connection.status();
                     is_connected

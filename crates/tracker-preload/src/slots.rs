@@ -58,7 +58,7 @@ pub(crate) struct TrackedMemory {
     pub(crate) first_page: u64,
 }
 
-/// A thread's presence inside a slot, whose memory stays mapped meanwhile.
+/// A thread's presence inside a slot; the slot's memory stays mapped as long.
 pub(crate) struct SlotGuard<'a> {
     slot: &'a Slot,
     pub(crate) tracked: TrackedMemory,
@@ -162,7 +162,7 @@ impl Slots {
     pub(crate) fn enter_at(&self, address: u64) -> Option<(usize, SlotGuard<'_>)> {
         let has = |slot: &Slot| slot.state.load(Acquire) == OPEN && slot.extent().has(address);
         let index = self.slots.iter().position(has)?;
-        // The slot may have been reused meanwhile.
+        // The slot may have been reused since.
         let inside = self.enter(index).filter(|inside| inside.tracked.extent.has(address))?;
         Some((index, inside))
     }

@@ -3,8 +3,8 @@
 //! Two channels:
 //! - Messages ([`TrackerRequest`], [`TrackerReply`]) over a `SOCK_SEQPACKET` Unix socket, one per
 //!   packet, each with a version, a kind, a number and fields of fixed size.
-//! - Traps, of which there may be a million a second, through a ring of 64-bit entries in shared
-//!   memory ([`RingProducer`], [`RingConsumer`]).
+//! - Traps, up to a million a second, through a ring of 64-bit entries in shared memory
+//!   ([`RingProducer`], [`RingConsumer`]).
 //!
 //! Neither side trusts the other: the tracker runs in a process that a guest may have taken over.
 //! Every field is checked when it is decoded, no received number is used as an index, and every

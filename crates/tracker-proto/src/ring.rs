@@ -14,9 +14,8 @@
 //! Entries are 64 bits: a touched page, the beginning of an interval, a time, or a gap.
 //!
 //! Cost: one store and one release per trap. Memory: 2 MiB at the default capacity.
-//! Limits: a lying producer can send garbage, which is refused, or false touches, which cannot be
-//! told from real ones. A lying consumer can make the ring full, or have entries overwritten
-//! unread.
+//! Limits: a lying producer can send garbage, which is refused, or false touches, which look like
+//! real ones. A lying consumer can make the ring full, or have entries overwritten unread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

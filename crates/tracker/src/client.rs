@@ -1,6 +1,6 @@
 //! The client of a tracker.
 //!
-//! The client sends a request and waits for its answer; events that arrive meanwhile are queued.
+//! The client sends a request and waits for its answer; events that arrive before it are queued.
 //! The event that tracking has ended becomes the error of the next request. While it waits, the
 //! client sends heartbeats: revoking some GiB takes longer than the tracker tolerates silence.
 //!

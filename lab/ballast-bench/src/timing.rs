@@ -1,7 +1,7 @@
 //! The time that work takes, of the thread's core and by the clock.
 //!
-//! Idea: processor time is what the work costs; by the clock others that had the core in between
-//! show as well. Both are shown, so that neither has to be believed.
+//! Idea: processor time is what the work costs; wall-clock time also contains other programs that
+//! had the core in between. Both are shown, so that neither has to be believed.
 
 use std::time::Instant;
 

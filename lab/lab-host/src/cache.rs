@@ -107,7 +107,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// Removes the remains of killed processes; the caller holds the lock, so nobody is using them.
+    /// Removes the remains of killed processes; the caller holds the lock, so no process uses them.
     fn remove_unfinished(&self) {
         let Ok(listing) = fs::read_dir(&self.root) else { return };
         for entry in listing.flatten() {

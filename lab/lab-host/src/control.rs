@@ -101,9 +101,11 @@ pub enum Answer {
 pub fn ask(folder: &RunFolder, request: &Request) -> Result<Answer, LabError> {
     let socket = folder.control_socket();
     let unreachable = |error: io::Error| {
-        let owner = folder.live_owner().map_or("nobody".to_owned(), |owner| owner.pid.to_string());
+        let owner = folder.live_owner().map_or("no live process owns it".to_owned(), |owner| {
+            format!("process {} owns it and must end it", owner.pid)
+        });
         LabError::Supervisor(format!(
-            "run {} does not accept requests ({error}): process {owner} owns it and must end it",
+            "run {} does not accept requests ({error}): {owner}",
             folder.name()
         ))
     };

@@ -1,8 +1,8 @@
 //! A guest's reports, made into samples.
 //!
 //! Idea: reports carry counters since boot and the workloads running now; samples carry counters
-//! since the schedule began, with what ended workloads did kept.
-//! Limits: pure; nobody waits here. A report that was lost is counted, not made up for.
+//! since the schedule began, including those of workloads that have ended.
+//! Limits: pure; nothing here waits. A report that was lost is counted, not made up for.
 
 use std::collections::BTreeMap;
 

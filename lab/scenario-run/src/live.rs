@@ -11,7 +11,7 @@ use super::figures::{self, count, size};
 use super::record::{Inside, Outside};
 use super::turns::Turn;
 
-/// Time between two lines where nobody watches, in seconds.
+/// Time between two lines where there is no terminal, in seconds.
 const LOG_EVERY_S: u64 = 5;
 /// Columns of a terminal that does not say how many it has.
 const COLUMNS_DEFAULT: usize = 100;

@@ -1,10 +1,10 @@
 //! What each guest needs: the smallest memory in which it reads nothing back.
 //!
 //! Idea (the ideal of TWS §4.1): guests do with all their memory what the scenario has them do from
-//! the beginning, until each has gone through its own once; then sizes are tried by bisection,
-//! every guest's by itself and all at once. A size is enough where the guest goes through its
-//! memory again without reading back more than chance. One that is not is left as soon as that
-//! shows, and what went to swap is read back before the next is tried.
+//! the beginning, until each has gone through its memory once; then sizes are tried by bisection,
+//! for each guest on its own and for all guests at the same time. A size is enough where the guest
+//! goes through its memory again without reading back more than chance. A size that is not enough
+//! is given up as soon as that shows, and what went to swap is read back before the next is tried.
 //! Cost: some minutes, most of them for reading back.
 //! Limits: to within [`STEPS`] of a guest's memory, and never below its floor; what begins later
 //! than at 0 s is not looked at, and a workload that changes has no one size.
@@ -29,7 +29,7 @@ const STEPS: u64 = 64;
 const PASSES: u64 = 2;
 /// And at least this long, as memory that is seldom used is used by then.
 const TRIAL_MIN: Duration = Duration::from_secs(5);
-/// Pages that may be read back meanwhile: those of the kernel and of programs that rest.
+/// Pages that may be read back during a trial: those of the kernel and of programs that rest.
 const READ_BACK_MAX: u64 = 32;
 /// How long a guest may take to fill its memory, to get to a size, or to read all back.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -210,7 +210,7 @@ mod tests {
         let before = seen(3, 100);
         assert!(!seen(4, 100).is_through_since(before) && seen(5, 100).is_through_since(before));
         assert!(seen(5, 132).is_quiet_since(before) && !seen(5, 133).is_quiet_since(before));
-        // A guest that booted anew counts from nothing.
+        // A guest that rebooted counts from nothing.
         assert!(seen(0, 0).is_quiet_since(before));
     }
 }

@@ -1,8 +1,8 @@
 //! Playing a scenario: every run, from its guests' boot to the last trace of them.
 //!
 //! Idea: every run is the same but for the policy, and for the memory where that is not limited.
-//! Guests, disks and daemon are new each time; the daemon runs under `static` as well, so that its
-//! cost is in every figure.
+//! Guests, disks and daemon are new each time; the daemon runs under `static` too, so that its cost
+//! is in every figure.
 //! Limits: nothing else happens on this thread: waiting for guests blocks it. An interrupted run
 //! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
 
@@ -130,7 +130,7 @@ async fn with_daemon(
     let places = daemon.stop().await?;
     record.moves = moves::read(&places.journal(), since)?;
     if let (Some(transfer), Some(looks), Some(demand)) = (&scenario.transfer, looks, demanded) {
-        live.say(&format!("the balloon of {} by itself", transfer.from));
+        live.say(&format!("the balloon of {} alone", transfer.from));
         let figures = transfer::figures(scenario, transfer, run, &looks?, demand).await?;
         record.transfer = Some(figures);
     }

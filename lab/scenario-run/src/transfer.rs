@@ -3,7 +3,7 @@
 //! Idea: while a run is measured a thread of its own asks both guests' QEMU for the sizes of their
 //! balloons, every few milliseconds, over the lab's sockets. After the run, with the daemon gone
 //! and every guest at its start again, the giver fills as much memory as was moved, frees it, and
-//! its balloon takes it by itself: no transfer can be faster than that.
+//! its balloon alone takes it: no transfer can be faster than that.
 //! Limits: sizes are those QEMU tells; a look takes as long as QEMU needs to answer, and the
 //! longest pause between two at the receiver is one of the figures. The giver's memory is free when
 //! it is taken, in either case only if the scenario has it so.
@@ -27,7 +27,7 @@ use super::start_size;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Most looks at a guest: of an hour and more.
 const LOOKS_MAX: usize = 1 << 20;
-/// How long filling, freeing, and the balloon by itself may take.
+/// How long filling, freeing, and the balloon alone may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The workload that fills the giver's memory.
 const FILL: &str = "fill-before-balloon";
@@ -66,7 +66,7 @@ impl Series {
         after.find(|(_, held)| reached(*held)).map(|(at, _)| (*at - demand).as_secs_f64())
     }
 
-    /// The longest time between two looks from `demand` on, up to so many seconds later.
+    /// The longest time between two looks from `demand` on, up to `until_s` seconds later.
     fn apart_max(&self, demand: Instant, until_s: Option<f64>) -> f64 {
         let is_within =
             |at: Instant| at > demand && until_s.is_none_or(|s| (at - demand).as_secs_f64() <= s);
@@ -151,7 +151,7 @@ pub(super) async fn figures(
 ) -> anyhow::Result<TransferRecord> {
     let times = looks.times(demand, transfer.amount);
     let alone = balloon_alone(scenario, transfer, run).await;
-    let alone = alone.with_context(|| format!("the balloon of {} by itself", transfer.from))?;
+    let alone = alone.with_context(|| format!("the balloon of {} alone", transfer.from))?;
     Ok(TransferRecord {
         from: transfer.from.to_string(),
         to: transfer.to.to_string(),

@@ -23,7 +23,7 @@ const EXTRA_COUNTS: usize = 2;
 /// The capacity of a host under a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// Most guests of which none is slowed down too much; 0 if a single guest is.
+    /// The largest number of guests at which none is slowed down too much; 0 if a single guest is.
     pub guests: usize,
     /// The work ratio of the slowest guest; `None` if no guest does any work.
     pub slowest: Option<f64>,

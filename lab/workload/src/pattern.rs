@@ -68,7 +68,7 @@ pub enum Pattern {
         /// Sizes and when they begin, ascending from 0; the last one stays.
         steps: Vec<Step>,
     },
-    /// Visits random pages within a size that is drawn anew every `period`.
+    /// Visits random pages within a size that is drawn at random every `period`.
     RandomDrawn {
         /// Smallest size.
         low: Bytes,

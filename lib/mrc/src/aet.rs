@@ -13,18 +13,18 @@
 //!
 //! Tags can be sampled by their hash, a fixed number of them as in
 //! [`ShardsFixedSize`](crate::ShardsFixedSize), and with the same weights and correction. But their
-//! reuse times are counted in all references, so what is sampled is only how many references have
-//! which; distances among few sampled tags, which are as coarse as these are few, are not needed.
-//! So it is better than SHARDS in sizes of which few samples are, and no better in larger ones.
+//! reuse times are counted in all references, so sampling affects only how many references have
+//! each reuse time. Distances among few sampled tags, which are the coarser the fewer there are,
+//! are not needed. So it is better than SHARDS at sizes that hold few samples, and no better at
+//! larger ones.
 //!
 //! Cost: a table look-up for each reference; sampled, 5–10 cycles. Memory: 20 to 60 bytes for each
 //! tag, or 100 for each sampled one, and 64 KiB to count different tags. Source: Hu, Wang, Li,
-//! Zhou, Luo, Ding, Jiang, Wang: Kinetic Modeling of Data Eviction in Cache, ATC
-//! 2016. The paper samples references; so many picked by the hash of their tags, and corrected, had
-//!       a third of the error. Limits: takes references to be independent of their place in time,
-//!       so phases blur: the error on a mix of phases is 0.025 without any sampling
-//!       (`examples/sampling_error.rs`). Reuse times are kept in 64 buckets per octave, so
-//!       distances are off by up to 1/128 of themselves.
+//! Zhou, Luo, Ding, Jiang, Wang: Kinetic Modeling of Data Eviction in Cache, ATC 2016. The paper
+//! samples references; the same number picked by the hash of their tags, and corrected, had a third
+//! of the error. Limits: assumes that references do not depend on their place in time, so phases
+//! blur: the error on a mix of phases is 0.025 without any sampling (`examples/sampling_error.rs`).
+//! Reuse times are kept in 64 buckets per octave, so distances are off by up to 1/128 of themselves.
 
 use hashbrown::HashMap;
 
@@ -188,7 +188,7 @@ impl Engine for Aet {
     }
 
     /// A coarser tag was used when the last of its members was. Finer ones were used, all of them,
-    /// when the coarse one was. Sampled ones begin anew, whichever way.
+    /// when the coarse one was. Sampled ones start over, whichever way.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         match &mut self.tracked {
             Tracked::All { index, last } => {

@@ -16,7 +16,7 @@
 use crate::hash::mix;
 use crate::shards::filter;
 
-/// Tags that may always have a bit: 16 MiB, of which only pages in use are occupied.
+/// Tags that may always have a bit: 16 MiB of address space; only pages in use take memory.
 const BITS_FREE: u64 = 1 << 27;
 /// Beyond that the greatest tag is below this times the number of different tags: as in
 /// [`TagIndex`](crate::index::TagIndex), dense enough for an array.

@@ -83,7 +83,7 @@ pub trait Engine {
     /// they saw up to all references. `None` for an engine that knows no distances.
     fn histogram(&self) -> Option<Histogram>;
 
-    /// Starts an interval: counts start anew, the LRU order stays (MEB §3.1).
+    /// Starts an interval: counts restart from zero, the LRU order stays (MEB §3.1).
     fn start_interval(&mut self);
 
     /// Goes on with tags of another size: the LRU order is regrouped, not lost (MEB §3.1.2), and an

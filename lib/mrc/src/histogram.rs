@@ -18,7 +18,7 @@ type Octaves = LogLinear<6>;
 /// Resolution of distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Each by itself: 8 bytes for each distance up to the greatest.
+    /// A bucket for each distance: 8 bytes for each up to the greatest.
     Exact,
     /// 64 buckets per octave, exact below 128: at most 30 KiB for any distance.
     LogLinear,

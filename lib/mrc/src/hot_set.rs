@@ -1,8 +1,8 @@
 //! Miss ratios over all accesses, where a hot set hides most of them.
 //!
 //! Trapping every access is too dear, so MEB §3.4 lets the pages that trapped last keep their
-//! permission: a FIFO of `HSS` pages whose accesses nobody sees. A curve of what still traps is one
-//! of misses of the hot set: all its distances are above `HSS`, and its ratios are of the wrong
+//! permission: a FIFO of `HSS` pages whose accesses are not seen. A curve of what still traps is
+//! one of misses of the hot set: all its distances are above `HSS`, and its ratios are of the wrong
 //! whole.
 //!
 //! Idea: hidden accesses are hits. While a page is in the FIFO fewer than `HSS` others enter, and
@@ -11,10 +11,10 @@
 //! real accesses; only for memory smaller than that does it matter how they are spread, and they
 //! are spread so that each doubling of the distance gets as many.
 //!
-//! Their number comes from a known total of accesses, or by *watched* entries: one in so many
-//! enters the FIFO like any other, but without permission, so that each access to it is seen while
-//! it is there. Watching entries rather than chosen pages is what keeps the estimate from hanging
-//! on whether the hottest page was chosen: the hottest pages enter again and again.
+//! Their number comes from a known total of accesses, or from *watched* entries: one in every
+//! `watch_every` enters the FIFO like any other, but without permission, so that each access to it
+//! is seen while it is there. Because entries are watched and not chosen pages, the estimate does
+//! not depend on whether the hottest page was chosen: the hottest pages enter again and again.
 //!
 //! Measured (`cargo run --release -p ballast-mrc --example hot_set`): error of WSS(1 %), and mean
 //! absolute error of the total miss ratio over 500 sizes, against the curve of all accesses; with
@@ -57,7 +57,7 @@ pub enum Access {
     Trapped,
     /// It trapped although the page is in the hot set: it is one of the watched.
     Watched,
-    /// Nobody saw it.
+    /// It was not seen.
     Hidden,
 }
 
@@ -89,7 +89,7 @@ impl Seen {
 #[derive(Clone, Debug)]
 pub struct HotSet {
     pages_max: usize,
-    /// Of so many entries one is watched; 0 watches none.
+    /// One entry in this many is watched; 0 watches none.
     watch_every: u32,
     queue: VecDeque<u64>,
     /// Those in the queue, and whether they are watched.
@@ -125,7 +125,7 @@ impl HotSet {
         self.seen
     }
 
-    /// Starts an interval: counts start anew, the hot set stays.
+    /// Starts an interval: counts restart from zero, the hot set stays.
     pub fn start_interval(&mut self) {
         self.seen = Seen::default();
     }

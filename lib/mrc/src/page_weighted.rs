@@ -212,7 +212,7 @@ impl<S: Stack> PageWeighted<S> {
         counted.map(|(pages, &count)| Bucket { first: pages, last: pages, weight: count as f64 })
     }
 
-    /// Starts an interval: counts start anew; the LRU order and what was touched stay.
+    /// Starts an interval: counts restart from zero; the LRU order and what was touched stay.
     pub fn start_interval(&mut self) {
         self.counts.fill(0);
         self.references = 0;

@@ -74,9 +74,9 @@ impl Statistical {
     /// Most tags picked in a period.
     pub const PICKED_MAX: usize = 1 << 20;
 
-    /// Memory of `allocation` tags, numbered from 0, of which `picked` (from 1 to
-    /// [`Self::PICKED_MAX`], else the nearest; all when there are fewer) are picked by `seed` in
-    /// each period. A period begins when [`begin_period`](Self::begin_period) is called.
+    /// Memory of `allocation` tags, numbered from 0. `seed` picks `picked` of them in each period
+    /// (from 1 to [`Self::PICKED_MAX`], else the nearest; all when there are fewer). A period
+    /// begins when [`begin_period`](Self::begin_period) is called.
     #[must_use]
     pub fn new(allocation: u64, picked: usize, seed: u64) -> Self {
         let picked_max = picked.clamp(1, Self::PICKED_MAX);
@@ -97,7 +97,7 @@ impl Statistical {
         result
     }
 
-    /// And a period begins by itself after every `references` (at least 1).
+    /// Also begins a period after every `references` (at least 1).
     #[must_use]
     pub fn with_period(mut self, references: u64) -> Self {
         self.period = Some(references.max(1));
@@ -214,7 +214,7 @@ impl Engine for Statistical {
         None
     }
 
-    /// References are counted anew; the averages go on.
+    /// References are counted from zero; the averages go on.
     fn start_interval(&mut self) {
         self.references = 0;
     }

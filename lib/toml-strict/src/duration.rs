@@ -59,7 +59,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     deserializer.deserialize_any(Visitor)
 }
 
-/// The same for `Option<Duration>`; give the field `#[serde(default)]` as well.
+/// The same for `Option<Duration>`; give the field `#[serde(default)]` too.
 pub mod option {
     use super::{Deserializer, Duration, Serializer};
 

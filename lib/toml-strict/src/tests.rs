@@ -11,7 +11,7 @@ use crate::{DOCUMENT_BYTES_MAX, Error, duration, parse};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(dead_code)] // Read by nobody: the mistakes are the subject.
+#[allow(dead_code)] // Not read: the mistakes are the subject.
 struct Config {
     #[serde(default)]
     policy: Option<Policy>,

@@ -2,8 +2,8 @@
 //!
 //! Idea: one table of names and extensions. A compression's extension is taken off first, so
 //! `web.u64.zst` is `u64`; libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is
-//! taken off too, but tells nothing by itself. Limits: nothing looks into the bytes; a lackey log
-//! called `run.log` needs its format said.
+//! taken off too, but means nothing alone. Limits: nothing looks into the bytes; the format of a
+//! lackey log called `run.log` has to be given.
 
 use std::fmt;
 use std::path::Path;

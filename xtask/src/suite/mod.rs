@@ -1,8 +1,9 @@
 //! The test suite: builds every test program with one call of cargo, runs them, counts outcomes.
 //!
 //! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
-//! guests (in programs named `real`) run one at a time, each in its own process, because guests
-//! would compete for processor time. A failed one runs again at the end, alone; if it then passes,
+//! guests (in programs named `real`) run each in its own process and one at a time within a program:
+//! they share the host's swap and the lab's sockets. Two programs run side by side, as guests mostly
+//! wait. A failed one runs again at the end, alone; if it then passes,
 //! it is flaky, not failed. A test that prints [`SKIPPED`] cannot run on this machine and does not
 //! count as passed.
 //! Limits: relies on the output format of Rust's test harness.

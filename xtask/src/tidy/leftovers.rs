@@ -37,7 +37,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `word` stands in `line` by itself, not as a part of a longer one.
+/// Whether `word` stands in `line` as a whole word, not as a part of a longer one.
 fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }

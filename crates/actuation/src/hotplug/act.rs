@@ -20,8 +20,8 @@ const SLACK: Bytes = Bytes::mib(4);
 /// Less is not plugged ahead: each chunk takes a few ticks.
 const AHEAD_MIN: Bytes = Bytes::mib(32);
 
-/// A reduction waits so long for a plug under way: five times as long as a GiB takes where a guest
-/// takes it at all.
+/// How long a reduction waits for a plug under way: five times as long as a GiB takes in a guest
+/// that takes it at all.
 const REDUCTION_WAITS: Duration = Duration::from_secs(1);
 
 impl Actuator {
@@ -214,8 +214,7 @@ impl Actuator {
             return back(Why::NotOnlined { unused: phase.to - layout.plugged });
         }
         let waited = input.now.saturating_since(phase.begun);
-        // A balloon that holds less than it was left with: the guest started anew, or ran out of
-        // memory.
+        // The balloon holds less than it was left with: the guest restarted, or ran out of memory.
         let let_go = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
         if let_go || wanted < phase.wanted && waited >= REDUCTION_WAITS {
             self.phase = Phase::Rest;
@@ -248,7 +247,8 @@ impl Actuator {
         input.send.is_some().then_some(Order { target, plug: None, why: None })
     }
 
-    /// The total with `to` plugged in: the target, unless the balloon had to give for it meanwhile.
+    /// The total with `to` plugged in: the target, or less if the balloon would have to deflate for
+    /// it while the guest unplugs.
     fn unplugged(&self, tick: &Tick<'_>, to: Bytes) -> Bytes {
         let layout = tick.layout;
         let mut target = tick.wanted.min(layout.total_with(to));
@@ -295,8 +295,9 @@ impl Actuator {
         Some(Order { target: self.unplugged(tick, phase.to), plug: Some(phase.to), why: None })
     }
 
-    /// Lets others' requests be carried out, and takes back what a guest does not follow (it could
-    /// at any time, and nothing would cover it) or what an order of our own comes before.
+    /// Lets the guest carry out other clients' requests. Takes a request back if the guest does not
+    /// follow it (it still could at any time, and nothing would cover that) or if an order of our
+    /// own has precedence.
     fn moved(&mut self, tick: &Tick<'_>, mut phase: Moved) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
@@ -322,8 +323,8 @@ impl Actuator {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        // A balloon that reckoned with what is about to come or go would take too much; what the
-        // order needs of it is asked for anew.
+        // A balloon sized with what is about to come or go would take too much; what the order
+        // needs of that is requested again.
         let to = plugged.min(layout.requested);
         let kept = self.with_unproven(tick, to).min(layout.total);
         let target = layout.reachable(wanted.max(kept), to);
@@ -349,7 +350,7 @@ fn store(tick: &Tick<'_>) -> Bytes {
     layout.blocks_up(layout.beyond_boot(ahead)).min(layout.plugged_within(wanted))
 }
 
-/// Whether a guest's kernel was heard of lately.
+/// Whether a guest's kernel has reported recently.
 fn is_heard(input: &ActuationInput<'_>) -> bool {
     let fresh = |stats: Measured<GuestStats>| stats.age <= input.settings.stale_after;
     input.sample.stats.is_some_and(fresh)

@@ -63,7 +63,7 @@ impl Layout {
         };
         let total = match sample.allocation {
             Some(allocation) if allocation.age <= stale_after => allocation.value,
-            // Without a balloon nobody says what the guest holds, and there is no doubt about it.
+            // Without a balloon QEMU does not report what the guest holds: it holds all there is.
             None if fixed == Some(Fixed::NoBalloon) => present,
             _ => return None,
         };
@@ -87,7 +87,7 @@ impl Layout {
         self.boot.saturating_add(self.plugged)
     }
 
-    /// What of `total` boot memory cannot be.
+    /// The part of `total` that exceeds boot memory.
     pub(super) fn beyond_boot(&self, total: Bytes) -> Bytes {
         total.saturating_sub(self.boot)
     }

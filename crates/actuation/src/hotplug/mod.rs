@@ -67,9 +67,9 @@ pub struct Actuation {
     pub target: Option<Bytes>,
     /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
     pub plug: Option<Bytes>,
-    /// How the guest's memory is moved, and why so.
+    /// How the guest's memory is moved, and why that way.
     pub moves: Vec<Move>,
-    /// What of `target` comes out of spare memory.
+    /// The part of `target` that comes out of spare memory.
     pub from_spare: Bytes,
 }
 
@@ -117,8 +117,8 @@ struct Unplugging {
     wanted: Bytes,
 }
 
-/// Somebody else, or an earlier life of guest or daemon, asked for something else than is plugged
-/// in.
+/// Another client, or this guest or daemon before a restart, requested a size other than what is
+/// plugged in.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     requested: Bytes,
@@ -220,8 +220,8 @@ impl Actuator {
         }
     }
 
-    /// Takes in what was seen before anything is ordered. Says whether the guest was found to have
-    /// started anew.
+    /// Takes in what was seen before anything is ordered. Returns whether the guest was found to
+    /// have restarted.
     fn notice(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
@@ -257,7 +257,7 @@ impl Actuator {
         rebooted
     }
 
-    /// What the guest may come to hold by what is requested already, whatever is ordered now.
+    /// What the guest may come to hold through earlier requests, whatever is ordered now.
     fn may_come(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
         if layout.requested <= layout.plugged && !matches!(self.phase, Phase::Moved(_)) {
@@ -297,8 +297,8 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
     route
 }
 
-/// The order for a guest that has just started anew: nothing is plugged in any more, and its driver
-/// is about to have the balloon hold what it held when there was. Nothing is asked to be plugged in
+/// The order for a guest that has just restarted: no memory is plugged in any more, and its driver
+/// is about to inflate the balloon to its size from before. No memory is requested to be plugged in
 /// either, until the rules say so.
 fn begin_anew(tick: &Tick<'_>) -> Order {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);

@@ -1,10 +1,10 @@
 //! Whether a guest's kernel uses what was plugged in.
 //!
 //! Idea: the gap between what a guest holds and its `MemTotal` is what its kernel keeps for itself,
-//! and does not change when the balloon moves, as the driver takes its pages out of `MemTotal`. (It
-//! does not where the balloon may deflate by itself when memory runs out; there the gap to present
-//! memory stays the same.) What is plugged in and not onlined widens the gap by that much; what is
-//! onlined, by page descriptors alone, a sixty-fourth. Limits: a gap counts only where statistics
+//! and does not change when the balloon moves, as the driver takes its pages out of `MemTotal`. (A
+//! driver whose balloon deflates on OOM does not; there the gap to present memory stays the same.)
+//! Memory that is plugged in and not onlined widens the gap by its size; memory that is onlined, by
+//! its page descriptors alone, a sixty-fourth. Limits: a gap counts only where statistics
 //! were taken after the allocation last changed. Without statistics nothing is judged.
 
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub(super) struct Unproven {
 /// What is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// The kernel uses it, or nobody can say.
+    /// The kernel uses it, or there is no way to know.
     Used,
     /// Not known yet.
     Open,

@@ -137,7 +137,7 @@ impl Guest {
             let to_plug = plug.unwrap_or(self.plugged);
             let balloon = (target - to_plug) - (self.total() - self.plugged);
             let plugs = to_plug - self.plugged;
-            // What somebody else has unplugged goes down whatever is ordered.
+            // What another client has unplugged goes down whatever is ordered.
             let others = plugs < 0 && plug == Some(self.requested);
             assert!(
                 others || balloon.signum() * plugs.signum() >= 0,
@@ -592,7 +592,7 @@ proptest! {
                     _ => {}
                 }
             }
-            // Whether others' memory is used nobody judges.
+            // Another client plugs memory in. The actuator does not judge whether that is used.
             if event.what % 32 == 6 && guest.onlines && guest.kind == HotplugKind::VirtioMem {
                 guest.requested = (guest.plugged + 3 * guest.block).min(guest.max);
             }
@@ -622,7 +622,7 @@ proptest! {
         }
     }
 
-    /// A constant target leads to no more orders after a while, and to what can be had of it.
+    /// Under a constant target orders end after a while, and the guest holds what it can of it.
     #[test]
     fn a_constant_target_comes_to_rest((mut guest, events) in guest(), target in 0..100i64, spare in 0..2000i64) {
         for event in events {
@@ -650,7 +650,7 @@ proptest! {
         }
     }
 
-    /// Orders that are lost are made up for.
+    /// Orders that are lost are sent again.
     #[test]
     fn lost_orders_are_made_up_for((mut guest, events) in guest(), target in 0..100i64) {
         guest.onlines = true;

@@ -24,7 +24,7 @@ fn guest(holds: u64, plugged: u64, resident: u64) -> GuestSample {
     }
 }
 
-/// To hold so much.
+/// An order to hold `target` MiB.
 fn hold(target: u64) -> InForce {
     InForce { target: Some(Bytes::mib(target)), bound: None }
 }

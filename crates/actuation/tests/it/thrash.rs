@@ -128,7 +128,7 @@ fn the_pause_after_an_undo_grows_and_is_forgotten() {
     assert_eq!(guest.stay(20, 800, &mut swap, 0), []);
     assert_eq!(guest.stay(2, 600, &mut swap, 60).len(), 1);
     guest.stay(60, 800, &mut swap, 0);
-    assert_eq!(guest.detector.least(guest.now()), None, "the pause began anew");
+    assert_eq!(guest.detector.least(guest.now()), None, "the pause started over");
 }
 
 #[test]

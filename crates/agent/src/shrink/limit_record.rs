@@ -2,7 +2,7 @@
 //! successor of a killed agent.
 //!
 //! The record is a file under `/run` with two numbers: the original limit and the lowered one. If
-//! the current limit is not the lowered one, somebody else has changed it and it is left alone.
+//! the current limit is not the lowered one, another program has changed it, and it is left alone.
 //! Limits: if the folder is not writable, the record lives only as long as the agent.
 
 use std::fs;
@@ -68,7 +68,7 @@ mod tests {
         record.lower(80, 60);
         let mut reopened = LimitRecord::open(path.clone());
         assert_eq!(reopened.original(60), Some(100));
-        assert_eq!(reopened.original(70), None, "somebody else set it");
+        assert_eq!(reopened.original(70), None, "another program set it");
         reopened.clear();
         assert!(!path.exists() && !LimitRecord::open(path).is_lowered());
     }

@@ -1,7 +1,7 @@
 //! A memcached server.
 //!
 //! `cache_memlimit` below the used memory stops memcached from growing and makes it free unassigned
-//! slab pages, of which it rarely has any. So the shrinker also makes it empty pages one at a time
+//! slab pages. It rarely has any, so the shrinker also makes it empty pages one at a time
 //! (`slabs reassign` from any class to none) until it is under the limit. That needs the slab mover
 //! (on by default since 1.5). memcached is always a cache, so evicting items fails no request.
 //!

@@ -7,7 +7,7 @@
 //!
 //! Properties: no shrinker is asked for more than it offered, and none offers memory whose loss
 //! would fail requests. An original limit is recorded in a file before it is lowered, so that it
-//! can be restored even if the agent was killed meanwhile.
+//! can be restored even if the agent was killed in between.
 
 mod hooks;
 mod limit_record;

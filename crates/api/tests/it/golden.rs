@@ -56,7 +56,7 @@ fn estimated(age: Duration) -> Estimate {
     }
 }
 
-/// `a`, of which everything is known, and `b`, of which nothing is.
+/// Two guests: everything is known about `a`, nothing about `b`.
 fn seen() -> Seen {
     let age = Duration::from_millis(800);
     let a = GuestSample {

@@ -295,7 +295,8 @@ fn a_failed_start_logs_its_cause() {
     assert!(!ground.spawn().ended().success(), "a second daemon on the same socket");
     assert!(ground.log().contains("another daemon"), "{}", ground.log());
     assert!(first.stop().success());
-    fs::write(ground.journal(), "this is no database, and long enough to be told apart").unwrap();
+    fs::write(ground.journal(), "this is no database, and long enough to be recognised as none")
+        .unwrap();
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(ground.path(&format!("journal.db{suffix}")));
     }

@@ -31,7 +31,7 @@ const BOOT: Bytes = Bytes::mib(512);
 const HALF: Bytes = Bytes::mib(256);
 /// Attempts at meeting a guest while it gives memory: that takes it a second or so.
 const CATCHES_MAX: u32 = 10;
-/// What a workload uses that is more than its guest is to have.
+/// Memory that a workload uses: more than its guest is to have.
 const USED: Bytes = Bytes::mib(280);
 /// More than half of the budget holds beside a guest's kernel, and less than all of it.
 const WORKING_SET: Bytes = Bytes::mib(240);
@@ -148,7 +148,7 @@ fn the_daemon_is_killed_in_mid_action<'a>(
 fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     catch_in_mid_action(ground, daemon);
     lab.guest("idle").kill();
-    wait_for("the loss to be told", || {
+    wait_for("the loss to be reported", || {
         let status = daemon.status()?;
         let why = guest(&status, "idle")?.change.clone()?.why?;
         (why.code == "unreachable").then_some(())
@@ -474,7 +474,7 @@ fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemo
         assert!(["watching", "resting"].contains(&&*tracking.state.code), "{tracking:?}");
         assert!(tracking.working_set_bytes.is_some(), "{tracking:?}");
         let (_, out, _) = ground.ballast(&["explain", name]);
-        let reasons = ["what nobody demands is shared out", "fewest misses of all guests"];
+        let reasons = ["memory that no guest demands is shared out", "fewest misses of all guests"];
         assert!(reasons.iter().any(|reason| out.contains(reason)), "{out}");
         assert!(out.contains("tracking   ") && out.contains("misses a second"), "{out}");
     }
@@ -510,8 +510,8 @@ fn tracking_rests_until_the_working_set_changes() {
         });
     };
     rests_at(Bytes::mib(90), Bytes::mib(140));
-    // What is told in rest is confirmed all the time, until a checkpoint looks on, and rest goes
-    // on.
+    // While tracking rests, the working set is confirmed all the time. Then a checkpoint watches,
+    // and tracking rests again.
     wait_for("a checkpoint", || {
         let (state, _, age_ms) = tracking()?;
         assert!(age_ms < 30_000, "{age_ms} ms");
@@ -599,15 +599,15 @@ fn requests_of_an_agent_are_answered() {
     let (_, out, _) = ground.ballast(&["explain", "asks"]);
     assert!(out.contains("promised to processes"), "{out}");
     lab.start_constant("asks", Bytes::mib(260));
-    // Its program and its kernel need some 330 MiB; what of it is used enough to be asked for
-    // differs from run to run.
+    // Its program and its kernel need some 330 MiB. How much of that they use often enough for the
+    // agent to ask for it differs from run to run.
     wait_allocation("what it asks for", &daemon, "asks", |holds| holds >= Bytes::mib(280));
     let request = wait_for("its request", || agent("asks")?.request);
     assert!(["more", "emergency", "less"].contains(&&*request.code), "{request:?}");
     let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
     told("asks: asks for");
     lab.shell("asks", "kill -9 $(pidof ballast-agent)");
-    told("started anew");
+    told(", restarted");
     wait_for("a report of the new one", || agent("asks").filter(|view| view.age_ms < 5000));
     assert!(daemon.stop().success());
     // What was decided on is in the journal.
@@ -652,8 +652,8 @@ fn self_scheduling_hands_over_when_requests_exceed_the_budget() {
     assert!(daemon.stop().success());
 }
 
-/// A program that can do without memory gives it back before the balloon takes it, so that nothing
-/// is swapped out for the balloon; and it is told when it may grow again.
+/// A program that can do without memory gives it back before the balloon takes it, so the balloon
+/// has the guest swap nothing out; and the program hears when it may grow again.
 #[test]
 fn programs_give_memory_back_before_the_balloon_takes_it() {
     let lab = Lab::boot(vec![GuestSpec { agent: true, ..swapping("gives", BOOT) }]);
@@ -698,8 +698,8 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
     assert!(waited, "the balloon waited");
 }
 
-/// A guest whose agent lies, floods and cries all the time has what is nobody else's, and gives it
-/// back as soon as an honest one asks for its part.
+/// A guest whose agent lies, floods and calls emergencies all the time gets the memory that no
+/// other guest wants, and gives it back as soon as an honest guest asks for its part.
 #[test]
 fn a_lying_guest_takes_nothing_from_an_honest_one() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -718,7 +718,9 @@ fn a_lying_guest_takes_nothing_from_an_honest_one() {
     let daemon = ground.start();
     let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
     told("liar (agent): rejected an implausible message from its agent");
-    wait_allocation("what is nobody else's", &daemon, "liar", |holds| holds > Bytes::mib(340));
+    wait_allocation("what the other does not want", &daemon, "liar", |holds| {
+        holds > Bytes::mib(340)
+    });
     // With its kernel it needs more than half of what there is.
     lab.start_constant("honest", Bytes::mib(260));
     wait_allocation("its part", &daemon, "honest", |holds| holds >= Bytes::mib(300));
@@ -733,22 +735,22 @@ const SMALL: Bytes = Bytes::mib(384);
 const PLUGGABLE: Bytes = Bytes::mib(512);
 const SHARED: Bytes = Bytes::mib(1100);
 
-/// A guest into which memory can be plugged; told to reboot it does, and does not end.
+/// A guest into which memory can be plugged; when told to reboot it does so, and does not end.
 fn pluggable(name: &str) -> GuestSpec {
     let extra_args = ["-action", "reboot=reset"].map(str::to_owned).to_vec();
     let hotplug = Some(Hotplug::virtio_mem(PLUGGABLE));
     GuestSpec { hotplug, extra_args, ..GuestSpec::new(name.parse().unwrap(), SMALL) }
 }
 
-/// Has a guest hold so much, where there is no more than that for it.
+/// Waits until a guest holds `size`, which is all that it may have.
 fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
     wait_allocation("what it may have", daemon, name, |holds| {
         holds.abs_diff(size) <= Bytes::mib(10)
     });
 }
 
-/// Rebooted while memory is plugged in, pulled out, or ballooned, a guest has what it is to have in
-/// the end; killed while memory is plugged in, it leaves all of it to the other.
+/// A guest that is rebooted while memory is plugged in, pulled out, or ballooned has its part in
+/// the end; a guest that is killed while memory is plugged in leaves all of it to the other.
 #[test]
 fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     let lab = Lab::boot(vec![pluggable("moves"), pluggable("other")]);

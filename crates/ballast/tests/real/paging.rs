@@ -1,8 +1,8 @@
 //! Real guests paged out by the host under the real daemon: those that ignore their balloons, and
 //! the richest where the host is short.
 //!
-//! A host is short where little is available of what it is to keep. To make it so without taking
-//! anybody's memory, it is told to keep more than it has.
+//! A host is short when its available memory is well below its reserve. To make it short without
+//! using up memory, the tests configure a reserve larger than what the host has available.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root, for
 //! the host's swap.
@@ -24,8 +24,8 @@ use ballast_reclaim::{GuestMemory, GuestRam};
 use ballast_store::{Range, Reader, TickEntry, What};
 use rustix::process::Signal;
 
-/// Boot memory of each of two guests, what both have together, and what is asked of the one that
-/// does not give.
+/// Boot memory of each of two guests, the budget of both together, and the size to which the guest
+/// that does not give is to shrink.
 const BOOT: Bytes = Bytes::mib(512);
 const BUDGET: Bytes = Bytes::mib(768);
 const ASKED: Bytes = Bytes::mib(256);
@@ -34,15 +34,15 @@ const IDLE: Bytes = Bytes::mib(240);
 /// What it works with, and where a tracker looks.
 const WORKS_LITTLE: Bytes = Bytes::mib(40);
 const WORKS_WITH: Bytes = Bytes::mib(160);
-/// What a process may be above its bound: what is not worth paging, and what it touches between two
-/// looks.
+/// What a process may occupy above its bound: what is not worth paging, and what it touches between
+/// two looks.
 const SLACK: Bytes = Bytes::mib(16);
-/// Settings under which a guest is soon found out, and as often asked again.
+/// Settings under which a guest soon counts as stuck, and is asked again as soon.
 const IMPATIENT: &str =
     "[guard]\nstuck_after = \"3s\"\nstuck_retry = \"3s\"\nrelease_grace = \"1s\"";
 
-/// Swap of the host where there is enough, also beside 2 GiB of other memory that goes out
-/// meanwhile.
+/// Swap of the host where there is enough, even if 2 GiB of other memory are swapped out during the
+/// test.
 const SWAP: Bytes = Bytes::gib(4);
 
 /// Swap is the host's: one test at a time.
@@ -86,7 +86,7 @@ fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
     assert_eq!(code, Some(0), "{out}{err}");
 }
 
-/// From here on `stubborn` gives nothing, and is asked to; it works with so much.
+/// Asks `stubborn` for memory and makes it give none; its workload uses `works_with`.
 fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Bytes) {
     wait_allocation("its ceiling", daemon, "needy", |holds| holds <= BUDGET.saturating_sub(BOOT));
     wait_allocation("all of its memory", daemon, "stubborn", |holds| holds == BOOT);
@@ -99,9 +99,9 @@ fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Byte
     assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
 }
 
-/// Waits until a guest is found out.
+/// Waits until a guest counts as stuck.
 fn wait_stuck(daemon: &Daemon<'_>, name: &str) {
-    wait_for("the guest to be found out", || {
+    wait_for("the guest to count as stuck", || {
         let status = daemon.status()?;
         (guest(&status, name)?.compliance.as_ref()?.code == "stuck").then_some(())
     });
@@ -129,7 +129,7 @@ fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
     Some(Bytes::kib(kib?.trim().parse().unwrap()))
 }
 
-/// What everybody else has there: other memory may go out while guests do.
+/// What all other processes have there: other memory may go out while guests do.
 fn swapped_by_others(lab: &Lab) -> Bytes {
     let host = ballast_host::HostReader::new("/proc".as_ref()).sample().0;
     let used = host.swap_total.unwrap().saturating_sub(host.swap_free.unwrap());
@@ -152,8 +152,8 @@ fn orders(tick: &TickEntry, mechanism: Mechanism) -> impl Iterator<Item = &balla
     tick.plan.paging.iter().filter(move |it| it.mechanism == mechanism)
 }
 
-/// The host takes what it does not give, down to what it was asked for and no further; its
-/// neighbour gets that, and it works on with what it had.
+/// The host pages out what the guest does not give, down to what it was asked for and no further.
+/// Its neighbour gets that, and the guest works on with its data intact.
 #[test]
 fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     let _turn = turn();
@@ -177,7 +177,7 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     });
     lab.start_constant("needy", Bytes::mib(200));
     assert!(lab.pace("needy").touches_per_s > 0.0);
-    // What it had is there, and it works on; nobody was killed for lack of memory.
+    // Its data is there, and it works on; no process was killed for lack of memory.
     lab.assert_intact(&data);
     assert!(lab.pace("stubborn").touches_per_s > 0.0);
     for name in ["stubborn", "needy"] {
@@ -281,8 +281,8 @@ fn wait_mid_page_out(lab: &Lab, daemon: &Daemon<'_>, name: &str) {
     assert!(now > bound.saturating_add(SLACK), "{now}: not in the middle any more");
 }
 
-/// Rebooted in mid page-out, a guest has a balloon that works again: it gives what it is asked for,
-/// nobody pages it from then on, and it gets it back when it may have it.
+/// A guest rebooted in mid page-out has a balloon that works again: it gives what it is asked for,
+/// the host no longer pages it, and it gets its memory back when it may have it.
 #[test]
 fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let _turn = turn();
@@ -340,7 +340,7 @@ fn a_guest_killed_in_mid_page_out_frees_swap() {
     let used = swapped(&lab, "stubborn").unwrap();
     assert!(used >= Bytes::mib(16) && needy < BOOT, "{used} in swap, {needy} held");
     lab.guest("stubborn").kill();
-    // Its memory is its own, and the kernel frees that with the process, in swap as well.
+    // The kernel frees a process's private memory when it ends, in swap too.
     wait_for("its swap to be free", || swapped(&lab, "stubborn").is_none().then_some(()));
     wait_guests(&daemon, 1);
     wait_allocation("all it may have", &daemon, "needy", |holds| holds == BOOT);
@@ -354,9 +354,9 @@ fn a_guest_killed_in_mid_page_out_frees_swap() {
     assert_file_intact(&ground.journal());
 }
 
-/// Moved to another QEMU in mid page-out, a guest takes all its memory along, what is in the host's
-/// swap as well. Where it was nobody pages it any more; where it came to nobody takes what nothing
-/// is known of.
+/// A guest moved to another QEMU in mid page-out takes all its memory along, including what is in
+/// the host's swap. The host no longer pages the old process, and does not page the new one, as
+/// nothing is known about its memory.
 #[test]
 fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     let _turn = turn();
@@ -399,11 +399,11 @@ fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     assert_file_intact(&ground.journal());
 }
 
-/// What `needy` has, and what it is to have at least where there is none to be had.
+/// What `needy` has, and its floor while the host has no memory to grant.
 const ENOUGH: Bytes = Bytes::mib(192);
 const LACKED: Bytes = Bytes::mib(256);
-/// What a decision may take by a balloon is then too little to be taken: all that leaves a guest
-/// the host takes.
+/// Settings under which a balloon may take too little in a decision to act on: only the host's
+/// paging takes memory from a guest.
 const NO_SHRINKING: &str = "[guard]\nstep_down_max = \"64KiB\"\n";
 
 /// `needy` has what it needs, `stubborn` all the rest, and no less than [`ASKED`].
@@ -414,7 +414,7 @@ fn bounds(needs: Bytes) -> String {
     )
 }
 
-/// The reserve of which the host has so many sixteenths available.
+/// A reserve such that the host has `sixteenths` sixteenths of it available.
 fn reserve_for(daemon: &Daemon<'_>, sixteenths: u64) -> Bytes {
     let host = daemon.status().unwrap().host;
     let available = Bytes::new(host.memory_available_bytes.unwrap());
@@ -427,9 +427,9 @@ fn wait_rung(daemon: &Daemon<'_>, rung: PressureLevel) {
     wait_for(rung.code(), || (daemon.status()?.rung.code == rung.code()).then_some(()));
 }
 
-/// A host that gets short takes from the richest by paging, and from nobody below its floor; where
-/// it is shorter still nobody gets anything, whatever it lacks; and when it has enough again, what
-/// was taken is read back and who lacks gets.
+/// A host that gets short pages out the richest guests, none of them below its floor. When it is
+/// shorter still it grants nothing, whatever a guest lacks. When it has enough again, it reads back
+/// what it paged out and grants what guests lack.
 #[test]
 fn a_short_host_reclaims_from_the_richest_then_recovers() {
     let _turn = turn();
@@ -465,7 +465,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     assert!(used >= Bytes::mib(16) && left >= ASKED, "{left} left, {used} in swap");
     assert_eq!(allocation(&daemon, "stubborn"), Some(BOOT), "not by its balloon");
 
-    // Less than two. The daemon comes to that host anew, and is told later that it is to keep less.
+    // Less than two. A new daemon starts on that host; its reserve is lowered later.
     keep(reserve_for(&daemon, 3), LACKED);
     assert!(daemon.stop().success());
     let daemon = ground.start();
@@ -502,7 +502,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     assert_told(&ticks(&ground));
 }
 
-/// What the journal has of a host that was short.
+/// Checks what the journal recorded of a host that was short.
 fn assert_told(ticks: &[TickEntry]) {
     let mut rungs: Vec<PressureLevel> = ticks.iter().map(|tick| tick.plan.host_pressure).collect();
     rungs.dedup();

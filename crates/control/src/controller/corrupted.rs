@@ -1,5 +1,4 @@
-//! Tests: what the guard remembers is corrupted, and the checker, which remembers by itself, keeps
-//! the promises.
+//! Tests: the guard's memory is corrupted, and the checker, which has its own, keeps the promises.
 
 use ballast_model::{Bytes, GuestId, PolicyName};
 use proptest::prelude::*;

@@ -231,8 +231,8 @@ fn a_stuck_guest_above_its_ceiling_delays_nobody() {
     world.guest("a").used = 900;
     world.guest("b").mood = Mood::Stubborn;
     world.ticks(100);
-    // Its host has taken what it did not give, and what it is still asked for is called off and
-    // asked for anew.
+    // The host has paged out what it did not give. What it is still asked for is called off and
+    // requested again.
     assert!(world.guest("b").resident() <= 200 + 64, "{}", world.guest("b").resident());
     assert!(world.guest("a").holds > 900);
     assert_eq!(world.controller.plans_refused(), 0);

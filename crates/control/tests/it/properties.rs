@@ -116,9 +116,9 @@ proptest! {
         }
     }
 
-    /// The same where the host takes what guests do not give, and they read it back. One of which
-    /// nothing more is heard is no longer held to anything, nor is one that comes to use more and
-    /// has no swap, so there are none here.
+    /// The same where the host pages out what guests do not give, and they read it back. Two kinds
+    /// of guests are left out, as no cap holds them: those that report nothing more, and those
+    /// without swap that begin to use more.
     #[test]
     fn the_budget_holds_where_the_host_pages(
         guests in guests(),
@@ -148,7 +148,7 @@ proptest! {
     }
 
     /// Whatever its neighbours ask for, a guest that asks for what it needs has that, or its fair
-    /// part of what there is, and nobody has less than its floor.
+    /// part of what there is, and no guest has less than its floor.
     #[test]
     fn a_guest_that_asks_honestly_has_its_part_among_liars(
         need in 150..1024u64,

@@ -20,7 +20,7 @@ fn two(policy: PolicyName) -> World {
 fn memory_follows_demand_and_comes_back() {
     let mut world = two(PolicyName::Global);
     world.ticks(10);
-    assert_eq!(world.holds(), [512, 512], "nobody short: everyone its part");
+    assert_eq!(world.holds(), [512, 512], "no guest is short: each has its part");
     world.guest("a").used = 750;
     world.ticks(20);
     let [a, b] = world.holds()[..] else { panic!() };
@@ -59,9 +59,9 @@ fn credits_outlive_a_change_of_policy_and_of_controller() {
     let mut another = World::new(without_tax(), guests());
     another.controller.handle_event(Event::Credits(accounts.collect()));
     assert_eq!(credits(&another.tick()), had);
-    // One that knows nothing of it gives both as much.
-    let anew = credits(&World::new(without_tax(), guests()).tick());
-    assert_eq!(anew[0], anew[1]);
+    // A daemon without a journal gives both the same.
+    let fresh = credits(&World::new(without_tax(), guests()).tick());
+    assert_eq!(fresh[0], fresh[1]);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     }
     let (a, b) = (world.guest("a").holds, world.guest("b").resident());
     assert!(a >= 700 && b <= 768 + 64, "what b was asked for, and its hypervisor: a {a}, b {b}");
-    // A host whose swap is full can hold nobody to anything: what the guest holds counts again.
+    // A host whose swap is full cannot enforce a cap: what the guest holds counts again.
     world.host_swap_free = Bytes::mib(800);
     let plan = world.tick();
     assert!(plan.paging.is_empty());
@@ -363,8 +363,8 @@ fn a_capped_guest_may_not_grow_into_its_cap() {
     assert!(world.holds()[0] > holds, "{:?}", world.holds());
 }
 
-/// A guest that gives nothing has its part all the same: of what it does not give the host takes as
-/// much as the policy wants for others now, and lets it have again what nobody else is to have.
+/// A guest that gives nothing keeps its part all the same: the host pages out as much of what it
+/// owes as the policy wants for others now, and lets it read back what is for no other guest.
 #[test]
 fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 300), ToyGuest::new("b", 1024, 1024, 300)];
@@ -572,8 +572,8 @@ fn failed_actions_and_restarted_guests_get_new_orders() {
     assert!(world.committed() <= 1024 + 10);
 }
 
-/// Started anew with nothing to move, a balloon's driver writes nothing, and QEMU tells what was so
-/// before.
+/// A balloon driver that restarts with nothing to move writes nothing, and QEMU reports the size
+/// from before.
 #[test]
 fn a_stale_balloon_size_after_a_reboot_is_nudged() {
     let mut world = World::new(

@@ -95,7 +95,7 @@ impl Shared {
                     state.base = state.request.map_or(state.base, |request| request.number);
                     state.report = None;
                 }
-                let again = if restarted { ", started anew" } else { "" };
+                let again = if restarted { ", restarted" } else { "" };
                 state.notify(AgentNotice::Info(format!(
                     "agent {}, {}{again}",
                     agent.agent, agent.system

@@ -87,7 +87,8 @@ impl Guest {
             not_tried(&format!("{}: {error}", folder.display()));
             return None;
         }
-        // dd reads everything into one buffer, then blocks on writing it, because nobody reads.
+        // dd reads everything into one buffer, then blocks on writing it, because no process reads
+        // it.
         let procs = folder.join("cgroup.procs");
         let script = format!(
             "echo $$ > {} && exec dd bs={} count=1 iflag=fullblock status=none",

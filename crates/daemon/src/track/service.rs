@@ -411,7 +411,7 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: Option<&s
     }
 }
 
-/// The interval of which `cost` is `share`.
+/// The interval at which readings that take `cost` each use `share` of the time.
 fn interval_within(cost: Duration, share: f64) -> Duration {
     let seconds = cost.as_secs_f64() / share;
     Duration::try_from_secs_f64(seconds).unwrap_or(REFERENCED_MAX)

@@ -3,8 +3,8 @@
 //! Idea: the filter of [`super::detector`] averages k samples, so it notices a working set that
 //! falls to a quarter two intervals late, and one that grows by half four intervals late. Most
 //! phases are far steadier than the threshold allows. A sample further from the mean than eight
-//! mean deviations (six standard deviations of a normal distribution) is not chance, and begins a
-//! new phase by itself. In noisy phases there are no jumps, and only the filter decides.
+//! mean deviations (six standard deviations of a normal distribution) is not chance; it alone
+//! begins a new phase. In noisy phases there are no jumps, and only the filter decides.
 //! Cost: O([`KEPT`]) a sample, and as many numbers kept.
 //! Source: ours.
 //! Limits: a change of up to a fifth is never a jump; nor are the first k samples of a phase.

@@ -2,8 +2,8 @@
 //!
 //! Idea: the code that makes plans could be wrong, and so could what it remembers. So every plan is
 //! checked, in production too, by code that shares nothing with it but the vocabulary: a
-//! [`Checker`] remembers by itself what it saw of guests and what the plans promised them that were
-//! carried out. It imports no policy and none of the guard's other files.
+//! [`Checker`] keeps its own record of what it saw of guests, and of what the plans that were
+//! carried out promised them. It imports no policy and none of the guard's other files.
 //!
 //! ```text
 //! observe(snapshot) ─▶ check(plan) ─▶ commit(plan), if it was found good
@@ -57,7 +57,7 @@ pub struct Rules<'a> {
     pub paused: bool,
 }
 
-/// While a guest has been known for less than this, nothing is granted to anybody.
+/// While a guest has been known for less than this, nothing is granted to any guest.
 const SETTLES_IN: Duration = Duration::from_secs(2);
 
 /// A process this little above its cap need not be paged out.

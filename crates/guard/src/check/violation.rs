@@ -79,7 +79,7 @@ pub enum Violation {
     },
     /// More granted than is free.
     Overcommitted {
-        /// Memory granted anew.
+        /// Memory newly granted.
         granted: Bytes,
         /// Memory free to be granted.
         free: Bytes,

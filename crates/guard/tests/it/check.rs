@@ -316,7 +316,7 @@ fn a_cap_is_believed_only_while_it_is_enforced() {
     let unenforced = |found: &[Violation]| matches!(found, [Violation::CapNotEnforced { .. }]);
     assert!(unenforced(&check(309, None)));
     assert!(unenforced(&check(400, Some(page_out("a", 301)))), "not as far as promised");
-    assert!(unenforced(&check(400, Some(page_out("b", 300)))), "somebody else");
+    assert!(unenforced(&check(400, Some(page_out("b", 300)))), "another guest");
 }
 
 #[test]

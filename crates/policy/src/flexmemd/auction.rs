@@ -50,9 +50,9 @@ pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
 /// The highest bid at which everything is sold. The wants must exceed `rentable`, so that
 /// everything is sold at the lowest bid.
 pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price {
-    // For each place: the wants up to it, which are all affordable at its bid, and the credits of
-    // the bidders after it, each of which loses less than a page by rounding. Bidders that want
-    // nothing are left out.
+    // For each place: the wants up to it, all of which are affordable at its bid, and the credits
+    // of the bidders after it, each losing less than a page by rounding. Bidders that want nothing
+    // are left out.
     let spends = |bidder: &Bidder| if bidder.want > 0 { u128::from(bidder.credits) } else { 0 };
     let (mut wanted, mut credits_after) = (0u128, bidders.iter().map(spends).sum::<u128>());
     let mut sums: Vec<(u128, u128)> = Vec::with_capacity(order.len());

@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn unused_rent_is_refunded_and_the_rest_distributed() {
-        // Both have 1,000. The first pays 600 for a period, of which a quarter is cut off: 150 are
+        // Both have 1,000. The first pays 600 for a period that ends a quarter early: 150 are
         // refunded, and 450 distributed equally.
         let mut accounts = accounts(&[1, 1]);
         assert_eq!(accounts.pay(0, 600, 600), 600);

@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn wants_match_a_hand_calculation() {
-        // 7 GiB are 1,835,008 pages, of which 14.5 %, 266,076.16, should be free.
+        // 7 GiB are 1,835,008 pages; 14.5 % of them, 266,076.16, should be free.
         // None is: 266,076.16 / 0.855 = 311,200.19 more, rounded up.
         let more = wants(Bytes::gib(7), Bytes::ZERO, 0);
         assert_eq!(more, Bytes::gib(7) + Bytes::pages(311_201));

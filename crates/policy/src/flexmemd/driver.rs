@@ -150,7 +150,7 @@ impl Driver {
         self.records.iter().map(|record| record.lease).collect()
     }
 
-    /// Whether every run sells all memory anew, at one price.
+    /// Whether every run sells all memory again, at one price.
     fn sells(&self) -> bool {
         use Algorithm::{Auction, DirectAssign, RoundRobin};
         matches!(self.combination.algorithm, DirectAssign | Auction | RoundRobin)

@@ -60,15 +60,15 @@ impl RemainingPeriod {
         u64::try_from(due.div_ceil(u128::from(self.length.max(1)))).unwrap_or(u64::MAX)
     }
 
-    /// The largest rent for a whole period of which `credits` can pay this part.
+    /// The largest rent for a whole period such that `credits` can pay this part of it.
     fn payable(self, credits: u64) -> u64 {
         let whole = u128::from(credits) * u128::from(self.length.max(1));
         u64::try_from(whole / u128::from(self.left.max(1))).unwrap_or(u64::MAX)
     }
 }
 
-/// Grants as much as possible of a request for `wanted` pages above the floor in all, of which
-/// `free` more are available.
+/// Grants as much as possible of a request for `wanted` pages above the floor in all; `free` more
+/// pages are available.
 pub(super) fn grant(
     from: Requester,
     wanted: u64,

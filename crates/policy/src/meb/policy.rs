@@ -119,6 +119,9 @@ mod tests {
         let only = &division.wanted[0].desired;
         // At most three tenths more than it holds.
         assert_eq!(only.target, Bytes::mib(520));
-        assert_eq!(only.reason.to_string(), "demands 400MiB; what nobody demands is shared out");
+        assert_eq!(
+            only.reason.to_string(),
+            "demands 400MiB; memory that no guest demands is shared out"
+        );
     }
 }

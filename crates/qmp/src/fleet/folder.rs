@@ -42,7 +42,7 @@ pub enum Notice {
         /// Its name.
         guest: GuestId,
     },
-    /// A guest has ended and left its socket behind: nobody listens on it.
+    /// A guest has ended and left its socket behind: no process listens on it.
     Deserted {
         /// Its name.
         guest: GuestId,

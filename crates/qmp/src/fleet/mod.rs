@@ -4,8 +4,8 @@
 //! Idea: one task per guest moves bytes. Each tick the fleet queries all guests at once and waits
 //! until all have answered or the deadline has passed. A late guest is sampled with its last
 //! readings, which have aged; a guest known to be slower than the deadline does not delay later
-//! ticks. A killed hypervisor leaves its socket behind: a socket on which nobody has listened for
-//! some time is not a guest until somebody listens again.
+//! ticks. A killed hypervisor leaves its socket behind: a socket on which no process has listened
+//! for some time is not a guest until a process listens again.
 //!
 //! Cost: see `docs/benchmarks/`; the aim is 60 µs of processor time per guest and tick.
 //! Limits: [`GUESTS_MAX`] guests. Finding guests makes short blocking calls to the file system.
@@ -90,7 +90,7 @@ struct FleetMember {
     inode: u64,
     /// Whether its socket still exists.
     is_listed: bool,
-    /// Whether nobody listens on it: not a guest, but it may become one again.
+    /// Whether no process listens on it: not a guest, but it may become one again.
     is_deserted: bool,
     task: AbortHandle,
 }

@@ -40,7 +40,7 @@ pub(super) enum Requester {
     Poll(u64),
     /// The caller with this ticket.
     Caller(Ticket),
-    /// Nobody waits, or nobody any more.
+    /// No caller waits for the reply, or none any more.
     Nobody,
 }
 

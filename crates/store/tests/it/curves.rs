@@ -122,7 +122,7 @@ fn curves_are_deleted_with_their_last_tick() {
     for nth in 0..700 {
         writer.record(&tick(nth).tick()).unwrap();
     }
-    // The unchanged one is written anew after 600 ticks, so that the others can go.
+    // The unchanged one is written again after 600 ticks, so that the others can go.
     let kept = number(&path, "SELECT count(*) FROM curve");
     let ticks = number(&path, "SELECT count(*) FROM entry");
     assert!(kept <= 100 * (GUESTS as i64 - 1) + 1, "{kept} curves");

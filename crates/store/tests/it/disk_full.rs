@@ -104,7 +104,7 @@ fn on_a_full_disk(folder: &Path) {
     }
     // It is small and may just fit.
     let _ = writer.record_event(wall(1), Timestamp::ZERO, command());
-    // The journal can be read as far as it goes meanwhile.
+    // While the disk is full, the journal can be read as far as it goes.
     let reader = Reader::open(&path).unwrap();
     assert_eq!(reader.ticks(Range::default()).count() as u64, filled.recorded);
     fs::remove_file(&stone).unwrap();
@@ -130,7 +130,7 @@ fn on_a_full_disk(folder: &Path) {
     assert_eq!(journal.status().error, None);
     drop(journal);
 
-    // Nobody records and nothing may be written there: it can be read all the same.
+    // No process records and nothing may be written there: it can be read all the same.
     let remounted =
         Command::new("mount").args(["-o", "remount,ro"]).arg(folder).status().unwrap().success();
     assert!(remounted);

@@ -219,7 +219,7 @@ fn export(path: &Path) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Sentences may be worded anew in any version; everything else is the format.
+/// Any version may change the wording of sentences; everything else is the format.
 fn without_sentences(text: &str) -> Vec<Value> {
     fn strip(value: &mut Value) {
         match value {
@@ -242,7 +242,8 @@ fn without_sentences(text: &str) -> Vec<Value> {
     text.lines().map(line).collect()
 }
 
-/// A journal may lie where nobody may write: the fixture is read from a copy, and so stays clean.
+/// A journal may lie in a folder without write permission: the fixture is read from a copy, and so
+/// stays clean.
 fn copy_of(name: &str, folder: &Path) -> PathBuf {
     let copy = folder.join(name);
     std::fs::copy(fixture(name), &copy).unwrap();

@@ -252,8 +252,8 @@ mod tests {
         assert!(held.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == STEP));
     }
 
-    /// Each round against its own rest: 90 of 100, and 80 of 200, whatever the machine did
-    /// meanwhile.
+    /// Each round against its own rest: 90 of 100, and 80 of 200, however fast the machine was in
+    /// each.
     #[test]
     fn work_is_held_against_the_rest_of_its_round() {
         let window = |round, pace, touches_per_s, moved_per_s| Window {

@@ -1,11 +1,11 @@
 //! A rival: a mark at each page's latest reference, counted by a Fenwick tree.
 //!
 //! Idea: a slot for each reference; a page's latest slot is marked, and its distance is the number
-//! of marks from there on. When the slots run out, the marked ones are numbered anew, and the
-//! window doubles if more than a quarter of it is marked.
+//! of marks from there on. When the slots run out, the marked ones are renumbered, and the window
+//! doubles if more than a quarter of it is marked.
 //!
 //! Source: Bennett and Kruskal 1975; the tree is Fenwick's, 1994. Cost: three walks of O(log n) a
-//! reference; 4 bytes a page number, and 8 for each slot, of which there are at least four a page.
+//! reference; 4 bytes a page number, and 8 for each slot; there are at least four slots a page.
 
 use super::rival::Distances;
 
@@ -40,7 +40,7 @@ impl Fenwick {
         }
     }
 
-    /// Numbers the marked slots anew from the first.
+    /// Renumbers the marked slots from the first.
     fn renumber(&mut self) {
         let old = std::mem::take(&mut self.pages);
         let slots = if self.live as usize > old.len() / 4 { old.len() * 2 } else { old.len() };

@@ -1,10 +1,10 @@
 //! The floor: what any exact engine must do at least.
 //!
-//! Idea: for each reference it must find the page's latest one and set it anew, and count something
-//! that depends on it in a histogram as large as there are distances. Here it counts how long ago
-//! that was, and all that is longer than the greatest distance there; so distances are wrong, but
-//! nothing that finds the right ones can do less. It is given page numbers that are an array's
-//! indices already.
+//! Idea: for each reference an engine must find the page's latest one and replace it, and count
+//! something that depends on it in a histogram as large as there are distances. Here it counts how
+//! long ago that was, with all that is longer than the greatest distance there; so distances are
+//! wrong, but no engine that finds the right ones can do less. It is given page numbers that are an
+//! array's indices already.
 //!
 //! Cost: one load, one store and one addition, at two places that the page decides. Finding and
 //! counting take turns by block: on Zipf that is half as fast again as one after the other.

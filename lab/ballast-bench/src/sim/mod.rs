@@ -26,7 +26,7 @@ Examples:
   ballast bench sim --policy global,meb --repetitions 21 --json > sim.json
 
 Guests of 1 GiB grow, jump, visit at random and read files on half of what they want, at ticks of a
-second, with every source of figures. The same host is simulated to the page as well; that, and a
+second, with every source of figures. The same host is also simulated to the page; that, and a
 thousand guests, is run less often.")]
 pub struct Args {
     /// Policies, with commas between

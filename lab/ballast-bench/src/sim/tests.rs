@@ -71,7 +71,7 @@ fn the_crowd_keeps_everybody_busy() {
     let mut simulation = Simulation::new(&scenario, policy).unwrap();
     while simulation.step() {}
     let report = simulation.report();
-    assert!(report.major_faults > 0, "nobody lacks memory");
+    assert!(report.major_faults > 0, "no guest lacks memory");
     let still = report.guests.iter().filter(|guest| guest.work == 0 || guest.moved.get() == 0);
-    assert_eq!(still.count(), 0, "somebody rests");
+    assert_eq!(still.count(), 0, "some guest rests");
 }

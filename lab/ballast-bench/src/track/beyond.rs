@@ -194,7 +194,7 @@ impl Swap {
 fn swap(report: &GuestReport) -> Swap {
     let (memory, vm) = (&report.memory, &report.vm);
     let total = memory.swap_total.unwrap_or_default();
-    // What is in the swap cache is in memory as well, and the tracker has seen it there.
+    // Pages in the swap cache are in memory too, and the tracker has seen them there.
     let free = memory.swap_free.unwrap_or(total);
     let cached = memory.swap_cached.unwrap_or_default();
     Swap {

@@ -28,7 +28,7 @@ Examples:
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
 The first policy is what the others are measured against. Progress goes to standard error.
-What was moved of each guest, by which mechanism, how fast and why is told from the daemon's journal. A scenario can
+The daemon's journal gives what was moved of each guest, by which mechanism, how fast and why. A scenario can
 give the host swap while it runs ([host] swap, as root), unload a guest's balloon driver (balloon_stops), and time a
 transfer from guest to guest against what the giver's balloon alone needs ([transfer]).
 With --simulated the same scenario is also played in the simulator, on the machine that the file
@@ -55,7 +55,7 @@ pub struct Args {
     /// fast)
     #[arg(long)]
     truth: bool,
-    /// Simulate the same scenario as well, and show how far that is from the real runs
+    /// Simulate the same scenario too, and show how far that is from the real runs
     #[arg(long)]
     simulated: bool,
     #[command(flatten)]
@@ -133,7 +133,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct RunOutput<'a> {
     started_at: &'a str,
     scenario: &'a ScenarioInfo,
     machine: &'a Machine,
@@ -212,7 +212,7 @@ pub(super) async fn play_and_report(
         Some(report) => write(&record, &comparison, calibration, report)?,
         None => Vec::new(),
     };
-    let told = Told {
+    let told = RunOutput {
         started_at: &record.started_at,
         scenario: &record.scenario,
         machine: &record.machine,

@@ -45,8 +45,8 @@ Examples:
     ballast mrc - --format lackey --page-size 4KiB
   ballast mrc web.pg.zst --json | jq '.working_sets'
 
-The format is told by the file's name (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz
-or .zst) or by --format. Values are page numbers as they stand, unless --page-size divides them.
+The file's name gives the format (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz or
+.zst), or --format does. Values are page numbers as they stand, unless --page-size divides them.
 
 Without --engine the exact one counts, and one that samples counts beside it; that one answers if
 the exact one would need more than --memory.
@@ -134,7 +134,7 @@ struct CountingArgs {
     /// References in a period of `statistical` [default: 1000000]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     period: Option<u64>,
-    /// Age what was counted after every so many references; the last interval may have fewer
+    /// Age the counts after every this many references; the last interval may have fewer
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
     /// The weight that is left, from 0 to 1, with each interval [default: 0.5]
@@ -372,7 +372,7 @@ fn factor(text: &str) -> Result<f64, String> {
     ratio(text).map_err(|_| "expected a factor from 0 to 1".to_owned())
 }
 
-/// A ratio, or so many per cent.
+/// A ratio, or a number of per cent.
 fn ratio(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent.trim_end(), 100.0),

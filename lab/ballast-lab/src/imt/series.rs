@@ -267,7 +267,7 @@ impl<'a> Fields<'a> {
     /// Counts from where the latest field ended, empty lines that belong to no row included.
     fn go_to_next(&mut self) {
         if self.is_row_start {
-            // `csv-core` would pass over them as well.
+            // `csv-core` would skip them too.
             let ends = self.rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
             self.take(ends);
         }

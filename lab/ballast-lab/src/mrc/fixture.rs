@@ -8,7 +8,7 @@ use ballast_trace::Format;
 use super::outcome::{Outcome, Used, WorkingSet};
 use super::settings::{Reading, Units};
 
-/// Pages of 4 KiB, each by itself.
+/// Pages of 4 KiB, tracked one by one.
 pub(super) const PAGES: Units =
     Units { page_bytes: Some(4096), granularity: Granularity::PAGE, reading: Reading::Paper };
 

@@ -11,7 +11,7 @@ use ballast_report::harmless_line;
 /// Between two drawings.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// The bar of one trace; nothing at all where nobody sees it.
+/// The bar of one trace; it draws nothing where there is no terminal.
 pub(crate) struct Bar {
     bar: ProgressBar,
     trace: String,

@@ -53,8 +53,7 @@ fn distinct(outcome: &Outcome) -> String {
         return format!("{about}{}{}", words::exactly(tags), bytes.unwrap_or_default());
     }
     let size = words::size(tags.saturating_mul(pages), units.page_bytes);
-    let touched =
-        outcome.pages_touched.map(|touched| format!(", of which {touched} pages touched"));
+    let touched = outcome.pages_touched.map(|touched| format!(", {touched} pages touched"));
     let (tags, touched) = (words::tags(tags), touched.unwrap_or_default());
     format!("{about}{tags} of {pages} pages ({size}{touched})")
 }
@@ -82,7 +81,7 @@ pub(crate) fn notes(outcome: &Outcome) -> Vec<(&'static str, String)> {
         notes.push(("active", format!("{size} in a period, as sampling estimates")));
     }
     if outcome.format == Format::Lackey && !outcome.is_divided {
-        let text = "are taken for pages, each by itself: --page-size 4KiB makes pages of them";
+        let text = "are taken for pages, one for each: --page-size 4KiB makes pages of them";
         notes.push(("addresses", text.to_owned()));
     }
     if let Some(verified) = outcome.verified {
@@ -215,7 +214,7 @@ mod tests {
         expect![[r#"
             trace        loop (u64)
             references   300
-            distinct     100 tags of 8 pages (800 pages, of which 700 pages touched)
+            distinct     100 tags of 8 pages (800 pages, 700 pages touched)
             cold         100 (33 % of references)
             working set  800 pages: at most 5 % of warm references miss
             working set  800 pages: at most 1 % of warm references miss

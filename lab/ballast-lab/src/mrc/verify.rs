@@ -1,8 +1,8 @@
 //! A second engine beside the first, and the comparison of what they counted.
 //!
-//! Idea: the oracle is the linked list, whose search nobody can get wrong; it is slow, so from
-//! [`LIST_TAGS_MAX`] tags on the AVL tree (or, where that is what is verified, the fast engine)
-//! goes on with its order. It counts by itself, in a plain array, so it shares nothing with what it
+//! Idea: the oracle is the linked list, whose search is too simple to be wrong; it is slow, so from
+//! [`LIST_TAGS_MAX`] tags on the AVL tree (or, if that is being verified, the fast engine) goes on
+//! with its order. The oracle counts in a plain array of its own, so it shares nothing with what it
 //! checks but the histogram that both become. Where distances are in touched pages both stacks
 //! stand under the same layer that weighs pages ([`PageWeighted`]): only the order of tags is
 //! verified then.

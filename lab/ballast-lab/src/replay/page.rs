@@ -36,8 +36,8 @@ pub(crate) fn render(
         header {
             p.over { "Ballast · replay" }
             h1 { (name) }
-            p { (extent(first)) ". What was recorded is set beside what other policies would have \
-                decided. Whatever is told of them is simulated, by these assumptions:" }
+            p { (extent(first)) ". The recorded decisions stand beside those that other policies would \
+                have made. All figures of those policies are simulated, under these assumptions:" }
             ul { @for text in ASSUMPTIONS { li { (text) } } }
         }
         section {

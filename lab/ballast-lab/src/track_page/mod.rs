@@ -115,8 +115,8 @@ fn how_to_read() -> Markup {
         ),
         (
             "misses",
-            "touches in an interval that would not have found their page in so much memory, kept in LRU \
-             order. A page is seen once while it stays accessible.",
+            "touches in an interval whose page would not have been in a memory of the given size, kept in \
+             LRU order. A page is seen once while it stays accessible.",
         ),
     ];
     ballast_chart::page::how_to_read(&terms)

@@ -39,7 +39,7 @@ const fn phase(
 }
 
 /// An hour of a guest, a row every 5 s: phases of minutes in which events stray more than working
-/// sets do, some of which show in events only faintly; and a spike of half a minute.
+/// sets do, and some phases show in events only faintly; and a spike of half a minute.
 const HOUR: [Phase; 10] = [
     phase(60_000, 4, 20_000, 60, 60),
     phase(410_000, 6, 310_000, 140, 110),

@@ -522,7 +522,7 @@ fn the_documented_command_draws_the_documented_picture() {
     // Logarithms of another library may round a place to the other side.
     let near = |(a, b): (&i64, &i64)| (a - b).abs() <= 1;
     let is_same = kept == drawn && places.iter().zip(&drawn_places).all(near);
-    assert!(is_same, "draw it anew: {command}");
+    assert!(is_same, "draw it again: {command}");
 }
 
 /// `text` with a mark for every number, and the numbers.

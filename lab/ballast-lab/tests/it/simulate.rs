@@ -54,7 +54,7 @@ fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
     out
 }
 
-/// Set `UPDATE_GOLDEN=1` to write them anew; the difference is then to be read and argued.
+/// Set `UPDATE_GOLDEN=1` to rewrite them; then read the difference and argue for it.
 #[test]
 fn recorded_outputs_are_given_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -97,7 +97,7 @@ fn a_guest_whose_memory_runs_out_asks_for_more() {
     assert!(swapping.memory.free_bytes < before.memory.free_bytes);
 }
 
-/// Orders 24 MiB, of which `shrinker` is to offer all and to give at least half.
+/// Orders 24 MiB; `shrinker` is to offer all of it and to give at least half.
 fn order_shrinking(host: &mut Host, shrinker: &str) {
     let asked = Bytes::mib(24);
     let now = host.now();

@@ -179,7 +179,7 @@ impl Bare {
     /// Asks QEMU something.
     pub(crate) fn qmp(&self, command: &str) -> String {
         let mut socket = Err(std::io::ErrorKind::NotConnected.into());
-        // There is a moment in which it is there, and nobody listens.
+        // For a moment the socket exists before QEMU listens on it.
         wait_until("QEMU to listen", || {
             socket = UnixStream::connect(self.at("qmp"));
             socket.is_ok()

@@ -194,7 +194,7 @@ fn postgresql_serves_from_its_disk_and_leaves_nothing() {
     let run = Run::start(&options(&base, vec![GuestSpec { data, ..spec }]), &say).unwrap();
     let guest = run.guest("a").unwrap();
     let pids = [guest.pid()];
-    // As whom it runs.
+    // The user it runs as.
     let servers = shell("ps -o user,args | grep '[p]ostgres -D' | cut -d ' ' -f 1");
     let left = shell("ps | grep '[p]ostgres' | wc -l");
     for _ in 0..2 {
@@ -320,7 +320,7 @@ fn a_run_without_an_owner_lasts_until_ended() {
         **counter.borrow_mut() += 1;
     })
     .unwrap();
-    assert!(lines > 0, "progress is told");
+    assert!(lines > 0, "progress is reported");
     let error = up(&options(&base, vec![guest("a")]), &say).unwrap_err().to_string();
     assert!(error.contains("exists already"), "{error}");
 

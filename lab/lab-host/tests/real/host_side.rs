@@ -111,7 +111,7 @@ impl Host {
         }
     }
 
-    /// Who the agent is, once it answers, and whether it was started anew.
+    /// Who the agent is, once it answers, and whether it restarted.
     pub(crate) fn up(&mut self) -> (AgentIdentity, bool) {
         self.wait("the agent answers", |event| match event {
             AgentEvent::Up { agent, restarted } => Some((agent.clone(), *restarted)),

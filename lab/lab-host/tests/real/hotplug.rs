@@ -207,7 +207,7 @@ fn modules_grow_a_guest_past_boot_memory_and_back() {
     let mut host = Host::boot(Some(Hotplug { max: Bytes::mib(512), kind, online: true }));
     host.reach(Bytes::mib(640), Some(Bytes::mib(256)), Bytes::mib(256));
     host.reach(Bytes::mib(600), Some(Bytes::mib(384)), Bytes::mib(384));
-    // The balloon takes from modules as well.
+    // The balloon also takes memory of modules.
     host.reach(Bytes::mib(320), None, Bytes::mib(384));
     host.reach(Bytes::mib(500), Some(Bytes::mib(128)), Bytes::mib(128));
     host.reach(Bytes::mib(320), Some(Bytes::ZERO), Bytes::ZERO);

@@ -152,7 +152,7 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     assert_tracked(guest, Bytes::mib(96));
 }
 
-/// `MemTotal`, if that is what is told.
+/// `MemTotal`, if the event reports it.
 fn total_of(event: &AgentEvent) -> Option<u64> {
     match event {
         AgentEvent::Statistics { statistics, .. } => statistics.memory.total_bytes,
@@ -175,7 +175,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
         let data = Some(DiskSpec { size: Bytes::mib(96), speed: Speed::Ssd });
         let run = start_with(folder.path(), GuestSpec { data, ..spec() }, kernel);
         let guest = run.guest("a").unwrap();
-        // The first has them and leaves them off; neither mounts debugfs by itself.
+        // The first has them and leaves them off; neither mounts debugfs.
         shell(guest, "mount -t debugfs none /sys/kernel/debug");
         shell(guest, "echo y > /sys/kernel/mm/lru_gen/enabled");
         shell(
@@ -217,7 +217,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
             assert!(Instant::now() < end, "the file does not get older than the program's memory");
         }
 
-        // What is old of page cache can be had, and only that.
+        // The agent can reclaim the old part of the page cache, and only that.
         let asked = Bytes::mib(24);
         let now = host.now();
         let order = host.session.shrink(asked, Duration::from_secs(60), now);

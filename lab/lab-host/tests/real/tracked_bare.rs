@@ -1,7 +1,7 @@
-//! The page tracker inside of real hypervisors, of which some are not as one would wish.
+//! The page tracker inside real hypervisors, some of them set up so that tracking must fail.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for
-//! release. What only root may do is tried by root only, and said.
+//! release. Tests that need root are skipped for other users, and say so.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -40,7 +40,10 @@ fn file_memory_is_tracked_and_private_memory_is_refused() {
     for path in [&file, folder.path()] {
         let backend = format!("memory-backend-file,share=on,mem-path={}", path.display());
         let bare = Bare::start(&Spec { backend, ..Spec::default() });
-        assert!(matches!(bare.track().unwrap_err(), TrackerError::NoMemory), "nobody said so");
+        assert!(
+            matches!(bare.track().unwrap_err(), TrackerError::NoMemory),
+            "its path is not given"
+        );
         let guest = trackable_at(Path::new("/proc"), bare.pid).unwrap();
         assert_eq!((&guest.address, &guest.paths), (&bare.tracker(), &vec![text(path)]));
         let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
@@ -54,7 +57,7 @@ fn file_memory_is_tracked_and_private_memory_is_refused() {
         assert!(less.contains("67112960 bytes of memory but only 67108864 are mapped"), "{less}");
         assert_looks(bare.pid, &paths);
     }
-    // Of these there is nothing to be seen, by the kernel's bits neither.
+    // Private memory cannot be tracked, nor followed by the kernel's bits.
     let private = Spec { backend: "memory-backend-memfd,share=off".to_owned(), ..Spec::default() };
     let bare = Bare::start(&private);
     for told in [bare.track().map(|_| ()), check_shared(bare.pid, &[], 0)] {
@@ -95,7 +98,7 @@ fn a_guest_without_the_library_is_told_and_looked_at() {
 fn a_hypervisor_without_privileges_needs_the_device_or_says_so() {
     let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     if !rustix::process::geteuid().is_root() || setting.is_ok_and(|it| it.trim() == "1") {
-        return println!("SKIPPED: needs root, and a host on which nobody else may");
+        return println!("SKIPPED: needs root, and a host on which only root may");
     }
     let bare = Bare::start(&Spec { user: Some(65_534), ..Spec::default() });
     let memory = bare.memory();

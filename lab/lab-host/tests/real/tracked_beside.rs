@@ -22,8 +22,8 @@ fn set_capability(bare: &Bare, name: &str) -> String {
     bare.execute("migrate-set-capabilities", &one)
 }
 
-/// A stream to another socket, or to nowhere, on which only so much may pass: what is sent is not
-/// over before.
+/// A stream to another socket, or to nowhere, that passes a limited number of bytes: a migration
+/// through it cannot end before the limit is raised.
 struct Stream {
     address: String,
     left: Arc<AtomicU64>,
@@ -51,7 +51,7 @@ impl Stream {
         Stream { address: format!("unix:{}", path.display()), left }
     }
 
-    /// Lets so many bytes pass from now on.
+    /// Lets this many bytes pass from now on.
     fn let_pass(&self, bytes: u64) {
         self.left.store(bytes, Ordering::SeqCst);
     }
@@ -170,7 +170,7 @@ fn post_copy_goes_first() {
     });
     drop((from, to));
     assert_refused(target.track());
-    // Where it came from, looking on harms nobody.
+    // Tracking the source of the migration does no harm.
     source.track().unwrap().begin_interval(Some(every(1))).unwrap();
     assert_eq!(status(&source), "postcopy-active");
     stream.let_pass(u64::MAX);

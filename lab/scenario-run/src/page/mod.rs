@@ -268,7 +268,7 @@ fn how_to_read() -> Markup {
             h2 { "How to read this" }
             p {
                 "Every policy had the same guests, disks, workloads and time; between the policies \
-                 everything was started anew. The daemon ran in all of them, so that its cost is in all \
+                 everything was restarted. The daemon ran in all of them, so that its cost is in all \
                  of them: under static it leaves every guest its share. Plots of one guest have the \
                  same axes for every policy."
             }

@@ -56,8 +56,8 @@ pub fn find(
     let mut policies = Vec::new();
     for policy in contestants.build(&scenario.control.policy_settings) {
         // Each number of guests is tried with a policy that remembers nothing.
-        let anew = || policy.clone();
-        let Capacity { guests, slowest, .. } = max_guests(scenario, &anew, slowdown.0)?;
+        let fresh = || policy.clone();
+        let Capacity { guests, slowest, .. } = max_guests(scenario, &fresh, slowdown.0)?;
         policies.push(PolicyJson {
             policy: policy.name().to_string(),
             max_guests: guests,

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// The resolution of progress: parts of a run.
 const PARTS: u64 = 1000;
 
-/// The bar; nothing at all where nobody sees it.
+/// The bar; it draws nothing where there is no terminal.
 pub struct Bar(ProgressBar);
 
 impl Default for Bar {

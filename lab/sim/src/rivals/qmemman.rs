@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn enough_memory_is_divided_by_preference() {
         // Prefs 1,300 and 650; avail = (4,000 − 2,000 − 50) − (1,950 − 2,000) = 2,000: 3,950 in
-        // all, of which 2/3 and 1/3 are 2,633.3 and 1,316.7.
+        // all; 2/3 and 1/3 of that are 2,633.3 and 1,316.7.
         let guests = vec![
             guest("a", 1_000, 1_000, 0, (100, 9_000)),
             guest("b", 500, 1_000, 500, (100, 9_000)),
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn rest_beyond_a_maximum_goes_to_others() {
         // avail = 3,950 − 2,600 = 1,350: each 0.999 · 1,975 = 1,973.025; a's maximum leaves
-        // 473.025, of which b gets 0.999 · 473.025 = 472.55: 2,445.58 in all.
+        // 473.025; b gets 0.999 · 473.025 = 472.55 of it: 2,445.58 in all.
         let guests = vec![
             guest("a", 1_000, 1_000, 0, (100, 1_500)),
             guest("b", 1_000, 1_000, 0, (100, 9_000)),

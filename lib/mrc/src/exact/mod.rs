@@ -3,7 +3,7 @@
 //! Idea: time is cut into slots ([`window`]); a tag's distance is the number of tags whose latest
 //! slot is not before its own. A tag costs one entry of `last` (its latest slot) and a slot some
 //! bits, so that a million tags fit where a tree of them would not. When the slots are used up they
-//! are numbered anew by rank, and there become twice as many while more than a quarter is live.
+//! are renumbered by rank, and their number doubles while more than a quarter is live.
 //!
 //! Tags that are page numbers index `last` directly. Once they are too far apart for that they are
 //! numbered in order of their first reference ([`TagIndex`]).
@@ -151,8 +151,8 @@ impl Exact {
         Ok(())
     }
 
-    /// Counts the distances of a block there is room for, of which the stack does not see the
-    /// repetitions.
+    /// Counts the distances of a block there is room for; the stack does not see the repetitions in
+    /// it.
     fn count_squeezed(&mut self, tags: &[u64], counts: &mut Vec<u64>) {
         let mut scratch = self.scratch.take().unwrap_or_else(Scratch::new);
         let squeezed = scratch.squeezer.squeeze(self.path, tags);

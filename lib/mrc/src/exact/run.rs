@@ -317,8 +317,8 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// Whether most references, of the first [`SURVEY`], are near the one before: the processor sees by
-/// itself what comes next.
+/// Whether most references, of the first [`SURVEY`], are near the one before: the processor
+/// prefetches what comes next.
 fn is_in_order(ids: &[u32]) -> bool {
     let ids = &ids[..ids.len().min(SURVEY)];
     let steps = ids.iter().zip(ids.iter().skip(1));

@@ -34,8 +34,8 @@ pub(super) const LINE3_SHIFT: u32 = 20;
 /// Slots that share a line of level 4: 2^24.
 pub(super) const LINE4_SHIFT: u32 = 24;
 
-/// Fewest slots of a window, in 3 KiB: 3,840 live tags make it grow. As few as that are numbered
-/// anew once in 12,000 slots, so that it costs next to nothing.
+/// Fewest slots of a window, in 3 KiB: 3,840 live tags make it grow. With fewer tags than that the
+/// slots are renumbered once in 12,000, which costs next to nothing.
 pub(super) const CAPACITY_MIN: usize = 1 << 14;
 /// Most slots: the last word of 32 bit numbers is left out, so that `capacity` is one.
 pub(super) const CAPACITY_MAX: usize = (1 << 32) - 64;

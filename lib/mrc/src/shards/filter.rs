@@ -8,9 +8,9 @@
 //! follow each other in order, 64 of them are looked up at once. Gathering words with vector
 //! instructions was twice as slow.
 //!
-//! Cost: with AVX-512 0.6 ns a tag on a scan and 1.4 to 2.6 ns on random tags, of which reading
-//! them is 0.3 (measured 2026-11-22 on a machine shared with others). Limits: the wide versions are
-//! for x86-64 alone.
+//! Cost: with AVX-512 0.6 ns a tag on a scan and 1.4 to 2.6 ns on random tags, 0.3 of that for
+//! reading them (measured 2026-11-22 on a machine shared with others). Limits: the wide versions
+//! are for x86-64 alone.
 
 #![allow(unsafe_code)]
 

@@ -5,8 +5,8 @@
 //!
 //! [`Scaling`] has three ways. The plain one divides by the rate. SHARDS-adj adds the references
 //! that are missing to the first bucket (or takes them away when there are too many), since what is
-//! missing are hot tags. But what varies is also how many tags were sampled at all: a scan of which
-//! 1.05 R are sampled has distances 5 % too long, and lacks nothing. So ours, the default,
+//! missing are hot tags. But the number of sampled tags varies too: if 1.05 R of a scan's tags are
+//! sampled, its distances are 5 % too long, and no reference is missing. So ours, the default,
 //! measures:
 //!
 //! ```text
@@ -274,8 +274,8 @@ impl<S: Stack> Engine for Shards<S> {
     }
 
     /// Coarser tags are sampled when their first member was, so that the sampled order goes on;
-    /// those whose first member was never referenced come in anew. With finer tags everything
-    /// begins anew: the order of few coarse ones says too little of them.
+    /// those whose first member was never referenced come in as new. With finer tags everything
+    /// starts over: the order of few coarse ones says too little about them.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();
         if to < from {

@@ -149,7 +149,7 @@ impl Engine for ShardsFixedSize {
     }
 
     /// As [`Shards`](super::Shards) does: the sampled order of coarser tags goes on, with finer
-    /// ones everything begins anew.
+    /// ones everything starts over.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();
         if to < from {

@@ -90,8 +90,7 @@ impl Walk {
         None
     }
 
-    /// The sampled tag after the one at `at`. Nobody can foretell which step it is, so there is no
-    /// branch.
+    /// The sampled tag after the one at `at`. The step cannot be predicted, so there is no branch.
     #[inline(always)]
     fn next(&self, at: u64, hash: u64) -> (u64, u64) {
         let keeps_up = hash < self.down.1;

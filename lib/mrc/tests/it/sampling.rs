@@ -279,7 +279,7 @@ fn aet_makes_no_more_finer_tags_than_there_may_be() {
     assert_eq!((engine.distinct(), engine.histogram()), (count, before));
     engine.regroup(coarse, coarse).unwrap();
     assert_eq!(engine.distinct(), count);
-    // What was sampled begins anew.
+    // A sampled engine starts over.
     let mut engine = Aet::sampled(100, 1);
     engine.record(&scan(5000, count)).unwrap();
     engine.regroup(coarse, Granularity::PAGE).unwrap();

@@ -14,7 +14,7 @@ pub(super) struct Records {
     /// Bytes of a record, and where in it the reference begins.
     size: usize,
     at: usize,
-    /// A record of which not all bytes have come.
+    /// The bytes that have come of an incomplete record.
     part: [u8; RECORD_BYTES_MAX],
     part_len: usize,
     whole: u64,

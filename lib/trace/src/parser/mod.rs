@@ -25,7 +25,7 @@ pub use lackey::ACCESS_BYTES_MAX;
 /// A trace being parsed.
 pub struct Parser {
     kind: Kind,
-    /// Where a record is one value; lackey divides by itself.
+    /// Where a record is one value; lackey's parser divides on its own.
     division: Division,
     tolerance: Tolerance,
 }

@@ -1,10 +1,10 @@
-//! What every journal must show, whatever happened meanwhile.
+//! What every journal must show, whatever happened while it was written.
 //!
 //! Idea: the journal holds what was seen and decided at every tick, so the promises can be checked
-//! afterwards over all of them, by arithmetic that is written here anew.
+//! afterwards over all ticks, by arithmetic of this file's own.
 //!
-//! Checked: rows without a gap; no plan refused; nobody below its floor or asked to go there; from
-//! the moment on in which guests fit the budget, what they hold or were promised fits it for ever.
+//! Checked: rows have no gap; no plan is refused; no guest is below its floor or asked to go there;
+//! once the guests fit the budget, what they hold or were promised always fits it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

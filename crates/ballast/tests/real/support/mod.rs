@@ -22,7 +22,7 @@ use crate::harness::{Daemon, PATIENCE, guest, wait_for};
 
 /// Reports over which a workload's pace is taken.
 const PACE_REPORTS: u64 = 6;
-/// Least number of ticks after which whatever a change leads to has been seen and decided on.
+/// Ticks after which the daemon has seen and decided on all effects of a change.
 const SETTLING_TICKS: u64 = 8;
 
 /// The program that holds the guests: `ballast-lab` beside `ballast`.
@@ -45,8 +45,9 @@ impl Lab {
         Lab::try_boot(guests, None).unwrap()
     }
 
-    /// The same where the host has so much swap meanwhile. `None`, and a word of it, where this
-    /// process may not turn swap on, or the host has swap of its own, which would be used as well.
+    /// Boots `guests` on a host that has `swap` of swap space until they end. Prints the reason and
+    /// returns `None` if this process may not turn swap on, or if the host has swap of its own,
+    /// which would be used too.
     pub fn boot_with_swap(guests: Vec<GuestSpec>, swap: Bytes) -> Option<Lab> {
         let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
         if areas.lines().count() > 1 {
@@ -204,19 +205,19 @@ pub fn assert_unrefused(daemon: &Daemon<'_>) {
     assert_eq!((status.plans_refused, status.journal_error), (0, None));
 }
 
-/// Waits until the daemon knows of so many guests, and has forgotten the others.
+/// Waits until the daemon knows `count` guests, and has forgotten the others.
 pub fn wait_guests(daemon: &Daemon<'_>, count: usize) {
     wait_for("the lost guests to be forgotten", || {
         (daemon.status()?.guests.len() == count).then_some(())
     });
 }
 
-/// Waits until the daemon has seen so much more of the world that it has nothing left to do.
+/// Waits for enough ticks that the daemon has nothing left to do.
 pub fn wait_settled(daemon: &Daemon<'_>) {
     wait_ticks(daemon, SETTLING_TICKS);
 }
 
-/// Waits until the daemon has looked at the world `count` more times.
+/// Waits until the daemon has made `count` more ticks.
 pub fn wait_ticks(daemon: &Daemon<'_>, count: u64) {
     let ticks = || Some(daemon.status()?.daemon?.ticks);
     let begun = wait_for("the ticks", ticks);

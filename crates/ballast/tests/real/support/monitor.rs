@@ -14,7 +14,7 @@ use crate::harness::PATIENCE;
 /// The lab's virtio-mem device.
 const DEVICE: &str = "/machine/peripheral/plug0";
 
-/// A connection to a QMP socket that nobody else uses.
+/// A connection to a QMP socket that has no other client.
 pub struct Monitor {
     lines: BufReader<UnixStream>,
 }

@@ -60,12 +60,12 @@ pub struct Rounds<'a> {
     random: Rng,
 }
 
-/// How many rounds there shall be.
+/// How many rounds to run.
 pub fn count() -> u64 {
     count_or(ROUNDS_DEFAULT)
 }
 
-/// How many rounds there shall be where nobody says.
+/// How many rounds to run: `default`, unless `BALLAST_SOAK_ROUNDS` is set.
 pub fn count_or(default: u64) -> u64 {
     from_environment("BALLAST_SOAK_ROUNDS").unwrap_or(default)
 }

@@ -1,10 +1,10 @@
 //! Rounds of squeezes of a guest that has nowhere to put its memory.
 //!
 //! Idea: `dry` has no swap. Its neighbour wants far more than its part and far less by turns, so
-//! that the policy takes from `dry` down to its floor and gives back; what both do with their
-//! memory, who begins, and how low a ceiling is meanwhile is drawn anew each round. After each
-//! nothing may have been killed for want of memory, by the kernel's count, by its console, and by
-//! the workload that still gets on.
+//! that the policy takes from `dry` down to its floor and gives back. Each round draws at random
+//! what both do with their memory, which of them begins, and the ceiling of `dry`. After each round
+//! no process may have been killed for lack of memory; the kernel's counter, its console and the
+//! progress of the workload show that.
 //!
 //! Cost: some 17 seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an
 //! operator says that a guest cannot do without. `BALLAST_SOAK_SEED` repeats rounds as far as the
@@ -23,18 +23,18 @@ use super::journal::Audit;
 use super::{Data, Lab, allocation, rounds, swapping, wait_settled};
 use crate::harness::{Daemon, Ground, guest, wait_for};
 
-/// What `dry` keeps whatever happens: its kernel with all that is beside workloads (some 90 MiB),
-/// the data that is compared, and [`FILLED_MAX`].
+/// What `dry` always keeps: its kernel with everything beside workloads (some 90 MiB), the data
+/// that is compared, and [`FILLED_MAX`].
 pub const FLOOR: Bytes = Bytes::mib(288);
 
-const ROUNDS_DEFAULT: u64 = 10;
+const ROUNDS_DEFAULT: u64 = 4;
 const DRY: &str = "dry";
 const WET: &str = "wet";
 /// The most that a workload of `dry` fills for good, and the most that it reads through the page
 /// cache.
 const FILLED_MAX: Bytes = Bytes::mib(144);
 const READ_MAX: Bytes = Bytes::mib(256);
-/// What the neighbour wants where it wants little, and where it wants more than its part.
+/// What the neighbour wants in a round with little demand, and in one with more than its part.
 const LITTLE: (Bytes, Bytes) = (Bytes::mib(16), Bytes::mib(64));
 const MUCH: (Bytes, Bytes) = (Bytes::mib(300), Bytes::mib(400));
 /// Data of `dry` that must stay what it is, in MiB.
@@ -50,9 +50,9 @@ const KILLING: [&str; 3] = ["Out of memory", "oom-kill", "Killed process"];
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Nothing,
-    /// Fills so much.
+    /// Fills this much memory.
     Fill(Bytes),
-    /// Reads a file of this size, of which the kernel keeps what it has room for.
+    /// Reads a file of this size; the kernel caches what it has room for.
     Read(Bytes),
 }
 
@@ -70,7 +70,7 @@ pub struct Squeezes<'a> {
     squeezed: u64,
 }
 
-/// How many rounds there shall be.
+/// How many rounds to run.
 pub fn count() -> u64 {
     rounds::count_or(ROUNDS_DEFAULT)
 }

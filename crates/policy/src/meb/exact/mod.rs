@@ -12,7 +12,7 @@
 //! sum. All best allocations are within the limit, so ties are settled as in the other solvers.
 //!
 //! Sums above the known one do not matter. The known one usually fits 32 bits, because only gaps
-//! are added up; then the rest runs in 32 bits, of which a processor adds four at once.
+//! are added up; then the rest runs in 32 bits, and a processor adds four such sums at once.
 //!
 //! Cost: O(C + E log E) for C corners of the curves and E edges of their hulls, plus the last few
 //! limits. Curves of programs and random curves leave one to a few sizes per guest, as `ballast

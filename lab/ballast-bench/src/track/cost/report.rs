@@ -288,7 +288,7 @@ mod tests {
     use super::super::super::native::clock::Spent;
     use super::*;
 
-    /// A second of which a tenth went to others, and a tenth to traps.
+    /// A second: a tenth of it went to other programs, and a tenth to traps.
     const SPENT: Spent = Spent { wall: 1.0, ran: 0.8, waited: 0.1 };
 
     /// An interval with this many touches; its working set is reported a tenth too small.

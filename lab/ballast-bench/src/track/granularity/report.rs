@@ -156,7 +156,7 @@ impl Findings for GranularityFindings {
              cost falls steeply to 32 pages and hardly beyond, where the error rises; 0.9 % at 32 pages (SPEC).\n\
              With 2 GB (Fig. 3): cost falls in proportion, and is flat above 512 pages. A granule counts whole, so\n\
              memory that is touched in one piece has no error, and memory touched here and there has. Where traps slow\n\
-             the program down so much that it does not come round in an interval, it touches less than its working set.\n\n\
+             the program down until it does not come round in an interval, it touches less than its working set.\n\n\
              The switch above 2 GiB, interval by interval:\n",
         );
         let columns = Report::<(usize, &Switch)>::new()

@@ -158,8 +158,8 @@ mod tests {
         }
     }
 
-    /// Rows end at 1, 2, … s. What is told 0.1 s after a row's end is of that row, what comes 0.3 s
-    /// after it of the next; what is told once stays until something else is.
+    /// Rows end at 1, 2, … s. An estimate 0.1 s after a row's end belongs to that row, one 0.3 s
+    /// after it to the next; an estimate stays in force until the next one.
     #[test]
     fn an_estimate_belongs_to_the_interval_just_ended() {
         let row = |s: u64, mib| Actual { end_ns: s * 1_000_000_000, bytes: Bytes::mib(mib) };

@@ -1,8 +1,8 @@
 //! A recorded guest, and watching it in step with its record.
 //!
 //! Idea: the record's intervals end at set times of the host's monotonic clock; the watching
-//! intervals are made to end at the same, each as long as is left until then. So what was told and
-//! what was so are of the same time.
+//! intervals are made to end at the same, each as long as is left until then. So the estimate and
+//! the truth belong to the same time.
 //!
 //! Limits: as sharp as threads wake, some milliseconds of a second.
 
@@ -28,7 +28,7 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Time until the record of an interval is in its file.
 const WRITTEN: Duration = Duration::from_millis(1500);
 
-/// How the daemon follows guests where nobody says otherwise.
+/// How the daemon follows guests by default.
 ///
 /// # Errors
 /// It does not by default.

@@ -37,7 +37,7 @@ pub(crate) enum Brain {
 
 /// The result of an interval.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct IntervalResult {
     pub(crate) wss: Bytes,
     pub(crate) curve: Option<Arc<MissCurve>>,
 }
@@ -114,8 +114,8 @@ impl Brain {
         &mut self,
         finished: FinishedInterval<'_>,
         has: impl Fn(u64) -> bool,
-    ) -> Option<Told> {
-        let told = |seen: IntervalAnalysis| Told {
+    ) -> Option<IntervalResult> {
+        let told = |seen: IntervalAnalysis| IntervalResult {
             wss: seen.report.working_set,
             curve: seen.report.curve,
         };
@@ -142,7 +142,7 @@ fn all_in(granule: Granularity) -> Sampling {
 }
 
 impl Every {
-    fn end_interval(&mut self, finished: FinishedInterval<'_>) -> Option<Told> {
+    fn end_interval(&mut self, finished: FinishedInterval<'_>) -> Option<IntervalResult> {
         let wss = finished.touches.and_then(|pages| {
             let tags: Vec<u64> = pages.iter().map(|page| page / TAG_PAGES).collect();
             self.engine.record(&tags).ok()?;
@@ -160,6 +160,6 @@ impl Every {
         if let Some(phase) = &mut self.phase {
             phase.observe(PhaseSample { wss, events: finished.events });
         }
-        wss.map(|wss| Told { wss, curve: None })
+        wss.map(|wss| IntervalResult { wss, curve: None })
     }
 }

@@ -14,7 +14,7 @@ use ballast_tracker_proto::{
 };
 use ballast_working_set::{FinishedInterval, WatchPlan};
 
-use super::brain::{Brain, Told};
+use super::brain::{Brain, IntervalResult};
 use super::clock::Spent;
 use super::running::{Place, Running};
 use crate::machine;
@@ -100,7 +100,7 @@ pub(crate) struct Interval {
     /// How it was watched.
     pub(crate) watch: WatchPlan,
     /// Its working set; `None` for an interval of rest.
-    pub(crate) told: Option<Told>,
+    pub(crate) told: Option<IntervalResult>,
     /// The working set as it stands at its end.
     pub(crate) wss: Bytes,
     /// Traps in it.
@@ -194,12 +194,12 @@ impl Steer {
             self.wait(length.saturating_sub(began.elapsed()))?;
         }
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        // What happens meanwhile is not of the next interval.
+        // Touches during the rest do not count for the next interval.
         self.touches = after;
         Ok(Window { touches: after - before, spent, ..Window::default() })
     }
 
-    /// A window of so many intervals.
+    /// A window of `intervals` intervals.
     ///
     /// # Errors
     /// The program or the tracker is gone.

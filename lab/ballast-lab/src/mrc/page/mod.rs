@@ -179,14 +179,14 @@ fn by_size(outcomes: &[Outcome], names: &[String]) -> Markup {
 fn how_to_read(outcomes: &[Outcome], epsilon: f64) -> Markup {
     let grouped = outcomes.iter().any(|outcome| outcome.units.granularity.pages() > 1);
     let working_set = format!(
-        "WSS: the least memory in which at most so many of the warm references miss. The dot marks \
-         that for {}.",
+        "WSS: the least memory in which at most a given share of the warm references misses. The dot \
+         marks that for {}.",
         percent_exactly(epsilon)
     );
     let terms = [
         (
             "miss ratio",
-            "the share of references that do not find their page in so much memory, if memory keeps \
+            "the share of references whose page is not in a memory of the given size, if memory keeps \
              the pages referenced last (LRU).",
         ),
         (

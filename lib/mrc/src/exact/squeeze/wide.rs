@@ -129,7 +129,7 @@ fn first_bits(len: usize) -> u64 {
 #[inline(always)]
 fn last_of_odd_rows(here: u64, is_odd: bool, next: u64) -> (u64, bool) {
     let starts = here & !(here << 1);
-    // A row of which an odd number came before is as if begun at an odd place.
+    // A row with an odd number of bits before this word counts as begun at an odd place.
     let at_odd = (starts & !EVEN) | (starts & u64::from(is_odd));
     let at_even = starts & !at_odd;
     let (past_odd, is_odd_at_end) = here.overflowing_add(at_odd);
