@@ -93,9 +93,9 @@ pub(crate) fn has_proven_more(guest: &GuestTick<'_>, believed_percent: u64) -> b
     now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
-/// What each guest held before it thrashed, where it is to get that back. Nobody does where the
-/// demands of all do not fit into `left`, or where somebody else lacks memory: whoever got it,
-/// another would thrash.
+/// What each guest held before it thrashed, where it is to get that back. No guest gets memory back
+/// if the demands of all do not fit into `left`, or if another guest lacks memory: one of them
+/// would thrash in any case.
 pub(crate) fn given_back(
     tick: &Tick<'_>,
     left: Bytes,

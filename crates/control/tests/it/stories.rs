@@ -208,7 +208,7 @@ fn a_silent_guest_is_held_to_what_it_was_granted() {
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);
     world.guest("b").rate = 2;
     let pages_out = |plan: &Plan| plan.paging.iter().any(|it| it.mechanism == Mechanism::PageOut);
-    assert!(pages_out(&world.ticks(40)), "slow, and told of");
+    assert!(pages_out(&world.ticks(40)), "slow, and reported");
     let granted = world.tick().guest(&id("b")).unwrap().target.unwrap();
     for mood in [Mood::Silent, Mood::Gone] {
         world.guest("b").mood = mood;

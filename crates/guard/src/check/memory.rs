@@ -132,10 +132,11 @@ impl Memory {
         self.target
     }
 
-    /// What the host may page it out to on what it sees itself, without asking the guest; `None`:
-    /// to nothing.
+    /// What the host may page it out to on what it sees itself, without asking the guest: what it
+    /// was granted, or is held to already. `None`: to nothing.
     pub(super) fn may_be_held_to(&self) -> Option<Bytes> {
-        Some(self.granted?.max(self.floor?))
+        let granted = self.granted?.max(self.floor?);
+        Some(self.cap.map_or(granted, |cap| cap.min(granted)))
     }
 
     pub(super) fn floor(&self) -> Option<Bytes> {

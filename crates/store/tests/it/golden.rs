@@ -25,6 +25,11 @@ fn clamps() -> Vec<Clamped> {
     vec![
         Clamped::Floor { floor: Bytes::mib(128) },
         Clamped::Ceiling { ceiling: Bytes::gib(1) },
+        Clamped::Unproven {
+            claimed: Bytes::mib(900),
+            believed: Bytes::mib(640),
+            filled: Bytes::mib(512),
+        },
         Clamped::Thrashed { held: Bytes::mib(400) },
         Clamped::NoSwap { least: Bytes::mib(300) },
         Clamped::StepUp { limit: Bytes::mib(64) },
@@ -130,6 +135,7 @@ fn whys() -> Vec<Why> {
         Why::AskedByOthers { more: Bytes::mib(256) },
         Why::UnplugStalled { idle: 30_000 * MS },
         Why::NotGiven { left: Bytes::mib(12), asked: 8_000 * MS },
+        Why::BeyondEntitlement { entitlement: Bytes::mib(400) },
         Why::Growing,
     ];
     all.extend(PressureLevel::ALL.map(|level| Why::HostShort { level }));
@@ -154,6 +160,7 @@ fn notes() -> Vec<Note> {
         Note::BudgetReduced { configured: Bytes::gib(2), present: Bytes::gib(1) },
         Note::HostUnknown,
         Note::Uncounted { guests: 2 },
+        Note::BeyondEntitlement { guests: 2, debt: Bytes::mib(600), collected: true },
         Note::Newcomers { guests: 1 },
         Note::MissingInput { what: Input::MissCurve, guests: 4, fallback: "as used".into() },
         violated(Some(55)),

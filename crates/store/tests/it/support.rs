@@ -362,6 +362,11 @@ fn clamped() -> BoxedStrategy<Clamped> {
         bytes().prop_map(|ceiling| Clamped::Ceiling { ceiling }),
         bytes().prop_map(|limit| Clamped::StepUp { limit }),
         bytes().prop_map(|limit| Clamped::StepDown { limit }),
+        (bytes(), bytes(), bytes()).prop_map(|(claimed, believed, filled)| Clamped::Unproven {
+            claimed,
+            believed,
+            filled
+        }),
         bytes().prop_map(|held| Clamped::Thrashed { held }),
         bytes().prop_map(|least| Clamped::NoSwap { least }),
         bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
@@ -657,6 +662,7 @@ fn moved() -> impl Strategy<Value = Move> {
         span().prop_map(|idle| Why::UnplugStalled { idle }),
         (bytes(), span()).prop_map(|(left, asked)| Why::NotGiven { left, asked }),
         rung().prop_map(|level| Why::HostShort { level }),
+        bytes().prop_map(|entitlement| Why::BeyondEntitlement { entitlement }),
         Just(Why::Growing),
     ];
     (mechanism(), bytes(), bytes(), why).prop_map(|(mechanism, from, to, why)| Move {
@@ -683,6 +689,9 @@ pub(crate) fn note() -> impl Strategy<Value = Note> {
             .prop_map(|(configured, present)| Note::BudgetReduced { configured, present }),
         Just(Note::HostUnknown),
         any::<usize>().prop_map(|guests| Note::Uncounted { guests }),
+        (any::<usize>(), bytes(), any::<bool>()).prop_map(|(guests, debt, collected)| {
+            Note::BeyondEntitlement { guests, debt, collected }
+        }),
         any::<usize>().prop_map(|guests| Note::Newcomers { guests }),
         (input(), any::<usize>(), text()).prop_map(|(what, guests, fallback)| {
             Note::MissingInput { what, guests, fallback: fallback.into() }
