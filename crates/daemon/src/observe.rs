@@ -191,7 +191,8 @@ impl Observer {
     /// old.
     fn add_agent(&mut self, sample: &mut GuestSample) {
         let agents = self.agents.as_mut();
-        let state = agents.and_then(|agents| agents.state(&sample.id, sample.memory_max()));
+        let state =
+            agents.and_then(|agents| agents.state(&sample.id, sample.process, sample.memory_max()));
         let Some(state) = state else { return };
         sample.agent = state.report;
         let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;

@@ -52,24 +52,28 @@ fn page_out_limits(settings: &PagerSettings) -> PageOutLimits {
 
 /// The outcome of a paging order so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PagingOutcome {
-    pub(crate) guest: GuestId,
-    pub(crate) mechanism: Mechanism,
+pub struct PagingOutcome {
+    /// The guest.
+    pub guest: GuestId,
+    /// Whether it is paged out or in.
+    pub mechanism: Mechanism,
     /// The reclaim method in use, named as in
     /// [`ReclaimCapabilities::all`](ballast_reclaim::ReclaimCapabilities::all); `None`: none yet.
-    pub(crate) way: Option<&'static str>,
+    pub way: Option<&'static str>,
     /// Why the cgroup was used instead of choosing pages of the process.
-    pub(crate) not_by_process: Option<ReclaimError>,
+    pub not_by_process: Option<ReclaimError>,
     /// Bytes moved since the order was first given.
-    pub(crate) moved: Bytes,
+    pub moved: Bytes,
     /// Why the order ended; `None`: it is in progress.
-    pub(crate) end: Option<PagingEnd>,
+    pub end: Option<PagingEnd>,
 }
 
 /// Why an order ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PagingEnd {
+pub enum PagingEnd {
+    /// There is nothing left to do.
     Finished(FinishReason),
+    /// It cannot be carried out now.
     Refused(ReclaimError),
 }
 

@@ -71,7 +71,7 @@ pub enum Command {
 
 impl Command {
     /// Whether it triggers a decision at once, because the operator waits for the effect.
-    pub(super) fn decides_anew(&self) -> bool {
+    pub(crate) fn decides_anew(&self) -> bool {
         match self {
             Command::Resume | Command::SetGuest(..) | Command::SetPolicy(_) => true,
             Command::Pause | Command::DryRun => false,
@@ -79,7 +79,7 @@ impl Command {
     }
 
     /// The command as text, for the journal.
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match self {
             Command::Pause => "pause".to_owned(),
             Command::Resume => "resume".to_owned(),
@@ -121,7 +121,7 @@ pub struct Handle {
 }
 
 /// Fairness as the API shows it.
-pub(super) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
+pub(crate) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
     let basis_points = |index: f64| (index * 10_000.0).round() as u32;
     Some(FairnessView {
         latest_basis_points: basis_points(fairness.latest()?),
@@ -131,7 +131,7 @@ pub(super) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
 }
 
 /// A guest's new limits, as text for people.
-pub(super) fn limits_set(id: &GuestId, limits: &GuestLimits) -> String {
+pub(crate) fn limits_set(id: &GuestId, limits: &GuestLimits) -> String {
     let size =
         |set: Option<Bytes>, default: &str| set.map_or(default.to_owned(), |it| it.to_string());
     format!(
