@@ -186,6 +186,16 @@ const RULES: &[Rule] = &[
         ],
     ),
     lab(
+        "ballast-storm",
+        &[
+            "ballast-actuation",
+            "ballast-control",
+            "ballast-daemon",
+            "ballast-model",
+            "ballast-store",
+        ],
+    ),
+    lab(
         "ballast-bench",
         &[
             "ballast-agent-proto",
@@ -227,6 +237,7 @@ const RULES: &[Rule] = &[
             "ballast-report",
             "ballast-scenario-run",
             "ballast-sim",
+            "ballast-storm",
             "ballast-store",
             "ballast-trace",
         ],

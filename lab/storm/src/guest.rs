@@ -1,0 +1,203 @@
+//! One guest: what is really so, and what its driver and statistics claim.
+//!
+//! Idea: truth and claims are apart. Truth is what the balloon really took, what the guest touched,
+//! and what of that the host has paged out. An honest guest's claims follow the truth; an
+//! offender's need not.
+//! Cost: O(1) a step. Limits: pages are counted, not named; free memory in a guest is what it has
+//! not touched since it was last given.
+
+use std::time::Duration;
+
+use ballast_model::{
+    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkDown, LinkState, Measured,
+    ProcessId, RunState,
+};
+
+/// Memory that a guest's kernel needs whatever runs.
+const KERNEL: u64 = 64;
+/// What a hypervisor needs beside its guest's memory, MiB.
+pub(crate) const OVERHEAD: u64 = 40;
+
+/// How a guest's driver behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// Does what it is asked, and says so.
+    Honest,
+    /// Does nothing, and says so.
+    Refuses,
+    /// Does nothing, and says that it did.
+    Hides,
+    /// Takes back all memory and keeps it, and says so.
+    Takes,
+}
+
+/// One guest; sizes in MiB.
+#[derive(Clone, Debug)]
+pub(crate) struct StormGuest {
+    pub(crate) id: GuestId,
+    /// Whether it may misbehave; the others are honest to the end.
+    pub(crate) is_offender: bool,
+    pub(crate) process: ProcessId,
+    pub(crate) boot: u64,
+    /// What its programs use, its kernel included.
+    pub(crate) wants: u64,
+    /// What it holds, really.
+    pub(crate) holds: u64,
+    /// What it has touched of that.
+    pub(crate) touched: u64,
+    /// What the host has paged out of that.
+    pub(crate) paged_out: u64,
+    /// What it was last ordered to hold.
+    pub(crate) target: u64,
+    pub(crate) driver: Driver,
+    /// Most that its balloon takes a second.
+    pub(crate) rate: u64,
+    /// It claims to hold more than there is.
+    pub(crate) claims_too_much: bool,
+    /// It claims to use all it holds, without swap.
+    pub(crate) claims_use: bool,
+    /// Until when it does not answer, is stopped, and its statistics rest, in virtual time.
+    pub(crate) stalled_until: Duration,
+    pub(crate) stopped_until: Duration,
+    pub(crate) silent_until: Duration,
+    /// Until when what it occupies cannot be read, and is this old otherwise.
+    pub(crate) unseen_until: Duration,
+    pub(crate) seen_age: Duration,
+    /// What it occupied when that was last read for an old figure.
+    seen: u64,
+    /// Its last statistics and when they were made.
+    stats: (GuestStats, Duration),
+    /// Its last answer: what it claimed to hold, and when.
+    answered: Option<(u64, Duration)>,
+}
+
+impl StormGuest {
+    pub(crate) fn new(id: GuestId, boot: u64, holds: u64, wants: u64, is_offender: bool) -> Self {
+        StormGuest {
+            id,
+            is_offender,
+            process: ProcessId { pid: 1000, start_ticks: 1 },
+            boot,
+            wants,
+            holds,
+            touched: wants.min(holds),
+            paged_out: 0,
+            target: holds,
+            driver: Driver::Honest,
+            rate: 100,
+            claims_too_much: false,
+            claims_use: false,
+            stalled_until: Duration::ZERO,
+            stopped_until: Duration::ZERO,
+            silent_until: Duration::ZERO,
+            unseen_until: Duration::ZERO,
+            seen_age: Duration::ZERO,
+            seen: 0,
+            stats: (GuestStats::default(), Duration::ZERO),
+            answered: None,
+        }
+    }
+
+    /// Its kernel starts again: the balloon is empty, and hardly anything is touched.
+    pub(crate) fn reboot(&mut self) {
+        self.holds = self.boot;
+        self.touched = KERNEL;
+        self.paged_out = 0;
+    }
+
+    /// Another process begins under its name.
+    pub(crate) fn replace(&mut self) {
+        self.reboot();
+        self.process.start_ticks += 1;
+        self.target = self.boot;
+        (self.answered, self.driver) = (None, Driver::Honest);
+    }
+
+    /// What its process really occupies.
+    pub(crate) fn resident(&self) -> u64 {
+        self.touched - self.paged_out
+    }
+
+    /// Half a second or so passes.
+    pub(crate) fn step(&mut self, now: Duration, passed: Duration) {
+        self.seen = self.resident();
+        if now < self.stopped_until {
+            return;
+        }
+        let share = |per_s: u64| (per_s as u128 * passed.as_millis() / 1000) as u64;
+        match self.driver {
+            Driver::Honest if self.holds > self.target => {
+                self.holds -= share(self.rate).max(1).min(self.holds - self.target);
+            }
+            Driver::Honest | Driver::Hides | Driver::Refuses => {
+                // Deflating is quick, and no driver refuses memory.
+                self.holds = self.holds.max(self.target.min(self.boot));
+            }
+            Driver::Takes => self.holds = self.boot,
+        }
+        let kept = self.touched.min(self.holds);
+        // What the balloon takes had been paged out as often as the rest.
+        self.paged_out = self.paged_out * kept / self.touched.max(1);
+        self.touched = kept;
+        let wants = self.wants.min(self.holds);
+        if self.touched < wants {
+            self.touched += share(400).max(1).min(wants - self.touched);
+        }
+        // It reads back what it uses of what the host took.
+        let spare = self.touched.saturating_sub(wants);
+        let missed = self.paged_out.saturating_sub(spare);
+        self.paged_out -= share(60).min(missed);
+    }
+
+    /// What its driver claims that it holds.
+    fn claims(&self) -> u64 {
+        match self.driver {
+            _ if self.claims_too_much => u64::MAX >> 21,
+            Driver::Hides => self.target.min(self.holds),
+            _ => self.holds,
+        }
+    }
+
+    /// What the daemon sees of it.
+    pub(crate) fn sample(&mut self, now: Duration) -> GuestSample {
+        let resident = (now >= self.unseen_until).then(|| {
+            let (value, age) = match self.seen_age {
+                Duration::ZERO => (self.resident(), Duration::ZERO),
+                age => (self.seen, age),
+            };
+            Measured { value: Bytes::mib(value + OVERHEAD), age }
+        });
+        let overhead = resident.map(|_| Bytes::mib(OVERHEAD));
+        let process = Some(self.process);
+        if now < self.stalled_until {
+            let unknown =
+                GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::TimedOut));
+            return GuestSample { process, resident, overhead, ..unknown };
+        }
+        let (claims, is_stopped) = (self.claims(), now < self.stopped_until);
+        if now >= self.silent_until && !is_stopped {
+            let uses = if self.claims_use { claims } else { self.wants.min(self.holds) };
+            let stats = GuestStats {
+                total: Some(Bytes::mib(self.boot)),
+                available: Some(Bytes::mib(claims.min(self.boot).saturating_sub(uses))),
+                swap_in: Some(Bytes::ZERO),
+                swap_out: (!self.claims_use).then_some(Bytes::mib(1)),
+                ..GuestStats::default()
+            };
+            self.stats = (stats, now);
+        }
+        self.answered = Some((claims, now));
+        let (stats, at) = self.stats;
+        GuestSample {
+            run_state: Some(if is_stopped { RunState::Paused } else { RunState::Running }),
+            allocation: Some(Measured::fresh(Bytes::mib(claims))),
+            boot_memory: Some(Bytes::mib(self.boot)),
+            process,
+            resident,
+            overhead,
+            stats: Some(Measured { value: stats, age: now.saturating_sub(at) }),
+            capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
+            ..GuestSample::unknown(self.id.clone(), LinkState::Up)
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! One seed: what it draws, its storm, and its judgement.
+//!
+//! Idea: after each tick what was ordered is judged at once (floors, grants, refused plans). Then
+//! the faults stop; in the calm that follows offenders become honest, and everything has to settle.
+
+use std::time::Duration;
+
+use ballast_actuation::paging::SwapRules;
+use ballast_control::Settings;
+use ballast_daemon::engine::{Engine, SampleScope, World};
+use ballast_daemon::view::Command;
+use ballast_model::{Bytes, Compliance, GuestChange, GuestLimits, PolicyName};
+use fastrand::Rng;
+use futures_util::FutureExt;
+
+use crate::fault::{Fault, Injected, Rates};
+use crate::guest::{Driver, StormGuest};
+use crate::sabotage::Sabotage;
+use crate::violation::Violation;
+use crate::world::{Delivery, StormWorld};
+
+/// Ticks under faults, and in calm until everything is settled.
+const STORM_TICKS: u32 = 240;
+const CALM_TICKS_MAX: u32 = 2_400;
+
+/// An offender may hide this part of its memory in what a hypervisor may need.
+const HIDDEN_PART: u64 = 8;
+const HIDDEN_MIN: u64 = 64;
+
+/// What is not worth an order, or a balloon's last pages.
+const SLACK: u64 = 24;
+
+/// What one seed came to.
+#[derive(Clone, Debug)]
+pub struct SeedReport {
+    /// The seed.
+    pub seed: u64,
+    /// The faults that struck.
+    pub injected: Injected,
+    /// Ticks of the engine.
+    pub ticks: u64,
+    /// The promise that was broken first, and at which tick; `None`: all held.
+    pub violation: Option<(u64, Violation)>,
+}
+
+/// Runs one seed. With a `sabotage` it should find a violation.
+pub fn run_seed(seed: u64, sabotage: Option<Sabotage>) -> SeedReport {
+    let mut storm = Storm::draw(seed, sabotage);
+    let violation = storm.run().err();
+    let violation = violation.map(|found| (storm.ticks, found));
+    SeedReport { seed, injected: storm.injected, ticks: storm.ticks, violation }
+}
+
+/// A run in progress.
+struct Storm {
+    rng: Rng,
+    rates: Rates,
+    settings: Settings,
+    engine: Engine,
+    world: StormWorld,
+    /// What guests may hold in all, MiB.
+    budget: u64,
+    injected: Injected,
+    ticks: u64,
+    refused_before: u64,
+    /// Until when operators have paused.
+    paused_until: Duration,
+}
+
+impl Storm {
+    fn draw(seed: u64, sabotage: Option<Sabotage>) -> Storm {
+        let mut rng = Rng::with_seed(seed);
+        let count = rng.u64(2..7);
+        let mut guests = Vec::new();
+        for number in 0..count {
+            let boot = rng.u64(512..4096);
+            let holds = (boot / 2).max(256);
+            let wants = rng.u64(100..boot * 9 / 10);
+            let is_offender = number > 0 && rng.u32(0..3) == 0;
+            let id = format!("g{number}").parse().expect("a name");
+            let mut guest = StormGuest::new(id, boot, holds, wants, is_offender);
+            guest.rate = rng.u64(20..400);
+            guests.push(guest);
+        }
+        let held = guests.iter().map(|guest| guest.holds).sum::<u64>();
+        let budget = held + rng.u64(0..1500);
+        let policies = [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
+        let mut settings = Settings::new(policies[rng.usize(0..policies.len())]);
+        settings.guard.budget = Some(Bytes::mib(budget));
+        settings.guard.host_reserve = Bytes::mib(256);
+        settings.hotplug = None;
+        settings.transfer_tick = Duration::from_millis(500);
+        settings.paging = Some(SwapRules { use_max_percent: 95, reserve: Bytes::ZERO });
+        if let Some(sabotage) = sabotage {
+            sabotage.set(&mut settings);
+        }
+        let rates = Rates::draw(&mut rng);
+        let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();
+        let world = StormWorld::new(guests, most + budget, 2 * most, sabotage);
+        let engine = Engine::new(settings.clone(), Vec::new(), &world);
+        Storm {
+            rng,
+            rates,
+            settings,
+            engine,
+            world,
+            budget,
+            injected: Injected::default(),
+            ticks: 0,
+            refused_before: 0,
+            paused_until: Duration::ZERO,
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        for _ in 0..STORM_TICKS {
+            self.strike();
+            self.tick()?;
+        }
+        self.calm();
+        let mut amiss = None;
+        for _ in 0..CALM_TICKS_MAX {
+            self.tick()?;
+            amiss = self.amiss();
+            if amiss.is_none() {
+                return self.judge_end();
+            }
+        }
+        Err(Violation::NotSettled { what: amiss.unwrap_or_default() })
+    }
+
+    /// One tick, and what is judged after each.
+    fn tick(&mut self) -> Result<(), Violation> {
+        let passed = self.engine.due().saturating_since(self.world.now());
+        self.world.step(passed.max(Duration::from_millis(100)));
+        if self.paused_until > Duration::ZERO && self.world.now >= self.paused_until {
+            self.paused_until = Duration::ZERO;
+            let _ = self.engine.obey(Command::Resume, &mut self.world);
+        }
+        self.ticks += 1;
+        self.tick_engine();
+        self.judge_tick()
+    }
+
+    fn tick_engine(&mut self) {
+        let ticked = self.engine.tick(&mut self.world, SampleScope::All);
+        ticked.now_or_never().expect("nothing in a storm waits");
+    }
+
+    fn judge_tick(&mut self) -> Result<(), Violation> {
+        let view = self.engine.view(&self.world).expect("there was a tick");
+        if view.plans_refused > self.refused_before {
+            let why = view.plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            return Err(Violation::PlanRefused { why });
+        }
+        if view.limits.len() > self.world.guests.len() {
+            return Err(Violation::Unbounded { remembered: view.limits.len() });
+        }
+        let mut grants = false;
+        for action in &self.world.ordered {
+            let guest = self.world.guests.iter().find(|guest| guest.id == action.guest);
+            let Some(guest) = guest else { continue };
+            let target = action.target.get() >> 20;
+            // No fault sets a floor.
+            let floor = GuestLimits::default().floor_for(Bytes::mib(guest.boot)).get() >> 20;
+            if target < floor && target < guest.holds {
+                let guest = guest.id.clone();
+                return Err(Violation::BelowFloor { guest, target, floor });
+            }
+            grants |= target > guest.holds;
+        }
+        if grants {
+            self.judge_grant()?;
+        }
+        Ok(())
+    }
+
+    /// Memory was granted: it has to be there, but for what an offender hides.
+    fn judge_grant(&self) -> Result<(), Violation> {
+        let mut takeable = 0;
+        let mut allowed = self.budget;
+        for guest in &self.world.guests {
+            takeable += self.world.takeable(guest);
+            if guest.driver == Driver::Hides {
+                allowed += HIDDEN_MIN + guest.boot / HIDDEN_PART;
+            }
+        }
+        if takeable > allowed {
+            return Err(Violation::Overcommitted { takeable, allowed });
+        }
+        Ok(())
+    }
+
+    /// The faults are over, and offenders see the light.
+    fn calm(&mut self) {
+        let world = &mut self.world;
+        world.delivery = Delivery::Reliable;
+        world.hides_host = false;
+        for guest in &mut world.guests {
+            guest.driver = Driver::Honest;
+            (guest.claims_too_much, guest.claims_use) = (false, false);
+            guest.seen_age = Duration::ZERO;
+        }
+        if self.paused_until > Duration::ZERO {
+            self.paused_until = Duration::ZERO;
+            let _ = self.engine.obey(Command::Resume, &mut self.world);
+        }
+    }
+
+    /// What has not settled yet.
+    fn amiss(&self) -> Option<String> {
+        let (_, plan) = self.engine.latest()?;
+        for guest in &plan.guests {
+            if !matches!(guest.compliance, Compliance::Compliant) {
+                return Some(format!("{} is {:?}", guest.id, guest.compliance));
+            }
+            let truth = self.world.guests.iter().find(|it| it.id == guest.id)?;
+            if guest.target.is_some_and(|target| truth.holds.abs_diff(target.get() >> 20) > SLACK) {
+                return Some(format!("{} holds {} of {:?}", guest.id, truth.holds, guest.target));
+            }
+        }
+        if !plan.actions.is_empty() {
+            return Some(format!("{} orders", plan.actions.len()));
+        }
+        (!plan.paging.is_empty()).then(|| format!("{} orders to page", plan.paging.len()))
+    }
+
+    /// No honest guest ends below the less of what it needs and what its shares give it.
+    fn judge_end(&self) -> Result<(), Violation> {
+        let count = self.world.guests.len() as u64;
+        for guest in &self.world.guests {
+            let due = (self.budget / count).min(guest.wants).min(guest.boot);
+            if guest.holds + SLACK < due {
+                let (guest, has) = (guest.id.clone(), guest.holds);
+                return Err(Violation::Squeezed { guest, has, due });
+            }
+        }
+        Ok(())
+    }
+
+
+    /// What strikes in this second.
+    fn strike(&mut self) {
+        self.world.delivery = Delivery::Reliable;
+        self.world.hides_host = false;
+        for fault in self.rates.clone().strike(&mut self.rng) {
+            if self.inject(fault) {
+                self.injected.count(fault);
+            }
+        }
+    }
+
+    /// Lets one fault strike; whether it found a victim.
+    fn inject(&mut self, fault: Fault) -> bool {
+        let now = self.world.now;
+        let for_s = Duration::from_millis(self.rng.u64(300..25_000));
+        let at = self.rng.usize(0..self.world.guests.len());
+        let guest = &mut self.world.guests[at];
+        let is_offender = guest.is_offender;
+        match fault {
+            Fault::Stall => guest.stalled_until = now + for_s,
+            Fault::Reboot => guest.reboot(),
+            Fault::Replace => guest.replace(),
+            Fault::Stop => guest.stopped_until = now + for_s,
+            Fault::Silence => guest.silent_until = now + for_s,
+            Fault::HideMemory if is_offender => guest.driver = Driver::Hides,
+            Fault::TakeBack if is_offender => {
+                (guest.driver, guest.wants) = (Driver::Takes, guest.boot);
+            }
+            Fault::Refuse if is_offender => guest.driver = Driver::Refuses,
+            Fault::ClaimTooMuch if is_offender => guest.claims_too_much ^= true,
+            Fault::ClaimUse if is_offender => guest.claims_use ^= true,
+            Fault::Grow if is_offender => guest.wants = guest.boot,
+            Fault::HideMemory
+            | Fault::TakeBack
+            | Fault::Refuse
+            | Fault::ClaimTooMuch
+            | Fault::ClaimUse
+            | Fault::Grow => return false,
+            Fault::LoseOrder => self.world.delivery = Delivery::LosesOrder,
+            Fault::LoseOutcome => self.world.delivery = Delivery::LosesOutcome,
+            Fault::DelayOrder => self.world.delivery = Delivery::Late,
+            Fault::HideResident => guest.unseen_until = now + for_s,
+            Fault::AgeResident => guest.seen_age = Duration::from_secs(self.rng.u64(0..9)),
+            Fault::HideHost => self.world.hides_host = true,
+            Fault::HangSwap => self.world.swap_hangs_until = now + for_s,
+            Fault::CrashBeforeAct | Fault::CrashAfterAct => self.crash(fault),
+            Fault::Suspend => self.world.now += Duration::from_secs(self.rng.u64(5..7200)),
+            Fault::JumpWall => self.world.wall_off = Duration::from_secs(self.rng.u64(0..100_000)),
+            Fault::Pause => {
+                self.paused_until = now + for_s;
+                return self.engine.obey(Command::Pause, &mut self.world).is_ok();
+            }
+            Fault::SetGuest => {
+                let id = guest.id.clone();
+                let shares = Some(self.rng.u32(500..2000));
+                let change = GuestChange { shares, ..GuestChange::default() };
+                return self.engine.obey(Command::SetGuest(id, change), &mut self.world).is_ok();
+            }
+            Fault::Reload => {
+                let loaded = Ok((self.settings.clone(), String::new()));
+                self.engine.reload(loaded, &mut self.world);
+            }
+        }
+        true
+    }
+
+    /// The daemon is killed in a tick, and started again.
+    fn crash(&mut self, fault: Fault) {
+        self.world.dies_before_act = fault == Fault::CrashBeforeAct;
+        self.tick_engine();
+        self.world.dies_before_act = false;
+        self.world.daemon_died();
+        self.engine = Engine::new(self.settings.clone(), Vec::new(), &self.world);
+        (self.refused_before, self.paused_until) = (0, Duration::ZERO);
+    }
+}

@@ -1,0 +1,71 @@
+//! Promises that were found broken, by what is really so.
+
+use std::fmt;
+
+use ballast_model::GuestId;
+
+/// A promise that was broken; sizes in MiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The checker refused a plan: the guard and it disagree.
+    PlanRefused {
+        /// What it found.
+        why: String,
+    },
+    /// Memory was granted that was not there.
+    Overcommitted {
+        /// What guests may take.
+        takeable: u64,
+        /// What there is, and what offenders took or hide.
+        allowed: u64,
+    },
+    /// A guest was ordered below its floor.
+    BelowFloor {
+        /// The guest.
+        guest: GuestId,
+        /// What it was ordered to hold.
+        target: u64,
+        /// Its floor.
+        floor: u64,
+    },
+    /// An honest guest has less than it needs and is entitled to, when all is over.
+    Squeezed {
+        /// The guest.
+        guest: GuestId,
+        /// What it has.
+        has: u64,
+        /// The less of what it needs and what it is entitled to.
+        due: u64,
+    },
+    /// Something is still amiss long after the last fault.
+    NotSettled {
+        /// What.
+        what: String,
+    },
+    /// More is remembered than there are guests.
+    Unbounded {
+        /// How many limits are named.
+        remembered: usize,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::PlanRefused { why } => write!(f, "the checker refused a plan: {why}"),
+            Violation::Overcommitted { takeable, allowed } => {
+                write!(f, "guests may take {takeable} MiB where {allowed} MiB are allowed")
+            }
+            Violation::BelowFloor { guest, target, floor } => {
+                write!(f, "{guest} ordered to {target} MiB, below its floor of {floor} MiB")
+            }
+            Violation::Squeezed { guest, has, due } => {
+                write!(f, "{guest} ends with {has} MiB where {due} MiB are due to it")
+            }
+            Violation::NotSettled { what } => write!(f, "not settled: {what}"),
+            Violation::Unbounded { remembered } => {
+                write!(f, "{remembered} guests' limits are remembered")
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The outside of the engine: guests, a host, clocks and a journal in memory, with faults.
+//!
+//! Idea: physics move what is really so; a sample tells the engine what guests claim and what the
+//! host sees. Faults strike between ticks and at the seams of a tick.
+//! Cost: O(n) a tick. Limits: the host's swap has one speed; the journal remembers the last tick.
+
+use std::time::{Duration, SystemTime};
+
+use ballast_actuation::paging::OVERHEAD as CAP_ROOM;
+use ballast_daemon::engine::{PagingOutcome, SampleScope, World};
+use ballast_model::{
+    Action, Bytes, GuestId, HostSample, Mechanism, Outcome, OutcomeKind, Paging, Plan, Snapshot,
+};
+use ballast_store::{Event, Tick};
+
+use crate::guest::{OVERHEAD, StormGuest};
+use crate::sabotage::Sabotage;
+
+/// What the host pages out a second, MiB.
+const PAGE_OUT_PER_S: u64 = 500;
+
+/// What happens to an order at the seam between daemon and hypervisor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    #[default]
+    Reliable,
+    LosesOrder,
+    LosesOutcome,
+    Late,
+}
+
+/// Everything around the engine; sizes in MiB.
+#[derive(Debug)]
+pub(crate) struct StormWorld {
+    pub(crate) now: Duration,
+    /// How far the wall clock is off.
+    pub(crate) wall_off: Duration,
+    pub(crate) guests: Vec<StormGuest>,
+    /// The host's memory, and its swap.
+    pub(crate) memory: u64,
+    pub(crate) swap: u64,
+    pub(crate) hides_host: bool,
+    pub(crate) swap_hangs_until: Duration,
+    pub(crate) delivery: Delivery,
+    /// Whether the daemon dies before it acts.
+    pub(crate) dies_before_act: bool,
+    /// Orders that come late.
+    late: Vec<Action>,
+    /// Orders to page in force.
+    paging: Vec<Paging>,
+    /// Orders of the last tick, as they were given.
+    pub(crate) ordered: Vec<Action>,
+    sabotage: Option<Sabotage>,
+}
+
+impl StormWorld {
+    pub(crate) fn new(
+        guests: Vec<StormGuest>,
+        memory: u64,
+        swap: u64,
+        sabotage: Option<Sabotage>,
+    ) -> StormWorld {
+        StormWorld {
+            now: Duration::from_secs(1000),
+            wall_off: Duration::ZERO,
+            guests,
+            memory,
+            swap,
+            hides_host: false,
+            swap_hangs_until: Duration::ZERO,
+            delivery: Delivery::Reliable,
+            dies_before_act: false,
+            late: Vec::new(),
+            paging: Vec::new(),
+            ordered: Vec::new(),
+            sabotage,
+        }
+    }
+
+    /// Time passes.
+    pub(crate) fn step(&mut self, passed: Duration) {
+        self.now += passed;
+        for action in std::mem::take(&mut self.late) {
+            self.carry_out(&action);
+        }
+        let now = self.now;
+        self.guests.iter_mut().for_each(|guest| guest.step(now, passed));
+        if now < self.swap_hangs_until {
+            return;
+        }
+        let mut budget = (PAGE_OUT_PER_S as u128 * passed.as_millis() / 1000) as u64;
+        for order in &self.paging {
+            let mut room = self.swap - self.guests.iter().map(|it| it.paged_out).sum::<u64>();
+            let Some(guest) = self.guests.iter_mut().find(|it| it.id == order.guest) else {
+                continue;
+            };
+            let to = (order.resident.get() >> 20).saturating_sub(OVERHEAD);
+            match order.mechanism {
+                Mechanism::PageOut => {
+                    let moved = guest.resident().saturating_sub(to).min(budget).min(room);
+                    guest.paged_out += moved;
+                    budget -= moved;
+                    room -= moved;
+                }
+                Mechanism::PageIn => {
+                    let moved = to.saturating_sub(guest.resident()).min(guest.paged_out).min(budget);
+                    guest.paged_out -= moved;
+                    budget -= moved;
+                }
+                Mechanism::Balloon | Mechanism::VirtioMem | Mechanism::Dimm => {}
+            }
+            debug_assert!(room <= self.swap);
+        }
+    }
+
+    /// What the daemon's death leaves behind: nothing of what it was about to do.
+    pub(crate) fn daemon_died(&mut self) {
+        self.paging.clear();
+    }
+
+    /// What processes really occupy.
+    pub(crate) fn resident(&self) -> u64 {
+        self.guests.iter().map(|guest| guest.resident() + OVERHEAD).sum()
+    }
+
+    /// What a guest may come to occupy at any time, as the world really is: what it holds or was
+    /// ordered to hold, or what its process is held to.
+    pub(crate) fn takeable(&self, guest: &StormGuest) -> u64 {
+        let may_hold = guest.holds.max(guest.target.min(guest.boot));
+        let cap = self.paging.iter().find(|order| {
+            order.guest == guest.id && order.mechanism == Mechanism::PageOut
+        });
+        match cap {
+            Some(order) => {
+                let cap = (order.resident - CAP_ROOM.min(order.resident)).get() >> 20;
+                may_hold.min(cap.max(guest.resident()))
+            }
+            None => may_hold,
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) {
+        if let Some(guest) = self.guests.iter_mut().find(|guest| guest.id == action.guest) {
+            guest.target = action.target.get() >> 20;
+        }
+    }
+}
+
+fn outcome(action: &Action, kind: OutcomeKind) -> Outcome {
+    Outcome {
+        guest: action.guest.clone(),
+        generation: action.generation,
+        target: action.target,
+        kind,
+    }
+}
+
+impl World for StormWorld {
+    fn monotonic(&self) -> Duration {
+        self.now
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.now + self.wall_off
+    }
+
+    async fn look(&mut self, _scope: SampleScope, _in_transfer: &[GuestId]) -> Snapshot {
+        let in_swap = self.guests.iter().map(|guest| guest.paged_out).sum::<u64>();
+        let host = match self.hides_host {
+            true => HostSample::default(),
+            false => HostSample {
+                memory_total: Some(Bytes::mib(self.memory)),
+                memory_available: Some(Bytes::mib(self.memory.saturating_sub(self.resident()))),
+                swap_total: Some(Bytes::mib(self.swap)),
+                swap_free: Some(Bytes::mib(self.swap - in_swap)),
+                pressure: None,
+            },
+        };
+        let now = self.now;
+        let samples = self.guests.iter_mut().map(|guest| guest.sample(now)).collect();
+        let snapshot = Snapshot::new(self.now(), host, samples);
+        match self.sabotage {
+            Some(sabotage) => sabotage.shown(snapshot),
+            None => snapshot,
+        }
+    }
+
+    async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
+        self.ordered = actions.to_vec();
+        if self.dies_before_act {
+            return Vec::new();
+        }
+        let mut outcomes = Vec::new();
+        for action in actions {
+            let is_stalled = |guest: &StormGuest| self.now < guest.stalled_until;
+            let guest = self.guests.iter().find(|guest| guest.id == action.guest);
+            match self.delivery {
+                _ if self.sabotage == Some(Sabotage::Outcomes) => {
+                    if self.delivery == Delivery::Reliable && !guest.is_none_or(is_stalled) {
+                        self.carry_out(action);
+                    }
+                    outcomes.push(outcome(action, OutcomeKind::Accepted));
+                }
+                Delivery::LosesOrder => {}
+                _ if guest.is_none_or(is_stalled) => {
+                    let why = "no answer in time".to_owned();
+                    outcomes.push(outcome(action, OutcomeKind::Failed(why)));
+                }
+                Delivery::Reliable => {
+                    self.carry_out(action);
+                    outcomes.push(outcome(action, OutcomeKind::Accepted));
+                }
+                Delivery::LosesOutcome => self.carry_out(action),
+                Delivery::Late => {
+                    self.late.push(action.clone());
+                    let why = "no answer in time".to_owned();
+                    outcomes.push(outcome(action, OutcomeKind::Failed(why)));
+                }
+            }
+        }
+        outcomes
+    }
+
+    fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
+        self.paging = plan.paging.clone();
+        Vec::new()
+    }
+
+    fn record_tick(&mut self, _tick: Tick<'_>) {}
+
+    fn record_event(&mut self, _event: Event) {}
+}
