@@ -55,7 +55,7 @@ impl GuestState {
         }
         self.process = sample.process.or(self.process);
         self.holding.observe(sample, now);
-        self.log.observe(sample, self.holding.held(), usable, now, &settings.guard);
+        self.log.observe(sample, &self.holding, usable, now, &settings.guard);
         let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);
         matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))

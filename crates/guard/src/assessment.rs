@@ -24,6 +24,8 @@ pub struct Assessment {
     /// The least that can be left to a guest without swap: what it uses, at most what it holds.
     /// `None`: its floor.
     pub min_without_swap: Option<Bytes>,
+    /// Whether it is known what it holds or was promised; else `committed` is the least it can be.
+    pub is_counted: bool,
     /// What it holds or was promised, whichever is more; at most what its process occupies or may
     /// occupy, where the host caps that.
     pub committed: Bytes,
@@ -38,7 +40,7 @@ pub struct Assessment {
     /// What it holds beyond its entitlement for certain, as the host sees it.
     pub beyond: Bytes,
     /// What it may have filled of the memory that it was granted, or that it held before it was
-    /// granted any; all of that where the host cannot see.
+    /// granted any; its entitlement where the host cannot see.
     pub filled: Bytes,
     /// Host memory known to be occupied by it, never more than `committed`.
     pub occupied: Bytes,
@@ -138,6 +140,8 @@ impl Assessment {
             allocation,
             claimed: sample.allocation.map(|claim| claim.value).min(allocation),
             bounds,
+            is_counted: allocation.or_else(last_seen).max(promised).is_some()
+                || sample.boot_memory.is_some(),
             min_without_swap: log
                 .and_then(|log| log.min_without_swap(sample, limits, stale_after, believed)),
             committed,
@@ -147,7 +151,7 @@ impl Assessment {
             filled: holding
                 .resident_at_most()
                 .filter(|_| is_resident)
-                .map_or(believed, |resident| resident.min(believed)),
+                .map_or(entitlement, |resident| resident.min(believed)),
             reference: asked.or(in_force).or(allocation),
             occupied: sample.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
             known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),

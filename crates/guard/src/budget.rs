@@ -54,7 +54,7 @@ impl Totals {
         self.debt = self.debt.saturating_add(debt);
         self.debtors += usize::from(debt > Bytes::ZERO);
         self.newcomers += usize::from(is_newcomer(guest, settings));
-        self.uncounted += usize::from(guest.committed == Bytes::ZERO);
+        self.uncounted += usize::from(!guest.is_counted);
     }
 }
 
@@ -63,7 +63,7 @@ impl Totals {
 /// stop every grant.
 fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
     guest.known_for < NEWCOMER_SETTLES_IN
-        || (guest.committed == Bytes::ZERO && guest.known_for < settings.stale_after)
+        || (!guest.is_counted && guest.known_for < settings.stale_after)
 }
 
 /// The amounts of one tick, in whole pages, with what is to be said about them.

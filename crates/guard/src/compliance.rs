@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, Compliance, GuestLimits, GuestSample, Held, LinkState, Timestamp};
 
-use crate::GuardSettings;
 use crate::swap_room::{min_without_swap, used_by};
+use crate::{GuardSettings, Holding};
 
 /// A guest within this much of its target has complied: balloons stop a little short when the last
 /// pages are hard to find.
@@ -39,6 +39,9 @@ const RATE_MIN_PER_S: Bytes = Bytes::mib(32);
 /// A guest's figures belong to what it holds when that has been so for this long before: devices
 /// tell times in whole seconds.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
+
+/// Samples further apart say nothing of what happened between them.
+const UNSEEN_MAX: Duration = Duration::from_secs(5);
 
 /// A guest that seems to hold less than it may for so long is nudged.
 const NUDGE_AFTER: Duration = Duration::from_secs(30);
@@ -71,6 +74,18 @@ enum Release {
 }
 
 impl Release {
+    /// Takes `unseen` out of every span of time that is measured.
+    fn resume(&mut self, unseen: Duration) {
+        let spans: &mut [&mut Timestamp] = match self {
+            Release::Settled | Release::Stuck { .. } => return,
+            Release::Under { progress_at, since, due, .. } => &mut [progress_at, since, due],
+            Release::Retrying { since, begun, .. } => &mut [since, begun],
+        };
+        for moment in spans {
+            **moment = **moment + unseen;
+        }
+    }
+
     /// A guest that holds `over` more than it is to is on the way from now on.
     fn asked(allocation: Bytes, over: Bytes, now: Timestamp, settings: &GuardSettings) -> Release {
         let slowest = over.get() / RATE_MIN_PER_S.get();
@@ -102,6 +117,10 @@ pub struct ComplianceLog {
     /// tells what was so before it, until the balloon moves.
     nudge: bool,
     last_seen: Option<Bytes>,
+    /// What of that the host saw too, where it can see.
+    proven: Bytes,
+    /// When that was.
+    seen_at: Timestamp,
     /// When it first appeared; `None` before its first snapshot.
     known_since: Option<Timestamp>,
     changed_at: Timestamp,
@@ -150,7 +169,7 @@ impl ComplianceLog {
     }
 
     fn grant(&mut self, target: Bytes) {
-        let had = self.granted.or(self.last_seen).unwrap_or_default();
+        let had = self.granted.unwrap_or(self.proven);
         self.granted_lately = self.granted_lately.max(had).max(target);
         self.granted = Some(target);
     }
@@ -283,12 +302,11 @@ impl ComplianceLog {
         });
     }
 
-    /// Takes in what was seen, before anything is decided: the guest `holds` that, as far as is
-    /// known. `usable`: its figures may be acted on.
+    /// Takes in what was seen, before anything is decided; `holding` has seen it too. `usable`: its figures may be acted on.
     pub fn observe(
         &mut self,
         sample: &GuestSample,
-        holds: Option<Bytes>,
+        holding: &Holding,
         usable: bool,
         now: Timestamp,
         settings: &GuardSettings,
@@ -304,7 +322,13 @@ impl ComplianceLog {
             return;
         }
         self.is_inhibited = sample.capabilities.discard_inhibited == Some(true);
-        let Some(allocation) = sample.allocation.and(holds) else { return };
+        let Some(allocation) = sample.allocation.and(holding.held()) else { return };
+        self.proven = holding.resident_at_most().map_or(allocation, |most| most.min(allocation));
+        // What happened while it was not seen, or the machine slept, is nobody's idleness.
+        let unseen = now.saturating_since(std::mem::replace(&mut self.seen_at, now));
+        if unseen > UNSEEN_MAX {
+            self.release.resume(unseen);
+        }
         if self.last_seen != Some(allocation) {
             self.last_seen = Some(allocation);
             self.changed_at = now;

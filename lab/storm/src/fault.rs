@@ -100,7 +100,8 @@ impl Rates {
 
     /// The kinds that strike in one second.
     pub(crate) fn strike(&self, rng: &mut Rng) -> Vec<Fault> {
-        let strikes = |(&fault, &rate): (&Fault, &u32)| (rng.u32(0..10_000) < rate).then_some(fault);
+        let strikes =
+            |(&fault, &rate): (&Fault, &u32)| (rng.u32(0..10_000) < rate).then_some(fault);
         self.0.iter().filter_map(strikes).collect()
     }
 }

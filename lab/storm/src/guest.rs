@@ -49,6 +49,8 @@ pub(crate) struct StormGuest {
     pub(crate) paged_out: u64,
     /// What it was last ordered to hold.
     pub(crate) target: u64,
+    /// What it was last granted, or asked to release to.
+    pub(crate) granted: u64,
     pub(crate) driver: Driver,
     /// Most that its balloon takes a second.
     pub(crate) rate: u64,
@@ -83,6 +85,7 @@ impl StormGuest {
             touched: wants.min(holds),
             paged_out: 0,
             target: holds,
+            granted: holds,
             driver: Driver::Honest,
             rate: 100,
             claims_too_much: false,
@@ -109,7 +112,7 @@ impl StormGuest {
     pub(crate) fn replace(&mut self) {
         self.reboot();
         self.process.start_ticks += 1;
-        self.target = self.boot;
+        (self.target, self.granted) = (self.boot, self.boot);
         (self.answered, self.driver) = (None, Driver::Honest);
     }
 
@@ -150,7 +153,7 @@ impl StormGuest {
     }
 
     /// What its driver claims that it holds.
-    fn claims(&self) -> u64 {
+    pub(crate) fn claims(&self) -> u64 {
         match self.driver {
             _ if self.claims_too_much => u64::MAX >> 21,
             Driver::Hides => self.target.min(self.holds),

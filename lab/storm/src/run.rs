@@ -23,6 +23,12 @@ use crate::world::{Delivery, StormWorld};
 const STORM_TICKS: u32 = 240;
 const CALM_TICKS_MAX: u32 = 2_400;
 
+/// Everything is settled when nothing was amiss for so many ticks.
+const QUIET_TICKS: u32 = 60;
+
+/// What guests are given beside what they use.
+const RESERVE: u64 = 110;
+
 /// An offender may hide this part of its memory in what a hypervisor may need.
 const HIDDEN_PART: u64 = 8;
 const HIDDEN_MIN: u64 = 64;
@@ -118,15 +124,18 @@ impl Storm {
             self.tick()?;
         }
         self.calm();
-        let mut amiss = None;
+        let (mut amiss, mut quiet) = (String::new(), 0);
         for _ in 0..CALM_TICKS_MAX {
             self.tick()?;
-            amiss = self.amiss();
-            if amiss.is_none() {
+            match self.amiss() {
+                Some(what) => (amiss, quiet) = (what, 0),
+                None => quiet += 1,
+            }
+            if quiet == QUIET_TICKS {
                 return self.judge_end();
             }
         }
-        Err(Violation::NotSettled { what: amiss.unwrap_or_default() })
+        Err(Violation::NotSettled { what: amiss })
     }
 
     /// One tick, and what is judged after each.
@@ -139,6 +148,9 @@ impl Storm {
         }
         self.ticks += 1;
         self.tick_engine();
+        if std::env::var_os("STORM_TRACE").is_some() {
+            self.trace();
+        }
         self.judge_tick()
     }
 
@@ -147,10 +159,49 @@ impl Storm {
         ticked.now_or_never().expect("nothing in a storm waits");
     }
 
+    fn trace(&self) {
+        let Some((snapshot, plan)) = self.engine.latest() else { return };
+        println!(
+            "{} {:?} budget {} notes {}",
+            self.ticks,
+            self.world.now,
+            self.budget,
+            plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        );
+        for guest in &self.world.guests {
+            let line = plan.guest(&guest.id);
+            let mib = |b: Bytes| b.get() >> 20;
+            println!(
+                "   {} off {} {:?} boot {} wants {} holds {} touched {} out {} target {} | claims {:?} res {:?} | plan alloc {:?} target {:?} des {:?} {} {:?} {:?}",
+                guest.id,
+                guest.is_offender,
+                guest.driver,
+                guest.boot,
+                guest.wants,
+                guest.holds,
+                guest.touched,
+                guest.paged_out,
+                guest.target,
+                snapshot.guest(&guest.id).and_then(|g| g.allocation).map(|a| mib(a.value)),
+                snapshot.guest(&guest.id).and_then(|g| g.resident).map(|a| (mib(a.value), a.age)),
+                line.and_then(|l| l.allocation).map(mib),
+                line.and_then(|l| l.target).map(mib),
+                line.and_then(|l| l.desired.as_ref()).map(|d| mib(d.target)),
+                line.map(|l| l.change.to_string()).unwrap_or_default(),
+                line.map(|l| l.clamps.clone()),
+                line.map(|l| l.compliance)
+            );
+        }
+        for p in &plan.paging {
+            println!("   page {p:?}");
+        }
+    }
+
     fn judge_tick(&mut self) -> Result<(), Violation> {
         let view = self.engine.view(&self.world).expect("there was a tick");
         if view.plans_refused > self.refused_before {
-            let why = view.plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let why =
+                view.plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             return Err(Violation::PlanRefused { why });
         }
         if view.limits.len() > self.world.guests.len() {
@@ -179,7 +230,13 @@ impl Storm {
     fn judge_grant(&self) -> Result<(), Violation> {
         let mut takeable = 0;
         let mut allowed = self.budget;
+        let plan = self.engine.latest().map(|(_, plan)| plan);
         for guest in &self.world.guests {
+            // What a daemon just started has never heard of nobody can count.
+            let line = plan.and_then(|plan| plan.guest(&guest.id));
+            if line.is_some_and(|line| line.allocation.is_none() && line.target.is_none()) {
+                continue;
+            }
             takeable += self.world.takeable(guest);
             if guest.driver == Driver::Hides {
                 allowed += HIDDEN_MIN + guest.boot / HIDDEN_PART;
@@ -225,11 +282,21 @@ impl Storm {
         (!plan.paging.is_empty()).then(|| format!("{} orders to page", plan.paging.len()))
     }
 
-    /// No honest guest ends below the less of what it needs and what its shares give it.
+    /// No honest guest ends below what is due to it: its share where shares alone count, and what it
+    /// needs where there is enough for all.
     fn judge_end(&self) -> Result<(), Violation> {
-        let count = self.world.guests.len() as u64;
-        for guest in &self.world.guests {
-            let due = (self.budget / count).min(guest.wants).min(guest.boot);
+        let view = self.engine.view(&self.world).expect("there was a tick");
+        let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
+        let all: u64 = self.world.guests.iter().map(shares).sum();
+        let needs = |guest: &StormGuest| (guest.wants + RESERVE).min(guest.boot);
+        let fits = self.world.guests.iter().map(needs).sum::<u64>() <= self.budget;
+        for guest in self.world.guests.iter().filter(|guest| !guest.is_offender) {
+            let share = self.budget * shares(guest) / all;
+            let due = match self.settings.policy {
+                PolicyName::Static => share.min(guest.boot),
+                _ if fits => guest.wants,
+                _ => 0,
+            };
             if guest.holds + SLACK < due {
                 let (guest, has) = (guest.id.clone(), guest.holds);
                 return Err(Violation::Squeezed { guest, has, due });
@@ -238,7 +305,6 @@ impl Storm {
         Ok(())
     }
 
-
     /// What strikes in this second.
     fn strike(&mut self) {
         self.world.delivery = Delivery::Reliable;
@@ -246,6 +312,9 @@ impl Storm {
         for fault in self.rates.clone().strike(&mut self.rng) {
             if self.inject(fault) {
                 self.injected.count(fault);
+                if std::env::var_os("STORM_TRACE").is_some() {
+                    println!("  ! {}", fault.code());
+                }
             }
         }
     }

@@ -67,10 +67,8 @@ impl Sabotage {
             Sabotage::Staleness => settings.guard.stale_after = Duration::from_secs(1 << 30),
             Sabotage::Paging => settings.paging = None,
             Sabotage::Floors => settings.limits.default.floor = Some(Bytes::ZERO),
-            Sabotage::Evidence
-            | Sabotage::Identity
-            | Sabotage::Outcomes
-            | Sabotage::Allocation => {}
+            Sabotage::Evidence | Sabotage::Identity | Sabotage::Outcomes | Sabotage::Allocation => {
+            }
         }
     }
 

@@ -6,7 +6,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use ballast_actuation::paging::OVERHEAD as CAP_ROOM;
 use ballast_daemon::engine::{PagingOutcome, SampleScope, World};
 use ballast_model::{
     Action, Bytes, GuestId, HostSample, Mechanism, Outcome, OutcomeKind, Paging, Plan, Snapshot,
@@ -103,7 +102,8 @@ impl StormWorld {
                     room -= moved;
                 }
                 Mechanism::PageIn => {
-                    let moved = to.saturating_sub(guest.resident()).min(guest.paged_out).min(budget);
+                    let moved =
+                        to.saturating_sub(guest.resident()).min(guest.paged_out).min(budget);
                     guest.paged_out -= moved;
                     budget -= moved;
                 }
@@ -124,24 +124,23 @@ impl StormWorld {
     }
 
     /// What a guest may come to occupy at any time, as the world really is: what it holds or was
-    /// ordered to hold, or what its process is held to.
+    /// ordered to hold. What the host pages out, and what an offender takes without a grant, is the
+    /// host's to take again: of those what they occupy counts.
     pub(crate) fn takeable(&self, guest: &StormGuest) -> u64 {
-        let may_hold = guest.holds.max(guest.target.min(guest.boot));
-        let cap = self.paging.iter().find(|order| {
-            order.guest == guest.id && order.mechanism == Mechanism::PageOut
-        });
-        match cap {
-            Some(order) => {
-                let cap = (order.resident - CAP_ROOM.min(order.resident)).get() >> 20;
-                may_hold.min(cap.max(guest.resident()))
-            }
-            None => may_hold,
+        if guest.is_offender || guest.paged_out > 0 {
+            return guest.granted.min(guest.boot).max(guest.resident());
         }
+        guest.target.min(guest.boot).max(guest.holds)
     }
 
     fn carry_out(&mut self, action: &Action) {
         if let Some(guest) = self.guests.iter_mut().find(|guest| guest.id == action.guest) {
-            guest.target = action.target.get() >> 20;
+            let target = action.target.get() >> 20;
+            // To be told to keep what it claims to hold is no grant.
+            if target != guest.claims().min(guest.boot) {
+                guest.granted = target;
+            }
+            guest.target = target;
         }
     }
 }

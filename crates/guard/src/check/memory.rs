@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, ProcessId, Timestamp,
+    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Measured, ProcessId, Timestamp,
 };
 
 use super::promise::Promise;
@@ -18,6 +18,12 @@ const SETTLED_FOR: Duration = Duration::from_secs(1);
 /// Room in a cap for the hypervisor beside its guest.
 const ROOM: Bytes = Bytes::mib(64);
 
+/// A measured need of the hypervisor may grow by this before it is measured again.
+const MARGIN: Bytes = Bytes::mib(16);
+
+/// A guest this near what it was granted has complied.
+const COMPLIED: Bytes = Bytes::mib(4);
+
 /// Left to a guest without swap beside what it uses.
 const SPARE: Bytes = Bytes::mib(32);
 
@@ -25,7 +31,7 @@ const SPARE: Bytes = Bytes::mib(32);
 const SEEN_LATELY: Duration = Duration::from_secs(2);
 
 /// What a guest claimed within this time before is compared with what is resident.
-const CLAIM_WINDOW: Duration = Duration::from_secs(3);
+const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 
 /// What a plan has for a guest.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +62,11 @@ pub(super) struct Memory {
     /// What it claimed at most in the window before and in this one, and when that began.
     claims: [Bytes; 2],
     window_began: Timestamp,
+    /// The most that it was granted, or held before that, since it last held no more than granted.
+    granted_lately: Bytes,
+    /// What its hypervisor was last seen to need, and what its process occupies.
+    overhead: Option<Bytes>,
+    in_use: Option<Bytes>,
     /// What it must hold as its process occupies more than claims account for.
     evident: Option<Bytes>,
     /// The total of the last order to balloon and plugged memory together.
@@ -64,6 +75,12 @@ pub(super) struct Memory {
     entitled: Option<Bytes>,
     /// What its process is held to.
     cap: Option<Bytes>,
+}
+
+/// What a guest claims to hold, which is no more than there is of its memory.
+pub(super) fn claimed(sample: &GuestSample) -> Option<Bytes> {
+    let most = sample.memory_max().unwrap_or(Bytes::MAX);
+    Some(sample.allocation?.value.min(most))
 }
 
 impl Memory {
@@ -79,21 +96,21 @@ impl Memory {
         if is_down || sample.hotplug.is_none() {
             self.ordered = None;
         }
-        let Some(allocation) = sample.allocation.filter(|_| !is_down) else { return };
-        if self.last_seen != Some(allocation.value) {
-            self.last_seen = Some(allocation.value);
+        let Some(allocation) = claimed(sample).filter(|_| !is_down) else { return };
+        if self.last_seen != Some(allocation) {
+            self.last_seen = Some(allocation);
             self.changed_at = now;
         }
         // While a balloon takes memory, what a guest seems to use falls with what it holds.
         let Some(stats) = sample.stats else { return };
         let Some(spared) = stats.value.available.or(stats.value.free) else { return };
-        let used = allocation.value.saturating_sub(spared);
+        let used = allocation.saturating_sub(spared);
         let belongs = now.saturating_since(self.changed_at) >= stats.age + SETTLED_FOR;
         self.used = Some(self.used.filter(|_| !belongs).map_or(used, |before| before.max(used)));
     }
 
-    /// Compares what the guest claims with what its process occupies. A hypervisor is taken to need
-    /// an eighth of the guest's memory and some beside it, whatever was measured.
+    /// Compares what the guest claims with what its process occupies, less what its hypervisor may
+    /// need: what was measured and a margin, at most an eighth of the guest's memory and some more.
     fn compare(&mut self, sample: &GuestSample, now: Timestamp) {
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
         if let Some(claim) = sample.allocation {
@@ -103,12 +120,32 @@ impl Memory {
             }
             self.claims[1] = self.claims[1].max(claim.value.min(most));
         }
-        let own = sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
+        self.overhead = sample.overhead.or(self.overhead);
+        let most_own =
+            sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
+        let own = self.overhead.map_or(most_own, |own| own.saturating_add(MARGIN).min(most_own));
         let occupied = sample.resident.filter(|resident| {
             resident.age <= SEEN_LATELY && sample.capabilities.discard_inhibited != Some(true)
         });
+        let is_newer = |claim: Measured<Bytes>| {
+            sample.resident.is_some_and(|resident| resident.age <= claim.age)
+        };
+        let claimed = match sample.allocation {
+            Some(claim) if is_newer(claim) => claim.value.min(most),
+            _ => self.claims[0].max(self.claims[1]),
+        };
+        let measured = self.overhead.unwrap_or_default().min(most_own);
+        self.in_use = sample
+            .resident
+            .filter(|it| it.age <= SEEN_LATELY)
+            .map(|it| it.value.saturating_sub(measured));
         let occupied = occupied.map(|it| it.value.saturating_sub(own).min(most));
-        self.evident = occupied.filter(|occupied| *occupied > self.claims[0].max(self.claims[1]));
+        self.evident = occupied.filter(|occupied| *occupied > claimed);
+        let holds = self.evident.max(sample.allocation.map(|it| it.value));
+        let has_complied = |granted: Bytes| holds.is_some_and(|holds| holds <= granted + COMPLIED);
+        if self.granted.is_some_and(has_complied) {
+            self.granted_lately = Bytes::ZERO;
+        }
     }
 
     /// A plan is carried out.
@@ -117,7 +154,14 @@ impl Memory {
             self.target = guest.target;
         }
         if matches!(guest.change, Change::Grow { .. } | Change::Shrink { .. }) {
-            self.granted = guest.target;
+            self.grant(guest.target);
+        }
+        // A guest that owes memory is asked to hold what it is capped at.
+        if let Some(cap) = promise.and_then(|promise| promise.cap) {
+            let asked = cap.saturating_sub(ROOM);
+            if self.granted.is_some_and(|granted| asked < granted) {
+                self.grant(Some(asked));
+            }
         }
         self.entitled = promise.and_then(|promise| promise.entitled);
         self.cap = promise.and_then(|promise| promise.cap);
@@ -130,6 +174,21 @@ impl Memory {
 
     pub(super) fn target(&self) -> Option<Bytes> {
         self.target
+    }
+
+    fn grant(&mut self, target: Option<Bytes>) {
+        let held = || self.in_use.map_or(self.last_seen, |in_use| self.last_seen.min(Some(in_use)));
+        let had = self.granted.or_else(held).unwrap_or_default();
+        self.granted_lately = self.granted_lately.max(had).max(target.unwrap_or_default());
+        self.granted = target;
+    }
+
+    /// As much as it may use without swap without being asked for evidence; `None`: all of it.
+    pub(super) fn may_use(&self, share: Option<Bytes>) -> Option<Bytes> {
+        match self.granted {
+            Some(granted) => Some(granted.max(self.granted_lately)),
+            None => Some(share?.max(self.in_use?)),
+        }
     }
 
     /// What the host may page it out to on what it sees itself, without asking the guest: what it
@@ -149,7 +208,7 @@ impl Memory {
 
     /// What the guest holds or may take at any moment, were it not capped.
     fn holds(&self, sample: &GuestSample) -> Bytes {
-        let holds = sample.allocation.map(|allocation| allocation.value).or(self.last_seen);
+        let holds = claimed(sample).or(self.last_seen);
         let holds = holds.max(self.evident);
         let promised = self.target.max(self.ordered).max(self.entitled);
         holds.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
@@ -206,7 +265,7 @@ impl Memory {
             (None, None) if has_swapped().is_some() => return Bytes::ZERO,
             (None, None) => Bytes::ZERO,
         };
-        let (Some(used), Some(holds)) = (self.used, sample.allocation) else { return Bytes::ZERO };
-        used.saturating_add(SPARE).saturating_sub(swap_free).page_ceil().min(holds.value)
+        let (Some(used), Some(holds)) = (self.used, claimed(sample)) else { return Bytes::ZERO };
+        used.saturating_add(SPARE).saturating_sub(swap_free).page_ceil().min(holds)
     }
 }

@@ -34,7 +34,7 @@ use ballast_model::{
     LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
 };
 
-use memory::{Memory, Planned};
+use memory::{Memory, Planned, claimed};
 pub use promise::Promise;
 pub use violation::Violation;
 
@@ -186,10 +186,10 @@ impl<'a> Check<'a> {
                     if std::mem::replace(&mut acted[place], true) {
                         here.push(Violation::Twice(action.guest.clone()));
                     }
-                    let holds = guest.sample.allocation;
-                    let holds = holds.map_or(Bytes::ZERO, |it| it.value.page_ceil());
+                    let holds = claimed(guest.sample).unwrap_or_default().page_ceil();
                     new = action.target.saturating_sub(guest.committed.max(holds));
-                    check_guest(action, guest, self.rules, &mut here);
+                    let may_use = guest.memory.may_use(self.share_of(&guest));
+                    check_guest(action, guest, may_use, self.rules, &mut here);
                     near = place;
                 }
                 None => here.push(Violation::UnknownGuest(action.guest.clone())),
@@ -321,7 +321,13 @@ fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
 }
 
 /// What concerns one guest alone.
-fn check_guest(action: &Action, guest: Guest<'_>, rules: &Rules<'_>, found: &mut Vec<Violation>) {
+fn check_guest(
+    action: &Action,
+    guest: Guest<'_>,
+    may_use: Option<Bytes>,
+    rules: &Rules<'_>,
+    found: &mut Vec<Violation>,
+) {
     let Guest { sample, limits, memory, committed } = guest;
     let id = || sample.id.clone();
     // Where the balloon cannot be used, plugged memory still can.
@@ -353,7 +359,7 @@ fn check_guest(action: &Action, guest: Guest<'_>, rules: &Rules<'_>, found: &mut
         found.push(Violation::OnStaleFigures(id()));
         return;
     };
-    let holds = allocation.value;
+    let holds = claimed(sample).unwrap_or_default();
     let reference = memory.target().unwrap_or(holds);
     // Where the host holds its process to less than it holds, an action up to that gives it nothing
     // all the same.
@@ -370,6 +376,9 @@ fn check_guest(action: &Action, guest: Guest<'_>, rules: &Rules<'_>, found: &mut
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
     }
     let used = used_without_swap(sample, limits, rules.stale_after);
+    // Only the operator's word that it has no swap goes beyond what it was granted.
+    let believed = may_use.filter(|_| limits.swap != Some(false)).unwrap_or(Bytes::MAX);
+    let used = used.map(|used| used.min(believed.page_floor()));
     if let Some(used) = used.filter(|used| reduces && action.target < *used) {
         found.push(Violation::BelowUse { guest: id(), target: action.target, used });
     }
@@ -404,7 +413,7 @@ fn used_without_swap(
         (None, None) => Bytes::ZERO,
     };
     let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
-    Some(sample.allocation?.value.saturating_sub(spared))
+    Some(claimed(sample)?.saturating_sub(spared))
 }
 
 /// Whether only plugged memory is to change.
