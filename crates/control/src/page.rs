@@ -11,6 +11,9 @@ use crate::Settings;
 use crate::state::GuestState;
 use crate::tick::{GuestTick, Paged, Tick};
 
+/// A debt smaller than this keeps no cap in force.
+const DEBT_MIN: Bytes = Bytes::mib(4);
+
 /// The host as paging sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host<'a> {
@@ -35,7 +38,7 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
     let mut cap = state.resident_cap;
     let short = || Some((part(state)?, Why::HostShort { level: host.level }));
     let take_to = if is_known(guest) {
-        owed(guest, host).or_else(|| if is_rich { short() } else { None })
+        owed(guest, host).or_else(|| still_owed(guest)).or_else(|| is_rich.then(short).flatten())
     } else {
         // A guest that does not answer, or not the truth, is held to what it was granted, and no
         // further: its figures justify taking no more, and giving no more.
@@ -69,6 +72,16 @@ fn beyond(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
     let is_due = state.beyond_since.is_some_and(is_late) && (assessment.was_granted || host.lacks);
     let entitlement = assessment.entitlement;
     (is_held || is_due).then_some((entitlement, Why::BeyondEntitlement { entitlement }))
+}
+
+/// What a guest was granted that is held to that and holds more: it answers again, and others have
+/// what the host took of it.
+fn still_owed(guest: &GuestTick<'_>) -> Option<(Bytes, Why)> {
+    let entitlement = guest.state.log.entitlement()?;
+    let holds = guest.assessment.allocation?;
+    let owes = guest.state.resident_cap.in_force().is_some()
+        && holds.saturating_sub(entitlement) >= DEBT_MIN;
+    owes.then_some((entitlement, Why::BeyondEntitlement { entitlement }))
 }
 
 /// What a guest was asked to hold and is to be paged out for, and why.

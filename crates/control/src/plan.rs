@@ -86,7 +86,8 @@ impl<'a> Draft<'a> {
         let id = &sample.id;
         let target = send.or(state.log.target());
         if let Some(to) = order.target {
-            let is_grant = to > assessment.covered();
+            let is_grant =
+                to > assessment.covered() && !matches!(change, Change::CancelShrink { .. });
             let list = if is_grant { &mut self.grants } else { &mut self.plan.actions };
             list.push(Action {
                 guest: id.clone(),

@@ -102,7 +102,7 @@ impl Grant {
         let target = self.ask.or(self.send).unwrap_or_default();
         match guest.capped {
             Some(_) => guest.lacking(target),
-            None => target.saturating_sub(guest.covered()),
+            None => target.saturating_sub(guest.owned),
         }
     }
 }
@@ -148,10 +148,10 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
         let to = nudged(guest, in_force, in_force);
         return sent(to, Change::Shrink { by: in_force - to });
     }
-    // What it holds beyond its claim it is not offered.
-    let claimed = guest.claimed.unwrap_or_default();
-    if calls_off_shrinking(held) && in_force < claimed {
-        return sent(claimed.page_ceil(), Change::CancelShrink { why: held.clone() });
+    // What it only claims to hold, and what it holds beyond its claim, it is not offered.
+    let keeps = guest.claimed.unwrap_or_default().min(guest.owned).page_ceil();
+    if calls_off_shrinking(held) && in_force < keeps {
+        return sent(keeps, Change::CancelShrink { why: held.clone() });
     }
     Grant::hold(held.clone())
 }
@@ -172,7 +172,12 @@ impl Step<'_> {
     fn taken(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
         let send_again = log.must_send_again();
+        let affordable = guest.target_for(guest.owned_lasting() + self.new);
+        let reach = affordable.max(guest.unsparable());
         let (target, raised) = self.target_now();
+        // A target in force that only let it keep what it claims is no reason to give it that.
+        let most = reach.max(guest.entitlement).page_floor();
+        let target = if reference > most { target.min(most) } else { target };
         let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
         if target <= reference {
             let by = reference - target;
@@ -183,8 +188,7 @@ impl Step<'_> {
             let change = Change::Shrink { by };
             return Grant { send: Some(target), ask: None, clamp: raised, change };
         }
-        let affordable = guest.target_for(guest.lasting() + self.new);
-        let reachable = target.min(affordable.max(guest.unsparable())).max(reference);
+        let reachable = target.min(reach).max(reference);
         let short = target - reachable;
         let clamp = self.waiting(short).or(raised);
         let by = reachable - reference;

@@ -29,6 +29,9 @@ pub struct Assessment {
     /// What it holds or was promised, whichever is more; at most what its process occupies or may
     /// occupy, where the host caps that.
     pub committed: Bytes,
+    /// The part of `committed` that it was granted; all of it before anything was. Up to this a
+    /// target gives it nothing new. What it holds or claims beyond is its own debt.
+    pub owned: Bytes,
     /// What changes are measured from: what it was asked to hold where it is stuck and capped, else
     /// the target in force, else what it holds.
     pub reference: Option<Bytes>,
@@ -145,6 +148,7 @@ impl Assessment {
             min_without_swap: log
                 .and_then(|log| log.min_without_swap(sample, limits, stale_after, believed)),
             committed,
+            owned: lately.map_or(committed, |lately| committed.min(lately)),
             entitlement,
             was_granted: granted.is_some(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
@@ -225,12 +229,17 @@ impl Assessment {
 
     /// Up to this an action gives the guest nothing that it has not already.
     pub fn covered(&self) -> Bytes {
-        self.allocation.unwrap_or_default().page_ceil().max(self.committed)
+        self.owned.page_ceil()
+    }
+
+    /// The same, as long as it lasts: longer than the host needs to page the guest out to its cap.
+    pub fn owned_lasting(&self) -> Bytes {
+        self.owned.min(self.lasting())
     }
 
     /// What it lacks beyond what it holds or was promised, to be at `target`.
     pub fn lacking(&self, target: Bytes) -> Bytes {
-        self.committed_at(target).saturating_sub(self.lasting())
+        self.committed_at(target).saturating_sub(self.owned_lasting())
     }
 }
 

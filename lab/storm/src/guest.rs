@@ -49,6 +49,8 @@ pub(crate) struct StormGuest {
     pub(crate) paged_out: u64,
     /// What it was last ordered to hold.
     pub(crate) target: u64,
+    /// Whether it was ever ordered to hold anything.
+    pub(crate) was_ordered: bool,
     /// What it was last granted, or asked to release to.
     pub(crate) granted: u64,
     pub(crate) driver: Driver,
@@ -85,6 +87,7 @@ impl StormGuest {
             touched: wants.min(holds),
             paged_out: 0,
             target: holds,
+            was_ordered: false,
             granted: holds,
             driver: Driver::Honest,
             rate: 100,
@@ -112,7 +115,7 @@ impl StormGuest {
     pub(crate) fn replace(&mut self) {
         self.reboot();
         self.process.start_ticks += 1;
-        (self.target, self.granted) = (self.boot, self.boot);
+        (self.target, self.granted, self.was_ordered) = (self.boot, 0, false);
         (self.answered, self.driver) = (None, Driver::Honest);
     }
 

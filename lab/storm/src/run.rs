@@ -9,7 +9,7 @@ use ballast_actuation::paging::SwapRules;
 use ballast_control::Settings;
 use ballast_daemon::engine::{Engine, SampleScope, World};
 use ballast_daemon::view::Command;
-use ballast_model::{Bytes, Compliance, GuestChange, GuestLimits, PolicyName};
+use ballast_model::{Bytes, Change, Compliance, GuestChange, GuestLimits, PolicyName};
 use fastrand::Rng;
 use futures_util::FutureExt;
 
@@ -209,8 +209,14 @@ impl Storm {
         }
         let mut grants = false;
         for action in &self.world.ordered {
-            let guest = self.world.guests.iter().find(|guest| guest.id == action.guest);
+            let guest = self.world.guests.iter_mut().find(|guest| guest.id == action.guest);
             let Some(guest) = guest else { continue };
+            let change = view.plan.guest(&guest.id).map(|line| &line.change);
+            // To be told to keep what it holds is no grant.
+            if matches!(change, Some(Change::CancelShrink { .. })) {
+                continue;
+            }
+            guest.granted = action.target.get() >> 20;
             let target = action.target.get() >> 20;
             // No fault sets a floor.
             let floor = GuestLimits::default().floor_for(Bytes::mib(guest.boot)).get() >> 20;
@@ -218,7 +224,10 @@ impl Storm {
                 let guest = guest.id.clone();
                 return Err(Violation::BelowFloor { guest, target, floor });
             }
-            grants |= target > guest.holds;
+            // Before it was ordered anything its claim is all there is to go by.
+            let holds =
+                if guest.was_ordered { guest.holds } else { guest.claims().min(guest.boot) };
+            grants |= target > guest.holds.max(holds);
         }
         if grants {
             self.judge_grant()?;
@@ -238,7 +247,7 @@ impl Storm {
                 continue;
             }
             takeable += self.world.takeable(guest);
-            if guest.driver == Driver::Hides {
+            if guest.is_offender {
                 allowed += HIDDEN_MIN + guest.boot / HIDDEN_PART;
             }
         }

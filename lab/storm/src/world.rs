@@ -136,11 +136,8 @@ impl StormWorld {
     fn carry_out(&mut self, action: &Action) {
         if let Some(guest) = self.guests.iter_mut().find(|guest| guest.id == action.guest) {
             let target = action.target.get() >> 20;
-            // To be told to keep what it claims to hold is no grant.
-            if target != guest.claims().min(guest.boot) {
-                guest.granted = target;
-            }
             guest.target = target;
+            guest.was_ordered = true;
         }
     }
 }

@@ -177,7 +177,8 @@ impl Memory {
     }
 
     fn grant(&mut self, target: Option<Bytes>) {
-        let held = || self.in_use.map_or(self.last_seen, |in_use| self.last_seen.min(Some(in_use)));
+        let seen = self.last_seen.max(self.evident);
+        let held = || self.in_use.map_or(seen, |in_use| seen.min(Some(in_use)));
         let had = self.granted.or_else(held).unwrap_or_default();
         self.granted_lately = self.granted_lately.max(had).max(target.unwrap_or_default());
         self.granted = target;
@@ -189,6 +190,17 @@ impl Memory {
             Some(granted) => Some(granted.max(self.granted_lately)),
             None => Some(share?.max(self.in_use?)),
         }
+    }
+
+    /// Up to this a target gives it nothing new: what it is committed, as far as it was granted
+    /// that, if it was granted anything. Of a guest with a cap, whatever it holds: what raising the cap
+    /// lets go is counted apart.
+    pub(super) fn owned(&self, sample: &GuestSample, committed: Bytes) -> Bytes {
+        if self.cap.is_some() {
+            return committed.max(claimed(sample).unwrap_or_default());
+        }
+        let Some(granted) = self.granted else { return committed };
+        committed.min(granted.max(self.granted_lately).max(self.entitled.unwrap_or_default()))
     }
 
     /// What the host may page it out to on what it sees itself, without asking the guest: what it

@@ -106,14 +106,28 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        if let Some(first) = granted.iter().position(|&new| new > Bytes::ZERO) {
+        if let Some(first) = granted.iter().position(|given| given.new > Bytes::ZERO) {
             let late = plan.actions.iter().zip(&granted).skip(first);
-            let late = late.filter(|(_, new)| **new == Bytes::ZERO);
+            let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
         let (free, let_go) = check.free_and_let_go(snapshot);
-        let granted = granted.into_iter().sum::<Bytes>().saturating_add(let_go);
+        let given = granted;
+        let new: Bytes = given.iter().map(|given| given.new).sum();
+        let granted = new.saturating_add(let_go);
         if granted > free {
+            if std::env::var_os("STORM_TRACE").is_some() {
+                for (a, g) in plan.actions.iter().zip(&given) {
+                    println!(
+                        "   CHECK {} to {} new {} releases {} mem {:?}",
+                        a.guest,
+                        a.target,
+                        g.new,
+                        g.releases,
+                        self.guests.named(&a.guest)
+                    );
+                }
+            }
             found.push(Violation::Overcommitted { granted, free });
         }
         found
@@ -160,6 +174,15 @@ struct Guest<'a> {
     committed: Bytes,
 }
 
+/// What an action gives its guest.
+#[derive(Clone, Copy)]
+struct Given {
+    /// Memory that it had not already.
+    new: Bytes,
+    /// Whether it is to give some of what it claims to hold instead.
+    releases: bool,
+}
+
 impl<'a> Check<'a> {
     fn guest(&self, place: usize) -> Option<Guest<'a>> {
         let (sample, memory) = (self.samples.get(place)?, self.guests.at(place)?);
@@ -170,7 +193,7 @@ impl<'a> Check<'a> {
 
     /// What is wrong with single actions, in the order of their guests' names; what each action
     /// grants.
-    fn actions(&self, found: &mut Vec<Violation>) -> Vec<Bytes> {
+    fn actions(&self, found: &mut Vec<Violation>) -> Vec<Given> {
         let plan = self.plan;
         let mut acted = vec![false; self.samples.len()];
         let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
@@ -180,21 +203,28 @@ impl<'a> Check<'a> {
             let mut here = Vec::new();
             check_form(action, plan, &mut here);
             let place = self.guests.place_near(&action.guest, near);
-            let mut new = Bytes::ZERO;
+            let (mut new, mut releases) = (Bytes::ZERO, false);
             match place.and_then(|place| Some((place, self.guest(place)?))) {
                 Some((place, guest)) => {
                     if std::mem::replace(&mut acted[place], true) {
                         here.push(Violation::Twice(action.guest.clone()));
                     }
-                    let holds = claimed(guest.sample).unwrap_or_default().page_ceil();
-                    new = action.target.saturating_sub(guest.committed.max(holds));
-                    let may_use = guest.memory.may_use(self.share_of(&guest));
+                    let share = self.share_of(&guest);
+                    let planned = plan.guests.get(place).map(|planned| &planned.change);
+                    // To keep what it claims to hold is no grant.
+                    if !matches!(planned, Some(Change::CancelShrink { .. })) {
+                        let owned = guest.memory.owned(guest.sample, guest.committed).page_ceil();
+                        new = action.target.saturating_sub(owned);
+                    }
+                    let holds = claimed(guest.sample).unwrap_or_default();
+                    releases = action.target < guest.memory.target().unwrap_or(holds).min(holds);
+                    let may_use = guest.memory.may_use(share);
                     check_guest(action, guest, may_use, self.rules, &mut here);
                     near = place;
                 }
                 None => here.push(Violation::UnknownGuest(action.guest.clone())),
             }
-            granted.push(new);
+            granted.push(Given { new, releases });
             if !here.is_empty() {
                 wrong.push((&action.guest, here));
             }
@@ -368,10 +398,10 @@ fn check_guest(
         None => true,
         Some(stats) => stats.age.max(allocation.age) > rules.stale_after,
     };
-    if too_old && (action.target < holds || action.target > covered) {
+    let reduces = action.target < holds && action.target < reference;
+    if too_old && (reduces || action.target > covered) {
         found.push(Violation::OnStaleFigures(id()));
     }
-    let reduces = action.target < holds && action.target < reference;
     if reduces && action.target < floor {
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
     }
