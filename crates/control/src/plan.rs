@@ -112,7 +112,9 @@ impl<'a> Draft<'a> {
         let transient_grant =
             next.as_ref().map_or(state.log.transient_grant(), NextActuator::transient_grant);
         let entitled = target.map(|target| target.saturating_add(transient_grant));
-        let entitles = !matches!(change, Change::CancelShrink { .. });
+        // A guest that is left alone is entitled to no more than it was.
+        let is_moved = assessment.verdict.is_ok() || send <= state.log.entitlement();
+        let entitles = is_moved && !matches!(change, Change::CancelShrink { .. });
         let granted = match send {
             Some(_) if entitles => entitled,
             _ => state.log.entitlement(),
