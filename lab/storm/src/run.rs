@@ -389,6 +389,8 @@ impl Storm {
         self.tick_engine();
         self.world.dies_before_act = false;
         self.world.daemon_died();
+        // The next one has nothing to go by but claims.
+        self.world.guests.iter_mut().for_each(|guest| guest.was_ordered = false);
         self.engine = Engine::new(self.settings.clone(), Vec::new(), &self.world);
         (self.refused_before, self.paused_until) = (0, Duration::ZERO);
     }

@@ -156,13 +156,6 @@ impl Memory {
         if matches!(guest.change, Change::Grow { .. } | Change::Shrink { .. }) {
             self.grant(guest.target);
         }
-        // A guest that owes memory is asked to hold what it is capped at.
-        if let Some(cap) = promise.and_then(|promise| promise.cap) {
-            let asked = cap.saturating_sub(ROOM);
-            if self.granted.is_some_and(|granted| asked < granted) {
-                self.grant(Some(asked));
-            }
-        }
         self.entitled = promise.and_then(|promise| promise.entitled);
         self.cap = promise.and_then(|promise| promise.cap);
     }
