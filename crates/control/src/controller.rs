@@ -220,14 +220,6 @@ impl Controller {
         let is_due = self.is_due(&tick, &settings);
         let divided = is_due.then(|| self.divide(&tick, &settings));
         let lacks = self.bound(&mut tick, divided, &settings);
-        if std::env::var_os("STORM_TRACE").is_some() {
-            for g in &tick.guests {
-                println!(
-                    "   GUARD {} log {:?} owned {} believed {:?}",
-                    g.sample.id, g.state.log, g.assessment.owned, g.assessment.claimed
-                );
-            }
-        }
         let granting = self.grant(&tick, &lacks, &settings);
         let proposal = self.act(tick, granting, &settings);
         self.guests = guests;

@@ -122,8 +122,8 @@ impl<'a> Draft<'a> {
         let asked = ask.or_else(|| state.log.asked_of_stuck()).or(granted);
         let (entitled, cap_next) =
             (entitled.filter(|_| transient_grant > Bytes::ZERO), cap_of(cap, asked));
-        if entitled.is_some() || cap_next.is_some() {
-            self.promises.push(Promise { guest: id.clone(), entitled, cap: cap_next });
+        if entitled.is_some() || ask.is_some() || cap_next.is_some() {
+            self.promises.push(Promise { guest: id.clone(), entitled, asked: ask, cap: cap_next });
         }
         if send.is_some() || ask.is_some() || next.is_some() || cap != state.resident_cap {
             self.changes.push(StateChange {

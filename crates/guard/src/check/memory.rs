@@ -156,6 +156,9 @@ impl Memory {
         if matches!(guest.change, Change::Grow { .. } | Change::Shrink { .. }) {
             self.grant(guest.target);
         }
+        if let Some(asked) = promise.and_then(|promise| promise.asked) {
+            self.grant(Some(asked));
+        }
         self.entitled = promise.and_then(|promise| promise.entitled);
         self.cap = promise.and_then(|promise| promise.cap);
     }

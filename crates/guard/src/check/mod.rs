@@ -112,22 +112,9 @@ impl Checker {
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
         let (free, let_go) = check.free_and_let_go(snapshot);
-        let given = granted;
-        let new: Bytes = given.iter().map(|given| given.new).sum();
+        let new: Bytes = granted.iter().map(|given| given.new).sum();
         let granted = new.saturating_add(let_go);
         if granted > free {
-            if std::env::var_os("STORM_TRACE").is_some() {
-                for (a, g) in plan.actions.iter().zip(&given) {
-                    println!(
-                        "   CHECK {} to {} new {} releases {} mem {:?}",
-                        a.guest,
-                        a.target,
-                        g.new,
-                        g.releases,
-                        self.guests.named(&a.guest)
-                    );
-                }
-            }
             found.push(Violation::Overcommitted { granted, free });
         }
         found

@@ -175,7 +175,7 @@ fn planned(id: &GuestId, past: Past) -> GuestPlan {
 }
 
 fn capped(id: &GuestId, cap: Bytes) -> Promise {
-    Promise { guest: id.clone(), entitled: None, cap: Some(cap) }
+    Promise { guest: id.clone(), entitled: None, asked: None, cap: Some(cap) }
 }
 
 fn page_out(name: &str, mib: u64) -> Paging {
@@ -333,6 +333,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
         let entitled = entitled.map(|mib| Promise {
             guest: id("b"),
             entitled: Some(Bytes::mib(mib)),
+            asked: None,
             cap: None,
         });
         let lines = || case.guests.iter().map(|it| planned(&it.id, Past::default())).collect();
