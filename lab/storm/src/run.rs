@@ -216,7 +216,7 @@ impl Storm {
             if matches!(change, Some(Change::CancelShrink { .. })) {
                 continue;
             }
-            guest.granted = action.target.get() >> 20;
+            let granted = std::mem::replace(&mut guest.granted, action.target.get() >> 20);
             let target = action.target.get() >> 20;
             // No fault sets a floor.
             let floor = GuestLimits::default().floor_for(Bytes::mib(guest.boot)).get() >> 20;
@@ -227,7 +227,7 @@ impl Storm {
             // Before it was ordered anything its claim is all there is to go by.
             let holds =
                 if guest.was_ordered { guest.holds } else { guest.claims().min(guest.boot) };
-            grants |= target > guest.holds.max(holds);
+            grants |= target > guest.holds.max(holds).max(granted);
         }
         if grants {
             self.judge_grant()?;
@@ -246,7 +246,11 @@ impl Storm {
             if line.is_some_and(|line| line.allocation.is_none() && line.target.is_none()) {
                 continue;
             }
-            takeable += self.world.takeable(guest);
+            // One that is overdue is held to what it was granted.
+            let owes = line.is_some_and(|line| {
+                matches!(line.compliance, Compliance::Slow { .. } | Compliance::Stuck { .. })
+            });
+            takeable += self.world.takeable(guest, owes);
             if guest.is_offender {
                 allowed += HIDDEN_MIN + guest.boot / HIDDEN_PART;
             }

@@ -126,10 +126,10 @@ impl StormWorld {
     /// What a guest may come to occupy at any time, as the world really is: what it holds or was
     /// ordered to hold. What the host pages out, and what an offender takes without a grant, is the
     /// host's to take again: of those what they occupy counts.
-    pub(crate) fn takeable(&self, guest: &StormGuest) -> u64 {
+    pub(crate) fn takeable(&self, guest: &StormGuest, is_overdue: bool) -> u64 {
         // Of a guest that does not answer nobody can know that it rebooted and its balloon is empty.
         let is_unheard = self.now < guest.stalled_until;
-        if guest.is_offender || guest.paged_out > 0 || is_unheard {
+        if guest.is_offender || guest.paged_out > 0 || is_unheard || is_overdue {
             return guest.granted.min(guest.boot).max(guest.resident());
         }
         guest.target.min(guest.boot).max(guest.holds)
