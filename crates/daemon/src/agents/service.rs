@@ -102,6 +102,11 @@ impl Agents {
         if self.followed.get(id).is_some_and(is_of_another) {
             self.followed.remove(id);
         }
+        // A conversation never ends by itself: its task has panicked.
+        let has_panicked = self.followed.get(id).is_some_and(|it| it.task.is_finished());
+        if has_panicked {
+            self.followed.remove(id);
+        }
         if !self.followed.contains_key(id) {
             if self.followed.len() >= GUESTS_MAX {
                 return None;
@@ -114,6 +119,9 @@ impl Agents {
         let followed = self.followed.get_mut(id)?;
         followed.process = process.or(followed.process);
         followed.shared.set_memory_max(memory_max);
+        if has_panicked {
+            followed.shared.warn("the task that talks to its agent panicked", clock::now());
+        }
         Some(followed.shared.take(clock::now()))
     }
 
@@ -200,21 +208,25 @@ impl Agents {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::latest::AgentNotice;
     use super::*;
 
-    #[tokio::test]
-    async fn a_restarted_guest_gets_a_new_conversation() {
+    /// Agents, a guest that has one, and the folder of its socket.
+    fn one_agent() -> (Agents, GuestId, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.sock"), "").unwrap();
-        let mut agents = Agents::new(AgentSettings {
+        let agents = Agents::new(AgentSettings {
             folders: vec![folder.path().to_owned()],
             period: Duration::from_secs(1),
             emergency_period: Duration::from_secs(1),
             shrink: true,
         });
-        let id: GuestId = "a".parse().unwrap();
+        (agents, "a".parse().unwrap(), folder)
+    }
+
+    #[tokio::test]
+    async fn a_restarted_guest_gets_a_new_conversation() {
+        let (mut agents, id, _folder) = one_agent();
         let mut shared = |start_ticks: Option<u64>| {
             let process = start_ticks.map(|start_ticks| ProcessId { pid: 7, start_ticks });
             agents.state(&id, process, None).unwrap();
@@ -222,6 +234,21 @@ mod tests {
         };
         let first = shared(None);
         assert!(Arc::ptr_eq(&first, &shared(Some(1))) && Arc::ptr_eq(&first, &shared(None)));
-        assert!(!Arc::ptr_eq(&first, &shared(Some(2))));
+        let second = shared(Some(2));
+        assert!(!Arc::ptr_eq(&first, &second));
+    }
+
+    #[tokio::test]
+    async fn a_conversation_whose_task_ended_is_started_anew() {
+        let (mut agents, id, _folder) = one_agent();
+        agents.state(&id, None, None).unwrap();
+        let first = Arc::clone(&agents.followed[&id].shared);
+        agents.followed[&id].task.abort();
+        while !agents.followed[&id].task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let state = agents.state(&id, None, None).unwrap();
+        assert!(matches!(state.notices[..], [AgentNotice::Warning(_)]));
+        assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared));
     }
 }
