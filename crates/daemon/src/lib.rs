@@ -23,6 +23,7 @@ pub mod track;
 pub mod view;
 mod wake;
 mod warn_once;
+mod worker;
 
 pub use clock::processor_time;
 pub use log::start_log;

@@ -60,26 +60,23 @@ pub(super) struct Observer {
 
 impl Observer {
     /// An observer of the guests of `fleet`; each guest has `deadline` to answer in every tick.
-    ///
-    /// # Errors
-    /// A thread cannot be started.
     pub(super) fn new(
         fleet: FleetConfig,
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
-    ) -> anyhow::Result<Self> {
-        Ok(Observer {
+    ) -> Self {
+        Observer {
             fleet: Fleet::new(fleet),
             deadline,
             host: HostReader::new(Path::new(PROC)),
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
-            occupancy: Occupancy::start()?,
+            occupancy: Occupancy::new(),
             buffer: Vec::new(),
             warnings: WarnOnce::default(),
-        })
+        }
     }
 
     /// Samples every guest.
