@@ -45,6 +45,8 @@ pub struct Engine {
     /// When it was made, wall clock.
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
+    /// What the next tick would do, once somebody has asked.
+    dry_run: Option<Arc<Plan>>,
     guests: GuestRecords,
     ticks: u64,
     /// When the last tick began.
@@ -67,6 +69,7 @@ impl Engine {
             controller,
             started_at: world.wall(),
             latest: None,
+            dry_run: None,
             guests: GuestRecords::default(),
             ticks: 0,
             ticked_at: now,
@@ -106,6 +109,7 @@ impl Engine {
     /// Observes, decides, acts and records, once.
     pub async fn tick(&mut self, world: &mut impl World, scope: SampleScope) {
         let wall = world.wall();
+        self.dry_run = None;
         self.ticked_at = world.now();
         if scope == SampleScope::All {
             self.sampled_all_at = Some(self.ticked_at);

@@ -168,6 +168,23 @@ fn a_paused_engine_observes_and_records_but_does_not_act() {
 }
 
 #[test]
+fn a_dry_run_is_computed_once_and_changes_nothing() {
+    let (mut engine, mut world) = poor_and_rich();
+    assert!(engine.dry_run().is_err());
+    engine.obey(Command::Pause, &mut world).unwrap();
+    run(&mut engine, &mut world, 1);
+    let first = engine.dry_run().unwrap();
+    assert!(!first.actions.is_empty(), "a pause is disregarded");
+    assert!(Arc::ptr_eq(&first, &engine.dry_run().unwrap()));
+    engine.obey(Command::SetPolicy(PolicyName::Global), &mut world).unwrap();
+    let other = engine.dry_run().unwrap();
+    assert_eq!(other.policy, PolicyName::Global);
+    run(&mut engine, &mut world, 1);
+    assert!(!Arc::ptr_eq(&other, &engine.dry_run().unwrap()));
+    assert!(world.acted.is_empty());
+}
+
+#[test]
 fn restoring_returns_each_guest_to_its_first_allocation() {
     let (mut engine, mut world) = poor_and_rich();
     run(&mut engine, &mut world, 20);
