@@ -243,25 +243,26 @@ mod tests {
         }
     }
 
-    /// Looks after the threads, as ticks do, until so many processes are counted.
-    fn until_counted(occupancy: &mut Occupancy, pids: &[u32]) {
+    /// Looks after the threads, as ticks do, until these processes are counted.
+    fn until_counted(occupancy: &mut Occupancy, hangs_after: Duration, pids: &[u32]) {
         let begun = Instant::now();
         while !pids.iter().all(|&pid| matches!(occupancy.latest(pid), Some(Some(_)))) {
             assert!(begun.elapsed() < PATIENCE, "{occupancy:?}");
             std::thread::sleep(Duration::from_millis(1));
-            occupancy.look_after_threads(Duration::from_millis(20));
+            occupancy.look_after_threads(hangs_after);
         }
     }
 
     #[test]
     fn one_process_that_hangs_does_not_stop_the_count() {
         let mut occupancy = Occupancy::by(misbehave);
+        let soon = Duration::from_millis(20);
         occupancy.count(vec![HANGS, 7, 8]);
-        until_counted(&mut occupancy, &[7, 8]);
+        until_counted(&mut occupancy, soon, &[7, 8]);
         assert_eq!(occupancy.hanging.len(), 1);
         // The thread that hangs has its process for itself: no further one hangs.
         occupancy.count(vec![HANGS, 7, 8, 9]);
-        until_counted(&mut occupancy, &[7, 8, 9]);
+        until_counted(&mut occupancy, soon, &[7, 8, 9]);
         assert_eq!(occupancy.hanging.len(), 1);
         assert!(matches!(occupancy.latest(HANGS), Some(None)) && occupancy.latest(10).is_none());
     }
@@ -270,11 +271,11 @@ mod tests {
     fn after_a_panic_another_thread_counts() {
         let mut occupancy = Occupancy::by(misbehave);
         occupancy.count(vec![7, PANICS, 8]);
-        until_counted(&mut occupancy, &[7, 8]);
+        until_counted(&mut occupancy, HANGS_AFTER, &[7, 8]);
         assert!(occupancy.warnings.over("occupancy"), "the panic was warned about");
         assert!(matches!(occupancy.latest(PANICS), Some(None)));
         occupancy.count(vec![9]);
-        until_counted(&mut occupancy, &[9]);
+        until_counted(&mut occupancy, HANGS_AFTER, &[9]);
         assert!(occupancy.latest(7).is_none());
     }
 }
