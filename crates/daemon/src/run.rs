@@ -16,7 +16,6 @@ use anyhow::{Context, anyhow};
 use ballast_model::Timestamp;
 use ballast_store::Event as Recorded;
 use rustix::process::{getpriority_process, setpriority_process};
-use rustix::thread::gettid;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -84,9 +83,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
 /// Serves the API on this thread until told to stop.
 fn serve_api(server: Server, handle: Handle, stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
-    // The daemon's raised priority is for ticks, not for those who read about them.
+    // The daemon's raised priority is for ticks, not for those who read about them. On Linux it
+    // belongs to a thread: this one.
     if getpriority_process(None).is_ok_and(|nice| nice < 0) {
-        let _ = setpriority_process(Some(gettid()), 0);
+        let _ = setpriority_process(None, 0);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stopped = async {
