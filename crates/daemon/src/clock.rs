@@ -9,10 +9,15 @@ use std::time::{Duration, SystemTime};
 use ballast_model::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
+/// The current time since boot, in nanoseconds.
+pub(crate) fn monotonic() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// The current time in milliseconds since boot.
 pub(crate) fn now() -> Timestamp {
-    let time = clock_gettime(ClockId::Boottime);
-    Timestamp::from_millis(time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000)
+    Timestamp::ZERO + monotonic()
 }
 
 /// The current wall-clock time.

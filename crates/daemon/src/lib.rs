@@ -1,15 +1,17 @@
 //! The daemon: observe, decide, act, record; once per tick.
 //!
-//! Idea: [`run()`] joins the pure controller with the mechanisms that sample guests and carry its
-//! plans out, the API's [`server`], the agents inside guests and the [`track`]ing of their pages.
+//! Idea: the [`engine`] runs ticks over a [`World`](engine::World). [`run()`] drives it over the
+//! host: the mechanisms that sample guests and carry plans out, the API's [`server`], the agents
+//! inside guests and the [`track`]ing of their pages.
 //!
-//! Begin reading at `run.rs`.
+//! Begin reading at `engine/mod.rs`.
 
 #![forbid(unsafe_code)]
 
 mod agents;
 mod clock;
-mod guests;
+pub mod engine;
+mod host_world;
 mod log;
 mod observe;
 mod occupancy;
@@ -21,6 +23,7 @@ pub mod track;
 pub mod view;
 mod wake;
 mod warn_once;
+mod worker;
 
 pub use clock::processor_time;
 pub use log::start_log;

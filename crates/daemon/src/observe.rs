@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
 use ballast_model::{
-    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, RunState,
-    Snapshot, Timestamp,
+    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, ProcessId,
+    RunState, Snapshot, Timestamp,
 };
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
 use ballast_reclaim::Coldness;
@@ -60,26 +60,23 @@ pub(super) struct Observer {
 
 impl Observer {
     /// An observer of the guests of `fleet`; each guest has `deadline` to answer in every tick.
-    ///
-    /// # Errors
-    /// A thread cannot be started.
     pub(super) fn new(
         fleet: FleetConfig,
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
-    ) -> anyhow::Result<Self> {
-        Ok(Observer {
+    ) -> Self {
+        Observer {
             fleet: Fleet::new(fleet),
             deadline,
             host: HostReader::new(Path::new(PROC)),
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
-            occupancy: Occupancy::start()?,
+            occupancy: Occupancy::new(),
             buffer: Vec::new(),
             warnings: WarnOnce::default(),
-        })
+        }
     }
 
     /// Samples every guest.
@@ -191,7 +188,8 @@ impl Observer {
     /// old.
     fn add_agent(&mut self, sample: &mut GuestSample) {
         let agents = self.agents.as_mut();
-        let state = agents.and_then(|agents| agents.state(&sample.id, sample.memory_max()));
+        let state =
+            agents.and_then(|agents| agents.state(&sample.id, sample.process, sample.memory_max()));
         let Some(state) = state else { return };
         sample.agent = state.report;
         let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;
@@ -244,7 +242,10 @@ impl Observer {
                 }
             }
         }
+        let start_ticks = process.reader.start_time();
+        sample.process = Some(ProcessId { pid, start_ticks });
         let Some((memory, at)) = process.latest else { return sample };
+        sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
         if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
             sample.capabilities.discard_inhibited = Some(true);
@@ -279,6 +280,14 @@ impl Observer {
             Some(Some(_) | None) => incomplete,
         }
     }
+}
+
+/// What a hypervisor whose guest's memory is shared needs for itself. `None`: most of its memory is
+/// private, and with that its guest's perhaps.
+fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
+    let shared = memory.resident_shared?;
+    let private = memory.resident.saturating_sub(shared);
+    (shared >= RAM_MIN && shared > private).then_some(private)
 }
 
 /// Whether the hypervisor locked more memory than it could without locking guest memory. QMP does

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_host::{PROC, PressureTrigger};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -41,10 +41,4 @@ fn watch(trigger: &PressureTrigger, alarm: &Notify) {
             Ok(_) | Err(_) => return,
         }
     }
-}
-
-/// Waits for an emergency, then until `soonest`.
-pub(super) async fn called(urgent: &Notify, soonest: Instant) {
-    urgent.notified().await;
-    tokio::time::sleep_until(soonest.into()).await;
 }

@@ -10,13 +10,13 @@ const SUBJECTS_MAX: usize = 1000;
 
 /// Remembers the last warning about each subject.
 #[derive(Debug, Default)]
-pub(super) struct WarnOnce {
+pub(crate) struct WarnOnce {
     last: BTreeMap<String, String>,
 }
 
 impl WarnOnce {
     /// Warns of `what` about `subject`, unless that was the last warning about it.
-    pub(super) fn warn(&mut self, subject: &str, what: &str) {
+    pub(crate) fn warn(&mut self, subject: &str, what: &str) {
         if self.last.get(subject).is_some_and(|last| last == what) {
             return;
         }
@@ -29,7 +29,7 @@ impl WarnOnce {
 
     /// Forgets the warning about `subject`, so that it is logged if it recurs; whether there was
     /// one.
-    pub(super) fn over(&mut self, subject: &str) -> bool {
+    pub(crate) fn over(&mut self, subject: &str) -> bool {
         self.last.remove(subject).is_some()
     }
 }

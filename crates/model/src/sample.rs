@@ -133,12 +133,22 @@ pub struct GuestSample {
     /// Memory that can be plugged in beside; `None`: none can.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub hotplug: Option<Hotplug>,
+    /// Its hypervisor's process, if it is known.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub process: Option<ProcessId>,
     /// Host memory its hypervisor process really occupies.
     #[cfg_attr(
         feature = "serde",
         serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
     )]
     pub resident: Option<Measured<Bytes>>,
+    /// The private part of `resident`, where the guest's memory is shared: what the hypervisor
+    /// needs for itself. `None`: the two cannot be told apart.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "overhead_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub overhead: Option<Bytes>,
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
@@ -165,7 +175,9 @@ impl GuestSample {
             allocation: None,
             boot_memory: None,
             hotplug: None,
+            process: None,
             resident: None,
+            overhead: None,
             stats: None,
             agent: None,
             tracker: None,
@@ -187,6 +199,16 @@ impl GuestSample {
         let max = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max.max(hotplug.plugged));
         Some(self.boot_memory?.saturating_add(max))
     }
+}
+
+/// A process, for as long as the host is up: a PID is used again, but not with one start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ProcessId {
+    /// The PID.
+    pub pid: u32,
+    /// When it was started, in clock ticks since the host's boot.
+    pub start_ticks: u64,
 }
 
 /// How memory is plugged into a guest.

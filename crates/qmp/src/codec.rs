@@ -356,10 +356,11 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
     shown
 }
 
-/// Shortens received text for an error message.
+/// Shortens received text for an error message; it stays one line.
 pub(crate) fn shorten(text: &str) -> String {
     const CHARS_MAX: usize = 200;
-    text.chars().take(CHARS_MAX).collect()
+    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().take(CHARS_MAX).map(visible).collect()
 }
 
 #[derive(Serialize)]

@@ -12,5 +12,5 @@ mod rate_limited;
 mod service;
 
 pub(crate) use latest::AgentNotice;
-pub(crate) use order::Answer;
+pub use order::Answer;
 pub(crate) use service::Agents;

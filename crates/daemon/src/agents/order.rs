@@ -45,10 +45,13 @@ impl Order {
 
 /// The answer to a memory request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    outcome: RequestOutcome,
-    bytes: Bytes,
-    why: Option<String>,
+pub struct Answer {
+    /// How far it is granted.
+    pub outcome: RequestOutcome,
+    /// Memory granted or taken back.
+    pub bytes: Bytes,
+    /// Why it is not granted in full; `None`: it is.
+    pub why: Option<String>,
 }
 
 impl Answer {

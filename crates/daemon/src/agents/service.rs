@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_agent_proto::wire::BalloonActivity;
-use ballast_model::{Bytes, GuestId, Timestamp};
+use ballast_model::{Bytes, GuestId, ProcessId, Timestamp};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
@@ -47,6 +47,8 @@ pub(crate) struct Agents {
 /// One connected agent.
 #[derive(Debug)]
 struct Followed {
+    /// Its guest's hypervisor; `None`: not known yet.
+    process: Option<ProcessId>,
     shared: Arc<Shared>,
     orders: mpsc::Sender<Order>,
     /// Number of the last answered request.
@@ -88,8 +90,23 @@ impl Agents {
     }
 
     /// The latest state of a guest's agent, connecting to it if necessary; `memory_max` is passed
-    /// on to it. `None`: the guest has no agent socket.
-    pub(crate) fn state(&mut self, id: &GuestId, memory_max: Option<Bytes>) -> Option<AgentState> {
+    /// on to it. `None`: the guest has no agent socket. What an earlier `process` of the guest said
+    /// is forgotten.
+    pub(crate) fn state(
+        &mut self,
+        id: &GuestId,
+        process: Option<ProcessId>,
+        memory_max: Option<Bytes>,
+    ) -> Option<AgentState> {
+        let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
+        if self.followed.get(id).is_some_and(is_of_another) {
+            self.followed.remove(id);
+        }
+        // A conversation never ends by itself: its task has panicked.
+        let has_panicked = self.followed.get(id).is_some_and(|it| it.task.is_finished());
+        if has_panicked {
+            self.followed.remove(id);
+        }
         if !self.followed.contains_key(id) {
             if self.followed.len() >= GUESTS_MAX {
                 return None;
@@ -99,8 +116,12 @@ impl Agents {
             let path = paths.find(|path| path.exists())?;
             self.followed.insert(id.clone(), self.start(path));
         }
-        let followed = self.followed.get(id)?;
+        let followed = self.followed.get_mut(id)?;
+        followed.process = process.or(followed.process);
         followed.shared.set_memory_max(memory_max);
+        if has_panicked {
+            followed.shared.warn("the task that talks to its agent panicked", clock::now());
+        }
         Some(followed.shared.take(clock::now()))
     }
 
@@ -173,6 +194,7 @@ impl Agents {
         };
         let task = tokio::spawn(async move { follow(&path, &settings, receiver).await });
         Followed {
+            process: None,
             shared,
             orders,
             answered: None,
@@ -181,5 +203,52 @@ impl Agents {
             is_shrunk: false,
             task,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::latest::AgentNotice;
+    use super::*;
+
+    /// Agents, a guest that has one, and the folder of its socket.
+    fn one_agent() -> (Agents, GuestId, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.sock"), "").unwrap();
+        let agents = Agents::new(AgentSettings {
+            folders: vec![folder.path().to_owned()],
+            period: Duration::from_secs(1),
+            emergency_period: Duration::from_secs(1),
+            shrink: true,
+        });
+        (agents, "a".parse().unwrap(), folder)
+    }
+
+    #[tokio::test]
+    async fn a_restarted_guest_gets_a_new_conversation() {
+        let (mut agents, id, _folder) = one_agent();
+        let mut shared = |start_ticks: Option<u64>| {
+            let process = start_ticks.map(|start_ticks| ProcessId { pid: 7, start_ticks });
+            agents.state(&id, process, None).unwrap();
+            Arc::clone(&agents.followed[&id].shared)
+        };
+        let first = shared(None);
+        assert!(Arc::ptr_eq(&first, &shared(Some(1))) && Arc::ptr_eq(&first, &shared(None)));
+        let second = shared(Some(2));
+        assert!(!Arc::ptr_eq(&first, &second));
+    }
+
+    #[tokio::test]
+    async fn a_conversation_whose_task_ended_is_started_anew() {
+        let (mut agents, id, _folder) = one_agent();
+        agents.state(&id, None, None).unwrap();
+        let first = Arc::clone(&agents.followed[&id].shared);
+        agents.followed[&id].task.abort();
+        while !agents.followed[&id].task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let state = agents.state(&id, None, None).unwrap();
+        assert!(matches!(state.notices[..], [AgentNotice::Warning(_)]));
+        assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared));
     }
 }

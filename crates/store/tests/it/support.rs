@@ -319,6 +319,11 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     allocation,
                     boot_memory: boot_memory.0,
                     hotplug: boot_memory.1,
+                    process: resident.as_ref().map(|it| ProcessId {
+                        pid: it.age.subsec_nanos(),
+                        start_ticks: it.value.get(),
+                    }),
+                    overhead: resident.as_ref().map(|it| it.value),
                     resident,
                     stats,
                     agent: reports.0,

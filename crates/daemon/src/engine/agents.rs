@@ -6,12 +6,13 @@
 use ballast_control::Controller;
 use ballast_model::{Action, Outcome, OutcomeKind, Plan, Snapshot};
 
-use crate::agents::{Agents, Answer};
+use super::World;
+use crate::agents::Answer;
 
 /// Splits `actions`: those that wait until programs in the guest have released memory (as
 /// outcomes), and those to carry out now.
 pub(super) fn hold_back(
-    agents: &mut Agents,
+    world: &mut impl World,
     snapshot: &Snapshot,
     actions: Vec<Action>,
 ) -> (Vec<Outcome>, Vec<Action>) {
@@ -19,7 +20,7 @@ pub(super) fn hold_back(
         let guest = snapshot.guest(&action.guest);
         let free = guest.and_then(|guest| guest.stats?.value.free);
         let holds = guest.and_then(|guest| Some(guest.allocation?.value));
-        holds.is_some_and(|holds| agents.waits(&action.guest, holds, free, action.target))
+        holds.is_some_and(|holds| world.must_wait(&action.guest, holds, free, action.target))
     });
     let outcome = |action: Action| Outcome {
         guest: action.guest,
@@ -32,7 +33,7 @@ pub(super) fn hold_back(
 
 /// Answers decided requests and sends each guest the state of its balloon.
 pub(super) fn answer(
-    agents: &mut Agents,
+    world: &mut impl World,
     controller: &Controller,
     snapshot: &Snapshot,
     plan: &Plan,
@@ -40,7 +41,7 @@ pub(super) fn answer(
     for guest in &plan.guests {
         let Some(holds) = guest.allocation else { continue };
         let target = guest.target.unwrap_or(holds);
-        agents.balloon(&guest.id, holds, target);
+        world.tell_balloon(&guest.id, holds, target);
         let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent);
         let Some(request) = agent.and_then(|agent| agent.value.request) else { continue };
         if controller.request_decided(&guest.id) < Some(request.number) {
@@ -51,6 +52,6 @@ pub(super) fn answer(
             Some(desired) => (desired.target, desired.reason.to_string()),
             None => (target, guest.change.to_string()),
         };
-        agents.answer(&guest.id, request.number, Answer::to(request, holds, wanted, &why));
+        world.answer(&guest.id, request.number, Answer::to(request, holds, wanted, &why));
     }
 }

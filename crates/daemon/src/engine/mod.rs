@@ -1,0 +1,226 @@
+//! The engine: observe, decide, act, record.
+//!
+//! Idea: the engine owns the controller and what is remembered between ticks. It reaches clocks,
+//! guests and journal only through a [`World`], so the daemon and a simulation of faults run the
+//! same code. Whoever drives it calls [`Engine::tick`] when [`Engine::due`] has come. The
+//! controller makes every decision; nothing here decides by a guest's memory.
+//!
+//! Cost: that of the world and the controller; one record per guest.
+//! Limits: remembers only guests of the last snapshot, and [`NAMED_GUESTS_MAX`] guests' limits.
+//!
+//! Begin reading at [`Engine::tick`].
+
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod agents;
+mod guest_record;
+mod operate;
+mod restore;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ballast_control::{Controller, Event, Settings};
+use ballast_model::{
+    Action, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Plan, Snapshot, Timestamp,
+};
+use ballast_store::Tick;
+use tracing::debug;
+
+use crate::view::{self, View};
+use crate::warn_once::WarnOnce;
+use guest_record::GuestRecords;
+
+pub use crate::agents::Answer;
+pub use crate::pager::{PagingEnd, PagingOutcome};
+pub use operate::NAMED_GUESTS_MAX;
+pub use world::{SampleScope, World};
+
+/// The daemon without its outside.
+#[derive(Debug)]
+pub struct Engine {
+    controller: Controller,
+    /// When it was made, wall clock.
+    started_at: SystemTime,
+    latest: Option<(Snapshot, Arc<Plan>)>,
+    /// What the next tick would do, once somebody has asked.
+    dry_run: Option<Arc<Plan>>,
+    guests: GuestRecords,
+    ticks: u64,
+    /// When the last tick began.
+    ticked_at: Timestamp,
+    /// When all guests were last sampled; `None`: not yet.
+    sampled_all_at: Option<Timestamp>,
+    decision_cost: Duration,
+    reload_error: Option<String>,
+    warnings: WarnOnce,
+}
+
+impl Engine {
+    /// An engine whose first tick is due at once. `credits` are the guests' credits when an earlier
+    /// daemon last decided.
+    pub fn new(settings: Settings, credits: Vec<(GuestId, u64)>, world: &impl World) -> Engine {
+        let now = world.now();
+        let mut controller = Controller::new(settings, now);
+        controller.handle_event(Event::Credits(credits));
+        Engine {
+            controller,
+            started_at: world.wall(),
+            latest: None,
+            dry_run: None,
+            guests: GuestRecords::default(),
+            ticks: 0,
+            ticked_at: now,
+            sampled_all_at: None,
+            decision_cost: Duration::ZERO,
+            reload_error: None,
+            warnings: WarnOnce::default(),
+        }
+    }
+
+    /// When the next tick is due.
+    pub fn due(&self) -> Timestamp {
+        self.controller.poll_timeout().min(self.all_due())
+    }
+
+    /// When the last tick began; when the engine was made, before the first.
+    pub fn ticked_at(&self) -> Timestamp {
+        self.ticked_at
+    }
+
+    /// Ticks so far.
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    /// What a tick at `now` samples. Guests that call without end cannot delay the regular sampling
+    /// of the others.
+    pub fn scope_at(&self, now: Timestamp) -> SampleScope {
+        if now >= self.all_due() { SampleScope::All } else { SampleScope::Urgent }
+    }
+
+    /// The snapshot and the plan of the last tick.
+    pub fn latest(&self) -> Option<(&Snapshot, &Plan)> {
+        self.latest.as_ref().map(|(snapshot, plan)| (snapshot, &**plan))
+    }
+
+    /// Observes, decides, acts and records, once.
+    pub async fn tick(&mut self, world: &mut impl World, scope: SampleScope) {
+        let wall = world.wall();
+        self.dry_run = None;
+        self.ticked_at = world.now();
+        if scope == SampleScope::All {
+            self.sampled_all_at = Some(self.ticked_at);
+        }
+        let snapshot = world.look(scope, self.controller.in_transfer().guests()).await;
+        for id in self.guests.align(&snapshot) {
+            self.warnings.over(id.as_str());
+        }
+        let begun = world.monotonic();
+        let plan = self.controller.handle_sample(&snapshot);
+        self.decision_cost = world.monotonic().saturating_sub(begun);
+        let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
+        let (waiting, actions) = agents::hold_back(world, &snapshot, actions);
+        let mut outcomes = world.act(&actions).await;
+        outcomes.extend(lost(&actions, &outcomes));
+        outcomes.extend(waiting);
+        for outcome in &outcomes {
+            self.take_in(outcome, world.wall());
+        }
+        for paged in world.page(&plan) {
+            paged.log(&mut self.warnings);
+        }
+        agents::answer(world, &self.controller, &snapshot, &plan);
+        self.ticks += 1;
+        self.warn_of(&plan);
+        let limits = self.limits(&snapshot);
+        world.record_tick(Tick {
+            wall,
+            snapshot: &snapshot,
+            plan: &plan,
+            outcomes: &outcomes,
+            limits: &limits,
+            paused: self.controller.paused(),
+            decision_cost: self.decision_cost,
+        });
+        self.latest = Some((snapshot, plan));
+    }
+
+    /// What is published of the last tick; `None` before the first.
+    pub fn view(&self, world: &impl World) -> Option<View> {
+        let (snapshot, plan) = self.latest.clone()?;
+        Some(View {
+            started_at: self.started_at,
+            seen_at: world.wall(),
+            limits: self.limits(&snapshot),
+            snapshot,
+            plan: Plan::clone(&plan),
+            outcomes: self.guests.outcomes(),
+            policy: self.controller.settings().policy,
+            paused: self.controller.paused(),
+            tick: self.controller.settings().tick,
+            decision_cost: self.decision_cost,
+            ticks: self.ticks,
+            plans_refused: self.controller.plans_refused(),
+            fairness: view::fairness(self.controller.fairness()),
+            reload_error: self.reload_error.clone(),
+            journal_error: world.recording_error(),
+        })
+    }
+
+    /// When all guests must be sampled again.
+    fn all_due(&self) -> Timestamp {
+        let tick = self.controller.settings().tick;
+        self.sampled_all_at.map_or(Timestamp::ZERO, |at| at + tick)
+    }
+
+    fn take_in(&mut self, outcome: &Outcome, at: SystemTime) {
+        debug!("{}: target {}: {}", outcome.guest, outcome.target, outcome.kind);
+        if let OutcomeKind::Failed(how) = &outcome.kind {
+            self.warnings.warn(outcome.guest.as_str(), how);
+        } else {
+            self.warnings.over(outcome.guest.as_str());
+        }
+        self.controller.handle_event(Event::Outcome(outcome.clone()));
+        self.guests.set_outcome(at, outcome.clone());
+    }
+
+    fn warn_of(&mut self, plan: &Plan) {
+        for note in &plan.notes {
+            match note {
+                // Normal in every guest's first seconds: no warning.
+                Note::Newcomers { .. } => debug!("{note}"),
+                // A policy may lack several inputs; each is warned of once.
+                Note::MissingInput { what, .. } => {
+                    self.warnings
+                        .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
+                }
+                _ => self.warnings.warn(note.code(), &note.to_string()),
+            }
+        }
+    }
+
+    fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {
+        let settings = self.controller.settings();
+        let limits_of = |id: &GuestId| (id.clone(), settings.limits.of(id).clone());
+        snapshot.guests().iter().map(|guest| limits_of(&guest.id)).collect()
+    }
+}
+
+/// The outcomes of actions that have none: perhaps they were carried out, so they are given again.
+fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
+    let answered: BTreeSet<&GuestId> = outcomes.iter().map(|outcome| &outcome.guest).collect();
+    let outcome = |action: &Action| Outcome {
+        guest: action.guest.clone(),
+        generation: action.generation,
+        target: action.target,
+        kind: OutcomeKind::Failed("its outcome is unknown".to_owned()),
+    };
+    let is_lost = |action: &&Action| !answered.contains(&action.guest);
+    actions.iter().filter(is_lost).map(outcome).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Operators' commands, dry runs and new configurations.
+
+use std::sync::Arc;
+
+use ballast_control::{Event, Settings};
+use ballast_model::{GuestChange, GuestId, Note, Plan, PolicyName};
+use ballast_store::Event as Recorded;
+use tracing::{info, warn};
+
+use super::{Engine, World};
+use crate::view::{self, Command};
+
+/// Most guests with limits of their own, so that commands about guests that come and go cannot fill
+/// the daemon's memory.
+pub const NAMED_GUESTS_MAX: usize = 10_000;
+
+impl Engine {
+    /// Carries out an operator's command and records it.
+    ///
+    /// # Errors
+    /// Why it is refused, as text for people; then nothing has changed.
+    pub fn obey(&mut self, command: Command, world: &mut impl World) -> Result<String, String> {
+        let words = command.words();
+        self.dry_run = None;
+        let answer = match command {
+            Command::Pause => {
+                self.controller.handle_event(Event::Pause);
+                Ok("paused: guests keep the targets they have".to_owned())
+            }
+            Command::Resume => {
+                self.controller.handle_event(Event::Resume);
+                Ok("resumed: plans are carried out again".to_owned())
+            }
+            Command::SetPolicy(name) => self.set_policy(name),
+            Command::SetGuest(id, change) => self.set_guest(id, change),
+        };
+        info!("operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
+        world.record_event(Recorded::Command {
+            who: "api".to_owned(),
+            command: words,
+            answer: answer.clone(),
+        });
+        answer
+    }
+
+    /// What the next tick would do, computed from the latest snapshot. The same until the next tick,
+    /// command or configuration: it is computed once, however many ask.
+    ///
+    /// # Errors
+    /// There was no tick yet; the text says so to people.
+    pub fn dry_run(&mut self) -> Result<Arc<Plan>, String> {
+        let (snapshot, _) =
+            self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
+        Ok(self.dry_run.get_or_insert_with(|| self.controller.dry_run(snapshot)).clone())
+    }
+
+    /// Takes in a configuration that was read again: its settings and its text. `Err`, why it could
+    /// not be read: the last good one stays in force.
+    pub fn reload(&mut self, loaded: Result<(Settings, String), String>, world: &mut impl World) {
+        self.dry_run = None;
+        match loaded {
+            Ok((settings, toml)) => {
+                info!("configuration reloaded: policy {}", settings.policy);
+                self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
+                world.record_event(Recorded::ConfigLoaded { toml });
+                self.reload_error = None;
+            }
+            Err(why) => {
+                warn!("cannot reload the configuration; keeping the last good one: {why}");
+                world.record_event(Recorded::ConfigRefused { why: why.clone() });
+                self.reload_error = Some(why);
+            }
+        }
+    }
+
+    fn set_policy(&mut self, name: PolicyName) -> Result<String, String> {
+        ballast_policy::check(name, &self.controller.settings().policy_settings)
+            .map_err(|error| format!("{error} (see [policy.flexmemd] in the configuration)"))?;
+        self.controller.handle_event(Event::SetPolicy(name));
+        Ok(format!("policy {name} from the next tick on{}", self.missing()))
+    }
+
+    /// The inputs the policy in force lacks, as the end of a sentence.
+    fn missing(&mut self) -> String {
+        let Ok(plan) = self.dry_run() else { return String::new() };
+        let missing = plan.notes.iter().filter(|note| matches!(note, Note::MissingInput { .. }));
+        missing.map(|note| format!("; {note}")).collect()
+    }
+
+    fn set_guest(&mut self, id: GuestId, change: GuestChange) -> Result<String, String> {
+        let is_there =
+            self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(&id).is_some());
+        let settings = self.controller.settings();
+        let named = &settings.limits.named;
+        if !named.contains_key(&id) {
+            if !is_there {
+                return Err(format!("no guest `{id}` here, running or configured"));
+            }
+            if named.len() >= NAMED_GUESTS_MAX {
+                return Err(format!(
+                    "{NAMED_GUESTS_MAX} guests have limits of their own already: reload the \
+                     configuration to forget those that were set since"
+                ));
+            }
+        }
+        let limits = change.apply(settings.limits.of(&id));
+        limits.validate().map_err(|e| format!("{id}: {e}"))?;
+        let mut all = named.clone();
+        all.insert(id.clone(), limits.clone());
+        ballast_config::floors_fit(settings.guard.budget, &all)?;
+        let message = view::limits_set(&id, &limits);
+        self.controller.handle_event(Event::SetLimits(id, limits));
+        Ok(message)
+    }
+}

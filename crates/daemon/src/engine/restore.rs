@@ -1,0 +1,44 @@
+//! Restores every guest's first allocation when the daemon stops.
+//!
+//! Idea: floor and ceiling of each guest become what it held when it was first seen; then ticks
+//! move the memory as safely as ever.
+
+use std::collections::BTreeMap;
+
+use ballast_control::Event;
+use ballast_model::{Bytes, GuestId, GuestLimits, GuestPlan, PolicyName};
+use tracing::info;
+
+use super::Engine;
+
+impl Engine {
+    /// From now on, ticks restore the guests' first allocations, as far as the budget allows.
+    pub fn begin_restore(&mut self) {
+        let mut settings = self.controller.settings().clone();
+        settings.policy = PolicyName::Static;
+        settings.guard.dead_band = Some(Bytes::ZERO);
+        settings.guard.step_up_max = None;
+        settings.guard.step_down_max = None;
+        for (id, held) in self.guests.first_held() {
+            let own = settings.limits.of(id).clone();
+            let exactly = GuestLimits { floor: Some(held), ceiling: Some(held), ..own };
+            settings.limits.named.insert(id.clone(), exactly);
+        }
+        self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
+        self.dry_run = None;
+        info!("restoring the guests' first allocations");
+    }
+
+    /// Whether every guest of which anything is known held, at the last tick, what it is restored
+    /// to.
+    pub fn is_restored(&self) -> bool {
+        let Some((snapshot, plan)) = &self.latest else { return true };
+        let first_held: BTreeMap<&GuestId, Bytes> = self.guests.first_held().collect();
+        let is_restored = |guest: &GuestPlan| {
+            let holds = snapshot.guest(&guest.id).and_then(|sample| sample.allocation);
+            guest.estimate.is_none()
+                || holds.map(|holds| holds.value) == first_held.get(&guest.id).copied()
+        };
+        plan.guests.iter().all(is_restored)
+    }
+}

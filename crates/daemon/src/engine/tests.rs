@@ -1,0 +1,235 @@
+//! Tests of the engine over a world in memory, without a runtime.
+
+use std::time::{Duration, SystemTime};
+
+use ballast_model::{
+    Bytes, Capabilities, GuestSample, GuestStats, HostSample, LinkState, Measured, PolicyName,
+    ProcessId, RunState,
+};
+use ballast_store::Event as Recorded;
+use futures_util::FutureExt;
+
+use super::*;
+use crate::view::Command;
+
+/// Memory of a guest at boot, and of the budget.
+const BOOT: Bytes = Bytes::gib(1);
+/// What each of two guests has by shares.
+const HALF: Bytes = Bytes::mib(512);
+
+/// A guest that follows its target at once.
+struct MemoryGuest {
+    id: GuestId,
+    holds: Bytes,
+    start_ticks: u64,
+}
+
+/// Guests, clocks and a journal in memory. Nothing here waits.
+#[derive(Default)]
+struct MemoryWorld {
+    since_start: Duration,
+    guests: Vec<MemoryGuest>,
+    /// Whether orders are lost on their way, without an outcome.
+    loses_orders: bool,
+    acted: Vec<Action>,
+    scopes: Vec<SampleScope>,
+    ticks_recorded: u64,
+    events: Vec<Recorded>,
+}
+
+impl World for MemoryWorld {
+    fn monotonic(&self) -> Duration {
+        self.since_start
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.since_start
+    }
+
+    async fn look(&mut self, scope: SampleScope, _: &[GuestId]) -> Snapshot {
+        self.scopes.push(scope);
+        let host = HostSample {
+            memory_total: Some(Bytes::gib(16)),
+            memory_available: Some(Bytes::gib(8)),
+            ..HostSample::default()
+        };
+        Snapshot::new(self.now(), host, self.guests.iter().map(sample).collect())
+    }
+
+    async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
+        if self.loses_orders {
+            return Vec::new();
+        }
+        let mut outcomes = Vec::new();
+        for action in actions {
+            let guest = self.guests.iter_mut().find(|guest| guest.id == action.guest);
+            guest.expect("a guest that is there").holds = action.target;
+            self.acted.push(action.clone());
+            outcomes.push(Outcome {
+                guest: action.guest.clone(),
+                generation: action.generation,
+                target: action.target,
+                kind: OutcomeKind::Accepted,
+            });
+        }
+        outcomes
+    }
+
+    fn record_tick(&mut self, _: Tick<'_>) {
+        self.ticks_recorded += 1;
+    }
+
+    fn record_event(&mut self, event: Recorded) {
+        self.events.push(event);
+    }
+}
+
+fn sample(guest: &MemoryGuest) -> GuestSample {
+    let stats = GuestStats { available: Some(Bytes::mib(100)), ..GuestStats::default() };
+    GuestSample {
+        run_state: Some(RunState::Running),
+        allocation: Some(Measured::fresh(guest.holds)),
+        boot_memory: Some(BOOT),
+        process: Some(ProcessId { pid: 7, start_ticks: guest.start_ticks }),
+        stats: Some(Measured::fresh(stats)),
+        capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
+        ..GuestSample::unknown(guest.id.clone(), LinkState::Up)
+    }
+}
+
+fn guest(name: &str, mib: u64) -> MemoryGuest {
+    MemoryGuest { id: name.parse().unwrap(), holds: Bytes::mib(mib), start_ticks: 1 }
+}
+
+/// A host that divides [`BOOT`] by shares among a poor and a rich guest.
+fn poor_and_rich() -> (Engine, MemoryWorld) {
+    let mut settings = Settings::new(PolicyName::Static);
+    settings.guard.budget = Some(BOOT);
+    settings.guard.host_reserve = Bytes::ZERO;
+    let guests = vec![guest("poor", 256), guest("rich", 768)];
+    let world = MemoryWorld { guests, ..MemoryWorld::default() };
+    (Engine::new(settings, Vec::new(), &world), world)
+}
+
+/// Ticks whenever one is due, for so many seconds.
+fn run(engine: &mut Engine, world: &mut MemoryWorld, seconds: u64) {
+    let end = world.since_start + Duration::from_secs(seconds);
+    while world.since_start < end {
+        let scope = engine.scope_at(world.now());
+        engine.tick(world, scope).now_or_never().expect("this world never waits");
+        world.since_start += engine.due().saturating_since(world.now());
+    }
+}
+
+fn held(world: &MemoryWorld) -> Vec<Bytes> {
+    world.guests.iter().map(|guest| guest.holds).collect()
+}
+
+#[test]
+fn the_engine_divides_memory_without_a_runtime() {
+    let (mut engine, mut world) = poor_and_rich();
+    assert!(engine.view(&world).is_none());
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [HALF, HALF]);
+    let view = engine.view(&world).unwrap();
+    assert_eq!((view.ticks, view.plans_refused), (world.ticks_recorded, 0));
+    assert_eq!(view.outcomes.len(), 2);
+}
+
+#[test]
+fn an_order_whose_outcome_is_lost_is_given_again() {
+    let (mut engine, mut world) = poor_and_rich();
+    world.loses_orders = true;
+    run(&mut engine, &mut world, 3);
+    assert_eq!(held(&world), [Bytes::mib(256), Bytes::mib(768)]);
+    let outcomes = engine.view(&world).unwrap().outcomes;
+    let (_, rich) = &outcomes[&world.guests[1].id];
+    assert_eq!(rich.kind, OutcomeKind::Failed("its outcome is unknown".to_owned()));
+    world.loses_orders = false;
+    run(&mut engine, &mut world, 10);
+    assert_eq!(held(&world), [HALF, HALF]);
+}
+
+#[test]
+fn a_paused_engine_observes_and_records_but_does_not_act() {
+    let (mut engine, mut world) = poor_and_rich();
+    engine.obey(Command::Pause, &mut world).unwrap();
+    run(&mut engine, &mut world, 10);
+    assert!(world.acted.is_empty() && engine.view(&world).unwrap().paused);
+    assert!(world.ticks_recorded >= 10);
+    engine.obey(Command::Resume, &mut world).unwrap();
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [HALF, HALF]);
+    let words = world.events.iter().map(|event| match event {
+        Recorded::Command { command, .. } => command.as_str(),
+        other => panic!("{other:?}"),
+    });
+    assert!(words.eq(["pause", "resume"]));
+}
+
+#[test]
+fn a_dry_run_is_computed_once_and_changes_nothing() {
+    let (mut engine, mut world) = poor_and_rich();
+    assert!(engine.dry_run().is_err());
+    engine.obey(Command::Pause, &mut world).unwrap();
+    run(&mut engine, &mut world, 1);
+    let first = engine.dry_run().unwrap();
+    assert!(!first.actions.is_empty(), "a pause is disregarded");
+    assert!(Arc::ptr_eq(&first, &engine.dry_run().unwrap()));
+    engine.obey(Command::SetPolicy(PolicyName::Global), &mut world).unwrap();
+    let other = engine.dry_run().unwrap();
+    assert_eq!(other.policy, PolicyName::Global);
+    run(&mut engine, &mut world, 1);
+    assert!(!Arc::ptr_eq(&other, &engine.dry_run().unwrap()));
+    assert!(world.acted.is_empty());
+}
+
+#[test]
+fn restoring_returns_each_guest_to_its_first_allocation() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [HALF, HALF]);
+    engine.begin_restore();
+    assert!(!engine.is_restored());
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [Bytes::mib(256), Bytes::mib(768)]);
+    assert!(engine.is_restored());
+}
+
+#[test]
+fn a_restarted_guest_is_not_restored_to_its_predecessors_size() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 20);
+    world.guests[1].start_ticks = 2;
+    run(&mut engine, &mut world, 1);
+    engine.begin_restore();
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [Bytes::mib(256), HALF]);
+}
+
+#[test]
+fn urgent_ticks_do_not_delay_the_sample_of_all_guests() {
+    let (mut engine, mut world) = poor_and_rich();
+    for at_ms in (0..2_500).step_by(25) {
+        world.since_start = Duration::from_millis(at_ms);
+        let scope = engine.scope_at(world.now());
+        engine.tick(&mut world, scope).now_or_never().unwrap();
+    }
+    let all = world.scopes.iter().enumerate().filter(|(_, scope)| **scope == SampleScope::All);
+    assert!(all.map(|(at, _)| at).eq([0, 40, 80]), "{:?}", world.scopes);
+}
+
+#[test]
+fn a_refused_reload_changes_nothing_and_is_shown() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 20);
+    engine.reload(Err("line 3".to_owned()), &mut world);
+    let view = engine.view(&world).unwrap();
+    assert_eq!(view.reload_error.as_deref(), Some("line 3"));
+    assert_eq!(view.policy, PolicyName::Static);
+    let mut settings = Settings::new(PolicyName::Global);
+    settings.guard.budget = Some(BOOT);
+    engine.reload(Ok((settings, String::new())), &mut world);
+    let view = engine.view(&world).unwrap();
+    assert_eq!((view.reload_error, view.policy), (None, PolicyName::Global));
+}

@@ -1,0 +1,92 @@
+//! What the engine needs from outside.
+//!
+//! Idea: one trait has every clock, sample, order and record of a tick. The daemon implements it
+//! over the host; a simulation implements it over memory, with virtual time and faults of its own
+//! choice. A simulation's [`World::look`] and [`World::act`] may be ready at once, so that no
+//! runtime is needed to drive the engine.
+//!
+//! Limits: an implementation bounds every wait: the engine waits for `look` and `act`.
+
+use std::time::{Duration, SystemTime};
+
+use ballast_model::{Action, Bytes, GuestId, Outcome, Plan, Snapshot, Timestamp};
+use ballast_store::{Event, Tick};
+
+use crate::agents::Answer;
+use crate::pager::PagingOutcome;
+
+/// Which guests a tick samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleScope {
+    /// Every guest.
+    All,
+    /// Guests that cannot wait for the next regular tick: those that called, and those that give or
+    /// receive memory in transfer.
+    Urgent,
+}
+
+/// The outside of an [`Engine`](super::Engine).
+///
+/// By default no guest has an agent and the host pages nobody.
+#[expect(async_fn_in_trait, reason = "one thread drives an engine: its futures need not be Send")]
+pub trait World {
+    /// Time since any origin on a clock that never goes back, in nanoseconds. Decisions and ages
+    /// go by it, so it includes time in which the machine was suspended.
+    fn monotonic(&self) -> Duration;
+
+    /// [`World::monotonic`] in the milliseconds of the model.
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.monotonic()
+    }
+
+    /// The wall clock, for people and journals only.
+    fn wall(&self) -> SystemTime;
+
+    /// Samples the host and its guests within a bounded time: with [`SampleScope::Urgent`] at least
+    /// the guests `in_transfer`; older readings of the rest are reused.
+    async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot;
+
+    /// Carries out `actions`, at most one per guest, within a bounded time. An action without an
+    /// outcome counts as failed, and perhaps carried out.
+    async fn act(&mut self, actions: &[Action]) -> Vec<Outcome>;
+
+    /// Replaces all paging orders with the plan's; returns the outcomes since the last call.
+    fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
+        let _ = plan;
+        Vec::new()
+    }
+
+    /// Whether a guest's balloon must wait before the guest goes from `holds` to `target`, because
+    /// programs in the guest release memory first; `free` is what it has in no use, if known.
+    fn must_wait(
+        &mut self,
+        guest: &GuestId,
+        holds: Bytes,
+        free: Option<Bytes>,
+        target: Bytes,
+    ) -> bool {
+        let _ = (guest, holds, free, target);
+        false
+    }
+
+    /// Tells a guest's agent that its balloon goes from `holds` to `target`.
+    fn tell_balloon(&mut self, guest: &GuestId, holds: Bytes, target: Bytes) {
+        let _ = (guest, holds, target);
+    }
+
+    /// Answers the request of a guest's agent with this number, unless it was answered before.
+    fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
+        let _ = (guest, number, answer);
+    }
+
+    /// Records a tick, without waiting.
+    fn record_tick(&mut self, tick: Tick<'_>);
+
+    /// Records what happened between ticks, without waiting.
+    fn record_event(&mut self, event: Event);
+
+    /// Why recording fails at present, if it does.
+    fn recording_error(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,129 @@
+//! The engine's world on a real host.
+//!
+//! Idea: joins the observer, the fleet, the agents, the pager and the journal. It decides nothing.
+
+use std::time::{Duration, SystemTime};
+
+use ballast_config::Config;
+use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
+use ballast_qmp::fleet::FleetConfig;
+use ballast_store::{Event as Recorded, Tick};
+
+use crate::agents::{Agents, Answer};
+use crate::clock;
+use crate::engine::{SampleScope, World};
+use crate::observe::Observer;
+use crate::pager::{Order, Pager, PagingOutcome};
+use crate::recorder::Recorder;
+
+/// The host, its guests and the journal.
+pub(crate) struct HostWorld {
+    pub(crate) recorder: Recorder,
+    observer: Observer,
+    pager: Pager,
+}
+
+impl HostWorld {
+    /// Opens the journal; samples nothing yet.
+    ///
+    /// # Errors
+    /// The journal cannot be opened.
+    pub(crate) fn new(config: &Config) -> anyhow::Result<HostWorld> {
+        let fleet = FleetConfig {
+            folders: config.qmp_folders.clone(),
+            command_timeout: config.qmp_timeout,
+            seed: u64::from(std::process::id()),
+        };
+        // Guests have half a tick to answer; the other half remains to decide and act.
+        let deadline = config.qmp_timeout.min(config.settings.tick / 2);
+        let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
+        Ok(HostWorld {
+            recorder: Recorder::open(config.journal.as_ref())?,
+            observer: Observer::new(fleet, deadline, tracking, agents),
+            pager: Pager::new(config.paging),
+        })
+    }
+
+    /// The connections to agents; `None`: they are off.
+    pub(crate) fn agents(&self) -> Option<&Agents> {
+        self.observer.agents.as_ref()
+    }
+
+    /// Applies what a new configuration changes here.
+    pub(crate) fn reload(&mut self, new: &Config) {
+        if let Some(journal) = &new.journal {
+            self.recorder.keep(journal);
+        }
+        self.pager.set(new.paging);
+    }
+}
+
+impl World for HostWorld {
+    fn monotonic(&self) -> Duration {
+        clock::monotonic()
+    }
+
+    fn wall(&self) -> SystemTime {
+        clock::wall()
+    }
+
+    async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot {
+        match scope {
+            SampleScope::All => self.observer.snapshot().await,
+            SampleScope::Urgent => self.observer.urgent_snapshot(in_transfer).await,
+        }
+    }
+
+    async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
+        self.observer.fleet.act_all(clock::now(), actions).await
+    }
+
+    fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
+        if !self.pager.is_on() {
+            return Vec::new();
+        }
+        self.observer.expect_paging(plan);
+        let order = |paging: &Paging| {
+            let (pid, resident) = self.observer.process_of(&paging.guest)?;
+            let coldness = self.observer.coldness(&paging.guest);
+            Some(Order { paging: paging.clone(), pid, resident, coldness })
+        };
+        self.pager.obey(plan.paging.iter().filter_map(order).collect());
+        self.pager.paged()
+    }
+
+    fn must_wait(
+        &mut self,
+        guest: &GuestId,
+        holds: Bytes,
+        free: Option<Bytes>,
+        target: Bytes,
+    ) -> bool {
+        let agents = self.observer.agents.as_mut();
+        agents.is_some_and(|agents| agents.waits(guest, holds, free, target))
+    }
+
+    fn tell_balloon(&mut self, guest: &GuestId, holds: Bytes, target: Bytes) {
+        if let Some(agents) = &mut self.observer.agents {
+            agents.balloon(guest, holds, target);
+        }
+    }
+
+    fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
+        if let Some(agents) = &mut self.observer.agents {
+            agents.answer(guest, number, answer);
+        }
+    }
+
+    fn record_tick(&mut self, tick: Tick<'_>) {
+        self.recorder.tick(tick);
+    }
+
+    fn record_event(&mut self, event: Recorded) {
+        self.recorder.event(event);
+    }
+
+    fn recording_error(&self) -> Option<String> {
+        self.recorder.error()
+    }
+}
