@@ -87,6 +87,11 @@ impl ResidentCap {
         self.in_force
     }
 
+    /// The cap of the daemon before, which is still in force.
+    pub fn restored(in_force: Option<Bytes>) -> ResidentCap {
+        ResidentCap { in_force, readable_since: None }
+    }
+
     /// Nobody is held to anything from now on.
     pub fn end(&mut self) {
         *self = ResidentCap::default();
