@@ -10,6 +10,7 @@
 mod agents;
 mod clock;
 mod guests;
+mod inherited;
 mod log;
 mod observe;
 mod occupancy;

@@ -111,6 +111,8 @@ struct Daemon {
     /// Each guest's allocation when it was first seen.
     first_held: BTreeMap<GuestId, Bytes>,
     outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
+    /// Outcomes of the last plan, to be recorded with the next.
+    unrecorded: Vec<Outcome>,
     ticks: u64,
     ticked_at: Instant,
     /// When all guests were last sampled; `None`: not yet.
@@ -124,13 +126,14 @@ struct Daemon {
 
 impl Daemon {
     fn new(config: Config) -> anyhow::Result<Self> {
-        let mut recorder = Recorder::open(config.journal.as_ref())?;
+        let (mut recorder, inherited) = Recorder::open(config.journal.as_ref())?;
         recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
         let mut controller = Controller::new(config.settings.clone(), clock::now());
-        match Recorder::credits(config.journal.as_ref()) {
-            Ok(accounts) => controller.handle_event(Event::Credits(accounts)),
-            Err(why) => warn!("cannot restore credits; starting from defaults: {why:#}"),
+        if inherited.restart.paused {
+            info!("paused, as the last daemon was: `ballast resume` acts again");
         }
+        controller.handle_event(Event::Credits(inherited.credits));
+        controller.handle_event(Event::Restart(Box::new(inherited.restart)));
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
@@ -163,6 +166,7 @@ impl Daemon {
             latest: None,
             first_held: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            unrecorded: Vec::new(),
             ticks: 0,
             ticked_at: Instant::now(),
             sampled_all_at: None,
@@ -195,6 +199,8 @@ impl Daemon {
                     let decides_anew = command.decides_anew() && self.latest.is_some();
                     let done = self.obey(command);
                     let decides_anew = decides_anew && done.is_ok();
+                    // What an operator was told is done outlives this process.
+                    self.recorder.settle().await;
                     // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
                     if decides_anew {
@@ -245,6 +251,7 @@ impl Daemon {
             }
         }
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
+        self.record(wall, &snapshot, &plan).await;
         let (waiting, actions) = match &mut self.observer.agents {
             Some(agents) => guests::hold_back(agents, &snapshot, actions),
             None => (Vec::new(), actions),
@@ -274,22 +281,30 @@ impl Daemon {
                 _ => self.warnings.warn(note.code(), &note.to_string()),
             }
         }
-        let limits = self.limits(&snapshot);
-        self.recorder.tick(Tick {
-            wall,
-            snapshot: &snapshot,
-            plan: &plan,
-            outcomes: &outcomes,
-            limits: &limits,
-            paused: self.controller.paused(),
-            decision_cost: self.decision_cost,
-        });
+        self.unrecorded = outcomes;
         if self.ticks == 1 {
             notify(&[NotifyState::Ready]);
             info!("watching {} guests", snapshot.guests().len());
         }
         notify(&[NotifyState::Watchdog]);
         self.latest = Some((snapshot, plan));
+    }
+
+    /// Records a plan before it is carried out, with the outcomes of the last one.
+    async fn record(&mut self, wall: SystemTime, snapshot: &Snapshot, plan: &Plan) {
+        self.recorder.tick(Tick {
+            wall,
+            snapshot,
+            plan,
+            outcomes: &std::mem::take(&mut self.unrecorded),
+            handovers: &self.controller.handovers(),
+            limits: &self.limits(snapshot),
+            paused: self.controller.paused(),
+            decision_cost: self.decision_cost,
+        });
+        if !plan.actions.is_empty() || !plan.paging.is_empty() {
+            self.recorder.settle().await;
+        }
     }
 
     /// Hands the plan's paging orders to the pager and logs the outcomes of earlier ones.
@@ -324,6 +339,7 @@ impl Daemon {
 
     fn view(&self) -> Option<View> {
         let (snapshot, plan) = self.latest.clone()?;
+        let journal = self.recorder.status();
         Some(View {
             started_at: self.started_at,
             seen_at: clock::wall(),
@@ -339,7 +355,8 @@ impl Daemon {
             plans_refused: self.controller.plans_refused(),
             fairness: view::fairness(self.controller.fairness()),
             reload_error: self.reload_error.clone(),
-            journal_error: self.recorder.error(),
+            journal_error: journal.error,
+            journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
         })
     }
 

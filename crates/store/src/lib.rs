@@ -14,24 +14,28 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod codec;
 mod curves;
 mod entry;
 mod error;
 mod export;
 mod journal;
+mod latest;
 mod reader;
 mod retention;
 mod schema;
 mod writer;
 
+pub use aside::{ASIDE_MAX, MovedAside};
 pub use entry::{
     Config, Entry, Event, RECORD_FORMAT, Session, Start, Tick, TickEntry, What, wall_ms,
 };
 pub use error::JournalError;
 pub use export::EXPORT_FORMAT;
 pub use journal::{Journal, JournalStatus, QUEUE_MAX};
-pub use reader::{Entries, Info, Latest, Range, Reader};
+pub use latest::{Latest, Left};
+pub use reader::{Entries, Info, Range, Reader};
 pub use retention::JournalConfig;
 pub use schema::FORMAT;
 pub use writer::Writer;

@@ -3,20 +3,21 @@
 //! Idea: rows are fetched in batches, each in its own transaction, so that a slow reader never
 //! blocks checkpoints of the daemon's write-ahead log. Rows that retention deletes meanwhile are
 //! skipped. Cost: 0.5 to 1 ms per tick of a hundred guests, nearly all of it for parsing JSON.
-//! Limits: [`BATCH_ROWS`] rows in memory. A damaged row is one error; the next row can still be
-//! read.
+//! Limits: [`BATCH_ROWS`] rows in memory. A damaged row is one error, and so are the rows of a
+//! damaged page; those after them can still be read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use ballast_model::{Bytes, GuestId, KeptCurve, MissCurve, Outcome, Timestamp};
+use ballast_model::{Bytes, KeptCurve, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::JournalError;
+use crate::aside::is_about_content;
 use crate::codec::decode;
 use crate::curves;
 use crate::entry::{Config, Entry, Event, RECORD_FORMAT, Session, Start, TickEntry, What};
@@ -27,9 +28,6 @@ const CURVES_MAX: usize = 4096;
 
 /// Rows fetched at once.
 const BATCH_ROWS: i64 = 16;
-
-/// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
-const OUTCOME_TICKS_MAX: usize = 120;
 
 const COLUMNS: &str = "id, session, config, kind, format, wall_ms, mono_ms, body";
 
@@ -65,21 +63,6 @@ pub struct Info {
     pub file_bytes: Bytes,
     /// Size of the write-ahead log beside it.
     pub wal_bytes: Bytes,
-}
-
-/// The last tick and its context.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Latest {
-    /// The entry of the tick: number, session, configuration and clocks.
-    pub entry: Entry,
-    /// The tick.
-    pub tick: TickEntry,
-    /// The last outcome of each guest, with the wall clock of the tick that recorded it.
-    pub outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
-    /// Its session.
-    pub session: Session,
-    /// Why that daemon stopped; `None`: it runs, crashed or was killed.
-    pub stopped: Option<String>,
 }
 
 /// Reads one journal.
@@ -172,7 +155,7 @@ impl Reader {
     }
 
     /// The last tick numbered below `id`.
-    fn tick_before(&self, id: i64) -> Result<Option<(Entry, TickEntry)>, JournalError> {
+    pub(crate) fn tick_before(&self, id: i64) -> Result<Option<(Entry, TickEntry)>, JournalError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM entry WHERE kind = {KIND_TICK} AND id < ?1 ORDER BY id DESC LIMIT 1"
         );
@@ -194,42 +177,6 @@ impl Reader {
             }
             What::Event(_) => Ok(None),
         }
-    }
-
-    /// The last tick with its context; `None`: none was recorded.
-    ///
-    /// # Errors
-    /// The file or a row cannot be read.
-    pub fn latest(&self) -> Result<Option<Latest>, JournalError> {
-        let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
-        let mut outcomes = BTreeMap::new();
-        let mut next = Some((entry.clone(), tick.clone()));
-        for _ in 0..OUTCOME_TICKS_MAX {
-            let Some((at, then)) = next.take_if(|(at, _)| at.session == entry.session) else {
-                break;
-            };
-            for outcome in then.outcomes.iter().rev() {
-                outcomes
-                    .entry(outcome.guest.clone())
-                    .or_insert_with(|| (at.wall(), outcome.clone()));
-            }
-            if tick.plan.guests.iter().all(|guest| outcomes.contains_key(&guest.id)) {
-                break;
-            }
-            next = self.tick_before(at.id)?;
-        }
-        let session = self.session(entry.session)?.ok_or_else(|| {
-            JournalError::damaged(&self.path, format!("no session {}", entry.session))
-        })?;
-        let after =
-            Range { from_id: Some(entry.id), session: Some(session.id), ..Range::default() };
-        let mut stopped = None;
-        for event in self.events(after) {
-            if let What::Event(Event::Stopped { why }) = event?.what {
-                stopped = Some(why);
-            }
-        }
-        Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
     }
 
     /// A session; `None`: it has no rows left.
@@ -356,6 +303,35 @@ impl Reader {
         Ok(curve)
     }
 
+    /// The first row after `after` that can be read, where one of the next few lies in a damaged
+    /// page, and whether nothing was lost before it; `None`: there is no such row. Cost: one query
+    /// for each number that is passed over.
+    fn past_damage(
+        &self,
+        range: &Range,
+        kind: Option<i64>,
+        after: Option<i64>,
+    ) -> Option<(RawRow, bool)> {
+        let (first, _) = self.row_at_end("ASC").ok().flatten()?;
+        let (last, _) = self.row_at_end("DESC").ok().flatten()?;
+        let from = after.map_or(first, |id| id.saturating_add(1)).max(first);
+        let from = from.max(range.from_id.unwrap_or(i64::MIN));
+        let to = last.min(range.to_id.unwrap_or(i64::MAX));
+        let mut is_next = true;
+        for id in from..=to {
+            let one = Range { from_id: Some(id), to_id: Some(id), ..*range };
+            match self.fetch(&one, kind, None) {
+                Ok(mut rows) => {
+                    if let Some(row) = rows.pop_front() {
+                        return Some((row, is_next));
+                    }
+                }
+                Err(_) => is_next = false,
+            }
+        }
+        None
+    }
+
     fn fetch(
         &self,
         range: &Range,
@@ -453,8 +429,21 @@ impl Iterator for Entries<'_> {
                         self.rows = rows;
                     }
                     Err(e) => {
-                        self.done = true;
-                        return Some(Err(self.reader.sqlite(e)));
+                        let error = self.reader.sqlite(e);
+                        let past = match is_about_content(&error) {
+                            true => self.reader.past_damage(&self.range, self.kind, self.after),
+                            false => None,
+                        };
+                        let Some((row, is_next)) = past else {
+                            self.done = true;
+                            return Some(Err(error));
+                        };
+                        self.after = Some(row.id);
+                        self.rows.push_back(row);
+                        if is_next {
+                            continue;
+                        }
+                        return Some(Err(error));
                     }
                 }
             }

@@ -91,9 +91,13 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> 
     Ok(connection)
 }
 
-/// SQLite would treat so short a file as empty and overwrite it; its own files are never so short.
-fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
+/// Refuses what is no file. SQLite would also treat a short file as empty and overwrite it; its own
+/// files are never so short.
+fn check_file(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
+    let foreign = |found| Err(JournalError::Foreign { path: path.to_owned(), found });
     match found.len() {
+        _ if found.is_dir() => foreign("a folder"),
+        _ if !found.is_file() => foreign("a device, pipe or socket"),
         1..512 => Err(JournalError::NotAJournal {
             path: path.to_owned(),
             found: "not an SQLite file".into(),
@@ -105,13 +109,7 @@ fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError
 /// The daemon's group may read it, like the socket; SQLite gives its side files the same mode.
 fn create_file(path: &Path) -> Result<(), JournalError> {
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            return Err(JournalError::NotAJournal {
-                path: path.to_owned(),
-                found: "a folder".into(),
-            });
-        }
-        Ok(found) => return check_not_short(path, &found),
+        Ok(found) => return check_file(path, &found),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(JournalError::io(path, e)),
     }
@@ -178,10 +176,8 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
             .map_err(|e| JournalError::sqlite(path, e))
     };
     if pragma("application_id")? != APPLICATION_ID {
-        return Err(JournalError::NotAJournal {
-            path: path.to_owned(),
-            found: "an SQLite file of another program".into(),
-        });
+        let found = "an SQLite file of another program";
+        return Err(JournalError::Foreign { path: path.to_owned(), found });
     }
     match pragma("user_version")? {
         found @ 1..=FORMAT => Ok(found),
@@ -198,13 +194,7 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
 /// Opens the journal at `path` for reading, even while a daemon writes it.
 pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> {
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            return Err(JournalError::NotAJournal {
-                path: path.to_owned(),
-                found: "a folder".into(),
-            });
-        }
-        Ok(found) => check_not_short(path, &found)?,
+        Ok(found) => check_file(path, &found)?,
         Err(e) => return Err(JournalError::io(path, e)),
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -3,7 +3,7 @@
 //! Idea: each call is one transaction: waiting events, the row, and retention's deletions. A failed
 //! write loses its tick, which is counted; events wait for the next try. The first write that
 //! succeeds again records the loss ([`Event::Gap`]). If the file was removed or replaced, a new one
-//! is created. Cost: `benches/journal.rs`. `fsync` happens at checkpoints only. Limits: one writer
+//! is created; if it is damaged, it is moved aside first (`aside.rs`). Cost: `benches/journal.rs`. `fsync` happens at checkpoints only. Limits: one writer
 //! per file, ensured by a lock file beside it (`….lock`, left in place); at most
 //! [`EVENTS_WAITING_MAX`] waiting events and [`WAL_BYTES_MAX`] of log.
 
@@ -18,6 +18,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
 use crate::JournalError;
+use crate::aside::{self, MovedAside};
 use crate::codec::Encoder;
 use crate::curves::Curves;
 use crate::entry::{Event, RECORD_FORMAT, Start, Tick, wall_ms};
@@ -73,17 +74,19 @@ pub struct Writer {
     unrecorded: Lost,
     lost_why: String,
     pages: Pages,
+    moved_aside: Vec<MovedAside>,
     /// Locked while the writer lives.
     _lock: File,
 }
 
 impl Writer {
-    /// Opens or creates the journal at `path` and records the daemon's start. A full disk is not an
-    /// error here: recording begins once there is space.
+    /// Opens or creates the journal at `path` and records the daemon's start. A file that cannot be
+    /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here:
+    /// recording begins once it takes writes.
     ///
     /// # Errors
-    /// The file is not a journal, has a later format or is damaged; its folder does not exist; or
-    /// another daemon records there.
+    /// Another daemon records there; the file is another program's; it cannot be used nor moved
+    /// aside; or its folder does not exist.
     pub fn open(path: &Path, retention: JournalConfig, start: Start) -> Result<Self, JournalError> {
         let lock = lock(path)?;
         let encoder = Encoder::new().map_err(|e| JournalError::io(path, e))?;
@@ -101,11 +104,16 @@ impl Writer {
             unrecorded: Lost::default(),
             lost_why: String::new(),
             pages: Pages::default(),
+            moved_aside: Vec::new(),
             _lock: lock,
         };
-        match writer.write(None) {
-            Ok(()) | Err(JournalError::NoSpace { .. }) => Ok(writer),
-            Err(e) => Err(e),
+        let written = match writer.write(None) {
+            Err(e) if aside::is_unusable(&e) => writer.write_anew(None, e),
+            written => written,
+        };
+        match written {
+            Err(e) if !e.may_pass() => Err(e),
+            _ => Ok(writer),
         }
     }
 
@@ -161,6 +169,12 @@ impl Writer {
         &self.lost
     }
 
+    /// The files that were in the way since the journal was opened, oldest first; at most
+    /// [`ASIDE_MAX`](crate::ASIDE_MAX).
+    pub fn moved_aside(&self) -> &[MovedAside] {
+        &self.moved_aside
+    }
+
     /// Size of the file, without its log.
     pub fn file_bytes(&self) -> Bytes {
         self.pages.file_bytes()
@@ -172,7 +186,10 @@ impl Writer {
     }
 
     fn write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
-        let result = self.try_write(tick);
+        let result = match self.try_write(tick) {
+            Err(e) if aside::is_about_content(&e) => self.write_anew(tick, e),
+            result => result,
+        };
         // After a full disk the connection is still good; after other errors a new one is safer.
         if let Err(e) = &result
             && !matches!(e, JournalError::NoSpace { .. } | JournalError::WalBlocked { .. })
@@ -180,6 +197,20 @@ impl Writer {
             self.open = None;
         }
         result
+    }
+
+    /// Writes to a new file, as the old one cannot be written because of `error`.
+    fn write_anew(
+        &mut self,
+        tick: Option<&Tick<'_>>,
+        error: JournalError,
+    ) -> Result<(), JournalError> {
+        self.open = None;
+        let why = error.to_string();
+        let moved = aside::move_aside(&self.path, SystemTime::now(), why.clone())
+            .map_err(|source| JournalError::InTheWay { why, source })?;
+        self.moved_aside.push(moved);
+        self.try_write(tick)
     }
 
     fn try_write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
