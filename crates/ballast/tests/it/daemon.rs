@@ -4,8 +4,9 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use crate::harness::{Ground, guest, wait_for};
+use crate::harness::{Ground, PATIENCE, guest, wait_for};
 use ballast_control::Controller;
 use ballast_model::Bytes;
 use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
@@ -343,6 +344,36 @@ fn a_foreign_database_is_left_alone_and_told_of() {
     assert!(ground.log().contains(&error), "{}", ground.log());
     assert!(daemon.stop().success());
     assert_eq!(fs::read(ground.journal()).unwrap(), before);
+}
+
+#[test]
+fn no_guest_hears_what_the_journal_has_not() {
+    for _ in 0..5 {
+        let (ground, peers) = (Ground::new(), Peers::new());
+        let booted = Bytes::gib(1);
+        let guests = ["busy", "idle"].map(|name| (name, peers.using(&ground, name, 100)));
+        ground.configure(FAST, BUDGET);
+        let daemon = ground.spawn();
+        let begun = Instant::now();
+        // Killed in the moment in which one hears of a target.
+        while guests.iter().all(|(_, peer)| peer.target() == booted) {
+            assert!(begun.elapsed() < PATIENCE, "no guest was moved");
+        }
+        daemon.kill();
+        let reader = Reader::open(&ground.journal()).unwrap();
+        let mut recorded = Vec::new();
+        for entry in reader.ticks(Range::default()) {
+            if let What::Tick(tick) = entry.unwrap().what {
+                recorded.extend(tick.plan.actions);
+            }
+        }
+        for (name, peer) in &guests {
+            let target = peer.target();
+            let is_recorded =
+                recorded.iter().any(|it| it.guest.as_str() == *name && it.target == target);
+            assert!(target == booted || is_recorded, "{name}: {target} of {recorded:?}");
+        }
+    }
 }
 
 #[test]
