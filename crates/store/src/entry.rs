@@ -12,8 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ballast_model::{GuestId, GuestLimits, Handover, Outcome, Plan, Snapshot, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Version of the rows written now. Format 2 moved miss curves into their own table.
-pub const RECORD_FORMAT: i64 = 2;
+/// Version of the rows that are differences from others; those that stand alone have
+/// [`RECORD_FORMAT_WHOLE`].
+pub const RECORD_FORMAT: i64 = 3;
+
+/// Version of the rows that stand alone. Format 2 moved miss curves into their own table.
+pub const RECORD_FORMAT_WHOLE: i64 = 2;
 
 /// One start of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::JournalError;
 
 /// Version of the tables. Raised together with a migration here.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
 /// `Blst`: what `file` and SQLite see this file as.
 const APPLICATION_ID: i64 = 0x426c_7374;
@@ -68,6 +68,9 @@ CREATE TABLE curve (
     body BLOB NOT NULL
 ) STRICT;
 ";
+
+/// Format 3 added ticks that are written as their difference from the row `base`.
+const BASES: &str = "ALTER TABLE entry ADD COLUMN base INTEGER;";
 
 /// The write-ahead log beside `path`.
 pub(crate) fn wal_path(path: &Path) -> PathBuf {
@@ -137,7 +140,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
         use_wal(connection).map_err(sqlite)?;
         let create = format!(
             "BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};
-             {TABLES} {CURVES} COMMIT;"
+             {TABLES} {CURVES} {BASES} COMMIT;"
         );
         return connection.execute_batch(&create).map_err(|e| {
             // Close the transaction: the caller may try again.
@@ -148,7 +151,9 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     let found = check(connection, path)?;
     use_wal(connection).map_err(sqlite)?;
     if found < FORMAT {
-        let migrate = format!("BEGIN IMMEDIATE; PRAGMA user_version = {FORMAT}; {CURVES} COMMIT;");
+        let curves = if found < 2 { CURVES } else { "" };
+        let migrate =
+            format!("BEGIN IMMEDIATE; PRAGMA user_version = {FORMAT}; {curves} {BASES} COMMIT;");
         return connection.execute_batch(&migrate).map_err(|e| {
             let _ = connection.execute_batch("ROLLBACK;");
             sqlite(e)

@@ -21,9 +21,10 @@ use crate::JournalError;
 use crate::aside::{self, MovedAside};
 use crate::codec::Encoder;
 use crate::curves::Curves;
-use crate::entry::{Event, RECORD_FORMAT, Start, Tick, wall_ms};
+use crate::entry::{Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Start, Tick, wall_ms};
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
+use crate::whole::Wholes;
 
 /// Most waiting events; beyond that the oldest is dropped and counted.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -55,6 +56,8 @@ struct Open {
     config: Option<i64>,
     /// The curves of the previous tick.
     curves: Curves,
+    /// The tick that the next one may be written as a difference from.
+    wholes: Wholes,
 }
 
 /// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
@@ -75,6 +78,8 @@ pub struct Writer {
     lost_why: String,
     pages: Pages,
     moved_aside: Vec<MovedAside>,
+    /// Whether every tick is written whole.
+    all_whole: bool,
     /// Locked while the writer lives.
     _lock: File,
 }
@@ -105,6 +110,7 @@ impl Writer {
             lost_why: String::new(),
             pages: Pages::default(),
             moved_aside: Vec::new(),
+            all_whole: false,
             _lock: lock,
         };
         let written = match writer.write(None) {
@@ -149,6 +155,11 @@ impl Writer {
             self.lose(Lost { ticks: 0, events: 1 }, why);
         }
         result
+    }
+
+    /// Writes every tick whole from now on, for those who read rows by themselves.
+    pub fn write_all_whole(&mut self) {
+        self.all_whole = true;
     }
 
     /// Changes how much is kept, from the next tick on.
@@ -225,8 +236,7 @@ impl Writer {
                     Some((snapshot, plan)) => Tick { snapshot, plan, ..*tick },
                     None => *tick,
                 };
-                // Copied, because the encoder's buffer serves the other rows too.
-                let body = self.encoder.encode(&row).map(<[u8]>::to_vec);
+                let body = open.wholes.body(&row, self.all_whole, &mut self.encoder);
                 let body = body.map_err(|e| JournalError::io(&self.path, e))?;
                 Some((wall_ms(tick.wall), tick.snapshot.taken_at, added, body))
             }
@@ -265,15 +275,18 @@ impl Writer {
             for (id, curve) in &added.new {
                 rows.curve(*id, curve).map_err(sqlite)?;
             }
-            rows.insert(KIND_TICK, *wall_ms, *mono, body, added.lowest).map_err(sqlite)?;
+            let refers = References { curve: added.lowest, base: body.base };
+            rows.insert(KIND_TICK, *wall_ms, *mono, &body.bytes, refers).map_err(sqlite)?;
         }
         let config = rows.config;
+        let id = transaction.last_insert_rowid();
         retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
-        if let Some((_, _, added, _)) = new {
+        if let Some((_, _, added, body)) = new {
             open.curves = added.after;
+            open.wholes.committed(id, body);
         }
         for waiting in self.waiting.drain(..) {
             if let Event::ConfigLoaded { toml } = waiting.event {
@@ -302,7 +315,8 @@ impl Writer {
             .query_row("SELECT coalesce(max(id), 0) FROM curve", [], |row| row.get(0))
             .map_err(|e| JournalError::sqlite(&self.path, e))?;
         let curves = Curves::new(highest);
-        self.open = Some(Open { connection, file, session: None, config: None, curves });
+        let wholes = Wholes::default();
+        self.open = Some(Open { connection, file, session: None, config: None, curves, wholes });
         Ok(())
     }
 
@@ -356,6 +370,15 @@ fn stored_ms(mono: Timestamp) -> i64 {
     i64::try_from(mono.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// What a row cannot be read without.
+#[derive(Clone, Copy, Debug, Default)]
+struct References {
+    /// The lowest number of its curves.
+    curve: Option<i64>,
+    /// The row it is a difference from.
+    base: Option<i64>,
+}
+
 /// The rows of one transaction.
 struct Rows<'a> {
     transaction: &'a Transaction<'a>,
@@ -381,7 +404,7 @@ impl Rows<'_> {
             Ok(body) => body.to_vec(),
             Err(e) => return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(e))),
         };
-        self.insert(KIND_EVENT, wall_ms, mono, &body, None)
+        self.insert(KIND_EVENT, wall_ms, mono, &body, References::default())
     }
 
     fn curve(&mut self, id: i64, curve: &MissCurve) -> rusqlite::Result<()> {
@@ -393,29 +416,34 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// `curve` is the lowest curve number that the row refers to.
     fn insert(
         &mut self,
         kind: i64,
         wall_ms: i64,
         mono: Timestamp,
         body: &[u8],
-        curve: Option<i64>,
+        refers: References,
     ) -> rusqlite::Result<()> {
+        let format = match refers.base {
+            Some(_) => RECORD_FORMAT,
+            None => RECORD_FORMAT_WHOLE,
+        };
         self.transaction
             .prepare_cached(
-                "INSERT INTO entry (session, config, kind, format, wall_ms, mono_ms, body, curve)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO entry
+                     (session, config, kind, format, wall_ms, mono_ms, body, curve, base)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?
             .execute((
                 self.session,
                 self.config,
                 kind,
-                RECORD_FORMAT,
+                format,
                 wall_ms,
                 stored_ms(mono),
                 body,
-                curve,
+                refers.curve,
+                refers.base,
             ))?;
         Ok(())
     }

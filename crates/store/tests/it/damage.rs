@@ -114,7 +114,7 @@ fn a_journal_that_cannot_be_used_is_moved_aside() {
 
 #[test]
 fn any_damaged_page_costs_only_what_it_held() {
-    const TICKS: u64 = 200;
+    const TICKS: u64 = 300;
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole.db");
     journal(&whole, TICKS);
@@ -140,7 +140,8 @@ fn any_damaged_page_costs_only_what_it_held() {
         assert_eq!(status.error, None, "page {page}");
     }
     assert!(leaves > pages / 2, "{leaves} of {pages} pages hold ticks");
-    assert!(most <= 8, "{most} ticks were lost with one page");
+    // Those that differ from one that it held, and no others.
+    assert!(most <= 2 * u64::from(DELTAS_MAX), "{most} ticks were lost with one page");
 }
 
 #[test]

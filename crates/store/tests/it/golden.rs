@@ -496,6 +496,7 @@ fn events() -> Vec<Event> {
 
 fn write(path: &Path) {
     let mut writer = Writer::open(path, KEEP, start()).unwrap();
+    writer.write_all_whole();
     for event in events().into_iter().skip(1) {
         writer.record_event(wall(5), Timestamp::from_millis(6), event).unwrap();
     }
