@@ -11,10 +11,13 @@ use ballast_guard::{ComplianceLog, Goal};
 use ballast_model::{Bytes, GuestSample, Timestamp};
 
 use crate::Settings;
+use crate::identity::Identity;
 
 /// One guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestState {
+    /// Which process it is.
+    pub(crate) identity: Identity,
     /// What it was asked, and whether it complies.
     pub(crate) log: ComplianceLog,
     /// Where it is to be by the last decision; `None`: that did not cover it.
@@ -41,6 +44,7 @@ impl GuestState {
         now: Timestamp,
         settings: &Settings,
     ) -> bool {
+        self.identify(sample);
         self.log.observe(sample, usable, now, &settings.guard);
         let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);

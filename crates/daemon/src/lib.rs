@@ -10,8 +10,8 @@
 
 mod agents;
 mod clock;
-pub mod engine;
-mod host_world;
+mod guests;
+mod inherited;
 mod log;
 mod observe;
 mod occupancy;

@@ -5,6 +5,7 @@
 //! out. The API server sees nothing else of the daemon, so a slow client cannot delay a decision.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -53,6 +54,9 @@ pub struct View {
     pub reload_error: Option<String>,
     /// Why the journal fails to record at present, if it does.
     pub journal_error: Option<String>,
+    /// Files that were in the journal's way and were moved aside since the daemon started; their
+    /// names now.
+    pub journal_aside: Vec<PathBuf>,
 }
 
 /// A command to the running daemon.

@@ -18,6 +18,8 @@
 //!
 //! Cost: O(1) a guest and tick. Limits: knows nothing of other guests.
 
+mod restart;
+
 use std::time::Duration;
 
 use ballast_model::{Bytes, Compliance, GuestLimits, GuestSample, Held, LinkState, Timestamp};

@@ -203,6 +203,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             fairness: view.fairness,
             reload_error: view.reload_error.clone(),
             journal_error: view.journal_error.clone(),
+            journal_aside: view.journal_aside.iter().map(|to| to.display().to_string()).collect(),
         }),
     }
 }

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Timestamp};
+use ballast_model::{
+    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId, Timestamp,
+};
 
 use super::promise::Promise;
 
@@ -29,6 +31,8 @@ pub(super) struct Planned {
 /// One guest, from plan to plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
+    /// Its hypervisor's process when that was last known.
+    process: Option<ProcessId>,
     /// `None` before its first snapshot.
     known_since: Option<Timestamp>,
     /// What it was last seen to hold, though it may not be seen now: memory does not become free
@@ -50,6 +54,13 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
+        if let (Some(before), Some(process)) = (self.process, sample.process)
+            && before != process
+        {
+            // Another guest under the same name, which was promised nothing.
+            *self = Memory::default();
+        }
+        self.process = sample.process.or(self.process);
         self.known_since.get_or_insert(now);
         let is_down = matches!(sample.link, LinkState::Down(_));
         if is_down || sample.hotplug.is_none() {
@@ -75,6 +86,17 @@ impl Memory {
         }
         self.entitled = promise.and_then(|promise| promise.entitled);
         self.cap = promise.and_then(|promise| promise.cap);
+    }
+
+    /// What the daemon before this one promised it.
+    pub(super) fn left(&mut self, left: &LeftGuest, now: Timestamp) {
+        let LeftGuest { process, held, target, ref handover, .. } = *left;
+        self.process = Some(process);
+        self.last_seen = held;
+        self.changed_at = now;
+        self.target = target;
+        self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
+        self.cap = handover.resident_cap;
     }
 
     /// So is an order to balloon and plugged memory.

@@ -25,17 +25,19 @@
 
 mod memory;
 mod promise;
+mod restart;
 mod violation;
 
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, LimitTable, LinkState,
-    Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
+    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, LeftGuest, LimitTable,
+    LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
 };
 
 use memory::{Memory, Planned};
 pub use promise::Promise;
+use restart::Left;
 pub use violation::Violation;
 
 /// What a plan must keep to.
@@ -68,13 +70,21 @@ const CAP_SLACK: Bytes = Bytes::mib(8);
 pub struct Checker {
     guests: PerGuest<Memory>,
     now: Timestamp,
+    /// What the last daemon promised.
+    left: Left,
 }
 
 impl Checker {
+    /// What the last daemon promised these guests holds. To be called before the first snapshot.
+    pub fn restore(&mut self, guests: &[LeftGuest]) {
+        self.left = Left::new(guests);
+    }
+
     /// Takes in a snapshot, before the plan that is made from it is checked.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
+        self.left.join(&mut self.guests, snapshot);
         for (memory, sample) in self.guests.values_mut().zip(snapshot.guests()) {
             memory.observe(sample, snapshot.taken_at);
         }
