@@ -379,12 +379,12 @@ impl GuestMonitor {
         self.pid
     }
 
-    /// All readings, with their ages at `now`. Resident memory is not among them.
+    /// All readings, with their ages at `now`. Resident memory is not among them. The allocation is
+    /// never more than the guest's most memory, whatever the hypervisor claims.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
-        GuestSample {
+        let mut sample = GuestSample {
             run_state: self.run.state().cloned(),
-            allocation: self.allocation.map(|(value, at)| Measured { value, age: age(at) }),
             boot_memory: self.fixed_memory(),
             hotplug: self.hotplug.summary(),
             stats: self
@@ -392,7 +392,11 @@ impl GuestMonitor {
                 .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),
             capabilities: self.capabilities,
             ..GuestSample::unknown(id, self.link())
-        }
+        };
+        let most = sample.memory_max().unwrap_or(Bytes::MAX);
+        sample.allocation =
+            self.allocation.map(|(value, at)| Measured { value: value.min(most), age: age(at) });
+        sample
     }
 }
 
