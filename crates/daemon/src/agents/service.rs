@@ -87,9 +87,15 @@ impl Agents {
         self.followed.retain(|id, _| is_there(id));
     }
 
-    /// The latest state of a guest's agent, connecting to it if necessary; `memory_max` is passed
-    /// on to it. `None`: the guest has no agent socket.
-    pub(crate) fn state(&mut self, id: &GuestId, memory_max: Option<Bytes>) -> Option<AgentState> {
+    /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` is the most
+    /// that it may speak of, and `hypervisor` the process that must listen on its socket. `None`: the
+    /// guest has no agent socket.
+    pub(crate) fn state(
+        &mut self,
+        id: &GuestId,
+        memory_max: Option<Bytes>,
+        hypervisor: Option<u32>,
+    ) -> Option<AgentState> {
         if !self.followed.contains_key(id) {
             if self.followed.len() >= GUESTS_MAX {
                 return None;
@@ -101,6 +107,7 @@ impl Agents {
         }
         let followed = self.followed.get(id)?;
         followed.shared.set_memory_max(memory_max);
+        followed.shared.set_hypervisor(hypervisor);
         Some(followed.shared.take(clock::now()))
     }
 
