@@ -388,6 +388,8 @@ fn hotplug_stays_within_its_device_and_never_opposes_the_balloon() {
     let impossible =
         |found: Vec<Violation>| matches!(found[..], [Violation::PlugImpossible { .. }]);
     assert!(impossible(check(0, 0, 513, 1)), "half a block");
+    assert_eq!(check(63, 63, 512, 63), [], "as it is, in devices of smaller blocks");
+    assert_eq!(check(63, 63, 514, 65), [], "a whole block more");
     assert!(impossible(check(0, 0, 588, 258)), "more than there is");
     let mut none = Case::new().act("a", 512);
     none.actions[0].plug = Some(Bytes::ZERO);

@@ -87,7 +87,7 @@ impl MemoryDevices {
     /// Parses the reply to `query-memory-devices`.
     ///
     /// # Errors
-    /// The reply is malformed.
+    /// The reply is malformed, or a virtio-mem device has an amount that none can have.
     pub(super) fn parse(json: &str) -> Result<MemoryDevices, serde_json::Error> {
         let entries: Vec<DeviceEntry<'_>> = serde_json::from_str(json)?;
         let mut devices = MemoryDevices { count: entries.len(), ..MemoryDevices::default() };
@@ -95,7 +95,7 @@ impl MemoryDevices {
             let occupied = match kind.as_ref() {
                 "virtio-mem" => {
                     let device: VirtioMemData<'_> = serde_json::from_str(data.get())?;
-                    devices.virtio_mem.push(VirtioMemDevice::from(&device));
+                    devices.virtio_mem.push(device.checked()?);
                     device.max_size
                 }
                 "dimm" => {
@@ -134,16 +134,27 @@ impl MemoryDevices {
     }
 }
 
-impl From<&VirtioMemData<'_>> for VirtioMemDevice {
-    fn from(data: &VirtioMemData<'_>) -> VirtioMemDevice {
-        let id = data.id.as_deref().filter(|id| id.len() <= PATH_BYTES_MAX);
-        VirtioMemDevice {
-            id: id.map(str::to_owned),
-            requested: Bytes::new(data.requested_size),
-            size: Bytes::new(data.size),
-            max: Bytes::new(data.max_size),
-            block: Bytes::new(data.block_size.max(PAGE_SIZE)),
+impl VirtioMemData<'_> {
+    /// The device, if its amounts are whole blocks within its size, as QEMU keeps them. A plan made
+    /// from others would be refused, for all guests.
+    fn checked(&self) -> Result<VirtioMemDevice, serde_json::Error> {
+        let block = self.block_size.max(PAGE_SIZE);
+        let is_possible = |amount: u64| amount <= self.max_size && amount.is_multiple_of(block);
+        if !is_possible(self.size) || !is_possible(self.requested_size) {
+            return Err(serde::de::Error::custom(format!(
+                "virtio-mem with {} plugged and {} requested, expected whole blocks of {block}, at \
+                 most {}",
+                self.size, self.requested_size, self.max_size
+            )));
         }
+        let id = self.id.as_deref().filter(|id| id.len() <= PATH_BYTES_MAX);
+        Ok(VirtioMemDevice {
+            id: id.map(str::to_owned),
+            requested: Bytes::new(self.requested_size),
+            size: Bytes::new(self.size),
+            max: Bytes::new(self.max_size),
+            block: Bytes::new(block),
+        })
     }
 }
 
@@ -187,8 +198,8 @@ mod tests {
 
     #[test]
     fn absurd_figures_neither_overflow_nor_divide_by_zero() {
-        let one = r#"{"type": "virtio-mem", "data": {"block-size": 0, "size": 18446744073709551615,
-            "max-size": 18446744073709551615, "requested-size": 18446744073709551615}}"#;
+        let one = r#"{"type": "virtio-mem", "data": {"block-size": 0, "size": 18446744073709547520,
+            "max-size": 18446744073709551615, "requested-size": 18446744073709547520}}"#;
         let devices = MemoryDevices::parse(&format!("[{one}, {one}]")).unwrap();
         assert_eq!(devices.plugged(), Bytes::MAX);
         assert_eq!(devices.virtio_mem[0].block, Bytes::new(PAGE_SIZE));
@@ -196,6 +207,22 @@ mod tests {
         let long =
             format!(r#"[{{"type": "dimm", "data": {{"id": "{}", "size": 1}}}}]"#, "x".repeat(500));
         assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::new(1));
+    }
+
+    #[test]
+    fn amounts_that_no_device_can_have_are_refused() {
+        let parse = |size: u64, requested: u64, block: u64| {
+            MemoryDevices::parse(&format!(
+                r#"[{{"type": "virtio-mem", "data": {{"block-size": {block}, "size": {size},
+                "max-size": 8388608, "requested-size": {requested}}}}}]"#
+            ))
+        };
+        let mib = 1 << 20;
+        assert!(parse(2 * mib, 8 * mib, 2 * mib).is_ok());
+        for (size, requested) in [(10 * mib, 0), (0, 10 * mib), (3 * mib, 0), (0, mib)] {
+            let error = parse(size, requested, 2 * mib).unwrap_err().to_string();
+            assert!(error.contains("expected whole blocks of 2097152, at most 8388608"), "{error}");
+        }
     }
 
     #[test]

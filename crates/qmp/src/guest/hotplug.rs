@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn devices_are_filled_in_order_in_their_own_blocks() {
-        let two = [device(Some("a"), 0, 0, 101, 2), device(Some("b"), 200, 200, 512, 128)];
+        let two = [device(Some("a"), 0, 0, 101, 2), device(Some("b"), 256, 256, 512, 128)];
         let mut state = state(&two);
         let hotplug = state.summary().unwrap();
         assert_eq!((hotplug.max, hotplug.block), (Bytes::mib(100 + 512), Bytes::mib(128)));
