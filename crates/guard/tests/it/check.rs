@@ -409,6 +409,8 @@ fn paging_respects_floors_and_needs_fresh_figures() {
     assert_eq!(check(|c| c.guests[0].stats = None, 300), stale);
     let old = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::from_secs(11);
     assert_eq!(check(old, 300), stale);
+    let ancient = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::MAX;
+    assert_eq!(check(ancient, 300), stale);
     assert_eq!(check(|c| c.paused = true, 300), [Violation::WhilePaused]);
 }
 
