@@ -3,7 +3,7 @@
 //! Idea: virtio-mem devices and our own memory modules (`pc-dimm`) can be changed. Modules of
 //! others are treated like boot memory: they are never removed here.
 //! Source: `qapi/machine.json` of QEMU 7.2, `MemoryDeviceInfo`.
-//! Limits: at most [`DEVICES_MAX`] devices are read. Of other kinds (NVDIMM, persistent memory,
+//! Limits: at most [`DEVICES_MAX`] devices are read, sizes of modules in whole pages. Of other kinds (NVDIMM, persistent memory,
 //! enclaves) only the address space they occupy counts.
 
 use std::borrow::Cow;
@@ -100,7 +100,7 @@ impl MemoryDevices {
                 }
                 "dimm" => {
                     let module: SizedData<'_> = serde_json::from_str(data.get())?;
-                    let size = Bytes::new(module.size);
+                    let size = Bytes::new(module.size).page_floor();
                     match module.id.as_deref().and_then(ModuleNumber::of_device) {
                         Some(number) => devices.modules.push(OwnModule { number, size }),
                         None => devices.foreign = devices.foreign.saturating_add(size),
@@ -140,7 +140,8 @@ impl VirtioMemData<'_> {
     fn checked(&self) -> Result<VirtioMemDevice, serde_json::Error> {
         let block = self.block_size.max(PAGE_SIZE);
         let is_possible = |amount: u64| amount <= self.max_size && amount.is_multiple_of(block);
-        if !is_possible(self.size) || !is_possible(self.requested_size) {
+        let is_whole = block.is_multiple_of(PAGE_SIZE);
+        if !is_whole || !is_possible(self.size) || !is_possible(self.requested_size) {
             return Err(serde::de::Error::custom(format!(
                 "virtio-mem with {} plugged and {} requested, expected whole blocks of {block}, at \
                  most {}",
@@ -204,9 +205,11 @@ mod tests {
         assert_eq!(devices.plugged(), Bytes::MAX);
         assert_eq!(devices.virtio_mem[0].block, Bytes::new(PAGE_SIZE));
         assert_eq!(floor_to(Bytes::mib(5), Bytes::ZERO), Bytes::mib(5));
-        let long =
-            format!(r#"[{{"type": "dimm", "data": {{"id": "{}", "size": 1}}}}]"#, "x".repeat(500));
-        assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::new(1));
+        let long = format!(
+            r#"[{{"type": "dimm", "data": {{"id": "{}", "size": 4097}}}}]"#,
+            "x".repeat(500)
+        );
+        assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::pages(1));
     }
 
     #[test]
@@ -219,6 +222,7 @@ mod tests {
         };
         let mib = 1 << 20;
         assert!(parse(2 * mib, 8 * mib, 2 * mib).is_ok());
+        assert!(parse(0, 0, 4097).is_err(), "blocks of no whole pages");
         for (size, requested) in [(10 * mib, 0), (0, 10 * mib), (3 * mib, 0), (0, mib)] {
             let error = parse(size, requested, 2 * mib).unwrap_err().to_string();
             assert!(error.contains("expected whole blocks of 2097152, at most 8388608"), "{error}");

@@ -379,8 +379,9 @@ impl GuestMonitor {
         self.pid
     }
 
-    /// All readings, with their ages at `now`. Resident memory is not among them. The allocation is
-    /// never more than the guest's most memory, whatever the hypervisor claims.
+    /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the
+    /// hypervisor claims, the allocation is whole pages, and no more than the memory that the guest
+    /// has.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
         let mut sample = GuestSample {
@@ -393,7 +394,7 @@ impl GuestMonitor {
             capabilities: self.capabilities,
             ..GuestSample::unknown(id, self.link())
         };
-        let most = sample.memory_max().unwrap_or(Bytes::MAX);
+        let most = sample.present_memory().unwrap_or(Bytes::MAX);
         sample.allocation =
             self.allocation.map(|(value, at)| Measured { value: value.min(most), age: age(at) });
         sample

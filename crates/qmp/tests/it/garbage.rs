@@ -214,12 +214,12 @@ fn texts_of_the_server_are_short_and_printable() {
 }
 
 #[test]
-fn an_allocation_never_exceeds_the_guests_most_memory() {
+fn an_allocation_never_exceeds_the_memory_that_is_there() {
     let mut guest = probing();
     let replies = [
         r#""return": {"status": "running"}, "id": 1"#,
         r#""return": {"actual": 18446744073709551615}, "id": 2"#,
-        r#""return": {"base-memory": 536870912}, "id": 3"#,
+        r#""return": {"base-memory": 536870913}, "id": 3"#,
         r#""return": [], "id": 4"#,
         r#""return": {"size": 536870912, "max-size": 536870912}, "id": 5"#,
         r#""return": [], "id": 6"#,
