@@ -180,16 +180,15 @@ impl Observer {
                 info!("{}: not tracked: {trouble}", sample.id);
             }
         }
-        self.add_agent(&mut sample);
+        self.add_agent(&mut sample, pid);
         sample
     }
 
-    /// Adds the agent's report. Its statistics replace the balloon's where those are missing or
-    /// old.
-    fn add_agent(&mut self, sample: &mut GuestSample) {
+    /// Adds the report of the agent behind hypervisor `pid`. Its statistics replace the balloon's
+    /// where those are missing or old.
+    fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
         let agents = self.agents.as_mut();
-        let state =
-            agents.and_then(|agents| agents.state(&sample.id, sample.process, sample.memory_max()));
+        let state = agents.and_then(|agents| agents.state(&sample.id, sample.memory_max(), pid));
         let Some(state) = state else { return };
         sample.agent = state.report;
         let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_agent_proto::host::{AgentLink, AgentSession};
+use ballast_qmp::client::peer_pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -34,7 +35,9 @@ pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::R
     let mut session = AgentSession::new(settings.session(), clock::now());
     let mut retry = RETRY_FIRST;
     loop {
-        if let Ok(stream) = UnixStream::connect(path).await {
+        if let Ok(stream) = UnixStream::connect(path).await
+            && settings.shared.admits(peer_pid(&stream), path, clock::now())
+        {
             // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
             session.connected(number(), clock::now());

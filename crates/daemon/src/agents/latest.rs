@@ -8,7 +8,8 @@
 //! Repeated lines are rate-limited. A line has at most [`LINE_CHARS_MAX`] characters of what a
 //! guest wrote, none of which can begin a new line or steer a terminal.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_agent_proto::host::{AgentEvent, HostFacts, agent_report, guest_stats};
@@ -38,6 +39,8 @@ pub(crate) enum AgentNotice {
 pub(super) struct Shared {
     /// Most memory the guest can have, in bytes; 0 if unknown.
     memory_max: AtomicU64,
+    /// The process behind the guest's QMP socket; 0 if unknown.
+    hypervisor: AtomicU32,
     /// Whether it called for a tick that has not begun yet.
     calls: AtomicBool,
     state: Mutex<State>,
@@ -82,6 +85,27 @@ impl Shared {
     /// Sets the most memory the guest can have, as the host knows it.
     pub(super) fn set_memory_max(&self, max: Option<Bytes>) {
         self.memory_max.store(max.map_or(0, Bytes::get), Ordering::Relaxed);
+    }
+
+    /// Sets the process behind the guest's QMP socket.
+    pub(super) fn set_hypervisor(&self, pid: Option<u32>) {
+        self.hypervisor.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether process `listener` may speak for the guest's agent on the socket at `path`: it must
+    /// be the one behind the guest's QMP socket. A warning names any other.
+    pub(super) fn admits(&self, listener: Option<u32>, path: &Path, now: Timestamp) -> bool {
+        let hypervisor = self.hypervisor.load(Ordering::Relaxed);
+        if hypervisor == 0 || listener == Some(hypervisor) {
+            return hypervisor != 0;
+        }
+        let by = listener.map_or("an unknown process".to_owned(), |pid| format!("process {pid}"));
+        let text = format!(
+            "refused its agent's socket {path:?}: {by} listens on it, not the hypervisor's process \
+             {hypervisor}: remove the socket, and look who may write to its folder"
+        );
+        self.lock().warn(text, now);
+        false
     }
 
     pub(super) fn host_facts(&self) -> HostFacts {
@@ -309,6 +333,21 @@ mod tests {
         shared.handle(asks(1, RequestKind::Emergency), Timestamp::ZERO, &urgent);
         assert_eq!(number(&shared), Some(4));
         assert!(urgent.notified().now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_the_hypervisors_process_speaks_for_an_agent() {
+        let (shared, path) = (Shared::default(), Path::new("/run/a\n.sock"));
+        let admits = |listener| shared.admits(listener, path, Timestamp::ZERO);
+        assert!(!admits(Some(7)) && !admits(None), "the hypervisor is not known yet");
+        assert_eq!(shared.take(Timestamp::ZERO).notices, []);
+        shared.set_hypervisor(Some(7));
+        assert!(admits(Some(7)) && !admits(Some(8)) && !admits(None));
+        let notices = shared.take(Timestamp::ZERO).notices;
+        let [AgentNotice::Warning(text)] = &notices[..] else { panic!("{notices:?}") };
+        let expected =
+            r#"socket "/run/a\n.sock": process 8 listens on it, not the hypervisor's process 7"#;
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

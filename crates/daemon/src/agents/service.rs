@@ -89,24 +89,15 @@ impl Agents {
         self.followed.retain(|id, _| is_there(id));
     }
 
-    /// The latest state of a guest's agent, connecting to it if necessary; `memory_max` is passed
-    /// on to it. `None`: the guest has no agent socket. What an earlier `process` of the guest said
-    /// is forgotten.
+    /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` is the most
+    /// that it may speak of, and `hypervisor` the process that must listen on its socket. `None`: the
+    /// guest has no agent socket.
     pub(crate) fn state(
         &mut self,
         id: &GuestId,
-        process: Option<ProcessId>,
         memory_max: Option<Bytes>,
+        hypervisor: Option<u32>,
     ) -> Option<AgentState> {
-        let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
-        if self.followed.get(id).is_some_and(is_of_another) {
-            self.followed.remove(id);
-        }
-        // A conversation never ends by itself: its task has panicked.
-        let has_panicked = self.followed.get(id).is_some_and(|it| it.task.is_finished());
-        if has_panicked {
-            self.followed.remove(id);
-        }
         if !self.followed.contains_key(id) {
             if self.followed.len() >= GUESTS_MAX {
                 return None;
@@ -119,9 +110,7 @@ impl Agents {
         let followed = self.followed.get_mut(id)?;
         followed.process = process.or(followed.process);
         followed.shared.set_memory_max(memory_max);
-        if has_panicked {
-            followed.shared.warn("the task that talks to its agent panicked", clock::now());
-        }
+        followed.shared.set_hypervisor(hypervisor);
         Some(followed.shared.take(clock::now()))
     }
 

@@ -75,7 +75,8 @@ impl Memory {
         let Some(stats) = sample.stats else { return };
         let Some(spared) = stats.value.available.or(stats.value.free) else { return };
         let used = allocation.value.saturating_sub(spared);
-        let belongs = now.saturating_since(self.changed_at) >= stats.age + SETTLED_FOR;
+        let settled_after = stats.age.saturating_add(SETTLED_FOR);
+        let belongs = now.saturating_since(self.changed_at) >= settled_after;
         self.used = Some(self.used.filter(|_| !belongs).map_or(used, |before| before.max(used)));
     }
 

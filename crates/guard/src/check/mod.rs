@@ -415,7 +415,13 @@ fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Vi
         Some(hotplug) => (hotplug.max.max(hotplug.plugged), hotplug.block),
         None => (Bytes::ZERO, Bytes::ZERO),
     };
-    let is_whole = plug.get().checked_rem(block.get()) == Some(0);
+    let is_whole_from = |from: Bytes| plug.abs_diff(from).get().checked_rem(block.get()) == Some(0);
+    // Devices with blocks of different sizes hold no whole number of the largest, and neither does
+    // what a hypervisor may claim: then whole blocks are changed.
+    let is_whole = is_whole_from(Bytes::ZERO)
+        || sample
+            .hotplug
+            .is_some_and(|it| is_whole_from(it.plugged) || is_whole_from(it.requested));
     let (Some(hotplug), true) = (sample.hotplug, is_whole && plug <= max) else {
         let guest = sample.id.clone();
         found.push(Violation::PlugImpossible { guest, plug, max, block });
