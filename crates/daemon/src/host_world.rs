@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime};
 use ballast_config::Config;
 use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::FleetConfig;
-use ballast_store::{Event as Recorded, Tick};
+use ballast_store::{Event as Recorded, JournalStatus, Tick};
 
 use crate::agents::{Agents, Answer};
 use crate::clock;
 use crate::engine::{SampleScope, World};
+use crate::inherited::Inherited;
 use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
 use crate::recorder::Recorder;
@@ -24,11 +25,12 @@ pub(crate) struct HostWorld {
 }
 
 impl HostWorld {
-    /// Opens the journal; samples nothing yet.
+    /// Opens the journal; samples nothing yet. Returns what the last daemon left there, too.
     ///
     /// # Errors
-    /// The journal cannot be opened.
-    pub(crate) fn new(config: &Config) -> anyhow::Result<HostWorld> {
+    /// As [`Recorder::open`].
+    pub(crate) fn new(config: &Config) -> anyhow::Result<(HostWorld, Inherited)> {
+        let (recorder, inherited) = Recorder::open(config.journal.as_ref())?;
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
@@ -37,11 +39,9 @@ impl HostWorld {
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
-        Ok(HostWorld {
-            recorder: Recorder::open(config.journal.as_ref())?,
-            observer: Observer::new(fleet, deadline, tracking, agents),
-            pager: Pager::new(config.paging),
-        })
+        let observer = Observer::new(fleet, deadline, tracking, agents);
+        let pager = Pager::new(config.paging);
+        Ok((HostWorld { recorder, observer, pager }, inherited))
     }
 
     /// The connections to agents; `None`: they are off.
@@ -119,11 +119,15 @@ impl World for HostWorld {
         self.recorder.tick(tick);
     }
 
+    async fn settle(&mut self) {
+        self.recorder.settle().await;
+    }
+
     fn record_event(&mut self, event: Recorded) {
         self.recorder.event(event);
     }
 
-    fn recording_error(&self) -> Option<String> {
-        self.recorder.error()
+    fn journal(&self) -> JournalStatus {
+        self.recorder.status()
     }
 }

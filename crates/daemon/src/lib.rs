@@ -10,7 +10,8 @@
 
 mod agents;
 mod clock;
-mod guests;
+pub mod engine;
+mod host_world;
 mod inherited;
 mod log;
 mod observe;

@@ -188,7 +188,9 @@ impl Observer {
     /// where those are missing or old.
     fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
         let agents = self.agents.as_mut();
-        let state = agents.and_then(|agents| agents.state(&sample.id, sample.memory_max(), pid));
+        let memory_max = sample.memory_max();
+        let state =
+            agents.and_then(|agents| agents.state(&sample.id, sample.process, memory_max, pid));
         let Some(state) = state else { return };
         sample.agent = state.report;
         let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;

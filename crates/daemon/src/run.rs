@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::clock;
-use super::engine::{Engine, SampleScope};
+use super::engine::{Engine, SampleScope, World};
 use super::host_world::HostWorld;
-use super::recorder::Recorder;
+use super::inherited::Inherited;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use super::worker::words;
@@ -126,78 +126,22 @@ impl Signals {
 /// Everything the daemon holds while it runs.
 struct Daemon {
     config: Config,
-    controller: Controller,
-    observer: Observer,
-    recorder: Recorder,
-    started_at: SystemTime,
-    latest: Option<(Snapshot, Arc<Plan>)>,
-    /// Each guest's allocation when it was first seen.
-    first_held: BTreeMap<GuestId, Bytes>,
-    outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
-    /// Outcomes of the last plan, to be recorded with the next.
-    unrecorded: Vec<Outcome>,
-    ticks: u64,
-    ticked_at: Instant,
-    /// When all guests were last sampled; `None`: not yet.
-    sampled_all_at: Option<Instant>,
-    decision_cost: Duration,
-    reload_error: Option<String>,
-    warnings: WarnOnce,
-    /// `None`: paging by the host is off.
-    pager: Option<Pager>,
+    engine: Engine,
+    world: HostWorld,
+    /// When the pause after the last tick is over.
+    rested_at: Timestamp,
 }
 
 impl Daemon {
     fn new(config: Config) -> anyhow::Result<Self> {
-        let (mut recorder, inherited) = Recorder::open(config.journal.as_ref())?;
-        recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
-        let mut controller = Controller::new(config.settings.clone(), clock::now());
-        if inherited.restart.paused {
-            info!("paused, as the last daemon was: `ballast resume` acts again");
-        }
-        controller.handle_event(Event::Credits(inherited.credits));
-        controller.handle_event(Event::Restart(Box::new(inherited.restart)));
-        let fleet = FleetConfig {
-            folders: config.qmp_folders.clone(),
-            command_timeout: config.qmp_timeout,
-            seed: u64::from(std::process::id()),
-        };
-        info!(
-            "policy {}, guests in {}",
-            config.settings.policy,
-            config
-                .qmp_folders
-                .iter()
-                .map(|f| f.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", ")
-        );
-        let pager = config.paging.map(Pager::start).transpose()?;
-        // Guests have half a tick to answer; the other half remains to decide and act.
-        let deadline = config.qmp_timeout.min(config.settings.tick / 2);
-        Ok(Daemon {
-            controller,
-            observer: Observer::new(
-                fleet,
-                deadline,
-                config.tracking.as_ref(),
-                config.agents.as_ref(),
-            )?,
-            config,
-            recorder,
-            started_at: clock::wall(),
-            latest: None,
-            first_held: BTreeMap::new(),
-            outcomes: BTreeMap::new(),
-            unrecorded: Vec::new(),
-            ticks: 0,
-            ticked_at: Instant::now(),
-            sampled_all_at: None,
-            decision_cost: Duration::ZERO,
-            reload_error: None,
-            warnings: WarnOnce::default(),
-            pager,
-        })
+        let (mut world, inherited) = HostWorld::new(&config)?;
+        world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
+        let folders: Vec<String> =
+            config.qmp_folders.iter().map(|folder| folder.display().to_string()).collect();
+        info!("policy {}, guests in {}", config.settings.policy, folders.join(", "));
+        let Inherited { credits, restart } = inherited;
+        let engine = Engine::new(config.settings.clone(), credits, restart, &world);
+        Ok(Daemon { config, engine, world, rested_at: Timestamp::ZERO })
     }
 
     /// Ticks until a signal stops the daemon; returns the signal's name.
@@ -239,90 +183,45 @@ impl Daemon {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
                     let done = self.engine.obey(command, &mut self.world);
                     let decides_anew = decides_anew && done.is_ok();
-                    // What an operator was told is done outlives this process.
-                    self.recorder.settle().await;
+                    // What an operator is told is done outlives this process.
+                    self.world.settle().await;
                     // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
                     if decides_anew {
                         self.tick_now().await;
                     }
                 }
-                () = tokio::time::sleep(wait) => self.tick(self.sample_scope()).await,
-                () = wake::called(&urgent, soonest) => self.tick(self.sample_scope()).await,
-                () = pressure.notified() => self.tick(SampleScope::All).await,
-            }
-            if self.latest.is_some() {
-                view.send_replace(self.view().map(Arc::new));
-            }
-        }
-    }
-
-    /// Time until all guests must be sampled again.
-    fn until_sample_all(&self) -> Duration {
-        let since = |at: Instant| self.controller.settings().tick.saturating_sub(at.elapsed());
-        self.sampled_all_at.map_or(Duration::ZERO, since)
-    }
-
-    /// Which guests the next tick samples. Guests that call without end cannot delay the regular
-    /// sampling of the others.
-    fn sample_scope(&self) -> SampleScope {
-        if self.until_sample_all().is_zero() { SampleScope::All } else { SampleScope::Urgent }
-    }
-
-    /// Observe, decide, act, record.
-    async fn tick(&mut self, scope: SampleScope) {
-        let wall = clock::wall();
-        self.ticked_at = Instant::now();
-        let snapshot = match scope {
-            SampleScope::All => {
-                self.sampled_all_at = Some(self.ticked_at);
-                self.observer.snapshot().await
-            }
-            SampleScope::Urgent => {
-                self.observer.urgent_snapshot(self.controller.in_transfer().guests()).await
-            }
-        };
-        let begun = Instant::now();
-        let plan = self.controller.handle_sample(&snapshot);
-        self.decision_cost = begun.elapsed();
-        for guest in snapshot.guests() {
-            if let Some(allocation) = guest.allocation {
-                self.first_held.entry(guest.id.clone()).or_insert(allocation.value);
-            }
-        }
-        let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
-        self.record(wall, &snapshot, &plan).await;
-        let (waiting, actions) = match &mut self.observer.agents {
-            Some(agents) => guests::hold_back(agents, &snapshot, actions),
-            None => (Vec::new(), actions),
-        };
-        let mut outcomes = self.observer.fleet.act_all(clock::now(), &actions).await;
-        outcomes.extend(waiting);
-        for outcome in &outcomes {
-            self.report(outcome);
-            self.controller.handle_event(Event::Outcome(outcome.clone()));
-            self.outcomes.insert(outcome.guest.clone(), (clock::wall(), outcome.clone()));
-        }
-        self.outcomes.retain(|id, _| snapshot.guest(id).is_some());
-        self.page(&plan);
-        if let Some(agents) = &mut self.observer.agents {
-            guests::answer(agents, &self.controller, &snapshot, &plan);
-        }
-        self.ticks += 1;
-        for note in &plan.notes {
-            match note {
-                // Normal in every guest's first seconds: no warning.
-                Note::Newcomers { .. } => debug!("{note}"),
-                // A policy may lack several inputs; each is warned of once.
-                Note::MissingInput { what, .. } => {
-                    self.warnings
-                        .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
+                Some(answer) = queues.dry_runs.recv() => {
+                    let _ = answer.send(self.engine.dry_run());
+                    continue;
                 }
             }
             self.publish(view);
         }
-        self.unrecorded = outcomes;
-        if self.ticks == 1 {
+    }
+
+    fn publish(&self, view: &watch::Sender<Option<Arc<View>>>) {
+        if let Some(latest) = self.engine.view(&self.world) {
+            view.send_replace(Some(Arc::new(latest)));
+        }
+    }
+
+    /// When to tick next; `is_called`: a guest has called for it.
+    fn due(&self, is_called: bool) -> Timestamp {
+        let due = self.engine.due();
+        let due = if is_called { due.min(self.engine.ticked_at() + URGENT_APART) } else { due };
+        due.max(self.rested_at)
+    }
+
+    async fn tick_now(&mut self) {
+        self.tick(self.engine.scope_at(clock::now())).await;
+    }
+
+    /// A tick, of which the service manager is told.
+    async fn tick(&mut self, scope: SampleScope) {
+        self.engine.tick(&mut self.world, scope).await;
+        self.rested_at = clock::now() + PAUSE_MIN;
+        if self.engine.ticks() == 1 {
             notify(&[NotifyState::Ready]);
             let guests = self.engine.latest().map_or(0, |(snapshot, _)| snapshot.guests().len());
             info!("watching {guests} guests");
@@ -330,144 +229,7 @@ impl Daemon {
         notify(&[NotifyState::Watchdog]);
     }
 
-    /// Records a plan before it is carried out, with the outcomes of the last one.
-    async fn record(&mut self, wall: SystemTime, snapshot: &Snapshot, plan: &Plan) {
-        self.recorder.tick(Tick {
-            wall,
-            snapshot,
-            plan,
-            outcomes: &std::mem::take(&mut self.unrecorded),
-            handovers: &self.controller.handovers(),
-            limits: &self.limits(snapshot),
-            paused: self.controller.paused(),
-            decision_cost: self.decision_cost,
-        });
-        if !plan.actions.is_empty() || !plan.paging.is_empty() {
-            self.recorder.settle().await;
-        }
-    }
-
-    /// Hands the plan's paging orders to the pager and logs the outcomes of earlier ones.
-    fn page(&mut self, plan: &Plan) {
-        let Some(pager) = &mut self.pager else { return };
-        self.observer.expect_paging(plan);
-        let order = |paging: &Paging| {
-            let (pid, resident) = self.observer.process_of(&paging.guest)?;
-            let coldness = self.observer.coldness(&paging.guest);
-            Some(Order { paging: paging.clone(), pid, resident, coldness })
-        };
-        pager.obey(plan.paging.iter().filter_map(order).collect());
-        for paged in pager.paged() {
-            paged.log(&mut self.warnings);
-        }
-    }
-
-    fn report(&mut self, outcome: &Outcome) {
-        debug!("{}: target {}: {}", outcome.guest, outcome.target, outcome.kind);
-        if let OutcomeKind::Failed(how) = &outcome.kind {
-            self.warnings.warn(outcome.guest.as_str(), how);
-        } else {
-            self.warnings.over(outcome.guest.as_str());
-        }
-    }
-
-    fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {
-        let settings = self.controller.settings();
-        let limits_of = |id: &GuestId| (id.clone(), settings.limits.of(id).clone());
-        snapshot.guests().iter().map(|guest| limits_of(&guest.id)).collect()
-    }
-
-    fn view(&self) -> Option<View> {
-        let (snapshot, plan) = self.latest.clone()?;
-        let journal = self.recorder.status();
-        Some(View {
-            started_at: self.started_at,
-            seen_at: clock::wall(),
-            limits: self.limits(&snapshot),
-            snapshot,
-            plan: Plan::clone(&plan),
-            outcomes: self.outcomes.clone(),
-            policy: self.controller.settings().policy,
-            paused: self.controller.paused(),
-            tick: self.controller.settings().tick,
-            decision_cost: self.decision_cost,
-            ticks: self.ticks,
-            plans_refused: self.controller.plans_refused(),
-            fairness: view::fairness(self.controller.fairness()),
-            reload_error: self.reload_error.clone(),
-            journal_error: journal.error,
-            journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
-        })
-    }
-
-    /// Carries out an operator's command and records it.
-    fn obey(&mut self, command: Command) -> Result<Done, String> {
-        let words = command.words();
-        let answer = match command {
-            Command::DryRun => return self.dry_run(),
-            Command::Pause => {
-                self.controller.handle_event(Event::Pause);
-                Ok("paused: guests keep the targets they have".to_owned())
-            }
-            Command::Resume => {
-                self.controller.handle_event(Event::Resume);
-                Ok("resumed: plans are carried out again".to_owned())
-            }
-            Command::SetPolicy(name) => {
-                let settings = &self.controller.settings().policy_settings;
-                match ballast_policy::check(name, settings) {
-                    Ok(()) => {
-                        self.controller.handle_event(Event::SetPolicy(name));
-                        Ok(format!("policy {name} from the next tick on{}", self.missing()))
-                    }
-                    Err(error) => {
-                        Err(format!("{error} (see [policy.flexmemd] in the configuration)"))
-                    }
-                }
-            }
-            Command::SetGuest(id, change) => self.set_guest(id, change),
-        };
-        info!("operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
-        self.recorder.event(Recorded::Command {
-            who: "api".to_owned(),
-            command: words,
-            answer: answer.clone(),
-        });
-        answer.map(|message| Done { message, plan: None })
-    }
-
-    /// The inputs the policy in force lacks, as the end of a sentence.
-    fn missing(&self) -> String {
-        let Some((snapshot, _)) = &self.latest else { return String::new() };
-        let plan = self.controller.dry_run(snapshot);
-        let missing = plan.notes.iter().filter(|note| matches!(note, Note::MissingInput { .. }));
-        missing.map(|note| format!("; {note}")).collect()
-    }
-
-    fn dry_run(&self) -> Result<Done, String> {
-        let (snapshot, _) =
-            self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
-        let plan = self.controller.dry_run(snapshot);
-        Ok(Done { message: "nothing was done".to_owned(), plan: Some(Plan::clone(&plan)) })
-    }
-
-    fn set_guest(&mut self, id: GuestId, change: GuestChange) -> Result<String, String> {
-        let known = self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(&id).is_some());
-        let settings = self.controller.settings();
-        if !known && !settings.limits.named.contains_key(&id) {
-            return Err(format!("no guest `{id}` here, running or configured"));
-        }
-        let limits = change.apply(settings.limits.of(&id));
-        limits.validate().map_err(|e| format!("{id}: {e}"))?;
-        let mut all = settings.limits.named.clone();
-        all.insert(id.clone(), limits.clone());
-        ballast_config::floors_fit(settings.guard.budget, &all)?;
-        let message = view::limits_set(&id, &limits);
-        self.controller.handle_event(Event::SetLimits(id, limits));
-        Ok(message)
-    }
-
-    /// Reloads the configuration file; an invalid file changes nothing.
+    /// Reads the configuration file again; an invalid file changes nothing.
     fn reload(&mut self) {
         let loaded = ballast_config::load(&self.config.path).map_err(|error| format!("{error:#}"));
         let settings = loaded.as_ref().map(|new| (new.settings.clone(), new.text.clone()));
