@@ -3,13 +3,16 @@
 //! Idea: every byte string is some value, and small changes of it are small changes of the value.
 //! Sizes are mostly of a real host's order, and now and then zero, odd, or the largest there are.
 
+mod fake_server;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
     AgentReport, Bytes, Capabilities, Confidence, Demand, DemandSource, GuestId, GuestLimits,
-    GuestSample, GuestStats, HostSample, LinkDown, LinkState, Measured, MemoryRequest, MissCurve,
-    PolicyName, RequestKind, RunState, Signals, Snapshot, Tax, Timestamp, TrackerReport,
+    GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured,
+    MemoryRequest, MissCurve, OutcomeKind, PolicyName, Pressure, ProcessId, RequestKind, RunState,
+    Signals, Snapshot, Tax, Timestamp, TrackerReport,
 };
 use ballast_policy::flexmemd::{
     CombinationChoice, DemandInput, FlexmemdSettings, Frequency, PriceRule, RoundLimit,
@@ -17,7 +20,9 @@ use ballast_policy::flexmemd::{
 use ballast_policy::meb::{MebSettings, Weighting};
 use ballast_policy::{Contender, PolicySettings, TaxRule};
 
-/// Most guests of one problem: enough for all to compete with each other.
+pub use fake_server::FakeServer;
+
+/// Most guests of one problem: enough for everybody to be in somebody's way.
 const GUESTS_MAX: u64 = 9;
 /// Most points of a curve.
 const POINTS_MAX: u64 = 24;
@@ -28,6 +33,18 @@ pub struct Source<'a>(&'a [u8]);
 impl<'a> Source<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Source(bytes)
+    }
+
+    /// The next `count` bytes, or fewer at the end.
+    pub fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -92,6 +109,11 @@ impl<'a> Source<'a> {
             2 => Duration::MAX,
             _ => Duration::from_millis(self.short()),
         }
+    }
+
+    /// A span as settings have it: up to a minute.
+    pub fn pause(&mut self) -> Duration {
+        Duration::from_millis(self.short())
     }
 
     pub fn id(&mut self) -> GuestId {
@@ -226,7 +248,10 @@ impl<'a> Source<'a> {
             memory_available: self.perhaps(Source::size),
             swap_total: self.perhaps(Source::size),
             swap_free: self.perhaps(Source::size),
-            pressure: None,
+            pressure: self.perhaps(|from| Pressure {
+                some_basis_points: (from.short() % 10_001) as u32,
+                full_basis_points: (from.short() % 10_001) as u32,
+            }),
         };
         let guests = (0..self.below(GUESTS_MAX)).map(|_| self.guest()).collect();
         Snapshot::new(taken_at, host, guests)
@@ -236,14 +261,27 @@ impl<'a> Source<'a> {
         let links =
             [LinkState::Up, LinkState::Up, LinkState::Up, LinkState::Down(LinkDown::TimedOut)];
         let link = links[self.below(4) as usize].clone();
-        let states = [RunState::Running, RunState::Running, RunState::Paused, RunState::Shutdown];
-        let state = states[self.below(4) as usize].clone();
+        let states = [
+            RunState::Running,
+            RunState::Running,
+            RunState::Paused,
+            RunState::Shutdown,
+            RunState::Panicked,
+            RunState::Other("io-error".to_owned()),
+        ];
+        let state = states[self.below(6) as usize].clone();
         let flag = |from: &mut Self| from.perhaps(Source::yes);
-        GuestSample {
+        let mut sample = GuestSample {
             run_state: self.perhaps(|_| state),
             allocation: self.perhaps(|from| from.measured(Source::size)),
             boot_memory: self.perhaps(Source::size),
+            hotplug: if self.yes() { None } else { Some(self.hotplug()) },
+            process: self.perhaps(|from| ProcessId {
+                pid: 1 + u32::from(from.byte()),
+                start_ticks: from.below(3),
+            }),
             resident: self.perhaps(|from| from.measured(Source::size)),
+            overhead: self.perhaps(Source::size),
             stats: self.perhaps(|from| from.measured(Source::stats)),
             agent: self.perhaps(|from| from.measured(Source::agent)),
             tracker: self.perhaps(|from| {
@@ -261,6 +299,39 @@ impl<'a> Source<'a> {
                 discard_inhibited: flag(self),
             },
             ..GuestSample::unknown(self.id(), link)
+        };
+        // What the QMP monitor promises (`qmp_guest`).
+        let most = sample.memory_max().unwrap_or(Bytes::MAX);
+        if let Some(allocation) = &mut sample.allocation {
+            allocation.value = allocation.value.min(most);
+        }
+        sample
+    }
+
+    /// Amounts that devices can have (`qmp_guest`): of several with blocks of their own, each of 2
+    /// MiB at least, the largest block is told.
+    fn hotplug(&mut self) -> Hotplug {
+        let blocks = [Bytes::mib(2), Bytes::mib(128), Bytes::gib(1)];
+        let max = Bytes::mib(2).fraction(self.short(), 1);
+        let mut amount = || Bytes::mib(2).fraction(self.short(), 1).min(max);
+        let (plugged, requested) = (amount(), amount());
+        Hotplug {
+            kind: self.one_of(&[HotplugKind::VirtioMem, HotplugKind::Dimm]),
+            plugged,
+            requested,
+            max,
+            block: self.one_of(&blocks),
+        }
+    }
+
+    /// Every outcome that a mechanism can report.
+    pub fn outcome(&mut self) -> OutcomeKind {
+        match self.byte() % 8 {
+            0 => OutcomeKind::Failed("refused".to_owned()),
+            1 => OutcomeKind::Expired,
+            2 => OutcomeKind::Superseded,
+            3 => OutcomeKind::Waiting,
+            _ => OutcomeKind::Accepted,
         }
     }
 

@@ -87,7 +87,12 @@ impl ResidentCap {
         self.in_force
     }
 
-    /// Ends the cap: the process may occupy any size from now on.
+    /// The cap of the daemon before, which is still in force.
+    pub fn restored(in_force: Option<Bytes>) -> ResidentCap {
+        ResidentCap { in_force, readable_since: None }
+    }
+
+    /// Nobody is held to anything from now on.
     pub fn end(&mut self) {
         *self = ResidentCap::default();
     }

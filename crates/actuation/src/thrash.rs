@@ -13,6 +13,8 @@
 //! swap counter of the statistics or the refault counter of an agent; without either nothing is
 //! judged. Free-page reporting does not show here: it takes nothing that is used.
 
+mod restart;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

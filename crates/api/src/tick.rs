@@ -102,6 +102,10 @@ pub struct DaemonView {
     pub reload_error: Option<String>,
     /// Why the journal does not record; `None`: it does.
     pub journal_error: Option<String>,
+    /// Files that could not be used as the journal and were moved aside since the start: their
+    /// names now.
+    #[serde(default)]
+    pub journal_aside: Vec<String>,
 }
 
 /// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped

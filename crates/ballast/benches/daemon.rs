@@ -16,15 +16,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ballast_qmp_testing::{Peer, PeerConfig};
-use harness::{Peers, own_role, role, start_daemon, stop, watch};
+use harness::{Peers, own_role, role, serve_peers, start_daemon, stop, watch};
 
 const GUESTS: usize = 100;
 const TICK: Duration = Duration::from_secs(1);
 
 fn main() {
     match own_role() {
-        Some((role, folder)) if role == "peers" => serve_peers(&folder),
+        Some((role, folder)) if role == "peers" => serve_peers(&folder, GUESTS),
         Some((_, folder)) => poll_without_connection(&folder),
         None => measure(),
     }
@@ -44,7 +43,7 @@ fn measure() {
     let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
     let mut resident_kib = 0;
     for round in 1..=rounds {
-        let mut daemon = start_daemon(ground.path(), &qmp, "60GiB", "");
+        let mut daemon = start_daemon(ground.path(), &qmp, 1000);
         let (spent, resident) = watch(&daemon, warm_up, turn);
         ours += spent;
         resident_kib = resident_kib.max(resident);
@@ -62,19 +61,6 @@ fn measure() {
     println!("rival without standing connections, watching only: {:.3} %", share(theirs));
     println!("ratio rival / daemon: {:.2}", theirs.as_secs_f64() / ours.as_secs_f64());
     peers.end();
-}
-
-/// Serves until standard input ends.
-fn serve_peers(folder: &Path) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
-        let peer = |n| Peer::spawn(&folder.join(format!("guest-{n}.sock")), PeerConfig::default());
-        let peers: Vec<Peer> = (0..GUESTS).map(peer).collect::<Result<_, _>>().expect("sockets");
-        println!("ready");
-        let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-        ended.await.expect("no panic").expect("standard input");
-        drop(peers);
-    });
 }
 
 /// Asks every guest once a second over a connection of its own, until killed.

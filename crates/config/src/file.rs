@@ -210,7 +210,7 @@ impl Default for JournalTable {
             enabled: true,
             path: "/var/lib/ballast/journal.db".into(),
             keep_age: Duration::from_secs(7 * 24 * 3600),
-            keep_bytes: Bytes::mib(512),
+            keep_bytes: Bytes::gib(16),
         }
     }
 }

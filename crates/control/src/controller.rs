@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod corrupted;
 mod phases;
+#[cfg(test)]
+mod restarted;
 
 use std::sync::Arc;
 
@@ -10,14 +12,15 @@ use ballast_actuation::host_pressure::HostPressure;
 use ballast_estimate::Estimator;
 use ballast_guard::check::Checker;
 use ballast_model::{
-    Action, Bytes, Generation, GuestId, Note, Outcome, OutcomeKind, PerGuest, Plan, Snapshot,
-    Timestamp,
+    Action, Bytes, Generation, GuestId, Handover, Note, Outcome, OutcomeKind, PerGuest, Plan,
+    Restart, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, build};
 
 use crate::Settings;
 use crate::event::Event;
+use crate::restart::Left;
 use crate::state::GuestState;
 use crate::transfer::Transfer;
 
@@ -28,6 +31,8 @@ pub struct Controller {
     policy: Box<dyn Policy>,
     estimator: Estimator,
     guests: PerGuest<GuestState>,
+    /// What the controller before this one left of guests that have not appeared yet.
+    left: Left,
     checker: Checker,
     host: HostPressure,
     /// What the policy could not give at the last decision, as floors exceed the budget.
@@ -67,6 +72,7 @@ impl Controller {
             settings: Arc::new(settings),
             estimator,
             guests: PerGuest::default(),
+            left: Left::default(),
             checker: Checker::default(),
             host: HostPressure::default(),
             shortfall: Bytes::ZERO,
@@ -161,7 +167,23 @@ impl Controller {
                 self.replace_policy();
             }
             Event::Credits(credits) => self.policy.restore_credits(&credits, self.latest),
+            Event::Restart(restart) => self.go_on(*restart),
         }
+    }
+
+    /// Goes on where the last controller left off.
+    fn go_on(&mut self, restart: Restart) {
+        let Restart { paused, guests } = restart;
+        self.paused |= paused;
+        self.has_caps |= guests.iter().any(|left| left.handover.resident_cap.is_some());
+        self.checker.restore(&guests);
+        self.left = Left::new(guests);
+    }
+
+    /// What a controller that takes this one's place has to be told of the guests, beside the last
+    /// plan. Sorted by name. O(n).
+    pub fn handovers(&self) -> Vec<Handover> {
+        self.guests.iter().filter_map(|(id, state)| state.handover(id)).collect()
     }
 
     fn note(&mut self, outcome: &Outcome) {
@@ -214,6 +236,7 @@ impl Controller {
         let settings = Arc::clone(&self.settings);
         let mut guests = std::mem::take(&mut self.guests);
         guests.align(snapshot);
+        self.left.join(&mut guests, snapshot);
 
         let seen = self.observe(&mut guests, snapshot, &settings);
         let mut tick = self.assess(snapshot, seen, &settings);

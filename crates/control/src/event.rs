@@ -1,6 +1,6 @@
 //! What happens between samples.
 
-use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName};
+use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName, Restart};
 
 use crate::Settings;
 
@@ -22,4 +22,6 @@ pub enum Event {
     Reconfigure(Box<Settings>),
     /// Guests' credits when another controller last decided.
     Credits(Vec<(GuestId, u64)>),
+    /// What the last controller promised guests, for one that has not seen any yet.
+    Restart(Box<Restart>),
 }

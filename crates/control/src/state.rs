@@ -8,15 +8,16 @@ use ballast_actuation::paging::{OVERHEAD, ResidentCap};
 use ballast_actuation::rates::{InForce, Rates};
 use ballast_actuation::thrash::{ThrashDetector, Verdict};
 use ballast_guard::{ComplianceLog, Goal, Holding};
-use ballast_model::{Bounds, Bytes, GuestSample, ProcessId, Timestamp};
+use ballast_model::{Bounds, Bytes, GuestSample, Timestamp};
 
 use crate::Settings;
+use crate::identity::Identity;
 
 /// One guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestState {
-    /// The process that the rest is about; `None`: not known.
-    pub(crate) process: Option<ProcessId>,
+    /// Which process it is.
+    pub(crate) identity: Identity,
     /// What it claims to hold, and what the host sees of that.
     pub(crate) holding: Holding,
     /// Its bounds when they were last known.
@@ -49,11 +50,7 @@ impl GuestState {
         now: Timestamp,
         settings: &Settings,
     ) -> bool {
-        if self.process.is_some_and(|known| sample.process.is_some_and(|now| now != known)) {
-            // Another process has its name: nothing of the old one concerns it.
-            *self = GuestState::default();
-        }
-        self.process = sample.process.or(self.process);
+        self.identify(sample);
         self.holding.observe(sample, now);
         self.log.observe(sample, &self.holding, usable, now, &settings.guard);
         let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };

@@ -5,15 +5,14 @@
 use std::time::{Duration, SystemTime};
 
 use ballast_config::Config;
-use ballast_config::paging::PagerSettings;
 use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::FleetConfig;
-use ballast_store::{Event as Recorded, Tick};
-use tracing::warn;
+use ballast_store::{Event as Recorded, JournalStatus, Tick};
 
 use crate::agents::{Agents, Answer};
 use crate::clock;
 use crate::engine::{SampleScope, World};
+use crate::inherited::Inherited;
 use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
 use crate::recorder::Recorder;
@@ -22,17 +21,16 @@ use crate::recorder::Recorder;
 pub(crate) struct HostWorld {
     pub(crate) recorder: Recorder,
     observer: Observer,
-    /// `None`: paging by the host is off.
-    pager: Option<Pager>,
-    paging: Option<PagerSettings>,
+    pager: Pager,
 }
 
 impl HostWorld {
-    /// Opens the journal and starts the threads; samples nothing yet.
+    /// Opens the journal; samples nothing yet. Returns what the last daemon left there, too.
     ///
     /// # Errors
-    /// The journal cannot be opened or a thread cannot be started.
-    pub(crate) fn new(config: &Config) -> anyhow::Result<HostWorld> {
+    /// As [`Recorder::open`].
+    pub(crate) fn new(config: &Config) -> anyhow::Result<(HostWorld, Inherited)> {
+        let (recorder, inherited) = Recorder::open(config.journal.as_ref())?;
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
@@ -41,12 +39,9 @@ impl HostWorld {
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
-        Ok(HostWorld {
-            recorder: Recorder::open(config.journal.as_ref())?,
-            observer: Observer::new(fleet, deadline, tracking, agents)?,
-            pager: config.paging.map(Pager::start).transpose()?,
-            paging: config.paging,
-        })
+        let observer = Observer::new(fleet, deadline, tracking, agents);
+        let pager = Pager::new(config.paging);
+        Ok((HostWorld { recorder, observer, pager }, inherited))
     }
 
     /// The connections to agents; `None`: they are off.
@@ -54,21 +49,12 @@ impl HostWorld {
         self.observer.agents.as_ref()
     }
 
-    /// Applies what a new configuration changes here. Paging in progress stops and resumes with the
-    /// next plan.
+    /// Applies what a new configuration changes here.
     pub(crate) fn reload(&mut self, new: &Config) {
         if let Some(journal) = &new.journal {
             self.recorder.keep(journal);
         }
-        if new.paging == self.paging {
-            return;
-        }
-        match new.paging.map(Pager::start).transpose() {
-            Ok(pager) => (self.pager, self.paging) = (pager, new.paging),
-            Err(error) => {
-                warn!("cannot apply the new paging settings; keeping the old ones: {error:#}");
-            }
-        }
+        self.pager.set(new.paging);
     }
 }
 
@@ -93,15 +79,17 @@ impl World for HostWorld {
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
-        let Some(pager) = &mut self.pager else { return Vec::new() };
+        if !self.pager.is_on() {
+            return Vec::new();
+        }
         self.observer.expect_paging(plan);
         let order = |paging: &Paging| {
             let (pid, resident) = self.observer.process_of(&paging.guest)?;
             let coldness = self.observer.coldness(&paging.guest);
             Some(Order { paging: paging.clone(), pid, resident, coldness })
         };
-        pager.obey(plan.paging.iter().filter_map(order).collect());
-        pager.paged()
+        self.pager.obey(plan.paging.iter().filter_map(order).collect());
+        self.pager.paged()
     }
 
     fn must_wait(
@@ -131,11 +119,15 @@ impl World for HostWorld {
         self.recorder.tick(tick);
     }
 
+    async fn settle(&mut self) {
+        self.recorder.settle().await;
+    }
+
     fn record_event(&mut self, event: Recorded) {
         self.recorder.event(event);
     }
 
-    fn recording_error(&self) -> Option<String> {
-        self.recorder.error()
+    fn journal(&self) -> JournalStatus {
+        self.recorder.status()
     }
 }

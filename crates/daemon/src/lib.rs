@@ -12,6 +12,7 @@ mod agents;
 mod clock;
 pub mod engine;
 mod host_world;
+mod inherited;
 mod log;
 mod observe;
 mod occupancy;
@@ -23,6 +24,7 @@ pub mod track;
 pub mod view;
 mod wake;
 mod warn_once;
+mod worker;
 
 pub use clock::processor_time;
 pub use log::start_log;

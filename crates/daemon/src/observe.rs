@@ -60,26 +60,23 @@ pub(super) struct Observer {
 
 impl Observer {
     /// An observer of the guests of `fleet`; each guest has `deadline` to answer in every tick.
-    ///
-    /// # Errors
-    /// A thread cannot be started.
     pub(super) fn new(
         fleet: FleetConfig,
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
-    ) -> anyhow::Result<Self> {
-        Ok(Observer {
+    ) -> Self {
+        Observer {
             fleet: Fleet::new(fleet),
             deadline,
             host: HostReader::new(Path::new(PROC)),
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
-            occupancy: Occupancy::start()?,
+            occupancy: Occupancy::new(),
             buffer: Vec::new(),
             warnings: WarnOnce::default(),
-        })
+        }
     }
 
     /// Samples every guest.
@@ -183,16 +180,17 @@ impl Observer {
                 info!("{}: not tracked: {trouble}", sample.id);
             }
         }
-        self.add_agent(&mut sample);
+        self.add_agent(&mut sample, pid);
         sample
     }
 
-    /// Adds the agent's report. Its statistics replace the balloon's where those are missing or
-    /// old.
-    fn add_agent(&mut self, sample: &mut GuestSample) {
+    /// Adds the report of the agent behind hypervisor `pid`. Its statistics replace the balloon's
+    /// where those are missing or old.
+    fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
         let agents = self.agents.as_mut();
+        let memory_max = sample.memory_max();
         let state =
-            agents.and_then(|agents| agents.state(&sample.id, sample.process, sample.memory_max()));
+            agents.and_then(|agents| agents.state(&sample.id, sample.process, memory_max, pid));
         let Some(state) = state else { return };
         sample.agent = state.report;
         let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;

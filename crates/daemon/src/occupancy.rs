@@ -3,29 +3,38 @@
 //! Idea: the kernel's resident size of a process counts its page table. For shared memory that can
 //! be far too low: it misses pages a tracker has revoked and pages that were paged out but still
 //! sit in the swap cache. The memory's file has the true count. Counting takes too long for a tick,
-//! so a thread does it.
+//! so a thread does it, one process after the other.
+//!
+//! A thread that hangs on one process (its locks may be held by a task that waits for a dead disk)
+//! is left to it; another thread goes on with the rest. A thread that panics is replaced too. Both
+//! are warned about.
 //!
 //! Cost: 4 ms per GiB of a counted guest, at most a tenth of a core.
-//! Limits: those of [`GuestMemory::shared_in_memory`].
+//! Limits: those of [`GuestMemory::shared_in_memory`]; [`HANGING_MAX`] threads that hang: then
+//! counts are no longer renewed, and their age tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_reclaim::{GuestMemory, GuestRam, ReclaimError};
 
 use super::clock;
 use super::pager::RAM_MIN;
+use super::warn_once::WarnOnce;
+use super::worker::{Inbox, Letter, Worker, WorkerState};
 
 /// Shortest pause between two counts of all guests.
 const APART_MIN: Duration = Duration::from_millis(250);
 /// The pause is at least this many times as long as the last count took.
 const APART_COSTS: u32 = 10;
+/// A count of one process takes some seconds for a TiB; one that takes this long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+/// Most threads that hang at once.
+const HANGING_MAX: usize = 8;
 
 /// The shared memory of one process.
 #[derive(Clone, Debug)]
@@ -36,67 +45,176 @@ pub(super) struct Count {
     pub(super) shared: Result<Option<Bytes>, ReclaimError>,
 }
 
-/// Counts by process id.
-type Counts = BTreeMap<u32, Count>;
+/// How one process is counted.
+type Counting = fn(u32) -> Count;
 
-/// Handle of the counting thread, which ends when this is dropped.
+/// What the threads and the daemon share.
+#[derive(Debug, Default)]
+struct Shared {
+    counts: BTreeMap<u32, Count>,
+    /// Processes that a thread counts now.
+    in_hand: BTreeSet<u32>,
+    /// Processes at which a thread panicked: they are not tried again.
+    failed: BTreeSet<u32>,
+}
+
+/// Handle of the counting threads, which end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Occupancy {
-    processes: Sender<Vec<u32>>,
+    counting: Counting,
     counted: Vec<u32>,
-    latest: Arc<Mutex<Counts>>,
+    shared: Arc<Mutex<Shared>>,
+    /// The thread that counts, once there is anything to count.
+    worker: Option<Worker<Vec<u32>>>,
+    hanging: Vec<Worker<Vec<u32>>>,
+    warnings: WarnOnce,
 }
 
 impl Occupancy {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub(super) fn start() -> anyhow::Result<Occupancy> {
-        let (processes, requests) = mpsc::channel();
-        let latest = Arc::new(Mutex::new(Counts::new()));
-        let theirs = Arc::clone(&latest);
-        std::thread::Builder::new()
-            .name("occupancy".to_owned())
-            .spawn(move || run(&requests, &theirs))
-            .context("cannot start the thread that counts guests' memory")?;
-        Ok(Occupancy { processes, counted: Vec::new(), latest })
+    /// Counts nothing yet.
+    pub(super) fn new() -> Occupancy {
+        Occupancy::by(count)
     }
 
-    /// Sets the processes to count, replacing the earlier set.
+    fn by(counting: Counting) -> Occupancy {
+        Occupancy {
+            counting,
+            counted: Vec::new(),
+            shared: Arc::default(),
+            worker: None,
+            hanging: Vec::new(),
+            warnings: WarnOnce::default(),
+        }
+    }
+
+    /// Sets the processes to count, replacing the earlier set; looks after the threads.
     pub(super) fn count(&mut self, processes: Vec<u32>) {
+        self.look_after_threads(HANGS_AFTER);
         if processes != self.counted {
-            self.counted.clone_from(&processes);
-            // Sending cannot fail: the thread lives as long as this handle.
-            let _ = self.processes.send(processes);
+            self.counted = processes;
+            let mut shared = lock(&self.shared);
+            shared.counts.retain(|pid, _| self.counted.contains(pid));
+            shared.failed.retain(|pid| self.counted.contains(pid));
+            drop(shared);
+            self.order();
         }
     }
 
     /// The last count of a process. `None`: it is not counted; `Some(None)`: no count is done yet.
     pub(super) fn latest(&self, pid: u32) -> Option<Option<Count>> {
-        let latest = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        self.counted.contains(&pid).then(|| latest().get(&pid).cloned())
+        self.counted.contains(&pid).then(|| lock(&self.shared).counts.get(&pid).cloned())
+    }
+
+    /// Orders the thread to count, starting it if there is none.
+    fn order(&mut self) {
+        if self.worker.is_none() && !self.counted.is_empty() {
+            let (counting, shared) = (self.counting, Arc::clone(&self.shared));
+            let work = move |inbox: &Inbox<Vec<u32>>| run(inbox, &shared, counting);
+            match Worker::start("occupancy", work) {
+                Ok(worker) => self.worker = Some(worker),
+                Err(error) => self.warnings.warn("occupancy", &format!("no thread: {error}")),
+            }
+        }
+        if let Some(worker) = &self.worker {
+            worker.order(self.counted.clone());
+        }
+    }
+
+    /// Replaces a thread that panicked, or has counted one process for `hangs_after`.
+    fn look_after_threads(&mut self, hangs_after: Duration) {
+        self.hanging.retain_mut(|worker| matches!(worker.state(), WorkerState::Lives(_)));
+        let Some(mut worker) = self.worker.take() else { return };
+        match worker.state() {
+            WorkerState::Lives(time) if time >= hangs_after => {
+                if self.hanging.len() >= HANGING_MAX {
+                    self.warnings.warn("occupancy", "too many threads hang: nothing is counted");
+                    self.worker = Some(worker);
+                    return;
+                }
+                let pids: Vec<String> =
+                    lock(&self.shared).in_hand.iter().map(u32::to_string).collect();
+                let what = format!("counting the memory of process {} hangs", pids.join(", "));
+                self.warnings.warn("occupancy", &what);
+                worker.end();
+                self.hanging.push(worker);
+            }
+            WorkerState::Lives(_) => {
+                self.worker = Some(worker);
+                return;
+            }
+            WorkerState::Ended => {}
+            WorkerState::Panicked(how) => {
+                self.warnings.warn("occupancy", &format!("a thread panicked: {how}"));
+            }
+        }
+        self.order();
     }
 }
 
-fn run(requests: &Receiver<Vec<u32>>, latest: &Mutex<Counts>) {
-    let mut processes: Vec<u32> = Vec::new();
-    let mut pause = Duration::ZERO;
-    loop {
-        let request = if processes.is_empty() {
-            requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            requests.recv_timeout(pause)
-        };
-        match request {
-            Ok(request) => processes = request,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A process that a thread counts.
+struct InHand<'a> {
+    pid: u32,
+    shared: &'a Mutex<Shared>,
+}
+
+impl<'a> InHand<'a> {
+    /// `None`: another thread hangs at it, or panicked.
+    fn take(pid: u32, shared: &'a Mutex<Shared>) -> Option<InHand<'a>> {
+        let mut state = lock(shared);
+        if state.failed.contains(&pid) || !state.in_hand.insert(pid) {
+            return None;
         }
-        let began = Instant::now();
-        let counts = processes.iter().map(|&pid| (pid, count(pid))).collect();
-        *latest.lock().unwrap_or_else(PoisonError::into_inner) = counts;
-        pause = (began.elapsed() * APART_COSTS).max(APART_MIN);
+        Some(InHand { pid, shared })
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(self.shared);
+        state.in_hand.remove(&self.pid);
+        if std::thread::panicking() {
+            state.failed.insert(self.pid);
+        }
+    }
+}
+
+/// Counts all processes, pauses, and counts again.
+fn run(inbox: &Inbox<Vec<u32>>, shared: &Mutex<Shared>, counting: Counting) {
+    let mut processes: Vec<u32> = Vec::new();
+    // Those of the round that are still to be counted, and what the round has cost.
+    let (mut left, mut cost) = (Vec::new(), Duration::ZERO);
+    let mut pause = None;
+    loop {
+        // Between two processes too: so the daemon sees that the thread does not hang.
+        match inbox.wait(pause) {
+            Letter::Order(order) => {
+                processes = order;
+                // The first is counted first.
+                processes.reverse();
+                (left, cost) = (processes.clone(), Duration::ZERO);
+            }
+            Letter::None if left.is_empty() => (left, cost) = (processes.clone(), Duration::ZERO),
+            Letter::None => {}
+            Letter::End => return,
+        }
+        if let Some(pid) = left.pop()
+            && let Some(in_hand) = InHand::take(pid, shared)
+        {
+            let began = Instant::now();
+            let count = counting(pid);
+            cost += began.elapsed();
+            drop(in_hand);
+            lock(shared).counts.insert(pid, count);
+        }
+        pause = match (left.is_empty(), processes.is_empty()) {
+            (_, true) => None,
+            (true, false) => Some((cost * APART_COSTS).max(APART_MIN)),
+            (false, false) => Some(Duration::ZERO),
+        };
     }
 }
 
@@ -104,4 +222,60 @@ fn count(pid: u32) -> Count {
     let at = clock::now();
     let process = GuestMemory::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN));
     Count { at, shared: process.and_then(|process| process.shared_in_memory()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const HANGS: u32 = 1;
+    const PANICS: u32 = 2;
+
+    /// Stands for a count: it never returns for one process, and panics for another.
+    fn misbehave(pid: u32) -> Count {
+        match pid {
+            HANGS => loop {
+                std::thread::park();
+            },
+            PANICS => panic!("a fault"),
+            _ => Count { at: Timestamp::ZERO, shared: Ok(Some(Bytes::mib(u64::from(pid)))) },
+        }
+    }
+
+    /// Looks after the threads, as ticks do, until these processes are counted.
+    fn until_counted(occupancy: &mut Occupancy, hangs_after: Duration, pids: &[u32]) {
+        let begun = Instant::now();
+        while !pids.iter().all(|&pid| matches!(occupancy.latest(pid), Some(Some(_)))) {
+            assert!(begun.elapsed() < PATIENCE, "{occupancy:?}");
+            std::thread::sleep(Duration::from_millis(1));
+            occupancy.look_after_threads(hangs_after);
+        }
+    }
+
+    #[test]
+    fn one_process_that_hangs_does_not_stop_the_count() {
+        let mut occupancy = Occupancy::by(misbehave);
+        let soon = Duration::from_millis(20);
+        occupancy.count(vec![HANGS, 7, 8]);
+        until_counted(&mut occupancy, soon, &[7, 8]);
+        assert_eq!(occupancy.hanging.len(), 1);
+        // The thread that hangs has its process for itself: no further one hangs.
+        occupancy.count(vec![HANGS, 7, 8, 9]);
+        until_counted(&mut occupancy, soon, &[7, 8, 9]);
+        assert_eq!(occupancy.hanging.len(), 1);
+        assert!(matches!(occupancy.latest(HANGS), Some(None)) && occupancy.latest(10).is_none());
+    }
+
+    #[test]
+    fn after_a_panic_another_thread_counts() {
+        let mut occupancy = Occupancy::by(misbehave);
+        occupancy.count(vec![7, PANICS, 8]);
+        until_counted(&mut occupancy, HANGS_AFTER, &[7, 8]);
+        assert!(occupancy.warnings.over("occupancy"), "the panic was warned about");
+        assert!(matches!(occupancy.latest(PANICS), Some(None)));
+        occupancy.count(vec![9]);
+        until_counted(&mut occupancy, HANGS_AFTER, &[9]);
+        assert!(occupancy.latest(7).is_none());
+    }
 }

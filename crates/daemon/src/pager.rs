@@ -1,25 +1,27 @@
 //! Pages guests out and in, as the plan orders.
 //!
-//! Idea: writing to disk takes too long for a tick. A thread keeps one job per guest and works in
-//! small steps. Each tick replaces the thread's orders with those of its plan and fetches the
-//! outcomes so far. An order that is not repeated is dropped with its job.
+//! Idea: writing to disk takes too long for a tick. Each guest that is paged has a thread, which
+//! works in small steps: where one guest's swap device hangs, the tick and the other guests go on.
+//! Each tick replaces the threads' orders with those of its plan and fetches the outcomes so far. An
+//! order that is not repeated is dropped with its thread. A thread that panics is warned about; the
+//! next order starts another.
 //!
 //! Where permitted, the thread chooses pages of the guest's process. Otherwise it reclaims an
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
 //! no limit is left behind however an order ends.
 //!
 //! Cost: none without orders; 1 ms per new order to check permissions.
-//! Limits: [`GUESTS_MAX`] jobs; a step moves at most [`STEP_BYTES_MAX`]; a job stops at its order's
-//! deadline.
+//! Limits: [`GUESTS_MAX`] threads, those that hang included; a step moves at most
+//! [`STEP_BYTES_MAX`]; a job stops at its order's deadline; [`OUTCOMES_MAX`] outcomes wait for the
+//! tick, further ones are dropped. A step that hangs when the daemon stops may leave its limit on a
+//! cgroup; this is logged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use ballast_config::paging::{PagerSettings, PagingWay};
 use ballast_host::PROC;
 use ballast_model::{Bytes, GuestId, Mechanism, Paging, Timestamp};
@@ -27,10 +29,11 @@ use ballast_reclaim::{
     CgroupPageOut, Coldness, FinishReason, GuestMemory, GuestRam, PageIn, PageInLimits, PageOut,
     PageOutLimits, PagingProgress, PagingState, Picker, ReclaimError, capabilities,
 };
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::clock;
 use super::warn_once::WarnOnce;
+use super::worker::{Inbox, Letter, Worker, WorkerState};
 
 /// Most guests paged at the same time.
 const GUESTS_MAX: usize = 64;
@@ -38,8 +41,14 @@ const GUESTS_MAX: usize = 64;
 const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
 /// Smallest mapping taken for guest memory: smaller ones belong to the hypervisor itself.
 pub(super) const RAM_MIN: Bytes = Bytes::mib(64);
-/// Pause between two rounds of steps.
+/// Pause between two steps of a guest.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Most outcomes that wait for a tick: some for each step of each guest in a tick of a second.
+const OUTCOMES_MAX: usize = 1 << 14;
+/// A step takes some tens of milliseconds; one that takes this long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(5);
+/// Longest wait for steps in progress when the daemon stops.
+const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Root of the kernel's file systems.
 const ROOT: &str = "/";
@@ -112,40 +121,81 @@ pub(crate) struct Order {
     pub(crate) coldness: Option<Arc<Coldness>>,
 }
 
-/// Handle of the pager thread. Dropping it ends the thread and waits for it: a process that exits
-/// during a step would leave that step's limit on a cgroup.
+/// An order, and the settings to carry it out by.
+#[derive(Clone, Debug)]
+struct Assignment {
+    order: Order,
+    settings: PagerSettings,
+}
+
+/// What a guest's thread does.
+type Work = fn(&Inbox<Assignment>, &SyncSender<PagingOutcome>);
+
+/// The threads that page guests. Dropping it ends them and waits for steps in progress, for a
+/// bounded time: a process that exits during a step would leave that step's limit on a cgroup.
 #[derive(Debug)]
 pub(crate) struct Pager {
-    /// `None`: the thread is to end.
-    orders: Option<Sender<Vec<Order>>>,
-    thread: Option<JoinHandle<()>>,
+    /// `None`: paging is off.
+    settings: Option<PagerSettings>,
+    work: Work,
+    workers: BTreeMap<GuestId, Worker<Assignment>>,
+    outcomes: SyncSender<PagingOutcome>,
     paged: Receiver<PagingOutcome>,
-    /// Whether the last orders were not empty.
-    is_busy: bool,
+    warnings: WarnOnce,
 }
 
 impl Pager {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub(crate) fn start(settings: PagerSettings) -> anyhow::Result<Pager> {
-        let (orders, taken) = mpsc::channel();
-        let (outcomes, paged) = mpsc::channel();
-        let work = move || Worker { settings, jobs: BTreeMap::new(), outcomes }.run(&taken);
-        let thread = std::thread::Builder::new()
-            .name("pager".to_owned())
-            .spawn(work)
-            .context("cannot start the pager thread")?;
-        Ok(Pager { orders: Some(orders), thread: Some(thread), paged, is_busy: false })
+    /// Pages nobody yet; `None`: paging is off.
+    pub(crate) fn new(settings: Option<PagerSettings>) -> Pager {
+        Pager::doing(page, settings)
     }
 
-    /// Replaces all orders with these.
+    fn doing(work: Work, settings: Option<PagerSettings>) -> Pager {
+        let (outcomes, paged) = mpsc::sync_channel(OUTCOMES_MAX);
+        let (workers, warnings) = (BTreeMap::new(), WarnOnce::default());
+        Pager { settings, work, workers, outcomes, paged, warnings }
+    }
+
+    /// Whether paging is on.
+    pub(crate) fn is_on(&self) -> bool {
+        self.settings.is_some()
+    }
+
+    /// Changes the settings. Orders in progress start anew with the next ones given.
+    pub(crate) fn set(&mut self, settings: Option<PagerSettings>) {
+        self.settings = settings;
+        if settings.is_none() {
+            self.workers.values().for_each(Worker::end);
+        }
+    }
+
+    /// Replaces all orders with these. Never waits.
     pub(crate) fn obey(&mut self, orders: Vec<Order>) {
-        if self.is_busy || !orders.is_empty() {
-            self.is_busy = !orders.is_empty();
-            // Sending cannot fail: the thread lives as long as this handle.
-            let _ = self.orders.as_ref().map(|it| it.send(orders));
+        self.look_after_threads();
+        let Some(settings) = self.settings else { return };
+        let is_ordered = |guest: &GuestId| orders.iter().any(|order| order.paging.guest == *guest);
+        for (_, worker) in self.workers.iter().filter(|(guest, _)| !is_ordered(guest)) {
+            worker.end();
+        }
+        for order in orders {
+            let guest = order.paging.guest.clone();
+            if !self.workers.contains_key(&guest) {
+                if self.workers.len() >= GUESTS_MAX {
+                    continue;
+                }
+                let (work, outcomes) = (self.work, self.outcomes.clone());
+                match Worker::start("pager", move |inbox| work(inbox, &outcomes)) {
+                    Ok(worker) => drop(self.workers.insert(guest.clone(), worker)),
+                    Err(error) => {
+                        self.warnings.warn("pager", &format!("cannot start a thread: {error}"));
+                        continue;
+                    }
+                }
+            }
+            // A thread that was told to end takes no order; one of the next ticks starts another.
+            if let Some(worker) = self.workers.get(&guest) {
+                worker.order(Assignment { order, settings });
+            }
         }
     }
 
@@ -153,26 +203,74 @@ impl Pager {
     pub(crate) fn paged(&mut self) -> Vec<PagingOutcome> {
         self.paged.try_iter().collect()
     }
+
+    /// Forgets threads that ended; warns of those that panicked or hang.
+    fn look_after_threads(&mut self) {
+        let warnings = &mut self.warnings;
+        self.workers.retain(|guest, worker| {
+            let hang = format!("{guest} (paging)");
+            match worker.state() {
+                WorkerState::Lives(time) if time >= HANGS_AFTER => {
+                    warnings.warn(&hang, "a step hangs: does the host's swap device answer?");
+                    return true;
+                }
+                WorkerState::Lives(_) => {
+                    warnings.over(&hang);
+                    return true;
+                }
+                WorkerState::Ended => {}
+                WorkerState::Panicked(how) => {
+                    warnings
+                        .warn(&format!("{guest} (pager)"), &format!("a thread panicked: {how}"));
+                }
+            }
+            false
+        });
+    }
 }
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        self.orders = None;
-        // A thread that panicked is gone already.
-        let _ = self.thread.take().map(JoinHandle::join);
+        self.workers.values().for_each(Worker::end);
+        let end = Instant::now() + END_WAIT_MAX;
+        while !self.workers.is_empty() && Instant::now() < end {
+            self.look_after_threads();
+            std::thread::sleep(PAUSE.min(end.saturating_duration_since(Instant::now())));
+        }
+        for guest in self.workers.keys() {
+            warn!("{guest}: paging hangs while the daemon stops: its cgroup may keep a limit");
+        }
     }
 }
 
-/// The pager thread's state.
-struct Worker {
-    settings: PagerSettings,
-    jobs: BTreeMap<GuestId, Job>,
-    outcomes: Sender<PagingOutcome>,
+/// Pages one guest as ordered, until told to end.
+fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
+    let mut job: Option<Job> = None;
+    // If nobody takes outcomes, they only lack in the log.
+    let report = |paged: PagingOutcome| drop(outcomes.try_send(paged));
+    loop {
+        let is_busy = job.as_ref().is_some_and(|job| !job.is_over);
+        match inbox.wait(is_busy.then_some(PAUSE)) {
+            Letter::Order(Assignment { order, settings }) => {
+                job = match job.take().filter(|job| job.may_go_on(&order, &settings)) {
+                    Some(job) => Some(Job { order, ..job }),
+                    None => Job::begin(order, settings).map_err(|refused| report(*refused)).ok(),
+                };
+            }
+            Letter::None => {}
+            Letter::End => return,
+        }
+        let running = job.as_mut().filter(|job| !job.is_over);
+        if let Some(paged) = running.and_then(|job| job.step(clock::now())) {
+            report(paged);
+        }
+    }
 }
 
 /// One guest being paged.
 struct Job {
     order: Order,
+    settings: PagerSettings,
     way: Way,
     not_by_process: Option<ReclaimError>,
     /// Bytes reported last; `None`: nothing reported yet.
@@ -186,90 +284,46 @@ enum Way {
     In(GuestMemory, PageIn),
 }
 
-impl Worker {
-    fn run(mut self, orders: &Receiver<Vec<Order>>) {
-        loop {
-            let wait = if self.jobs.values().all(|job| job.is_over) {
-                orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                orders.recv_timeout(PAUSE)
-            };
-            match wait {
-                Ok(orders) => self.take(orders),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            if !self.step(clock::now()) {
-                return;
-            }
-        }
-    }
-
-    /// Continues jobs whose order is repeated, starts new ones and drops the rest.
-    fn take(&mut self, orders: Vec<Order>) {
-        let mut before = std::mem::take(&mut self.jobs);
-        for order in orders.into_iter().take(GUESTS_MAX) {
-            let guest = order.paging.guest.clone();
-            let same = before.remove(&guest).filter(|job| {
-                let is_same = job.order.pid == order.pid
-                    && job.order.paging.mechanism == order.paging.mechanism
-                    && job.order.paging.resident == order.paging.resident;
-                is_same && !job.is_over
-            });
-            match same {
-                Some(job) => {
-                    self.jobs.insert(guest, Job { order, ..job });
-                }
-                None => match Job::begin(order.clone(), &self.settings) {
-                    Ok(job) => {
-                        self.jobs.insert(guest, job);
-                    }
-                    Err(refused) => {
-                        let _ = self.outcomes.send(*refused);
-                    }
-                },
-            }
-        }
-    }
-
-    /// Does one step of each job; `false`: the handle is gone.
-    fn step(&mut self, now: Timestamp) -> bool {
-        for job in self.jobs.values_mut().filter(|job| !job.is_over) {
-            if now > job.order.paging.deadline {
-                job.is_over = true;
-                continue;
-            }
-            let PagingProgress { state, moved, .. } = job.way.step(now, self.settings.host_reserve);
-            let end = match state {
-                PagingState::Finished(finish) => Some(PagingEnd::Finished(finish)),
-                // If the cause may pass, the next plan repeats the order.
-                PagingState::Failed(refusal) => Some(PagingEnd::Refused(refusal)),
-                PagingState::InProgress | PagingState::Waiting { .. } => None,
-            };
-            job.is_over = end.is_some();
-            if end.is_some() || job.reported.is_none_or(|reported| moved > reported) {
-                job.reported = Some(moved);
-                let Paging { guest, mechanism, .. } = &job.order.paging;
-                let paged = PagingOutcome {
-                    guest: guest.clone(),
-                    mechanism: *mechanism,
-                    way: Some(job.way.code()),
-                    not_by_process: job.not_by_process.clone(),
-                    moved,
-                    end,
-                };
-                if self.outcomes.send(paged).is_err() {
-                    return false;
-                }
-            }
-        }
-        true
-    }
-}
-
 impl Job {
+    /// Whether it can go on by this order instead of its own.
+    fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
+        !self.is_over
+            && self.settings == *settings
+            && self.order.pid == order.pid
+            && self.order.paging.mechanism == order.paging.mechanism
+            && self.order.paging.resident == order.paging.resident
+    }
+
+    /// Does one step; returns the outcome if there is anything new in it.
+    fn step(&mut self, now: Timestamp) -> Option<PagingOutcome> {
+        if now > self.order.paging.deadline {
+            self.is_over = true;
+            return None;
+        }
+        let PagingProgress { state, moved, .. } = self.way.step(now, self.settings.host_reserve);
+        let end = match state {
+            PagingState::Finished(finish) => Some(PagingEnd::Finished(finish)),
+            // If the cause may pass, the next plan repeats the order.
+            PagingState::Failed(refusal) => Some(PagingEnd::Refused(refusal)),
+            PagingState::InProgress | PagingState::Waiting { .. } => None,
+        };
+        self.is_over = end.is_some();
+        let is_new = end.is_some() || self.reported.is_none_or(|reported| moved > reported);
+        is_new.then(|| {
+            self.reported = Some(moved);
+            PagingOutcome {
+                guest: self.order.paging.guest.clone(),
+                mechanism: self.order.paging.mechanism,
+                way: Some(self.way.code()),
+                not_by_process: self.not_by_process.clone(),
+                moved,
+                end,
+            }
+        })
+    }
+
     /// `Err`: the outcome of an order that is refused at once.
-    fn begin(order: Order, settings: &PagerSettings) -> Result<Job, Box<PagingOutcome>> {
+    fn begin(order: Order, settings: PagerSettings) -> Result<Job, Box<PagingOutcome>> {
         let is_in = order.paging.mechanism == Mechanism::PageIn;
         let not_by_process = if is_in || settings.way != PagingWay::Auto {
             None
@@ -280,12 +334,14 @@ impl Job {
         };
         let by_cgroup = settings.way == PagingWay::Cgroup || not_by_process.is_some();
         let way = match (is_in, by_cgroup) {
-            (true, _) => Way::page_in(&order, settings),
-            (false, true) => Way::page_out_by_cgroup(&order, settings),
-            (false, false) => Way::page_out(&order, settings),
+            (true, _) => Way::page_in(&order, &settings),
+            (false, true) => Way::page_out_by_cgroup(&order, &settings),
+            (false, false) => Way::page_out(&order, &settings),
         };
         match way {
-            Ok(way) => Ok(Job { order, way, not_by_process, reported: None, is_over: false }),
+            Ok(way) => {
+                Ok(Job { order, settings, way, not_by_process, reported: None, is_over: false })
+            }
             Err(refusal) => Err(Box::new(PagingOutcome {
                 guest: order.paging.guest,
                 mechanism: order.paging.mechanism,

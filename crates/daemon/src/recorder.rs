@@ -1,55 +1,82 @@
-//! The main loop's journal: recording never delays a tick or makes it fail.
+//! The main loop's journal: recording never makes a tick fail, nor delays one for long.
+//!
+//! Idea: a plan is recorded before it is carried out, so that whoever comes after this daemon knows
+//! all that guests were promised. The loop waits until the kernel has the row ([`Recorder::settle`]),
+//! at most [`SETTLES_IN`]; and not at all while an earlier row still waits for the disk. A daemon
+//! that is killed then leaves nothing behind that is not in the journal. Limits: without a journal,
+//! or with a disk that is slower than that, plans are carried out unrecorded, which is said.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use ballast_host::{PROC, boot_id};
-use ballast_model::GuestId;
-use ballast_store::{Event, Journal, JournalConfig, Reader, Start, Tick};
+use ballast_store::{Event, Journal, JournalConfig, JournalStatus, Start, Tick};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::clock;
+use super::inherited::Inherited;
 use super::warn_once::WarnOnce;
 use ballast_config::JournalSettings;
 
 /// Longest wait for the last entries to reach the disk when the daemon stops.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// Longest wait for an entry to reach the kernel: an eighth of the time an action may wait, and a
+/// hundred times as long as a write takes.
+const SETTLES_IN: Duration = Duration::from_millis(250);
+
 /// Records if a journal is configured; warns once when it cannot.
 #[derive(Debug)]
 pub(super) struct Recorder {
     journal: Option<Journal>,
     warnings: WarnOnce,
+    /// Says when the entry recorded last is written; closed if it is lost.
+    pending: Option<oneshot::Receiver<bool>>,
+    /// The same of an entry that was waited for in vain.
+    overdue: Option<oneshot::Receiver<bool>>,
+    /// The files moved aside that were told of.
+    told: BTreeSet<PathBuf>,
 }
 
 impl Recorder {
-    /// Opens the journal and creates its folder if missing.
+    /// Opens the journal. Whatever is wrong with the file, or the
+    /// disk under it, is warned of; and so is what the last daemon left, if it cannot be read.
     ///
     /// # Errors
-    /// The file is not a journal, or cannot be opened or created.
-    pub(super) fn open(settings: Option<&JournalSettings>) -> anyhow::Result<Self> {
-        let Some(settings) = settings else {
-            return Ok(Recorder { journal: None, warnings: WarnOnce::default() });
+    /// Another daemon records there, or the host does not say when it was booted.
+    pub(super) fn open(
+        settings: Option<&JournalSettings>,
+    ) -> anyhow::Result<(Recorder, Inherited)> {
+        let mut recorder = Recorder {
+            journal: None,
+            warnings: WarnOnce::default(),
+            pending: None,
+            overdue: None,
+            told: BTreeSet::new(),
         };
+        let Some(settings) = settings else { return Ok((recorder, Inherited::default())) };
+        let boot_id = boot_id(PROC.as_ref()).context("cannot tell this boot from others")?;
         let start = Start {
             wall: clock::wall(),
             mono: clock::now(),
-            boot_id: boot_id(PROC.as_ref())?,
+            boot_id: boot_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         };
-        let journal = Journal::open(&settings.path, retention(settings), start)?;
-        Ok(Recorder { journal: Some(journal), warnings: WarnOnce::default() })
-    }
-
-    /// Each guest's credits at the last recorded tick, whichever daemon recorded it.
-    pub(super) fn credits(
-        settings: Option<&JournalSettings>,
-    ) -> anyhow::Result<Vec<(GuestId, u64)>> {
-        let Some(settings) = settings.filter(|settings| settings.path.exists()) else {
-            return Ok(Vec::new());
+        let mut journal = Journal::open(&settings.path, retention(settings), start)?;
+        let inherited = match journal.take_left() {
+            Ok(left) => left.map(|left| Inherited::of(left, &boot_id)).unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!("nothing is known of the last daemon's promises: {error}");
+                Inherited::default()
+            }
         };
-        let last = Reader::open(&settings.path)?.last_tick()?;
-        let guests = last.into_iter().flat_map(|(_, tick)| tick.plan.guests);
-        Ok(guests.filter_map(|guest| Some((guest.id, guest.credits?))).collect())
+        recorder.journal = Some(journal);
+        recorder.tell_trouble(None);
+        Ok((recorder, inherited))
     }
 
     /// Changes the retention.
@@ -63,26 +90,70 @@ impl Recorder {
     /// Records a tick.
     pub(super) fn tick(&mut self, tick: Tick<'_>) {
         let Some(journal) = &self.journal else { return };
-        let handed_over = journal.record(&tick);
-        let trouble = handed_over.err().map(|e| e.to_string()).or(journal.status().error);
-        match trouble {
+        let (written, pending) = oneshot::channel();
+        let handed_over = journal.record_and(&tick, |is_written| {
+            // The loop may not wait for it.
+            let _ = written.send(is_written);
+        });
+        self.pending = Some(pending);
+        self.tell_trouble(handed_over.err().map(|e| e.to_string()));
+    }
+
+    /// Records something that happened between ticks.
+    pub(super) fn event(&mut self, event: Event) {
+        let Some(journal) = &self.journal else { return };
+        let (written, pending) = oneshot::channel();
+        let and_then = |is_written| {
+            let _ = written.send(is_written);
+        };
+        let handed_over = journal.record_event_and(clock::wall(), clock::now(), event, and_then);
+        self.pending = Some(pending);
+        if let Err(error) = handed_over {
+            self.warnings.warn("journal", &error.to_string());
+        }
+    }
+
+    /// Waits until the kernel has what was recorded so far, or it is clear that it will not have it
+    /// in time.
+    pub(super) async fn settle(&mut self) {
+        let Some(mut pending) = self.pending.take() else { return };
+        if let Some(overdue) = &mut self.overdue
+            && matches!(overdue.try_recv(), Err(TryRecvError::Empty))
+        {
+            return;
+        }
+        self.overdue = None;
+        if tokio::time::timeout(SETTLES_IN, &mut pending).await.is_ok() {
+            self.warnings.over("slow journal");
+            return;
+        }
+        self.overdue = Some(pending);
+        let what = "guests are moved before the journal has that they are to be: its disk is slow";
+        self.warnings.warn("slow journal", what);
+    }
+
+    /// Says what is wrong, once, and when it is over; and which files were moved aside.
+    fn tell_trouble(&mut self, trouble: Option<String>) {
+        let JournalStatus { error, moved_aside, .. } = self.status();
+        for moved in moved_aside {
+            if self.told.insert(moved.to.clone()) {
+                tracing::warn!(
+                    "{}; it is now {}, and a new journal is begun",
+                    moved.why,
+                    moved.to.display()
+                );
+            }
+        }
+        match trouble.or(error) {
             Some(why) => self.warnings.warn("journal", &why),
             None if self.warnings.over("journal") => tracing::info!("journal: recording resumed"),
             None => {}
         }
     }
 
-    /// Records something that happened between ticks.
-    pub(super) fn event(&mut self, event: Event) {
-        let Some(journal) = &self.journal else { return };
-        if let Err(error) = journal.record_event(clock::wall(), clock::now(), event) {
-            self.warnings.warn("journal", &error.to_string());
-        }
-    }
-
-    /// Why recording fails at present, if it does.
-    pub(super) fn error(&self) -> Option<String> {
-        self.journal.as_ref()?.status().error
+    /// The journal's state: nothing where none is configured.
+    pub(super) fn status(&self) -> JournalStatus {
+        self.journal.as_ref().map(Journal::status).unwrap_or_default()
     }
 
     /// Records an orderly stop and closes the journal.
@@ -96,4 +167,72 @@ impl Recorder {
 
 fn retention(settings: &JournalSettings) -> JournalConfig {
     JournalConfig { age_max: settings.keep_age, bytes_max: settings.keep_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Instant;
+
+    use ballast_model::Bytes;
+    use ballast_store::{Range, Reader};
+
+    use super::*;
+    use crate::server::fixture;
+
+    fn settings(path: &Path) -> JournalSettings {
+        let keep_age = Duration::from_secs(3600);
+        JournalSettings { path: path.to_owned(), keep_age, keep_bytes: Bytes::gib(1) }
+    }
+
+    fn record(recorder: &mut Recorder) {
+        let view = fixture::view();
+        recorder.tick(Tick {
+            wall: view.seen_at,
+            snapshot: &view.snapshot,
+            plan: &view.plan,
+            outcomes: &[],
+            handovers: &[],
+            limits: &view.limits,
+            paused: view.paused,
+            decision_cost: view.decision_cost,
+        });
+    }
+
+    #[tokio::test]
+    async fn a_settled_plan_is_in_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        let (mut recorder, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
+        assert_eq!(inherited, Inherited::default());
+        let reader = Reader::open(&path).unwrap();
+        for nth in 1..20 {
+            record(&mut recorder);
+            recorder.settle().await;
+            // Another process could read it now: nothing of it is in this one alone.
+            assert_eq!(reader.ticks(Range::default()).count(), nth);
+        }
+        recorder.settle().await;
+        recorder.close("SIGTERM");
+        let (_, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
+        assert!(inherited.restart.guests.iter().all(|guest| guest.target.is_some()));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_delays_only_one_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        let (mut recorder, _) = Recorder::open(Some(&settings(&path))).unwrap();
+        record(&mut recorder);
+        recorder.settle().await;
+        // Nothing can be written while another program writes.
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE;").unwrap();
+        let began = Instant::now();
+        for _ in 0..100 {
+            record(&mut recorder);
+            recorder.settle().await;
+        }
+        assert!(began.elapsed() < 20 * SETTLES_IN, "{:?}", began.elapsed());
+    }
 }

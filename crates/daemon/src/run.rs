@@ -1,24 +1,34 @@
 //! The main loop.
 //!
-//! Idea: one task drives the engine over the host. Between ticks it handles operators (API
-//! commands, SIGHUP) and stops on SIGTERM or SIGINT.
+//! Idea: one task drives the engine over the host. What is due first comes first: ticks, then
+//! signals (SIGHUP reloads, SIGTERM and SIGINT stop), then owners' commands, then readers. The API
+//! has a thread and a runtime of its own, so that no number of clients takes time from a tick.
+//!
+//! Limits: between two ticks there are at least [`PAUSE_MIN`], even if ticks take longer than their
+//! period: in it the daemon hears signals and commands.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use ballast_model::Timestamp;
 use ballast_store::Event as Recorded;
+use rustix::process::{getpriority_process, setpriority_process};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::clock;
-use super::engine::{Engine, SampleScope};
+use super::engine::{Engine, SampleScope, World};
 use super::host_world::HostWorld;
-use super::recorder::Recorder;
-use super::view::{COMMANDS_MAX, Handle, Request, View};
-use super::wake;
+use super::inherited::Inherited;
+use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
+use super::wake::{self, URGENT_APART};
+use super::worker::words;
 use crate::agents::Agents;
 use crate::server::{Server, ServerConfig};
 use ballast_config::{Config, OnExit};
@@ -26,6 +36,9 @@ use ballast_config::{Config, OnExit};
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
 /// (`on_exit = "restore"`).
 const RESTORE_TICKS_MAX: u32 = 60;
+/// Shortest pause between a tick's end and the next one's begin: more than enough to hear a signal,
+/// and little of the shortest tick.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
 
 /// Runs the daemon until a signal stops it.
 ///
@@ -37,27 +50,59 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
         raised.refusals().for_each(|why| info!("cannot raise the daemon's priority: {why}"));
     }
+    if let Err(why) = ballast_host::raise_open_files() {
+        info!("cannot raise the limit of open files: {why}");
+    }
+    if let Err(why) = ballast_host::lock_memory() {
+        info!("the daemon's memory is not locked, so it may wait for swap like others: {why}");
+    }
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let server = Server::bind(&ServerConfig { socket, group: config.group.clone() })?;
     let mut signals = Signals::new()?;
     let mut daemon = Daemon::new(config)?;
 
     let (view_sender, view) = watch::channel(None);
-    let (commands, mut requests) = mpsc::channel(COMMANDS_MAX);
+    let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
+    let (dry_runs, dry_run_queue) = mpsc::channel(DRY_RUNS_MAX);
+    let mut queues = Queues { commands: command_queue, dry_runs: dry_run_queue };
     let (stop_server, server_stopped) = oneshot::channel::<()>();
     info!("API on {}", server.socket().display());
-    let handle = Handle { view, commands };
-    let server = tokio::spawn(server.run(handle, async {
-        let _ = server_stopped.await;
-    }));
+    let handle = Handle { view, commands, dry_runs };
+    let api = std::thread::Builder::new()
+        .name("api".to_owned())
+        .spawn(move || serve_api(server, handle, server_stopped))
+        .context("cannot start the API's thread")?;
 
-    let why = daemon.serve(&view_sender, &mut requests, &mut signals).await;
+    let why = daemon.serve(&view_sender, &mut queues, &mut signals).await;
     info!("stopping: {why}");
     notify(&[NotifyState::Stopping]);
     daemon.end(why).await;
     let _ = stop_server.send(());
-    server.await.context("the API server's task failed")??;
-    Ok(())
+    api.join().map_err(|panic| anyhow!("the API's thread panicked: {}", words(&*panic)))?
+}
+
+/// Serves the API on this thread until told to stop.
+fn serve_api(server: Server, handle: Handle, stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
+    // The daemon's raised priority is for ticks, not for those who read about them. On Linux it
+    // belongs to a thread: this one.
+    if getpriority_process(None).is_ok_and(|nice| nice < 0) {
+        let _ = setpriority_process(None, 0);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stopped = async {
+        let _ = stopped.await;
+    };
+    let served = runtime.block_on(server.run(handle, stopped));
+    if let Err(error) = &served {
+        warn!("the API is no longer served: {error}");
+    }
+    Ok(served?)
+}
+
+/// What the API's clients ask of the main loop.
+struct Queues {
+    commands: mpsc::Receiver<Request>,
+    dry_runs: mpsc::Receiver<DryRunRequest>,
 }
 
 /// The signals the daemon handles.
@@ -83,58 +128,89 @@ struct Daemon {
     config: Config,
     engine: Engine,
     world: HostWorld,
+    /// When the pause after the last tick is over.
+    rested_at: Timestamp,
 }
 
 impl Daemon {
     fn new(config: Config) -> anyhow::Result<Self> {
-        let mut world = HostWorld::new(&config)?;
+        let (mut world, inherited) = HostWorld::new(&config)?;
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
-        let credits = Recorder::credits(config.journal.as_ref()).unwrap_or_else(|why| {
-            warn!("cannot restore credits; starting from defaults: {why:#}");
-            Vec::new()
-        });
         let folders: Vec<String> =
             config.qmp_folders.iter().map(|folder| folder.display().to_string()).collect();
         info!("policy {}, guests in {}", config.settings.policy, folders.join(", "));
-        let engine = Engine::new(config.settings.clone(), credits, &world);
-        Ok(Daemon { config, engine, world })
+        let Inherited { credits, restart } = inherited;
+        let engine = Engine::new(config.settings.clone(), credits, restart, &world);
+        Ok(Daemon { config, engine, world, rested_at: Timestamp::ZERO })
     }
 
     /// Ticks until a signal stops the daemon; returns the signal's name.
     async fn serve(
         &mut self,
         view: &watch::Sender<Option<Arc<View>>>,
-        requests: &mut mpsc::Receiver<Request>,
+        queues: &mut Queues,
         signals: &mut Signals,
     ) -> &'static str {
         let urgent = self.world.agents().map(Agents::urgent).unwrap_or_default();
         let pressure = wake::alarm();
+        // One timer for all iterations: however often others wake the loop, it comes up.
+        let mut timer = pin!(sleep(Duration::ZERO));
+        let mut is_called = false;
         loop {
-            let wait = self.engine.due().saturating_since(clock::now());
-            let soonest = self.engine.ticked_at() + wake::URGENT_APART;
+            let wait = self.due(is_called).saturating_since(clock::now());
+            if wait.is_zero() {
+                is_called = false;
+                self.tick_now().await;
+                self.publish(view);
+                continue;
+            }
+            let at = Instant::now() + wait;
+            if timer.is_elapsed() || at < timer.deadline() {
+                timer.as_mut().reset(at);
+            }
             tokio::select! {
                 biased;
+                () = &mut timer => continue,
                 _ = signals.terminate.recv() => return "SIGTERM",
                 _ = signals.interrupt.recv() => return "SIGINT",
                 _ = signals.hang_up.recv() => self.reload(),
-                Some((command, answer)) = requests.recv() => {
+                () = urgent.notified(), if !is_called => {
+                    is_called = true;
+                    continue;
+                }
+                () = pressure.notified() => self.tick(SampleScope::All).await,
+                Some((command, answer)) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
                     let done = self.engine.obey(command, &mut self.world);
                     let decides_anew = decides_anew && done.is_ok();
+                    // What an operator is told is done outlives this process.
+                    self.world.settle().await;
                     // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
                     if decides_anew {
                         self.tick_now().await;
                     }
                 }
-                () = tokio::time::sleep(wait) => self.tick_now().await,
-                () = wake::called(&urgent, soonest) => self.tick_now().await,
-                () = pressure.notified() => self.tick(SampleScope::All).await,
+                Some(answer) = queues.dry_runs.recv() => {
+                    let _ = answer.send(self.engine.dry_run());
+                    continue;
+                }
             }
-            if let Some(latest) = self.engine.view(&self.world) {
-                view.send_replace(Some(Arc::new(latest)));
-            }
+            self.publish(view);
         }
+    }
+
+    fn publish(&self, view: &watch::Sender<Option<Arc<View>>>) {
+        if let Some(latest) = self.engine.view(&self.world) {
+            view.send_replace(Some(Arc::new(latest)));
+        }
+    }
+
+    /// When to tick next; `is_called`: a guest has called for it.
+    fn due(&self, is_called: bool) -> Timestamp {
+        let due = self.engine.due();
+        let due = if is_called { due.min(self.engine.ticked_at() + URGENT_APART) } else { due };
+        due.max(self.rested_at)
     }
 
     async fn tick_now(&mut self) {
@@ -144,6 +220,7 @@ impl Daemon {
     /// A tick, of which the service manager is told.
     async fn tick(&mut self, scope: SampleScope) {
         self.engine.tick(&mut self.world, scope).await;
+        self.rested_at = clock::now() + PAUSE_MIN;
         if self.engine.ticks() == 1 {
             notify(&[NotifyState::Ready]);
             let guests = self.engine.latest().map_or(0, |(snapshot, _)| snapshot.guests().len());
@@ -191,5 +268,57 @@ impl Daemon {
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         debug!("sd_notify failed: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::PolicyName;
+
+    use super::*;
+    use crate::view::Command;
+
+    /// A daemon without guests that ticks every 100 ms.
+    fn without_guests(folder: &Path) -> Daemon {
+        let path = folder.join("ballast.toml");
+        let text = format!(
+            "[daemon]\ntick = \"100ms\"\n[qmp]\nfolders = [{folder:?}]\n[agents]\nenabled = false\n\
+             [journal]\nenabled = false\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        Daemon::new(ballast_config::load(&path).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn ticks_come_before_commands_and_these_before_readers() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut daemon = without_guests(folder.path());
+        let (view, _) = watch::channel(None);
+        let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
+        let (dry_runs, dry_run_queue) = mpsc::channel(DRY_RUNS_MAX);
+        let mut queues = Queues { commands: command_queue, dry_runs: dry_run_queue };
+        // All wait before the first tick, which is due.
+        let (way_back, dry_run) = oneshot::channel();
+        dry_runs.try_send(way_back).unwrap();
+        let (way_back, _set) = oneshot::channel();
+        commands.try_send((Command::SetPolicy(PolicyName::Static), way_back)).unwrap();
+        assert_ne!(daemon.config.settings.policy, PolicyName::Static);
+        let mut signals = Signals::new().unwrap();
+        let plan = tokio::select! {
+            plan = dry_run => plan.unwrap().expect("there was a tick"),
+            why = daemon.serve(&view, &mut queues, &mut signals) => panic!("{why}"),
+        };
+        assert_eq!(plan.policy, PolicyName::Static);
+    }
+
+    #[tokio::test]
+    async fn ticks_that_take_too_long_leave_room_for_commands() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut daemon = without_guests(folder.path());
+        daemon.tick_now().await;
+        assert!(daemon.rested_at > daemon.engine.ticked_at());
+        // As if the tick had taken longer than its period.
+        daemon.rested_at = daemon.engine.due() + PAUSE_MIN;
+        assert_eq!((daemon.due(false), daemon.due(true)), (daemon.rested_at, daemon.rested_at));
     }
 }

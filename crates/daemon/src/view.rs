@@ -1,10 +1,11 @@
 //! The daemon's published state and the commands it takes.
 //!
-//! Idea: the main loop publishes an immutable [`View`] after every tick and takes [`Command`]s from
-//! a bounded queue. The API server sees nothing else of the daemon, so a slow client cannot delay a
-//! decision.
+//! Idea: the main loop publishes an immutable [`View`] after every tick. It takes owners'
+//! [`Command`]s and readers' requests from a bounded queue each, so that readers cannot keep owners
+//! out. The API server sees nothing else of the daemon, so a slow client cannot delay a decision.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +18,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Commands that may wait for the main loop at once; more are refused.
 pub const COMMANDS_MAX: usize = 16;
+/// Dry runs that may be waited for at once; more are refused.
+pub const DRY_RUNS_MAX: usize = 64;
 
 /// The daemon after its last tick.
 #[derive(Clone, Debug)]
@@ -51,6 +54,9 @@ pub struct View {
     pub reload_error: Option<String>,
     /// Why the journal fails to record at present, if it does.
     pub journal_error: Option<String>,
+    /// Files that were in the journal's way and were moved aside since the daemon started; their
+    /// names now.
+    pub journal_aside: Vec<PathBuf>,
 }
 
 /// A command to the running daemon.
@@ -64,9 +70,6 @@ pub enum Command {
     SetGuest(GuestId, GuestChange),
     /// Change the policy.
     SetPolicy(PolicyName),
-    /// Compute what the next tick would do from the latest snapshot, without doing it. Only this
-    /// command's answer has a plan.
-    DryRun,
 }
 
 impl Command {
@@ -74,16 +77,15 @@ impl Command {
     pub(crate) fn decides_anew(&self) -> bool {
         match self {
             Command::Resume | Command::SetGuest(..) | Command::SetPolicy(_) => true,
-            Command::Pause | Command::DryRun => false,
+            Command::Pause => false,
         }
     }
 
     /// The command as text, for the journal.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         match self {
             Command::Pause => "pause".to_owned(),
             Command::Resume => "resume".to_owned(),
-            Command::DryRun => "plan --dry-run".to_owned(),
             Command::SetPolicy(name) => format!("set --policy {name}"),
             Command::SetGuest(id, change) => {
                 let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
@@ -99,25 +101,22 @@ impl Command {
     }
 }
 
-/// The answer to a command.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// The new state, as text for people.
-    pub message: String,
-    /// The plan of a [`Command::DryRun`].
-    pub plan: Option<Plan>,
-}
+/// A command and the channel for its answer: the new state, or what was wrong, as text for people.
+pub type Request = (Command, oneshot::Sender<Result<String, String>>);
 
-/// A command and the channel for its answer. The error text says what was wrong.
-pub type Request = (Command, oneshot::Sender<Result<Done, String>>);
+/// The channel for what the next tick would do, as computed from the latest snapshot; or why it
+/// cannot be computed.
+pub type DryRunRequest = oneshot::Sender<Result<Arc<Plan>, String>>;
 
 /// The daemon as the API server sees it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     /// The latest view; `None` before the first tick ends.
     pub view: watch::Receiver<Option<Arc<View>>>,
-    /// Queue of commands to the main loop.
+    /// Queue of owners' commands to the main loop.
     pub commands: mpsc::Sender<Request>,
+    /// Queue of readers' requests for a dry run.
+    pub dry_runs: mpsc::Sender<DryRunRequest>,
 }
 
 /// Fairness as the API shows it.

@@ -8,12 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_host::{PROC, PressureTrigger};
-use ballast_model::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::Notify;
 use tracing::info;
-
-use super::clock;
 
 /// Shortest time between two ticks caused by guests' emergencies: false alarms of a thousand guests
 /// must not occupy the daemon.
@@ -44,10 +41,4 @@ fn watch(trigger: &PressureTrigger, alarm: &Notify) {
             Ok(_) | Err(_) => return,
         }
     }
-}
-
-/// Waits for an emergency, then until `soonest`.
-pub(super) async fn called(urgent: &Notify, soonest: Timestamp) {
-    urgent.notified().await;
-    tokio::time::sleep(soonest.saturating_since(clock::now())).await;
 }

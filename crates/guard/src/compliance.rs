@@ -18,6 +18,8 @@
 //!
 //! Cost: O(1) a guest and tick. Limits: knows nothing of other guests.
 
+mod restart;
+
 use std::time::Duration;
 
 use ballast_model::{Bytes, Compliance, GuestLimits, GuestSample, Held, LinkState, Timestamp};
@@ -295,7 +297,8 @@ impl ComplianceLog {
     /// seems to use falls with what it holds. Then only more than before is believed.
     fn remember_use(&mut self, sample: &GuestSample, now: Timestamp) {
         let (Some(used), Some(stats)) = (used_by(sample), sample.stats) else { return };
-        let belongs = now.saturating_since(self.changed_at) >= stats.age + SETTLED_FOR;
+        let settled_after = stats.age.saturating_add(SETTLED_FOR);
+        let belongs = now.saturating_since(self.changed_at) >= settled_after;
         self.used = Some(match self.used {
             Some(before) if !belongs => before.max(used),
             _ => used,

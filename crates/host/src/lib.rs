@@ -1,4 +1,4 @@
-//! Readers of the host's memory state, and the daemon's own priority.
+//! Readers of the host's memory state, and the daemon's own priority and limits.
 //!
 //! Idea: one small reader per file of `/proc`. Each takes the `/proc` folder as a parameter, so
 //! that tests can pass a folder of their own. [`HostReader`] combines the files into the model's
@@ -21,6 +21,7 @@ mod error;
 mod file;
 mod line;
 mod meminfo;
+mod own_resources;
 mod pressure;
 mod pressure_trigger;
 mod priority;
@@ -31,6 +32,7 @@ pub use boot::boot_id;
 pub use error::ReadError;
 pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
+pub use own_resources::{lock_memory, raise_open_files};
 pub use pressure::parse_pressure;
 pub use pressure_trigger::PressureTrigger;
 pub use priority::{Priority, PriorityOutcome, SettingOutcome, raise_priority};

@@ -44,7 +44,9 @@ impl FromStr for GuestId {
         if valid {
             Ok(GuestId(text.into()))
         } else {
-            Err(ParseGuestIdError(text.chars().take(2 * GUEST_ID_LEN_MAX).collect()))
+            // The text goes to logs and terminals.
+            let shown = text.chars().flat_map(char::escape_debug);
+            Err(ParseGuestIdError(shown.take(2 * GUEST_ID_LEN_MAX).collect()))
         }
     }
 }

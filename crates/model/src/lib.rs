@@ -31,6 +31,7 @@ mod plan;
 mod policy_name;
 mod reason;
 mod report;
+mod restart;
 mod sample;
 mod time;
 mod tracking;
@@ -61,6 +62,7 @@ pub use plan::{
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
+pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,
     Pressure, ProcessId, RunState, Snapshot,

@@ -54,6 +54,11 @@ impl<T> PerGuest<T> {
         self.entries.iter().map(|(_, value)| value)
     }
 
+    /// The names and values in the order of the snapshot last aligned with.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&GuestId, &T)> {
+        self.entries.iter().map(|(id, value)| (id, value))
+    }
+
     /// The values in the order of the snapshot last aligned with, to be changed.
     pub fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         self.entries.iter_mut().map(|(_, value)| value)

@@ -30,6 +30,9 @@ const BUFFER_KEPT_BYTES: usize = 2048;
 /// Most characters of input quoted in an error.
 const EXCERPT_CHARS_MAX: usize = 60;
 
+/// Most characters kept of a text that the server wrote for people.
+pub const TEXT_CHARS_MAX: usize = 200;
+
 /// Why bytes are not QMP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
@@ -110,13 +113,16 @@ pub struct QemuVersion {
     pub micro: u32,
 }
 
-/// The server's error for a command.
+/// The server's error for a command. Both texts are printable and at most [`TEXT_CHARS_MAX`]
+/// characters long, whatever the server sent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[error("{class}: {desc}")]
 pub struct ErrorReply {
     /// Class, such as `DeviceNotActive`.
+    #[serde(deserialize_with = "printable_text")]
     pub class: String,
     /// Description for people.
+    #[serde(deserialize_with = "printable_text")]
     pub desc: String,
 }
 
@@ -356,10 +362,29 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
     shown
 }
 
-/// Shortens received text for an error message.
+/// Received text that is safe in a log and on a terminal: characters that do not print are escaped,
+/// and at most `chars_max` characters are left.
+pub(crate) fn printable(text: &str, chars_max: usize) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(chars_max) {
+        match character {
+            '"' | '\'' | '\\' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    match shown.char_indices().nth(chars_max) {
+        Some((end, _)) => shown[..end].to_owned(),
+        None => shown,
+    }
+}
+
+/// [`printable`] with the usual length.
 pub(crate) fn shorten(text: &str) -> String {
-    const CHARS_MAX: usize = 200;
-    text.chars().take(CHARS_MAX).collect()
+    printable(text, TEXT_CHARS_MAX)
+}
+
+fn printable_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    String::deserialize(deserializer).map(|text| shorten(&text))
 }
 
 #[derive(Serialize)]

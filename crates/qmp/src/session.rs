@@ -5,8 +5,8 @@
 //! command whose deadline passes is reported once and stays in flight until its reply comes, so
 //! that a hypervisor that hangs never has more than [`IN_FLIGHT_MAX`] commands to answer.
 //!
-//! Limits: [`IN_FLIGHT_MAX`] commands and [`EVENTS_MAX`] events; further events displace the
-//! oldest, which are counted. An error is final.
+//! Limits: [`IN_FLIGHT_MAX`] commands, [`OUTGOING_BYTES_MAX`] bytes to be written, and
+//! [`EVENTS_MAX`] events; further events displace the oldest, which are counted. An error is final.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,6 +18,11 @@ use crate::command::QmpCommand;
 
 /// Most commands in flight: sent and not answered. A probe needs eight, a tick three or four.
 pub const IN_FLIGHT_MAX: usize = 32;
+
+/// Most bytes that wait to be written before further commands are refused. A hypervisor can answer
+/// commands that it has not read, so the limit of commands in flight does not bound them. As many
+/// commands with the longest path have about 16 KiB.
+pub const OUTGOING_BYTES_MAX: usize = 16 << 10;
 
 /// Most events kept. QEMU limits its frequent events to one a second each.
 pub const EVENTS_MAX: usize = 64;
@@ -68,8 +73,10 @@ pub enum SendError {
     /// The connection is not negotiated yet.
     #[error("the connection is not ready for commands yet")]
     NotReady,
-    /// Too many commands are in flight.
-    #[error("{IN_FLIGHT_MAX} commands already wait for replies")]
+    /// Too many commands are in flight, or the hypervisor does not read them.
+    #[error(
+        "{IN_FLIGHT_MAX} commands already wait for replies, or the hypervisor does not read them"
+    )]
     Full,
 }
 
@@ -125,8 +132,8 @@ struct PendingCommand {
 struct CommandQueue {
     next_id: u64,
     pending: VecDeque<PendingCommand>,
+    /// Bytes not written yet.
     bytes: Vec<u8>,
-    written: usize,
 }
 
 impl CommandQueue {
@@ -249,7 +256,7 @@ impl QmpSession {
     /// Queues a command whose reply should come before `deadline`.
     ///
     /// # Errors
-    /// The connection is not ready, or too many commands are in flight.
+    /// The connection is not ready, or too many commands or bytes wait.
     pub fn send(
         &mut self,
         command: &QmpCommand<'_>,
@@ -258,25 +265,21 @@ impl QmpSession {
         if self.phase != SessionPhase::Ready {
             return Err(SendError::NotReady);
         }
-        if self.in_flight() >= IN_FLIGHT_MAX {
+        if self.in_flight() >= IN_FLIGHT_MAX || self.outgoing().len() >= OUTGOING_BYTES_MAX {
             return Err(SendError::Full);
         }
         Ok(self.commands.push(command, deadline))
     }
 
-    /// Bytes to write.
+    /// Bytes to write: [`OUTGOING_BYTES_MAX`] and one command at most.
     pub fn outgoing(&self) -> &[u8] {
-        &self.commands.bytes[self.commands.written..]
+        &self.commands.bytes
     }
 
     /// Removes the first `count` outgoing bytes, which were written.
     pub fn mark_written(&mut self, count: usize) {
-        let queue = &mut self.commands;
-        queue.written = (queue.written + count).min(queue.bytes.len());
-        if queue.written == queue.bytes.len() {
-            queue.bytes.clear();
-            queue.written = 0;
-        }
+        let bytes = &mut self.commands.bytes;
+        bytes.drain(..count.min(bytes.len()));
     }
 
     /// Whether the greeting is late.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use ballast_model::Bytes;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munlock, munmap};
 
 use crate::ranges::AddressRange;
 
@@ -161,6 +161,10 @@ pub(crate) fn through_own_mapping(
     let (null, read) = (std::ptr::null_mut(), ProtFlags::READ);
     // SAFETY: a new mapping at an address the kernel chooses.
     let start = unsafe { mmap(null, len, read, MapFlags::SHARED, file, offset) }?;
+    // Where the process locks all its memory, this mapping is locked too, and what is locked is not
+    // evicted. A failure shows in the advice below.
+    // SAFETY: exactly the mapping made above.
+    let _ = unsafe { munlock(start, len) };
     // SAFETY: exactly the mapping made above, to which no references exist. The advice fills page
     // table entries and moves pages between memory and swap, which keeps their contents.
     let mut done = unsafe { madvise(start, len, Advice::LinuxPopulateRead) };

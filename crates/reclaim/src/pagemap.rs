@@ -24,18 +24,27 @@ const WORD: usize = size_of::<u64>();
 
 /// The word of one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PagemapEntry(u64);
+pub struct PagemapEntry(u64);
 
 impl PagemapEntry {
     /// The page is in the process's page table.
-    pub(crate) fn is_present(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.0 >> 63 & 1 == 1
     }
 
     /// The page is in swap.
-    pub(crate) fn is_swapped(&self) -> bool {
+    pub fn is_swapped(&self) -> bool {
         self.0 >> 62 & 1 == 1
     }
+}
+
+/// The entries in bytes read from a `pagemap`; a word that is cut off at the end is left out.
+pub fn parse_pagemap(bytes: &[u8]) -> impl ExactSizeIterator<Item = PagemapEntry> + '_ {
+    bytes.chunks_exact(WORD).map(|word| {
+        let mut copy = [0; WORD];
+        copy.copy_from_slice(word);
+        PagemapEntry(u64::from_ne_bytes(copy))
+    })
 }
 
 /// The `pagemap` of one process.
@@ -58,12 +67,10 @@ impl Pagemap {
         let mut bytes = [0; CHUNK_PAGES * WORD];
         let at = range.start() / PAGE_SIZE * WORD as u64;
         let read = self.0.read_at(&mut bytes[..pages * WORD], at).unwrap_or(0);
-        let words = bytes[..read].chunks_exact(WORD);
-        let count = words.len();
-        for (entry, word) in buffer.iter_mut().zip(words) {
-            let mut copy = [0; WORD];
-            copy.copy_from_slice(word);
-            *entry = PagemapEntry(u64::from_ne_bytes(copy));
+        let entries = parse_pagemap(&bytes[..read]);
+        let count = entries.len();
+        for (place, entry) in buffer.iter_mut().zip(entries) {
+            *place = entry;
         }
         &buffer[..count]
     }

@@ -144,8 +144,9 @@ impl CoveredRanges {
     }
 }
 
-/// Ranges of adjacent pages for which `matches` is true. `pages` begins at address `start`.
-pub(crate) fn runs<T>(
+/// Ranges of adjacent pages for which `matches` is true, lowest first. `pages` begins at the
+/// page-aligned address `start`.
+pub fn runs<T>(
     start: u64,
     pages: &[T],
     matches: impl Fn(&T) -> bool,

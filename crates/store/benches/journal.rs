@@ -1,5 +1,6 @@
 //! What recording costs: the writer's thread for one tick, the main loop for handing it over, and
-//! how many bytes a tick takes. Run: `cargo bench -p ballast-store --bench journal`.
+//! how many bytes a tick takes, whole and as a difference, with how much a week of a thousand guests
+//! needs. Run: `cargo bench -p ballast-store --bench journal`.
 
 // Shared with the tests, which use all of it.
 #[allow(dead_code)]
@@ -7,19 +8,51 @@
 mod support;
 
 use std::hint::black_box;
+use std::path::Path;
 
-use ballast_store::{Journal, JournalConfig, Range, Reader, Writer};
+use ballast_model::Bytes;
+use ballast_store::{DELTAS_MAX, Journal, JournalConfig, Range, Reader, Writer};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 /// Guests per tick.
 const GUESTS: u64 = 100;
 
+/// Guests of the largest host, and ticks recorded of it: five whole ones and their differences.
+const GUESTS_MANY: u64 = 1_000;
+const TICKS_OF_MANY: u64 = 5 * (DELTAS_MAX as u64 + 1);
+
 /// Different ticks, so that a row never is its own neighbour.
 const TICKS: u64 = 64;
+
+/// Bytes in the file per tick of [`GUESTS_MANY`] guests, a second apart.
+fn bytes_per_tick(path: &Path, all_whole: bool) -> u64 {
+    let retention = JournalConfig { bytes_max: Bytes::gib(64), ..JournalConfig::default() };
+    let mut writer = Writer::open(path, retention, support::start()).unwrap();
+    if all_whole {
+        writer.write_all_whole();
+    }
+    let before = writer.file_bytes();
+    for nth in 0..TICKS_OF_MANY {
+        writer.record(&support::realistic(nth, GUESTS_MANY).tick()).unwrap();
+    }
+    (writer.file_bytes() - before).get() / TICKS_OF_MANY
+}
+
+fn size(folder: &Path) {
+    let whole = bytes_per_tick(&folder.join("whole.db"), true);
+    let delta = bytes_per_tick(&folder.join("delta.db"), false);
+    let week = Bytes::new(delta * 7 * 24 * 3600);
+    println!(
+        "bytes per tick of {GUESTS_MANY} guests in the file: {whole} whole, {delta} as written; a week at a \
+         tick a second: {week} of {} that are kept by default",
+        JournalConfig::default().bytes_max
+    );
+}
 
 fn journal(c: &mut Criterion) {
     let wholes: Vec<_> = (0..TICKS).map(|nth| support::realistic(nth, GUESTS)).collect();
     let folder = tempfile::tempdir().unwrap();
+    size(folder.path());
 
     let json: usize =
         wholes.iter().map(|whole| serde_json::to_vec(&whole.tick()).unwrap().len()).sum();

@@ -36,9 +36,20 @@ impl Encoder {
     pub(crate) fn encode(&mut self, record: &impl Serialize) -> io::Result<&[u8]> {
         self.json.clear();
         serde_json::to_writer(&mut self.json, record)?;
+        self.compress()
+    }
+
+    /// The compressed `bytes`, valid until the next call.
+    pub(crate) fn encode_bytes(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
+        self.json.clear();
+        self.json.extend_from_slice(bytes);
+        self.compress()
+    }
+
+    fn compress(&mut self) -> io::Result<&[u8]> {
         if self.json.len() > BODY_BYTES_MAX {
             return Err(io::Error::other(format!(
-                "the row has {} bytes of JSON: expected at most {BODY_BYTES_MAX}",
+                "the row has {} bytes: expected at most {BODY_BYTES_MAX}",
                 self.json.len()
             )));
         }
@@ -51,12 +62,17 @@ impl Encoder {
 
 /// Decodes `body`; the error says what is wrong with it.
 pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(&decode_bytes(body)?).map_err(|e| format!("its JSON does not fit: {e}"))
+}
+
+/// The bytes that were compressed to `body`; the error says what is wrong with it.
+pub(crate) fn decode_bytes(body: &[u8]) -> Result<Vec<u8>, String> {
     let mut json = Vec::new();
     zstd::stream::read::Decoder::with_buffer(body)
         .and_then(|decoder| decoder.take(BODY_BYTES_MAX as u64 + 1).read_to_end(&mut json))
         .map_err(|e| format!("cannot decompress it: {e}"))?;
     if json.len() > BODY_BYTES_MAX {
-        return Err(format!("its JSON is longer than {BODY_BYTES_MAX} bytes"));
+        return Err(format!("it is longer than {BODY_BYTES_MAX} bytes"));
     }
-    serde_json::from_slice(&json).map_err(|e| format!("its JSON does not fit: {e}"))
+    Ok(json)
 }

@@ -9,11 +9,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_model::{GuestId, GuestLimits, Outcome, Plan, Snapshot, Timestamp};
+use ballast_model::{GuestId, GuestLimits, Handover, Outcome, Plan, Snapshot, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Version of the rows written now. Format 2 moved miss curves into their own table.
-pub const RECORD_FORMAT: i64 = 2;
+/// Version of the rows that are differences from others; those that stand alone have
+/// [`RECORD_FORMAT_WHOLE`].
+pub const RECORD_FORMAT: i64 = 3;
+
+/// Version of the rows that stand alone. Format 2 moved miss curves into their own table.
+pub const RECORD_FORMAT_WHOLE: i64 = 2;
 
 /// One start of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +45,13 @@ pub struct Tick<'a> {
     pub snapshot: &'a Snapshot,
     /// What was decided.
     pub plan: &'a Plan,
-    /// Outcomes that arrived since the previous tick, in order; each names its plan.
+    /// Outcomes that arrived since the previous tick, in order; each names its plan. Those of this
+    /// plan come with the next tick, as a plan is recorded before it is carried out.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub outcomes: &'a [Outcome],
+    /// What the plan leaves to the next daemon beside its targets.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub handovers: &'a [Handover],
     /// The bounds in force for each guest; default bounds are not written.
     #[serde(serialize_with = "write_limits", skip_serializing_if = "are_default")]
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
@@ -58,11 +66,13 @@ pub struct Tick<'a> {
 impl Tick<'_> {
     /// An owned copy, without the wall clock.
     pub(crate) fn to_entry(self) -> TickEntry {
-        let Tick { wall: _, snapshot, plan, outcomes, limits, paused, decision_cost } = self;
+        let Tick { wall: _, snapshot, plan, outcomes, handovers, limits, paused, decision_cost } =
+            self;
         TickEntry {
             snapshot: snapshot.clone(),
             plan: plan.clone(),
             outcomes: outcomes.to_vec(),
+            handovers: handovers.to_vec(),
             limits: limits.clone(),
             paused,
             decision_cost,
@@ -109,6 +119,9 @@ pub struct TickEntry {
     /// Outcomes that arrived since the previous tick.
     #[serde(default)]
     pub outcomes: Vec<Outcome>,
+    /// What the plan leaves to the next daemon beside its targets.
+    #[serde(default)]
+    pub handovers: Vec<Handover>,
     /// The bounds in force, of guests without default bounds.
     #[serde(default)]
     pub limits: BTreeMap<GuestId, GuestLimits>,
@@ -128,9 +141,9 @@ impl TickEntry {
 
     /// Borrows this as a [`Tick`] with the wall clock `wall`.
     pub fn at(&self, wall: SystemTime) -> Tick<'_> {
-        let TickEntry { snapshot, plan, outcomes, limits, paused, decision_cost } = self;
+        let TickEntry { snapshot, plan, outcomes, handovers, limits, paused, decision_cost } = self;
         let (paused, decision_cost) = (*paused, *decision_cost);
-        Tick { wall, snapshot, plan, outcomes, limits, paused, decision_cost }
+        Tick { wall, snapshot, plan, outcomes, handovers, limits, paused, decision_cost }
     }
 }
 

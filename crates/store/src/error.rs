@@ -41,6 +41,23 @@ pub enum JournalError {
         /// What the file is.
         found: String,
     },
+    /// What is at the path is not the journal's to move or to write: another program's database,
+    /// a folder, a device.
+    #[error("journal: {path}: not a journal of Ballast ({found}): move that file away, or configure another journal path", path = path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
+    /// The file cannot be used, nor moved aside.
+    #[error("{why}; it cannot be moved aside: {source}")]
+    InTheWay {
+        /// What is wrong with it.
+        why: String,
+        /// Why it stays where it is.
+        source: io::Error,
+    },
     /// A later version wrote it.
     #[error("journal: {path}: written in format {found}, this version reads up to {known}: use a later version of ballast, or move the file away", path = path.display())]
     Newer {
@@ -116,6 +133,20 @@ impl JournalError {
             return JournalError::NoSpace { path: path.to_owned() };
         }
         JournalError::Io { path: path.to_owned(), source }
+    }
+
+    /// Whether writing can succeed later although nobody changes the file.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            JournalError::NoSpace { .. }
+            | JournalError::Disk { .. }
+            | JournalError::WalBlocked { .. } => true,
+            JournalError::Sqlite { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::OutOfMemory)
+            ),
+            _ => false,
+        }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {

@@ -2,13 +2,21 @@
 //!
 //! Idea: a thread owns the [`Writer`]; the loop sends it ticks through a bounded queue and never
 //! waits for a disk. If the queue is full, the tick is dropped and counted, in the status and (once
-//! the disk accepts writes again) in the journal. Cost: one copy of the tick, tens of microseconds
-//! for a hundred guests. Limits: [`QUEUE_MAX`] entries wait, and `kill -9` loses them; normally
-//! that is at most one tick.
+//! the disk accepts writes again) in the journal. Whoever wants to know when an entry is written
+//! gives a function with it: it is called once the row was handed to the kernel, so that the death
+//! of this process cannot lose it any more (a power failure can).
+//!
+//! A journal always opens, but for one that another daemon writes: what cannot be used is moved
+//! aside (`aside.rs`); where that fails too, nothing is recorded, the status says why, and the
+//! thread tries to open it again with every entry.
+//!
+//! Cost: one copy of the tick, tens of microseconds for a hundred guests. Limits: [`QUEUE_MAX`]
+//! entries wait, and `kill -9` loses them; normally that is at most one tick.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -17,7 +25,10 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_model::{Bytes, Timestamp};
 
 use crate::JournalError;
+use crate::aside::MovedAside;
 use crate::entry::{Event, Start, Tick, TickEntry};
+use crate::latest::Left;
+use crate::reader::Reader;
 use crate::retention::JournalConfig;
 use crate::writer::{Lost, Writer};
 
@@ -26,6 +37,10 @@ pub const QUEUE_MAX: usize = 16;
 
 /// Longest wait for the writer when a journal is dropped without [`Journal::close`].
 const DROP_WAIT: Duration = Duration::from_secs(2);
+
+/// Longest wait for the file when a journal is opened. A disk that needs more is waited for by the
+/// thread alone.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
 
 /// The journal's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +59,8 @@ pub struct JournalStatus {
     pub wal_bytes: Bytes,
     /// Time the last write took.
     pub last_write: Duration,
+    /// Files that were in the way and were moved aside since the daemon started, oldest first.
+    pub moved_aside: Vec<MovedAside>,
 }
 
 /// State shared by the loop and the thread; never locked during a write.
@@ -54,14 +71,22 @@ struct Shared {
     overflow: Lost,
 }
 
+/// Called once the fate of an entry is known: whether it was written.
+type Written = Box<dyn FnOnce(bool) + Send>;
+
 enum Message {
-    Tick(SystemTime, Box<TickEntry>),
-    Event(SystemTime, Timestamp, Event),
+    Tick(SystemTime, Box<TickEntry>, Written),
+    Event(SystemTime, Timestamp, Event, Written),
     Retention(JournalConfig),
 }
 
+/// What the thread says once it has tried to open the file for the first time.
+struct Opened {
+    error: Option<JournalError>,
+    left: Result<Option<Left>, JournalError>,
+}
+
 /// The journal of a running daemon.
-#[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     /// `None` once closing.
@@ -69,28 +94,57 @@ pub struct Journal {
     shared: Arc<Mutex<Shared>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
+    left: Result<Option<Left>, JournalError>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Journal {
     /// Opens or creates the journal at `path`, records the start, and starts the writer's thread. A
-    /// full disk is not an error here: see [`JournalStatus::error`].
+    /// file that cannot be used and a disk that fails are no errors here: see
+    /// [`JournalStatus::moved_aside`] and [`JournalStatus::error`]. Waits at most 5 s.
     ///
     /// # Errors
-    /// As [`Writer::open`], or the thread could not be started.
+    /// Another daemon records there, or the thread could not be started.
     pub fn open(path: &Path, config: JournalConfig, start: Start) -> Result<Journal, JournalError> {
-        let writer = Writer::open(path, config, start)?;
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let (alive, ended) = channel();
+        let (opened, first_try) = channel();
         let shared = Arc::new(Mutex::new(Shared::default()));
+        locked(&shared).status.error =
+            Some(format!("journal: {}: the disk has not answered yet", path.display()));
         let theirs = Arc::clone(&shared);
+        let opening = Opening { path: path.to_owned(), config, start };
         thread::Builder::new()
             .name("journal".into())
             .spawn(move || {
-                run(writer, &messages, &theirs);
+                run(opening, &opened, &messages, &theirs);
                 drop(alive);
             })
             .map_err(|e| JournalError::io(path, e))?;
-        Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended })
+        let left = match first_try.recv_timeout(OPEN_WAIT) {
+            Ok(Opened { error: Some(error @ JournalError::InUse { .. }), .. }) => {
+                return Err(error);
+            }
+            Ok(Opened { left, .. }) => left,
+            Err(_) => {
+                let slow = format!("the disk did not answer within {OPEN_WAIT:?}");
+                Err(JournalError::io(path, std::io::Error::other(slow)))
+            }
+        };
+        Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, left })
+    }
+
+    /// What the daemon before this one left behind, the first time this is called; `None`: nothing.
+    ///
+    /// # Errors
+    /// It cannot be read, or not in time.
+    pub fn take_left(&mut self) -> Result<Option<Left>, JournalError> {
+        std::mem::replace(&mut self.left, Ok(None))
     }
 
     /// Queues one tick. Never waits.
@@ -99,7 +153,20 @@ impl Journal {
     /// The queue is full or the writer has ended; the tick is counted as lost. A failed write
     /// appears later, in [`Journal::status`].
     pub fn record(&self, tick: &Tick<'_>) -> Result<(), JournalError> {
-        self.send(Message::Tick(tick.wall, Box::new(tick.to_entry())))
+        self.record_and(tick, |_| {})
+    }
+
+    /// The same; `written` is called on the writer's thread, with whether the kernel has the row,
+    /// and dropped where the tick is lost before that.
+    ///
+    /// # Errors
+    /// As [`Journal::record`].
+    pub fn record_and(
+        &self,
+        tick: &Tick<'_>,
+        written: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<(), JournalError> {
+        self.send(Message::Tick(tick.wall, Box::new(tick.to_entry()), Box::new(written)))
     }
 
     /// Queues an event. Never waits.
@@ -112,7 +179,21 @@ impl Journal {
         mono: Timestamp,
         event: Event,
     ) -> Result<(), JournalError> {
-        self.send(Message::Event(wall, mono, event))
+        self.record_event_and(wall, mono, event, |_| {})
+    }
+
+    /// The same; `written` as in [`Journal::record_and`].
+    ///
+    /// # Errors
+    /// As [`Journal::record`].
+    pub fn record_event_and(
+        &self,
+        wall: SystemTime,
+        mono: Timestamp,
+        event: Event,
+        written: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<(), JournalError> {
+        self.send(Message::Event(wall, mono, event, Box::new(written)))
     }
 
     /// Changes how much is kept.
@@ -177,29 +258,127 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(mut writer: Writer, messages: &Receiver<Message>, shared: &Mutex<Shared>) {
-    publish(&writer, shared, |_| {});
-    for message in messages {
-        let overflow = take_overflow(&mut locked(shared));
-        if overflow != Lost::default() {
-            writer.lose(overflow, "the disk was slower than the ticks".into());
-        }
-        let began = Instant::now();
-        let is_tick = matches!(message, Message::Tick(..));
-        let result = match message {
-            Message::Tick(wall, tick) => writer.record(&tick.at(wall)),
-            Message::Event(wall, mono, event) => writer.record_event(wall, mono, event),
-            Message::Retention(config) => {
-                writer.set_retention(config);
-                continue;
-            }
-        };
-        publish(&writer, shared, |status| {
-            status.last_write = began.elapsed();
-            status.ticks_recorded += u64::from(is_tick && result.is_ok());
-            status.error = result.err().map(|e| e.to_string());
-        });
+/// What a journal is opened with.
+struct Opening {
+    path: PathBuf,
+    config: JournalConfig,
+    start: Start,
+}
+
+impl Opening {
+    fn open(&self) -> Result<Writer, JournalError> {
+        Writer::open(&self.path, self.config, self.start.clone())
     }
+}
+
+/// A journal that cannot be opened.
+struct Shut {
+    error: String,
+    /// The configuration in force, to be recorded once there is a file.
+    config: Option<(SystemTime, Timestamp, Event)>,
+}
+
+fn run(
+    mut opening: Opening,
+    opened: &Sender<Opened>,
+    messages: &Receiver<Message>,
+    shared: &Mutex<Shared>,
+) {
+    let first = opening.open();
+    let is_in_use = matches!(first, Err(JournalError::InUse { .. }));
+    // After the writer has the lock: nobody else adds to the file now.
+    let left = Reader::open(&opening.path).and_then(|reader| reader.left());
+    let left = match left {
+        Err(JournalError::Missing { .. }) => Ok(None),
+        left => left,
+    };
+    let (mut state, error) = match first {
+        Ok(writer) => (Ok(writer), None),
+        Err(e) => (Err(Shut { error: e.to_string(), config: None }), Some(e)),
+    };
+    match &state {
+        Ok(writer) => publish(writer, shared, |status| status.error = None),
+        Err(shut) => locked(shared).status.error = Some(shut.error.clone()),
+    }
+    // Whoever opens it may have given up waiting.
+    let _ = opened.send(Opened { error, left });
+    if is_in_use {
+        return;
+    }
+    for message in messages {
+        if let Message::Retention(config) = &message {
+            opening.config = *config;
+        }
+        if let Err(shut) = &mut state {
+            match opening.open() {
+                Ok(writer) => state = Ok(resumed(writer, shut, shared)),
+                Err(e) => shut.error = e.to_string(),
+            }
+        }
+        match &mut state {
+            Ok(writer) => write(writer, message, shared),
+            Err(shut) => lose(shut, message, shared),
+        }
+    }
+}
+
+/// Goes on with a file that could not be opened before.
+fn resumed(mut writer: Writer, shut: &mut Shut, shared: &Mutex<Shared>) -> Writer {
+    let status = locked(shared).status.clone();
+    writer.lose(
+        Lost { ticks: status.ticks_lost, events: status.events_lost },
+        std::mem::take(&mut shut.error),
+    );
+    if let Some((wall, mono, config)) = shut.config.take() {
+        // What fails now waits in the writer.
+        let _ = writer.record_event(wall, mono, config);
+    }
+    writer
+}
+
+/// Counts what cannot be written, as there is no file.
+fn lose(shut: &mut Shut, message: Message, shared: &Mutex<Shared>) {
+    let mut shared = locked(shared);
+    take_overflow(&mut shared);
+    match message {
+        Message::Tick(_, _, written) => {
+            shared.status.ticks_lost += 1;
+            written(false);
+        }
+        Message::Event(wall, mono, event, written) => {
+            if matches!(event, Event::ConfigLoaded { .. }) {
+                shut.config = Some((wall, mono, event));
+            } else {
+                shared.status.events_lost += 1;
+            }
+            written(false);
+        }
+        Message::Retention(_) => {}
+    }
+    shared.status.error = Some(shut.error.clone());
+}
+
+fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
+    let overflow = take_overflow(&mut locked(shared));
+    if overflow != Lost::default() {
+        writer.lose(overflow, "the disk was slower than the ticks".into());
+    }
+    let began = Instant::now();
+    let is_tick = matches!(message, Message::Tick(..));
+    let (result, written) = match message {
+        Message::Tick(wall, tick, written) => (writer.record(&tick.at(wall)), written),
+        Message::Event(wall, mono, event, written) => {
+            (writer.record_event(wall, mono, event), written)
+        }
+        Message::Retention(config) => return writer.set_retention(config),
+    };
+    let is_written = result.is_ok();
+    publish(writer, shared, |status| {
+        status.last_write = began.elapsed();
+        status.ticks_recorded += u64::from(is_tick && is_written);
+        status.error = result.err().map(|e| e.to_string());
+    });
+    written(is_written);
 }
 
 /// Moves dropped entries into the status under the same lock, so that the sum never loses any.
@@ -218,5 +397,8 @@ fn publish(writer: &Writer, shared: &Mutex<Shared>, change: impl FnOnce(&mut Jou
     status.wal_bytes = wal_bytes;
     status.ticks_lost = writer.lost().ticks;
     status.events_lost = writer.lost().events;
+    if status.moved_aside.len() != writer.moved_aside().len() {
+        status.moved_aside = writer.moved_aside().to_vec();
+    }
     change(status);
 }

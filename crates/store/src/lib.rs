@@ -1,8 +1,7 @@
 //! The journal: what the daemon observed and decided, and what operators commanded, on disk.
 //!
-//! Idea: one SQLite file (WAL), one row per tick and per event, one transaction per tick. A row
-//! holds the whole snapshot and the whole plan, so one row is enough to explain and replay its
-//! tick. [`Journal`] writes on its own thread behind a bounded queue and never delays a decision;
+//! Idea: one SQLite file (WAL), one row per tick and per event, one transaction per tick. Of every
+//! sixty ticks one is written whole, the others as their difference from that one (`whole.rs`). [`Journal`] writes on its own thread behind a bounded queue and never delays a decision;
 //! [`Reader`] reads with or without a running daemon. Begin here: [`Tick`], then `writer.rs`.
 //!
 //! Rows are the model's serde form (feature `serde` of `ballast-model`) with a version number,
@@ -14,24 +13,33 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod codec;
 mod curves;
+mod delta;
 mod entry;
 mod error;
 mod export;
 mod journal;
+mod latest;
 mod reader;
 mod retention;
+mod row;
 mod schema;
+mod whole;
 mod writer;
 
+pub use aside::{ASIDE_MAX, MovedAside};
 pub use entry::{
-    Config, Entry, Event, RECORD_FORMAT, Session, Start, Tick, TickEntry, What, wall_ms,
+    Config, Entry, Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Session, Start, Tick, TickEntry,
+    What, wall_ms,
 };
 pub use error::JournalError;
 pub use export::EXPORT_FORMAT;
 pub use journal::{Journal, JournalStatus, QUEUE_MAX};
-pub use reader::{Entries, Info, Latest, Range, Reader};
+pub use latest::{Latest, Left};
+pub use reader::{Entries, Info, Range, Reader};
 pub use retention::JournalConfig;
 pub use schema::FORMAT;
+pub use whole::DELTAS_MAX;
 pub use writer::Writer;

@@ -3,23 +3,27 @@
 //! Idea: rows are fetched in batches, each in its own transaction, so that a slow reader never
 //! blocks checkpoints of the daemon's write-ahead log. Rows that retention deletes in between are
 //! skipped. Cost: 0.5 to 1 ms per tick of a hundred guests, nearly all of it for parsing JSON.
-//! Limits: [`BATCH_ROWS`] rows in memory. A damaged row is one error; the next row can still be
-//! read.
+//! Limits: [`BATCH_ROWS`] rows in memory. A damaged row is one error, and so are the rows of a
+//! damaged page; those after them can still be read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use ballast_model::{Bytes, GuestId, KeptCurve, MissCurve, Outcome, Timestamp};
+use ballast_model::{Bytes, KeptCurve, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
+use serde_json::Value;
 
 use crate::JournalError;
-use crate::codec::decode;
+use crate::aside::is_about_content;
+use crate::codec::{decode, decode_bytes};
 use crate::curves;
+use crate::delta::applied;
 use crate::entry::{Config, Entry, Event, RECORD_FORMAT, Session, Start, TickEntry, What};
+use crate::row::RawRow;
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 
 /// Most curves cached; consecutive ticks mostly share theirs.
@@ -27,11 +31,6 @@ const CURVES_MAX: usize = 4096;
 
 /// Rows fetched at once.
 const BATCH_ROWS: i64 = 16;
-
-/// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
-const OUTCOME_TICKS_MAX: usize = 120;
-
-const COLUMNS: &str = "id, session, config, kind, format, wall_ms, mono_ms, body";
 
 /// Selects entries; bounds are inclusive, and `None` is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,27 +66,15 @@ pub struct Info {
     pub wal_bytes: Bytes,
 }
 
-/// The last tick and its context.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Latest {
-    /// The entry of the tick: number, session, configuration and clocks.
-    pub entry: Entry,
-    /// The tick.
-    pub tick: TickEntry,
-    /// The last outcome of each guest, with the wall clock of the tick that recorded it.
-    pub outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
-    /// Its session.
-    pub session: Session,
-    /// Why that daemon stopped; `None`: it runs, crashed or was killed.
-    pub stopped: Option<String>,
-}
-
 /// Reads one journal.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
     connection: Connection,
     curves: RefCell<BTreeMap<i64, Arc<MissCurve>>>,
+    /// Number and content of the row that the last difference was from.
+    base: RefCell<Option<(i64, Value)>>,
+    columns: String,
 }
 
 /// Why a row gives no entry.
@@ -107,7 +94,16 @@ impl Reader {
             return Err(JournalError::Missing { path: path.to_owned() });
         }
         let connection = schema::open_for_reading(path)?;
-        Ok(Reader { path: path.to_owned(), connection, curves: RefCell::default() })
+        let format: i64 = connection
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(|e| JournalError::sqlite(path, e))?;
+        Ok(Reader {
+            path: path.to_owned(),
+            connection,
+            curves: RefCell::default(),
+            base: RefCell::default(),
+            columns: RawRow::columns(format),
+        })
     }
 
     /// Summarizes the journal.
@@ -172,9 +168,10 @@ impl Reader {
     }
 
     /// The last tick numbered below `id`.
-    fn tick_before(&self, id: i64) -> Result<Option<(Entry, TickEntry)>, JournalError> {
+    pub(crate) fn tick_before(&self, id: i64) -> Result<Option<(Entry, TickEntry)>, JournalError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM entry WHERE kind = {KIND_TICK} AND id < ?1 ORDER BY id DESC LIMIT 1"
+            "SELECT {} FROM entry WHERE kind = {KIND_TICK} AND id < ?1 ORDER BY id DESC LIMIT 1",
+            self.columns
         );
         let row = self
             .connection
@@ -194,42 +191,6 @@ impl Reader {
             }
             What::Event(_) => Ok(None),
         }
-    }
-
-    /// The last tick with its context; `None`: none was recorded.
-    ///
-    /// # Errors
-    /// The file or a row cannot be read.
-    pub fn latest(&self) -> Result<Option<Latest>, JournalError> {
-        let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
-        let mut outcomes = BTreeMap::new();
-        let mut next = Some((entry.clone(), tick.clone()));
-        for _ in 0..OUTCOME_TICKS_MAX {
-            let Some((at, then)) = next.take_if(|(at, _)| at.session == entry.session) else {
-                break;
-            };
-            for outcome in then.outcomes.iter().rev() {
-                outcomes
-                    .entry(outcome.guest.clone())
-                    .or_insert_with(|| (at.wall(), outcome.clone()));
-            }
-            if tick.plan.guests.iter().all(|guest| outcomes.contains_key(&guest.id)) {
-                break;
-            }
-            next = self.tick_before(at.id)?;
-        }
-        let session = self.session(entry.session)?.ok_or_else(|| {
-            JournalError::damaged(&self.path, format!("no session {}", entry.session))
-        })?;
-        let after =
-            Range { from_id: Some(entry.id), session: Some(session.id), ..Range::default() };
-        let mut stopped = None;
-        for event in self.events(after) {
-            if let What::Event(Event::Stopped { why }) = event?.what {
-                stopped = Some(why);
-            }
-        }
-        Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
     }
 
     /// A session; `None`: it has no rows left.
@@ -288,7 +249,10 @@ impl Reader {
         }
         let what = match row.kind {
             KIND_TICK => {
-                let tick: TickEntry = decode(&row.body).map_err(bad)?;
+                let tick: TickEntry = match row.base {
+                    None => decode(&row.body).map_err(bad)?,
+                    Some(base) => self.tick_from(base, &row)?,
+                };
                 let find = |KeptCurve { id, shifted }| match shifted {
                     0 => self.curve(id, &row),
                     _ => match curves::shifted(&*self.curve(id, &row)?, shifted) {
@@ -320,6 +284,39 @@ impl Reader {
         })
     }
 
+    /// The tick of `row`, which is its difference from the row `base`.
+    fn tick_from(&self, base: i64, row: &RawRow) -> Result<TickEntry, NoEntry> {
+        let bad = |what: String| {
+            NoEntry::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
+        };
+        let mut last = self.base.borrow_mut();
+        if last.as_ref().is_none_or(|(id, _)| *id != base) {
+            let body: Option<Vec<u8>> = self
+                .connection
+                .prepare_cached("SELECT body FROM entry WHERE id = ?1")
+                .and_then(|mut statement| statement.query_row([base], |row| row.get(0)).optional())
+                .map_err(|e| NoEntry::Failed(self.sqlite(e)))?;
+            let of_base = |what: String| bad(format!("row {base}, from which it differs: {what}"));
+            let Some(body) = body else {
+                return Err(match self.is_left(row.id).map_err(NoEntry::Failed)? {
+                    true => of_base("there is none".into()),
+                    false => NoEntry::Gone,
+                });
+            };
+            *last = Some((base, decode(&body).map_err(of_base)?));
+        }
+        let Some((_, value)) = &*last else { return Err(bad("it has no base".into())) };
+        let made = decode_bytes(&row.body).map_err(bad)?;
+        let value = applied(value, &made).map_err(bad)?;
+        serde_json::from_value(value).map_err(|e| bad(format!("its JSON does not fit: {e}")))
+    }
+
+    /// Whether retention has not deleted a row meanwhile.
+    fn is_left(&self, id: i64) -> Result<bool, JournalError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM entry WHERE id = ?1)";
+        self.connection.query_row(sql, [id], |row| row.get(0)).map_err(|e| self.sqlite(e))
+    }
+
     /// A curve by its number; `row` refers to it.
     fn curve(&self, id: i64, row: &RawRow) -> Result<Arc<MissCurve>, NoEntry> {
         if let Some(known) = self.curves.borrow().get(&id) {
@@ -336,12 +333,7 @@ impl Reader {
             NoEntry::Failed(JournalError::damaged(&self.path, what))
         };
         let Some(body) = body else {
-            let is_left: bool = self
-                .connection
-                .query_row("SELECT EXISTS (SELECT 1 FROM entry WHERE id = ?1)", [row.id], |row| {
-                    row.get(0)
-                })
-                .map_err(failed)?;
+            let is_left = self.is_left(row.id).map_err(NoEntry::Failed)?;
             return Err(if is_left { bad("there is none".into()) } else { NoEntry::Gone });
         };
         let curve: Arc<MissCurve> = decode(&body).map(Arc::new).map_err(bad)?;
@@ -354,6 +346,35 @@ impl Reader {
         }
         curves.insert(id, Arc::clone(&curve));
         Ok(curve)
+    }
+
+    /// The first row after `after` that can be read, where one of the next few lies in a damaged
+    /// page, and whether nothing was lost before it; `None`: there is no such row. Cost: one query
+    /// for each number that is passed over.
+    fn past_damage(
+        &self,
+        range: &Range,
+        kind: Option<i64>,
+        after: Option<i64>,
+    ) -> Option<(RawRow, bool)> {
+        let (first, _) = self.row_at_end("ASC").ok().flatten()?;
+        let (last, _) = self.row_at_end("DESC").ok().flatten()?;
+        let from = after.map_or(first, |id| id.saturating_add(1)).max(first);
+        let from = from.max(range.from_id.unwrap_or(i64::MIN));
+        let to = last.min(range.to_id.unwrap_or(i64::MAX));
+        let mut is_next = true;
+        for id in from..=to {
+            let one = Range { from_id: Some(id), to_id: Some(id), ..*range };
+            match self.fetch(&one, kind, None) {
+                Ok(mut rows) => {
+                    if let Some(row) = rows.pop_front() {
+                        return Some((row, is_next));
+                    }
+                }
+                Err(_) => is_next = false,
+            }
+        }
+        None
     }
 
     fn fetch(
@@ -369,8 +390,9 @@ impl Reader {
             None => "",
         };
         let sql = format!(
-            "SELECT {COLUMNS} FROM entry WHERE id >= ?1 AND id <= ?2 AND wall_ms BETWEEN ?3 AND ?4
-             AND (?5 IS NULL OR session = ?5) {kind} ORDER BY id LIMIT {BATCH_ROWS}"
+            "SELECT {} FROM entry WHERE id >= ?1 AND id <= ?2 AND wall_ms BETWEEN ?3 AND ?4
+             AND (?5 IS NULL OR session = ?5) {kind} ORDER BY id LIMIT {BATCH_ROWS}",
+            self.columns
         );
         let from = after.map_or(i64::MIN, |id| id.saturating_add(1));
         self.connection
@@ -402,33 +424,6 @@ fn session(row: &Row<'_>) -> rusqlite::Result<Session> {
     Ok(Session { id: row.get("id")?, start })
 }
 
-#[derive(Debug)]
-struct RawRow {
-    id: i64,
-    session: i64,
-    config: Option<i64>,
-    kind: i64,
-    format: i64,
-    wall_ms: i64,
-    mono_ms: i64,
-    body: Vec<u8>,
-}
-
-impl RawRow {
-    fn read(row: &Row<'_>) -> rusqlite::Result<RawRow> {
-        Ok(RawRow {
-            id: row.get(0)?,
-            session: row.get(1)?,
-            config: row.get(2)?,
-            kind: row.get(3)?,
-            format: row.get(4)?,
-            wall_ms: row.get(5)?,
-            mono_ms: row.get(6)?,
-            body: row.get(7)?,
-        })
-    }
-}
-
 /// Iterates over entries in order, up to the newest one at that time.
 #[derive(Debug)]
 pub struct Entries<'r> {
@@ -453,8 +448,21 @@ impl Iterator for Entries<'_> {
                         self.rows = rows;
                     }
                     Err(e) => {
-                        self.done = true;
-                        return Some(Err(self.reader.sqlite(e)));
+                        let error = self.reader.sqlite(e);
+                        let past = match is_about_content(&error) {
+                            true => self.reader.past_damage(&self.range, self.kind, self.after),
+                            false => None,
+                        };
+                        let Some((row, is_next)) = past else {
+                            self.done = true;
+                            return Some(Err(error));
+                        };
+                        self.after = Some(row.id);
+                        self.rows.push_back(row);
+                        if is_next {
+                            continue;
+                        }
+                        return Some(Err(error));
                     }
                 }
             }

@@ -2,7 +2,8 @@
 //!
 //! Idea: while rows are too old or the file is too large, each tick deletes a few of the oldest
 //! rows in its own transaction and returns a few free pages to the file system. Rows in the middle
-//! are never deleted, so numbers have no gap, and the newest row always stays. Cost: nothing while
+//! are never deleted, so numbers have no gap, and the newest row always stays; a tick that is whole
+//! stays as long as one that is a difference from it. Cost: nothing while
 //! nothing is due; else up to [`ROWS_MAX`] rows and [`VACUUM_PAGES_MAX`] pages. Limits: a row's age
 //! is the newest row's wall clock minus its own. A clock that jumps ahead deletes sooner,
 //! [`ROWS_MAX`] rows a tick; rows from the "future" wait for the size limit.
@@ -12,8 +13,12 @@ use std::time::Duration;
 use ballast_model::Bytes;
 use rusqlite::Connection;
 
-/// Most rows deleted per tick: more than are written, so any backlog shrinks.
-pub(crate) const ROWS_MAX: i64 = 16;
+/// Rows deleted per tick as a rule.
+const ROWS_USUAL: i64 = 16;
+
+/// Most rows deleted per tick: more than are written, so any backlog shrinks, and more than a whole
+/// tick and its differences, with events between them.
+const ROWS_MAX: i64 = 128;
 
 /// Most pages returned to the file system per tick (1 MiB).
 const VACUUM_PAGES_MAX: i64 = 256;
@@ -31,10 +36,10 @@ pub struct JournalConfig {
 }
 
 impl Default for JournalConfig {
-    /// A week; 256 MiB, which is about six hours of a hundred guests at a tick a second, and
-    /// some days of a few.
+    /// A week; 16 GiB, which is as much of a thousand guests at a tick a second
+    /// (`benches/journal.rs`). A hundred need a tenth of that.
     fn default() -> Self {
-        JournalConfig { age_max: Duration::from_secs(7 * 24 * 3600), bytes_max: Bytes::mib(256) }
+        JournalConfig { age_max: Duration::from_secs(7 * 24 * 3600), bytes_max: Bytes::gib(16) }
     }
 }
 
@@ -76,24 +81,16 @@ pub(crate) fn trim(
 ) -> rusqlite::Result<()> {
     let oldest_kept_ms = now_wall_ms
         .saturating_sub_unsigned(u64::try_from(config.age_max.as_millis()).unwrap_or(u64::MAX));
-    // The last one of the oldest few rows that is too old. Rows before it were written earlier,
-    // even if the clock was set back since.
-    let too_old: Option<i64> = connection
-        .prepare_cached(
-            "SELECT max(id) FROM (SELECT id, wall_ms FROM entry ORDER BY id LIMIT ?1)
-             WHERE wall_ms < ?2",
-        )?
-        .query_row((ROWS_MAX, oldest_kept_ms), |row| row.get(0))?;
-    let too_many: Option<i64> = match Pages::of(connection)?.used_bytes() > config.bytes_max {
-        true => connection
-            .prepare_cached("SELECT max(id) FROM (SELECT id FROM entry ORDER BY id LIMIT ?1)")?
-            .query_row([ROWS_MAX], |row| row.get(0))?,
-        false => None,
-    };
-    let Some(last) = too_old.max(too_many) else { return Ok(()) };
-    connection
-        .prepare_cached("DELETE FROM entry WHERE id <= ?1 AND id < (SELECT max(id) FROM entry)")?
-        .execute([last])?;
+    let is_too_large = Pages::of(connection)?.used_bytes() > config.bytes_max;
+    let due = Due { oldest_kept_ms, is_too_large };
+    // A few, unless that is less than a whole tick and its differences.
+    let mut deleted = due.delete(connection, ROWS_USUAL)?;
+    if deleted == Some(0) {
+        deleted = due.delete(connection, ROWS_MAX)?;
+    }
+    if deleted.is_none_or(|count| count == 0) {
+        return Ok(());
+    }
     // Sessions and configurations without rows. Numbers only grow: the oldest row has the lowest.
     for table in ["session", "config"] {
         connection
@@ -111,6 +108,37 @@ pub(crate) fn trim(
         )?
         .execute([])?;
     Ok(())
+}
+
+/// Which rows are due.
+#[derive(Clone, Copy)]
+struct Due {
+    oldest_kept_ms: i64,
+    is_too_large: bool,
+}
+
+impl Due {
+    /// Deletes what is due of the oldest `rows`; how many that were. `None`: nothing is due.
+    fn delete(self, connection: &Connection, rows: i64) -> rusqlite::Result<Option<usize>> {
+        // The last one that is due. Rows before it were written earlier, even if the clock was set
+        // back since.
+        let last: Option<i64> = connection
+            .prepare_cached(
+                "SELECT max(id) FROM (SELECT id, wall_ms FROM entry ORDER BY id LIMIT ?1)
+                 WHERE wall_ms < ?2 OR ?3",
+            )?
+            .query_row((rows, self.oldest_kept_ms, self.is_too_large), |row| row.get(0))?;
+        let Some(last) = last else { return Ok(None) };
+        // What the rows that stay cannot be read without.
+        let first_kept: Option<i64> = connection
+            .prepare_cached(
+                "SELECT min(coalesce(base, id)) FROM (SELECT id, base FROM entry
+                 WHERE id > min(?1, (SELECT max(id) - 1 FROM entry)) ORDER BY id LIMIT ?2)",
+            )?
+            .query_row((last, ROWS_MAX), |row| row.get(0))?;
+        let mut delete = connection.prepare_cached("DELETE FROM entry WHERE id < ?1")?;
+        delete.execute([first_kept]).map(Some)
+    }
 }
 
 /// Returns a few free pages to the file system; call it outside of transactions.

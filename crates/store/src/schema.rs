@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::JournalError;
 
 /// Version of the tables. Raised together with a migration here.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
 /// `Blst`: what `file` and SQLite see this file as.
 const APPLICATION_ID: i64 = 0x426c_7374;
@@ -69,6 +69,9 @@ CREATE TABLE curve (
 ) STRICT;
 ";
 
+/// Format 3 added ticks that are written as their difference from the row `base`.
+const BASES: &str = "ALTER TABLE entry ADD COLUMN base INTEGER;";
+
 /// The write-ahead log beside `path`.
 pub(crate) fn wal_path(path: &Path) -> PathBuf {
     with_suffix(path, "-wal")
@@ -91,9 +94,13 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> 
     Ok(connection)
 }
 
-/// SQLite would treat so short a file as empty and overwrite it; its own files are never so short.
-fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
+/// Refuses what is no file. SQLite would also treat a short file as empty and overwrite it; its own
+/// files are never so short.
+fn check_file(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
+    let foreign = |found| Err(JournalError::Foreign { path: path.to_owned(), found });
     match found.len() {
+        _ if found.is_dir() => foreign("a folder"),
+        _ if !found.is_file() => foreign("a device, pipe or socket"),
         1..512 => Err(JournalError::NotAJournal {
             path: path.to_owned(),
             found: "not an SQLite file".into(),
@@ -105,13 +112,7 @@ fn check_not_short(path: &Path, found: &fs::Metadata) -> Result<(), JournalError
 /// The daemon's group may read it, like the socket; SQLite gives its side files the same mode.
 fn create_file(path: &Path) -> Result<(), JournalError> {
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            return Err(JournalError::NotAJournal {
-                path: path.to_owned(),
-                found: "a folder".into(),
-            });
-        }
-        Ok(found) => return check_not_short(path, &found),
+        Ok(found) => return check_file(path, &found),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(JournalError::io(path, e)),
     }
@@ -139,7 +140,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
         use_wal(connection).map_err(sqlite)?;
         let create = format!(
             "BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};
-             {TABLES} {CURVES} COMMIT;"
+             {TABLES} {CURVES} {BASES} COMMIT;"
         );
         return connection.execute_batch(&create).map_err(|e| {
             // Close the transaction: the caller may try again.
@@ -150,7 +151,9 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     let found = check(connection, path)?;
     use_wal(connection).map_err(sqlite)?;
     if found < FORMAT {
-        let migrate = format!("BEGIN IMMEDIATE; PRAGMA user_version = {FORMAT}; {CURVES} COMMIT;");
+        let curves = if found < 2 { CURVES } else { "" };
+        let migrate =
+            format!("BEGIN IMMEDIATE; PRAGMA user_version = {FORMAT}; {curves} {BASES} COMMIT;");
         return connection.execute_batch(&migrate).map_err(|e| {
             let _ = connection.execute_batch("ROLLBACK;");
             sqlite(e)
@@ -178,10 +181,8 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
             .map_err(|e| JournalError::sqlite(path, e))
     };
     if pragma("application_id")? != APPLICATION_ID {
-        return Err(JournalError::NotAJournal {
-            path: path.to_owned(),
-            found: "an SQLite file of another program".into(),
-        });
+        let found = "an SQLite file of another program";
+        return Err(JournalError::Foreign { path: path.to_owned(), found });
     }
     match pragma("user_version")? {
         found @ 1..=FORMAT => Ok(found),
@@ -198,13 +199,7 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, JournalError> {
 /// Opens the journal at `path` for reading, even while a daemon writes it.
 pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> {
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            return Err(JournalError::NotAJournal {
-                path: path.to_owned(),
-                found: "a folder".into(),
-            });
-        }
-        Ok(found) => check_not_short(path, &found)?,
+        Ok(found) => check_file(path, &found)?,
         Err(e) => return Err(JournalError::io(path, e)),
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

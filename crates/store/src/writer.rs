@@ -3,7 +3,7 @@
 //! Idea: each call is one transaction: waiting events, the row, and retention's deletions. A failed
 //! write loses its tick, which is counted; events wait for the next try. The first write that
 //! succeeds again records the loss ([`Event::Gap`]). If the file was removed or replaced, a new one
-//! is created. Cost: `benches/journal.rs`. `fsync` happens at checkpoints only. Limits: one writer
+//! is created; if it is damaged, it is moved aside first (`aside.rs`). Cost: `benches/journal.rs`. `fsync` happens at checkpoints only. Limits: one writer
 //! per file, ensured by a lock file beside it (`….lock`, left in place); at most
 //! [`EVENTS_WAITING_MAX`] waiting events and [`WAL_BYTES_MAX`] of log.
 
@@ -18,11 +18,13 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
 use crate::JournalError;
+use crate::aside::{self, MovedAside};
 use crate::codec::Encoder;
 use crate::curves::Curves;
-use crate::entry::{Event, RECORD_FORMAT, Start, Tick, wall_ms};
+use crate::entry::{Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Start, Tick, wall_ms};
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
+use crate::whole::Wholes;
 
 /// Most waiting events; beyond that the oldest is dropped and counted.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -54,6 +56,8 @@ struct Open {
     config: Option<i64>,
     /// The curves of the previous tick.
     curves: Curves,
+    /// The tick that the next one may be written as a difference from.
+    wholes: Wholes,
 }
 
 /// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
@@ -73,17 +77,21 @@ pub struct Writer {
     unrecorded: Lost,
     lost_why: String,
     pages: Pages,
+    moved_aside: Vec<MovedAside>,
+    /// Whether every tick is written whole.
+    all_whole: bool,
     /// Locked while the writer lives.
     _lock: File,
 }
 
 impl Writer {
-    /// Opens or creates the journal at `path` and records the daemon's start. A full disk is not an
-    /// error here: recording begins once there is space.
+    /// Opens or creates the journal at `path` and records the daemon's start. A file that cannot be
+    /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here:
+    /// recording begins once it takes writes.
     ///
     /// # Errors
-    /// The file is not a journal, has a later format or is damaged; its folder does not exist; or
-    /// another daemon records there.
+    /// Another daemon records there; the file is another program's; it cannot be used nor moved
+    /// aside; or its folder does not exist.
     pub fn open(path: &Path, retention: JournalConfig, start: Start) -> Result<Self, JournalError> {
         let lock = lock(path)?;
         let encoder = Encoder::new().map_err(|e| JournalError::io(path, e))?;
@@ -101,11 +109,17 @@ impl Writer {
             unrecorded: Lost::default(),
             lost_why: String::new(),
             pages: Pages::default(),
+            moved_aside: Vec::new(),
+            all_whole: false,
             _lock: lock,
         };
-        match writer.write(None) {
-            Ok(()) | Err(JournalError::NoSpace { .. }) => Ok(writer),
-            Err(e) => Err(e),
+        let written = match writer.write(None) {
+            Err(e) if aside::is_unusable(&e) => writer.write_anew(None, e),
+            written => written,
+        };
+        match written {
+            Err(e) if !e.may_pass() => Err(e),
+            _ => Ok(writer),
         }
     }
 
@@ -143,6 +157,11 @@ impl Writer {
         result
     }
 
+    /// Writes every tick whole from now on, for those who read rows by themselves.
+    pub fn write_all_whole(&mut self) {
+        self.all_whole = true;
+    }
+
     /// Changes how much is kept, from the next tick on.
     pub fn set_retention(&mut self, retention: JournalConfig) {
         self.retention = retention;
@@ -161,6 +180,12 @@ impl Writer {
         &self.lost
     }
 
+    /// The files that were in the way since the journal was opened, oldest first; at most
+    /// [`ASIDE_MAX`](crate::ASIDE_MAX).
+    pub fn moved_aside(&self) -> &[MovedAside] {
+        &self.moved_aside
+    }
+
     /// Size of the file, without its log.
     pub fn file_bytes(&self) -> Bytes {
         self.pages.file_bytes()
@@ -172,7 +197,10 @@ impl Writer {
     }
 
     fn write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
-        let result = self.try_write(tick);
+        let result = match self.try_write(tick) {
+            Err(e) if aside::is_about_content(&e) => self.write_anew(tick, e),
+            result => result,
+        };
         // After a full disk the connection is still good; after other errors a new one is safer.
         if let Err(e) = &result
             && !matches!(e, JournalError::NoSpace { .. } | JournalError::WalBlocked { .. })
@@ -180,6 +208,20 @@ impl Writer {
             self.open = None;
         }
         result
+    }
+
+    /// Writes to a new file, as the old one cannot be written because of `error`.
+    fn write_anew(
+        &mut self,
+        tick: Option<&Tick<'_>>,
+        error: JournalError,
+    ) -> Result<(), JournalError> {
+        self.open = None;
+        let why = error.to_string();
+        let moved = aside::move_aside(&self.path, SystemTime::now(), why.clone())
+            .map_err(|source| JournalError::InTheWay { why, source })?;
+        self.moved_aside.push(moved);
+        self.try_write(tick)
     }
 
     fn try_write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
@@ -194,8 +236,7 @@ impl Writer {
                     Some((snapshot, plan)) => Tick { snapshot, plan, ..*tick },
                     None => *tick,
                 };
-                // Copied, because the encoder's buffer serves the other rows too.
-                let body = self.encoder.encode(&row).map(<[u8]>::to_vec);
+                let body = open.wholes.body(&row, self.all_whole, &mut self.encoder);
                 let body = body.map_err(|e| JournalError::io(&self.path, e))?;
                 Some((wall_ms(tick.wall), tick.snapshot.taken_at, added, body))
             }
@@ -234,15 +275,18 @@ impl Writer {
             for (id, curve) in &added.new {
                 rows.curve(*id, curve).map_err(sqlite)?;
             }
-            rows.insert(KIND_TICK, *wall_ms, *mono, body, added.lowest).map_err(sqlite)?;
+            let refers = References { curve: added.lowest, base: body.base };
+            rows.insert(KIND_TICK, *wall_ms, *mono, &body.bytes, refers).map_err(sqlite)?;
         }
         let config = rows.config;
+        let id = transaction.last_insert_rowid();
         retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
-        if let Some((_, _, added, _)) = new {
+        if let Some((_, _, added, body)) = new {
             open.curves = added.after;
+            open.wholes.committed(id, body);
         }
         for waiting in self.waiting.drain(..) {
             if let Event::ConfigLoaded { toml } = waiting.event {
@@ -271,7 +315,8 @@ impl Writer {
             .query_row("SELECT coalesce(max(id), 0) FROM curve", [], |row| row.get(0))
             .map_err(|e| JournalError::sqlite(&self.path, e))?;
         let curves = Curves::new(highest);
-        self.open = Some(Open { connection, file, session: None, config: None, curves });
+        let wholes = Wholes::default();
+        self.open = Some(Open { connection, file, session: None, config: None, curves, wholes });
         Ok(())
     }
 
@@ -325,6 +370,15 @@ fn stored_ms(mono: Timestamp) -> i64 {
     i64::try_from(mono.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// What a row cannot be read without.
+#[derive(Clone, Copy, Debug, Default)]
+struct References {
+    /// The lowest number of its curves.
+    curve: Option<i64>,
+    /// The row it is a difference from.
+    base: Option<i64>,
+}
+
 /// The rows of one transaction.
 struct Rows<'a> {
     transaction: &'a Transaction<'a>,
@@ -350,7 +404,7 @@ impl Rows<'_> {
             Ok(body) => body.to_vec(),
             Err(e) => return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(e))),
         };
-        self.insert(KIND_EVENT, wall_ms, mono, &body, None)
+        self.insert(KIND_EVENT, wall_ms, mono, &body, References::default())
     }
 
     fn curve(&mut self, id: i64, curve: &MissCurve) -> rusqlite::Result<()> {
@@ -362,29 +416,34 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// `curve` is the lowest curve number that the row refers to.
     fn insert(
         &mut self,
         kind: i64,
         wall_ms: i64,
         mono: Timestamp,
         body: &[u8],
-        curve: Option<i64>,
+        refers: References,
     ) -> rusqlite::Result<()> {
+        let format = match refers.base {
+            Some(_) => RECORD_FORMAT,
+            None => RECORD_FORMAT_WHOLE,
+        };
         self.transaction
             .prepare_cached(
-                "INSERT INTO entry (session, config, kind, format, wall_ms, mono_ms, body, curve)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO entry
+                     (session, config, kind, format, wall_ms, mono_ms, body, curve, base)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?
             .execute((
                 self.session,
                 self.config,
                 kind,
-                RECORD_FORMAT,
+                format,
                 wall_ms,
                 stored_ms(mono),
                 body,
-                curve,
+                refers.curve,
+                refers.base,
             ))?;
         Ok(())
     }

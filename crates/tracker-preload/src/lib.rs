@@ -5,7 +5,8 @@
 //! does it inside the process of an unmodified hypervisor, with userfaultfd (see `minor`); it is
 //! loaded with `LD_PRELOAD`.
 //!
-//! The library decides nothing. A daemon connects to its socket (`BALLAST_TRACK_SOCKET`), names the
+//! The library decides nothing. A daemon connects to its socket (`BALLAST_TRACK_SOCKET`), which is
+//! open to root and one user (`BALLAST_TRACK_USER`), names the
 //! memory, says what to watch and when to revoke, and reads touches from a ring
 //! (`ballast_tracker_proto`). There are two threads: one answers faults (`handler`), one takes
 //! requests (`server`).

@@ -1,8 +1,9 @@
 //! Starts the tracker when the library is loaded into a hypervisor.
 //!
 //! A library in `LD_PRELOAD` is initialised before the program's `main`. If `BALLAST_TRACK_SOCKET`
-//! is set, a tracker listens at that address; otherwise nothing happens. Both variables are removed
-//! from the environment, so that programs the hypervisor starts are not tracked.
+//! is set, a tracker listens at that path; otherwise nothing happens. `BALLAST_TRACK_USER` is the
+//! number of the daemon's user, where that is neither root nor the hypervisor's. All three variables
+//! are removed from the environment, so that programs the hypervisor starts are not tracked.
 //!
 //! A hypervisor that goes into the background (QEMU's `-daemonize`) forks twice, and threads do not
 //! survive a fork. The process that maps shared writable memory, as guest memory is, is the
@@ -24,6 +25,8 @@ use crate::server::Tracker;
 
 /// `SOCKET_VARIABLE` of the protocol as a C string; a test compares them.
 const SOCKET_NAME: &CStr = c"BALLAST_TRACK_SOCKET";
+/// `USER_VARIABLE` of the protocol likewise.
+const USER_NAME: &CStr = c"BALLAST_TRACK_USER";
 const PRELOAD_NAME: &CStr = c"LD_PRELOAD";
 /// Prefix of this library's file name.
 const LIBRARY: &[u8] = b"libballast_track";
@@ -44,15 +47,23 @@ static SET_UP: extern "C" fn() = set_up;
 static TEAR_DOWN: extern "C" fn() = tear_down;
 
 extern "C" fn set_up() {
-    // SAFETY: before `main` there is one thread, so nothing changes the environment at that time.
-    let address = unsafe { variable(SOCKET_NAME) };
+    // SAFETY: before `main` there is one thread, so nothing changes the environment meanwhile.
+    let (address, user) = unsafe { (variable(SOCKET_NAME), variable(USER_NAME)) };
     let Some(address) = address else { return };
     // SAFETY: as above.
     unsafe { clean_environment() };
     let Ok(address) = String::from_utf8(address) else {
         return warn(&"the socket's path is not UTF-8");
     };
-    match Tracker::start(TrackerAddress::parse(&address)) {
+    let address = match TrackerAddress::parse(&address) {
+        Ok(address) => address,
+        Err(error) => return warn(&error),
+    };
+    let user = match user.as_deref().map(user_number) {
+        Some(None) => return warn(&"BALLAST_TRACK_USER is not the number of a user"),
+        user => user.flatten(),
+    };
+    match Tracker::start(&address, user) {
         Ok(tracker) => {
             if let Ok(mut place) = TRACKER.lock() {
                 *place = Some((std::process::id(), tracker));
@@ -118,12 +129,20 @@ unsafe fn clean_environment() {
     // SAFETY: names and values end with zero.
     unsafe {
         libc::unsetenv(SOCKET_NAME.as_ptr());
+        libc::unsetenv(USER_NAME.as_ptr());
         let Some(preload) = variable(PRELOAD_NAME) else { return };
         match CString::new(without_this(&preload)) {
             Ok(rest) if !rest.is_empty() => libc::setenv(PRELOAD_NAME.as_ptr(), rest.as_ptr(), 1),
             _ => libc::unsetenv(PRELOAD_NAME.as_ptr()),
         };
     }
+}
+
+/// The number of a user in decimal digits.
+fn user_number(text: &[u8]) -> Option<u32> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    // The kernel takes the largest number for none.
+    std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok().filter(|user| *user != u32::MAX)
 }
 
 /// `list` without this library.
@@ -142,8 +161,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variable_matches_the_protocol() {
+    fn the_variables_match_the_protocol() {
         assert_eq!(SOCKET_NAME.to_str(), Ok(ballast_tracker_proto::SOCKET_VARIABLE));
+        assert_eq!(USER_NAME.to_str(), Ok(ballast_tracker_proto::USER_VARIABLE));
+    }
+
+    #[test]
+    fn users_are_plain_numbers() {
+        assert_eq!((user_number(b"0"), user_number(b"64055")), (Some(0), Some(64_055)));
+        for bad in ["", "-1", "+1", "root", "4294967295", "4294967296", " 1"] {
+            assert_eq!(user_number(bad.as_bytes()), None, "{bad}");
+        }
     }
 
     #[test]

@@ -55,13 +55,14 @@ impl StopSignal {
 }
 
 impl Tracker {
-    /// Starts a tracker that listens at `address`.
+    /// Starts a tracker that listens at `address` for root and the user of number `user`; without
+    /// one, for root and this process's own user.
     ///
     /// # Errors
     /// It cannot listen there, or cannot start a thread.
-    pub fn start(address: TrackerAddress) -> io::Result<Tracker> {
+    pub fn start(address: &TrackerAddress, user: Option<u32>) -> io::Result<Tracker> {
         after_fork::prepare();
-        Tracker::at(Listener::bind(address)?)
+        Tracker::at(Listener::bind(address, user)?)
     }
 
     fn at(listener: Listener) -> io::Result<Tracker> {
@@ -107,7 +108,7 @@ fn serve(listener: &Listener, stop: &StopSignal) {
         }
         let mut next = listener.accept();
         while let Some(connection) = next {
-            next = if connection.is_permitted() {
+            next = if listener.permits(&connection) {
                 ClientConnection {
                     connection,
                     listener,

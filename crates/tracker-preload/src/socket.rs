@@ -1,14 +1,17 @@
 //! The tracker's socket and its packets.
 //!
 //! `SOCK_SEQPACKET` preserves message boundaries, so a message is a packet and is never read in
-//! part. The socket belongs to the hypervisor's user; only that user and root may connect, which
-//! the kernel attests (`SO_PEERCRED`).
+//! part. The socket has a path. Root and one more user may connect, which the kernel attests
+//! (`SO_PEERCRED`): the daemon's user where one is named, else the hypervisor's own, to which the
+//! file is then closed by its mode too. Another named user gets to the file by its group, which is
+//! that of the folder where the folder has the bit for it (mode 2770).
 //!
 //! Limits: only [`Listener::wait`] and [`ClientSocket::wait`] block.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_tracker_proto::{Frame, MESSAGE_MAX, TrackerAddress, TrackerReply};
@@ -19,23 +22,19 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::Uid;
 
 /// Files that may come with a message: the ring, and the userfaultfd device.
 pub(crate) const FILES_MAX: usize = 2;
 /// Most pending clients.
 const BACKLOG: i32 = 4;
 
-fn to_socket(address: &TrackerAddress) -> Result<SocketAddrUnix, Errno> {
-    match address {
-        TrackerAddress::Path(path) => SocketAddrUnix::new(path),
-        TrackerAddress::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
-    }
-}
-
 /// A listening socket. Dropping it removes its file.
 pub(crate) struct Listener {
     socket: OwnedFd,
-    address: TrackerAddress,
+    path: PathBuf,
+    /// The user that may connect beside root.
+    user: Uid,
 }
 
 fn seqpacket() -> Result<OwnedFd, Errno> {
@@ -44,34 +43,42 @@ fn seqpacket() -> Result<OwnedFd, Errno> {
 }
 
 impl Listener {
-    /// Listens at `address`; replaces a socket file whose process is gone.
-    pub(crate) fn bind(address: TrackerAddress) -> io::Result<Listener> {
-        let address = match address {
-            // The process may change its working directory before it removes the file.
-            TrackerAddress::Path(path) => TrackerAddress::Path(std::path::absolute(path)?),
-            address => address,
-        };
+    /// Listens at `address` for root and the user of number `user`, or this process's own without
+    /// one; replaces a socket file whose process is gone.
+    pub(crate) fn bind(address: &TrackerAddress, user: Option<u32>) -> io::Result<Listener> {
+        // The process may change its working directory before it removes the file.
+        let path = std::path::absolute(address.path())?;
+        let own = rustix::process::geteuid();
+        let user = user.map_or(own, Uid::from_raw);
         let socket = seqpacket()?;
-        let name = to_socket(&address)?;
+        let name = SocketAddrUnix::new(&path)?;
         // Set before binding: it becomes the mode of the file.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        match (rustix::net::bind(&socket, &name), &address) {
-            (Err(Errno::ADDRINUSE), TrackerAddress::Path(path)) => {
+        match rustix::net::bind(&socket, &name) {
+            Err(Errno::ADDRINUSE) => {
                 if rustix::net::connect(&seqpacket()?, &name) != Err(Errno::CONNREFUSED) {
                     return Err(Errno::ADDRINUSE.into());
                 }
-                std::fs::remove_file(path)?;
+                std::fs::remove_file(&path)?;
                 rustix::net::bind(&socket, &name)?;
             }
-            (bound, _) => bound?,
+            bound => bound?,
+        }
+        if user != own && !user.is_root() {
+            // Set afterwards, as the mask of the process would take it away; nobody can connect
+            // before it listens.
+            rustix::fs::chmod(&path, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
         }
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Listener { socket, address })
+        Ok(Listener { socket, path, user })
     }
 
-    /// A copy for a child process that takes it over.
+    /// A copy for a child process that takes it over. Clients see who listened last, and must see
+    /// the child.
     pub(crate) fn duplicate(&self) -> io::Result<Listener> {
-        Ok(Listener { socket: self.socket.try_clone()?, address: self.address.clone() })
+        let socket = self.socket.try_clone()?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Listener { socket, path: self.path.clone(), user: self.user })
     }
 
     /// Waits for a client, or until `stop` is readable.
@@ -87,13 +94,36 @@ impl Listener {
         let socket = rustix::net::accept_with(&self.socket, flags).ok()?;
         Some(ClientSocket { socket })
     }
+
+    /// Whether a client is root or the user that may connect.
+    pub(crate) fn permits(&self, client: &ClientSocket) -> bool {
+        peer_user(&client.socket).is_some_and(|user| user.is_root() || user == self.user)
+    }
+}
+
+/// The user of the process at the other end; `None` if the kernel does not say. Not by rustix, whose
+/// type has no value for a process outside this PID namespace, as a daemon is to a hypervisor in a
+/// container: it would be refused, or worse.
+fn peer_user(socket: &OwnedFd) -> Option<Uid> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` has the length that is passed, and takes any bytes.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    let is_known = failed == 0 && len as usize == size_of::<libc::ucred>();
+    (is_known && peer.uid != u32::MAX).then(|| Uid::from_raw(peer.uid))
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let TrackerAddress::Path(path) = &self.address {
-            let _ = std::fs::remove_file(path);
-        }
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -126,12 +156,6 @@ impl Packet {
 }
 
 impl ClientSocket {
-    /// Whether the client is root or the user of this process.
-    pub(crate) fn is_permitted(&self) -> bool {
-        let peer = rustix::net::sockopt::socket_peercred(&self.socket);
-        peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
-    }
-
     /// Waits up to `time` for a packet or another client.
     pub(crate) fn wait(&self, listener: &Listener, time: Duration) {
         let mut fds = [
@@ -191,26 +215,42 @@ impl ClientSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn only_sockets_of_dead_processes_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("track.sock");
-        let address = TrackerAddress::Path(path.clone());
-        let first = Listener::bind(address.clone()).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600);
-        assert!(Listener::bind(address.clone()).is_err());
+        let address = TrackerAddress::new(&path);
+        let first = Listener::bind(&address, None).unwrap();
+        assert!(Listener::bind(&address, None).is_err());
         // As after a kill: the file remains without a socket.
         let left = std::fs::canonicalize(folder.path()).unwrap().join("left.sock");
         let dead = seqpacket().unwrap();
         rustix::net::bind(&dead, &SocketAddrUnix::new(&left).unwrap()).unwrap();
         drop(dead);
         assert!(left.exists());
-        drop(Listener::bind(TrackerAddress::Path(left.clone())).unwrap());
+        drop(Listener::bind(&TrackerAddress::new(&left), None).unwrap());
         assert!(!left.exists());
         drop(first);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_mode_is_no_wider_than_the_user_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("track.sock");
+        let address = TrackerAddress::new(&path);
+        let own = rustix::process::geteuid().as_raw();
+        for (user, expected) in
+            [(None, 0o600), (Some(own), 0o600), (Some(0), 0o600), (Some(own + 1), 0o660)]
+        {
+            let listener = Listener::bind(&address, user).unwrap();
+            let mode = path.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, expected, "{user:?}");
+            drop(listener);
+        }
     }
 }

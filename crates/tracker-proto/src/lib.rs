@@ -28,7 +28,7 @@ mod ring;
 mod sample;
 mod wire_error;
 
-pub use address::{SOCKET_VARIABLE, TrackerAddress};
+pub use address::{AbstractAddress, SOCKET_VARIABLE, TrackerAddress, USER_VARIABLE};
 pub use counters::TrackerCounters;
 pub use fields::MESSAGE_MAX;
 pub use granule::{Granule, NotAGranule, PAGE_SIZE};

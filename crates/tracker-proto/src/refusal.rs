@@ -38,7 +38,7 @@ refusals! {
     /// Another client is connected.
     Busy = 2, "the guest is tracked by another client: stop that one first";
     /// The peer is another user.
-    Peer = 3, "neither root nor the user of the guest: run as either";
+    Peer = 3, "only root and the user in BALLAST_TRACK_USER (by default QEMU's own) are answered: run as either";
     /// No ring is attached.
     NotAttached = 4, "no ring is attached: send a ring first";
     /// A ring is attached already.

@@ -4,18 +4,24 @@
 //! The event that tracking has ended becomes the error of the next request. While it waits, the
 //! client sends heartbeats: revoking some GiB takes longer than the tracker tolerates silence.
 //!
+//! Whoever may write to the folder of the socket can listen in a hypervisor's place, so the client
+//! asks the kernel who listens, and believes of the tracker's own thread only what `/proc` confirms.
+//!
 //! Limits: [`EVENTS_MAX`] events are queued; more are an error.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ballast_tracker_proto::{
     Frame, MESSAGE_MAX, REGIONS_MAX, RegionSpec, RingConsumer, RingEntry, TrackerAddress,
     TrackerCapabilities, TrackerCounters, TrackerReply, TrackerRequest, WatchMode, WireError,
 };
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -63,19 +69,26 @@ pub struct TrackerClient {
 }
 
 impl TrackerClient {
-    /// Connects to the tracker at `address` and sends it a ring of `capacity` entries. With
-    /// `device`, an open `/dev/userfaultfd`, the hypervisor needs no privilege of its own.
+    /// Connects to the tracker of process `pid` at `address` and sends it a ring of `capacity`
+    /// entries. With `device`, an open `/dev/userfaultfd`, the hypervisor needs no privilege of its
+    /// own.
     ///
     /// # Errors
-    /// Nothing listens, or the tracker refuses, with the reason and the remedy.
+    /// Nothing listens, or another process does; the tracker refuses, with the reason and the
+    /// remedy; or it names a thread as its own that is not.
     pub fn connect(
         address: &TrackerAddress,
+        pid: u32,
         capacity: u64,
         device: Option<BorrowedFd<'_>>,
     ) -> Result<TrackerClient, TrackerError> {
-        let mut client = TrackerClient::over(open(address)?, capacity)?;
+        let socket = open(address)?;
+        check_listener(&socket, address, pid)?;
+        let mut client = TrackerClient::over(socket, capacity)?;
+        client.pid = pid;
         match client.exchange(TrackerRequest::Hello, "a greeting", &[])? {
-            TrackerReply::Hello { pid } => client.pid = pid,
+            // Its number in a namespace of its own may be another.
+            TrackerReply::Hello { .. } => {}
             _ => return Err(TrackerError::Answer("a greeting")),
         }
         let file = rustix::io::fcntl_dupfd_cloexec(&client.ring.file, 0);
@@ -83,6 +96,9 @@ impl TrackerClient {
         let files: Vec<BorrowedFd<'_>> = std::iter::once(file.as_fd()).chain(device).collect();
         match client.exchange(TrackerRequest::Attach, "a ring", &files)? {
             TrackerReply::Attached { handler_tid, capabilities } => {
+                if !is_thread_of(Path::new("/proc"), pid, handler_tid) {
+                    return Err(TrackerError::Thread { tid: handler_tid, pid });
+                }
                 (client.handler_tid, client.capabilities) = (handler_tid, capabilities);
                 Ok(client)
             }
@@ -107,7 +123,7 @@ impl TrackerClient {
         })
     }
 
-    /// The hypervisor's process, as the tracker reports it.
+    /// The hypervisor's process.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -117,7 +133,7 @@ impl TrackerClient {
         self.capabilities
     }
 
-    /// The thread that answers faults.
+    /// The thread that answers faults: one of the hypervisor's process.
     pub fn handler_tid(&self) -> u32 {
         self.handler_tid
     }
@@ -292,16 +308,37 @@ impl TrackerClient {
 
 fn open(address: &TrackerAddress) -> Result<OwnedFd, TrackerError> {
     let refused = |source| TrackerError::Connect { address: address.to_string(), source };
-    let name = match address {
-        TrackerAddress::Path(path) => SocketAddrUnix::new(path),
-        TrackerAddress::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
-    };
+    let name = SocketAddrUnix::new(address.path());
     let flags = SocketFlags::CLOEXEC;
     let kind = SocketType::SEQPACKET;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
     let socket = socket.map_err(refused)?;
     rustix::net::connect(&socket, &name.map_err(refused)?).map_err(refused)?;
     Ok(socket)
+}
+
+/// Checks that process `pid` listens on `socket`, by the kernel's word.
+fn check_listener(
+    socket: &OwnedFd,
+    address: &TrackerAddress,
+    pid: u32,
+) -> Result<(), TrackerError> {
+    // Not by rustix, whose type has no value for a process outside this namespace.
+    let peer = getsockopt(socket, PeerCredentials).map_err(|error| TrackerError::System {
+        what: "ask who listens on the tracker's socket",
+        source: Errno::from_raw_os_error(error as i32),
+    })?;
+    let found = u32::try_from(peer.pid()).unwrap_or(0);
+    if found == pid && found != 0 {
+        return Ok(());
+    }
+    Err(TrackerError::Peer { address: address.to_string(), found, pid })
+}
+
+/// Whether `tid` is a thread of process `pid`.
+fn is_thread_of(proc: &Path, pid: u32, tid: u32) -> bool {
+    let thread: PathBuf = [&pid.to_string(), "task", &tid.to_string()].iter().collect();
+    proc.join(thread).exists()
 }
 
 fn send(
@@ -378,6 +415,31 @@ mod tests {
     use rustix::net::socketpair;
 
     use super::*;
+
+    #[test]
+    fn a_thread_belongs_to_its_own_process_alone() {
+        let (own, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get());
+        let proc = Path::new("/proc");
+        assert!(is_thread_of(proc, own, u32::try_from(tid).unwrap()));
+        assert!(!is_thread_of(proc, own, 1) && !is_thread_of(proc, 1, own));
+    }
+
+    #[test]
+    fn a_socket_of_another_process_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = TrackerAddress::new(folder.path().join("track"));
+        let kind = SocketType::SEQPACKET;
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let listener = listener.unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(address.path()).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let own = std::process::id();
+        let refused = TrackerClient::connect(&address, own + 1, 1024, None).unwrap_err();
+        let expected = format!("process {own} listens on {address}, not the hypervisor's");
+        assert!(refused.to_string().contains(&expected), "{refused}");
+        assert!(!refused.is_lasting());
+    }
 
     fn answer(socket: BorrowedFd<'_>, number: u32, message: TrackerReply) {
         let (bytes, len) = Frame { number, message }.encode();

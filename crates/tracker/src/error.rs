@@ -19,6 +19,30 @@ pub enum TrackerError {
         /// The system's error.
         source: Errno,
     },
+    /// Another process than the hypervisor's listens at the address.
+    #[error(
+        "process {found} listens on {address}, not the hypervisor's process {pid}: remove the socket \
+         and restart the guest, and look who may write to its folder"
+    )]
+    Peer {
+        /// The address.
+        address: String,
+        /// The process that listens; 0: one outside this namespace.
+        found: u32,
+        /// The hypervisor's process.
+        pid: u32,
+    },
+    /// The tracker names a thread as its own that is none of the hypervisor's process.
+    #[error(
+        "the guest's tracker says that thread {tid} answers faults, which is none of process {pid}: \
+         daemon and hypervisor must see the same processes"
+    )]
+    Thread {
+        /// The thread.
+        tid: u32,
+        /// The hypervisor's process.
+        pid: u32,
+    },
     /// All of the guest's memory is mapped privately.
     #[error(
         "guest memory is mapped privately, all {private} bytes of it: give its memory backend share=on"

@@ -17,7 +17,7 @@ use ballast_tracker_proto::{SOCKET_VARIABLE, TrackerAddress};
 const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Most paths per guest.
-const PATHS_MAX: usize = ballast_tracker_proto::REGIONS_MAX;
+pub const PATHS_MAX: usize = ballast_tracker_proto::REGIONS_MAX;
 
 /// A guest with a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,22 +44,42 @@ pub fn trackable(proc: &Path) -> Vec<TrackableGuest> {
 /// The guest of process `pid`; `None` if it has no tracker, or its environment cannot be read.
 pub fn trackable_at(proc: &Path, pid: u32) -> Option<TrackableGuest> {
     let folder = proc.join(pid.to_string());
-    let socket = variable(&read(&folder.join("environ"))?, SOCKET_VARIABLE)?;
+    let address = parse_environ(&read(&folder.join("environ"))?)?;
     let line = read(&folder.join("cmdline")).unwrap_or_default();
-    let address = match TrackerAddress::parse(&socket) {
+    let address = match address.path() {
         // Relative to the working directory of that process.
-        TrackerAddress::Path(path) if path.is_relative() => {
-            TrackerAddress::Path(folder.join("cwd").join(path))
-        }
-        address => address,
+        path if path.is_relative() => TrackerAddress::new(folder.join("cwd").join(path)),
+        _ => address,
     };
-    Some(TrackableGuest { pid, name: name(&line), address, paths: memory_paths(&line) })
+    let CommandLine { name, memory_paths } = parse_cmdline(&line);
+    Some(TrackableGuest { pid, name, address, paths: memory_paths })
 }
 
 /// The paths of file-backed memory of process `pid`, as in [`TrackableGuest::paths`]; needs no
 /// tracker.
 pub fn memory_paths_at(proc: &Path, pid: u32) -> Vec<String> {
-    memory_paths(&read(&proc.join(pid.to_string()).join("cmdline")).unwrap_or_default())
+    let line = read(&proc.join(pid.to_string()).join("cmdline")).unwrap_or_default();
+    parse_cmdline(&line).memory_paths
+}
+
+/// What a hypervisor's command line says of its guest. Whoever starts the hypervisor chooses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandLine {
+    /// The guest's name.
+    pub name: Option<String>,
+    /// Files of guest memory, or folders of such files: absolute, [`PATHS_MAX`] at most.
+    pub memory_paths: Vec<String>,
+}
+
+/// Parses the text of a `cmdline`.
+pub fn parse_cmdline(text: &[u8]) -> CommandLine {
+    CommandLine { name: name(text), memory_paths: memory_paths(text) }
+}
+
+/// The tracker's address in the text of an `environ`; `None`: there is none, or it is an abstract
+/// socket's.
+pub fn parse_environ(text: &[u8]) -> Option<TrackerAddress> {
+    TrackerAddress::parse(&variable(text, SOCKET_VARIABLE)?).ok()
 }
 
 fn read(path: &PathBuf) -> Option<Vec<u8>> {
@@ -100,6 +120,8 @@ fn memory_paths(command_line: &[u8]) -> Vec<String> {
     }
     // Mappings have no trailing slash.
     paths.iter_mut().for_each(|path| path.truncate(path.trim_end_matches('/').len()));
+    // Nothing is left of the root folder, and no path is that of anonymous memory.
+    paths.retain(|path| !path.is_empty());
     paths
 }
 
@@ -154,6 +176,7 @@ mod tests {
             ("qemu\0-object\0memory-backend-file,mem-path=x\0-name\0mem-path=/y\0", &none),
             ("qemu\0-object\0{\"qom-type\":\"memory-backend-file\",\"mem-path\"\0", &none),
             ("qemu\0-object\0", &none),
+            ("qemu\0-mem-path\0//\0", &none),
         ] {
             assert_eq!(memory_paths(line.as_bytes()), expected, "{line:?}");
         }
@@ -167,6 +190,7 @@ mod tests {
             ("30", "BALLAST_TRACK_SOCKET=a.sock\0"),
             ("31", "BALLAST_TRACK_SOCKET=\0"),
             ("32", "BALLAST_TRACK_SOCKETS=/x\0"),
+            ("33", "BALLAST_TRACK_SOCKET=@abstract\0"),
             ("self", "BALLAST_TRACK_SOCKET=/x\0"),
         ] {
             let folder = proc.path().join(pid);

@@ -32,10 +32,13 @@ const OWN_PREFIX: &str = "ballast-";
 
 /// Processor and processor time of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ThreadSample {
-    name: String,
-    ticks: u64,
-    cpu: usize,
+pub struct ThreadSample {
+    /// Its name, which it gives itself.
+    pub name: String,
+    /// Its processor time in clock ticks, in user and kernel mode.
+    pub ticks: u64,
+    /// The processor on which it ran last: less than [`CpuSet::MAX_CPU`].
+    pub cpu: usize,
 }
 
 /// Places one thread of a hypervisor.
@@ -109,13 +112,14 @@ fn threads(pid: u32) -> BTreeMap<u32, ThreadSample> {
     let thread = |entry: std::io::Result<fs::DirEntry>| {
         let entry = entry.ok()?;
         let tid = entry.file_name().to_str()?.parse().ok()?;
-        Some((tid, parse(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
+        Some((tid, parse_thread_stat(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
     };
     entries.take(THREADS_MAX).filter_map(thread).collect()
 }
 
-/// Parses a line of `stat`. The name is in parentheses and may contain parentheses.
-fn parse(line: &str) -> Option<ThreadSample> {
+/// Parses the line of a thread's `stat`; `None` if it is malformed. The name is in parentheses and
+/// may contain parentheses.
+pub fn parse_thread_stat(line: &str) -> Option<ThreadSample> {
     let (name, rest) = line.split_once('(')?.1.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     // The first of these fields is number 3.
@@ -141,9 +145,9 @@ mod tests {
     fn stat_lines_are_parsed() {
         let line = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 20 3 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 \
             32 33 34 35 36 37 38 1 40 41";
-        assert_eq!(parse(line), Some(thread("a) b (c", 23, 1)));
+        assert_eq!(parse_thread_stat(line), Some(thread("a) b (c", 23, 1)));
         for invalid in ["", "7 (a) S 1 2", "7 a S", &line.replace(" 1 40", " 99999 40")] {
-            assert_eq!(parse(invalid), None, "{invalid}");
+            assert_eq!(parse_thread_stat(invalid), None, "{invalid}");
         }
     }
 

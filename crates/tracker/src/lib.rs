@@ -22,8 +22,12 @@ mod tracking_session;
 
 pub use client::{HEARTBEAT_PERIOD, Revocation, TrackerClient};
 pub use error::TrackerError;
-pub use find::{TrackableGuest, memory_paths_at, trackable, trackable_at};
-pub use referenced::{clear_referenced, referenced};
+pub use find::{
+    CommandLine, PATHS_MAX, TrackableGuest, memory_paths_at, parse_cmdline, parse_environ,
+    trackable, trackable_at,
+};
+pub use handler_placement::{ThreadSample, parse_thread_stat};
+pub use referenced::{clear_referenced, parse_referenced, referenced};
 pub use regions::{MemoryFile, check_shared, memory_files, memory_files_of};
 pub use signals::{ActivityReader, DataTlbCounter, ThreadActivity, parse_stat, parse_status};
 pub use tracking_session::{IntervalObservation, TOUCHES_MAX, TrackingSession, WatchSettings};

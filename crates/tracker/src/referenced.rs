@@ -33,7 +33,7 @@ pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
 /// The process is gone, or belongs to another user.
 pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
-    Ok(parse(&smaps.map_err(system("read the hypervisor's mappings"))?, paths))
+    Ok(parse_referenced(&smaps.map_err(system("read the hypervisor's mappings"))?, paths))
 }
 
 fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
@@ -43,8 +43,9 @@ fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
     }
 }
 
-/// Sums the referenced guest memory in the text of `smaps`.
-fn parse(smaps: &str, paths: &[&str]) -> u64 {
+/// Sums the referenced guest memory in the text of `smaps`, in bytes; `paths` are those of
+/// file-backed memory.
+pub fn parse_referenced(smaps: &str, paths: &[&str]) -> u64 {
     let mut is_guest = false;
     let mut sum = 0_u64;
     for line in smaps.lines() {
@@ -77,8 +78,8 @@ Referenced:        99999 kB
 Referenced:            4 kB
 VmFlags: rd wr sh
 ";
-        assert_eq!(parse(smaps, &[]), 2 << 20);
-        assert_eq!(parse(smaps, &["/dev/shm/ram"]), (2 << 20) + 4096);
-        assert_eq!(parse("", &[]), 0);
+        assert_eq!(parse_referenced(smaps, &[]), 2 << 20);
+        assert_eq!(parse_referenced(smaps, &["/dev/shm/ram"]), (2 << 20) + 4096);
+        assert_eq!(parse_referenced("", &[]), 0);
     }
 }

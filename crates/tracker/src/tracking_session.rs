@@ -92,14 +92,14 @@ impl TrackingSession {
     /// of file-backed memory, and `device` is an open `/dev/userfaultfd`.
     ///
     /// # Errors
-    /// The tracker is missing or refuses, or no guest memory is shared.
+    /// The tracker is missing, refuses, or is another process's, or no guest memory is shared.
     pub fn begin(
         pid: u32,
         address: &TrackerAddress,
         paths: &[&str],
         device: Option<BorrowedFd<'_>>,
     ) -> Result<TrackingSession, TrackerError> {
-        let client = TrackerClient::connect(address, CAPACITY_DEFAULT, device)?;
+        let client = TrackerClient::connect(address, pid, CAPACITY_DEFAULT, device)?;
         let mut tracking = TrackingSession {
             placement: HandlerPlacement::new(pid, client.handler_tid()),
             client,

@@ -167,7 +167,7 @@ impl Guest {
 
     /// The address of its page tracker, if it was started with one.
     pub fn tracker(&self) -> Option<TrackerAddress> {
-        self.spec.tracked.then(|| TrackerAddress::Path(self.paths.tracker.clone()))
+        self.spec.tracked.then(|| TrackerAddress::new(&self.paths.tracker))
     }
 
     /// The socket of its agent's port, if it has an agent; one client at a time.

@@ -9,7 +9,7 @@ use ballast_actuation::paging::SwapRules;
 use ballast_control::Settings;
 use ballast_daemon::engine::{Engine, SampleScope, World};
 use ballast_daemon::view::Command;
-use ballast_model::{Bytes, Change, Compliance, GuestChange, GuestLimits, PolicyName};
+use ballast_model::{Bytes, Change, Compliance, GuestChange, GuestLimits, PolicyName, Restart};
 use fastrand::Rng;
 use futures_util::FutureExt;
 
@@ -62,6 +62,7 @@ struct Storm {
     rng: Rng,
     rates: Rates,
     settings: Settings,
+    sabotage: Option<Sabotage>,
     engine: Engine,
     world: StormWorld,
     /// What guests may hold in all, MiB.
@@ -103,11 +104,12 @@ impl Storm {
         let rates = Rates::draw(&mut rng);
         let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();
         let world = StormWorld::new(guests, most + budget, 2 * most, sabotage);
-        let engine = Engine::new(settings.clone(), Vec::new(), &world);
+        let engine = Engine::new(settings.clone(), Vec::new(), Restart::default(), &world);
         Storm {
             rng,
             rates,
             settings,
+            sabotage,
             engine,
             world,
             budget,
@@ -393,9 +395,11 @@ impl Storm {
         self.tick_engine();
         self.world.dies_before_act = false;
         self.world.daemon_died();
-        // The next one has nothing to go by but claims.
-        self.world.guests.iter_mut().for_each(|guest| guest.was_ordered = false);
-        self.engine = Engine::new(self.settings.clone(), Vec::new(), &self.world);
-        (self.refused_before, self.paused_until) = (0, Duration::ZERO);
+        let recorded = match self.sabotage {
+            Some(Sabotage::Journal) => Restart::default(),
+            _ => self.world.recorded.clone(),
+        };
+        self.engine = Engine::new(self.settings.clone(), Vec::new(), recorded, &self.world);
+        self.refused_before = 0;
     }
 }

@@ -27,11 +27,13 @@ pub enum Sabotage {
     Allocation,
     /// Floors are not known.
     Floors,
+    /// A daemon knows nothing of the last one's promises.
+    Journal,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 8] = [
+    pub const ALL: [Sabotage; 9] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
@@ -40,6 +42,7 @@ impl Sabotage {
         Sabotage::Outcomes,
         Sabotage::Allocation,
         Sabotage::Floors,
+        Sabotage::Journal,
     ];
 
     /// Stable word for machines and the command line.
@@ -53,6 +56,7 @@ impl Sabotage {
             Sabotage::Outcomes => "outcomes",
             Sabotage::Allocation => "allocation",
             Sabotage::Floors => "floors",
+            Sabotage::Journal => "journal",
         }
     }
 
@@ -67,8 +71,11 @@ impl Sabotage {
             Sabotage::Staleness => settings.guard.stale_after = Duration::from_secs(1 << 30),
             Sabotage::Paging => settings.paging = None,
             Sabotage::Floors => settings.limits.default.floor = Some(Bytes::ZERO),
-            Sabotage::Evidence | Sabotage::Identity | Sabotage::Outcomes | Sabotage::Allocation => {
-            }
+            Sabotage::Evidence
+            | Sabotage::Identity
+            | Sabotage::Outcomes
+            | Sabotage::Allocation
+            | Sabotage::Journal => {}
         }
     }
 

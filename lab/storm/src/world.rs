@@ -7,8 +7,10 @@
 use std::time::{Duration, SystemTime};
 
 use ballast_daemon::engine::{PagingOutcome, SampleScope, World};
+use ballast_daemon::view::Command;
 use ballast_model::{
-    Action, Bytes, GuestId, HostSample, Mechanism, Outcome, OutcomeKind, Paging, Plan, Snapshot,
+    Action, Bytes, GuestId, HostSample, Mechanism, Outcome, OutcomeKind, Paging, Plan, Restart,
+    Snapshot,
 };
 use ballast_store::{Event, Tick};
 
@@ -49,6 +51,8 @@ pub(crate) struct StormWorld {
     paging: Vec<Paging>,
     /// Orders of the last tick, as they were given.
     pub(crate) ordered: Vec<Action>,
+    /// What the journal has for the next daemon.
+    pub(crate) recorded: Restart,
     sabotage: Option<Sabotage>,
 }
 
@@ -72,6 +76,7 @@ impl StormWorld {
             late: Vec::new(),
             paging: Vec::new(),
             ordered: Vec::new(),
+            recorded: Restart::default(),
             sabotage,
         }
     }
@@ -224,7 +229,17 @@ impl World for StormWorld {
         Vec::new()
     }
 
-    fn record_tick(&mut self, _tick: Tick<'_>) {}
+    fn record_tick(&mut self, tick: Tick<'_>) {
+        self.recorded = Restart::of(tick.snapshot, tick.plan, tick.handovers, tick.paused);
+    }
 
-    fn record_event(&mut self, _event: Event) {}
+    fn record_event(&mut self, event: Event) {
+        if let Event::Command { command, answer: Ok(_), .. } = event {
+            self.recorded.paused = match command {
+                _ if command == Command::Pause.words() => true,
+                _ if command == Command::Resume.words() => false,
+                _ => self.recorded.paused,
+            };
+        }
+    }
 }

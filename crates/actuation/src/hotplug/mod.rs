@@ -27,6 +27,7 @@
 mod act;
 mod layout;
 mod online;
+mod restart;
 mod settings;
 mod wait;
 

@@ -13,8 +13,10 @@
 //! A guest restored from a snapshot counts as a restarted agent. An agent that just started sends a
 //! hello with session 0 and is greeted at once.
 //!
-//! Limits: [`EVENTS_MAX`] events, [`TRANSMITS_MAX`] frames, [`BYTES_PER_SECOND_MAX`] of input;
-//! input beyond that is dropped and reported.
+//! Limits: [`EVENTS_MAX`] events, [`TRANSMITS_MAX`] frames, [`BYTES_PER_SECOND_MAX`] of input. An
+//! agent past that is reported and not to be read before [`AgentSession::readable_at`]. What limits
+//! a guest outlives its agent: an agent that is started anew has no new ration of bytes or
+//! emergencies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,6 +38,8 @@ pub const EVENTS_MAX: usize = 64;
 pub const TRANSMITS_MAX: usize = 32;
 /// Most bytes read from an agent in a second: twenty times what it normally sends.
 pub const BYTES_PER_SECOND_MAX: u64 = 64 << 10;
+/// What [`BYTES_PER_SECOND_MAX`] counts by.
+const SECOND: Duration = Duration::from_secs(1);
 /// Time between hellos until one is answered.
 pub const HELLO_PERIOD: Duration = Duration::from_millis(500);
 /// Time without other messages after which the host sends a heartbeat.
@@ -80,7 +84,6 @@ pub struct AgentSession {
 struct InputRate {
     since: Timestamp,
     bytes: u64,
-    is_flood_reported: bool,
 }
 
 impl AgentSession {
@@ -98,7 +101,7 @@ impl AgentSession {
             transmits: VecDeque::new(),
             received_at: now,
             sent_at: now,
-            input_rate: InputRate { since: now, bytes: 0, is_flood_reported: false },
+            input_rate: InputRate { since: now, bytes: 0 },
             request: None,
             emergency_at: None,
             order: 0,
@@ -138,7 +141,13 @@ impl AgentSession {
         self.transmits.clear();
     }
 
-    /// Handles received bytes.
+    /// When bytes may be read next: after the current second, if the agent has used up its bytes.
+    pub fn readable_at(&self) -> Timestamp {
+        let InputRate { since, bytes, .. } = self.input_rate;
+        if bytes < BYTES_PER_SECOND_MAX { since } else { since + SECOND }
+    }
+
+    /// Handles received bytes. Those read before [`AgentSession::readable_at`] are dropped.
     pub fn handle_bytes(&mut self, bytes: &[u8], now: Timestamp) {
         if self.link == AgentLink::Down || !self.is_within_rate(bytes.len(), now) {
             return;
@@ -226,21 +235,20 @@ impl AgentSession {
         self.send(HostMessage::Balloon { state }, now);
     }
 
-    /// Counts input; false once it exceeds [`BYTES_PER_SECOND_MAX`].
+    /// Counts input; false if the bytes were not to be read yet.
     fn is_within_rate(&mut self, bytes: usize, now: Timestamp) -> bool {
-        if now.saturating_since(self.input_rate.since) >= Duration::from_secs(1) {
-            self.input_rate = InputRate { since: now, bytes: 0, is_flood_reported: false };
+        if now.saturating_since(self.input_rate.since) >= SECOND {
+            self.input_rate = InputRate { since: now, bytes: 0 };
+        }
+        if self.input_rate.bytes >= BYTES_PER_SECOND_MAX {
+            return false;
         }
         self.input_rate.bytes = self.input_rate.bytes.saturating_add(bytes as u64);
-        if self.input_rate.bytes <= BYTES_PER_SECOND_MAX {
-            return true;
-        }
-        if !self.input_rate.is_flood_reported {
-            self.input_rate.is_flood_reported = true;
+        if self.input_rate.bytes >= BYTES_PER_SECOND_MAX {
             let bytes_per_second_max = BYTES_PER_SECOND_MAX;
             self.emit(AgentEvent::Implausible(ImplausibleMessage::Flood { bytes_per_second_max }));
         }
-        false
+        true
     }
 
     fn handle_frame(&mut self, frame: GuestFrame, now: Timestamp) {
@@ -326,7 +334,7 @@ impl AgentSession {
             restarted |= went_back;
             self.instance = Some(instance);
             self.validator = MessageValidator::new();
-            (self.request, self.emergency_at) = (None, None);
+            self.request = None;
             let _ = self.validator.message(frame.seq, frame.uptime_ms, now);
         }
         self.link = AgentLink::Up;

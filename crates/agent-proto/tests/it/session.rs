@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ballast_agent_proto::host::{
-    AgentEvent, AgentLink, AgentSession, HostFacts, ImplausibleMessage, SessionSettings,
+    AgentEvent, AgentLink, AgentSession, BYTES_PER_SECOND_MAX, HostFacts, ImplausibleMessage,
+    SessionSettings,
 };
 use ballast_agent_proto::wire::message::{decode, encode};
 use ballast_agent_proto::wire::{
@@ -276,24 +277,62 @@ fn requests_are_capped_and_emergencies_limited() {
     assert_eq!(sent(&mut session), [expected]);
 }
 
+fn floods(session: &mut AgentSession) -> usize {
+    let is_flood = |event: &AgentEvent| {
+        matches!(event, AgentEvent::Implausible(ImplausibleMessage::Flood { .. }))
+    };
+    events(session).iter().filter(|event| is_flood(event)).count()
+}
+
 #[test]
-fn a_flood_is_dropped_and_reported_once_a_second() {
+fn a_flood_is_reported_and_not_read_for_a_second() {
     let (mut session, mut agent) = up();
     let flood = agent.statistics(1_500, Bytes::mib(1), 0).repeat(2_000);
+    let mut read = 0;
     for chunk in flood.chunks(4096) {
+        if session.readable_at() > at(500) {
+            break;
+        }
         session.handle_bytes(chunk, at(500));
+        read += chunk.len() as u64;
     }
-    let floods = events(&mut session)
-        .into_iter()
-        .filter(|event| matches!(event, AgentEvent::Implausible(ImplausibleMessage::Flood { .. })));
-    assert!(floods.count() <= 1);
+    assert!((BYTES_PER_SECOND_MAX - 4096..BYTES_PER_SECOND_MAX + 4096).contains(&read), "{read}");
+    assert_eq!(floods(&mut session), 1);
+    // What is read all the same is dropped.
+    session.handle_bytes(&agent.statistics(1_600, Bytes::mib(1), 0), at(600));
+    assert_eq!(events(&mut session), []);
     // In the next second messages are accepted again.
+    assert!(session.readable_at() <= at(1_500));
     session.handle_bytes(&agent.statistics(2_500, Bytes::mib(1), 0), at(1_500));
     let reported = events(&mut session);
     assert!(
         reported.iter().any(|event| matches!(event, AgentEvent::Statistics { .. })),
         "{reported:?}"
     );
+}
+
+#[test]
+fn an_agent_started_anew_has_no_new_ration() {
+    let (mut session, mut agent) = up();
+    let kind = |session: &mut AgentSession, agent: &mut FakeAgent, ms: u64| {
+        let emergency = agent.request(ms, 1, WireRequestKind::Emergency, Bytes::mib(1));
+        session.handle_bytes(&emergency, at(ms));
+        let requested = events(session).into_iter().find_map(|event| match event {
+            AgentEvent::Request { request, .. } => Some(request.kind),
+            _ => None,
+        });
+        requested.unwrap()
+    };
+    assert_eq!(kind(&mut session, &mut agent, 1_300), RequestKind::Emergency);
+    let mut anew = FakeAgent::new(2);
+    session.handle_bytes(&anew.hello(1_400, 7), at(1_400));
+    assert_eq!(kind(&mut session, &mut anew, 1_500), RequestKind::More);
+    // Nor a new ration of bytes, even on a new connection.
+    session.handle_bytes(&[b'x'; 70_000], at(1_500));
+    let readable_at = session.readable_at();
+    session.disconnected();
+    session.connected(8, at(1_600));
+    assert!(readable_at > at(1_600) && session.readable_at() == readable_at);
 }
 
 #[derive(Clone, Debug)]

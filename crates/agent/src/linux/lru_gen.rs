@@ -8,6 +8,7 @@
 //! `mm/vmscan.c`. Limits: generations are coarse, and get old and few without reclaim; the file is
 //! in debugfs, which only root can read.
 
+use ballast_agent_proto::wire::statistics::NUMBER_MAX;
 use ballast_agent_proto::wire::{AgeGroup, Ages};
 
 /// Path of the kernel's file, below the root.
@@ -80,7 +81,8 @@ fn parse(text: &str) -> Vec<NodeGenerations> {
     vectors
 }
 
-/// The histogram of idle ages; `None` if `text` has no generations.
+/// The histogram of idle ages, of amounts that a message can carry; `None` if `text` has no
+/// generations.
 pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
     let mut sums = [(0u64, 0u64); EDGES_MS.len()];
     let vectors = parse(text);
@@ -93,14 +95,11 @@ pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
             sum.1 = sum.1.saturating_add(generation.file_pages);
         }
     }
+    let bytes = |pages: u64| pages.saturating_mul(page_bytes).min(NUMBER_MAX);
     let mut groups = Vec::new();
     for (idle_ms, (anon, file)) in EDGES_MS.into_iter().zip(sums).rev() {
         if (anon, file) != (0, 0) {
-            groups.push(AgeGroup {
-                idle_ms,
-                anon_bytes: anon.saturating_mul(page_bytes),
-                file_bytes: file.saturating_mul(page_bytes),
-            });
+            groups.push(AgeGroup { idle_ms, anon_bytes: bytes(anon), file_bytes: bytes(file) });
         }
     }
     (!groups.is_empty()).then_some(Ages { groups })
@@ -148,6 +147,13 @@ mod tests {
         assert_eq!(ages(TEXT, 4096), Some(Ages { groups }));
         assert_eq!(ages("", 4096), None);
         assert_eq!(ages("memcg 0 /\n node 0\n", 4096), None);
+    }
+
+    #[test]
+    fn absurd_page_counts_still_fit_a_message() {
+        let text = "memcg 0 /\n node 0\n 0 5 18446744073709551615 9999999999999\n";
+        let group = AgeGroup { idle_ms: 0, anon_bytes: NUMBER_MAX, file_bytes: NUMBER_MAX };
+        assert_eq!(ages(text, 4096), Some(Ages { groups: vec![group] }));
     }
 
     #[test]

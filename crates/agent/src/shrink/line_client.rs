@@ -1,7 +1,8 @@
 //! A client for line-based protocols of local servers.
 //!
 //! Each step has a time limit. Addresses are numeric; no name is looked up.
-//! Limits: a line has at most [`LINE_BYTES_MAX`] bytes.
+//! Limits: a line has at most [`LINE_BYTES_MAX`] bytes; of one that is not understood,
+//! [`EXCERPT_CHARS_MAX`] characters are shown.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +11,21 @@ use std::time::Duration;
 
 /// Longest line read.
 const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Most characters shown of what a server sent.
+const EXCERPT_CHARS_MAX: usize = 120;
 /// Time limit of each step: a slower server is overloaded and must be left alone.
 const STEP_TIME_MAX: Duration = Duration::from_secs(5);
 
 trait ByteStream: Read + Write + Send {}
 impl<T: Read + Write + Send> ByteStream for T {}
 
+/// What a server sent, for an error: printable and short.
+pub(crate) fn excerpt(line: &str) -> String {
+    line.chars().flat_map(char::escape_debug).take(EXCERPT_CHARS_MAX).collect()
+}
+
 /// A connection to a server.
-pub(crate) struct LineClient {
+pub struct LineClient {
     stream: BufReader<Box<dyn ByteStream>>,
 }
 
@@ -45,6 +53,11 @@ impl LineClient {
         };
         let stream = stream.map_err(|error| format!("{address}: {error}"))?;
         Ok(LineClient { stream: BufReader::new(stream) })
+    }
+
+    /// A connection over `stream`, whose steps may take as long as the stream's own limits say.
+    pub fn over(stream: impl Read + Write + Send + 'static) -> LineClient {
+        LineClient { stream: BufReader::new(Box::new(stream)) }
     }
 
     /// Sends bytes.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::MemcachedConfig;
 use crate::shrink::limit_record::LimitRecord;
-use crate::shrink::line_client::LineClient;
+use crate::shrink::line_client::{LineClient, excerpt};
 use crate::shrink::shrinker::Shrinker;
 
 /// Time between two attempts while memcached empties a page, which takes a few milliseconds.
@@ -61,7 +61,7 @@ impl Shrinker for Memcached {
         self.limit_record.lower(connection.limit()? / MIB, limit_mib);
         connection.set_limit(limit_mib)?;
         let mut held = connection.held()?;
-        while held > limit_mib * MIB && Instant::now() < deadline {
+        while held > limit_mib.saturating_mul(MIB) && Instant::now() < deadline {
             match connection.empty_page()? {
                 ReassignReply::Started => {}
                 ReassignReply::Busy => std::thread::sleep(POLL_PERIOD),
@@ -87,27 +87,42 @@ impl Shrinker for Memcached {
 }
 
 /// The answer to `slabs reassign`.
-enum ReassignReply {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReassignReply {
+    /// The page is being emptied.
     Started,
     /// Another page is being emptied.
     Busy,
+    /// memcached refuses; the text says how.
     Refused(String),
 }
 
-struct MemcachedConnection(LineClient);
+/// A connection to a memcached server.
+pub struct MemcachedConnection(LineClient);
 
 impl MemcachedConnection {
     fn open(address: &str) -> Result<MemcachedConnection, String> {
-        LineClient::connect(address).map(MemcachedConnection)
+        LineClient::connect(address).map(MemcachedConnection::over)
+    }
+
+    /// A connection over `client`.
+    pub fn over(client: LineClient) -> MemcachedConnection {
+        MemcachedConnection(client)
     }
 
     /// Memory allocated for slabs, in bytes.
-    fn held(&mut self) -> Result<u64, String> {
+    ///
+    /// # Errors
+    /// The connection fails, or the answer is none or lacks the figure.
+    pub fn held(&mut self) -> Result<u64, String> {
         self.stat("stats slabs", "total_malloced")
     }
 
     /// The current limit, in bytes.
-    fn limit(&mut self) -> Result<u64, String> {
+    ///
+    /// # Errors
+    /// As [`MemcachedConnection::held`].
+    pub fn limit(&mut self) -> Result<u64, String> {
         self.stat("stats", "limit_maxbytes")
     }
 
@@ -123,7 +138,7 @@ impl MemcachedConnection {
                 }
                 ["STAT", it, value] if it == name => found = value.parse().ok(),
                 ["STAT", ..] => {}
-                _ => return Err(format!("answered `{line}`")),
+                _ => return Err(format!("answered `{}`", excerpt(&line))),
             }
         }
         Err(format!("`{command}` answered over {LINES_MAX} lines"))
@@ -131,21 +146,28 @@ impl MemcachedConnection {
 
     /// Starts emptying a page of any class, which memcached then frees because it is over its
     /// limit.
-    fn empty_page(&mut self) -> Result<ReassignReply, String> {
+    ///
+    /// # Errors
+    /// The connection fails.
+    pub fn empty_page(&mut self) -> Result<ReassignReply, String> {
         self.0.send(b"slabs reassign -1 0\r\n")?;
         let line = self.0.line()?;
         Ok(match line.split(' ').next() {
             Some("OK") => ReassignReply::Started,
             Some("BUSY") => ReassignReply::Busy,
-            _ => ReassignReply::Refused(format!("slabs reassign answered `{line}`")),
+            _ => ReassignReply::Refused(format!("slabs reassign answered `{}`", excerpt(&line))),
         })
     }
 
-    fn set_limit(&mut self, mib: u64) -> Result<(), String> {
+    /// Sets the limit, in MiB.
+    ///
+    /// # Errors
+    /// The connection fails, or memcached refuses.
+    pub fn set_limit(&mut self, mib: u64) -> Result<(), String> {
         self.0.send(format!("cache_memlimit {mib}\r\n").as_bytes())?;
         match self.0.line()?.as_str() {
             "OK" => Ok(()),
-            line => Err(format!("cache_memlimit answered `{line}`")),
+            line => Err(format!("cache_memlimit answered `{}`", excerpt(line))),
         }
     }
 }
@@ -157,6 +179,30 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    #[test]
+    fn absurd_figures_end_an_order_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memcached.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                let most = u64::MAX;
+                let answer = match line.as_str() {
+                    "stats" => format!("STAT limit_maxbytes {most}\r\nEND\r\n"),
+                    "stats slabs" => format!("STAT total_malloced {most}\r\nEND\r\n"),
+                    _ => "OK\r\n".to_owned(),
+                };
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let address = path.to_str().unwrap().to_owned();
+        let record = LimitRecord::open(folder.path().join("record"));
+        let mut cache = Memcached::new(MemcachedConfig { address, keep: None }, record);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert_eq!(cache.give(0, deadline), Ok(0));
+    }
 
     #[test]
     fn a_cache_gives_memory_and_its_limit_is_restored() {

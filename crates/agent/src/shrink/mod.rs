@@ -26,9 +26,10 @@ use crate::config::ShrinkersConfig;
 
 pub use hooks::Hook;
 pub use limit_record::LimitRecord;
-pub use memcached::Memcached;
+pub use line_client::LineClient;
+pub use memcached::{Memcached, MemcachedConnection, ReassignReply};
 pub use page_cache::PageCache;
-pub use redis::Redis;
+pub use redis::{Redis, RedisConnection, RedisMemory};
 pub use shrinker::{Shrinker, release_all};
 pub use worker::{ORDER_TIME_MAX, ShrinkWorker};
 

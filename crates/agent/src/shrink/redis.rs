@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::RedisConfig;
 use crate::shrink::limit_record::LimitRecord;
-use crate::shrink::line_client::LineClient;
+use crate::shrink::line_client::{LineClient, excerpt};
 use crate::shrink::shrinker::Shrinker;
 
 /// Time between two queries while redis evicts.
@@ -32,11 +32,15 @@ pub struct Redis {
 
 /// The parts of `INFO memory` that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct RedisMemory {
-    used: u64,
-    resident: u64,
-    limit: u64,
-    policy: String,
+pub struct RedisMemory {
+    /// Memory of the data, in bytes (`used_memory`).
+    pub used: u64,
+    /// Memory of the process, in bytes (`used_memory_rss`).
+    pub resident: u64,
+    /// The limit, in bytes (`maxmemory`); 0: none.
+    pub limit: u64,
+    /// What redis does at the limit (`maxmemory_policy`).
+    pub policy: String,
 }
 
 impl Redis {
@@ -46,7 +50,7 @@ impl Redis {
     }
 
     fn connect(&self) -> Result<RedisConnection, String> {
-        let mut connection = RedisConnection(LineClient::connect(&self.settings.address)?);
+        let mut connection = RedisConnection::over(LineClient::connect(&self.settings.address)?);
         if let Some(file) = &self.settings.password_file {
             let text =
                 fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -59,7 +63,7 @@ impl Redis {
         if !info.policy.starts_with("allkeys-") {
             return Err(format!(
                 "maxmemory-policy is {}, so redis would refuse writes: expected allkeys-*",
-                info.policy
+                excerpt(&info.policy)
             ));
         }
         let keep = self.settings.keep.map_or(info.used / 2, ballast_model::Bytes::get);
@@ -114,16 +118,29 @@ impl Shrinker for Redis {
     }
 }
 
-struct RedisConnection(LineClient);
+/// A connection to a redis server.
+pub struct RedisConnection(LineClient);
 
 impl RedisConnection {
-    fn info(&mut self) -> Result<RedisMemory, String> {
+    /// A connection over `client`, before any command.
+    pub fn over(client: LineClient) -> RedisConnection {
+        RedisConnection(client)
+    }
+
+    /// Asks how much memory is used.
+    ///
+    /// # Errors
+    /// The connection fails, or the answer is none or lacks a field.
+    pub fn info(&mut self) -> Result<RedisMemory, String> {
         let text = self.ask(&["INFO", "memory"])?;
         parse_info(&text).ok_or_else(|| "INFO memory lacks expected fields".to_owned())
     }
 
-    /// Sends a command and reads its answer.
-    fn ask(&mut self, words: &[&str]) -> Result<String, String> {
+    /// Sends a command and reads its answer, of at most [`TEXT_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// The connection fails, redis refuses, or the answer is none.
+    pub fn ask(&mut self, words: &[&str]) -> Result<String, String> {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
             command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
@@ -135,20 +152,22 @@ impl RedisConnection {
     fn answer(&mut self) -> Result<String, String> {
         let line = self.0.line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or("an empty answer")?;
-        let count = || rest.parse::<usize>().map_err(|_| format!("answered `{line}`"));
+        let strange = || format!("answered `{}`", excerpt(&line));
+        let count = || rest.parse::<usize>().map_err(|_| strange());
         match kind {
             "+" | ":" => Ok(rest.to_owned()),
-            "-" => Err(rest.to_owned()),
+            "-" => Err(excerpt(rest)),
             "$" if rest == "-1" => Ok(String::new()),
             "$" if count()? <= TEXT_BYTES_MAX => {
                 let text = self.0.exactly(count()? + 2)?;
                 Ok(String::from_utf8_lossy(&text).trim_end().to_owned())
             }
-            _ => Err(format!("answered `{line}`")),
+            _ => Err(strange()),
         }
     }
 }
 
+/// Parses the answer to `INFO memory`; `None` if it lacks a field.
 fn parse_info(text: &str) -> Option<RedisMemory> {
     let field = |name: &str| {
         text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))

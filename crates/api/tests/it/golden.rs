@@ -206,6 +206,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
             }),
             reload_error: None,
             journal_error: None,
+            journal_aside: vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".to_owned()],
         }),
     }
 }
@@ -249,7 +250,10 @@ fn status() {
                   "decisions": 300
                 },
                 "reload_error": null,
-                "journal_error": null
+                "journal_error": null,
+                "journal_aside": [
+                  "/var/lib/ballast/journal.db.aside-20260102T030405Z"
+                ]
               },
               "host": {
                 "memory_total_bytes": 4294967296,

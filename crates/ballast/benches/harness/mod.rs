@@ -1,12 +1,14 @@
-//! What the benchmark of the running daemon stands on: the daemon, the process of the peers it
+//! What the benchmarks of the running daemon stand on: the daemon, the process of the peers it
 //! speaks with, and what a process has used.
 
-#![allow(unreachable_pub)] // one benchmark is all that uses it
+#![allow(dead_code, unreachable_pub)] // each benchmark uses its part
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use ballast_qmp_testing::{Peer, PeerConfig};
 
 const ROLE: &str = "BALLAST_BENCH_ROLE";
 const FOLDER: &str = "BALLAST_BENCH_FOLDER";
@@ -44,6 +46,19 @@ impl Peers {
     }
 }
 
+/// Serves so many peers in `folder`, until standard input ends.
+pub fn serve_peers(folder: &Path, guests: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let peer = |n| Peer::spawn(&folder.join(format!("guest-{n}.sock")), PeerConfig::default());
+        let peers: Vec<Peer> = (0..guests).map(peer).collect::<Result<_, _>>().expect("sockets");
+        println!("ready");
+        let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        ended.await.expect("no panic").expect("standard input");
+        drop(peers);
+    });
+}
+
 /// This program in another role.
 pub fn role(role: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("own path"));
@@ -51,15 +66,25 @@ pub fn role(role: &str, folder: &Path) -> Command {
     command
 }
 
-/// The daemon on the guests of `qmp`, which may have `budget` together; `more` is added to its
-/// configuration.
-pub fn start_daemon(ground: &Path, qmp: &Path, budget: &str, more: &str) -> Child {
+/// The daemon's journal in the folder of a benchmark.
+pub fn journal(ground: &Path) -> PathBuf {
+    ground.join("journal.db")
+}
+
+/// The socket of its API.
+pub fn api_socket(ground: &Path) -> PathBuf {
+    ground.join("api.sock")
+}
+
+/// The daemon on the guests of `qmp`, with a tick of so many milliseconds.
+pub fn start_daemon(ground: &Path, qmp: &Path, tick_ms: u64) -> Child {
     let config = ground.join("ballast.toml");
     let text = format!(
-        "[daemon]\nsocket = {:?}\nraise_priority = false\n[qmp]\nfolders = [{qmp:?}]\n\
-         [host]\nbudget = {budget:?}\nreserve = \"0\"\n[journal]\npath = {:?}\n{more}\n",
-        ground.join("api.sock"),
-        ground.join("journal.db"),
+        "[daemon]\ntick = \"{tick_ms}ms\"\nsocket = {:?}\n\
+         [qmp]\nfolders = [{qmp:?}]\n[host]\nbudget = \"60GiB\"\nreserve = \"0\"\n\
+         [journal]\npath = {:?}\n",
+        api_socket(ground),
+        journal(ground),
     );
     std::fs::write(&config, text).expect("a configuration");
     Command::new(env!("CARGO_BIN_EXE_ballast"))

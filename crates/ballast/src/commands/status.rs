@@ -121,6 +121,9 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
     if let Some(error) = &daemon.journal_error {
         out.push_str(&format!("journal  does not record: {error}\n"));
     }
+    for file in &daemon.journal_aside {
+        out.push_str(&format!("journal  begun anew; the old file could not be used: {file}\n"));
+    }
     out
 }
 

@@ -59,6 +59,7 @@ fn status_shows_the_daemons_errors() {
     view.plans_refused = 3;
     view.reload_error = Some("ballast.toml: unknown key `flor`".to_owned());
     view.journal_error = Some("no space left on device".to_owned());
+    view.journal_aside = vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".into()];
     view.snapshot = ballast_model::Snapshot::new(
         view.snapshot.taken_at,
         ballast_model::HostSample::default(),
@@ -72,6 +73,7 @@ fn status_shows_the_daemons_errors() {
         fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
         reload   refused, the last good configuration stays: ballast.toml: unknown key `flor`
         journal  does not record: no space left on device
+        journal  begun anew; the old file could not be used: /var/lib/ballast/journal.db.aside-20260102T030405Z
         paused   nothing is acted on: `ballast resume` acts again
         host     ? in all, ? available, memory pressure some ? full ?
         budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable

@@ -379,7 +379,7 @@ mod tests {
         let guest = |pid, name: &str| TrackableGuest {
             pid,
             name: Some(name.to_owned()),
-            address: TrackerAddress::parse("@x"),
+            address: TrackerAddress::new("/x"),
             paths: Vec::new(),
         };
         let guests = [guest(7, "a"), guest(8, "b"), guest(9, "b")];

@@ -4,12 +4,13 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use crate::harness::{Ground, guest, wait_for};
+use crate::harness::{Ground, PATIENCE, guest, wait_for};
 use ballast_control::Controller;
 use ballast_model::Bytes;
 use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
-use ballast_store::{Event, Range, Reader, What};
+use ballast_store::{Event, JournalConfig, Range, Reader, Start, What, Writer};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
@@ -113,12 +114,13 @@ fn a_recorded_run_replays_to_the_same_plans() {
         let now = tick.snapshot.taken_at;
         let controller =
             controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
-        let plan = controller.handle_sample(&tick.snapshot);
-        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan), "tick {ticks}");
-        while controller.poll_action().is_some() {}
+        // They came of the plan before.
         for outcome in tick.outcomes {
             controller.handle_event(ballast_control::Event::Outcome(outcome));
         }
+        let plan = controller.handle_sample(&tick.snapshot);
+        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan), "tick {ticks}");
+        while controller.poll_action().is_some() {}
         ticks += 1;
     }
     assert!(ticks > 5, "{ticks}");
@@ -295,11 +297,116 @@ fn a_failed_start_logs_its_cause() {
     assert!(!ground.spawn().ended().success(), "a second daemon on the same socket");
     assert!(ground.log().contains("another daemon"), "{}", ground.log());
     assert!(first.stop().success());
-    fs::write(ground.journal(), "this is no database, and long enough to be recognised as none")
-        .unwrap();
-    for suffix in ["-wal", "-shm"] {
-        let _ = fs::remove_file(ground.path(&format!("journal.db{suffix}")));
+    let _writer = Writer::open(&ground.journal(), JournalConfig::default(), start()).unwrap();
+    assert!(!ground.spawn().ended().success(), "a journal that another daemon writes");
+    assert!(ground.log().contains("another daemon records here"), "{}", ground.log());
+}
+
+fn start() -> Start {
+    Start {
+        wall: std::time::UNIX_EPOCH,
+        mono: ballast_model::Timestamp::ZERO,
+        boot_id: "another boot".to_owned(),
+        version: "0.1.0".to_owned(),
+        pid: 1,
     }
-    assert!(!ground.spawn().ended().success(), "a journal that is none");
-    assert!(ground.log().contains("journal.db"), "{}", ground.log());
+}
+
+#[test]
+fn a_damaged_journal_is_moved_aside_and_told_of() {
+    let ground = Ground::new();
+    ground.configure(FAST, BUDGET);
+    assert!(ground.start().stop().success());
+    let journal = fs::read(ground.journal()).unwrap();
+    fs::write(ground.journal(), [&[0; 100], &journal[100..]].concat()).unwrap();
+    let daemon = ground.start();
+    let status = daemon.status().unwrap().daemon.unwrap();
+    let [aside] = &status.journal_aside[..] else { panic!("{status:?}") };
+    assert_eq!(fs::read(aside).unwrap()[100..], journal[100..]);
+    assert_eq!(status.journal_error, None);
+    assert!(ground.log().contains(aside), "{}", ground.log());
+    assert!(daemon.stop().success());
+    assert!(Reader::open(&ground.journal()).unwrap().last_tick().unwrap().is_some());
+}
+
+#[test]
+fn a_foreign_database_is_left_alone_and_told_of() {
+    let ground = Ground::new();
+    ground.configure(FAST, BUDGET);
+    let foreign = rusqlite::Connection::open(ground.journal()).unwrap();
+    foreign.execute_batch("CREATE TABLE mail (body TEXT);").unwrap();
+    drop(foreign);
+    let before = fs::read(ground.journal()).unwrap();
+    let daemon = ground.start();
+    let status = daemon.status().unwrap().daemon.unwrap();
+    let error = status.journal_error.unwrap();
+    assert!(error.contains("an SQLite file of another program"), "{error}");
+    assert!(ground.log().contains(&error), "{}", ground.log());
+    assert!(daemon.stop().success());
+    assert_eq!(fs::read(ground.journal()).unwrap(), before);
+}
+
+#[test]
+fn no_guest_hears_what_the_journal_has_not() {
+    for _ in 0..5 {
+        let (ground, peers) = (Ground::new(), Peers::new());
+        let booted = Bytes::gib(1);
+        let guests = ["busy", "idle"].map(|name| (name, peers.using(&ground, name, 100)));
+        ground.configure(FAST, BUDGET);
+        let daemon = ground.spawn();
+        let begun = Instant::now();
+        // Killed in the moment in which one hears of a target.
+        while guests.iter().all(|(_, peer)| peer.target() == booted) {
+            assert!(begun.elapsed() < PATIENCE, "no guest was moved");
+        }
+        daemon.kill();
+        let reader = Reader::open(&ground.journal()).unwrap();
+        let mut recorded = Vec::new();
+        for entry in reader.ticks(Range::default()) {
+            if let What::Tick(tick) = entry.unwrap().what {
+                recorded.extend(tick.plan.actions);
+            }
+        }
+        for (name, peer) in &guests {
+            let target = peer.target();
+            let is_recorded =
+                recorded.iter().any(|it| it.guest.as_str() == *name && it.target == target);
+            assert!(target == booted || is_recorded, "{name}: {target} of {recorded:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_daemon_promised_holds_from_the_start() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let busy = peers.using(&ground, "busy", 600);
+    let _idle = peers.using(&ground, "idle", 100);
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
+    assert_eq!(ground.ballast(&["pause"]).0, Some(0));
+    daemon.kill();
+    let daemon = ground.start();
+    assert!(daemon.status().unwrap().tick.paused, "and it is still paused");
+    assert!(daemon.stop().success());
+
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let ticks = |session| {
+        let of_session = Range { session: Some(session), ..Range::default() };
+        let tick = |entry: Result<ballast_store::Entry, _>| match entry.unwrap().what {
+            What::Tick(tick) => tick,
+            What::Event(event) => panic!("{event:?}"),
+        };
+        reader.ticks(of_session).map(tick).collect::<Vec<_>>()
+    };
+    let (before, after) = (ticks(1), ticks(2));
+    let targets = |tick: &ballast_store::TickEntry| -> Vec<Option<Bytes>> {
+        tick.plan.guests.iter().map(|guest| guest.target).collect()
+    };
+    let last = targets(before.last().unwrap());
+    assert!(last.iter().all(Option::is_some), "{last:?}");
+    assert_eq!(targets(&after[0]), last);
+    assert!(after[0].paused);
+    let sent: usize = after.iter().map(|tick| tick.plan.actions.len()).sum();
+    assert_eq!(sent, 0);
 }

@@ -6,6 +6,7 @@ mod daemon;
 mod harness;
 #[path = "../program/mod.rs"]
 mod program;
+mod unit;
 
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ballast");

@@ -705,11 +705,8 @@ fn a_lying_guest_takes_nothing_from_an_honest_one() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
     let lab = Lab::boot(vec![spec("honest"), spec("liar")]);
     let ground = Ground::new();
-    let agents = ground.path("agents");
-    std::fs::create_dir(&agents).unwrap();
-    let honest = lab.guest("honest").agent_socket().unwrap();
-    std::os::unix::fs::symlink(honest, agents.join("honest.sock")).unwrap();
-    crate::support::liar::lie(&agents.join("liar.sock"));
+    let agents = lab.guest("honest").agent_socket().unwrap().parent().unwrap().to_owned();
+    crate::support::liar::lie(lab.guest("liar"));
     let settings = format!(
         "[policy]\nname = \"demand-proportional\"\n[host]\nbudget = \"640MiB\"\n\
          [agents]\nfolders = [{agents:?}]"

@@ -2,5 +2,6 @@
 
 mod moving;
 mod properties;
+mod restart;
 mod stories;
 mod world;

@@ -7,7 +7,7 @@ use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Mechanism, Note, Plan, PolicyName,
-    ProcessId, RequestKind, Timestamp, Why,
+    RequestKind, Timestamp, Why,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -299,7 +299,7 @@ fn a_new_process_begins_without_the_old_ones_past() {
     world.ticks(30);
     let plan = world.tick();
     assert!(matches!(plan.guest(&id("b")).unwrap().compliance, Compliance::Stuck { .. }));
-    world.guest("b").process = Some(ProcessId { pid: 1, start_ticks: 2 });
+    world.guest("b").pid += 1;
     let plan = world.tick();
     assert_eq!(plan.guest(&id("b")).unwrap().compliance, Compliance::Compliant);
     assert!(plan.notes.contains(&Note::Newcomers { guests: 1 }), "{:?}", plan.notes);
@@ -440,7 +440,7 @@ fn an_unreachable_guest_counts_until_it_is_gone() {
 #[test]
 fn a_guest_never_seen_is_said_not_to_be_counted() {
     let mut world = two(PolicyName::Global);
-    (world.guest("b").mood, world.guest("b").process) = (Mood::Gone, None);
+    (world.guest("b").mood, world.guest("b").pid) = (Mood::Gone, 0);
     world.guest("a").used = 700;
     let plan = world.ticks(9);
     assert!(plan.notes.contains(&Note::Uncounted { guests: 1 }));

@@ -10,7 +10,7 @@ use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
-    PolicyName, Pressure, ProcessId, RequestKind, RunState, Snapshot, Timestamp,
+    PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState, Snapshot, Timestamp,
 };
 
 /// How a toy guest behaves.
@@ -34,6 +34,8 @@ pub(crate) enum Mood {
 #[derive(Clone, Debug)]
 pub(crate) struct ToyGuest {
     pub(crate) id: GuestId,
+    /// Its hypervisor's process.
+    pub(crate) pid: u32,
     pub(crate) boot: u64,
     pub(crate) holds: u64,
     /// What its hypervisor says that it holds until its balloon moves, if that is something else.
@@ -66,8 +68,6 @@ pub(crate) struct ToyGuest {
     pub(crate) swap_in: u64,
     /// What it has touched of what it holds; `None`: all.
     pub(crate) touched: Option<u64>,
-    /// Its process.
-    pub(crate) process: Option<ProcessId>,
 }
 
 /// The host: guests, a clock, and a controller in charge.
@@ -104,6 +104,7 @@ impl ToyGuest {
     pub(crate) fn new(name: &str, boot: u64, holds: u64, used: u64) -> Self {
         ToyGuest {
             id: id(name),
+            pid: 1,
             boot,
             holds,
             said: None,
@@ -124,7 +125,6 @@ impl ToyGuest {
             has_swap: true,
             swap_in: 0,
             touched: None,
-            process: Some(ProcessId { pid: 1, start_ticks: 1 }),
         }
     }
 
@@ -168,6 +168,11 @@ impl ToyGuest {
         touched.saturating_sub(self.paged_out)
     }
 
+    /// Its process, unless its number is 0.
+    fn process(&self) -> Option<ProcessId> {
+        (self.pid != 0).then_some(ProcessId { pid: self.pid, start_ticks: 1 })
+    }
+
     /// What its hypervisor says that it holds.
     fn claims(&self) -> u64 {
         match self.mood {
@@ -178,9 +183,9 @@ impl ToyGuest {
 
     fn sample(&self) -> GuestSample {
         if self.mood == Mood::Gone {
-            let resident = self.process.map(|_| Measured::fresh(Bytes::mib(self.resident())));
+            let resident = self.process().map(|_| Measured::fresh(Bytes::mib(self.resident())));
             let unknown = GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::Refused));
-            return GuestSample { process: self.process, resident, ..unknown };
+            return GuestSample { process: self.process(), resident, ..unknown };
         }
         let available = match self.mood {
             Mood::Lying => self.boot * 2,
@@ -198,7 +203,7 @@ impl ToyGuest {
                 max: Bytes::mib(self.plug_max),
                 block: Bytes::mib(2),
             }),
-            process: self.process,
+            process: self.process(),
             resident: Some(Measured::fresh(Bytes::mib(self.resident()))),
             stats: Some(Measured {
                 value: GuestStats {
@@ -254,33 +259,10 @@ impl World {
 
     /// One second: guests move, a sample is taken, the plan is carried out.
     pub(crate) fn tick(&mut self) -> Arc<Plan> {
-        self.second += 1;
-        self.guests.iter_mut().for_each(ToyGuest::step);
-        for guest in &mut self.guests {
-            guest.paged_out = guest.paged_out.saturating_sub(guest.reads_back);
-        }
+        self.pass();
         let plan = self.controller.handle_sample(&self.snapshot());
         while let Some(action) = self.controller.poll_action() {
-            let guest = self.guests.iter_mut().find(|g| g.id == action.guest).unwrap();
-            let kind = match guest.mood {
-                Mood::Gone => OutcomeKind::Failed("gone".to_owned()),
-                _ => {
-                    if action.target != Bytes::mib(guest.target) {
-                        guest.said = None;
-                    }
-                    guest.target = mib(action.target);
-                    guest.requested = action.plug.map_or(guest.requested, mib);
-                    OutcomeKind::Accepted
-                }
-            };
-            let outcome = Outcome {
-                guest: action.guest.clone(),
-                generation: action.generation,
-                target: action.target,
-                kind,
-            };
-            self.controller.handle_event(Event::Outcome(outcome));
-            self.actions.push((self.second, action));
+            self.carry_out(action);
         }
         for paging in &plan.paging {
             let host_swaps = self.host_swaps;
@@ -290,6 +272,56 @@ impl World {
             }
         }
         plan
+    }
+
+    /// One second in which nobody balances.
+    pub(crate) fn pass(&mut self) {
+        self.second += 1;
+        self.guests.iter_mut().for_each(ToyGuest::step);
+        for guest in &mut self.guests {
+            guest.paged_out = guest.paged_out.saturating_sub(guest.reads_back);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let guest = self.guests.iter_mut().find(|g| g.id == action.guest).unwrap();
+        let kind = match guest.mood {
+            Mood::Gone => OutcomeKind::Failed("gone".to_owned()),
+            _ => {
+                if action.target != Bytes::mib(guest.target) {
+                    guest.said = None;
+                }
+                guest.target = mib(action.target);
+                guest.requested = action.plug.map_or(guest.requested, mib);
+                OutcomeKind::Accepted
+            }
+        };
+        let outcome = Outcome {
+            guest: action.guest.clone(),
+            generation: action.generation,
+            target: action.target,
+            kind,
+        };
+        self.controller.handle_event(Event::Outcome(outcome));
+        self.actions.push((self.second, action));
+    }
+
+    /// A second in which the daemon is killed once it has sent `sent` of its actions. The next one
+    /// knows what this one recorded before it sent any. The killed daemon's controller.
+    pub(crate) fn tick_and_restart(&mut self, sent: usize) -> Controller {
+        self.pass();
+        let snapshot = self.snapshot();
+        let plan = self.controller.handle_sample(&snapshot);
+        let handovers = self.controller.handovers();
+        let restart = Restart::of(&snapshot, &plan, &handovers, self.controller.paused());
+        for _ in 0..sent {
+            let Some(action) = self.controller.poll_action() else { break };
+            self.carry_out(action);
+        }
+        let settings = self.controller.settings().clone();
+        let mut next = Controller::new(settings, snapshot.taken_at);
+        next.handle_event(Event::Restart(Box::new(restart)));
+        std::mem::replace(&mut self.controller, next)
     }
 
     pub(crate) fn ticks(&mut self, n: u64) -> Arc<Plan> {

@@ -6,11 +6,13 @@
 //! started hours later would find thousands of greetings.
 //!
 //! Cost: one task per guest, which wakes for each message and twice a second while it greets.
+//! Limits: an agent that floods is not read until its second is over.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_agent_proto::host::{AgentLink, AgentSession};
+use ballast_qmp::client::peer_pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -33,7 +35,9 @@ pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::R
     let mut session = AgentSession::new(settings.session(), clock::now());
     let mut retry = RETRY_FIRST;
     loop {
-        if let Ok(stream) = UnixStream::connect(path).await {
+        if let Ok(stream) = UnixStream::connect(path).await
+            && settings.shared.admits(peer_pid(&stream), path, clock::now())
+        {
             // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
             session.connected(number(), clock::now());
@@ -72,9 +76,15 @@ async fn talk(
         if unsent.is_empty() {
             unsent = session.poll_transmit().unwrap_or_default();
         }
-        let wake = session.poll_timeout().map_or(IDLE, |at| at.saturating_since(clock::now()));
+        let now = clock::now();
+        let mut wake = session.poll_timeout().map_or(IDLE, |at| at.saturating_since(now));
+        // An agent that floods waits in the kernel's buffer, and costs nothing meanwhile.
+        let unreadable_for = session.readable_at().saturating_since(now);
+        if !unreadable_for.is_zero() {
+            wake = wake.min(unreadable_for);
+        }
         tokio::select! {
-            read = reader.read(&mut chunk) => match read {
+            read = reader.read(&mut chunk), if unreadable_for.is_zero() => match read {
                 Ok(0) | Err(_) => return was_up,
                 Ok(len) => {
                     session.set_host_facts(settings.shared.host_facts());

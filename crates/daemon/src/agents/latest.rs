@@ -5,9 +5,11 @@
 //! for the same request.
 //!
 //! Limits: at most [`NOTICES_MAX`] lines for the log wait for a tick; further ones are dropped.
-//! Repeated lines are rate-limited.
+//! Repeated lines are rate-limited. A line has at most [`LINE_CHARS_MAX`] characters of what a
+//! guest wrote, none of which can begin a new line or steer a terminal.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_agent_proto::host::{AgentEvent, HostFacts, agent_report, guest_stats};
@@ -20,6 +22,8 @@ use super::rate_limited::RateLimited;
 
 /// Most log lines that wait for the next tick.
 const NOTICES_MAX: usize = 8;
+/// Most characters of a log line, before those that cannot be printed are escaped.
+const LINE_CHARS_MAX: usize = 300;
 
 /// A line for the log about an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(crate) enum AgentNotice {
 pub(super) struct Shared {
     /// Most memory the guest can have, in bytes; 0 if unknown.
     memory_max: AtomicU64,
+    /// The process behind the guest's QMP socket; 0 if unknown.
+    hypervisor: AtomicU32,
     /// Whether it called for a tick that has not begun yet.
     calls: AtomicBool,
     state: Mutex<State>,
@@ -54,6 +60,9 @@ struct State {
     base: u64,
     notices: Vec<AgentNotice>,
     /// Rate limits for lines an agent can cause at will.
+    starts: RateLimited,
+    restarts: RateLimited,
+    silences: RateLimited,
     warnings: RateLimited,
     asks: RateLimited,
     offers: RateLimited,
@@ -78,6 +87,27 @@ impl Shared {
         self.memory_max.store(max.map_or(0, Bytes::get), Ordering::Relaxed);
     }
 
+    /// Sets the process behind the guest's QMP socket.
+    pub(super) fn set_hypervisor(&self, pid: Option<u32>) {
+        self.hypervisor.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether process `listener` may speak for the guest's agent on the socket at `path`: it must
+    /// be the one behind the guest's QMP socket. A warning names any other.
+    pub(super) fn admits(&self, listener: Option<u32>, path: &Path, now: Timestamp) -> bool {
+        let hypervisor = self.hypervisor.load(Ordering::Relaxed);
+        if hypervisor == 0 || listener == Some(hypervisor) {
+            return hypervisor != 0;
+        }
+        let by = listener.map_or("an unknown process".to_owned(), |pid| format!("process {pid}"));
+        let text = format!(
+            "refused its agent's socket {path:?}: {by} listens on it, not the hypervisor's process \
+             {hypervisor}: remove the socket, and look who may write to its folder"
+        );
+        self.lock().warn(text, now);
+        false
+    }
+
     pub(super) fn host_facts(&self) -> HostFacts {
         let bytes = self.memory_max.load(Ordering::Relaxed);
         HostFacts { memory_max: (bytes > 0).then_some(Bytes::new(bytes)) }
@@ -95,11 +125,14 @@ impl Shared {
                     state.base = state.request.map_or(state.base, |request| request.number);
                     state.report = None;
                 }
-                let again = if restarted { ", restarted" } else { "" };
-                state.notify(AgentNotice::Info(format!(
-                    "agent {}, {}{again}",
-                    agent.agent, agent.system
-                )));
+                let (again, limit) = match restarted {
+                    true => (", started anew", &mut state.restarts),
+                    false => ("", &mut state.starts),
+                };
+                let text = format!("agent {}, {}{again}", agent.agent, agent.system);
+                if let Some(text) = limit.line(text, now) {
+                    state.notify(AgentNotice::Info, &text);
+                }
             }
             AgentEvent::Statistics { statistics, .. } => {
                 let page = state.page.unwrap_or(Bytes::pages(1));
@@ -116,7 +149,7 @@ impl Shared {
                     RequestKind::Emergency => &mut state.emergencies,
                 };
                 if let Some(text) = kind.line(text, now) {
-                    state.notify(AgentNotice::Info(text));
+                    state.notify(AgentNotice::Info, &text);
                 }
                 if request.kind == RequestKind::Emergency {
                     self.call(urgent);
@@ -132,11 +165,14 @@ impl Shared {
                     && let Some(text) =
                         state.releases.line(format!("its programs gave back {gave}"), now)
                 {
-                    state.notify(AgentNotice::Info(text));
+                    state.notify(AgentNotice::Info, &text);
                 }
             }
             AgentEvent::Silent => {
-                state.notify(AgentNotice::Info("its agent has fallen silent".to_owned()))
+                let text = "its agent has fallen silent".to_owned();
+                if let Some(text) = state.silences.line(text, now) {
+                    state.notify(AgentNotice::Info, &text);
+                }
             }
             AgentEvent::UnsupportedVersion { version, oldest } => state.warn(
                 format!("unsupported agent: its protocol versions are {oldest} to {version}"),
@@ -161,6 +197,11 @@ impl Shared {
     /// Whether it called for a tick since the last call of this.
     pub(super) fn has_called(&self) -> bool {
         self.calls.swap(false, Ordering::Relaxed)
+    }
+
+    /// Keeps a warning for the log.
+    pub(super) fn warn(&self, text: &str, now: Timestamp) {
+        self.lock().warn(text.to_owned(), now);
     }
 
     /// The latest state; takes the new log lines out.
@@ -205,15 +246,21 @@ impl Shared {
 impl State {
     fn warn(&mut self, text: String, now: Timestamp) {
         if let Some(text) = self.warnings.line(text, now) {
-            self.notify(AgentNotice::Warning(text));
+            self.notify(AgentNotice::Warning, &text);
         }
     }
 
-    fn notify(&mut self, notice: AgentNotice) {
+    /// Keeps a line for the log. All text from a guest passes here.
+    fn notify(&mut self, kind: impl FnOnce(String) -> AgentNotice, text: &str) {
         if self.notices.len() < NOTICES_MAX {
-            self.notices.push(notice);
+            self.notices.push(kind(printable(text)));
         }
     }
+}
+
+/// The beginning of `text`, with all characters escaped that are not printed as they are.
+fn printable(text: &str) -> String {
+    text.chars().take(LINE_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]
@@ -289,6 +336,21 @@ mod tests {
     }
 
     #[test]
+    fn only_the_hypervisors_process_speaks_for_an_agent() {
+        let (shared, path) = (Shared::default(), Path::new("/run/a\n.sock"));
+        let admits = |listener| shared.admits(listener, path, Timestamp::ZERO);
+        assert!(!admits(Some(7)) && !admits(None), "the hypervisor is not known yet");
+        assert_eq!(shared.take(Timestamp::ZERO).notices, []);
+        shared.set_hypervisor(Some(7));
+        assert!(admits(Some(7)) && !admits(Some(8)) && !admits(None));
+        let notices = shared.take(Timestamp::ZERO).notices;
+        let [AgentNotice::Warning(text)] = &notices[..] else { panic!("{notices:?}") };
+        let expected =
+            r#"socket "/run/a\n.sock": process 8 listens on it, not the hypervisor's process 7"#;
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
     fn only_a_requested_shrink_wakes_the_daemon() {
         let (shared, urgent) = (Shared::default(), Notify::new());
         let shrunk = |gave| AgentEvent::Shrunk { number: 1, gave, given: Vec::new() };
@@ -320,9 +382,27 @@ mod tests {
         let [AgentNotice::Warning(first)] = &notices[..] else { panic!("{notices:?}") };
         assert!(first.contains("message 0 after message 200"), "{first}");
         for number in 1..100 {
-            let events = [asks(number, RequestKind::Less), up(true)];
+            let events = [asks(number, RequestKind::Less), up(true), up(false), AgentEvent::Silent];
             events.into_iter().for_each(|event| shared.handle(event, Timestamp::ZERO, &urgent));
         }
+        let notices = shared.take(Timestamp::ZERO).notices;
+        assert_eq!(notices.len(), 4, "one of each kind: {notices:?}");
+        // Each kind may be logged again every minute: the queue is bounded all the same.
+        for minute in 1..100 {
+            let at = Timestamp::from_millis(minute * 60_000);
+            shared.handle(AgentEvent::Silent, at, &urgent);
+        }
         assert_eq!(shared.take(Timestamp::ZERO).notices.len(), NOTICES_MAX);
+    }
+
+    #[test]
+    fn a_guests_text_cannot_forge_log_lines() {
+        let (shared, urgent) = (Shared::default(), Notify::new());
+        let text = format!("x\n2026 ERROR\u{1b}[2J\u{202e}{}", "y".repeat(9_999));
+        shared.handle(AgentEvent::Error(text), Timestamp::ZERO, &urgent);
+        let notices = shared.take(Timestamp::ZERO).notices;
+        let [AgentNotice::Warning(line)] = &notices[..] else { panic!("{notices:?}") };
+        assert!(line.starts_with(r"its agent: x\n2026 ERROR\u{1b}[2J\u{202e}yy"), "{line}");
+        assert!(line.chars().count() < 2 * LINE_CHARS_MAX);
     }
 }

@@ -3,7 +3,8 @@
 //! Idea: each guest with an agent socket gets a task. The task runs a
 //! [`ballast_agent_proto::host::AgentSession`] and stores the latest state for the next tick; an
 //! emergency wakes the daemon at once. The daemon never waits for an agent. An agent that lies,
-//! floods or falls silent harms only its own guest.
+//! floods or falls silent harms only its own guest, and no other process than the guest's
+//! hypervisor can speak for it.
 
 mod follow;
 mod latest;

@@ -89,17 +89,23 @@ impl Agents {
         self.followed.retain(|id, _| is_there(id));
     }
 
-    /// The latest state of a guest's agent, connecting to it if necessary; `memory_max` is passed
-    /// on to it. `None`: the guest has no agent socket. What an earlier `process` of the guest said
-    /// is forgotten.
+    /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` is the most
+    /// that it may speak of, and `hypervisor` the process that must listen on its socket. `None`: the
+    /// guest has no agent socket. What an earlier `process` of the guest said is forgotten.
     pub(crate) fn state(
         &mut self,
         id: &GuestId,
         process: Option<ProcessId>,
         memory_max: Option<Bytes>,
+        hypervisor: Option<u32>,
     ) -> Option<AgentState> {
         let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
         if self.followed.get(id).is_some_and(is_of_another) {
+            self.followed.remove(id);
+        }
+        // A conversation never ends by itself: its task has panicked.
+        let has_panicked = self.followed.get(id).is_some_and(|it| it.task.is_finished());
+        if has_panicked {
             self.followed.remove(id);
         }
         if !self.followed.contains_key(id) {
@@ -114,6 +120,10 @@ impl Agents {
         let followed = self.followed.get_mut(id)?;
         followed.process = process.or(followed.process);
         followed.shared.set_memory_max(memory_max);
+        followed.shared.set_hypervisor(hypervisor);
+        if has_panicked {
+            followed.shared.warn("the task that talks to its agent panicked", clock::now());
+        }
         Some(followed.shared.take(clock::now()))
     }
 
@@ -200,28 +210,47 @@ impl Agents {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::latest::AgentNotice;
     use super::*;
 
-    #[tokio::test]
-    async fn a_restarted_guest_gets_a_new_conversation() {
+    /// Agents, a guest that has one, and the folder of its socket.
+    fn one_agent() -> (Agents, GuestId, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.sock"), "").unwrap();
-        let mut agents = Agents::new(AgentSettings {
+        let agents = Agents::new(AgentSettings {
             folders: vec![folder.path().to_owned()],
             period: Duration::from_secs(1),
             emergency_period: Duration::from_secs(1),
             shrink: true,
         });
-        let id: GuestId = "a".parse().unwrap();
+        (agents, "a".parse().unwrap(), folder)
+    }
+
+    #[tokio::test]
+    async fn a_restarted_guest_gets_a_new_conversation() {
+        let (mut agents, id, _folder) = one_agent();
         let mut shared = |start_ticks: Option<u64>| {
             let process = start_ticks.map(|start_ticks| ProcessId { pid: 7, start_ticks });
-            agents.state(&id, process, None).unwrap();
+            agents.state(&id, process, None, None).unwrap();
             Arc::clone(&agents.followed[&id].shared)
         };
         let first = shared(None);
         assert!(Arc::ptr_eq(&first, &shared(Some(1))) && Arc::ptr_eq(&first, &shared(None)));
-        assert!(!Arc::ptr_eq(&first, &shared(Some(2))));
+        let second = shared(Some(2));
+        assert!(!Arc::ptr_eq(&first, &second));
+    }
+
+    #[tokio::test]
+    async fn a_conversation_whose_task_ended_is_started_anew() {
+        let (mut agents, id, _folder) = one_agent();
+        agents.state(&id, None, None, None).unwrap();
+        let first = Arc::clone(&agents.followed[&id].shared);
+        agents.followed[&id].task.abort();
+        while !agents.followed[&id].task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let state = agents.state(&id, None, None, None).unwrap();
+        assert!(matches!(state.notices[..], [AgentNotice::Warning(_)]));
+        assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared));
     }
 }

@@ -1,4 +1,4 @@
-//! The engine: observe, decide, act, record.
+//! The engine: observe, decide, record, act.
 //!
 //! Idea: the engine owns the controller and what is remembered between ticks. It reaches clocks,
 //! guests and journal only through a [`World`], so the daemon and a simulation of faults run the
@@ -24,10 +24,10 @@ use std::time::{Duration, SystemTime};
 
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Plan, Snapshot, Timestamp,
+    Action, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Plan, Restart, Snapshot, Timestamp,
 };
 use ballast_store::Tick;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::view::{self, View};
 use crate::warn_once::WarnOnce;
@@ -45,7 +45,11 @@ pub struct Engine {
     /// When it was made, wall clock.
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
+    /// What the next tick would do, once somebody has asked.
+    dry_run: Option<Arc<Plan>>,
     guests: GuestRecords,
+    /// Outcomes of the last plan, to be recorded with the next.
+    unrecorded: Vec<Outcome>,
     ticks: u64,
     /// When the last tick began.
     ticked_at: Timestamp,
@@ -57,17 +61,28 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine whose first tick is due at once. `credits` are the guests' credits when an earlier
-    /// daemon last decided.
-    pub fn new(settings: Settings, credits: Vec<(GuestId, u64)>, world: &impl World) -> Engine {
+    /// An engine whose first tick is due at once. It goes on where an earlier daemon left off:
+    /// `credits` are the guests' credits when that last decided, `restart` is what it promised.
+    pub fn new(
+        settings: Settings,
+        credits: Vec<(GuestId, u64)>,
+        restart: Restart,
+        world: &impl World,
+    ) -> Engine {
         let now = world.now();
         let mut controller = Controller::new(settings, now);
+        if restart.paused {
+            info!("paused, as the last daemon was: `ballast resume` acts again");
+        }
         controller.handle_event(Event::Credits(credits));
+        controller.handle_event(Event::Restart(Box::new(restart)));
         Engine {
             controller,
             started_at: world.wall(),
             latest: None,
+            dry_run: None,
             guests: GuestRecords::default(),
+            unrecorded: Vec::new(),
             ticks: 0,
             ticked_at: now,
             sampled_all_at: None,
@@ -103,9 +118,12 @@ impl Engine {
         self.latest.as_ref().map(|(snapshot, plan)| (snapshot, &**plan))
     }
 
-    /// Observes, decides, acts and records, once.
+    /// Observes, decides, records and acts, once. A plan is recorded before it is carried out, so
+    /// that whoever comes after this daemon knows what guests were promised; outcomes are recorded
+    /// with the next one.
     pub async fn tick(&mut self, world: &mut impl World, scope: SampleScope) {
         let wall = world.wall();
+        self.dry_run = None;
         self.ticked_at = world.now();
         if scope == SampleScope::All {
             self.sampled_all_at = Some(self.ticked_at);
@@ -117,6 +135,7 @@ impl Engine {
         let begun = world.monotonic();
         let plan = self.controller.handle_sample(&snapshot);
         self.decision_cost = world.monotonic().saturating_sub(begun);
+        self.record(world, wall, &snapshot, &plan).await;
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
         let (waiting, actions) = agents::hold_back(world, &snapshot, actions);
         let mut outcomes = world.act(&actions).await;
@@ -131,22 +150,36 @@ impl Engine {
         agents::answer(world, &self.controller, &snapshot, &plan);
         self.ticks += 1;
         self.warn_of(&plan);
-        let limits = self.limits(&snapshot);
+        self.unrecorded = outcomes;
+        self.latest = Some((snapshot, plan));
+    }
+
+    async fn record(
+        &mut self,
+        world: &mut impl World,
+        wall: SystemTime,
+        snapshot: &Snapshot,
+        plan: &Plan,
+    ) {
         world.record_tick(Tick {
             wall,
-            snapshot: &snapshot,
-            plan: &plan,
-            outcomes: &outcomes,
-            limits: &limits,
+            snapshot,
+            plan,
+            outcomes: &std::mem::take(&mut self.unrecorded),
+            handovers: &self.controller.handovers(),
+            limits: &self.limits(snapshot),
             paused: self.controller.paused(),
             decision_cost: self.decision_cost,
         });
-        self.latest = Some((snapshot, plan));
+        if !plan.actions.is_empty() || !plan.paging.is_empty() {
+            world.settle().await;
+        }
     }
 
     /// What is published of the last tick; `None` before the first.
     pub fn view(&self, world: &impl World) -> Option<View> {
         let (snapshot, plan) = self.latest.clone()?;
+        let journal = world.journal();
         Some(View {
             started_at: self.started_at,
             seen_at: world.wall(),
@@ -162,7 +195,8 @@ impl Engine {
             plans_refused: self.controller.plans_refused(),
             fairness: view::fairness(self.controller.fairness()),
             reload_error: self.reload_error.clone(),
-            journal_error: world.recording_error(),
+            journal_error: journal.error,
+            journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
         })
     }
 

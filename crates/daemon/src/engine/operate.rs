@@ -1,4 +1,6 @@
-//! Operators' commands and new configurations.
+//! Operators' commands, dry runs and new configurations.
+
+use std::sync::Arc;
 
 use ballast_control::{Event, Settings};
 use ballast_model::{GuestChange, GuestId, Note, Plan, PolicyName};
@@ -6,7 +8,7 @@ use ballast_store::Event as Recorded;
 use tracing::{info, warn};
 
 use super::{Engine, World};
-use crate::view::{self, Command, Done};
+use crate::view::{self, Command};
 
 /// Most guests with limits of their own, so that commands about guests that come and go cannot fill
 /// the daemon's memory.
@@ -17,10 +19,10 @@ impl Engine {
     ///
     /// # Errors
     /// Why it is refused, as text for people; then nothing has changed.
-    pub fn obey(&mut self, command: Command, world: &mut impl World) -> Result<Done, String> {
+    pub fn obey(&mut self, command: Command, world: &mut impl World) -> Result<String, String> {
         let words = command.words();
+        self.dry_run = None;
         let answer = match command {
-            Command::DryRun => return self.dry_run(),
             Command::Pause => {
                 self.controller.handle_event(Event::Pause);
                 Ok("paused: guests keep the targets they have".to_owned())
@@ -38,12 +40,24 @@ impl Engine {
             command: words,
             answer: answer.clone(),
         });
-        answer.map(|message| Done { message, plan: None })
+        answer
+    }
+
+    /// What the next tick would do, computed from the latest snapshot. The same until the next tick,
+    /// command or configuration: it is computed once, however many ask.
+    ///
+    /// # Errors
+    /// There was no tick yet; the text says so to people.
+    pub fn dry_run(&mut self) -> Result<Arc<Plan>, String> {
+        let (snapshot, _) =
+            self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
+        Ok(self.dry_run.get_or_insert_with(|| self.controller.dry_run(snapshot)).clone())
     }
 
     /// Takes in a configuration that was read again: its settings and its text. `Err`, why it could
     /// not be read: the last good one stays in force.
     pub fn reload(&mut self, loaded: Result<(Settings, String), String>, world: &mut impl World) {
+        self.dry_run = None;
         match loaded {
             Ok((settings, toml)) => {
                 info!("configuration reloaded: policy {}", settings.policy);
@@ -59,13 +73,6 @@ impl Engine {
         }
     }
 
-    fn dry_run(&self) -> Result<Done, String> {
-        let (snapshot, _) =
-            self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
-        let plan = self.controller.dry_run(snapshot);
-        Ok(Done { message: "nothing was done".to_owned(), plan: Some(Plan::clone(&plan)) })
-    }
-
     fn set_policy(&mut self, name: PolicyName) -> Result<String, String> {
         ballast_policy::check(name, &self.controller.settings().policy_settings)
             .map_err(|error| format!("{error} (see [policy.flexmemd] in the configuration)"))?;
@@ -74,9 +81,8 @@ impl Engine {
     }
 
     /// The inputs the policy in force lacks, as the end of a sentence.
-    fn missing(&self) -> String {
-        let Some((snapshot, _)) = &self.latest else { return String::new() };
-        let plan = self.controller.dry_run(snapshot);
+    fn missing(&mut self) -> String {
+        let Ok(plan) = self.dry_run() else { return String::new() };
         let missing = plan.notes.iter().filter(|note| matches!(note, Note::MissingInput { .. }));
         missing.map(|note| format!("; {note}")).collect()
     }

@@ -25,6 +25,7 @@ impl Engine {
             settings.limits.named.insert(id.clone(), exactly);
         }
         self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
+        self.dry_run = None;
         info!("restoring the guests' first allocations");
     }
 

@@ -108,7 +108,7 @@ fn poor_and_rich() -> (Engine, MemoryWorld) {
     settings.guard.host_reserve = Bytes::ZERO;
     let guests = vec![guest("poor", 256), guest("rich", 768)];
     let world = MemoryWorld { guests, ..MemoryWorld::default() };
-    (Engine::new(settings, Vec::new(), &world), world)
+    (Engine::new(settings, Vec::new(), Restart::default(), &world), world)
 }
 
 /// Ticks whenever one is due, for so many seconds.
@@ -165,6 +165,23 @@ fn a_paused_engine_observes_and_records_but_does_not_act() {
         other => panic!("{other:?}"),
     });
     assert!(words.eq(["pause", "resume"]));
+}
+
+#[test]
+fn a_dry_run_is_computed_once_and_changes_nothing() {
+    let (mut engine, mut world) = poor_and_rich();
+    assert!(engine.dry_run().is_err());
+    engine.obey(Command::Pause, &mut world).unwrap();
+    run(&mut engine, &mut world, 1);
+    let first = engine.dry_run().unwrap();
+    assert!(!first.actions.is_empty(), "a pause is disregarded");
+    assert!(Arc::ptr_eq(&first, &engine.dry_run().unwrap()));
+    engine.obey(Command::SetPolicy(PolicyName::Global), &mut world).unwrap();
+    let other = engine.dry_run().unwrap();
+    assert_eq!(other.policy, PolicyName::Global);
+    run(&mut engine, &mut world, 1);
+    assert!(!Arc::ptr_eq(&other, &engine.dry_run().unwrap()));
+    assert!(world.acted.is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::time::{Duration, SystemTime};
 
 use ballast_model::{Action, Bytes, GuestId, Outcome, Plan, Snapshot, Timestamp};
-use ballast_store::{Event, Tick};
+use ballast_store::{Event, JournalStatus, Tick};
 
 use crate::agents::Answer;
 use crate::pager::PagingOutcome;
@@ -79,14 +79,17 @@ pub trait World {
         let _ = (guest, number, answer);
     }
 
-    /// Records a tick, without waiting.
+    /// Records a tick before its plan is carried out, without waiting.
     fn record_tick(&mut self, tick: Tick<'_>);
+
+    /// Waits, for a bounded time, until what was recorded so far outlives this process.
+    async fn settle(&mut self) {}
 
     /// Records what happened between ticks, without waiting.
     fn record_event(&mut self, event: Event);
 
-    /// Why recording fails at present, if it does.
-    fn recording_error(&self) -> Option<String> {
-        None
+    /// The journal's state.
+    fn journal(&self) -> JournalStatus {
+        JournalStatus::default()
     }
 }

@@ -1,6 +1,6 @@
-//! Tests of the pager with a real process in a real cgroup and real swap.
+//! Tests of the pager: of its threads, and with a real process in a real cgroup and real swap.
 //!
-//! Limits: need root and a cgroup v1 memory controller; otherwise they print `SKIPPED`.
+//! Limits: the latter need root and a cgroup v1 memory controller; otherwise they print `SKIPPED`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -172,7 +172,7 @@ fn final_outcome(pager: &mut Pager) -> PagingOutcome {
 fn page_out(guest: &Guest, way: PagingWay) -> Vec<PagingOutcome> {
     let before = guest.resident();
     let to = before.saturating_sub(OWED);
-    let mut pager = Pager::start(settings(way)).unwrap();
+    let mut pager = Pager::new(Some(settings(way)));
     let mut outcomes = Vec::new();
     wait_for("the process to shrink to its target", || {
         pager.obey(vec![guest.order(to, outcomes.len() as u64)]);
@@ -231,7 +231,7 @@ fn the_cgroup_is_used_only_without_permission_for_the_process() {
     }
 
     // Configured to page by process, the pager never falls back to the cgroup.
-    let mut pager = Pager::start(settings(PagingWay::Process)).unwrap();
+    let mut pager = Pager::new(Some(settings(PagingWay::Process)));
     pager.obey(vec![guest.order(Bytes::ZERO, 2)]);
     let refused = final_outcome(&mut pager);
     assert_eq!((refused.moved, refused.way), (Bytes::ZERO, Some("page-out")));
@@ -249,7 +249,7 @@ fn a_shared_cgroup_is_left_alone() {
     let procs = guest.folder.join("cgroup.procs");
     let mut other = Command::new("sleep").arg("600").spawn().unwrap();
     fs::write(procs, other.id().to_string()).unwrap();
-    let mut pager = Pager::start(settings(PagingWay::Cgroup)).unwrap();
+    let mut pager = Pager::new(Some(settings(PagingWay::Cgroup)));
     pager.obey(vec![guest.order(Bytes::ZERO, 1)]);
     let refused = final_outcome(&mut pager);
     other.kill().unwrap();
@@ -267,12 +267,14 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     let Some(mut guest) = Guest::new() else { return };
     let group = MemoryCgroup::find(Path::new(ROOT), guest.child.id()).unwrap();
     let slow = PagerSettings { per_second: Bytes::mib(4), ..settings(PagingWay::Cgroup) };
-    let mut pager = Pager::start(slow).unwrap();
+    let mut pager = Pager::new(Some(slow));
     pager.obey(vec![guest.order(Bytes::mib(8), 1)]);
     wait_for("something to be moved", || pager.paged().iter().any(|it| it.moved > Bytes::ZERO));
     pager.obey(Vec::new());
-    pager.obey(vec![guest.order(Bytes::mib(8), 2)]);
-    wait_for("more to be moved", || pager.paged().iter().any(|it| it.moved > Bytes::ZERO));
+    wait_for("more to be moved", || {
+        pager.obey(vec![guest.order(Bytes::mib(8), 2)]);
+        pager.paged().iter().any(|it| it.moved > Bytes::ZERO)
+    });
     drop(pager);
     assert_eq!(group.limit(), Ok(None));
     assert!(
@@ -281,4 +283,61 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
         guest.resident()
     );
     assert!(guest.is_intact());
+}
+
+/// Stands for a step: of guest `hangs` it never ends, of guest `panics` it panics.
+fn misbehave(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
+    while let Letter::Order(Assignment { order, .. }) = inbox.wait(None) {
+        let guest = order.paging.guest;
+        match guest.as_str() {
+            "hangs" => loop {
+                std::thread::park();
+            },
+            "panics" => panic!("a fault"),
+            _ => {}
+        }
+        let (mechanism, moved, end) = (order.paging.mechanism, Bytes::mib(1), None);
+        let paged = PagingOutcome { guest, mechanism, way: None, not_by_process: None, moved, end };
+        outcomes.send(paged).unwrap();
+    }
+}
+
+fn order_of(guest: &str) -> Order {
+    let paging = Paging {
+        guest: guest.parse().unwrap(),
+        mechanism: Mechanism::PageOut,
+        resident: Bytes::ZERO,
+        generation: Generation(1),
+        deadline: Timestamp::ZERO,
+    };
+    Order { paging, pid: 1, resident: Bytes::ZERO, coldness: None }
+}
+
+#[test]
+fn a_guest_whose_paging_hangs_holds_up_no_other() {
+    let mut pager = Pager::doing(misbehave, Some(settings(PagingWay::Auto)));
+    let orders = || vec![order_of("hangs"), order_of("panics"), order_of("works")];
+    let mut moved = 0;
+    wait_for("the others", || {
+        pager.obey(orders());
+        let paged = pager.paged();
+        assert!(paged.iter().all(|paged| paged.guest.as_str() == "works"));
+        moved += paged.len();
+        moved >= 20
+    });
+    // Of one guest there is never more than one thread, and the one that panicked starts again.
+    assert!(pager.workers.len() <= 3, "{:?}", pager.workers.keys());
+    wait_for("the thread that panicked to be seen and started again", || {
+        pager.obey(orders());
+        let panics: GuestId = "panics".parse().unwrap();
+        pager.warnings.over("panics (pager)") && pager.workers.contains_key(&panics)
+    });
+    pager.obey(vec![order_of("hangs")]);
+    wait_for("the idle threads to end", || {
+        pager.obey(Vec::new());
+        pager.workers.len() == 1
+    });
+    let begun = Instant::now();
+    drop(pager);
+    assert!(begun.elapsed() < PATIENCE, "the end waits for a bounded time");
 }

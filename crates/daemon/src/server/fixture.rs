@@ -236,5 +236,6 @@ pub fn view() -> View {
         }),
         reload_error: None,
         journal_error: None,
+        journal_aside: vec![],
     }
 }

@@ -83,6 +83,9 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     whole(registry, "paused", "Whether the operator paused acting", Some(view.paused.into()));
     let failing = Some(view.journal_error.is_some().into());
     whole(registry, "journal_failing", "Whether the journal does not record", failing);
+    let help = "Files moved out of the journal's way since the daemon started";
+    let aside = u64::try_from(view.journal_aside.len()).unwrap_or(u64::MAX);
+    count(registry, "journal_files_moved_aside", help, aside);
     let refused = Some(view.reload_error.is_some().into());
     whole(registry, "reload_failed", "Whether the last reload was refused", refused);
     if let Some(fairness) = view.fairness {

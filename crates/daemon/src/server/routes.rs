@@ -1,7 +1,7 @@
 //! The routes: each turns the latest view into a reply, or a request into a command.
 //!
-//! Idea: a reply is built from one immutable view, so it is consistent. A command goes into the
-//! main loop's bounded queue; its answer is awaited for a bounded time.
+//! Idea: a reply is built from one immutable view, so it is consistent. A command or a request for
+//! a dry run goes into a bounded queue of the main loop; its answer is awaited for a bounded time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::access::Access;
 use super::metrics;
 use super::reply::Refusal;
-use crate::view::{COMMANDS_MAX, Command, Done, Handle, View};
+use crate::view::{Command, Handle, View};
 
 /// Largest request body; a change of bounds is far below 1 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -114,10 +114,7 @@ async fn plan(State(handle): State<Handle>, request: Request) -> Result<Json<Pla
     if !query.dry_run {
         return Ok(Json(PlanReply::latest(&tick(&view, SystemTime::now()))));
     }
-    let done = command(&handle, Command::DryRun).await?;
-    let plan = done.plan.ok_or_else(|| {
-        Refusal::new(StatusCode::CONFLICT, "no-plan", format!("there is no plan: {}", done.message))
-    })?;
+    let plan = ask(&handle.dry_runs, |answer| answer).await?;
     Ok(Json(PlanReply::dry_run(&tick(&view, SystemTime::now()), &plan)))
 }
 
@@ -130,11 +127,11 @@ async fn metrics(State(handle): State<Handle>) -> Result<Response, Refusal> {
 }
 
 async fn pause(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
-    reply(command(&handle, Command::Pause).await)
+    command(&handle, Command::Pause).await
 }
 
 async fn resume(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
-    reply(command(&handle, Command::Resume).await)
+    command(&handle, Command::Resume).await
 }
 
 async fn set_guest(
@@ -149,7 +146,7 @@ async fn set_guest(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
     }
     let id = known_guest(&*latest(&handle)?, &name)?;
-    reply(command(&handle, Command::SetGuest(id, change)).await)
+    command(&handle, Command::SetGuest(id, change)).await
 }
 
 async fn set_policy(
@@ -161,7 +158,7 @@ async fn set_policy(
         Refusal::new(StatusCode::BAD_REQUEST, "unknown-policy", error)
             .nearest(&policy, PolicyName::ALL.map(PolicyName::as_str))
     })?;
-    reply(command(&handle, Command::SetPolicy(name)).await)
+    command(&handle, Command::SetPolicy(name)).await
 }
 
 async fn unknown_path(request: Request) -> Refusal {
@@ -206,6 +203,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             fairness: view.fairness,
             reload_error: view.reload_error.clone(),
             journal_error: view.journal_error.clone(),
+            journal_aside: view.journal_aside.iter().map(|to| to.display().to_string()).collect(),
         }),
     }
 }
@@ -230,20 +228,29 @@ fn guest_names(view: &View) -> impl Iterator<Item = &str> {
 }
 
 /// Hands `command` to the main loop and waits for its answer.
-async fn command(handle: &Handle, command: Command) -> Result<Done, Refusal> {
+async fn command(handle: &Handle, command: Command) -> Result<Json<CommandReply>, Refusal> {
+    let message = ask(&handle.commands, |answer| (command, answer)).await?;
+    Ok(Json(CommandReply::new(message)))
+}
+
+/// Puts a question into a queue of the main loop and waits for the answer.
+async fn ask<Q, A>(
+    queue: &mpsc::Sender<Q>,
+    question: impl FnOnce(oneshot::Sender<Result<A, String>>) -> Q,
+) -> Result<A, Refusal> {
     let unavailable =
         |code, text: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, text);
     let ending = || unavailable("ending", "the daemon is ending".to_owned());
     let (way_back, answer) = oneshot::channel();
-    handle.commands.try_send((command, way_back)).map_err(|error| match error {
-        mpsc::error::TrySendError::Full(_) => unavailable(
-            "busy",
-            format!("{COMMANDS_MAX} commands wait for the daemon already: try again"),
-        ),
+    queue.try_send(question(way_back)).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => {
+            let most = queue.max_capacity();
+            unavailable("busy", format!("{most} commands wait for the daemon already: try again"))
+        }
         mpsc::error::TrySendError::Closed(_) => ending(),
     })?;
     match tokio::time::timeout(COMMAND_TIME_MAX, answer).await {
-        Ok(Ok(Ok(done))) => Ok(done),
+        Ok(Ok(Ok(answer))) => Ok(answer),
         Ok(Ok(Err(text))) => Err(Refusal::new(StatusCode::CONFLICT, "refused", text)),
         Ok(Err(_)) => Err(ending()),
         Err(_) => {
@@ -255,10 +262,6 @@ async fn command(handle: &Handle, command: Command) -> Result<Done, Refusal> {
             Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "no-answer", text))
         }
     }
-}
-
-fn reply(done: Result<Done, Refusal>) -> Result<Json<CommandReply>, Refusal> {
-    done.map(|done| Json(CommandReply::new(done.message)))
 }
 
 async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {

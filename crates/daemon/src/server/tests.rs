@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::fixture;
 use super::*;
-use crate::view::{COMMANDS_MAX, Command, Done, Request, View};
+use crate::view::{COMMANDS_MAX, Command, DRY_RUNS_MAX, DryRunRequest, Request, View};
 
 /// A user without privileges.
 const STRANGER: Peer = Peer { uid: 4001, gid: 4001, groups: vec![] };
@@ -27,6 +27,7 @@ struct Bench {
     socket: PathBuf,
     view: watch::Sender<Option<Arc<View>>>,
     commands: Option<mpsc::Receiver<Request>>,
+    dry_runs: mpsc::Receiver<DryRunRequest>,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
     _folder: tempfile::TempDir,
@@ -39,7 +40,9 @@ impl Bench {
         let path = folder.path().join("ballast.sock");
         let (view, seen) = watch::channel(Some(Arc::new(fixture::view())));
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
-        let router = routes::router(Handle { view: seen, commands: sender });
+        let (dry_run_sender, dry_runs) = mpsc::channel(DRY_RUNS_MAX);
+        let handle = Handle { view: seen, commands: sender, dry_runs: dry_run_sender };
+        let router = routes::router(handle);
         let socket = socket::Socket::bind(&path, None).unwrap();
         let policy = AccessPolicy { owner: 4000, group: Some(GROUP) };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -55,6 +58,7 @@ impl Bench {
             socket: path,
             view,
             commands: Some(commands),
+            dry_runs,
             stop,
             server,
             _folder: folder,
@@ -66,7 +70,7 @@ impl Bench {
     }
 
     /// Answers one command with `answer` and returns it.
-    fn answer(&mut self, answer: Result<Done, String>) -> JoinHandle<Command> {
+    fn answer(&mut self, answer: Result<String, String>) -> JoinHandle<Command> {
         let mut commands = self.commands.take().unwrap();
         tokio::spawn(async move {
             let (command, way_back) = commands.recv().await.unwrap();
@@ -99,8 +103,8 @@ impl Bench {
     }
 }
 
-fn done(message: &str) -> Result<Done, String> {
-    Ok(Done { message: message.to_owned(), plan: None })
+fn done(message: &str) -> Result<String, String> {
+    Ok(message.to_owned())
 }
 
 /// Status and error of a reply as sent by [`Bench::raw`].
@@ -138,9 +142,10 @@ async fn the_main_loop_makes_dry_runs() {
     let mut bench = Bench::start(Peer { groups: vec![GROUP], ..STRANGER });
     let mut plan = fixture::view().plan;
     plan.actions.clear();
-    let answer = bench.answer(Ok(Done { message: String::new(), plan: Some(plan) }));
-    let reply = bench.client.dry_run().await.unwrap();
-    assert_eq!(answer.await.unwrap(), Command::DryRun);
+    let client = bench.client.clone();
+    let reply = tokio::spawn(async move { client.dry_run().await });
+    bench.dry_runs.recv().await.unwrap().send(Ok(Arc::new(plan))).unwrap();
+    let reply = reply.await.unwrap().unwrap();
     assert!(reply.dry_run && reply.actions.is_empty());
 }
 
@@ -320,7 +325,8 @@ async fn this_process_is_identified_as_the_owner() {
     let (view, seen) = watch::channel(Some(Arc::new(fixture::view())));
     let (commands, mut taken) = mpsc::channel::<Request>(1);
     let (stop, stopped) = oneshot::channel::<()>();
-    let served = tokio::spawn(server.run(Handle { view: seen, commands }, async {
+    let (dry_runs, _) = mpsc::channel(1);
+    let served = tokio::spawn(server.run(Handle { view: seen, commands, dry_runs }, async {
         let _ = stopped.await;
     }));
     let client = Client::new(&socket);

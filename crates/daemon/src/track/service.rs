@@ -2,18 +2,21 @@
 //!
 //! Idea: each tick names the present guests, their processes and allocations. A guest with a
 //! tracker gets a thread, which stores its latest report for the next tick. The daemon never waits
-//! for it. If tracking fails, it is retried with growing pauses, and the reason is reported once.
+//! for it. If tracking fails, it is retried with growing pauses, and the reason is reported once. A
+//! thread that panics is reported and replaced, after a pause.
 //!
 //! If configured, a guest without a tracker is tracked by the kernel's referenced bits. They give a
 //! working set but no curve; the interval is chosen so that the cost stays within the budget.
 //!
 //! Cost: that of the trackers.
-//! Limits: [`GUESTS_MAX`] guests.
+//! Limits: [`GUESTS_MAX`] guests; [`THREADS_MAX`] threads, with those that hang in guests that are
+//! gone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
@@ -28,10 +31,15 @@ use ballast_working_set::WatchPlannerSettings;
 use super::follow::{FollowSettings, Follower};
 use super::row::Row;
 use super::tiny::WorkingSetShift;
+use crate::worker::words;
 use ballast_config::TrackingSettings;
 
 /// Most guests tracked.
 const GUESTS_MAX: usize = 256;
+/// Most threads at once.
+const THREADS_MAX: usize = 2 * GUESTS_MAX;
+/// Pause after a thread panicked. It is long: a fault of the program does not go away by itself.
+const RESTART_AFTER: Duration = Duration::from_secs(10);
 /// Pause between two attempts: the first and the longest. The first is short, because on a busy
 /// host the daemon may just have missed the second for which a tracker waits.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -72,14 +80,24 @@ impl From<&TrackingSettings> for ServiceSettings {
 #[derive(Debug)]
 pub struct Service {
     settings: ServiceSettings,
+    work: Work,
     followed: BTreeMap<GuestId, Followed>,
+    /// Each thread holds one more reference.
+    threads: Arc<()>,
 }
+
+/// What the thread of a process does.
+type Work = fn(u32, &ServiceSettings, &Shared);
 
 /// One tracked guest.
 #[derive(Debug)]
 struct Followed {
     pid: u32,
     shared: Arc<Shared>,
+    /// `None`: it could not be started, or was seen to end.
+    thread: Option<JoinHandle<()>>,
+    /// When another thread takes the place of one that panicked.
+    restart_at: Option<Instant>,
     /// The trouble reported last.
     reported: Option<String>,
 }
@@ -183,7 +201,11 @@ pub struct PresentGuest<'a> {
 impl Service {
     /// Tracks no guest yet.
     pub fn new(settings: ServiceSettings) -> Service {
-        Service { settings, followed: BTreeMap::new() }
+        Service::doing(track_process, settings)
+    }
+
+    fn doing(work: Work, settings: ServiceSettings) -> Service {
+        Service { settings, work, followed: BTreeMap::new(), threads: Arc::default() }
     }
 
     /// Stops tracking all guests but these, given by name and process.
@@ -193,17 +215,19 @@ impl Service {
 
     /// Tracks a guest, starting if necessary, and returns its status.
     pub fn status(&mut self, guest: PresentGuest<'_>) -> TrackingStatus {
-        if self.followed.get(guest.id).is_none_or(|followed| followed.pid != guest.pid) {
+        let is_other = |followed: &Followed| followed.pid != guest.pid || followed.must_restart();
+        if self.followed.get(guest.id).is_none_or(is_other) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
                 return TrackingStatus { report: None, tracking: None, new_trouble: None };
             }
-            let followed = Followed::start(guest, &self.settings);
+            let followed = self.start(guest);
             self.followed.insert(guest.id.clone(), followed);
         }
         let Some(followed) = self.followed.get_mut(guest.id) else {
             return TrackingStatus { report: None, tracking: None, new_trouble: None };
         };
+        followed.look_after_thread();
         let allocation = guest.allocation.map_or(0, Bytes::get);
         followed.shared.allocation.store(allocation, Ordering::Relaxed);
         followed.shared.may_track.store(guest.is_running, Ordering::Relaxed);
@@ -232,8 +256,8 @@ impl Service {
     }
 }
 
-impl Followed {
-    fn start(guest: PresentGuest<'_>, settings: &ServiceSettings) -> Followed {
+impl Service {
+    fn start(&self, guest: PresentGuest<'_>) -> Followed {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             allocation: AtomicU64::new(0),
@@ -245,23 +269,45 @@ impl Followed {
                 coldness: None,
             }),
         });
-        let (theirs, settings, pid) = (Arc::clone(&shared), settings.clone(), guest.pid);
-        let name = format!("track {}", guest.id);
-        let spawned = std::thread::Builder::new().name(name).spawn(move || {
-            let why = match trackable_at(Path::new(PROC), pid) {
-                Some(guest) => match track(&guest, &settings, &theirs) {
-                    None => return,
-                    why => why,
-                },
-                None => None,
-            };
-            by_bits(pid, &settings, &theirs, why.as_deref());
-        });
-        if let Err(error) = spawned {
-            shared
-                .update(|latest| latest.fail(format!("cannot start its tracking thread: {error}")));
+        let thread = if Arc::strong_count(&self.threads) > THREADS_MAX {
+            Err(std::io::Error::other(format!("{THREADS_MAX} threads run or hang already")))
+        } else {
+            let (theirs, settings) = (Arc::clone(&shared), self.settings.clone());
+            let (running, work, pid) = (Arc::clone(&self.threads), self.work, guest.pid);
+            std::thread::Builder::new().name(format!("track {}", guest.id)).spawn(move || {
+                let _running = running;
+                work(pid, &settings, &theirs);
+            })
+        };
+        let (thread, restart_at) = match thread {
+            Ok(thread) => (Some(thread), None),
+            Err(error) => {
+                let trouble = format!("cannot start its tracking thread: {error}");
+                shared.update(|latest| latest.fail(trouble));
+                (None, Some(Instant::now() + RESTART_AFTER))
+            }
+        };
+        Followed { pid: guest.pid, shared, thread, restart_at, reported: None }
+    }
+}
+
+impl Followed {
+    /// Notes whether the thread panicked.
+    fn look_after_thread(&mut self) {
+        let ended = self.thread.take_if(|thread| thread.is_finished());
+        if let Some(Err(panic)) = ended.map(JoinHandle::join) {
+            let trouble = format!("its tracking thread panicked: {}", words(&*panic));
+            self.shared.update(|latest| {
+                latest.fail(trouble);
+                latest.report = None;
+            });
+            self.restart_at = Some(Instant::now() + RESTART_AFTER);
         }
-        Followed { pid: guest.pid, shared, reported: None }
+    }
+
+    /// Whether its time to start another thread has come.
+    fn must_restart(&self) -> bool {
+        self.restart_at.is_some_and(|at| Instant::now() >= at)
     }
 
     fn status(&mut self) -> TrackingStatus {
@@ -282,6 +328,18 @@ impl Drop for Followed {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Tracks a guest by its tracker, or else by referenced bits, until stopped.
+fn track_process(pid: u32, settings: &ServiceSettings, shared: &Shared) {
+    let why = match trackable_at(Path::new(PROC), pid) {
+        Some(guest) => match track(&guest, settings, shared) {
+            None => return,
+            why => why,
+        },
+        None => None,
+    };
+    by_bits(pid, settings, shared, why.as_deref());
 }
 
 /// Tracks a guest by its tracker until stopped. `Some`: why that cannot work, if referenced bits
@@ -454,14 +512,66 @@ mod tests {
         assert!(kept == report && at > seen);
     }
 
-    #[test]
-    fn a_process_without_guest_memory_is_reported_once() {
+    fn settings() -> ServiceSettings {
         let follow = FollowSettings {
             interval: Duration::from_millis(1),
             planner: WatchPlannerSettings::default(),
             seed: 1,
         };
-        let mut service = Service::new(ServiceSettings { follow, referenced: Some(1.0) });
+        ServiceSettings { follow, referenced: Some(1.0) }
+    }
+
+    /// Stands for tracking: of process 1 it hangs, of others it panics.
+    fn misbehave(pid: u32, _: &ServiceSettings, _: &Shared) {
+        match pid {
+            1 => loop {
+                std::thread::park();
+            },
+            _ => panic!("a fault"),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panicked_is_reported_and_replaced() {
+        let mut service = Service::doing(misbehave, settings());
+        let id: GuestId = "a".parse().unwrap();
+        let present = PresentGuest { id: &id, pid: 2, allocation: None, is_running: true };
+        let end = Instant::now() + Duration::from_secs(60);
+        let panicked = |service: &mut Service| {
+            loop {
+                if let Some(trouble) = service.status(present).new_trouble {
+                    return trouble;
+                }
+                assert!(Instant::now() < end);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        assert_eq!(panicked(&mut service), "its tracking thread panicked: a fault");
+        let followed = service.followed.get_mut(&id).unwrap();
+        assert!(
+            followed.restart_at.is_some_and(|at| at > Instant::now()) && !followed.must_restart()
+        );
+        followed.restart_at = Some(Instant::now());
+        assert_eq!(panicked(&mut service), "its tracking thread panicked: a fault");
+    }
+
+    #[test]
+    fn threads_that_hang_are_bounded_in_number() {
+        let mut service = Service::doing(misbehave, settings());
+        let id: GuestId = "a".parse().unwrap();
+        let present = PresentGuest { id: &id, pid: 1, allocation: None, is_running: true };
+        let refused = (0..=THREADS_MAX).find_map(|_| {
+            // The guest is gone and returns, but its thread hangs.
+            service.keep(|_, _| false);
+            service.status(present).new_trouble
+        });
+        assert!(refused.unwrap().contains("run or hang already"));
+        assert_eq!(Arc::strong_count(&service.threads), THREADS_MAX + 1);
+    }
+
+    #[test]
+    fn a_process_without_guest_memory_is_reported_once() {
+        let mut service = Service::new(settings());
         let id: GuestId = "a".parse().unwrap();
         let present =
             PresentGuest { id: &id, pid: std::process::id(), allocation: None, is_running: true };

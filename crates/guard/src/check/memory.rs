@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Measured, ProcessId, Timestamp,
+    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, Measured, ProcessId,
+    Timestamp,
 };
 
 use super::promise::Promise;
@@ -43,6 +44,7 @@ pub(super) struct Planned {
 /// One guest, from plan to plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
+    /// Its hypervisor's process when that was last known.
     process: Option<ProcessId>,
     /// `None` before its first snapshot.
     known_since: Option<Timestamp>,
@@ -85,7 +87,10 @@ pub(super) fn claimed(sample: &GuestSample) -> Option<Bytes> {
 
 impl Memory {
     pub(super) fn observe(&mut self, sample: &GuestSample, limits: &GuestLimits, now: Timestamp) {
-        if self.process.is_some_and(|known| sample.process.is_some_and(|new| new != known)) {
+        if let (Some(before), Some(process)) = (self.process, sample.process)
+            && before != process
+        {
+            // Another guest under the same name, which was promised nothing.
             *self = Memory::default();
         }
         self.process = sample.process.or(self.process);
@@ -105,7 +110,8 @@ impl Memory {
         let Some(stats) = sample.stats else { return };
         let Some(spared) = stats.value.available.or(stats.value.free) else { return };
         let used = allocation.saturating_sub(spared);
-        let belongs = now.saturating_since(self.changed_at) >= stats.age + SETTLED_FOR;
+        let settled_after = stats.age.saturating_add(SETTLED_FOR);
+        let belongs = now.saturating_since(self.changed_at) >= settled_after;
         self.used = Some(self.used.filter(|_| !belongs).map_or(used, |before| before.max(used)));
     }
 
@@ -161,6 +167,18 @@ impl Memory {
         }
         self.entitled = promise.and_then(|promise| promise.entitled);
         self.cap = promise.and_then(|promise| promise.cap);
+    }
+
+    /// What the daemon before this one promised it.
+    pub(super) fn left(&mut self, left: &LeftGuest, now: Timestamp) {
+        let LeftGuest { process, held, target, ref handover, .. } = *left;
+        self.process = Some(process);
+        self.last_seen = held;
+        self.changed_at = now;
+        self.target = target;
+        self.granted = handover.granted.or(target);
+        self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
+        self.cap = handover.resident_cap;
     }
 
     /// So is an order to balloon and plugged memory.

@@ -25,17 +25,19 @@
 
 mod memory;
 mod promise;
+mod restart;
 mod violation;
 
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, GuestStats, LimitTable,
-    LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
+    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, GuestStats, LeftGuest,
+    LimitTable, LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
 };
 
 use memory::{Memory, Planned, claimed};
 pub use promise::Promise;
+use restart::Left;
 pub use violation::Violation;
 
 /// What a plan must keep to.
@@ -68,13 +70,21 @@ const CAP_SLACK: Bytes = Bytes::mib(8);
 pub struct Checker {
     guests: PerGuest<Memory>,
     now: Timestamp,
+    /// What the last daemon promised.
+    left: Left,
 }
 
 impl Checker {
+    /// What the last daemon promised these guests holds. To be called before the first snapshot.
+    pub fn restore(&mut self, guests: &[LeftGuest]) {
+        self.left = Left::new(guests);
+    }
+
     /// Takes in a snapshot, before the plan that is made from it is checked.
     pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable) {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
+        self.left.join(&mut self.guests, snapshot);
         for (memory, sample) in self.guests.values_mut().zip(snapshot.guests()) {
             memory.observe(sample, limits.of(&sample.id), snapshot.taken_at);
         }
@@ -449,7 +459,13 @@ fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Vi
         Some(hotplug) => (hotplug.max.max(hotplug.plugged), hotplug.block),
         None => (Bytes::ZERO, Bytes::ZERO),
     };
-    let is_whole = plug.get().checked_rem(block.get()) == Some(0);
+    let is_whole_from = |from: Bytes| plug.abs_diff(from).get().checked_rem(block.get()) == Some(0);
+    // Devices with blocks of different sizes hold no whole number of the largest, and neither does
+    // what a hypervisor may claim: then whole blocks are changed.
+    let is_whole = is_whole_from(Bytes::ZERO)
+        || sample
+            .hotplug
+            .is_some_and(|it| is_whole_from(it.plugged) || is_whole_from(it.requested));
     let (Some(hotplug), true) = (sample.hotplug, is_whole && plug <= max) else {
         let guest = sample.id.clone();
         found.push(Violation::PlugImpossible { guest, plug, max, block });

@@ -395,6 +395,8 @@ fn hotplug_stays_within_its_device_and_never_opposes_the_balloon() {
     let impossible =
         |found: Vec<Violation>| matches!(found[..], [Violation::PlugImpossible { .. }]);
     assert!(impossible(check(0, 0, 513, 1)), "half a block");
+    assert_eq!(check(63, 63, 512, 63), [], "as it is, in devices of smaller blocks");
+    assert_eq!(check(63, 63, 514, 65), [], "a whole block more");
     assert!(impossible(check(0, 0, 588, 258)), "more than there is");
     let mut none = Case::new().act("a", 512);
     none.actions[0].plug = Some(Bytes::ZERO);
@@ -414,6 +416,8 @@ fn paging_respects_floors_and_needs_fresh_figures() {
     assert_eq!(check(|c| c.guests[0].stats = None, 300), stale);
     let old = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::from_secs(11);
     assert_eq!(check(old, 300), stale);
+    let ancient = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::MAX;
+    assert_eq!(check(ancient, 300), stale);
     assert_eq!(check(|c| c.paused = true, 300), [Violation::WhilePaused]);
 }
 

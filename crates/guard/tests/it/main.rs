@@ -1,3 +1,4 @@
 //! The integration tests of `ballast-guard`.
 
 mod check;
+mod restart;

@@ -1,3 +1,4 @@
 //! The integration tests of `ballast-host`.
 
+mod own_resources;
 mod readers;

@@ -17,6 +17,8 @@ use std::time::{Duration, SystemTime};
 
 use ballast_model::GuestId;
 
+use crate::codec::printable;
+
 /// Most guests on one host: with 10,000, the largest machines sold have less than 1 GiB for each.
 pub const GUESTS_MAX: usize = 10_000;
 
@@ -84,37 +86,45 @@ pub enum Notice {
     },
 }
 
+/// Longest path shown, in characters.
+const PATH_CHARS_MAX: usize = 300;
+
+/// A path for the log. Whoever may write to the folder chooses the names in it.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy(), PATH_CHARS_MAX)
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::Appeared { guest, path } => {
-                write!(f, "guest {guest} found at {}", path.display())
+                write!(f, "guest {guest} found at {}", shown(path))
             }
             Notice::Gone { guest } => write!(f, "guest {guest} is gone"),
             Notice::Deserted { guest, path } => write!(
                 f,
                 "guest {guest} is gone: nobody listens on {}; the socket can be removed",
-                path.display()
+                shown(path)
             ),
             Notice::InvalidName { path, why } => {
-                write!(f, "ignoring {}: {why}: rename the socket", path.display())
+                write!(f, "ignoring {}: {why}: rename the socket", shown(path))
             }
             Notice::NotASocket { path } => {
-                write!(f, "ignoring {}: it is not a socket", path.display())
+                write!(f, "ignoring {}: it is not a socket", shown(path))
             }
             Notice::Duplicate { guest, path, used } => write!(
                 f,
                 "ignoring {}: the socket of guest {guest} is {}: rename one of them",
-                path.display(),
-                used.display()
+                shown(path),
+                shown(used)
             ),
             Notice::TooMany { folder } => write!(
                 f,
                 "ignoring guests in {}: expected at most {GUESTS_MAX} on one host",
-                folder.display()
+                shown(folder)
             ),
             Notice::FolderUnreadable { folder, why } => {
-                write!(f, "cannot read the folder {}: {why}", folder.display())
+                write!(f, "cannot read the folder {}: {why}", shown(folder))
             }
         }
     }

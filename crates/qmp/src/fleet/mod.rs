@@ -21,9 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_model::{Action, GuestId, GuestSample, Outcome, OutcomeKind, Timestamp};
+use ballast_model::{Action, GuestId, GuestSample, LinkDown, Outcome, OutcomeKind, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
 
 use crate::guest::{GuestMonitor, Ticket};
 use clock::CallerClock;
@@ -34,6 +35,9 @@ pub use folder::{GUESTS_MAX, Notice};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
+/// Beyond the command timeout, orders are waited for this long: a guest's monitor knows better why
+/// its reply is late, if it has time to say so.
+const REPORT_TIME: Duration = Duration::from_millis(50);
 
 /// Settings of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,31 +179,41 @@ impl Fleet {
 
     /// Carries out one action; see [`Fleet::act_all`].
     pub async fn act(&mut self, now: Timestamp, action: &Action) -> Outcome {
+        let deadline = self.order_deadline();
         let pending = self.begin_action(now, action);
-        finish(action, pending).await
+        finish(action, pending, deadline).await
     }
 
-    /// Sends `actions` in this order, all at once, and returns their outcomes in the same order,
-    /// within about the command timeout.
+    /// Sends `actions` in this order, all at once, and returns their outcomes in the same order.
+    /// All share one deadline, soon after the command timeout: however many guests do not answer,
+    /// the wait is no longer. An action whose outcome is late is [`OutcomeKind::Failed`] and may
+    /// still be carried out.
     ///
     /// Not sent: an action of an older plan than the last one sent to the same guest
     /// ([`OutcomeKind::Superseded`]), an action whose deadline has passed
     /// ([`OutcomeKind::Expired`]), and an action for a guest that does not answer
     /// ([`OutcomeKind::Failed`]).
     pub async fn act_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
+        let deadline = self.order_deadline();
         let pending: Vec<_> = actions.iter().map(|action| self.begin_action(now, action)).collect();
         let mut outcomes = Vec::with_capacity(actions.len());
         for (action, pending) in actions.iter().zip(pending) {
-            outcomes.push(finish(action, pending).await);
+            outcomes.push(finish(action, pending, deadline).await);
         }
         outcomes
     }
 
     /// Presses a guest's power button.
     pub async fn power_down(&mut self, now: Timestamp, guest: &GuestId) -> OutcomeKind {
+        let deadline = self.order_deadline();
         self.clock.set_now(now);
         let pending = self.with_guest(guest, |state| state.guest.begin_powerdown(now));
-        outcome(pending).await
+        outcome(pending, deadline).await
+    }
+
+    /// Until when the outcomes of orders given now are waited for.
+    fn order_deadline(&self) -> Instant {
+        Instant::now() + self.command_timeout + REPORT_TIME
     }
 
     /// Takes the notices since the last call, oldest first.
@@ -244,6 +258,7 @@ impl Fleet {
     }
 
     fn look_for_guests(&mut self, wall: SystemTime) {
+        self.replace_ended_tasks();
         // The name of a deserted socket is free for another socket.
         let mut is_changed = self.mark_deserted();
         for folder in &mut self.folders {
@@ -271,6 +286,17 @@ impl Fleet {
             keep
         });
         self.notices.truncate(NOTICES_MAX);
+    }
+
+    /// Starts another task for a guest whose task panicked: it never ends otherwise.
+    fn replace_ended_tasks(&mut self) {
+        for (guest, member) in &mut self.members {
+            if member.task.is_finished() {
+                let why = LinkDown::Closed("the task of its connection panicked".to_owned());
+                member.slot.lock().disconnected(why);
+                member.task = spawn(guest, &member.slot, &member.path, &self.clock, self.seed);
+            }
+        }
     }
 
     /// Updates which sockets are deserted; returns whether any is newly deserted.
@@ -321,34 +347,99 @@ impl Fleet {
         }
         self.notices.push(Notice::Appeared { guest: guest.clone(), path: path.to_path_buf() });
         let slot = Arc::new(GuestSlot::new(GuestMonitor::new(self.command_timeout)));
-        let seed = guest.as_str().bytes().fold(self.seed, |seed, byte| {
-            seed.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(byte))
-        });
-        let clock = Arc::clone(&self.clock);
-        let task = driver::drive(Arc::clone(&slot), Arc::clone(&path), clock, seed);
-        let task = tokio::spawn(task).abort_handle();
+        let task = spawn(&guest, &slot, &path, &self.clock, self.seed);
         let member = FleetMember { slot, path, inode, is_listed: true, is_deserted: false, task };
         self.members.insert(guest, member);
     }
 }
 
+/// Starts the task that keeps a guest's connection.
+fn spawn(
+    guest: &GuestId,
+    slot: &Arc<GuestSlot>,
+    path: &Arc<Path>,
+    clock: &Arc<CallerClock>,
+    seed: u64,
+) -> AbortHandle {
+    let seed = guest
+        .as_str()
+        .bytes()
+        .fold(seed, |seed, byte| seed.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(byte)));
+    let task = driver::drive(Arc::clone(slot), Arc::clone(path), Arc::clone(clock), seed);
+    tokio::spawn(task).abort_handle()
+}
+
 /// The outcome of an order to come, or why the order was not sent.
 type PendingOutcome = Result<oneshot::Receiver<OutcomeKind>, OutcomeKind>;
 
-async fn outcome(pending: PendingOutcome) -> OutcomeKind {
-    match pending {
-        Err(not_sent) => not_sent,
-        Ok(receiver) => receiver.await.unwrap_or_else(|_| {
-            OutcomeKind::Failed("the connection was closed before the reply".to_owned())
-        }),
+/// The outcome, if it comes before `deadline` or is there already.
+async fn outcome(pending: PendingOutcome, deadline: Instant) -> OutcomeKind {
+    let receiver = match pending {
+        Err(not_sent) => return not_sent,
+        Ok(receiver) => receiver,
+    };
+    let failed = |how: &str| OutcomeKind::Failed(how.to_owned());
+    match timeout_at(deadline, receiver).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => failed("the connection was closed before the reply"),
+        Err(_) => failed("no outcome in time; it may still be carried out"),
     }
 }
 
-async fn finish(action: &Action, pending: PendingOutcome) -> Outcome {
+async fn finish(action: &Action, pending: PendingOutcome, deadline: Instant) -> Outcome {
     Outcome {
         guest: action.guest.clone(),
         generation: action.generation,
         target: action.target,
-        kind: outcome(pending).await,
+        kind: outcome(pending, deadline).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::{Bytes, Generation, LinkState};
+    use ballast_qmp_testing::{Peer, PeerConfig};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_guest_whose_task_ended_is_connected_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let _peer = Peer::spawn(&folder.path().join("a.sock"), PeerConfig::default()).unwrap();
+        let mut fleet = Fleet::new(FleetConfig::new(vec![folder.path().to_owned()]));
+        let patience = Duration::from_secs(30);
+        let now = Timestamp::ZERO;
+        let readings = fleet.sample(now, SystemTime::now(), patience).await;
+        assert_eq!(readings[0].sample.link, LinkState::Up);
+        let member = fleet.members.values().next().unwrap();
+        member.task.abort();
+        while !member.task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let action = Action {
+            guest: "a".parse().unwrap(),
+            target: Bytes::mib(512),
+            plug: None,
+            generation: Generation(1),
+            deadline: now + patience,
+        };
+        let begun = Instant::now();
+        while fleet.act(now, &action).await.kind != OutcomeKind::Accepted {
+            assert!(begun.elapsed() < patience);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            fleet.sample(now, SystemTime::now(), patience).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_outcome_counts_however_late_it_is_asked_for() {
+        let long_ago = Instant::now();
+        let (sender, receiver) = oneshot::channel();
+        sender.send(OutcomeKind::Accepted).unwrap();
+        assert_eq!(outcome(Ok(receiver), long_ago).await, OutcomeKind::Accepted);
+        let (sender, receiver) = oneshot::channel();
+        let late = outcome(Ok(receiver), long_ago).await;
+        assert!(matches!(late, OutcomeKind::Failed(how) if how.contains("may still be")));
+        drop(sender);
     }
 }

@@ -3,7 +3,7 @@
 //! Idea: virtio-mem devices and our own memory modules (`pc-dimm`) can be changed. Modules of
 //! others are treated like boot memory: they are never removed here.
 //! Source: `qapi/machine.json` of QEMU 7.2, `MemoryDeviceInfo`.
-//! Limits: at most [`DEVICES_MAX`] devices are read. Of other kinds (NVDIMM, persistent memory,
+//! Limits: at most [`DEVICES_MAX`] devices are read, sizes of modules in whole pages. Of other kinds (NVDIMM, persistent memory,
 //! enclaves) only the address space they occupy counts.
 
 use std::borrow::Cow;
@@ -87,7 +87,7 @@ impl MemoryDevices {
     /// Parses the reply to `query-memory-devices`.
     ///
     /// # Errors
-    /// The reply is malformed.
+    /// The reply is malformed, or a virtio-mem device has an amount that none can have.
     pub(super) fn parse(json: &str) -> Result<MemoryDevices, serde_json::Error> {
         let entries: Vec<DeviceEntry<'_>> = serde_json::from_str(json)?;
         let mut devices = MemoryDevices { count: entries.len(), ..MemoryDevices::default() };
@@ -95,12 +95,12 @@ impl MemoryDevices {
             let occupied = match kind.as_ref() {
                 "virtio-mem" => {
                     let device: VirtioMemData<'_> = serde_json::from_str(data.get())?;
-                    devices.virtio_mem.push(VirtioMemDevice::from(&device));
+                    devices.virtio_mem.push(device.checked()?);
                     device.max_size
                 }
                 "dimm" => {
                     let module: SizedData<'_> = serde_json::from_str(data.get())?;
-                    let size = Bytes::new(module.size);
+                    let size = Bytes::new(module.size).page_floor();
                     match module.id.as_deref().and_then(ModuleNumber::of_device) {
                         Some(number) => devices.modules.push(OwnModule { number, size }),
                         None => devices.foreign = devices.foreign.saturating_add(size),
@@ -134,16 +134,28 @@ impl MemoryDevices {
     }
 }
 
-impl From<&VirtioMemData<'_>> for VirtioMemDevice {
-    fn from(data: &VirtioMemData<'_>) -> VirtioMemDevice {
-        let id = data.id.as_deref().filter(|id| id.len() <= PATH_BYTES_MAX);
-        VirtioMemDevice {
-            id: id.map(str::to_owned),
-            requested: Bytes::new(data.requested_size),
-            size: Bytes::new(data.size),
-            max: Bytes::new(data.max_size),
-            block: Bytes::new(data.block_size.max(PAGE_SIZE)),
+impl VirtioMemData<'_> {
+    /// The device, if its amounts are whole blocks within its size, as QEMU keeps them. A plan made
+    /// from others would be refused, for all guests.
+    fn checked(&self) -> Result<VirtioMemDevice, serde_json::Error> {
+        let block = self.block_size.max(PAGE_SIZE);
+        let is_possible = |amount: u64| amount <= self.max_size && amount.is_multiple_of(block);
+        let is_whole = block.is_multiple_of(PAGE_SIZE);
+        if !is_whole || !is_possible(self.size) || !is_possible(self.requested_size) {
+            return Err(serde::de::Error::custom(format!(
+                "virtio-mem with {} plugged and {} requested, expected whole blocks of {block}, at \
+                 most {}",
+                self.size, self.requested_size, self.max_size
+            )));
         }
+        let id = self.id.as_deref().filter(|id| id.len() <= PATH_BYTES_MAX);
+        Ok(VirtioMemDevice {
+            id: id.map(str::to_owned),
+            requested: Bytes::new(self.requested_size),
+            size: Bytes::new(self.size),
+            max: Bytes::new(self.max_size),
+            block: Bytes::new(block),
+        })
     }
 }
 
@@ -187,15 +199,34 @@ mod tests {
 
     #[test]
     fn absurd_figures_neither_overflow_nor_divide_by_zero() {
-        let one = r#"{"type": "virtio-mem", "data": {"block-size": 0, "size": 18446744073709551615,
-            "max-size": 18446744073709551615, "requested-size": 18446744073709551615}}"#;
+        let one = r#"{"type": "virtio-mem", "data": {"block-size": 0, "size": 18446744073709547520,
+            "max-size": 18446744073709551615, "requested-size": 18446744073709547520}}"#;
         let devices = MemoryDevices::parse(&format!("[{one}, {one}]")).unwrap();
         assert_eq!(devices.plugged(), Bytes::MAX);
         assert_eq!(devices.virtio_mem[0].block, Bytes::new(PAGE_SIZE));
         assert_eq!(floor_to(Bytes::mib(5), Bytes::ZERO), Bytes::mib(5));
-        let long =
-            format!(r#"[{{"type": "dimm", "data": {{"id": "{}", "size": 1}}}}]"#, "x".repeat(500));
-        assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::new(1));
+        let long = format!(
+            r#"[{{"type": "dimm", "data": {{"id": "{}", "size": 4097}}}}]"#,
+            "x".repeat(500)
+        );
+        assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::pages(1));
+    }
+
+    #[test]
+    fn amounts_that_no_device_can_have_are_refused() {
+        let parse = |size: u64, requested: u64, block: u64| {
+            MemoryDevices::parse(&format!(
+                r#"[{{"type": "virtio-mem", "data": {{"block-size": {block}, "size": {size},
+                "max-size": 8388608, "requested-size": {requested}}}}}]"#
+            ))
+        };
+        let mib = 1 << 20;
+        assert!(parse(2 * mib, 8 * mib, 2 * mib).is_ok());
+        assert!(parse(0, 0, 4097).is_err(), "blocks of no whole pages");
+        for (size, requested) in [(10 * mib, 0), (0, 10 * mib), (3 * mib, 0), (0, mib)] {
+            let error = parse(size, requested, 2 * mib).unwrap_err().to_string();
+            assert!(error.contains("expected whole blocks of 2097152, at most 8388608"), "{error}");
+        }
     }
 
     #[test]

@@ -18,14 +18,11 @@ use std::collections::BTreeSet;
 use ballast_model::{Bytes, Hotplug, HotplugKind};
 
 use super::devices::{MemoryDevices, OwnModule, VirtioMemDevice, floor_to};
-use super::probe::{MachineMemory, PATH_BYTES_MAX, ProbeResult};
+use super::probe::{MODULES_MAX, MachineMemory, PATH_BYTES_MAX, ProbeResult};
 use crate::command::{ModuleNumber, QmpCommand};
 
 /// Size of our own memory modules: Linux on x86-64 adds memory in sections of this size.
 pub const MODULE: Bytes = Bytes::mib(128);
-
-/// Most modules added at once: QEMU's machines have as many slots.
-const MODULES_MAX: u64 = 256;
 
 /// Folder of devices with ids.
 const NAMED: &str = "/machine/peripheral";
@@ -174,7 +171,7 @@ impl HotplugState {
         let device_space = machine.max_size.saturating_sub(machine.size);
         let space = device_space.saturating_sub(devices.space.get());
         let count = (space / MODULE.get()).min(machine.slots.saturating_sub(devices.slots));
-        MODULE.fraction(count.min(MODULES_MAX), 1)
+        MODULE.fraction(count.min(MODULES_MAX as u64), 1)
     }
 
     /// Plugged memory once the guest has complied with all requests.
@@ -424,7 +421,7 @@ mod tests {
 
     #[test]
     fn devices_are_filled_in_order_in_their_own_blocks() {
-        let two = [device(Some("a"), 0, 0, 101, 2), device(Some("b"), 200, 200, 512, 128)];
+        let two = [device(Some("a"), 0, 0, 101, 2), device(Some("b"), 256, 256, 512, 128)];
         let mut state = state(&two);
         let hotplug = state.summary().unwrap();
         assert_eq!((hotplug.max, hotplug.block), (Bytes::mib(100 + 512), Bytes::mib(128)));

@@ -379,12 +379,13 @@ impl GuestMonitor {
         self.pid
     }
 
-    /// All readings, with their ages at `now`. Resident memory is not among them.
+    /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the
+    /// hypervisor claims, the allocation is whole pages, and no more than the memory that the guest
+    /// has.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
-        GuestSample {
+        let mut sample = GuestSample {
             run_state: self.run.state().cloned(),
-            allocation: self.allocation.map(|(value, at)| Measured { value, age: age(at) }),
             boot_memory: self.fixed_memory(),
             hotplug: self.hotplug.summary(),
             stats: self
@@ -392,7 +393,11 @@ impl GuestMonitor {
                 .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),
             capabilities: self.capabilities,
             ..GuestSample::unknown(id, self.link())
-        }
+        };
+        let most = sample.present_memory().unwrap_or(Bytes::MAX);
+        sample.allocation =
+            self.allocation.map(|(value, at)| Measured { value: value.min(most), age: age(at) });
+        sample
     }
 }
 

@@ -27,6 +27,12 @@ pub(super) const FOLDERS: [&str; 3] =
 /// Longest device path accepted, in bytes; whoever starts QEMU chooses the ids in it.
 pub(super) const PATH_BYTES_MAX: usize = 256;
 
+/// Most paths kept of virtio-mem devices without an id: one is used, two are ambiguous.
+const ANONYMOUS_MAX: usize = 2;
+
+/// Most modules of our own: QEMU's machines have as many slots.
+pub(super) const MODULES_MAX: usize = 256;
+
 /// Type prefix of balloon devices: `virtio-balloon-pci`, `-ccw`, `-device`, `-pci-transitional`,
 /// `-pci-non-transitional`.
 const BALLOON: &str = "virtio-balloon";
@@ -72,9 +78,9 @@ pub(super) struct ProbeResult {
     pub(super) start_polling: bool,
     /// `None` if QEMU does not say.
     pub(super) machine_memory: Option<MachineMemory>,
-    /// Paths of virtio-mem devices without an id.
+    /// Paths of virtio-mem devices without an id, [`ANONYMOUS_MAX`] at most.
     pub(super) anonymous_virtio_mem: Vec<String>,
-    /// Memory objects of our own modules.
+    /// Memory objects of our own modules, [`MODULES_MAX`] at most.
     pub(super) own_memory: BTreeSet<ModuleNumber>,
     pub(super) folders_listed: usize,
 }
@@ -92,11 +98,14 @@ impl ProbeResult {
             {
                 self.balloon_path = Some(format!("{folder}/{}", entry.name));
             }
-            if kind.starts_with(VIRTIO_MEM) && folder == FOLDERS[1] && path_bytes <= PATH_BYTES_MAX
+            if kind.starts_with(VIRTIO_MEM)
+                && folder == FOLDERS[1]
+                && path_bytes <= PATH_BYTES_MAX
+                && self.anonymous_virtio_mem.len() < ANONYMOUS_MAX
             {
                 self.anonymous_virtio_mem.push(format!("{folder}/{}", entry.name));
             }
-            if folder == FOLDERS[2] {
+            if folder == FOLDERS[2] && self.own_memory.len() < MODULES_MAX {
                 self.own_memory.extend(ModuleNumber::of_memory(&entry.name));
             }
             if INHIBITING.iter().any(|inhibiting| kind.starts_with(inhibiting)) {
@@ -166,6 +175,19 @@ mod tests {
         assert_eq!(found.balloon_path, None);
         assert_eq!(found.capabilities.statistics, Some(false));
         assert_eq!(found.capabilities.deflate_on_oom, Some(false));
+    }
+
+    #[test]
+    fn an_endless_listing_leaves_few_entries() {
+        let list = |kind: &str, name: &str| {
+            let entry = |n| format!(r#"{{"name":"{name}{n}","type":"child<{kind}>"}}"#);
+            format!("[{}]", (0..1000).map(entry).collect::<Vec<_>>().join(","))
+        };
+        let devices = list("virtio-mem-pci", "device");
+        let objects = list("memory-backend-memfd", "ballast-mem-");
+        let found = found(["[]", &devices, &objects]);
+        assert_eq!(found.anonymous_virtio_mem.len(), ANONYMOUS_MAX);
+        assert_eq!(found.own_memory.len(), MODULES_MAX);
     }
 
     #[test]

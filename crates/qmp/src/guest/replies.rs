@@ -66,7 +66,7 @@ impl GuestMonitor {
             }
             Purpose::Balloon => {
                 let reply: BalloonReply = parse("query-balloon", json)?;
-                self.balloon_actual = Some((requester, Bytes::new(reply.actual)));
+                self.balloon_actual = Some((requester, Bytes::new(reply.actual).page_floor()));
                 self.found_balloon(true);
                 self.update_allocation_with_balloon(now);
             }
@@ -78,7 +78,7 @@ impl GuestMonitor {
             }
             Purpose::Summary => {
                 let reply: SummaryReply = parse("query-memory-size-summary", json)?;
-                self.base_memory = Some(Bytes::new(reply.base_memory));
+                self.base_memory = Some(Bytes::new(reply.base_memory).page_floor());
             }
             Purpose::MemoryDevices => {
                 let devices = MemoryDevices::parse(json)

@@ -7,6 +7,8 @@
 
 use ballast_model::RunState;
 
+use crate::codec::printable;
+
 /// The run state of one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunTracker {
@@ -76,7 +78,7 @@ impl RunTracker {
             "paused" => RunState::Paused,
             "shutdown" => RunState::Shutdown,
             "guest-panicked" => RunState::Panicked,
-            other => RunState::Other(other.chars().take(WORD_CHARS_MAX).collect()),
+            other => RunState::Other(printable(other, WORD_CHARS_MAX)),
         };
         self.state = Some(state);
     }
@@ -122,5 +124,14 @@ mod tests {
             assert_eq!(tracker.state(), Some(state), "{steps:?}");
             assert_eq!(tracker.take_uncertain(), *is_uncertain, "{steps:?}");
         }
+    }
+
+    #[test]
+    fn an_unknown_state_is_short_and_printable() {
+        let mut tracker = RunTracker::default();
+        tracker.status(&format!("a\n\u{1b}[2J{}", "x".repeat(100)));
+        let Some(RunState::Other(word)) = tracker.state() else { panic!("{tracker:?}") };
+        assert!(word.starts_with(r"a\n\u{1b}[2Jx"), "{word}");
+        assert_eq!(word.chars().count(), WORD_CHARS_MAX);
     }
 }

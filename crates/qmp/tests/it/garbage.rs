@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use ballast_model::{LinkDown, Timestamp};
+use ballast_model::{Bytes, GuestId, LinkDown, OutcomeKind, Timestamp};
 use ballast_qmp::codec::{
-    CodecError, DEPTH_MAX, Decoder, MESSAGE_BYTES_MAX, QmpMessage, fuzz_decode,
+    CodecError, DEPTH_MAX, Decoder, MESSAGE_BYTES_MAX, QmpMessage, TEXT_CHARS_MAX, fuzz_decode,
 };
 use ballast_qmp::command::QmpCommand;
 use ballast_qmp::guest::GuestMonitor;
 use ballast_qmp::session::{
-    EVENTS_MAX, IN_FLIGHT_MAX, QmpSession, SendError, SessionError, SessionInput, SessionPhase,
+    EVENTS_MAX, IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, QmpSession, SendError, SessionError,
+    SessionInput, SessionPhase,
 };
 use proptest::prelude::*;
 
@@ -154,6 +155,82 @@ fn commands_and_events_are_bounded_and_expire_once() {
     assert_eq!(session.events_dropped(), 5);
     assert_eq!(std::iter::from_fn(|| session.pop_event()).count(), EVENTS_MAX);
     assert_eq!(session.phase(), SessionPhase::Ready);
+}
+
+/// A hypervisor that answers commands without reading them: the ids are easy to guess.
+#[test]
+fn commands_that_are_never_read_do_not_pile_up() {
+    let mut session = ready(0);
+    for id in 1.. {
+        if session.send(&QmpCommand::QueryMemorySizeSummary, Timestamp::ZERO).is_err() {
+            break;
+        }
+        session.receive(format!(r#"{{"return": 1, "id": {id}}}"#).as_bytes());
+        assert!(matches!(session.poll(Timestamp::ZERO), Ok(Some(SessionInput::Reply { .. }))));
+        assert!(session.outgoing().len() < OUTGOING_BYTES_MAX + 100);
+    }
+    let (in_flight, waiting) = (session.in_flight(), session.outgoing().len());
+    assert!(in_flight == 0 && waiting >= OUTGOING_BYTES_MAX, "{in_flight}, {waiting}");
+    session.mark_written(100);
+    assert_eq!(session.outgoing().len(), waiting - 100);
+    session.mark_written(usize::MAX);
+    assert!(session.send(&QmpCommand::QueryStatus, Timestamp::ZERO).is_ok());
+}
+
+/// A monitor that has sent its probe: ids 1 to 8.
+fn probing() -> GuestMonitor {
+    let mut guest = GuestMonitor::new(Duration::from_secs(1));
+    guest.connected(Timestamp::ZERO, Some(1));
+    let opening = format!(r#"{GREETING}{{"return": {{}}, "id": 0}}"#);
+    guest.receive(opening.as_bytes(), Timestamp::ZERO, 1).unwrap();
+    guest
+}
+
+#[test]
+fn texts_of_the_server_are_short_and_printable() {
+    let control = "x\\n\\u001b[2J".repeat(1000);
+    let error = format!(r#"{{"error": {{"class": "{control}", "desc": "{control}"}}"#);
+    let is_harmless = |text: &str| !text.chars().any(char::is_control) && text.len() < 1000;
+
+    let mut guest = probing();
+    let Err(LinkDown::Protocol(why)) =
+        guest.receive(format!("{error}}}").as_bytes(), Timestamp::ZERO, 1)
+    else {
+        panic!("an error without an id")
+    };
+    assert!(is_harmless(&why) && why.contains(r"x\n\u{1b}[2Jx"), "{why}");
+
+    let mut guest = probing();
+    for id in 1..=8 {
+        let reply = format!(r#"{error}, "id": {id}}}"#);
+        guest.receive(reply.as_bytes(), Timestamp::ZERO, 1).unwrap();
+    }
+    guest.begin_powerdown(Timestamp::ZERO).unwrap();
+    let reply = format!(r#"{error}, "id": 9}}"#);
+    guest.receive(reply.as_bytes(), Timestamp::ZERO, 1).unwrap();
+    let Some((_, OutcomeKind::Failed(how))) = guest.pop_finished() else { panic!("it failed") };
+    assert!(is_harmless(&how), "{how}");
+    assert_eq!(how.chars().count(), TEXT_CHARS_MAX);
+}
+
+#[test]
+fn an_allocation_never_exceeds_the_memory_that_is_there() {
+    let mut guest = probing();
+    let replies = [
+        r#""return": {"status": "running"}, "id": 1"#,
+        r#""return": {"actual": 18446744073709551615}, "id": 2"#,
+        r#""return": {"base-memory": 536870913}, "id": 3"#,
+        r#""return": [], "id": 4"#,
+        r#""return": {"size": 536870912, "max-size": 536870912}, "id": 5"#,
+        r#""return": [], "id": 6"#,
+        r#""return": [], "id": 7"#,
+        r#""return": [], "id": 8"#,
+    ];
+    for reply in replies {
+        guest.receive(format!("{{{reply}}}").as_bytes(), Timestamp::ZERO, 1).unwrap();
+    }
+    let sample = guest.sample("a".parse::<GuestId>().unwrap(), Timestamp::ZERO);
+    assert_eq!(sample.allocation.map(|it| it.value), Some(Bytes::mib(512)));
 }
 
 /// Mostly valid QMP.

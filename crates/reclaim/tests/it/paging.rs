@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use crate::common::*;
 use ballast_model::{Bytes, Timestamp};
 use ballast_reclaim::*;
+use rustix::mm::{MlockAllFlags, mlockall};
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
@@ -130,6 +132,30 @@ fn pages_are_taken_evenly_from_all_memory() {
 #[test]
 fn pages_missing_from_the_page_table_are_paged_out_too() {
     let _turn = turn();
+    page_out_what_the_page_table_lacks();
+}
+
+#[test]
+fn a_pager_whose_own_memory_is_locked_evicts_too() {
+    const NAME: &str = "paging::a_pager_whose_own_memory_is_locked_evicts_too";
+    const ROLE: &str = "BALLAST_TEST_LOCKED";
+    if std::env::var_os(ROLE).is_some() {
+        let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+        match mlockall(flags) {
+            Ok(()) => page_out_what_the_page_table_lacks(),
+            Err(error) => println!("SKIPPED: this process cannot lock its memory: {error}"),
+        }
+        return;
+    }
+    let _turn = turn();
+    // What is locked is locked for a whole process: one of its own.
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    let output = own.args(["--exact", NAME, "--nocapture"]).env(ROLE, "child").output().unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn page_out_what_the_page_table_lacks() {
     let Some(_swap) = SwapFile::new(64) else { return };
     let child = Child::filled(16, 0);
     let memory = child.open();

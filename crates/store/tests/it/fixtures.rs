@@ -253,7 +253,7 @@ fn copy_of(name: &str, folder: &Path) -> PathBuf {
 #[test]
 fn journals_of_every_format_load() {
     let folder = tempfile::tempdir().unwrap();
-    for (version, entries) in [("v1", 10), ("v2", 12)] {
+    for (version, entries) in [("v1", 10), ("v2", 12), ("v3", 12)] {
         let path = copy_of(&format!("{version}.db"), folder.path());
         let expected = std::fs::read_to_string(fixture(&format!("{version}.jsonl"))).unwrap();
         assert_eq!(without_sentences(&export(&path)), without_sentences(&expected));
@@ -280,7 +280,7 @@ fn todays_rows_have_the_declared_format() {
         std::fs::copy(&path, fixture(&format!("{name}.db"))).unwrap();
         std::fs::write(fixture(&format!("{name}.jsonl")), export(&path)).unwrap();
     }
-    let expected = std::fs::read_to_string(fixture("v2.jsonl")).unwrap();
+    let expected = std::fs::read_to_string(fixture("v3.jsonl")).unwrap();
     assert_eq!(
         without_sentences(&export(&path)),
         without_sentences(&expected),

@@ -421,6 +421,25 @@ fn everything() -> Whole {
             notes: notes(),
         },
         outcomes: outcomes(),
+        handovers: vec![Handover {
+            guest: id(3),
+            process: Some(ProcessId { pid: 4711, start_ticks: 12_345 }),
+            held: Some(Bytes::mib(500)),
+            transient_grant: Bytes::mib(64),
+            granted: Some(Bytes::mib(250)),
+            resident_cap: Some(Bytes::mib(300)),
+            stuck: Some(Stuck {
+                asked: Bytes::mib(200),
+                since: Timestamp::from_millis(59_000),
+                retry_at: Timestamp::from_millis(119_000),
+                pause: Duration::from_secs(60),
+            }),
+            thrashed: Some(Thrashed {
+                least: Bytes::mib(400),
+                until: Timestamp::from_millis(90_000),
+                pause: Duration::from_secs(120),
+            }),
+        }],
         limits: BTreeMap::from([
             (id(0), bounded),
             (id(1), GuestLimits { shares: 8, ..GuestLimits::default() }),
@@ -456,6 +475,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
             ..one.plan
         },
         outcomes: vec![],
+        handovers: vec![],
         limits: BTreeMap::new(),
         paused: false,
         ..one
@@ -484,6 +504,7 @@ fn events() -> Vec<Event> {
 
 fn write(path: &Path) {
     let mut writer = Writer::open(path, KEEP, start()).unwrap();
+    writer.write_all_whole();
     for event in events().into_iter().skip(1) {
         writer.record_event(wall(5), Timestamp::from_millis(6), event).unwrap();
     }
@@ -540,6 +561,7 @@ fn every_variant_reads_back() {
                 let whole = wholes.next().unwrap();
                 assert_eq!((&tick.snapshot, &tick.plan), (&whole.snapshot, &whole.plan));
                 assert_eq!(tick.outcomes, whole.outcomes);
+                assert_eq!(tick.handovers, whole.handovers);
                 for (id, limits) in &whole.limits {
                     assert_eq!(&tick.limits_of(id), limits);
                 }

@@ -1,6 +1,7 @@
 //! The integration tests of `ballast-store`.
 
 mod curves;
+mod damage;
 mod disk_full;
 mod fixtures;
 mod golden;

@@ -16,6 +16,7 @@ pub(crate) struct Whole {
     pub(crate) snapshot: Snapshot,
     pub(crate) plan: Plan,
     pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) handovers: Vec<Handover>,
     pub(crate) limits: BTreeMap<GuestId, GuestLimits>,
     pub(crate) paused: bool,
     pub(crate) decision_cost: Duration,
@@ -28,6 +29,7 @@ impl Whole {
             snapshot: &self.snapshot,
             plan: &self.plan,
             outcomes: &self.outcomes,
+            handovers: &self.handovers,
             limits: &self.limits,
             paused: self.paused,
             decision_cost: self.decision_cost,
@@ -186,6 +188,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         snapshot: Snapshot::new(now, host, samples),
         plan,
         outcomes,
+        handovers: vec![],
         limits,
         paused: false,
         decision_cost: Duration::from_micros(400 + noise.below(200)),
@@ -787,6 +790,34 @@ fn limits() -> impl Strategy<Value = GuestLimits> {
     )
 }
 
+fn handover() -> impl Strategy<Value = Handover> {
+    let process =
+        (any::<u32>(), any::<u64>()).prop_map(|(pid, start_ticks)| ProcessId { pid, start_ticks });
+    let stuck = (bytes(), moment(), moment(), span())
+        .prop_map(|(asked, since, retry_at, pause)| Stuck { asked, since, retry_at, pause });
+    let thrashed = (bytes(), moment(), span()).prop_map(|(least, until, pause)| Thrashed {
+        least,
+        until,
+        pause,
+    });
+    let parts = (option::of(process), option::of(stuck), option::of(thrashed));
+    let sizes = (option::of(bytes()), option::of(bytes()));
+    (id(), sizes, bytes(), option::of(bytes()), parts).prop_map(
+        |(guest, (held, granted), transient_grant, resident_cap, (process, stuck, thrashed))| {
+            Handover {
+                guest,
+                process,
+                held,
+                transient_grant,
+                granted,
+                resident_cap,
+                stuck,
+                thrashed,
+            }
+        },
+    )
+}
+
 /// Any tick.
 pub(crate) fn whole() -> impl Strategy<Value = Whole> {
     (
@@ -794,16 +825,17 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
         -30_000_000_000_000i64..30_000_000_000_000,
         snapshot().boxed(),
         plan().boxed(),
-        prop::collection::vec(outcome(), 0..4),
+        (prop::collection::vec(outcome(), 0..4), prop::collection::vec(handover(), 0..3)),
         prop::collection::btree_map(id(), limits(), 0..4),
         any::<bool>(),
         span(),
     )
-        .prop_map(|(wall_ms, snapshot, plan, outcomes, limits, paused, decision_cost)| Whole {
+        .prop_map(|(wall_ms, snapshot, plan, came, limits, paused, decision_cost)| Whole {
             wall_ms,
             snapshot,
             plan,
-            outcomes,
+            outcomes: came.0,
+            handovers: came.1,
             limits,
             paused,
             decision_cost,

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ballast_track::Tracker;
-use ballast_tracker::TrackerClient;
+use ballast_tracker::{TrackerClient, TrackerError};
 use ballast_tracker_proto::{
     CAPACITY_DEFAULT, Granule, GranuleSample, RegionName, RegionSpec, RingEntry, TrackerAddress,
     WatchMode,
@@ -34,16 +34,26 @@ pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
 pub(crate) fn address() -> TrackerAddress {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    TrackerAddress::Abstract(format!("ballast-track-test-{}-{count}", std::process::id()))
+    let name = format!("ballast-track-{}-{count}.sock", std::process::id());
+    TrackerAddress::new(std::env::temp_dir().join(name))
 }
 
 pub(crate) fn tracker() -> (Tracker, TrackerAddress) {
     let address = address();
-    (Tracker::start(address.clone()).unwrap(), address)
+    (Tracker::start(&address, None).unwrap(), address)
 }
 
+/// A client of this process's tracker.
 pub(crate) fn client(address: &TrackerAddress) -> TrackerClient {
-    TrackerClient::connect(address, CAPACITY_DEFAULT, None).unwrap()
+    connect(address, CAPACITY_DEFAULT).unwrap()
+}
+
+/// The same with a ring of `capacity` entries, if it is not refused.
+pub(crate) fn connect(
+    address: &TrackerAddress,
+    capacity: u64,
+) -> Result<TrackerClient, TrackerError> {
+    TrackerClient::connect(address, std::process::id(), capacity, None)
 }
 
 /// Guest memory.

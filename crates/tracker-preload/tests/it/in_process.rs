@@ -188,7 +188,7 @@ fn a_full_ring_drops_and_counts_without_blocking() {
     let Some(_turn) = turn() else { return };
     let memory = Memory::new(4096);
     let (_tracker, address) = tracker();
-    let mut client = TrackerClient::connect(&address, CAPACITY_MIN, None).unwrap();
+    let mut client = common::connect(&address, CAPACITY_MIN).unwrap();
     client.add_region(memory.region(0, FIRST)).unwrap();
     client.revoke(1).unwrap();
     memory.touch(0..4096);
@@ -412,11 +412,47 @@ fn a_client_of_another_version_is_refused() {
 
 /// A raw connection, to send anything.
 fn connected(address: &TrackerAddress) -> OwnedFd {
-    let TrackerAddress::Abstract(name) = address else { panic!("{address}") };
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    connect(&socket, &SocketAddrUnix::new(address.path()).unwrap()).unwrap();
     socket
+}
+
+/// The answer to a hello of a thread of this process that is user `user` for the time being.
+fn greeted_as(user: u32, address: &TrackerAddress) -> TrackerReply {
+    let address = address.clone();
+    let hello = std::thread::spawn(move || {
+        let user = rustix::process::Uid::from_raw(user);
+        // The group stays root's, and with it the socket's.
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let socket = connected(&address);
+        let (hello, len) = Frame { number: 1, message: TrackerRequest::Hello }.encode();
+        let _ = rustix::net::send(&socket, &hello[..len], SendFlags::NOSIGNAL);
+        let mut reply = [0; MESSAGE_MAX];
+        let mut receive = || rustix::net::recv(&socket, &mut reply, RecvFlags::empty());
+        // Whoever is refused is told so, and disconnected before the hello is read.
+        let (len, _) = receive().or_else(|_| receive()).unwrap();
+        Frame::<TrackerReply>::decode(&reply[..len]).unwrap().message
+    });
+    hello.join().unwrap()
+}
+
+#[test]
+fn root_and_the_named_user_are_answered_nobody_else() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: only root can become another user");
+    }
+    let Some(_turn) = turn() else { return };
+    // Reachable by other users, unlike the folder of a test run.
+    let folder = tempfile::Builder::new().prefix("track").tempdir_in("/tmp").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    std::fs::set_permissions(folder.path(), mode).unwrap();
+    let address = TrackerAddress::new(folder.path().join("a.sock"));
+    let _tracker = ballast_track::Tracker::start(&address, Some(4321)).unwrap();
+    assert!(matches!(greeted_as(4321, &address), TrackerReply::Hello { .. }));
+    let peer = TrackerRefusal { reason: RefusalReason::Peer, errno: 0 };
+    assert_eq!(greeted_as(4322, &address), TrackerReply::Refused(peer));
+    assert!(common::connect(&address, CAPACITY_MIN).is_ok());
 }
 
 #[test]
@@ -441,7 +477,7 @@ fn garbage_ends_the_session_and_harms_nothing() {
         }
     }
     wait_until("the last is gone", || {
-        TrackerClient::connect(&address, CAPACITY_MIN, None).is_ok_and(|mut client| {
+        common::connect(&address, CAPACITY_MIN).is_ok_and(|mut client| {
             client.add_region(memory.region(0, FIRST)).unwrap();
             client.revoke(1).unwrap();
             memory.touch([1]);
@@ -490,10 +526,9 @@ fn a_client_that_never_reads_is_disconnected() {
 #[test]
 fn a_library_of_another_version_is_reported() {
     let address = common::address();
-    let TrackerAddress::Abstract(name) = &address else { panic!("{address}") };
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-    let at = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    let at = SocketAddrUnix::new(address.path()).unwrap();
     rustix::net::bind(&socket, &at).unwrap();
     rustix::net::listen(&socket, 1).unwrap();
     let library = std::thread::spawn(move || {
@@ -506,10 +541,11 @@ fn a_library_of_another_version_is_reported() {
         reply[..2].copy_from_slice(&(VERSION + 1).to_le_bytes());
         rustix::net::send(&peer, &reply[..len], SendFlags::NOSIGNAL).unwrap();
     });
-    let error = TrackerClient::connect(&address, CAPACITY_MIN, None).unwrap_err();
+    let error = common::connect(&address, CAPACITY_MIN).unwrap_err();
     assert!(error.is_lasting(), "{error}");
     assert!(error.to_string().contains("restart the guest with the library of this"), "{error}");
     library.join().unwrap();
+    std::fs::remove_file(address.path()).unwrap();
 }
 
 #[test]
@@ -520,10 +556,7 @@ fn a_second_client_is_refused() {
     let mut first = client(&address);
     first.add_region(memory.region(0, FIRST)).unwrap();
     for _ in 0..10 {
-        assert_eq!(
-            refusal(TrackerClient::connect(&address, CAPACITY_MIN, None)),
-            RefusalReason::Busy
-        );
+        assert_eq!(refusal(common::connect(&address, CAPACITY_MIN)), RefusalReason::Busy);
     }
     first.revoke(1).unwrap();
     memory.touch([1]);
@@ -536,7 +569,7 @@ fn a_client_can_connect_right_after_another_disconnects() {
     let memory = Memory::new(64);
     let (_tracker, address) = tracker();
     for _ in 0..100 {
-        let mut next = TrackerClient::connect(&address, CAPACITY_MIN, None).unwrap();
+        let mut next = common::connect(&address, CAPACITY_MIN).unwrap();
         next.add_region(memory.region(0, FIRST)).unwrap();
         next.revoke(1).unwrap();
     }

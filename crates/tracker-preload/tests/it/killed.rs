@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use ballast_tracker_proto::{RegionName, RegionSpec, TrackerAddress};
+use ballast_tracker::TrackerClient;
+use ballast_tracker_proto::{CAPACITY_DEFAULT, RegionName, RegionSpec, TrackerAddress};
 
 /// Whoever finds this set is the client: an address, and a device and inode.
 const CLIENT: &str = "BALLAST_TEST_TRACKING_CLIENT";
@@ -45,7 +46,10 @@ fn track(arguments: &[&str]) -> ! {
         first_page: FIRST,
         name: RegionName::new("ram"),
     };
-    let mut client = client(&TrackerAddress::parse(arguments[0]));
+    let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+    let address = TrackerAddress::new(arguments[0]);
+    let client = TrackerClient::connect(&address, parent as u32, CAPACITY_DEFAULT, None);
+    let mut client = client.unwrap();
     client.add_region(region).unwrap();
     client.set_hot_set(100).unwrap();
     for round in 0.. {

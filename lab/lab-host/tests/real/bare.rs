@@ -146,7 +146,7 @@ impl Bare {
     }
 
     pub(crate) fn tracker(&self) -> TrackerAddress {
-        TrackerAddress::Path(self.at("track"))
+        TrackerAddress::new(self.at("track"))
     }
 
     /// Tracks it as root may, without help for the hypervisor, once whoever did before is

@@ -38,7 +38,7 @@ fn a_guest_hardly_stalls_when_its_tracking_client_is_killed() {
     }
     if let Ok(arguments) = std::env::var(CLIENT) {
         let (pid, address) = arguments.split_once(' ').unwrap();
-        track(pid.parse().unwrap(), &TrackerAddress::parse(address));
+        track(pid.parse().unwrap(), &TrackerAddress::new(address));
     }
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let rounds = number("BALLAST_SOAK_ROUNDS").unwrap_or(10);

@@ -35,6 +35,7 @@ fn write(path: &Path) {
             snapshot: &view.snapshot,
             plan: &view.plan,
             outcomes: &outcomes,
+            handovers: &[],
             limits: &limits,
             paused: false,
             decision_cost: view.decision_cost,

@@ -59,12 +59,10 @@ impl Running {
         let (arguments, file) = program.arguments()?;
         let program = PROGRAM.find().context("the program that touches memory")?;
         let library = TRACK_LIBRARY.find().context("the tracker's library")?;
-        let address = TrackerAddress::Abstract(format!("ballast-bench-{}", std::process::id()));
+        let name = format!("ballast-bench-{}.sock", std::process::id());
+        let address = TrackerAddress::new(std::env::temp_dir().join(name));
         let mut command = Command::new(&program);
-        command
-            .args(arguments)
-            .env("LD_PRELOAD", &library)
-            .env(SOCKET_VARIABLE, address.to_string());
+        command.args(arguments).env("LD_PRELOAD", &library).env(SOCKET_VARIABLE, address.path());
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -107,7 +105,7 @@ impl Running {
         let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let device = device.as_ref().map(AsFd::as_fd);
         let mut client = loop {
-            match TrackerClient::connect(&self.address, CAPACITY_DEFAULT, device) {
+            match TrackerClient::connect(&self.address, self.child.id(), CAPACITY_DEFAULT, device) {
                 // The one before may not have ended yet.
                 Err(TrackerError::Connect { .. } | TrackerError::Refused(_))
                     if Instant::now() < end =>

@@ -1,0 +1,27 @@
+//! What a daemon hands over of a guest's thrash history, and takes over from the last one.
+//!
+//! Limits: reductions under way when a daemon ended are never judged. The last reductions are taken
+//! over as one, with their sum.
+
+use ballast_model::{Regret, Thrashed};
+
+use super::{Cost, Hold, ThrashDetector};
+
+impl ThrashDetector {
+    /// How far the guest may not be shrunk, and the pause that it had for that.
+    pub fn thrashed(&self) -> Option<Thrashed> {
+        self.hold.map(|Hold { at, until, pause }| Thrashed { least: at, until, pause })
+    }
+
+    /// A detector that goes on where the last daemon's left off.
+    pub fn restored(thrashed: Option<Thrashed>, regret: Option<Regret>) -> ThrashDetector {
+        let hold = |Thrashed { least, until, pause }| Hold { at: least, until, pause };
+        let cost = |Regret { taken, read_back, .. }| Cost { taken, read_back };
+        ThrashDetector {
+            remembered: regret.map(cost).into_iter().collect(),
+            undone: regret.map_or(0, |regret| regret.undone),
+            hold: thrashed.map(hold),
+            ..ThrashDetector::default()
+        }
+    }
+}

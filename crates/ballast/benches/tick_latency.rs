@@ -1,0 +1,155 @@
+//! How punctual ticks are: idle, and while many clients read from the API as fast as they can.
+//!
+//! Goal: the 99th percentile of the time between two ticks is at most a tenth longer under readers.
+//! The daemon is the real program with its journal, its guests are peers in a process of their own,
+//! and so are the readers: [`READERS`] clients that send [`PIPELINED`] requests at once, read the
+//! replies and begin anew. The server keeps as many of them as it may and turns the others away.
+//! The times are those the journal has of each tick. Turns alternate, because the machine's speed
+//! drifts.
+//!
+//! `cargo bench -p ballast --bench tick_latency`; with `--test` turns are short.
+
+mod harness;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_store::{Range, Reader};
+use harness::{Peers, api_socket, journal, own_role, role, serve_peers, start_daemon, stop};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+const GUESTS: usize = 100;
+const TICK_MS: u64 = 100;
+const READERS: usize = 200;
+const PIPELINED: usize = 16;
+
+fn main() {
+    match own_role() {
+        Some((role, folder)) if role == "peers" => serve_peers(&folder, GUESTS),
+        Some((_, folder)) => read_without_end(&folder),
+        None => measure(),
+    }
+}
+
+fn measure() {
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let (turn, rounds) = match is_test {
+        true => (Duration::from_secs(3), 1),
+        false => (Duration::from_secs(30), 3),
+    };
+    let ground = tempfile::tempdir().expect("a folder");
+    let qmp = ground.path().join("qmp");
+    std::fs::create_dir(&qmp).expect("a folder for sockets");
+    let peers = Peers::start("peers", &qmp);
+    let (mut idle, mut read) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let mut daemon = start_daemon(ground.path(), &qmp, TICK_MS);
+        std::thread::sleep(turn);
+        stop(&mut daemon);
+        idle.extend(intervals(ground.path()));
+        let mut daemon = start_daemon(ground.path(), &qmp, TICK_MS);
+        let mut readers = role("readers", ground.path()).spawn().expect("the readers");
+        std::thread::sleep(turn);
+        stop(&mut daemon);
+        readers.kill().expect("the readers");
+        readers.wait().expect("their end");
+        read.extend(intervals(ground.path()));
+        println!("round {round} of {rounds} done");
+    }
+    peers.end();
+    println!("{GUESTS} guests, a tick every {TICK_MS} ms, {rounds} turns of {turn:?} each");
+    let (idle, read) = (Percentiles::of(idle), Percentiles::of(read));
+    println!("idle: {idle}");
+    println!("{READERS} readers, {PIPELINED} requests at once: {read}");
+    println!(
+        "ratio readers / idle: p50 {:.3}, p99 {:.3} (goal: p99 at most 1.1)",
+        read.p50 as f64 / idle.p50 as f64,
+        read.p99 as f64 / idle.p99 as f64,
+    );
+}
+
+/// Times between the ticks of the last daemon, in ms, without those of its first second. Removes
+/// its journal.
+fn intervals(ground: &Path) -> Vec<u64> {
+    let reader = Reader::open(&journal(ground)).expect("a journal");
+    let ticks = reader.ticks(Range::default()).map(|tick| tick.expect("a tick").mono.as_millis());
+    let ticks: Vec<u64> = ticks.collect();
+    let first = ticks.first().expect("some ticks") + 1000;
+    let ticks: Vec<u64> = ticks.into_iter().filter(|&at| at >= first).collect();
+    drop(reader);
+    for ending in ["", "-wal", "-shm"] {
+        let mut path = journal(ground).into_os_string();
+        path.push(ending);
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
+            _ => {}
+        }
+    }
+    ticks.windows(2).map(|two| two[1] - two[0]).collect()
+}
+
+/// Times in ms.
+struct Percentiles {
+    p50: u64,
+    p99: u64,
+    max: u64,
+    count: usize,
+}
+
+impl Percentiles {
+    fn of(mut times: Vec<u64>) -> Percentiles {
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+        Percentiles { p50: at(50), p99: at(99), max: at(100), count: times.len() }
+    }
+}
+
+impl std::fmt::Display for Percentiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Percentiles { p50, p99, max, count } = self;
+        write!(f, "p50 {p50} ms, p99 {p99} ms, max {max} ms between {count} ticks")
+    }
+}
+
+/// Reads from the API with all clients at once, until killed.
+fn read_without_end(ground: &Path) {
+    let socket = api_socket(ground);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        for n in 0..READERS {
+            let socket = socket.clone();
+            tokio::spawn(async move {
+                loop {
+                    let _ = read_once(&socket, n).await;
+                    // Turned away, or the daemon does not listen yet.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+        }
+        std::future::pending::<()>().await;
+    });
+}
+
+/// Sends requests and reads whatever comes, until the server closes the connection.
+async fn read_once(socket: &Path, n: usize) -> std::io::Result<()> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let path = if n.is_multiple_of(2) { "/v1/status" } else { "/v1/plan?dry_run=true" };
+    let requests = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").repeat(PIPELINED);
+    let (mut reader, mut writer) = stream.split();
+    let write = async {
+        loop {
+            writer.write_all(requests.as_bytes()).await?;
+        }
+    };
+    let read = async {
+        let mut bytes = vec![0; 1 << 16];
+        while reader.read(&mut bytes).await? > 0 {}
+        Ok(())
+    };
+    tokio::select! {
+        ended = write => ended,
+        ended = read => ended,
+    }
+}

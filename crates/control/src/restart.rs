@@ -1,0 +1,118 @@
+//! What a controller hands over to the next one, and takes over from the last one.
+//!
+//! Idea: the last daemon's promises hold until this one carries out a plan. A guest takes over what
+//! it was promised as soon as it appears, though its process may not be known yet; the rest (cap,
+//! plugging, thrash history) once its process was seen to be the same. Another process under the
+//! same name is another guest, of which nothing is remembered.
+//!
+//! Cost: nothing once all guests were seen. Limits: what is not handed over begins anew: estimates,
+//! phases of plugging, rates, the time of a release under way.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_actuation::hotplug::Actuator;
+use ballast_actuation::paging::ResidentCap;
+use ballast_actuation::thrash::ThrashDetector;
+use ballast_model::{
+    Bytes, GuestId, GuestSample, Handover, LeftGuest, LinkState, PerGuest, Snapshot, Timestamp,
+};
+
+use crate::identity::Identity;
+use crate::state::GuestState;
+
+/// A guest that has not appeared by then is not waited for.
+const APPEARS_WITHIN: Duration = Duration::from_secs(60);
+
+/// Guests of the last daemon that have not appeared yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Left {
+    guests: BTreeMap<GuestId, LeftGuest>,
+    until: Option<Timestamp>,
+}
+
+impl Left {
+    pub(crate) fn new(guests: Vec<LeftGuest>) -> Left {
+        let by_name = |left: LeftGuest| (left.handover.guest.clone(), left);
+        Left { guests: guests.into_iter().map(by_name).collect(), until: None }
+    }
+
+    /// Gives the guests that appear in `snapshot` what they were promised. `states` are in step
+    /// with it.
+    pub(crate) fn join(&mut self, states: &mut PerGuest<GuestState>, snapshot: &Snapshot) {
+        if self.guests.is_empty() {
+            return;
+        }
+        let now = snapshot.taken_at;
+        if now > *self.until.get_or_insert(now + APPEARS_WITHIN) {
+            self.guests.clear();
+        }
+        for (state, sample) in states.values_mut().zip(snapshot.guests()) {
+            let Some(left) = self.guests.remove(&sample.id) else { continue };
+            if sample.process.is_none_or(|process| process == left.process) {
+                state.log.restore(&left, now);
+                state.identity.process = Some(left.process);
+                state.identity.left = Some(Box::new(left));
+            }
+        }
+    }
+}
+
+impl GuestState {
+    /// Notes which process the guest is. Another one than before is another guest.
+    pub(crate) fn identify(&mut self, sample: &GuestSample) {
+        let before = self.identity.process;
+        if sample.process.is_some() && before.is_some() && sample.process != before {
+            *self = GuestState::default();
+        }
+        self.identity.process = sample.process.or(before);
+        self.identity.is_hidden = sample.process.is_none();
+        self.take_over(sample);
+    }
+
+    /// Takes over what the last daemon left of the guest, once it is certain to be the same.
+    fn take_over(&mut self, sample: &GuestSample) {
+        let Some(left) = &mut self.identity.left else { return };
+        if sample.link != LinkState::Up {
+            // As with any link that breaks: what it owes and is held to begins anew.
+            (left.handover.stuck, left.handover.resident_cap) = (None, None);
+            return;
+        }
+        let Handover { transient_grant, resident_cap, stuck, thrashed, .. } = left.handover;
+        if sample.process.is_none() || transient_grant > Bytes::ZERO && sample.hotplug.is_none() {
+            return;
+        }
+        self.thrash = ThrashDetector::restored(thrashed, left.regret);
+        // Unless it was sent another target meanwhile.
+        if self.log.target() == left.target {
+            self.resident_cap = ResidentCap::restored(resident_cap);
+            if let Some(stuck) = stuck {
+                self.log.restore_stuck(stuck);
+            }
+            if let (Some(target), true) = (left.target, transient_grant > Bytes::ZERO) {
+                let actuator = Actuator::restored(target, transient_grant, sample);
+                self.actuator = Some(Box::new(actuator));
+            }
+        }
+        self.identity.left = None;
+    }
+
+    /// What the next daemon has to be told of the guest; `None`: nothing but its target.
+    pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
+        let Identity { process, is_hidden, left } = &self.identity;
+        if let Some(left) = left {
+            let held = self.log.last_seen();
+            return Some(Handover { process: *process, held, ..left.handover.clone() });
+        }
+        let nothing = Handover::nothing(guest.clone());
+        let mut handover = Handover {
+            process: process.filter(|_| *is_hidden),
+            held: self.log.last_seen().filter(|_| *is_hidden),
+            resident_cap: self.resident_cap.in_force(),
+            thrashed: self.thrash.thrashed(),
+            ..nothing.clone()
+        };
+        self.log.hand_over(&mut handover);
+        (handover != nothing).then_some(handover)
+    }
+}

@@ -1,0 +1,118 @@
+//! What the last daemon left in the journal, for this one.
+//!
+//! Idea: of a daemon that ran since the host's boot everything holds that its last plan promised;
+//! of one before that only guests' credits, as guests are other processes then. An operator's pause
+//! holds until the operator resumes, also where the daemon ended before its next tick.
+//!
+//! Limits: limits and policies that an operator set do not outlive a daemon.
+
+use ballast_model::{GuestId, Restart};
+use ballast_store::{Event, Left};
+
+use super::view::Command;
+
+/// What the last daemon left to this one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Inherited {
+    /// Of guests that run since then, and of the operator.
+    pub(super) restart: Restart,
+    /// Each guest's credits, whether it still runs or not.
+    pub(super) credits: Vec<(GuestId, u64)>,
+}
+
+impl Inherited {
+    /// What `left` means for a daemon that is started in the boot `boot_id`.
+    pub(super) fn of(left: Left, boot_id: &str) -> Inherited {
+        let Left { session, tick, events } = left;
+        let mut paused = tick.paused;
+        for event in events {
+            let Event::Command { command, answer: Ok(_), .. } = event else { continue };
+            if command == Command::Pause.words() {
+                paused = true;
+            } else if command == Command::Resume.words() {
+                paused = false;
+            }
+        }
+        let restart = match session.start.boot_id == boot_id {
+            true => Restart::of(&tick.snapshot, &tick.plan, &tick.handovers, paused),
+            false => Restart::default(),
+        };
+        let guests = tick.plan.guests.into_iter();
+        let credits = guests.filter_map(|guest| Some((guest.id, guest.credits?))).collect();
+        Inherited { restart, credits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use ballast_model::{Bytes, ProcessId, Timestamp};
+    use ballast_store::{Session, Start, TickEntry};
+
+    use super::*;
+    use crate::server::fixture;
+
+    fn command(command: Command, answer: Result<String, String>) -> Event {
+        Event::Command { who: "uid 0".to_owned(), command: command.words(), answer }
+    }
+
+    /// The last tick of a daemon that ran in boot `here`; guest `grow` is process 7.
+    fn left(paused: bool, events: Vec<Event>) -> Left {
+        let view = fixture::view();
+        let mut guests = view.snapshot.guests().to_vec();
+        for guest in guests.iter_mut().filter(|guest| guest.id.as_str() == "grow") {
+            guest.process = Some(ProcessId { pid: 7, start_ticks: 70 });
+        }
+        let mut plan = view.plan;
+        for guest in plan.guests.iter_mut().filter(|guest| guest.id.as_str() == "grow") {
+            guest.credits = Some(55);
+        }
+        let start = Start {
+            wall: SystemTime::UNIX_EPOCH,
+            mono: Timestamp::ZERO,
+            boot_id: "here".to_owned(),
+            version: "0.1.0".to_owned(),
+            pid: 1,
+        };
+        let snapshot =
+            ballast_model::Snapshot::new(view.snapshot.taken_at, view.snapshot.host, guests);
+        Left {
+            session: Session { id: 1, start },
+            tick: TickEntry {
+                snapshot,
+                plan,
+                outcomes: vec![],
+                handovers: vec![],
+                limits: Default::default(),
+                paused,
+                decision_cost: view.decision_cost,
+            },
+            events,
+        }
+    }
+
+    #[test]
+    fn promises_outlive_a_daemon_and_credits_a_boot() {
+        let same = Inherited::of(left(false, vec![]), "here");
+        let [grow] = &same.restart.guests[..] else { panic!("{:?}", same.restart) };
+        assert_eq!(grow.process.pid, 7);
+        assert!(grow.target > Some(Bytes::ZERO), "{grow:?}");
+        let rebooted = Inherited::of(left(true, vec![]), "there");
+        assert_eq!(rebooted.restart, Restart::default());
+        assert_eq!(rebooted.credits, same.credits);
+        assert_eq!(same.credits, [("grow".parse().unwrap(), 55)]);
+    }
+
+    #[test]
+    fn the_last_pause_or_resume_counts() {
+        let ok = || Ok(String::new());
+        let paused = |before, events| Inherited::of(left(before, events), "here").restart.paused;
+        assert!(paused(true, vec![]));
+        assert!(paused(false, vec![command(Command::Pause, ok())]));
+        assert!(!paused(true, vec![command(Command::Resume, ok())]));
+        let again = vec![command(Command::Resume, ok()), command(Command::Pause, ok())];
+        assert!(paused(false, again));
+        assert!(!paused(false, vec![command(Command::Pause, Err("busy".to_owned()))]));
+    }
+}

@@ -1,0 +1,218 @@
+//! A thread that works for the main loop and may hang or panic without harm to it.
+//!
+//! Idea: the loop leaves the latest order in a inbox and never waits for the thread. An order
+//! replaces the one before it, so a thread that hangs piles nothing up. The loop asks now and then
+//! what has become of the thread, and starts another in place of one that panicked.
+//!
+//! Cost: one thread, and a lock for each order.
+//! Limits: a thread that hangs in the kernel cannot be ended. Whoever starts workers bounds their
+//! number, those that hang included.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest text of a panic in the log, in characters.
+const PANIC_CHARS_MAX: usize = 200;
+
+/// What the loop and the thread share.
+#[derive(Debug)]
+pub(crate) struct Inbox<Order> {
+    state: Mutex<State<Order>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<Order> {
+    order: Option<Order>,
+    /// Since when the thread has worked; `None`: it waits.
+    working_since: Option<Instant>,
+    is_closed: bool,
+}
+
+/// What a thread finds in its inbox.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Letter<Order> {
+    /// An order, in place of the one before it.
+    Order(Order),
+    /// No order came in time: go on with the one before.
+    None,
+    /// The thread is to end.
+    End,
+}
+
+impl<Order> Inbox<Order> {
+    /// Waits for an order: forever, or for `longest`.
+    pub(crate) fn wait(&self, longest: Option<Duration>) -> Letter<Order> {
+        let mut state = self.lock();
+        state.working_since = None;
+        let is_idle = |state: &mut State<Order>| state.order.is_none() && !state.is_closed;
+        state = match longest {
+            None => self.changed.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
+            Some(longest) => {
+                let waited = self.changed.wait_timeout_while(state, longest, is_idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        state.working_since = Some(Instant::now());
+        match state.order.take() {
+            _ if state.is_closed => Letter::End,
+            Some(order) => Letter::Order(order),
+            None => Letter::None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<Order>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What has become of a worker's thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerState {
+    /// It waits, or has worked at one thing for this long.
+    Lives(Duration),
+    /// It ended as it was to.
+    Ended,
+    /// It panicked; the text says how.
+    Panicked(String),
+}
+
+/// The loop's handle of a thread. Dropping it tells the thread to end, without waiting for it.
+#[derive(Debug)]
+pub(crate) struct Worker<Order> {
+    inbox: Arc<Inbox<Order>>,
+    /// `None`: it was seen to end.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<Order: Send + 'static> Worker<Order> {
+    /// Starts a thread that does `work`, which ends when it finds [`Letter::End`].
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(
+        name: &str,
+        work: impl FnOnce(&Inbox<Order>) + Send + 'static,
+    ) -> io::Result<Worker<Order>> {
+        let state = State { order: None, working_since: None, is_closed: false };
+        let inbox = Arc::new(Inbox { state: Mutex::new(state), changed: Condvar::new() });
+        let theirs = Arc::clone(&inbox);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&theirs));
+        Ok(Worker { inbox, thread: Some(thread?) })
+    }
+}
+
+impl<Order> Worker<Order> {
+    /// Leaves an order, in place of one that was not taken yet.
+    pub(crate) fn order(&self, order: Order) {
+        self.inbox.lock().order = Some(order);
+        self.inbox.changed.notify_all();
+    }
+
+    /// Tells the thread to end, without waiting for it.
+    pub(crate) fn end(&self) {
+        self.inbox.lock().is_closed = true;
+        self.inbox.changed.notify_all();
+    }
+
+    /// What has become of the thread.
+    pub(crate) fn state(&mut self) -> WorkerState {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            return match thread.join() {
+                Ok(()) => WorkerState::Ended,
+                Err(panic) => WorkerState::Panicked(words(&*panic)),
+            };
+        }
+        if self.thread.is_none() {
+            return WorkerState::Ended;
+        }
+        let working_since = self.inbox.lock().working_since;
+        WorkerState::Lives(working_since.map_or(Duration::ZERO, |since| since.elapsed()))
+    }
+}
+
+impl<Order> Drop for Worker<Order> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a text").chars().take(PANIC_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Waits until the worker is in such a state.
+    fn until<Order>(
+        worker: &mut Worker<Order>,
+        wanted: impl Fn(&WorkerState) -> bool,
+    ) -> WorkerState {
+        let begun = Instant::now();
+        loop {
+            let state = worker.state();
+            if wanted(&state) {
+                return state;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{state:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn only_the_latest_order_reaches_a_thread_that_hangs() {
+        let (let_go, hangs) = mpsc::channel::<()>();
+        let (seen, orders) = mpsc::channel();
+        let mut worker = Worker::start("test", move |inbox: &Inbox<u32>| {
+            while let Letter::Order(order) = inbox.wait(None) {
+                seen.send(order).unwrap();
+                hangs.recv().unwrap();
+            }
+        })
+        .unwrap();
+        worker.order(1);
+        assert_eq!(orders.recv_timeout(PATIENCE), Ok(1));
+        (2..=9).for_each(|order| worker.order(order));
+        until(&mut worker, |state| matches!(state, WorkerState::Lives(time) if !time.is_zero()));
+        let_go.send(()).unwrap();
+        assert_eq!(orders.recv_timeout(PATIENCE), Ok(9));
+        worker.end();
+        let_go.send(()).unwrap();
+        until(&mut worker, |state| *state == WorkerState::Ended);
+        assert!(orders.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_panic_is_told_once_with_its_text() {
+        let work = |inbox: &Inbox<u32>| match inbox.wait(None) {
+            Letter::Order(order) => panic!("order {order}"),
+            other => panic!("{other:?}"),
+        };
+        let mut worker = Worker::start("test", work).unwrap();
+        worker.order(7);
+        let lives = |state: &WorkerState| matches!(state, WorkerState::Lives(_));
+        let state = until(&mut worker, |state| !lives(state));
+        assert_eq!(state, WorkerState::Panicked("order 7".to_owned()));
+        assert_eq!(worker.state(), WorkerState::Ended);
+    }
+
+    #[test]
+    fn without_a_new_order_a_thread_goes_on() {
+        let (seen, letters) = mpsc::channel();
+        let _worker = Worker::start("test", move |inbox: &Inbox<u32>| {
+            seen.send(inbox.wait(Some(Duration::ZERO))).unwrap();
+        });
+        assert_eq!(letters.recv_timeout(PATIENCE), Ok(Letter::None));
+    }
+}

@@ -1,0 +1,137 @@
+//! The checker counts what the last daemon promised.
+
+use std::time::Duration;
+
+use ballast_guard::check::{Checker, Rules, Violation};
+use ballast_model::{
+    Action, Budget, Bytes, Generation, GuestId, GuestSample, GuestStats, Handover, HostSample,
+    LeftGuest, LimitTable, LinkDown, LinkState, Measured, Plan, PolicyName, PressureLevel,
+    ProcessId, Snapshot, Timestamp,
+};
+
+const PROCESS: ProcessId = ProcessId { pid: 7, start_ticks: 70 };
+
+fn id(name: &str) -> GuestId {
+    name.parse().unwrap()
+}
+
+fn guest(name: &str, holds_mib: u64) -> GuestSample {
+    GuestSample {
+        process: Some(PROCESS),
+        allocation: Some(Measured::fresh(Bytes::mib(holds_mib))),
+        boot_memory: Some(Bytes::gib(1)),
+        resident: Some(Measured::fresh(Bytes::mib(holds_mib))),
+        stats: Some(Measured::fresh(GuestStats {
+            swap_out: Some(Bytes::mib(1)),
+            ..GuestStats::default()
+        })),
+        ..GuestSample::unknown(id(name), LinkState::Up)
+    }
+}
+
+fn down(name: &str) -> GuestSample {
+    GuestSample::unknown(id(name), LinkState::Down(LinkDown::Connecting))
+}
+
+/// `a` had this much for a target, and held 300 MiB.
+fn left(target_mib: u64) -> LeftGuest {
+    LeftGuest {
+        process: PROCESS,
+        held: Some(Bytes::mib(300)),
+        target: Some(Bytes::mib(target_mib)),
+        regret: None,
+        handover: Handover::nothing(id("a")),
+    }
+}
+
+/// What is wrong with granting `b`, which holds 500 MiB, 100 MiB more on a budget of 1,000 MiB,
+/// where `a` was seen like this.
+fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
+    let host = HostSample {
+        memory_total: Some(Bytes::gib(16)),
+        memory_available: Some(Bytes::gib(8)),
+        ..HostSample::default()
+    };
+    let mut checker = Checker::default();
+    checker.restore(left.as_slice());
+    let mut latest = None;
+    for (second, a) in (1..).step_by(8).zip(seen) {
+        let at = Timestamp::from_millis(second * 1000);
+        let snapshot = Snapshot::new(at, host.clone(), vec![a, guest("b", 500)]);
+        checker.observe(&snapshot);
+        latest = Some(snapshot);
+    }
+    let snapshot = latest.unwrap();
+    let plan = Plan {
+        generation: Generation(7),
+        decided_at: snapshot.taken_at,
+        policy: PolicyName::Global,
+        budget: Budget::default(),
+        guests: vec![],
+        actions: vec![Action {
+            guest: id("b"),
+            target: Bytes::mib(600),
+            plug: None,
+            generation: Generation(7),
+            deadline: snapshot.taken_at + Duration::from_secs(2),
+        }],
+        paging: vec![],
+        host_pressure: PressureLevel::Normal,
+        notes: vec![],
+    };
+    let rules = Rules {
+        budget: Some(Bytes::mib(1000)),
+        host_reserve: Bytes::gib(1),
+        stale_after: Duration::from_secs(10),
+        step_up_max: None,
+        step_down_max: None,
+        limits: &LimitTable::default(),
+        paused: false,
+    };
+    checker.check(&plan, &[], &snapshot, &rules)
+}
+
+fn too_much(free_mib: u64) -> Vec<Violation> {
+    vec![Violation::Overcommitted { granted: Bytes::mib(100), free: Bytes::mib(free_mib) }]
+}
+
+#[test]
+fn what_was_promised_is_not_free() {
+    let seen = || [guest("a", 300), guest("a", 300)];
+    assert_eq!(granting(None, seen()), []);
+    assert_eq!(granting(Some(left(400)), seen()), []);
+    assert_eq!(granting(Some(left(450)), seen()), too_much(50));
+    let mut lent = left(350);
+    lent.handover.transient_grant = Bytes::mib(120);
+    assert_eq!(granting(Some(lent), seen()), too_much(30));
+}
+
+#[test]
+fn a_guest_whose_link_is_down_keeps_its_promise() {
+    assert_eq!(granting(Some(left(450)), [down("a"), down("a")]), too_much(50));
+    assert_eq!(granting(Some(left(450)), [down("a"), guest("a", 300)]), too_much(50));
+    let mut holding = left(100);
+    holding.held = Some(Bytes::mib(460));
+    assert_eq!(granting(Some(holding), [down("a"), down("a")]), too_much(40));
+}
+
+#[test]
+fn another_process_was_promised_nothing() {
+    let another = || GuestSample {
+        process: Some(ProcessId { start_ticks: 71, ..PROCESS }),
+        ..guest("a", 300)
+    };
+    assert_eq!(granting(Some(left(450)), [another(), another()]), []);
+    // Found only once its link is up; it is a newcomer then.
+    assert_eq!(granting(Some(left(450)), [down("a"), another()]), too_much(0));
+}
+
+#[test]
+fn a_cap_that_is_in_force_counts() {
+    let mut capped = left(700);
+    capped.handover.resident_cap = Some(Bytes::mib(350));
+    let holds =
+        || GuestSample { resident: Some(Measured::fresh(Bytes::mib(340))), ..guest("a", 700) };
+    assert_eq!(granting(Some(capped), [holds(), holds()]), []);
+    assert_eq!(granting(Some(left(700)), [holds(), holds()]), too_much(0));
+}

@@ -1,0 +1,51 @@
+//! A process that raises its own limits. It is a child of the test, whose limits stay.
+
+use std::process::Command;
+
+use ballast_host::{lock_memory, raise_open_files};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const ROLE: &str = "BALLAST_TEST_OWN_RESOURCES";
+
+/// Runs `work` in a child of this process that runs only the test of this name.
+fn in_child(test: &str, work: impl FnOnce()) {
+    if std::env::var_os(ROLE).is_some() {
+        return work();
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", test, "--nocapture"]).env(ROLE, "child").output().unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Memory of this process that is locked, in KiB.
+fn locked_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn the_soft_limit_of_open_files_becomes_the_hard_one() {
+    in_child("own_resources::the_soft_limit_of_open_files_becomes_the_hard_one", || {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum }).unwrap();
+        assert_eq!(raise_open_files(), Ok(maximum));
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
+    });
+}
+
+#[test]
+fn memory_is_locked_wholly_or_not_at_all() {
+    in_child("own_resources::memory_is_locked_wholly_or_not_at_all", || {
+        match lock_memory() {
+            Ok(()) => assert!(locked_kib() > 0),
+            Err(why) => {
+                println!("SKIPPED: locking memory: {why}");
+                assert_eq!(locked_kib(), 0);
+            }
+        }
+        // Either way later allocations succeed.
+        assert!(Vec::<u8>::new().try_reserve_exact(256 << 20).is_ok());
+    });
+}

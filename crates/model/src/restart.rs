@@ -1,0 +1,166 @@
+//! What a daemon leaves to the one that is started next.
+//!
+//! Idea: guests outlive daemons. What the last plan promised them holds until another plan is
+//! carried out, whoever makes it. A plan says each guest's target; a [`Handover`] says what else
+//! its controller remembers, and is recorded beside the plan. [`Restart::of`] puts the two together
+//! again.
+//!
+//! Limits: moments are of the host's monotonic clock, so a handover is worth nothing after a reboot.
+//! A guest whose process is not known is not handed over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[cfg(feature = "serde")]
+use crate::unit::{self, is_default, is_none};
+use crate::{Bytes, GuestId, Plan, ProcessId, Regret, Snapshot, Timestamp};
+
+/// What is remembered of a guest beside its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Handover {
+    /// The guest.
+    pub guest: GuestId,
+    /// Its hypervisor's process, where the last sample did not have it.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub process: Option<ProcessId>,
+    /// What it was last seen to hold, where the last sample did not say.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "held_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub held: Option<Bytes>,
+    /// What it may hold beyond its target while memory is plugged in or out.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "transient_grant_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_default"
+        )
+    )]
+    pub transient_grant: Bytes,
+    /// What it was last granted, where that is not its target.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "granted_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub granted: Option<Bytes>,
+    /// What its process is held to.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "resident_cap_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
+    )]
+    pub resident_cap: Option<Bytes>,
+    /// Since when it gives nothing; `None`: it does as it was asked.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub stuck: Option<Stuck>,
+    /// Where it thrashed last; `None`: it did not, or was content since.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub thrashed: Option<Thrashed>,
+}
+
+impl Handover {
+    /// Nothing is remembered of `guest` beside its target.
+    pub fn nothing(guest: GuestId) -> Handover {
+        Handover {
+            guest,
+            process: None,
+            held: None,
+            transient_grant: Bytes::ZERO,
+            granted: None,
+            resident_cap: None,
+            stuck: None,
+            thrashed: None,
+        }
+    }
+}
+
+/// A guest that gives nothing of what it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Stuck {
+    /// What it was asked to hold.
+    #[cfg_attr(feature = "serde", serde(rename = "asked_bytes", with = "unit"))]
+    pub asked: Bytes,
+    /// When it last gave something.
+    #[cfg_attr(feature = "serde", serde(rename = "since_ms"))]
+    pub since: Timestamp,
+    /// When it is asked again.
+    #[cfg_attr(feature = "serde", serde(rename = "retry_at_ms"))]
+    pub retry_at: Timestamp,
+    /// The pause that ends then; the next one is twice as long.
+    #[cfg_attr(feature = "serde", serde(rename = "pause_ns", with = "unit"))]
+    pub pause: Duration,
+}
+
+/// A guest that thrashed when memory was taken from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Thrashed {
+    /// What it held before, and is not to be shrunk below.
+    #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
+    pub least: Bytes,
+    /// Until when.
+    #[cfg_attr(feature = "serde", serde(rename = "until_ms"))]
+    pub until: Timestamp,
+    /// How long that is in all; the next pause is twice as long.
+    #[cfg_attr(feature = "serde", serde(rename = "pause_ns", with = "unit"))]
+    pub pause: Duration,
+}
+
+/// One guest as the last daemon left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftGuest {
+    /// Its hypervisor's process: another one under the same name is another guest.
+    pub process: ProcessId,
+    /// What it was last seen to hold.
+    pub held: Option<Bytes>,
+    /// The target in force, which may not have been sent any more; `None`: it never had one.
+    pub target: Option<Bytes>,
+    /// What its last reductions cost it.
+    pub regret: Option<Regret>,
+    /// Everything else.
+    pub handover: Handover,
+}
+
+/// What a daemon begins with that is started on a host where another one ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restart {
+    /// Whether the operator had paused acting.
+    pub paused: bool,
+    /// The guests, each once, sorted by name.
+    pub guests: Vec<LeftGuest>,
+}
+
+impl Restart {
+    /// The last tick of a daemon that ran since the host's boot, for the next one. O(n log n).
+    pub fn of(snapshot: &Snapshot, plan: &Plan, handovers: &[Handover], paused: bool) -> Restart {
+        let by_name: BTreeMap<&GuestId, &Handover> =
+            handovers.iter().map(|handover| (&handover.guest, handover)).collect();
+        let mut guests = Vec::new();
+        for sample in snapshot.guests() {
+            let handover = by_name.get(&sample.id).copied();
+            let process = sample.process.or_else(|| handover?.process);
+            let (Some(process), Some(planned)) = (process, plan.guest(&sample.id)) else {
+                continue;
+            };
+            let held = sample.allocation.map(|measured| measured.value);
+            let nothing = || Handover::nothing(sample.id.clone());
+            guests.push(LeftGuest {
+                process,
+                held: held.or_else(|| handover?.held),
+                target: planned.target,
+                regret: planned.regret,
+                handover: handover.cloned().unwrap_or_else(nothing),
+            });
+        }
+        Restart { paused, guests }
+    }
+}

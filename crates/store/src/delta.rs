@@ -1,0 +1,323 @@
+//! A tick as its difference from an earlier one.
+//!
+//! Idea: from tick to tick most of a row stays as it is, and what moves are whole numbers that move
+//! a little. Two rows are compared field by field, one field of all guests at a time: for each pair
+//! of values a mark, for each pair of numbers their difference. Fields that stay are then runs of
+//! one byte, which Zstandard removes; differences are split into bytes of like weight, of which it
+//! removes the zeros. Words that changed, keys that were added and lists that grew are written anew,
+//! as JSON.
+//!
+//! Cost: O(size of the row); `benches/journal.rs`. Limits: nothing is lost, so what is left are the
+//! digits that nobody can foretell. Numbers beyond 64 bits and fractions are written anew.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// The two values are equal.
+const SAME: u8 = 0;
+/// Both are whole numbers, objects, or arrays of one length, and differ inside.
+const INSIDE: u8 = 1;
+/// The new value is written anew.
+const ANEW: u8 = 2;
+/// The key is not there any more.
+const GONE: u8 = 3;
+
+/// Most keys that an object can get; one with more is written anew.
+const ADDED_MAX: usize = u8::MAX as usize;
+
+/// What leads from `base` to `new`.
+pub(crate) fn difference(base: &Value, new: &Value) -> Vec<u8> {
+    let mut made = Difference::default();
+    made.add(&[(base, Some(new))]);
+    let anew = Value::Array(made.anew).to_string();
+    let mut bytes = Vec::with_capacity(8 + made.columns.len() + anew.len());
+    bytes.extend((made.columns.len() as u64).to_le_bytes());
+    bytes.extend(made.columns);
+    bytes.extend(anew.as_bytes());
+    bytes
+}
+
+/// The value to which `difference` leads from `base`.
+///
+/// # Errors
+/// It was made from another base, or is damaged.
+pub(crate) fn applied(base: &Value, difference: &[u8]) -> Result<Value, String> {
+    let (length, rest) = difference.split_at_checked(8).ok_or("it is cut off")?;
+    let length = u64::from_le_bytes(length.try_into().map_err(|_| "it is cut off")?);
+    let length = usize::try_from(length).map_err(|e| e.to_string())?;
+    let (columns, anew) = rest.split_at_checked(length).ok_or("it is cut off")?;
+    let anew: Vec<Value> = serde_json::from_slice(anew).map_err(|e| e.to_string())?;
+    let mut read = Read { columns, anew: anew.into_iter() };
+    let mut values = read.column(&[base])?;
+    let value = values.pop().flatten().ok_or("it holds nothing")?;
+    match (read.columns, read.anew.next()) {
+        ([], None) => Ok(value),
+        _ => Err("it holds more than its base".into()),
+    }
+}
+
+/// Whether `new` differs from `base` inside only.
+fn is_alike(base: &Value, new: &Value) -> bool {
+    match (base, new) {
+        (Value::Number(_), Value::Number(_)) => whole(base).is_some() && whole(new).is_some(),
+        (Value::Array(base), Value::Array(new)) => base.len() == new.len(),
+        (Value::Object(_), Value::Object(new)) => new.len() <= ADDED_MAX,
+        _ => false,
+    }
+}
+
+/// A whole number of at most 64 bits, as 64 bits.
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64()
+}
+
+#[derive(Default)]
+struct Difference {
+    columns: Vec<u8>,
+    anew: Vec<Value>,
+}
+
+impl Difference {
+    /// Adds one field of all guests: of each the old value, and the new one if there still is one.
+    fn add(&mut self, column: &[(&Value, Option<&Value>)]) {
+        let mut inside = Vec::new();
+        for &(base, new) in column {
+            let mark = match new {
+                None => GONE,
+                Some(new) if base == new => SAME,
+                Some(new) if is_alike(base, new) => {
+                    inside.push((base, new));
+                    INSIDE
+                }
+                Some(new) => {
+                    self.anew.push(new.clone());
+                    ANEW
+                }
+            };
+            self.columns.push(mark);
+        }
+        let numbers: Vec<u64> = inside
+            .iter()
+            .filter_map(|(base, new)| Some(whole(new)?.wrapping_sub(whole(base)?)))
+            .map(|by| (by << 1) ^ 0u64.wrapping_sub(by >> 63))
+            .collect();
+        for plane in 0..planes(&numbers, &mut self.columns) {
+            self.columns.extend(numbers.iter().map(|number| (number >> (8 * plane)) as u8));
+        }
+        let mut items = Vec::new();
+        for (base, new) in &inside {
+            if let (Value::Array(base), Value::Array(new)) = (base, new) {
+                items.extend(base.iter().zip(new.iter().map(Some)));
+            }
+        }
+        if !items.is_empty() {
+            self.add(&items);
+        }
+        for key in keys(inside.iter().map(|(base, _)| *base)) {
+            let mut field = Vec::with_capacity(inside.len());
+            for (base, new) in &inside {
+                field.extend(base.get(key).map(|value| (value, new.get(key))));
+            }
+            self.add(&field);
+        }
+        for (base, new) in &inside {
+            let (Value::Object(base), Value::Object(new)) = (base, new) else { continue };
+            let added: Vec<_> = new.iter().filter(|(key, _)| !base.contains_key(*key)).collect();
+            self.columns.push(added.len() as u8);
+            for (key, value) in added {
+                self.anew.extend([Value::from(key.as_str()), value.clone()]);
+            }
+        }
+    }
+}
+
+/// How many bytes the largest number has; writes that down if there are numbers.
+fn planes(numbers: &[u64], columns: &mut Vec<u8>) -> u32 {
+    let Some(largest) = numbers.iter().max() else { return 0 };
+    let planes = (u64::BITS - largest.leading_zeros()).div_ceil(8);
+    columns.push(planes as u8);
+    planes
+}
+
+/// The keys of all objects, in an order that no library decides.
+fn keys<'a>(values: impl Iterator<Item = &'a Value>) -> BTreeSet<&'a String> {
+    values.filter_map(Value::as_object).flat_map(Map::keys).collect()
+}
+
+struct Read<'a> {
+    columns: &'a [u8],
+    anew: std::vec::IntoIter<Value>,
+}
+
+impl<'a> Read<'a> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let (bytes, rest) = self.columns.split_at_checked(count).ok_or("a column is cut off")?;
+        self.columns = rest;
+        Ok(bytes)
+    }
+
+    /// One field of all guests, which differs from `bases`; `None` where there is none any more.
+    fn column(&mut self, bases: &[&Value]) -> Result<Vec<Option<Value>>, String> {
+        let marks = self.bytes(bases.len())?;
+        let mut inside = Vec::new();
+        let mut values = Vec::with_capacity(bases.len());
+        for (&mark, &base) in marks.iter().zip(bases) {
+            values.push(match mark {
+                SAME => Some(base.clone()),
+                INSIDE => {
+                    inside.push(base);
+                    None
+                }
+                ANEW => Some(self.anew()?),
+                GONE => None,
+                other => return Err(format!("unknown mark {other}")),
+            });
+        }
+        let mut made = self.inside(&inside)?.into_iter();
+        for (value, mark) in values.iter_mut().zip(marks) {
+            if *mark == INSIDE {
+                *value = made.next();
+            }
+        }
+        Ok(values)
+    }
+
+    /// Values that differ inside from `bases`.
+    fn inside(&mut self, bases: &[&Value]) -> Result<Vec<Value>, String> {
+        let count = bases.iter().filter(|base| base.is_number()).count();
+        let mut numbers = self.numbers(count)?.into_iter();
+        let items: Vec<&Value> =
+            bases.iter().filter_map(|base| base.as_array()).flatten().collect();
+        let items = if items.is_empty() { Vec::new() } else { self.column(&items)? };
+        let mut items = items.into_iter();
+        let mut values = Vec::with_capacity(bases.len());
+        for base in bases {
+            values.push(match base {
+                Value::Number(_) => {
+                    let from = whole(base).ok_or("a number that is not whole")?;
+                    let by = numbers.next().ok_or("a number is missing")?;
+                    from.wrapping_add(by).into()
+                }
+                Value::Array(base) => items.by_ref().take(base.len()).flatten().collect(),
+                Value::Object(_) => Value::Object(Map::new()),
+                _ => return Err("a word that differs inside".into()),
+            });
+        }
+        for key in keys(bases.iter().copied()) {
+            let places: Vec<usize> =
+                (0..bases.len()).filter(|&at| bases[at].get(key).is_some()).collect();
+            let field: Vec<&Value> = places.iter().filter_map(|&at| bases[at].get(key)).collect();
+            for (at, value) in places.into_iter().zip(self.column(&field)?) {
+                if let (Some(object), Some(value)) = (values[at].as_object_mut(), value) {
+                    object.insert(key.clone(), value);
+                }
+            }
+        }
+        for object in values.iter_mut().filter_map(Value::as_object_mut) {
+            for _ in 0..self.bytes(1)?[0] {
+                let Value::String(key) = self.anew()? else {
+                    return Err("a key is no word".into());
+                };
+                let value = self.anew()?;
+                object.insert(key, value);
+            }
+        }
+        Ok(values)
+    }
+
+    fn anew(&mut self) -> Result<Value, String> {
+        self.anew.next().ok_or_else(|| "a value is missing".into())
+    }
+
+    fn numbers(&mut self, count: usize) -> Result<Vec<u64>, String> {
+        let mut numbers = vec![0u64; count];
+        if count == 0 {
+            return Ok(numbers);
+        }
+        let planes = self.bytes(1)?[0];
+        if planes > 8 {
+            return Err(format!("numbers of {planes} bytes"));
+        }
+        for plane in 0..u32::from(planes) {
+            for (number, byte) in numbers.iter_mut().zip(self.bytes(count)?) {
+                *number |= u64::from(*byte) << (8 * plane);
+            }
+        }
+        for number in &mut numbers {
+            *number = (*number >> 1) ^ 0u64.wrapping_sub(*number & 1);
+        }
+        Ok(numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Any JSON, with few keys and words so that two values often have the same form.
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..300u64).prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            Just(json!(0.5)),
+            "[ab]".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 60, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map("[a-d]", inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    #[test]
+    fn equal_and_slowly_moving_fields_take_a_byte_each() {
+        let guests = |by: u64| -> Value {
+            (0..1000u64)
+                .map(|at| json!({"id": format!("g{at}"), "free": 5_000_000 + at + by}))
+                .collect()
+        };
+        assert!(difference(&guests(0), &guests(0)).len() < 20);
+        let made = difference(&guests(0), &guests(7));
+        // Marks of each guest and of its two fields, what it moved by, and keys added.
+        assert!((5_000..5_020).contains(&made.len()), "{}", made.len());
+    }
+
+    #[test]
+    fn another_base_or_damage_is_refused() {
+        let (base, new) = (json!({"a": [1, 2]}), json!({"a": [1, 3]}));
+        let made = difference(&base, &new);
+        assert_eq!(applied(&base, &made), Ok(new));
+        for other in [json!({"b": 1}), json!([1]), json!("a"), json!({"a": ["x", "y"]})] {
+            assert!(applied(&other, &made).is_err(), "{other}");
+        }
+        for length in 0..made.len() {
+            assert!(applied(&base, &made[..length]).is_err(), "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_difference_leads_to_the_new_value(base in value(), new in value()) {
+            let made = difference(&base, &new);
+            prop_assert_eq!(applied(&base, &made), Ok(new));
+        }
+
+        #[test]
+        fn rubbish_never_panics(base in value(), rubbish in prop::collection::vec(0..4u8, 0..60)) {
+            let mut bytes = (rubbish.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(&rubbish);
+            bytes.extend(b"[1, \"a\"]");
+            let _ = applied(&base, &bytes);
+            let _ = applied(&base, &rubbish);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The last tick of a journal: for people, and for the next daemon.
+//!
+//! Idea: people want the last tick with the last outcome of each guest; a daemon that starts wants
+//! all that the one before it did, and nothing earlier. Limits: outcomes are looked for in the last
+//! [`OUTCOME_TICKS_MAX`] ticks.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use ballast_model::{GuestId, Outcome};
+
+use crate::JournalError;
+use crate::entry::{Entry, Event, Session, TickEntry, What};
+use crate::reader::{Entries, Range, Reader};
+
+/// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
+const OUTCOME_TICKS_MAX: usize = 120;
+
+/// Most events of [`Left`]; an operator has not sent more since the last tick.
+const LEFT_EVENTS_MAX: usize = 64;
+
+/// The last tick and its context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latest {
+    /// The entry of the tick: number, session, configuration and clocks.
+    pub entry: Entry,
+    /// The tick.
+    pub tick: TickEntry,
+    /// The last outcome of each guest, with the wall clock of the tick that recorded it.
+    pub outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
+    /// Its session.
+    pub session: Session,
+    /// Why that daemon stopped; `None`: it runs, crashed or was killed.
+    pub stopped: Option<String>,
+}
+
+/// What the daemon that recorded last left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its start.
+    pub session: Session,
+    /// Its last tick.
+    pub tick: TickEntry,
+    /// What happened after that tick, in order.
+    pub events: Vec<Event>,
+}
+
+impl Reader {
+    /// The last tick with its context; `None`: none was recorded.
+    ///
+    /// # Errors
+    /// The file or a row cannot be read.
+    pub fn latest(&self) -> Result<Option<Latest>, JournalError> {
+        let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
+        let mut outcomes = BTreeMap::new();
+        let mut next = Some((entry.clone(), tick.clone()));
+        for _ in 0..OUTCOME_TICKS_MAX {
+            let Some((at, then)) = next.take_if(|(at, _)| at.session == entry.session) else {
+                break;
+            };
+            for outcome in then.outcomes.iter().rev() {
+                outcomes
+                    .entry(outcome.guest.clone())
+                    .or_insert_with(|| (at.wall(), outcome.clone()));
+            }
+            if tick.plan.guests.iter().all(|guest| outcomes.contains_key(&guest.id)) {
+                break;
+            }
+            next = self.tick_before(at.id)?;
+        }
+        let session = self.session_of(&entry)?;
+        let mut stopped = None;
+        for event in self.events_after(&entry) {
+            if let What::Event(Event::Stopped { why }) = event?.what {
+                stopped = Some(why);
+            }
+        }
+        Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
+    }
+
+    /// What the daemon that recorded last left behind; `None`: no tick was recorded.
+    ///
+    /// # Errors
+    /// The last tick or what came after it cannot be read. An earlier tick would not do: what it
+    /// promised holds no longer.
+    pub fn left(&self) -> Result<Option<Left>, JournalError> {
+        let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
+        let session = self.session_of(&entry)?;
+        let mut events = Vec::new();
+        for event in self.events_after(&entry).take(LEFT_EVENTS_MAX) {
+            if let What::Event(event) = event?.what {
+                events.push(event);
+            }
+        }
+        Ok(Some(Left { session, tick, events }))
+    }
+
+    /// The session of `entry`.
+    fn session_of(&self, entry: &Entry) -> Result<Session, JournalError> {
+        let missing =
+            || JournalError::damaged(self.path(), format!("no session {}", entry.session));
+        self.session(entry.session)?.ok_or_else(missing)
+    }
+
+    /// What happened after `entry` in its session.
+    fn events_after(&self, entry: &Entry) -> Entries<'_> {
+        let session = Some(entry.session);
+        self.events(Range { from_id: Some(entry.id), session, ..Range::default() })
+    }
+}

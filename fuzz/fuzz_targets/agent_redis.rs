@@ -1,0 +1,35 @@
+//! Replies of a redis server: any bytes give an answer or a short error, for each command one, and no
+//! more is asked than the commands.
+#![no_main]
+
+use std::sync::atomic::Ordering;
+
+use ballast_agent::shrink::{LineClient, RedisConnection};
+use ballast_fuzz::FakeServer;
+
+/// Longest error, in characters.
+const ERROR_CHARS_MAX: usize = 200;
+/// Longest answer: that of the shrinker's bound, or a line.
+const ANSWER_BYTES_MAX: usize = 3 * (64 << 10);
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let (server, heard) = FakeServer::new(bytes);
+    let mut connection = RedisConnection::over(LineClient::over(server));
+    for _ in 0..4 {
+        let before = heard.load(Ordering::Relaxed);
+        match connection.info() {
+            Ok(memory) => assert!(memory.policy.len() <= bytes.len() * 3),
+            Err(error) => assert_short(&error),
+        }
+        match connection.ask(&["MEMORY", "PURGE"]) {
+            Ok(text) => assert!(text.len() <= ANSWER_BYTES_MAX),
+            Err(error) => assert_short(&error),
+        }
+        assert!(heard.load(Ordering::Relaxed) - before < 100);
+    }
+});
+
+fn assert_short(error: &str) {
+    assert!(error.chars().count() <= ERROR_CHARS_MAX, "{error}");
+    assert!(!error.chars().any(char::is_control), "{error:?}");
+}

@@ -1,0 +1,47 @@
+//! The host's files below `/proc`: any bytes give figures or an error that names the file and its
+//! line; what is a figure is within its range, whatever stands in other lines.
+#![no_main]
+
+use std::path::Path;
+
+use ballast_host::{ReadError, parse_meminfo, parse_pressure, parse_start_time, parse_status};
+
+/// Longest error, in characters: a path, a line's beginning, and what was expected.
+const ERROR_CHARS_MAX: usize = 400;
+
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
+    let path = Path::new("/proc/x");
+    let lines = text.split(|&byte| byte == b'\n').count();
+    // A line of no known name, before the others, changes only the numbers of lines.
+    let later = [b"Unknown: 7\n", text].concat();
+
+    let memory = told(parse_meminfo(path, text), lines);
+    assert_eq!(memory, told(parse_meminfo(path, &later), lines + 1));
+    if let Some(memory) = memory {
+        let figures = [Some(memory.total), memory.available, memory.swap_total, memory.swap_free];
+        assert!(figures.iter().flatten().all(|figure| figure.get() % 1024 == 0));
+    }
+    let pressure = told(parse_pressure(path, text), lines);
+    assert_eq!(pressure, told(parse_pressure(path, &later), lines + 1));
+    if let Some(pressure) = pressure {
+        assert!(pressure.some_basis_points <= 10_000 && pressure.full_basis_points <= 10_000);
+    }
+    let process = told(parse_status(path, text), lines);
+    assert_eq!(process, told(parse_status(path, &later), lines + 1));
+    told(parse_start_time(path, text), lines);
+});
+
+fn told<T>(read: Result<T, ReadError>, lines: usize) -> Option<T> {
+    let error = match read {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let text = error.to_string();
+    assert!(text.starts_with("/proc/x"), "{text}");
+    assert!(text.chars().count() <= ERROR_CHARS_MAX, "{text}");
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+    if let ReadError::Malformed { line, .. } = error {
+        assert!((1..=lines).contains(&line), "{text}");
+    }
+    None
+}
