@@ -55,7 +55,7 @@ pub(crate) struct Draft<'a> {
     deadline: Timestamp,
     /// Everybody's credits, of a policy that has guests pay rent.
     credits: Option<&'a Accounts>,
-    /// Actions that give a guest memory that it had not already.
+    /// Actions that take nothing from a guest.
     grants: Vec<Action>,
     promises: Vec<Promise>,
     changes: Vec<StateChange>,
@@ -86,9 +86,10 @@ impl<'a> Draft<'a> {
         let id = &sample.id;
         let target = send.or(state.log.target());
         if let Some(to) = order.target {
-            let is_grant =
-                to > assessment.covered() && !matches!(change, Change::CancelShrink { .. });
-            let list = if is_grant { &mut self.grants } else { &mut self.plan.actions };
+            // It is to give some of what it was to hold, and claims to.
+            let claimed = assessment.claimed.unwrap_or_default();
+            let is_release = to < state.log.target().unwrap_or(claimed).min(claimed);
+            let list = if is_release { &mut self.plan.actions } else { &mut self.grants };
             list.push(Action {
                 guest: id.clone(),
                 target: to,

@@ -214,7 +214,11 @@ impl ComplianceLog {
     pub fn asked(&self) -> Option<Bytes> {
         match self.release {
             Release::Settled => None,
-            Release::Under { .. } => self.promised(),
+            // A target that only let it keep what it held is nothing it is entitled to.
+            Release::Under { .. } => {
+                let promised = self.promised()?;
+                Some(self.entitlement().map_or(promised, |own| own.min(promised)))
+            }
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{demo, imt, lab, mrc, replay, simulate, track_page};
+use crate::commands::{demo, imt, lab, mrc, replay, simulate, storm, track_page};
 
 /// Real guests, simulation, miss-ratio curves and benchmarks for Ballast.
 #[derive(Clone, Debug, Parser)]
@@ -37,6 +37,8 @@ pub enum Command {
     Imt(imt::Args),
     /// Compare policies on a simulated host.
     Simulate(simulate::Args),
+    /// A storm of faults around the daemon's engine, and whether its promises hold.
+    Storm(storm::Args),
     /// What another policy would have done on recorded days.
     Replay(replay::Args),
     /// Measure how fast and how exact Ballast's parts are on this machine.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast_lab::cli::{Cli, Command};
-use ballast_lab::commands::{demo, imt, lab, mrc, replay, simulate, track_page};
+use ballast_lab::commands::{demo, imt, lab, mrc, replay, simulate, storm, track_page};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -28,6 +28,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args).await,
         Command::Lab(args) => lab::run(args).await,
         Command::Simulate(args) => simulate::run(&args),
+        Command::Storm(args) => storm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Mrc(args) => mrc::run(args),
         Command::Imt(args) => imt::run(&args),

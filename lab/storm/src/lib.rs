@@ -7,8 +7,8 @@
 //! everything has to settle. A [`Sabotage`] takes one safety away: a storm that then finds nothing
 //! would prove nothing.
 //!
-//! Cost: some 10 ms a seed. Limits: the engine, not the connections: hypervisors, agents and
-//! trackers are heard through their samples, and the journal is memory.
+//! Cost: some 40 ms a seed. Limits: the engine, not the connections: hypervisors, agents and
+//! trackers are heard through their samples, and the journal is memory. Not every seed holds yet: `docs/status.md` says which do not.
 //!
 //! Begin with `run.rs`.
 

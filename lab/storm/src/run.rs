@@ -150,53 +150,12 @@ impl Storm {
         }
         self.ticks += 1;
         self.tick_engine();
-        if std::env::var_os("STORM_TRACE").is_some() {
-            self.trace();
-        }
         self.judge_tick()
     }
 
     fn tick_engine(&mut self) {
         let ticked = self.engine.tick(&mut self.world, SampleScope::All);
         ticked.now_or_never().expect("nothing in a storm waits");
-    }
-
-    fn trace(&self) {
-        let Some((snapshot, plan)) = self.engine.latest() else { return };
-        println!(
-            "{} {:?} budget {} notes {}",
-            self.ticks,
-            self.world.now,
-            self.budget,
-            plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        );
-        for guest in &self.world.guests {
-            let line = plan.guest(&guest.id);
-            let mib = |b: Bytes| b.get() >> 20;
-            println!(
-                "   {} off {} {:?} boot {} wants {} holds {} touched {} out {} target {} | claims {:?} res {:?} | plan alloc {:?} target {:?} des {:?} {} {:?} {:?}",
-                guest.id,
-                guest.is_offender,
-                guest.driver,
-                guest.boot,
-                guest.wants,
-                guest.holds,
-                guest.touched,
-                guest.paged_out,
-                guest.target,
-                snapshot.guest(&guest.id).and_then(|g| g.allocation).map(|a| mib(a.value)),
-                snapshot.guest(&guest.id).and_then(|g| g.resident).map(|a| (mib(a.value), a.age)),
-                line.and_then(|l| l.allocation).map(mib),
-                line.and_then(|l| l.target).map(mib),
-                line.and_then(|l| l.desired.as_ref()).map(|d| mib(d.target)),
-                line.map(|l| l.change.to_string()).unwrap_or_default(),
-                line.map(|l| l.clamps.clone()),
-                line.map(|l| l.compliance)
-            );
-        }
-        for p in &plan.paging {
-            println!("   page {p:?}");
-        }
     }
 
     fn judge_tick(&mut self) -> Result<(), Violation> {
@@ -327,9 +286,6 @@ impl Storm {
         for fault in self.rates.clone().strike(&mut self.rng) {
             if self.inject(fault) {
                 self.injected.count(fault);
-                if std::env::var_os("STORM_TRACE").is_some() {
-                    println!("  ! {}", fault.code());
-                }
             }
         }
     }

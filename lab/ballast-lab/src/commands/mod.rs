@@ -7,4 +7,5 @@ pub mod lab_run;
 pub mod mrc;
 pub mod replay;
 pub mod simulate;
+pub mod storm;
 pub mod track_page;

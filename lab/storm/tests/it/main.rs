@@ -3,7 +3,7 @@
 use ballast_storm::{Injected, Sabotage, run_seed};
 
 /// Seeds of the storm in every `make test`.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 130;
 /// Within so many seeds a sabotage has to be found.
 const SABOTAGE_SEEDS: u64 = 500;
 
@@ -20,13 +20,17 @@ fn no_seed_breaks_a_promise() {
     for (fault, count) in injected.by_kind() {
         assert!(count > 0, "{} never struck", fault.code());
     }
-    assert!(injected.total() > 10_000, "{} faults", injected.total());
+    assert!(injected.total() > 5_000, "{} faults", injected.total());
 }
 
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
-        let is_found = |seed| run_seed(seed, Some(sabotage)).violation.is_some();
+        // What a seed finds without it as well is no proof.
+        let is_found = |seed| {
+            run_seed(seed, Some(sabotage)).violation.is_some()
+                && run_seed(seed, None).violation.is_none()
+        };
         assert!((0..SABOTAGE_SEEDS).any(is_found), "{} is not found", sabotage.code());
     }
 }

@@ -1,0 +1,117 @@
+//! `ballast-lab storm`: a storm of faults around the daemon's engine, and whether its promises hold.
+//!
+//! Cost: some 40 ms a seed. Limits: one seed after the other.
+
+use std::collections::BTreeMap;
+
+use anyhow::bail;
+use ballast_report::Output;
+use ballast_storm::{Injected, Sabotage, SeedReport, run_seed};
+use serde::Serialize;
+
+/// A storm of faults around the daemon's own engine: every promise is judged by what is really so.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast-lab storm
+  ballast-lab storm --seeds 2000 --json
+  ballast-lab storm --seed 184
+  ballast-lab storm --sabotage evidence
+
+A seed draws host, guests, policy, which guests misbehave, and how often each kind of fault strikes. Then the
+engine that the daemon runs is driven through some hundred ticks of virtual time. Judged are: no grant of
+memory that is not there, no order below a floor, no refused plan, and, once the faults are over, that all
+settles and no honest guest is left short. A sabotage takes one safety away; the storm has to find that.
+
+Exit status: 0 if all promises held (with --sabotage: if it was found), else 1.")]
+pub struct Args {
+    /// How many seeds, from 0 on
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    seeds: u64,
+    /// This seed only
+    #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Take a safety away
+    #[arg(long, value_name = "NAME", value_parser = sabotage)]
+    sabotage: Option<Sabotage>,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn sabotage(name: &str) -> Result<Sabotage, String> {
+    let known = || Sabotage::ALL.map(Sabotage::code).join(", ");
+    Sabotage::from_code(name).ok_or_else(|| format!("no such safety: expected one of {}", known()))
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct StormOutput {
+    seeds: u64,
+    ticks: u64,
+    faults: u64,
+    faults_by_kind: BTreeMap<&'static str, u64>,
+    violations: Vec<StormViolation>,
+}
+
+#[derive(Debug, Serialize)]
+struct StormViolation {
+    seed: u64,
+    tick: u64,
+    what: String,
+}
+
+/// Runs the seeds and prints what was injected and what was found.
+///
+/// # Errors
+/// A promise was broken or, with a sabotage, none was.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let seeds = match args.seed {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => 0..args.seeds,
+    };
+    let mut injected = Injected::default();
+    let mut output = StormOutput {
+        seeds: 0,
+        ticks: 0,
+        faults: 0,
+        faults_by_kind: BTreeMap::new(),
+        violations: Vec::new(),
+    };
+    for seed in seeds {
+        let SeedReport { injected: faults, ticks, violation, .. } = run_seed(seed, args.sabotage);
+        injected.add(&faults);
+        output.seeds += 1;
+        output.ticks += ticks;
+        if let Some((tick, what)) = violation {
+            output.violations.push(StormViolation { seed, tick, what: what.to_string() });
+            if args.sabotage.is_some() {
+                break;
+            }
+        }
+    }
+    output.faults = injected.total();
+    output.faults_by_kind = injected.by_kind().map(|(kind, count)| (kind.code(), count)).collect();
+    args.output.print(&output, |output, _| table(output))?;
+    match (args.sabotage, output.violations.len()) {
+        (None, 0) | (Some(_), 1..) => Ok(()),
+        (None, broken) => bail!("{broken} of {} seeds broke a promise", output.seeds),
+        (Some(it), 0) => bail!("{} seeds did not find that {} is gone", output.seeds, it.code()),
+    }
+}
+
+fn table(output: &StormOutput) -> String {
+    let mut text = format!(
+        "{} seeds, {} ticks, {} faults injected:\n",
+        output.seeds, output.ticks, output.faults
+    );
+    for (kind, count) in &output.faults_by_kind {
+        text.push_str(&format!("  {count:>8}  {kind}\n"));
+    }
+    for StormViolation { seed, tick, what } in &output.violations {
+        text.push_str(&format!("seed {seed}, tick {tick}: {what}\n"));
+    }
+    if output.violations.is_empty() {
+        text.push_str("every promise held\n");
+    }
+    text
+}
