@@ -1,5 +1,5 @@
-//! Replies of a redis server: any bytes give an answer or a short error, for each command one, and no
-//! more is asked than the commands.
+//! Replies of a redis server: any bytes give an answer or a short error, for each command one, and
+//! no more is asked than the commands.
 #![no_main]
 
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! A journal's file: rows of any bytes, references and numbers, in the tables of the first format and
-//! of the present one. Reading and migrating end, a row that cannot be read names the file and
+//! A journal's file: rows of any bytes, references and numbers, in the tables of the first format
+//! and of the present one. Reading and migrating end, a row that cannot be read names the file and
 //! itself and hides no other, and migrating changes no row.
 #![no_main]
 
@@ -145,19 +145,19 @@ fn body(from: &mut Source<'_>) -> Vec<u8> {
     }
 }
 
-/// All rows as text: each entry, or why there is none.
-fn read(path: &Path) -> Vec<String> {
+/// All rows: each entry as text, `None` where there is only an error.
+fn read(path: &Path) -> Vec<Option<String>> {
     let reader = Reader::open(path).expect("the tables are in order");
     let named = path.display().to_string();
     let told = |row: Result<ballast_store::Entry, ballast_store::JournalError>| match row {
-        Ok(entry) => format!("{entry:?}"),
+        Ok(entry) => Some(format!("{entry:?}")),
         Err(error) => {
             let error = error.to_string();
             assert!(error.contains(&named), "{error}");
-            error
+            None
         }
     };
-    let rows: Vec<String> = reader.entries(Range::default()).map(told).collect();
+    let rows: Vec<Option<String>> = reader.entries(Range::default()).map(told).collect();
     let _ = (reader.info(), reader.last_tick(), reader.latest(), reader.sessions());
     rows
 }

@@ -1,6 +1,6 @@
-//! A whole QMP connection, from greeting to plugging: whatever a hypervisor answers, when it answers,
-//! and whether or not it reads, the monitor sends nothing but what it may, holds bounded memory,
-//! reports possible figures and printable texts, and finishes each order once.
+//! A whole QMP connection, from greeting to plugging: whatever a hypervisor answers, when it
+//! answers, and whether or not it reads, the monitor sends nothing but what it may, holds bounded
+//! memory, reports possible figures and printable texts, and finishes each order once.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -255,7 +255,8 @@ impl Run<'_> {
         ];
         let (name, id) = (self.from.one_of(&names), self.id("ballast-dimm-"));
         let data = if name == "ACPI_DEVICE_OST" {
-            json!({"info": {"device": id, "source": self.from.below(5), "status": self.from.below(3)}})
+            let (source, status) = (self.from.below(5), self.from.below(3));
+            json!({"info": {"device": id, "source": source, "status": status}})
         } else {
             json!({"device": id})
         };
@@ -271,8 +272,9 @@ impl Run<'_> {
             assert_harmless(&outcome.to_string());
         }
         let sample = self.guest.sample("a".parse().expect("a name"), self.now);
-        if let (Some(allocation), Some(most)) = (sample.allocation, sample.memory_max()) {
+        if let (Some(allocation), Some(most)) = (sample.allocation, sample.present_memory()) {
             assert!(allocation.value <= most, "{sample:?}");
+            assert_eq!(allocation.value.page_floor(), allocation.value, "{sample:?}");
         }
         if let Some(hotplug) = sample.hotplug {
             assert!(hotplug.block >= Bytes::new(PAGE_SIZE), "{hotplug:?}");

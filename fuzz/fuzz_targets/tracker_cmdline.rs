@@ -1,5 +1,5 @@
-//! A hypervisor's `environ` and `cmdline`, which whoever starts it chooses: any bytes give an address
-//! and paths that are parts of them, and few.
+//! A hypervisor's `environ` and `cmdline`, which whoever starts it chooses: any bytes give an
+//! address and paths that are parts of them, and few.
 #![no_main]
 
 use ballast_tracker::{PATHS_MAX, parse_cmdline, parse_environ};

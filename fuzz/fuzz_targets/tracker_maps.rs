@@ -1,5 +1,5 @@
-//! A hypervisor's `maps` and `smaps` as the tracker reads them: any text gives files of guest memory
-//! that are in it, each once, and a sum of referenced memory that adds up.
+//! A hypervisor's `maps` and `smaps` as the tracker reads them: any text gives files of guest
+//! memory that are in it, each once, and a sum of referenced memory that adds up.
 #![no_main]
 
 use std::collections::BTreeSet;

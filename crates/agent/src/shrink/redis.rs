@@ -136,7 +136,7 @@ impl RedisConnection {
         parse_info(&text).ok_or_else(|| "INFO memory lacks expected fields".to_owned())
     }
 
-    /// Sends a command and reads its answer, of at most [`TEXT_BYTES_MAX`] bytes.
+    /// Sends a command and reads its answer, of at most `TEXT_BYTES_MAX` bytes.
     ///
     /// # Errors
     /// The connection fails, redis refuses, or the answer is none.

@@ -395,8 +395,10 @@ impl GuestMonitor {
             ..GuestSample::unknown(id, self.link())
         };
         let most = sample.present_memory().unwrap_or(Bytes::MAX);
-        sample.allocation =
-            self.allocation.map(|(value, at)| Measured { value: value.min(most), age: age(at) });
+        sample.allocation = self.allocation.map(|(value, at)| {
+            let value = value.min(most).page_floor();
+            Measured { value, age: age(at) }
+        });
         sample
     }
 }
