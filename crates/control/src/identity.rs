@@ -12,6 +12,8 @@ pub(crate) struct Identity {
     pub(crate) process: Option<ProcessId>,
     /// Whether the last sample did not have it.
     pub(crate) is_hidden: bool,
+    /// Whether the last sample did not say what it holds.
+    pub(crate) is_silent: bool,
     /// What is to be taken over once the process is seen.
     pub(crate) left: Option<Box<LeftGuest>>,
 }

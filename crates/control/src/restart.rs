@@ -67,6 +67,7 @@ impl GuestState {
         }
         self.identity.process = sample.process.or(before);
         self.identity.is_hidden = sample.process.is_none();
+        self.identity.is_silent = sample.allocation.is_none();
         self.take_over(sample);
     }
 
@@ -99,7 +100,7 @@ impl GuestState {
 
     /// What the next daemon has to be told of the guest; `None`: nothing but its target.
     pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
-        let Identity { process, is_hidden, left } = &self.identity;
+        let Identity { process, is_hidden, is_silent, left } = &self.identity;
         if let Some(left) = left {
             let held = self.log.last_seen();
             return Some(Handover { process: *process, held, ..left.handover.clone() });
@@ -107,7 +108,7 @@ impl GuestState {
         let nothing = Handover::nothing(guest.clone());
         let mut handover = Handover {
             process: process.filter(|_| *is_hidden),
-            held: self.log.last_seen().filter(|_| *is_hidden),
+            held: self.log.last_seen().filter(|_| *is_silent),
             resident_cap: self.resident_cap.in_force(),
             thrashed: self.thrash.thrashed(),
             ..nothing.clone()

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
 const FAST: &str = "tick = \"100ms\"";
-const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"";
+const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"\nbelieved_without_evidence = 1000";
 
 /// Final allocation of a peer that uses 600 MiB.
 const BUSY: Bytes = Bytes::mib(740);

@@ -101,8 +101,9 @@ impl Shared {
         }
         let by = listener.map_or("an unknown process".to_owned(), |pid| format!("process {pid}"));
         let text = format!(
-            "refused its agent's socket {path:?}: {by} listens on it, not the hypervisor's process \
-             {hypervisor}: remove the socket, and look who may write to its folder"
+            "refused its agent's socket {}: {by} listens on it, not the hypervisor's process \
+             {hypervisor}: remove the socket, and look who may write to its folder",
+            path.display()
         );
         self.lock().warn(text, now);
         false
@@ -260,7 +261,15 @@ impl State {
 
 /// The beginning of `text`, with all characters escaped that are not printed as they are.
 fn printable(text: &str) -> String {
-    text.chars().take(LINE_CHARS_MAX).flat_map(char::escape_debug).collect()
+    let mut line = String::new();
+    for char in text.chars().take(LINE_CHARS_MAX) {
+        match char {
+            // Escaping these would only make the line harder to read.
+            '\'' | '"' | '\\' => line.push(char),
+            _ => line.extend(char.escape_debug()),
+        }
+    }
+    line
 }
 
 #[cfg(test)]
@@ -346,7 +355,7 @@ mod tests {
         let notices = shared.take(Timestamp::ZERO).notices;
         let [AgentNotice::Warning(text)] = &notices[..] else { panic!("{notices:?}") };
         let expected =
-            r#"socket "/run/a\n.sock": process 8 listens on it, not the hypervisor's process 7"#;
+            r"socket /run/a\n.sock: process 8 listens on it, not the hypervisor's process 7";
         assert!(text.contains(expected), "{text}");
     }
 

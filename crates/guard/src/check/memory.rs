@@ -214,7 +214,8 @@ impl Memory {
             return committed.max(claimed(sample).unwrap_or_default());
         }
         let Some(granted) = self.granted else { return committed };
-        committed.min(granted.max(self.granted_lately).max(self.entitled.unwrap_or_default()))
+        let granted = granted.max(self.granted_lately).max(self.entitled.unwrap_or_default());
+        committed.min(granted.saturating_add(COMPLIED))
     }
 
     /// What the host may page it out to on what it sees itself, without asking the guest: what it
