@@ -263,7 +263,9 @@ impl Observer {
         at: Timestamp,
     ) -> Measured<Bytes> {
         let now = clock::now();
-        let mapped = Measured { value: memory.resident, age: now.saturating_since(at) };
+        let huge = memory.huge.unwrap_or_default();
+        let value = memory.resident.saturating_add(huge);
+        let mapped = Measured { value, age: now.saturating_since(at) };
         // A lower bound only: no decision may use it.
         let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
         let is_tracked = self.trackers.as_ref().is_some_and(|trackers| trackers.has_tracker(id));
@@ -271,7 +273,7 @@ impl Observer {
         match self.occupancy.latest(pid) {
             None | Some(Some(Count { shared: Ok(None), .. })) => mapped,
             Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-                value: memory.resident.saturating_sub(mapped_shared) + shared,
+                value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
                 age: mapped.age.max(now.saturating_since(counted_at)),
             },
             // The count is unsupported or not permitted. Only a tracker hides much from the page
@@ -288,6 +290,7 @@ impl Observer {
 fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     let shared = memory.resident_shared?;
     let private = memory.resident.saturating_sub(shared);
+    let shared = shared.saturating_add(memory.huge.unwrap_or_default());
     (shared >= RAM_MIN && shared > private).then_some(private)
 }
 

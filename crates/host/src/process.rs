@@ -23,6 +23,9 @@ pub struct ProcessMemory {
     pub resident_private: Option<Bytes>,
     /// The part in shared memory, such as a guest's memfd (`RssShmem`, Linux 4.5 and later).
     pub resident_shared: Option<Bytes>,
+    /// Memory in huge pages of hugetlbfs, which is not in `resident` (`HugetlbPages`, Linux 4.4 and
+    /// later).
+    pub huge: Option<Bytes>,
     /// Private memory in swap (`VmSwap`).
     pub swapped: Option<Bytes>,
     /// Locked memory (`VmLck`): ballooning it frees nothing on the host.
@@ -128,6 +131,7 @@ pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, R
             b"VmRSS" => &mut resident,
             b"RssAnon" => &mut memory.resident_private,
             b"RssShmem" => &mut memory.resident_shared,
+            b"HugetlbPages" => &mut memory.huge,
             b"VmSwap" => &mut memory.swapped,
             b"VmLck" => &mut memory.locked,
             _ => continue,
