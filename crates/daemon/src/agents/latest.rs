@@ -127,7 +127,7 @@ impl Shared {
                     state.report = None;
                 }
                 let (again, limit) = match restarted {
-                    true => (", started anew", &mut state.restarts),
+                    true => (", restarted", &mut state.restarts),
                     false => ("", &mut state.starts),
                 };
                 let text = format!("agent {}, {}{again}", agent.agent, agent.system);
