@@ -5,7 +5,9 @@
 
 use ballast_actuation::paging::{PagingInput, ResidentCap, Wealth, richest};
 use ballast_actuation::rates::{Reduction, choose};
-use ballast_model::{Bounds, Bytes, Compliance, Held, Mechanism, PressureLevel, Timestamp, Why};
+use ballast_model::{
+    Bounds, Bytes, Compliance, Held, Mechanism, PressureLevel, RunState, Timestamp, Why,
+};
 
 use crate::Settings;
 use crate::state::GuestState;
@@ -32,7 +34,7 @@ pub(crate) struct Host<'a> {
 pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
     let state = &*guest.state;
     // Where no cap can be kept, what a guest holds counts again.
-    if !host.may_page || guest.assessment.verdict == Err(Held::OptedOut) {
+    if !host.may_page || is_left_whole(guest) {
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
@@ -55,6 +57,15 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         stale_after: host.settings.guard.stale_after,
     });
     Paged { cap, page: page.filter(|_| !host.paused) }
+}
+
+/// Whether the host takes nothing of a guest, whatever it owes: the operator excludes it, or its
+/// hypervisor is moving or saving it, which needs all of its memory.
+fn is_left_whole(guest: &GuestTick<'_>) -> bool {
+    matches!(
+        guest.assessment.verdict,
+        Err(Held::OptedOut | Held::NotRunning { state: RunState::Other(_) })
+    )
 }
 
 fn is_known(guest: &GuestTick<'_>) -> bool {
