@@ -227,12 +227,7 @@ impl Assessment {
         committed.saturating_sub(capped.map_or(Bytes::ZERO, Capped::room))
     }
 
-    /// Up to this an action gives the guest nothing that it has not already.
-    pub fn covered(&self) -> Bytes {
-        self.owned.page_ceil()
-    }
-
-    /// The same, as long as it lasts: longer than the host needs to page the guest out to its cap.
+    /// What it owns for longer than the host needs to page it out to its cap.
     pub fn owned_lasting(&self) -> Bytes {
         self.owned.min(self.lasting())
     }
