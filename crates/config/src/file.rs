@@ -96,7 +96,7 @@ pub(super) struct PolicyTable {
     pub(super) interval: Option<Duration>,
     pub(super) reserve_per_guest: Bytes,
     pub(super) tau: Option<Tau>,
-    /// As a part of what a guest is entitled to.
+    /// As a part of what a guest has filled of what it was granted.
     pub(super) believed_without_evidence: f64,
     pub(super) meb: MebTable,
     pub(super) tws: TwsTable,

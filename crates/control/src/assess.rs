@@ -40,6 +40,7 @@ const DEBT_MIN: Bytes = Bytes::mib(16);
 pub(crate) struct By<'a> {
     pub(crate) now: Timestamp,
     pub(crate) stale_after: Duration,
+    pub(crate) believed_percent: u64,
     /// What there is for all guests, and their shares in all; `None`: not known.
     pub(crate) shared: Option<(Bytes, u64)>,
     /// Whether the host has paged out next to nothing.
@@ -54,7 +55,7 @@ pub(crate) fn assess<'a>(
     estimate: impl FnOnce() -> Result<Estimate, NoEstimate>,
     by: By<'_>,
 ) -> GuestTick<'a> {
-    let By { now, stale_after, shared, is_resident, hotplug } = by;
+    let By { now, stale_after, believed_percent, shared, is_resident, hotplug } = by;
     let state = &mut *seen.state;
     let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
     let estimate = match &seen.verdict {
@@ -72,6 +73,7 @@ pub(crate) fn assess<'a>(
             budget.fraction(seen.limits.shares.into(), shares).page_floor()
         }),
         is_resident: is_resident && state.resident_cap == ResidentCap::default(),
+        believed_percent,
         stale_after,
     };
     let mut assessment = Assessment::new(&known, estimate, stuck);

@@ -20,30 +20,21 @@ pub(crate) struct Divided {
 }
 
 /// The problem of dividing `left` among the guests that can be moved, whose claims are believed as
-/// far as [`Assessment::believed`] says for `believed_percent`.
-pub(crate) fn problem(
-    tick: &Tick<'_>,
-    left: Bytes,
-    given_back: &[Option<Bytes>],
-    believed_percent: u64,
-) -> Problem {
+/// far as [`Assessment::believed`] goes.
+pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]) -> Problem {
     let mut contenders = Vec::with_capacity(tick.guests.len());
     for (place, guest) in tick.guests.iter().enumerate() {
         let given_back = given_back.get(place).copied().flatten();
-        contenders.extend(contender(guest, given_back, believed_percent));
+        contenders.extend(contender(guest, given_back));
     }
     Problem::new(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
 /// A guest that can be moved, as the policy sees it; it gets back at least `given_back`.
-fn contender(
-    guest: &GuestTick<'_>,
-    given_back: Option<Bytes>,
-    believed_percent: u64,
-) -> Option<Contender> {
+fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contender> {
     let (assessment, limits) = (&guest.assessment, guest.limits);
     let estimate = assessment.estimate()?;
-    let believed = assessment.believed(believed_percent);
+    let believed = assessment.believed;
     let used = estimate.used.min(believed);
     let mut demand = estimate.demand;
     demand.size = demand.size.min(believed);
@@ -76,21 +67,19 @@ fn contender(
 }
 
 /// What a guest claims beyond what the policy was given of it, if anything.
-pub(crate) fn unproven(assessment: &Assessment, believed_percent: u64) -> Option<Clamped> {
+pub(crate) fn unproven(assessment: &Assessment) -> Option<Clamped> {
     let estimate = assessment.estimate()?;
-    let believed = assessment.believed(believed_percent);
+    let Assessment { believed, filled, .. } = *assessment;
     let claimed = estimate.used.max(estimate.demand.size);
-    let filled = assessment.filled;
     (claimed > believed).then_some(Clamped::Unproven { claimed, believed, filled })
 }
 
-/// Whether a guest whose claims were not believed has filled so much more since that more of them
-/// is to be.
-pub(crate) fn has_proven_more(guest: &GuestTick<'_>, believed_percent: u64) -> bool {
+/// Whether a guest whose claims were clipped at the last decision has filled more memory since, so
+/// that another decision would believe more of them.
+pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     let clamps = guest.state.goal.as_ref().map_or(&[][..], |goal| &goal.clamps);
     let Some(Clamped::Unproven { believed, .. }) = clamps.first() else { return false };
-    let now = guest.assessment.believed(believed_percent);
-    now.saturating_sub(*believed) >= PROVEN_MIN
+    guest.assessment.believed.saturating_sub(*believed) >= PROVEN_MIN
 }
 
 /// What each guest held before it thrashed, where it is to get that back. No guest gets memory back

@@ -3,7 +3,7 @@
 //! Idea: the last daemon's promises hold until this one carries out a plan. A guest takes over what
 //! it was promised as soon as it appears, though its process may not be known yet; the rest (cap,
 //! plugging, thrash history) once its process was seen to be the same. Another process under the
-//! same name is another guest, of which nothing is remembered.
+//! same name is another guest and starts without a past.
 //!
 //! Cost: nothing once all guests were seen. Limits: what is not handed over begins anew: estimates,
 //! phases of plugging, rates, the time of a release under way.

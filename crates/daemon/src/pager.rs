@@ -192,7 +192,7 @@ impl Pager {
                     }
                 }
             }
-            // A thread that was told to end takes no order; one of the next ticks starts another.
+            // A thread that is ending takes no order; a later tick starts a new one.
             if let Some(worker) = self.workers.get(&guest) {
                 worker.order(Assignment { order, settings });
             }

@@ -183,7 +183,7 @@ impl Daemon {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
                     let done = self.engine.obey(command, &mut self.world);
                     let decides_anew = decides_anew && done.is_ok();
-                    // What an operator is told is done outlives this process.
+                    // The journal has a command before its client hears that it was carried out.
                     self.world.settle().await;
                     // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
@@ -217,7 +217,7 @@ impl Daemon {
         self.tick(self.engine.scope_at(clock::now())).await;
     }
 
-    /// A tick, of which the service manager is told.
+    /// Runs a tick and reports it to the service manager.
     async fn tick(&mut self, scope: SampleScope) {
         self.engine.tick(&mut self.world, scope).await;
         self.rested_at = clock::now() + PAUSE_MIN;

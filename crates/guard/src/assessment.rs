@@ -45,6 +45,9 @@ pub struct Assessment {
     /// What it may have filled of the memory that it was granted, or that it held before it was
     /// granted any; its entitlement where the host cannot see.
     pub filled: Bytes,
+    /// The greatest demand of it that is believed: what it has filled, and a part of that more.
+    /// What it has taken without a grant proves nothing.
+    pub believed: Bytes,
     /// Host memory known to be occupied by it, never more than `committed`.
     pub occupied: Bytes,
     /// How long it has been known.
@@ -93,6 +96,8 @@ pub struct Known<'a> {
     pub share: Option<Bytes>,
     /// Whether all of its memory that is in use is resident, as the host has paged none out.
     pub is_resident: bool,
+    /// How much of its claimed need is believed without evidence, in percent of what it has filled.
+    pub believed_percent: u64,
     /// Figures older than this are not acted on.
     pub stale_after: Duration,
 }
@@ -106,8 +111,7 @@ impl Assessment {
         estimate: Result<Estimate, Held>,
         stuck: Option<Held>,
     ) -> Assessment {
-        let Known { now, sample, limits, log, cap, holding, share, is_resident, stale_after } =
-            *known;
+        let Known { now, sample, limits, log, cap, holding, share, stale_after, .. } = *known;
         let allocation = sample.allocation.and(holding.held());
         let in_force = log.and_then(ComplianceLog::target);
         let last_seen = || log?.last_seen();
@@ -138,7 +142,11 @@ impl Assessment {
         let entitlement = granted.or(share.map(within)).unwrap_or(committed);
         let in_use = holding.resident_at_most().or(allocation).unwrap_or_default();
         let lately = log.and_then(ComplianceLog::entitled_lately);
-        let believed = lately.unwrap_or(entitlement.max(in_use));
+        let rightful = lately.unwrap_or(entitlement.max(in_use));
+        let filled = holding
+            .resident_at_most()
+            .filter(|_| known.is_resident)
+            .map_or(entitlement, |resident| resident.min(rightful));
         Assessment {
             allocation,
             claimed: sample.allocation.map(|claim| claim.value).min(allocation),
@@ -146,16 +154,14 @@ impl Assessment {
             is_counted: allocation.or_else(last_seen).max(promised).is_some()
                 || sample.boot_memory.is_some(),
             min_without_swap: log
-                .and_then(|log| log.min_without_swap(sample, limits, stale_after, believed)),
+                .and_then(|log| log.min_without_swap(sample, limits, stale_after, rightful)),
             committed,
             owned: lately.map_or(committed, |lately| committed.min(lately)),
             entitlement,
             was_granted: granted.is_some(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
-            filled: holding
-                .resident_at_most()
-                .filter(|_| is_resident)
-                .map_or(entitlement, |resident| resident.min(believed)),
+            filled,
+            believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
             reference: asked.or(in_force).or(allocation),
             occupied: sample.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
             known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),
@@ -195,12 +201,6 @@ impl Assessment {
             Err(_) => true,
         };
         if owes { self.committed.saturating_sub(self.entitlement) } else { Bytes::ZERO }
-    }
-
-    /// The greatest demand of it that is believed: what it has filled of what it was granted, and
-    /// `percent` of that more. What it has taken without a grant proves nothing.
-    pub fn believed(&self, percent: u64) -> Bytes {
-        self.filled.saturating_add(self.filled.fraction(percent, 100))
     }
 
     /// What it is committed for longer than the host needs to page it out to its cap.

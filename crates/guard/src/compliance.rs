@@ -309,7 +309,8 @@ impl ComplianceLog {
         });
     }
 
-    /// Takes in what was seen, before anything is decided; `holding` has seen it too. `usable`: its figures may be acted on.
+    /// Takes in what was seen, before anything is decided; `holding` has seen it too. `usable`: its
+    /// figures may be acted on.
     pub fn observe(
         &mut self,
         sample: &GuestSample,

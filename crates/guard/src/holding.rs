@@ -51,7 +51,7 @@ impl Holding {
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
         let most = sample.memory_max();
-        let claim = sample.allocation.map(|claim| claim.value.min(most.unwrap_or(Bytes::MAX)));
+        let claim = sample.claimed();
         if claim.is_some() && now.saturating_since(self.window_began) >= CLAIM_WINDOW {
             self.claimed_before = std::mem::replace(&mut self.claimed, Bytes::ZERO);
             self.window_began = now;

@@ -27,7 +27,7 @@ pub struct GuardSettings {
     /// Changes up to this size are not made; `None`: the policy's own dead band.
     pub dead_band: Option<Bytes>,
     /// How much of what guests claim to need is believed without evidence, in percent of what each
-    /// is entitled to.
+    /// has filled of what it was granted.
     pub believed_percent: u64,
     /// An action not begun within this time of its decision is dropped.
     pub action_deadline: Duration,

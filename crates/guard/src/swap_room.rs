@@ -37,8 +37,7 @@ fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Op
 /// `None` where it does not say.
 pub(crate) fn used_by(sample: &GuestSample) -> Option<Bytes> {
     let stats = sample.stats?.value;
-    let holds = sample.allocation?.value.min(sample.memory_max().unwrap_or(Bytes::MAX));
-    Some(holds.saturating_sub(stats.available.or(stats.free)?))
+    Some(sample.claimed()?.saturating_sub(stats.available.or(stats.free)?))
 }
 
 /// What a guest that uses `used` has to be left, in whole pages and never more than it holds.
@@ -50,8 +49,7 @@ pub(crate) fn min_without_swap(
     stale_after: Duration,
 ) -> Option<Bytes> {
     let room = room(sample, limits, stale_after)?;
-    let holds =
-        sample.allocation?.value.min(sample.memory_max().unwrap_or(Bytes::MAX)).page_floor();
+    let holds = sample.claimed()?.page_floor();
     Some(used.saturating_add(SPARE).saturating_sub(room).page_ceil().min(holds))
 }
 

@@ -194,6 +194,11 @@ impl GuestSample {
         Some(self.boot_memory?.saturating_add(plugged))
     }
 
+    /// What it claims to hold, which is no more than it can ever hold.
+    pub fn claimed(&self) -> Option<Bytes> {
+        Some(self.allocation?.value.min(self.memory_max().unwrap_or(Bytes::MAX)))
+    }
+
     /// The most memory the guest can ever hold: booted with and all that can be plugged in.
     pub fn memory_max(&self) -> Option<Bytes> {
         let max = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max.max(hotplug.plugged));

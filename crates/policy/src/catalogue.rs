@@ -68,9 +68,9 @@ const RESERVE: PolicyParameter = PolicyParameter {
 };
 const BELIEVED: PolicyParameter = PolicyParameter {
     key: "believed_without_evidence",
-    meaning: "how much more than it was granted a guest is believed to need on its word alone, on top \
-              of what it has filled of that",
-    unit: "part of what it was granted",
+    meaning: "how much more memory than it has filled of its grant a guest is believed to need on \
+              its word alone",
+    unit: "part of what it has filled",
     default: "0.25",
     range: "0 to 1000",
 };

@@ -71,8 +71,6 @@ pub(crate) struct StormGuest {
     seen: u64,
     /// Its last statistics and when they were made.
     stats: (GuestStats, Duration),
-    /// Its last answer: what it claimed to hold, and when.
-    answered: Option<(u64, Duration)>,
 }
 
 impl StormGuest {
@@ -100,7 +98,6 @@ impl StormGuest {
             seen_age: Duration::ZERO,
             seen: 0,
             stats: (GuestStats::default(), Duration::ZERO),
-            answered: None,
         }
     }
 
@@ -116,7 +113,7 @@ impl StormGuest {
         self.reboot();
         self.process.start_ticks += 1;
         (self.target, self.granted, self.was_ordered) = (self.boot, 0, false);
-        (self.answered, self.driver) = (None, Driver::Honest);
+        self.driver = Driver::Honest;
     }
 
     /// What its process really occupies.
@@ -192,7 +189,6 @@ impl StormGuest {
             };
             self.stats = (stats, now);
         }
-        self.answered = Some((claims, now));
         let (stats, at) = self.stats;
         GuestSample {
             run_state: Some(if is_stopped { RunState::Paused } else { RunState::Running }),

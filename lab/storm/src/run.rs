@@ -39,8 +39,6 @@ const SLACK: u64 = 24;
 /// What one seed came to.
 #[derive(Clone, Debug)]
 pub struct SeedReport {
-    /// The seed.
-    pub seed: u64,
     /// The faults that struck.
     pub injected: Injected,
     /// Ticks of the engine.
@@ -54,7 +52,7 @@ pub fn run_seed(seed: u64, sabotage: Option<Sabotage>) -> SeedReport {
     let mut storm = Storm::draw(seed, sabotage);
     let violation = storm.run().err();
     let violation = violation.map(|found| (storm.ticks, found));
-    SeedReport { seed, injected: storm.injected, ticks: storm.ticks, violation }
+    SeedReport { injected: storm.injected, ticks: storm.ticks, violation }
 }
 
 /// A run in progress.
@@ -69,7 +67,6 @@ struct Storm {
     budget: u64,
     injected: Injected,
     ticks: u64,
-    refused_before: u64,
     /// Until when operators have paused.
     paused_until: Duration,
 }
@@ -115,7 +112,6 @@ impl Storm {
             budget,
             injected: Injected::default(),
             ticks: 0,
-            refused_before: 0,
             paused_until: Duration::ZERO,
         }
     }
@@ -160,7 +156,7 @@ impl Storm {
 
     fn judge_tick(&mut self) -> Result<(), Violation> {
         let view = self.engine.view(&self.world).expect("there was a tick");
-        if view.plans_refused > self.refused_before {
+        if view.plans_refused > 0 {
             let why =
                 view.plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             return Err(Violation::PlanRefused { why });
@@ -356,6 +352,5 @@ impl Storm {
             _ => self.world.recorded.clone(),
         };
         self.engine = Engine::new(self.settings.clone(), Vec::new(), recorded, &self.world);
-        self.refused_before = 0;
     }
 }

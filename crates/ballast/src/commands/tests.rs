@@ -317,7 +317,7 @@ fn policy_show_prints_the_whole_entry() {
         pace       every 1.0s; makes every change
         parameter  policy.interval: time between decisions (span of time, one tick to 1h; default "1000ms")
         parameter  policy.reserve_per_guest: free memory for each guest on top of what it uses; part of the need of guests with higher priority (size, any size; default "100MiB")
-        parameter  policy.believed_without_evidence: how much more than it was granted a guest is believed to need on its word alone, on top of what it has filled of that (part of what it was granted, 0 to 1000; default 0.25)
+        parameter  policy.believed_without_evidence: how much more memory than it has filled of its grant a guest is believed to need on its word alone (part of what it has filled, 0 to 1000; default 0.25)
         parameter  policy.tws.fast: memory taken away in an epoch before the guest first reads any back (part of Committed_AS, 0.001 to 0.5; default 0.05)
         parameter  policy.tws.slow: memory taken away in an epoch after that (part of Committed_AS, 0.0001 to 0.5, not above tws.fast; default 0.01)
         parameter  policy.tws.cool_down_epochs: epochs without reading back before memory is taken away again (epochs, 1 to 3600; default 8)
@@ -351,8 +351,8 @@ fn policy_show_prints_the_whole_entry() {
             },
             {
               "key": "policy.believed_without_evidence",
-              "meaning": "how much more than it was granted a guest is believed to need on its word alone, on top of what it has filled of that",
-              "unit": "part of what it was granted",
+              "meaning": "how much more memory than it has filled of its grant a guest is believed to need on its word alone",
+              "unit": "part of what it has filled",
               "default": "0.25",
               "range": "0 to 1000"
             },

@@ -78,6 +78,7 @@ impl Controller {
         let by = By {
             now: snapshot.taken_at,
             stale_after: settings.guard.stale_after,
+            believed_percent: settings.guard.believed_percent,
             is_resident: swapped_out(&snapshot.host) < SWAPPED_MIN,
             shared: for_guests.map(|budget| (budget, shares_of_all(snapshot, &settings.limits))),
             hotplug: settings.hotplug.as_ref(),
@@ -106,7 +107,7 @@ impl Controller {
             || tick.thrashes && settings.undo
             || tick.budget.committed > tick.budget.distributable
             || tick.guests.iter().any(|it| it.estimate().is_some() != it.state.goal.is_some())
-            || tick.guests.iter().any(|it| has_proven_more(it, settings.guard.believed_percent))
+            || tick.guests.iter().any(has_proven_more)
             || tick.guests.iter().any(|guest| {
                 guest.request().is_some_and(|request| {
                     let on_request = self.policy.pacing().on_request;
@@ -133,7 +134,7 @@ impl Controller {
             true => given_back(tick, left, &settings.thrash),
             false => Vec::new(),
         };
-        let problem = problem(tick, left, &given_back, settings.guard.believed_percent);
+        let problem = problem(tick, left, &given_back);
         self.fairness.observe(&problem);
         let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
@@ -163,7 +164,7 @@ impl Controller {
             guest.state.goal = wanted.and_then(|wanted| {
                 debug_assert_eq!(guest.sample.id, wanted.id, "policies keep the problem's order");
                 let held = given_back.get(place).copied().flatten();
-                let unproven = unproven(&guest.assessment, guard.believed_percent);
+                let unproven = unproven(&guest.assessment);
                 goal_for(&guest.assessment, wanted.desired, held, unproven, dead_band, guard)
             });
             lack(guest)
@@ -336,6 +337,7 @@ impl Controller {
                 holding,
                 share: None,
                 is_resident: false,
+                believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
             };
             let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);

@@ -5,8 +5,8 @@
 //! for the same request.
 //!
 //! Limits: at most [`NOTICES_MAX`] lines for the log wait for a tick; further ones are dropped.
-//! Repeated lines are rate-limited. A line has at most [`LINE_CHARS_MAX`] characters of what a
-//! guest wrote, none of which can begin a new line or steer a terminal.
+//! Repeated lines are rate-limited. A line holds at most [`LINE_CHARS_MAX`] characters of guest
+//! text; control characters in it are escaped.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

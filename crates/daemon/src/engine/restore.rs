@@ -29,8 +29,7 @@ impl Engine {
         info!("restoring the guests' first allocations");
     }
 
-    /// Whether every guest of which anything is known held, at the last tick, what it is restored
-    /// to.
+    /// Whether every guest with an estimate held its first allocation at the last tick.
     pub fn is_restored(&self) -> bool {
         let Some((snapshot, plan)) = &self.latest else { return true };
         let first_held: BTreeMap<&GuestId, Bytes> = self.guests.first_held().collect();

@@ -79,12 +79,6 @@ pub(super) struct Memory {
     cap: Option<Bytes>,
 }
 
-/// What a guest claims to hold, which is no more than there is of its memory.
-pub(super) fn claimed(sample: &GuestSample) -> Option<Bytes> {
-    let most = sample.memory_max().unwrap_or(Bytes::MAX);
-    Some(sample.allocation?.value.min(most))
-}
-
 impl Memory {
     pub(super) fn observe(&mut self, sample: &GuestSample, limits: &GuestLimits, now: Timestamp) {
         if let (Some(before), Some(process)) = (self.process, sample.process)
@@ -101,7 +95,7 @@ impl Memory {
         if is_down || sample.hotplug.is_none() {
             self.ordered = None;
         }
-        let Some(allocation) = claimed(sample).filter(|_| !is_down) else { return };
+        let Some(allocation) = sample.claimed().filter(|_| !is_down) else { return };
         if self.last_seen != Some(allocation) {
             self.last_seen = Some(allocation);
             self.changed_at = now;
@@ -211,7 +205,7 @@ impl Memory {
     /// lets go is counted apart.
     pub(super) fn owned(&self, sample: &GuestSample, committed: Bytes) -> Bytes {
         if self.cap.is_some() {
-            return committed.max(claimed(sample).unwrap_or_default());
+            return committed.max(sample.claimed().unwrap_or_default());
         }
         let Some(granted) = self.granted else { return committed };
         let granted = granted.max(self.granted_lately).max(self.entitled.unwrap_or_default());
@@ -235,7 +229,7 @@ impl Memory {
 
     /// What the guest holds or may take at any moment, were it not capped.
     fn holds(&self, sample: &GuestSample) -> Bytes {
-        let holds = claimed(sample).or(self.last_seen);
+        let holds = sample.claimed().or(self.last_seen);
         let holds = holds.max(self.evident);
         let promised = self.target.max(self.ordered).max(self.entitled);
         holds.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
@@ -292,7 +286,7 @@ impl Memory {
             (None, None) if has_swapped().is_some() => return Bytes::ZERO,
             (None, None) => Bytes::ZERO,
         };
-        let (Some(used), Some(holds)) = (self.used, claimed(sample)) else { return Bytes::ZERO };
+        let (Some(used), Some(holds)) = (self.used, sample.claimed()) else { return Bytes::ZERO };
         used.saturating_add(SPARE).saturating_sub(swap_free).page_ceil().min(holds)
     }
 }

@@ -35,7 +35,7 @@ use ballast_model::{
     LimitTable, LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
 };
 
-use memory::{Memory, Planned, claimed};
+use memory::{Memory, Planned};
 pub use promise::Promise;
 use restart::Left;
 pub use violation::Violation;
@@ -213,7 +213,7 @@ impl<'a> Check<'a> {
                         let owned = guest.memory.owned(guest.sample, guest.committed).page_ceil();
                         new = action.target.saturating_sub(owned);
                     }
-                    let holds = claimed(guest.sample).unwrap_or_default();
+                    let holds = guest.sample.claimed().unwrap_or_default();
                     releases = action.target < guest.memory.target().unwrap_or(holds).min(holds);
                     let may_use = guest.memory.may_use(share);
                     check_guest(action, guest, may_use, self.rules, &mut here);
@@ -386,7 +386,7 @@ fn check_guest(
         found.push(Violation::OnStaleFigures(id()));
         return;
     };
-    let holds = claimed(sample).unwrap_or_default();
+    let holds = sample.claimed().unwrap_or_default();
     let reference = memory.target().unwrap_or(holds);
     // Where the host holds its process to less than it holds, an action up to that gives it nothing
     // all the same.
@@ -440,7 +440,7 @@ fn used_without_swap(
         (None, None) => Bytes::ZERO,
     };
     let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
-    Some(claimed(sample)?.saturating_sub(spared))
+    Some(sample.claimed()?.saturating_sub(spared))
 }
 
 /// Whether only plugged memory is to change.

@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         violations: Vec::new(),
     };
     for seed in seeds {
-        let SeedReport { injected: faults, ticks, violation, .. } = run_seed(seed, args.sabotage);
+        let SeedReport { injected: faults, ticks, violation } = run_seed(seed, args.sabotage);
         injected.add(&faults);
         output.seeds += 1;
         output.ticks += ticks;
