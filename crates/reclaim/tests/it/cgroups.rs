@@ -379,14 +379,23 @@ fn a_real_version_one_cgroup_pages_out_to_the_target() {
     let open =
         |to, limits| CgroupPageOut::open(Path::new("/"), child.pid(), None, to, limits).unwrap();
 
-    let mut out = open(to, OUT);
-    assert_eq!(out.method(), CgroupMethod::Limit);
-    let (end, progress) = finish_job(&mut out, &found);
-    assert_eq!(end, FinishReason::Reached);
+    // The kernel charges a cgroup in batches per processor: a job may see the cgroup shrink by its
+    // amount while the process is a little above its target. The next job continues from there.
+    let mut moved = Bytes::ZERO;
+    let mut jobs = Vec::new();
+    while jobs.last() != Some(&FinishReason::Reached) {
+        let mut out = open(to, OUT);
+        assert_eq!(out.method(), CgroupMethod::Limit);
+        let (end, progress) = finish_job(&mut out, &found);
+        moved += progress.moved;
+        jobs.push(end);
+        println!("{before} before, {} after, target {to}: {progress:?}", vmm.resident().unwrap());
+        assert!(moved >= Bytes::mib(32), "the first job takes most of it: {jobs:?}, {progress:?}");
+        assert!(jobs.len() <= 3, "{jobs:?}");
+    }
     let left = vmm.resident().unwrap();
-    println!("{before} before, {left} after, target {to}: {progress:?}");
     assert!(left <= to.saturating_add(Bytes::mib(1)) && left >= to.saturating_sub(BELOW), "{left}");
-    assert!(progress.moved >= Bytes::mib(39), "{progress:?}");
+    assert!(moved >= Bytes::mib(39), "{moved}");
 
     // Within a second: at most the rate and one step.
     let slow = PageOutLimits { per_second: Bytes::mib(2), step_bytes_max: Bytes::mib(1), ..OUT };
