@@ -308,7 +308,10 @@ fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let paged = ticks(&ground).len();
     set_ceiling(&ground, "needy", BUDGET.saturating_sub(BOOT));
     set_ceiling(&ground, "stubborn", BOOT);
-    wait_allocation("all it may have", &daemon, "stubborn", |holds| holds == BOOT);
+    // No order is worth less than the dead band, 2 % of a guest's memory.
+    wait_allocation("all it may have", &daemon, "stubborn", |holds| {
+        holds >= BOOT.saturating_sub(BOOT.fraction(1, 50))
+    });
     wait_settled(&daemon);
     let (_, out, _) = ground.ballast(&["explain", "stubborn", "--json"]);
     let inputs = serde_json::from_str::<ballast_api::ExplainReply>(&out).unwrap().inputs;
