@@ -116,7 +116,8 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        if let Some(first) = granted.iter().position(|given| given.new > Bytes::ZERO) {
+        let grants = |given: &Given| given.new > Bytes::ZERO && !given.releases;
+        if let Some(first) = granted.iter().position(grants) {
             let late = plan.actions.iter().zip(&granted).skip(first);
             let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
