@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, Measured, ProcessId,
-    Timestamp,
+    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId, Timestamp,
 };
 
 use super::promise::Promise;
@@ -251,7 +250,7 @@ impl Memory {
         planned: Planned,
     ) -> Bytes {
         // Where the host does not see what the process occupies, all that it holds counts already.
-        if !sample.resident.is_some_and(|it| it.age <= planned.stale_after) {
+        if sample.resident.is_none_or(|it| it.age > planned.stale_after) {
             return Bytes::ZERO;
         }
         let (Some(cap), Some(next)) = (self.cap, promise.cap) else { return Bytes::ZERO };
