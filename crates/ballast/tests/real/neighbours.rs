@@ -8,12 +8,13 @@
 //! root for the parts in which the host takes back what the offender holds.
 
 use ballast_actuation::paging::OVERHEAD;
+use ballast_api::GuestView;
 use ballast_lab_host::GuestSpec;
 use ballast_model::{Bytes, GuestId};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
 
-use crate::harness::{Daemon, Ground, wait_for};
+use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::balloon_device::BalloonDevice;
 use crate::support::journal::assert_file_intact;
 use crate::support::{
@@ -88,8 +89,18 @@ fn start_with_all_granted<'a>(lab: &Lab, ground: &'a Ground, more: &str) -> Daem
     daemon
 }
 
+/// What the daemon says of a guest.
+fn view(daemon: &Daemon<'_>, name: &str) -> Option<GuestView> {
+    guest(&daemon.status()?, name).cloned()
+}
+
+/// Whether a note of this code is there.
+fn is_noted(daemon: &Daemon<'_>, code: &str) -> bool {
+    daemon.status().is_some_and(|status| status.notes.iter().any(|note| note.code == code))
+}
+
 fn wait_noted(daemon: &Daemon<'_>, code: &str) {
-    wait_for(code, || daemon.status()?.notes.iter().any(|note| note.code == code).then_some(()));
+    wait_for(code, || is_noted(daemon, code).then_some(()));
 }
 
 /// What the host saw of the guest's own memory in a process: all of it but what the hypervisor
@@ -263,5 +274,43 @@ fn memory_that_a_driver_claims_to_have_given_is_not_granted() {
     let ticks = ticks(&ground);
     assert_keeps(since_granted(&ticks, REST), REST);
     assert_covered(&ticks);
+    assert_file_intact(&ground.journal());
+}
+
+/// A guest that gave memory says that it gave none, then that it gave more than there is in any
+/// machine. Its neighbour keeps what it was granted; when the guest says what is so, all is well.
+#[test]
+fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
+    let lab = Lab::boot(guests());
+    let ground = Ground::new();
+    let daemon = start_with_all_granted(&lab, &ground, PAGING_OFF);
+    let device = BalloonDevice::find(&lab, OFFENDER);
+
+    device.claim_given(0);
+    wait_allocation("the claim to have given nothing", &daemon, OFFENDER, |holds| holds == BOOT);
+    wait_stuck(&daemon, OFFENDER);
+    wait_noted(&daemon, "beyond-entitlement");
+    wait_settled(&daemon);
+    assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
+
+    device.claim_given(u32::MAX);
+    wait_for("the claim to be refused", || {
+        let why = view(&daemon, OFFENDER)?.change?.why?;
+        (why.code == "unreachable").then_some(())
+    });
+    wait_settled(&daemon);
+    eprintln!("{:?}", view(&daemon, OFFENDER));
+    assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
+
+    device.claim_given(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
+    wait_allocation("the truth", &daemon, OFFENDER, |holds| holds == REST);
+    wait_for("the guest to comply", || {
+        (view(&daemon, OFFENDER)?.compliance?.code == "compliant").then_some(())
+    });
+    wait_settled(&daemon);
+    assert!(!is_noted(&daemon, "beyond-entitlement"));
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
     assert_file_intact(&ground.journal());
 }
