@@ -18,8 +18,8 @@ use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::balloon_device::BalloonDevice;
 use crate::support::journal::assert_file_intact;
 use crate::support::{
-    IMPATIENT, Lab, SWAP, allocation, assert_unrefused, resident, swapped, swapping, ticks,
-    touch_once, turn, wait_allocation, wait_settled, wait_stuck,
+    IMPATIENT, Lab, SWAP, allocation, assert_unrefused, resident, set_ceiling, swapped, swapping,
+    ticks, touch_once, turn, wait_allocation, wait_settled, wait_stuck, wait_ticks,
 };
 
 const OFFENDER: &str = "offender";
@@ -312,5 +312,69 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
     assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
+    assert_file_intact(&ground.journal());
+}
+
+/// The daemon is killed after it has granted the neighbour memory that the neighbour has not taken
+/// yet, as its driver is deaf. The next daemon grants that to nobody else, and the neighbour has it
+/// as soon as it hears.
+#[test]
+fn a_killed_daemons_promise_is_kept_by_the_next() {
+    // Without agents: nothing is heard of a guest whose driver is deaf.
+    let lab = Lab::boot([OFFENDER, NEIGHBOUR].map(|name| swapping(name, BOOT)).into());
+    let ground = Ground::new();
+    let settings = format!(
+        "[host]\nbudget = \"{BUDGET}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
+         [guests.{NEIGHBOUR}]\nshares = 2000\n"
+    );
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    let daemon = ground.start();
+    set_ceiling(&ground, NEIGHBOUR, REST);
+    wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds == REST);
+    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
+    set_ceiling(&ground, OFFENDER, REST);
+    wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
+    let device = BalloonDevice::find(&lab, NEIGHBOUR);
+    device.deafen();
+    set_ceiling(&ground, NEIGHBOUR, BOOT);
+    wait_for("the promise", || {
+        (view(&daemon, NEIGHBOUR)?.target_bytes? == BOOT.get()).then_some(())
+    });
+    // So the next daemon does not know how much it needs, and would divide the rest without it.
+    wait_for("its figures to be stale", || {
+        (view(&daemon, NEIGHBOUR)?.change?.why?.code == "stale").then_some(())
+    });
+    assert_eq!(allocation(&daemon, NEIGHBOUR), Some(REST), "it has not taken it");
+    let told = ticks(&ground).len();
+    daemon.kill();
+
+    // The ceilings are forgotten: the other may have all that is not promised.
+    let daemon = ground.start();
+    wait_for("both guests", || {
+        (view(&daemon, OFFENDER)?.used_bytes.is_some() && allocation(&daemon, NEIGHBOUR).is_some())
+            .then_some(())
+    });
+    wait_ticks(&daemon, 24);
+    let status = daemon.status().unwrap();
+    let neighbour = guest(&status, NEIGHBOUR).unwrap();
+    assert_eq!(neighbour.allocation_bytes, Some(REST.get()), "{neighbour:?}");
+    let target = neighbour.target_bytes.map(Bytes::new).unwrap();
+    assert!(target >= BOOT.saturating_sub(SLACK), "{neighbour:?}");
+
+    device.undeafen();
+    wait_allocation("what it was promised", &daemon, NEIGHBOUR, |holds| {
+        holds >= BOOT.saturating_sub(SLACK)
+    });
+    wait_settled(&daemon);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    let ticks = &ticks(&ground)[told..];
+    for tick in ticks {
+        let other = promised(tick, OFFENDER).unwrap_or_default();
+        assert!(other <= REST.saturating_add(SLACK), "{other} promised twice: {:#?}", tick.plan);
+        let own = promised(tick, NEIGHBOUR);
+        assert!(own.is_none_or(|it| it >= BOOT.saturating_sub(SLACK)), "{:#?}", tick.plan);
+    }
+    assert_keeps(ticks, BOOT);
     assert_file_intact(&ground.journal());
 }
