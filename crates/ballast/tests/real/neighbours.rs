@@ -7,16 +7,22 @@
 //! Limits: asserts states and wide bounds, never times; needs QEMU and a built `lab-guest`, and
 //! root for the parts in which the host takes back what the offender holds.
 
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
 use ballast_actuation::paging::OVERHEAD;
-use ballast_api::GuestView;
+use ballast_api::{Client, GuestView};
 use ballast_lab_host::GuestSpec;
 use ballast_model::{Bytes, GuestId};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::balloon_device::BalloonDevice;
 use crate::support::journal::assert_file_intact;
+use crate::support::monitor::Monitor;
 use crate::support::{
     IMPATIENT, Lab, SWAP, allocation, assert_unrefused, resident, set_ceiling, swapped, swapping,
     ticks, touch_once, turn, wait_allocation, wait_settled, wait_stuck, wait_ticks,
@@ -24,9 +30,10 @@ use crate::support::{
 
 const OFFENDER: &str = "offender";
 const NEIGHBOUR: &str = "neighbour";
-/// Boot memory of each, and what both share.
+/// Boot memory of each, what both share, and half of that.
 const BOOT: Bytes = Bytes::mib(512);
 const BUDGET: Bytes = Bytes::mib(768);
+const HALF: Bytes = Bytes::mib(384);
 /// What one of them has when the other has all that it was booted with.
 const REST: Bytes = Bytes::mib(256);
 /// What the offender fills, far more than [`REST`], and what of that is data that is compared.
@@ -377,4 +384,90 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     }
     assert_keeps(ticks, BOOT);
     assert_file_intact(&ground.journal());
+}
+
+/// A sector of a disk.
+const SECTOR: usize = 512;
+const PAGE: u64 = 4096;
+/// Of a write-ahead log, its header and no page.
+const LOG_HEADER: u64 = 32;
+
+/// The daemon is killed, a sector of its journal is lost, and the end of the log beside it. The
+/// next one starts, and says what it did with the file; the neighbour keeps its half, though the
+/// offender took its own back and more.
+#[test]
+fn a_torn_journal_costs_no_guest_its_memory() {
+    let lab = Lab::boot(guests());
+    let ground = Ground::new();
+    configure(&lab, &ground, &[], PAGING_OFF);
+    // The first one leaves a file with pages, the second a log beside it.
+    let daemon = ground.start();
+    for name in [OFFENDER, NEIGHBOUR] {
+        wait_allocation("half of the budget", &daemon, name, |holds| holds == HALF);
+    }
+    assert!(daemon.stop().success());
+    let pages = fs::metadata(ground.journal()).unwrap().len() / PAGE;
+    assert!(pages >= 4, "{pages} pages");
+    let daemon = ground.start();
+    lab.shell(OFFENDER, "rmmod virtio_balloon");
+    wait_allocation("all that it gave", &daemon, OFFENDER, |holds| holds == BOOT);
+    wait_stuck(&daemon, OFFENDER);
+    daemon.kill();
+
+    // A page of the past, and what was recorded last.
+    tear(&ground.journal(), pages / 2 * PAGE + 1024, |log| log - log / 4);
+    let daemon = ground.start();
+    assert_half_is_kept(&lab, &daemon);
+    daemon.kill();
+
+    // Without its first page the file is none of SQLite's.
+    tear(&ground.journal(), 0, |_| LOG_HEADER);
+    let daemon = ground.start();
+    assert_half_is_kept(&lab, &daemon);
+    let status = daemon.status().unwrap().daemon.unwrap();
+    let [aside] = &status.journal_aside[..] else { panic!("{status:?}") };
+    assert!(Path::new(aside).exists());
+    assert!(ground.log().contains(aside), "{}", ground.log());
+    let (_, out, _) = ground.ballast(&["status"]);
+    assert!(out.contains("the old file could not be used") && out.contains(aside), "{out}");
+    let metrics = metrics(&ground);
+    let told = metrics.lines().find(|line| line.contains("journal_files_moved_aside_total"));
+    assert!(told.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
+    assert!(daemon.stop().success());
+    assert_keeps(&ticks(&ground), HALF);
+    assert_file_intact(&ground.journal());
+}
+
+/// Overwrites a sector of the journal, and cuts its log to what `keep` says of its length.
+fn tear(journal: &Path, offset: u64, keep: impl FnOnce(u64) -> u64) {
+    let open = |path: &Path| File::options().write(true).open(path).unwrap();
+    open(journal).write_all_at(&[0xa5; SECTOR], offset).unwrap();
+    let log = open(&PathBuf::from(format!("{}-wal", journal.display())));
+    let length = log.metadata().unwrap().len();
+    assert!(length > LOG_HEADER, "{length}");
+    log.set_len(keep(length)).unwrap();
+}
+
+/// Checks that a daemon that has just started leaves the neighbour its half, and records.
+fn assert_half_is_kept(lab: &Lab, daemon: &Daemon<'_>) {
+    wait_for("both guests", || {
+        let (offender, neighbour) = (view(daemon, OFFENDER)?, view(daemon, NEIGHBOUR)?);
+        (offender.allocation_bytes.is_some() && neighbour.used_bytes.is_some()).then_some(())
+    });
+    wait_stuck(daemon, OFFENDER);
+    wait_settled(daemon);
+    let neighbour = view(daemon, NEIGHBOUR).unwrap();
+    // One that begins without a past has nothing to ask of it.
+    assert!(neighbour.target_bytes.is_none_or(|it| it == HALF.get()), "{neighbour:?}");
+    // By QEMU's own word.
+    let mut monitor = Monitor::connect(lab.guest(NEIGHBOUR).lab_qmp_socket());
+    let holds = monitor.run("query-balloon", &json!({}))["actual"].as_u64();
+    assert_eq!(holds, Some(HALF.get()));
+    assert_unrefused(daemon);
+}
+
+/// What the daemon tells a monitoring system.
+fn metrics(ground: &Ground) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(Client::new(ground.path("api.sock")).metrics()).unwrap()
 }
