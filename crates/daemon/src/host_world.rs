@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use ballast_actuation::fence::Fences;
 use ballast_config::Config;
 use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::FleetConfig;
@@ -39,7 +40,7 @@ impl HostWorld {
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
-        let observer = Observer::new(fleet, deadline, tracking, agents);
+        let observer = Observer::new(fleet, deadline, tracking, agents, config.swap_bounds());
         let pager = Pager::new(config.paging);
         Ok((HostWorld { recorder, observer, pager }, inherited))
     }
@@ -55,6 +56,7 @@ impl HostWorld {
             self.recorder.keep(journal);
         }
         self.pager.set(new.paging);
+        self.observer.fencer.set(new.swap_bounds());
     }
 }
 
@@ -76,6 +78,10 @@ impl World for HostWorld {
 
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
         self.observer.fleet.act_all(clock::now(), actions).await
+    }
+
+    fn fence(&mut self, fences: Fences) {
+        self.observer.fence(fences);
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {

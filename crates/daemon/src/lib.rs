@@ -11,6 +11,7 @@
 mod agents;
 mod clock;
 pub mod engine;
+mod fencer;
 mod host_world;
 mod inherited;
 mod log;

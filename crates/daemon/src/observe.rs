@@ -13,16 +13,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_actuation::fence::Fences;
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
 use ballast_model::{
     Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, ProcessId,
     RunState, Snapshot, Timestamp,
 };
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
-use ballast_reclaim::Coldness;
+use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
 
 use super::clock;
+use super::fencer::Fencer;
 use super::occupancy::{Count, Occupancy};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
@@ -54,6 +56,7 @@ pub(super) struct Observer {
     trackers: Option<Service>,
     occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
+    pub(super) fencer: Fencer,
     buffer: Vec<u8>,
     warnings: WarnOnce,
 }
@@ -65,6 +68,7 @@ impl Observer {
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
+        swap: SwapBounds,
     ) -> Self {
         Observer {
             fleet: Fleet::new(fleet),
@@ -74,6 +78,7 @@ impl Observer {
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
             occupancy: Occupancy::new(),
+            fencer: Fencer::new(swap),
             buffer: Vec::new(),
             warnings: WarnOnce::default(),
         }
@@ -158,6 +163,16 @@ impl Observer {
         self.occupancy.count(counted);
     }
 
+    /// Replaces all fences.
+    pub(super) fn fence(&mut self, fences: Fences) {
+        let process_of = |process: &Process| ProcessId {
+            pid: process.reader.pid(),
+            start_ticks: process.reader.start_time(),
+        };
+        let present = self.processes.iter().map(|(id, process)| (id, process_of(process)));
+        self.fencer.obey(fences, present);
+    }
+
     /// Which of a guest's pages its tracker found cold.
     pub(super) fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
         self.trackers.as_ref()?.coldness(id)
@@ -181,6 +196,7 @@ impl Observer {
             }
         }
         self.add_agent(&mut sample, pid);
+        sample.fence = self.fencer.state(&sample.id);
         sample
     }
 
