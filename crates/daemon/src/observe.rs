@@ -114,12 +114,6 @@ impl Observer {
         }
         self.processes
             .retain(|id, _| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
-        if let Some(trackers) = &mut self.trackers {
-            trackers.keep(|id, pid| {
-                let place = readings.binary_search_by(|reading| reading.sample.id.cmp(id));
-                place.is_ok_and(|place| readings[place].pid == Some(pid))
-            });
-        }
         if let Some(agents) = &mut self.agents {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
@@ -128,7 +122,13 @@ impl Observer {
             let is_read = is_read(&reading.sample.id);
             self.complete(reading, is_read)
         };
-        let guests = readings.into_iter().map(complete).collect();
+        let guests: Vec<GuestSample> = readings.into_iter().map(complete).collect();
+        if let Some(trackers) = &mut self.trackers {
+            trackers.keep(|id, process| {
+                let place = guests.binary_search_by(|sample| sample.id.cmp(id));
+                place.is_ok_and(|place| guests[place].process == Some(process))
+            });
+        }
         let (host, errors) = self.host.sample();
         for error in errors {
             self.warnings.warn("host", &error.to_string());
@@ -182,10 +182,10 @@ impl Observer {
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
         let mut sample = self.with_process(reading, is_read);
-        if let Some((trackers, pid)) = self.trackers.as_mut().zip(pid) {
+        if let Some((trackers, process)) = self.trackers.as_mut().zip(sample.process) {
             let status = trackers.status(PresentGuest {
                 id: &sample.id,
-                pid,
+                process,
                 allocation: sample.allocation.map(|allocation| allocation.value),
                 is_running: sample.run_state == Some(RunState::Running),
             });

@@ -3,7 +3,9 @@
 //! Idea: each tick names the present guests, their processes and allocations. A guest with a
 //! tracker gets a thread, which stores its latest report for the next tick. The daemon never waits
 //! for it. If tracking fails, it is retried with growing pauses, and the reason is reported once. A
-//! thread that panics is reported and replaced, after a pause.
+//! thread that panics is reported and replaced, after a pause. A report belongs to one process, by
+//! its PID and its start time: what was seen of an earlier process is not told of one that uses its
+//! PID again.
 //!
 //! If configured, a guest without a tracker is tracked by the kernel's referenced bits. They give a
 //! working set but no curve; the interval is chosen so that the cost stays within the budget.
@@ -19,8 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ballast_host::PROC;
-use ballast_model::{Bytes, GuestId, Measured, Share, TrackerReport, Tracking, TrackingState};
+use ballast_host::{PROC, ProcessReader};
+use ballast_model::{
+    Bytes, GuestId, Measured, ProcessId, Share, TrackerReport, Tracking, TrackingState,
+};
 use ballast_reclaim::Coldness;
 use ballast_tracker::{
     TrackableGuest, TrackerError, check_shared, clear_referenced, memory_paths_at, referenced,
@@ -87,12 +91,12 @@ pub struct Service {
 }
 
 /// What the thread of a process does.
-type Work = fn(u32, &ServiceSettings, &Shared);
+type Work = fn(ProcessId, &ServiceSettings, &Shared);
 
 /// One tracked guest.
 #[derive(Debug)]
 struct Followed {
-    pid: u32,
+    process: ProcessId,
     shared: Arc<Shared>,
     /// `None`: it could not be started, or was seen to end.
     thread: Option<JoinHandle<()>>,
@@ -191,7 +195,7 @@ pub struct PresentGuest<'a> {
     /// Its name.
     pub id: &'a GuestId,
     /// Its hypervisor's process.
-    pub pid: u32,
+    pub process: ProcessId,
     /// Its allocation, if known.
     pub allocation: Option<Bytes>,
     /// Whether it runs.
@@ -209,13 +213,14 @@ impl Service {
     }
 
     /// Stops tracking all guests but these, given by name and process.
-    pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, u32) -> bool) {
-        self.followed.retain(|id, followed| is_there(id, followed.pid));
+    pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, ProcessId) -> bool) {
+        self.followed.retain(|id, followed| is_there(id, followed.process));
     }
 
     /// Tracks a guest, starting if necessary, and returns its status.
     pub fn status(&mut self, guest: PresentGuest<'_>) -> TrackingStatus {
-        let is_other = |followed: &Followed| followed.pid != guest.pid || followed.must_restart();
+        let is_other =
+            |followed: &Followed| followed.process != guest.process || followed.must_restart();
         if self.followed.get(guest.id).is_none_or(is_other) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
@@ -273,10 +278,11 @@ impl Service {
             Err(std::io::Error::other(format!("{THREADS_MAX} threads run or hang already")))
         } else {
             let (theirs, settings) = (Arc::clone(&shared), self.settings.clone());
-            let (running, work, pid) = (Arc::clone(&self.threads), self.work, guest.pid);
+            let (running, work) = (Arc::clone(&self.threads), self.work);
+            let process = guest.process;
             std::thread::Builder::new().name(format!("track {}", guest.id)).spawn(move || {
                 let _running = running;
-                work(pid, &settings, &theirs);
+                work(process, &settings, &theirs);
             })
         };
         let (thread, restart_at) = match thread {
@@ -287,7 +293,7 @@ impl Service {
                 (None, Some(Instant::now() + RESTART_AFTER))
             }
         };
-        Followed { pid: guest.pid, shared, thread, restart_at, reported: None }
+        Followed { process: guest.process, shared, thread, restart_at, reported: None }
     }
 }
 
@@ -331,7 +337,13 @@ impl Drop for Followed {
 }
 
 /// Tracks a guest by its tracker, or else by referenced bits, until stopped.
-fn track_process(pid: u32, settings: &ServiceSettings, shared: &Shared) {
+fn track_process(process: ProcessId, settings: &ServiceSettings, shared: &Shared) {
+    let ProcessId { pid, start_ticks } = process;
+    let is_there = |reader: ProcessReader| reader.start_time() == start_ticks;
+    if !ProcessReader::open(Path::new(PROC), pid).ok().flatten().is_some_and(is_there) {
+        // The next tick has another process, or none.
+        return;
+    }
     let why = match trackable_at(Path::new(PROC), pid) {
         Some(guest) => match track(&guest, settings, shared) {
             None => return,
@@ -521,9 +533,13 @@ mod tests {
         ServiceSettings { follow, referenced: Some(1.0) }
     }
 
+    fn process(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 5 }
+    }
+
     /// Stands for tracking: of process 1 it hangs, of others it panics.
-    fn misbehave(pid: u32, _: &ServiceSettings, _: &Shared) {
-        match pid {
+    fn misbehave(process: ProcessId, _: &ServiceSettings, _: &Shared) {
+        match process.pid {
             1 => loop {
                 std::thread::park();
             },
@@ -535,7 +551,8 @@ mod tests {
     fn a_thread_that_panicked_is_reported_and_replaced() {
         let mut service = Service::doing(misbehave, settings());
         let id: GuestId = "a".parse().unwrap();
-        let present = PresentGuest { id: &id, pid: 2, allocation: None, is_running: true };
+        let present =
+            PresentGuest { id: &id, process: process(2), allocation: None, is_running: true };
         let end = Instant::now() + Duration::from_secs(60);
         let panicked = |service: &mut Service| {
             loop {
@@ -559,7 +576,8 @@ mod tests {
     fn threads_that_hang_are_bounded_in_number() {
         let mut service = Service::doing(misbehave, settings());
         let id: GuestId = "a".parse().unwrap();
-        let present = PresentGuest { id: &id, pid: 1, allocation: None, is_running: true };
+        let present =
+            PresentGuest { id: &id, process: process(1), allocation: None, is_running: true };
         let refused = (0..=THREADS_MAX).find_map(|_| {
             // The guest is gone and returns, but its thread hangs.
             service.keep(|_, _| false);
@@ -569,12 +587,42 @@ mod tests {
         assert_eq!(Arc::strong_count(&service.threads), THREADS_MAX + 1);
     }
 
+    /// Stands for tracking: it reports the start time as a working set.
+    fn report(process: ProcessId, _: &ServiceSettings, shared: &Shared) {
+        let working_set = Bytes::new(process.start_ticks);
+        let report = TrackerReport { working_set, curve: None };
+        shared.update(|latest| latest.report = Some((report, Instant::now())));
+    }
+
+    #[test]
+    fn a_process_that_uses_a_pid_again_is_another() {
+        let mut service = Service::doing(report, settings());
+        let id: GuestId = "a".parse().unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        for start_ticks in [5, 6] {
+            let process = ProcessId { pid: 2, start_ticks };
+            let present = PresentGuest { id: &id, process, allocation: None, is_running: true };
+            let reported = loop {
+                if let Some(report) = service.status(present).report {
+                    break report.value.working_set;
+                }
+                assert!(Instant::now() < end);
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            assert_eq!(reported, Bytes::new(start_ticks));
+        }
+        service.keep(|_, kept| kept == ProcessId { pid: 2, start_ticks: 5 });
+        assert!(service.followed.is_empty());
+    }
+
     #[test]
     fn a_process_without_guest_memory_is_reported_once() {
         let mut service = Service::new(settings());
         let id: GuestId = "a".parse().unwrap();
-        let present =
-            PresentGuest { id: &id, pid: std::process::id(), allocation: None, is_running: true };
+        let pid = std::process::id();
+        let reader = ProcessReader::open(Path::new(PROC), pid).unwrap().unwrap();
+        let process = ProcessId { pid, start_ticks: reader.start_time() };
+        let present = PresentGuest { id: &id, process, allocation: None, is_running: true };
         let end = Instant::now() + Duration::from_secs(60);
         let trouble = loop {
             if let TrackingStatus {
@@ -591,7 +639,7 @@ mod tests {
         };
         assert!(trouble.contains("no guest memory in a file"), "{trouble}");
         assert_eq!(service.status(present).new_trouble, None);
-        service.keep(|_, pid| pid != std::process::id());
+        service.keep(|_, kept| kept != process);
         assert!(service.followed.is_empty());
     }
 }
