@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod agents;
+mod api_thread;
 mod clock;
 pub mod engine;
 mod fencer;

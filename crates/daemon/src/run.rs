@@ -12,23 +12,22 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use ballast_model::Timestamp;
 use ballast_store::Event as Recorded;
-use rustix::process::{getpriority_process, setpriority_process};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use super::api_thread::ApiThread;
 use super::clock;
 use super::engine::{Engine, SampleScope, World};
 use super::host_world::HostWorld;
 use super::inherited::Inherited;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
-use super::worker::words;
 use crate::agents::Agents;
 use crate::server::{Server, ServerConfig};
 use ballast_config::{Config, OnExit};
@@ -57,7 +56,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         info!("the daemon's memory is not locked, so it may wait for swap like others: {why}");
     }
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
-    let server = Server::bind(&ServerConfig { socket, group: config.group.clone() })?;
+    let api_config = ServerConfig { socket, group: config.group.clone() };
+    let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
     let mut daemon = Daemon::new(config)?;
 
@@ -65,38 +65,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
     let (dry_runs, dry_run_queue) = mpsc::channel(DRY_RUNS_MAX);
     let mut queues = Queues { commands: command_queue, dry_runs: dry_run_queue };
-    let (stop_server, server_stopped) = oneshot::channel::<()>();
     info!("API on {}", server.socket().display());
-    let handle = Handle { view, commands, dry_runs };
-    let api = std::thread::Builder::new()
-        .name("api".to_owned())
-        .spawn(move || serve_api(server, handle, server_stopped))
-        .context("cannot start the API's thread")?;
+    let mut api = ApiThread::start(server, api_config, Handle { view, commands, dry_runs })?;
 
-    let why = daemon.serve(&view_sender, &mut queues, &mut signals).await;
+    let why = daemon.serve(&view_sender, &mut queues, &mut signals, &mut api).await;
     info!("stopping: {why}");
     notify(&[NotifyState::Stopping]);
     daemon.end(why).await;
-    let _ = stop_server.send(());
-    api.join().map_err(|panic| anyhow!("the API's thread panicked: {}", words(&*panic)))?
-}
-
-/// Serves the API on this thread until told to stop.
-fn serve_api(server: Server, handle: Handle, stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
-    // The daemon's raised priority is for ticks, not for those who read about them. On Linux it
-    // belongs to a thread: this one.
-    if getpriority_process(None).is_ok_and(|nice| nice < 0) {
-        let _ = setpriority_process(None, 0);
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stopped = async {
-        let _ = stopped.await;
-    };
-    let served = runtime.block_on(server.run(handle, stopped));
-    if let Err(error) = &served {
-        warn!("the API is no longer served: {error}");
-    }
-    Ok(served?)
+    api.stop()
 }
 
 /// What the API's clients ask of the main loop.
@@ -150,9 +126,10 @@ impl Daemon {
         view: &watch::Sender<Option<Arc<View>>>,
         queues: &mut Queues,
         signals: &mut Signals,
+        api: &mut ApiThread,
     ) -> &'static str {
         let urgent = self.world.agents().map(Agents::urgent).unwrap_or_default();
-        let pressure = wake::alarm();
+        let (pressure, api_ended) = (wake::alarm(), api.ended());
         // One timer for all iterations: however often others wake the loop, it comes up.
         let mut timer = pin!(sleep(Duration::ZERO));
         let mut is_called = false;
@@ -161,7 +138,8 @@ impl Daemon {
             if wait.is_zero() {
                 is_called = false;
                 self.tick_now().await;
-                self.publish(view);
+                api.look_after();
+                self.publish(view, api);
                 continue;
             }
             let at = Instant::now() + wait;
@@ -178,6 +156,7 @@ impl Daemon {
                     is_called = true;
                     continue;
                 }
+                () = api_ended.notified() => api.look_after(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
                 Some((command, answer)) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
@@ -196,12 +175,13 @@ impl Daemon {
                     continue;
                 }
             }
-            self.publish(view);
+            self.publish(view, api);
         }
     }
 
-    fn publish(&self, view: &watch::Sender<Option<Arc<View>>>) {
-        if let Some(latest) = self.engine.view(&self.world) {
+    fn publish(&self, view: &watch::Sender<Option<Arc<View>>>, api: &ApiThread) {
+        if let Some(mut latest) = self.engine.view(&self.world) {
+            latest.api = api.health().clone();
             view.send_replace(Some(Arc::new(latest)));
         }
     }
@@ -274,6 +254,7 @@ fn notify(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use ballast_model::PolicyName;
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::view::Command;
@@ -304,9 +285,13 @@ mod tests {
         commands.try_send((Command::SetPolicy(PolicyName::Static), way_back)).unwrap();
         assert_ne!(daemon.config.settings.policy, PolicyName::Static);
         let mut signals = Signals::new().unwrap();
+        let api_config = ServerConfig { socket: folder.path().join("api"), group: None };
+        let handle = Handle { view: view.subscribe(), commands, dry_runs };
+        let server = Server::bind(&api_config).unwrap();
+        let mut api = ApiThread::start(server, api_config, handle).unwrap();
         let plan = tokio::select! {
             plan = dry_run => plan.unwrap().expect("there was a tick"),
-            why = daemon.serve(&view, &mut queues, &mut signals) => panic!("{why}"),
+            why = daemon.serve(&view, &mut queues, &mut signals, &mut api) => panic!("{why}"),
         };
         assert_eq!(plan.policy, PolicyName::Static);
     }

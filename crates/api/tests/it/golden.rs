@@ -211,6 +211,8 @@ fn tick(seen: &Seen) -> Tick<'_> {
             reload_error: None,
             journal_error: None,
             journal_aside: vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".to_owned()],
+            api_restarts: 1,
+            api_trouble: Some("its thread panicked: a fault".to_owned()),
         }),
     }
 }
@@ -257,7 +259,9 @@ fn status() {
                 "journal_error": null,
                 "journal_aside": [
                   "/var/lib/ballast/journal.db.aside-20260102T030405Z"
-                ]
+                ],
+                "api_restarts": 1,
+                "api_trouble": "its thread panicked: a fault"
               },
               "host": {
                 "memory_total_bytes": 4294967296,

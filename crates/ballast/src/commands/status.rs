@@ -129,6 +129,12 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
     for file in &daemon.journal_aside {
         out.push_str(&format!("journal  begun anew; the old file could not be used: {file}\n"));
     }
+    if let Some(trouble) = &daemon.api_trouble {
+        let times = daemon.api_restarts;
+        out.push_str(&format!(
+            "api      failed, and was started again ({times} in all): {trouble}\n"
+        ));
+    }
     out
 }
 

@@ -31,7 +31,7 @@ use ballast_model::{
 use ballast_store::Tick;
 use tracing::{debug, info};
 
-use crate::view::{self, View};
+use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
 use guest_record::GuestRecords;
 
@@ -204,6 +204,7 @@ impl Engine {
             reload_error: self.reload_error.clone(),
             journal_error: journal.error,
             journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
+            api: ApiState::default(),
         })
     }
 

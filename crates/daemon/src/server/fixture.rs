@@ -12,7 +12,7 @@ use ballast_model::{
     Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingState,
 };
 
-use crate::view::View;
+use crate::view::{ApiState, View};
 
 /// The moment of the tick on the monotonic clock.
 const NOW: Timestamp = Timestamp::from_millis(100_000);
@@ -246,5 +246,6 @@ pub fn view() -> View {
         reload_error: None,
         journal_error: None,
         journal_aside: vec![],
+        api: ApiState::default(),
     }
 }

@@ -86,6 +86,8 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     let help = "Files moved out of the journal's way since the daemon started";
     let aside = u64::try_from(view.journal_aside.len()).unwrap_or(u64::MAX);
     count(registry, "journal_files_moved_aside", help, aside);
+    let help = "Times the API's thread ended by a fault and was replaced";
+    count(registry, "api_restarts", help, view.api.restarts);
     let refused = Some(view.reload_error.is_some().into());
     whole(registry, "reload_failed", "Whether the last reload was refused", refused);
     if let Some(fairness) = view.fairness {

@@ -204,6 +204,8 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             reload_error: view.reload_error.clone(),
             journal_error: view.journal_error.clone(),
             journal_aside: view.journal_aside.iter().map(|to| to.display().to_string()).collect(),
+            api_restarts: view.api.restarts,
+            api_trouble: view.api.trouble.clone(),
         }),
     }
 }
