@@ -27,15 +27,20 @@ pub(crate) struct HostWorld {
 
 impl HostWorld {
     /// Opens the journal; samples nothing yet. Returns what the last daemon left there, too.
+    /// `guests_max`: most guests that there are files for.
     ///
     /// # Errors
     /// As [`Recorder::open`].
-    pub(crate) fn new(config: &Config) -> anyhow::Result<(HostWorld, Inherited)> {
+    pub(crate) fn new(
+        config: &Config,
+        guests_max: usize,
+    ) -> anyhow::Result<(HostWorld, Inherited)> {
         let (recorder, inherited) = Recorder::open(config.journal.as_ref())?;
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
             seed: u64::from(std::process::id()),
+            guests_max,
         };
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
@@ -131,6 +136,10 @@ impl World for HostWorld {
 
     fn record_event(&mut self, event: Recorded) {
         self.recorder.event(event);
+    }
+
+    fn guests_refused(&self) -> usize {
+        self.observer.fleet.refused()
     }
 
     fn journal(&self) -> JournalStatus {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_model::Timestamp;
+use ballast_qmp::fleet::GUESTS_MAX;
 use ballast_store::Event as Recorded;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,6 +40,18 @@ const RESTORE_TICKS_MAX: u32 = 60;
 /// and little of the shortest tick.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
+/// Open files of the daemon itself: clients of the API, the journal, signals, the host's figures.
+const OWN_FILES: u64 = 128;
+/// Open files of a guest: its QMP and agent's sockets, its process, and up to five more while it is
+/// tracked, paged or fenced.
+const FILES_PER_GUEST: u64 = 8;
+
+/// Most guests for which that many files suffice; `None`: any number of files.
+fn guests_for(files: Option<u64>) -> usize {
+    let guests = files.map(|files| files.saturating_sub(OWN_FILES) / FILES_PER_GUEST);
+    guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
+}
+
 /// Runs the daemon until a signal stops it.
 ///
 /// # Errors
@@ -49,9 +62,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
         raised.refusals().for_each(|why| info!("cannot raise the daemon's priority: {why}"));
     }
-    if let Err(why) = ballast_host::raise_open_files() {
-        info!("cannot raise the limit of open files: {why}");
-    }
+    let guests_max = match ballast_host::raise_open_files() {
+        Ok(files) => guests_for(files),
+        Err(why) => {
+            info!("cannot raise the limit of open files: {why}");
+            GUESTS_MAX
+        }
+    };
     if let Err(why) = ballast_host::lock_memory() {
         info!("the daemon's memory is not locked, so it may wait for swap like others: {why}");
     }
@@ -59,7 +76,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let api_config = ServerConfig { socket, group: config.group.clone() };
     let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
-    let mut daemon = Daemon::new(config)?;
+    let mut daemon = Daemon::new(config, guests_max)?;
 
     let (view_sender, view) = watch::channel(None);
     let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
@@ -109,8 +126,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn new(config: Config) -> anyhow::Result<Self> {
-        let (mut world, inherited) = HostWorld::new(&config)?;
+    fn new(config: Config, guests_max: usize) -> anyhow::Result<Self> {
+        let (mut world, inherited) = HostWorld::new(&config, guests_max)?;
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
         let folders: Vec<String> =
             config.qmp_folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -267,7 +284,7 @@ mod tests {
              [journal]\nenabled = false\n"
         );
         std::fs::write(&path, text).unwrap();
-        Daemon::new(ballast_config::load(&path).unwrap()).unwrap()
+        Daemon::new(ballast_config::load(&path).unwrap(), GUESTS_MAX).unwrap()
     }
 
     #[tokio::test]
@@ -294,6 +311,15 @@ mod tests {
             why = daemon.serve(&view, &mut queues, &mut signals, &mut api) => panic!("{why}"),
         };
         assert_eq!(plan.policy, PolicyName::Static);
+    }
+
+    #[test]
+    fn files_suffice_for_every_guest_taken() {
+        for (files, guests) in
+            [(Some(0), 0), (Some(1024), 112), (Some(65_536), 8_176), (None, GUESTS_MAX)]
+        {
+            assert_eq!(guests_for(files), guests, "{files:?}");
+        }
     }
 
     #[tokio::test]

@@ -57,6 +57,8 @@ pub struct View {
     /// Files that were in the journal's way and were moved aside since the daemon started; their
     /// names now.
     pub journal_aside: Vec<PathBuf>,
+    /// Guests that are left out because the daemon's limit of open files has no room for them.
+    pub guests_refused: usize,
     /// How the API's thread fared.
     pub api: ApiState,
 }

@@ -211,6 +211,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
             reload_error: None,
             journal_error: None,
             journal_aside: vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".to_owned()],
+            guests_refused: 3,
             api_restarts: 1,
             api_trouble: Some("its thread panicked: a fault".to_owned()),
         }),
@@ -260,6 +261,7 @@ fn status() {
                 "journal_aside": [
                   "/var/lib/ballast/journal.db.aside-20260102T030405Z"
                 ],
+                "guests_refused": 3,
                 "api_restarts": 1,
                 "api_trouble": "its thread panicked: a fault"
               },

@@ -129,6 +129,13 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
     for file in &daemon.journal_aside {
         out.push_str(&format!("journal  begun anew; the old file could not be used: {file}\n"));
     }
+    if daemon.guests_refused > 0 {
+        out.push_str(&format!(
+            "guests   {} are left out: raise the daemon's limit of open files (systemd: \
+             LimitNOFILE=)\n",
+            daemon.guests_refused
+        ));
+    }
     if let Some(trouble) = &daemon.api_trouble {
         let times = daemon.api_restarts;
         out.push_str(&format!(

@@ -60,6 +60,7 @@ fn status_shows_the_daemons_errors() {
     view.reload_error = Some("ballast.toml: unknown key `flor`".to_owned());
     view.journal_error = Some("no space left on device".to_owned());
     view.journal_aside = vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".into()];
+    view.guests_refused = 3;
     view.api.restarts = 2;
     view.api.trouble = Some("its thread panicked: a fault".to_owned());
     view.snapshot = ballast_model::Snapshot::new(
@@ -76,6 +77,7 @@ fn status_shows_the_daemons_errors() {
         reload   refused, the last good configuration stays: ballast.toml: unknown key `flor`
         journal  does not record: no space left on device
         journal  begun anew; the old file could not be used: /var/lib/ballast/journal.db.aside-20260102T030405Z
+        guests   3 are left out: raise the daemon's limit of open files (systemd: LimitNOFILE=)
         api      failed, and was started again (2 in all): its thread panicked: a fault
         paused   nothing is acted on: `ballast resume` acts again
         host     ? in all, ? available, memory pressure some ? full ?

@@ -204,6 +204,7 @@ impl Engine {
             reload_error: self.reload_error.clone(),
             journal_error: journal.error,
             journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
+            guests_refused: world.guests_refused(),
             api: ApiState::default(),
         })
     }

@@ -94,6 +94,11 @@ pub trait World {
     /// Records what happened between ticks, without waiting.
     fn record_event(&mut self, event: Event);
 
+    /// Guests that are left out because there are too many.
+    fn guests_refused(&self) -> usize {
+        0
+    }
+
     /// The journal's state.
     fn journal(&self) -> JournalStatus {
         JournalStatus::default()

@@ -246,6 +246,7 @@ pub fn view() -> View {
         reload_error: None,
         journal_error: None,
         journal_aside: vec![],
+        guests_refused: 0,
         api: ApiState::default(),
     }
 }

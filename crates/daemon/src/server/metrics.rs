@@ -97,6 +97,8 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     }
     let guests = u64::try_from(view.snapshot.guests().len()).ok();
     whole(registry, "guests", "Guests known", guests);
+    let refused = u64::try_from(view.guests_refused).ok();
+    whole(registry, "guests_refused", "Guests left out for want of open files", refused);
 }
 
 fn host(registry: &mut Registry, view: &View) {

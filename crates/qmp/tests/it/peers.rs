@@ -23,8 +23,13 @@ struct TestHost {
 
 impl TestHost {
     fn new() -> TestHost {
+        TestHost::for_guests(usize::MAX)
+    }
+
+    fn for_guests(guests_max: usize) -> TestHost {
         let folder = tempfile::tempdir().unwrap();
         let mut config = FleetConfig::new(vec![folder.path().to_owned()]);
+        config.guests_max = guests_max;
         config.command_timeout = Duration::from_millis(400);
         TestHost { folder, fleet: Fleet::new(config), origin: Instant::now() }
     }
@@ -273,4 +278,28 @@ async fn unreadable_folders_and_duplicate_sockets_are_reported_once() {
         ] if *folder == missing && path.starts_with(first.path()) && *double == guest),
         "{notices:?}"
     );
+}
+
+#[tokio::test]
+async fn guests_beyond_the_limit_are_refused_with_a_note() {
+    let mut host = TestHost::for_guests(2);
+    let mut peers: Vec<Peer> =
+        ["a", "b", "c", "d"].map(|name| host.spawn(name, PeerConfig::default())).into();
+    let readings = host.sample(PATIENCE).await;
+    assert_eq!((readings.len(), host.fleet.refused()), (2, 2));
+    let notices: Vec<String> = host.fleet.take_notices().iter().map(ToString::to_string).collect();
+    let refused = notices.iter().filter(|text| text.contains("files for 2 guests at most"));
+    assert_eq!(refused.count(), 2, "{notices:?}");
+    host.sample(PATIENCE).await;
+    assert_eq!(host.fleet.take_notices(), [], "it is said once");
+    // Another takes the place of one that is gone.
+    let first = readings[0].sample.id.clone();
+    let place = ["a", "b", "c", "d"].iter().position(|name| *name == first.as_str()).unwrap();
+    drop(peers.remove(place));
+    let begun = Instant::now();
+    while host.fleet.refused() > 1 {
+        assert!(begun.elapsed() < PATIENCE);
+        host.sample(Duration::from_millis(200)).await;
+    }
+    assert_eq!(host.fleet.len(), 2);
 }
