@@ -90,10 +90,10 @@ impl World for HostWorld {
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
+        self.observer.expect_paging(plan, self.pager.is_on());
         if !self.pager.is_on() {
             return Vec::new();
         }
-        self.observer.expect_paging(plan);
         let order = |paging: &Paging| {
             let (pid, resident) = self.observer.process_of(&paging.guest)?;
             let coldness = self.observer.coldness(&paging.guest);

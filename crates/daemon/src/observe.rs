@@ -143,13 +143,14 @@ impl Observer {
         Some((pid, self.resident(id, pid, &memory, at).value))
     }
 
-    /// Prepares for paging: guests that owe memory or are being paged (every guest if the host is
-    /// short) have their cold pages tracked and their memory counted.
-    pub(super) fn expect_paging(&mut self, plan: &Plan) {
+    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (every guest if
+    /// the host is short) have their cold pages tracked and their memory counted. The memory of
+    /// guests is counted too whose page table lacks much of it.
+    pub(super) fn expect_paging(&mut self, plan: &Plan, pages: bool) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
             let is_paged = plan.paging.iter().any(|paging| paging.guest == guest.id);
-            owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly
+            pages && (owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly)
         };
         let mut counted = Vec::new();
         for guest in &plan.guests {
@@ -157,10 +158,15 @@ impl Observer {
             if let Some(trackers) = &self.trackers {
                 trackers.expect_paging(&guest.id, is_expected);
             }
-            let process = self.processes.get(&guest.id).filter(|_| is_expected);
+            let is_counted = is_expected || self.hides_memory(&guest.id);
+            let process = self.processes.get(&guest.id).filter(|_| is_counted);
             counted.extend(process.map(|process| process.reader.pid()));
         }
         self.occupancy.count(counted);
+    }
+
+    fn hides_memory(&self, id: &GuestId) -> bool {
+        self.trackers.as_ref().is_some_and(|trackers| trackers.hides_memory(id))
     }
 
     /// Replaces all fences.
@@ -278,26 +284,51 @@ impl Observer {
         memory: &ProcessMemory,
         at: Timestamp,
     ) -> Measured<Bytes> {
-        let now = clock::now();
-        let huge = memory.huge.unwrap_or_default();
-        let value = memory.resident.saturating_add(huge);
-        let mapped = Measured { value, age: now.saturating_since(at) };
-        // A lower bound only: no decision may use it.
-        let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
         let is_tracked = self.trackers.as_ref().is_some_and(|trackers| trackers.has_tracker(id));
-        let mapped_shared = memory.resident_shared.unwrap_or_default();
-        match self.occupancy.latest(pid) {
-            None | Some(Some(Count { shared: Ok(None), .. })) => mapped,
-            Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-                value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
-                age: mapped.age.max(now.saturating_since(counted_at)),
-            },
-            // The count is unsupported or not permitted. Only a tracker hides much from the page
-            // table.
-            Some(Some(Count { shared: Err(_), .. })) if !is_tracked => mapped,
-            Some(None) if !is_tracked && mapped_shared < RAM_MIN => mapped,
-            Some(Some(_) | None) => incomplete,
-        }
+        let hidden = match (is_tracked, self.hides_memory(id)) {
+            (_, true) => Hidden::Much,
+            (true, false) => Hidden::Little,
+            (false, false) => Hidden::Nothing,
+        };
+        occupied(memory, at, clock::now(), self.occupancy.latest(pid), hidden)
+    }
+}
+
+/// How much memory trackers may hide from the page table of a guest's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hidden {
+    Nothing,
+    Little,
+    Much,
+}
+
+/// The host memory a guest's process occupies at `now`: its page-table counts, read `at`, with the
+/// `count` of its shared memory in place of theirs. `None`: that is not counted; `Some(None)`: it is
+/// to be.
+fn occupied(
+    memory: &ProcessMemory,
+    at: Timestamp,
+    now: Timestamp,
+    count: Option<Option<Count>>,
+    hidden: Hidden,
+) -> Measured<Bytes> {
+    let huge = memory.huge.unwrap_or_default();
+    let value = memory.resident.saturating_add(huge);
+    let mapped = Measured { value, age: now.saturating_since(at) };
+    // A lower bound only: no decision may use it.
+    let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
+    let mapped_shared = memory.resident_shared.unwrap_or_default();
+    match count {
+        Some(Some(Count { shared: Ok(None), .. })) => mapped,
+        Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
+            value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
+            age: mapped.age.max(now.saturating_since(counted_at)),
+        },
+        // The count is unsupported or not permitted. Only a tracker hides much from the page table.
+        Some(Some(Count { shared: Err(_), .. })) if hidden == Hidden::Nothing => mapped,
+        Some(None) if hidden == Hidden::Nothing && mapped_shared < RAM_MIN => mapped,
+        None if hidden != Hidden::Much => mapped,
+        None | Some(Some(_) | None) => incomplete,
     }
 }
 
@@ -314,4 +345,40 @@ fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
 /// not report `-overcommit mem-lock=on` and some passthrough devices.
 fn holds_guest_memory(locked: Bytes, sample: &GuestSample) -> bool {
     sample.allocation.is_some_and(|holds| locked >= holds.value.fraction(1, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_a_tracker_hides_is_counted_or_not_known() {
+        let memory = ProcessMemory {
+            resident: Bytes::mib(300),
+            resident_private: Some(Bytes::mib(100)),
+            resident_shared: Some(Bytes::mib(200)),
+            huge: None,
+            swapped: None,
+            locked: None,
+        };
+        let (at, now) = (Timestamp::from_millis(5_000), Timestamp::from_millis(6_000));
+        let counted = |shared| Some(Some(Count { at: Timestamp::from_millis(4_000), shared }));
+        let refused = || Err(ballast_reclaim::ReclaimError::Gone { pid: 7 });
+        let (mapped, incomplete) = ((300, 1), (300, 3600));
+        for (count, hidden, expected) in [
+            (None, Hidden::Nothing, mapped),
+            (None, Hidden::Little, mapped),
+            (None, Hidden::Much, incomplete),
+            (Some(None), Hidden::Nothing, incomplete),
+            (Some(None), Hidden::Much, incomplete),
+            (counted(Ok(Some(Bytes::mib(450)))), Hidden::Much, (550, 2)),
+            (counted(Ok(None)), Hidden::Much, mapped),
+            (counted(refused()), Hidden::Nothing, mapped),
+            (counted(refused()), Hidden::Little, incomplete),
+        ] {
+            let told = format!("{count:?}, {hidden:?}");
+            let found = occupied(&memory, at, now, count, hidden);
+            assert_eq!((found.value.get() >> 20, found.age.as_secs()), expected, "{told}");
+        }
+    }
 }

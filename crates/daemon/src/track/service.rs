@@ -53,6 +53,9 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 /// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
 
+/// Watching this part of a guest's memory hides so little of it that no decision changes.
+const HIDES_LITTLE: Share = Share::from_millionths(20_000);
+
 /// How guests are tracked.
 #[derive(Clone, Debug)]
 pub struct ServiceSettings {
@@ -251,6 +254,21 @@ impl Service {
         self.followed.get(id).is_some_and(|followed| {
             let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
             !matches!(latest.tracking.state, TrackingState::Absent | TrackingState::Referenced)
+        })
+    }
+
+    /// Whether much of a guest's memory may be missing from its process's page table, because a
+    /// tracker has revoked it: this daemon's, or one of another client that keeps this one out.
+    pub fn hides_memory(&self, id: &GuestId) -> bool {
+        self.followed.get(id).is_some_and(|followed| {
+            let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            match latest.tracking.state {
+                TrackingState::Absent | TrackingState::Referenced | TrackingState::Waiting => false,
+                TrackingState::Watching | TrackingState::Resting => {
+                    latest.tracking.watched.is_some_and(|watched| watched > HIDES_LITTLE)
+                }
+                TrackingState::Failing => true,
+            }
         })
     }
 
@@ -585,6 +603,28 @@ mod tests {
         });
         assert!(refused.unwrap().contains("run or hang already"));
         assert_eq!(Arc::strong_count(&service.threads), THREADS_MAX + 1);
+    }
+
+    #[test]
+    fn a_tracker_that_watches_much_hides_memory() {
+        let id: GuestId = "a".parse().unwrap();
+        let present =
+            PresentGuest { id: &id, process: process(9), allocation: None, is_running: true };
+        let mut service = Service::doing(|_, _, _| {}, settings());
+        assert!(!service.hides_memory(&id));
+        service.status(present);
+        for (state, watched, hides) in [
+            (TrackingState::Waiting, None, false),
+            (TrackingState::Watching, Some(Share::from_millionths(4_000)), false),
+            (TrackingState::Watching, Some(Share::WHOLE), true),
+            (TrackingState::Resting, None, false),
+            (TrackingState::Failing, None, true),
+            (TrackingState::Absent, None, false),
+        ] {
+            let tracking = Tracking { watched, ..Tracking::new(state) };
+            service.followed[&id].shared.update(|latest| latest.tracking = tracking);
+            assert_eq!(service.hides_memory(&id), hides, "{state:?}");
+        }
     }
 
     /// Stands for tracking: it reports the start time as a working set.
