@@ -52,6 +52,13 @@ struct Fenced {
     found: Arc<Mutex<FenceState>>,
 }
 
+/// The thread that looks for fences of an earlier daemon, and around which processes.
+#[derive(Debug)]
+struct FenceCheck {
+    thread: JoinHandle<()>,
+    at: Vec<ProcessId>,
+}
+
 /// The fences of all guests. Dropping it lifts them, and waits for that for a bounded time.
 #[derive(Debug)]
 pub(crate) struct Fencer {
@@ -62,8 +69,7 @@ pub(crate) struct Fencer {
     refused: BTreeMap<GuestId, String>,
     /// Processes around which no fence of an earlier daemon stands.
     looked_at: BTreeSet<(u32, u64)>,
-    /// The thread that looks at further ones, and these.
-    looking: Option<(JoinHandle<()>, Vec<(GuestId, ProcessId)>)>,
+    looking: Option<FenceCheck>,
     warnings: WarnOnce,
 }
 
@@ -124,10 +130,8 @@ impl Fencer {
 
     fn give(&mut self, order: FenceOrder) {
         let guest = order.guest.clone();
-        let is_looked_at_now = |(_, them): &(_, Vec<(GuestId, ProcessId)>)| {
-            them.iter().any(|(_, process)| *process == order.process)
-        };
-        if self.looking.as_ref().is_some_and(is_looked_at_now) {
+        // That thread is to be done with it first.
+        if self.looking.as_ref().is_some_and(|looking| looking.at.contains(&order.process)) {
             return;
         }
         if !self.fenced.contains_key(&guest) {
@@ -163,8 +167,8 @@ impl Fencer {
         present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
         is_ordered: impl Fn(&GuestId) -> bool,
     ) {
-        if let Some((thread, _)) = self.looking.take_if(|(thread, _)| thread.is_finished())
-            && let Err(panic) = thread.join()
+        if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
+            && let Err(panic) = ended.thread.join()
         {
             self.warnings.warn("fences", &format!("a thread panicked: {}", words(&*panic)));
         }
@@ -184,14 +188,15 @@ impl Fencer {
         if new.is_empty() {
             return;
         }
-        let (root, theirs) = (self.root.clone(), new.clone());
+        let root = self.root.clone();
+        let at = new.iter().map(|(_, process)| *process).collect();
         let thread = std::thread::Builder::new().name("fences".to_owned()).spawn(move || {
-            for (guest, process) in theirs {
+            for (guest, process) in new {
                 lift_one(&root, &guest, process);
             }
         });
         match thread {
-            Ok(thread) => self.looking = Some((thread, new)),
+            Ok(thread) => self.looking = Some(FenceCheck { thread, at }),
             Err(error) => self.warnings.warn("fences", &format!("no thread: {error}")),
         }
     }

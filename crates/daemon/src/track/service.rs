@@ -33,8 +33,8 @@ use ballast_tracker::{
 use ballast_working_set::WatchPlannerSettings;
 
 use super::follow::{FollowSettings, Follower};
+use super::latest::Latest;
 use super::row::Row;
-use super::tiny::WorkingSetShift;
 use crate::worker::words;
 use ballast_config::TrackingSettings;
 
@@ -120,37 +120,6 @@ struct Shared {
     /// Whether the host may soon page the guest and needs its cold pages.
     expects_paging: AtomicBool,
     latest: Mutex<Latest>,
-}
-
-#[derive(Debug)]
-struct Latest {
-    report: Option<(TrackerReport, Instant)>,
-    tracking: Tracking,
-    coldness: Option<Arc<Coldness>>,
-}
-
-impl Latest {
-    /// Tracking rests and no new phase was detected: renews the age of the report.
-    fn confirm(&mut self) {
-        if let Some((_, at)) = &mut self.report {
-            *at = Instant::now();
-        }
-    }
-
-    /// Tracking rests and the working set shifted: updates the report, up to `tracked` memory.
-    fn move_by(&mut self, WorkingSetShift { before, now }: WorkingSetShift, tracked: Bytes) {
-        if let Some((report, at)) = &mut self.report {
-            *report = report.moved(now, before, tracked);
-            *at = Instant::now();
-        }
-    }
-
-    /// Notes that tracking fails.
-    fn fail(&mut self, trouble: String) {
-        let failing = Tracking::new(TrackingState::Failing);
-        self.tracking = Tracking { trouble: Some(trouble), ..failing };
-        self.coldness = None;
-    }
 }
 
 /// The tracking status of a guest.
@@ -251,24 +220,27 @@ impl Service {
 
     /// Whether a guest has a tracker, or may have one.
     pub fn has_tracker(&self, id: &GuestId) -> bool {
+        self.is_tracking(id, |tracking| {
+            !matches!(tracking.state, TrackingState::Absent | TrackingState::Referenced)
+        })
+    }
+
+    fn is_tracking(&self, id: &GuestId, is_so: impl FnOnce(&Tracking) -> bool) -> bool {
         self.followed.get(id).is_some_and(|followed| {
             let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            !matches!(latest.tracking.state, TrackingState::Absent | TrackingState::Referenced)
+            is_so(&latest.tracking)
         })
     }
 
     /// Whether much of a guest's memory may be missing from its process's page table, because a
     /// tracker has revoked it: this daemon's, or one of another client that keeps this one out.
     pub fn hides_memory(&self, id: &GuestId) -> bool {
-        self.followed.get(id).is_some_and(|followed| {
-            let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            match latest.tracking.state {
-                TrackingState::Absent | TrackingState::Referenced | TrackingState::Waiting => false,
-                TrackingState::Watching | TrackingState::Resting => {
-                    latest.tracking.watched.is_some_and(|watched| watched > HIDES_LITTLE)
-                }
-                TrackingState::Failing => true,
+        self.is_tracking(id, |tracking| match tracking.state {
+            TrackingState::Absent | TrackingState::Referenced | TrackingState::Waiting => false,
+            TrackingState::Watching | TrackingState::Resting => {
+                tracking.watched.is_some_and(|watched| watched > HIDES_LITTLE)
             }
+            TrackingState::Failing => true,
         })
     }
 
@@ -357,10 +329,9 @@ impl Drop for Followed {
 /// Tracks a guest by its tracker, or else by referenced bits, until stopped.
 fn track_process(process: ProcessId, settings: &ServiceSettings, shared: &Shared) {
     let ProcessId { pid, start_ticks } = process;
-    let is_there = |reader: ProcessReader| reader.start_time() == start_ticks;
-    if !ProcessReader::open(Path::new(PROC), pid).ok().flatten().is_some_and(is_there) {
-        // The next tick has another process, or none.
-        return;
+    let reader = ProcessReader::open(Path::new(PROC), pid).ok().flatten();
+    if reader.is_none_or(|reader| reader.start_time() != start_ticks) {
+        return; // The next tick has another process, or none.
     }
     let why = match trackable_at(Path::new(PROC), pid) {
         Some(guest) => match track(&guest, settings, shared) {
@@ -508,6 +479,7 @@ fn interval_within(cost: Duration, share: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::track::tiny::WorkingSetShift;
 
     #[test]
     fn the_interval_keeps_the_cost_within_its_share() {
