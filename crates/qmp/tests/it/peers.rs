@@ -303,3 +303,30 @@ async fn guests_beyond_the_limit_are_refused_with_a_note() {
     }
     assert_eq!(host.fleet.len(), 2);
 }
+
+#[tokio::test]
+async fn orders_to_many_silent_guests_end_together() {
+    const GUESTS: usize = 20;
+    let mut host = TestHost::new();
+    let names: Vec<String> = (0..GUESTS).map(|n| format!("guest-{n}")).collect();
+    let peers: Vec<Peer> =
+        names.iter().map(|name| host.spawn(name, PeerConfig::default())).collect();
+    for name in &names {
+        host.sample_until(name, |reading| reading.sample.allocation.is_some()).await;
+    }
+    peers.iter().for_each(|peer| peer.misbehave(Misbehaviour::Silent));
+    let action = |name: &String| Action {
+        guest: name.parse().unwrap(),
+        target: Bytes::mib(512),
+        plug: None,
+        generation: Generation(1),
+        deadline: host.now() + PATIENCE,
+    };
+    let actions: Vec<Action> = names.iter().map(action).collect();
+    let (now, begun) = (host.now(), Instant::now());
+    let outcomes = host.fleet.act_all(now, &actions).await;
+    // Each of them alone takes 400 ms.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let failed = outcomes.iter().filter(|it| matches!(it.kind, OutcomeKind::Failed(_)));
+    assert_eq!(failed.count(), GUESTS, "{outcomes:?}");
+}
