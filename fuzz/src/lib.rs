@@ -230,6 +230,7 @@ impl<'a> Source<'a> {
             priority: self.byte() % 4,
             miss_rate_max: self.perhaps(Source::number),
             swap: self.perhaps(|from| from.byte() % 2 == 0),
+            fence: false,
             managed: self.byte() % 8 != 0,
         }
     }

@@ -9,6 +9,7 @@
 //! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
 //! | `rates` | how fast does each mechanism take memory from a guest, and which is to? |
 //! | `paging` | what is the process of a guest held to, and is it paged out or in for that? |
+//! | `fence` | how much may a guest's cgroup hold at most? |
 //! | `thrash` | what did taking memory cost the guest, and must it be restored? |
 //!
 //! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod fence;
 pub mod host_pressure;
 pub mod hotplug;
 pub mod paging;

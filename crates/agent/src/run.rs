@@ -41,7 +41,9 @@ pub fn run(
     config: &AgentConfig,
     shrinkers: Vec<Box<dyn Shrinker>>,
 ) -> Result<(), String> {
-    linux::stay_responsive();
+    for refused in linux::stay_responsive() {
+        eprintln!("ballast-agent: {refused}");
+    }
     let worker = ShrinkWorker::start(shrinkers).map_err(|error| format!("shrinkers: {error}"))?;
     let mut agent = AgentLoop::new(config, worker, KernelSources::open(Path::new("/")));
     let mut host = HostConnection::new(address.clone());

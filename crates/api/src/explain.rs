@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
 use crate::{
-    AgentView, BudgetView, ChangeView, Coded, ComplianceView, EstimateView, HotplugView, MoveView,
-    RegretView, TrackingView,
+    AgentView, BudgetView, ChangeView, Coded, ComplianceView, EstimateView, FenceView, HotplugView,
+    MoveView, RegretView, TrackingView,
 };
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
@@ -70,6 +70,7 @@ impl ExplainReply {
                 resident_age_ms: age_of(sample.resident),
                 stats: sample.stats.as_ref().map(StatsView::from),
                 tracking: TrackingView::of(sample),
+                fence: sample.fence.as_ref().map(FenceView::from),
                 agent: AgentView::of(sample),
                 capabilities: CapabilitiesView::from(&sample.capabilities),
             },
@@ -129,6 +130,9 @@ pub struct InputsView {
     pub stats: Option<StatsView>,
     /// How its page touches are tracked; `None`: they are not.
     pub tracking: Option<TrackingView>,
+    /// The fence around it; `None`: it is to have none.
+    #[serde(default)]
+    pub fence: Option<FenceView>,
     /// Its agent's report; `None`: no agent ever reported.
     #[serde(default)]
     pub agent: Option<AgentView>,

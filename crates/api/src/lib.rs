@@ -18,6 +18,7 @@ mod coded;
 mod command;
 mod estimate;
 mod explain;
+mod fence;
 mod mechanism;
 mod plan;
 mod socket;
@@ -36,6 +37,7 @@ pub use estimate::{
 pub use explain::{
     CapabilitiesView, DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView,
 };
+pub use fence::FenceView;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use socket::{NoRuntimeFolder, default_socket};

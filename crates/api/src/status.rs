@@ -4,7 +4,7 @@ use ballast_model::{Bytes, Estimate, GuestSample, Provenance};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{DaemonView, Tick, TickView, millis, version};
-use crate::{ChangeView, Coded, ComplianceView, HotplugView, RegretView, TrackingView};
+use crate::{ChangeView, Coded, ComplianceView, FenceView, HotplugView, RegretView, TrackingView};
 
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +151,9 @@ pub struct GuestView {
     pub stats_age_ms: Option<u64>,
     /// How its page touches are tracked; `None`: they are not.
     pub tracking: Option<TrackingView>,
+    /// The fence around it; `None`: it is to have none.
+    #[serde(default)]
+    pub fence: Option<FenceView>,
     /// Whether it releases the memory it was asked for.
     pub compliance: Option<ComplianceView>,
     /// The change this plan makes.
@@ -183,6 +186,7 @@ impl GuestView {
             managed: limits.map(|limits| limits.managed),
             stats_age_ms: stats_age_ms(sample, estimate),
             tracking: TrackingView::of(sample),
+            fence: sample.fence.as_ref().map(FenceView::from),
             compliance: plan.map(ComplianceView::new),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
             regret: plan.and_then(|plan| plan.regret.as_ref()).map(RegretView::from),

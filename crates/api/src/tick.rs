@@ -106,6 +106,15 @@ pub struct DaemonView {
     /// names now.
     #[serde(default)]
     pub journal_aside: Vec<String>,
+    /// Guests that are left out because the daemon's limit of open files has no room for them.
+    #[serde(default)]
+    pub guests_refused: u64,
+    /// How often the thread that serves the API ended by a fault since the start, and was replaced.
+    #[serde(default)]
+    pub api_restarts: u64,
+    /// Why last; `None`: it never did.
+    #[serde(default)]
+    pub api_trouble: Option<String>,
 }
 
 /// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped

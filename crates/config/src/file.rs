@@ -224,5 +224,6 @@ pub(super) struct GuestTable {
     pub(super) priority: Option<u8>,
     pub(super) miss_rate_max: Option<u64>,
     pub(super) swap: Option<bool>,
+    pub(super) fence: Option<bool>,
     pub(super) managed: Option<bool>,
 }

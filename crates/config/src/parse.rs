@@ -216,6 +216,10 @@ impl GuestTable {
             miss_rate_max: self.miss_rate_max,
             managed: self.managed,
         };
-        GuestLimits { swap: self.swap.or(default.swap), ..change.apply(default) }
+        GuestLimits {
+            swap: self.swap.or(default.swap),
+            fence: self.fence.unwrap_or(default.fence),
+            ..change.apply(default)
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ballast_control::Settings;
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
+use ballast_reclaim::SwapBounds;
 use ballast_working_set::Budget;
 
 use crate::paging::PagerSettings;
@@ -92,6 +93,12 @@ pub struct JournalSettings {
 }
 
 impl Config {
+    /// How much of the host's swap may be used: as `[mechanisms.paging]` says, or the default where
+    /// that is off.
+    pub fn swap_bounds(&self) -> SwapBounds {
+        self.paging.map_or_else(SwapBounds::default, |paging| paging.swap)
+    }
+
     /// The settings that differ in `new` and take effect only after a restart.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
         let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());

@@ -73,8 +73,9 @@ fn intermittent_tracking_has_its_configured_mode() {
 #[test]
 fn a_guest_inherits_missing_keys_from_the_defaults() {
     let config = read(
-        "[defaults]\nfloor = \"256MiB\"\nshares = 5\npriority = 3\nmiss_rate_max = 9\n\
-         [guests.web]\nceiling = \"1GiB\"\nmanaged = false\n[guests.db]\nmiss_rate_max = 0",
+        "[defaults]\nfloor = \"256MiB\"\nshares = 5\npriority = 3\nmiss_rate_max = 9\nfence = true\n\
+         [guests.web]\nceiling = \"1GiB\"\nmanaged = false\n\
+         [guests.db]\nmiss_rate_max = 0\nfence = false",
     )
     .unwrap();
     let web = &config.settings.limits.named[&"web".parse().unwrap()];
@@ -82,7 +83,9 @@ fn a_guest_inherits_missing_keys_from_the_defaults() {
     assert_eq!(web.ceiling, Some(Bytes::gib(1)));
     assert_eq!((web.shares, web.managed), (5, false));
     assert_eq!((web.priority, web.miss_rate_max), (3, Some(9)));
-    assert_eq!(config.settings.limits.named[&"db".parse().unwrap()].miss_rate_max, None);
+    let db = &config.settings.limits.named[&"db".parse().unwrap()];
+    assert_eq!((db.miss_rate_max, db.fence, web.fence), (None, false, true));
+    assert!(!read("").unwrap().settings.limits.default.fence);
 }
 
 #[test]

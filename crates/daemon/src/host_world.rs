@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use ballast_actuation::fence::Fences;
 use ballast_config::Config;
 use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::FleetConfig;
@@ -26,20 +27,25 @@ pub(crate) struct HostWorld {
 
 impl HostWorld {
     /// Opens the journal; samples nothing yet. Returns what the last daemon left there, too.
+    /// `guests_max`: most guests that there are files for.
     ///
     /// # Errors
     /// As [`Recorder::open`].
-    pub(crate) fn new(config: &Config) -> anyhow::Result<(HostWorld, Inherited)> {
+    pub(crate) fn new(
+        config: &Config,
+        guests_max: usize,
+    ) -> anyhow::Result<(HostWorld, Inherited)> {
         let (recorder, inherited) = Recorder::open(config.journal.as_ref())?;
         let fleet = FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
             seed: u64::from(std::process::id()),
+            guests_max,
         };
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
-        let observer = Observer::new(fleet, deadline, tracking, agents);
+        let observer = Observer::new(fleet, deadline, tracking, agents, config.swap_bounds());
         let pager = Pager::new(config.paging);
         Ok((HostWorld { recorder, observer, pager }, inherited))
     }
@@ -55,6 +61,7 @@ impl HostWorld {
             self.recorder.keep(journal);
         }
         self.pager.set(new.paging);
+        self.observer.fencer.set(new.swap_bounds());
     }
 }
 
@@ -78,11 +85,15 @@ impl World for HostWorld {
         self.observer.fleet.act_all(clock::now(), actions).await
     }
 
+    fn fence(&mut self, fences: Fences) {
+        self.observer.fence(fences);
+    }
+
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
+        self.observer.expect_paging(plan, self.pager.is_on());
         if !self.pager.is_on() {
             return Vec::new();
         }
-        self.observer.expect_paging(plan);
         let order = |paging: &Paging| {
             let (pid, resident) = self.observer.process_of(&paging.guest)?;
             let coldness = self.observer.coldness(&paging.guest);
@@ -125,6 +136,10 @@ impl World for HostWorld {
 
     fn record_event(&mut self, event: Recorded) {
         self.recorder.event(event);
+    }
+
+    fn guests_refused(&self) -> usize {
+        self.observer.fleet.refused()
     }
 
     fn journal(&self) -> JournalStatus {

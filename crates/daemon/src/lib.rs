@@ -9,8 +9,10 @@
 #![forbid(unsafe_code)]
 
 mod agents;
+mod api_thread;
 mod clock;
 pub mod engine;
+mod fencer;
 mod host_world;
 mod inherited;
 mod log;

@@ -13,16 +13,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_actuation::fence::Fences;
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
 use ballast_model::{
     Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, ProcessId,
     RunState, Snapshot, Timestamp,
 };
 use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
-use ballast_reclaim::Coldness;
+use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
 
 use super::clock;
+use super::fencer::Fencer;
 use super::occupancy::{Count, Occupancy};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
@@ -54,6 +56,7 @@ pub(super) struct Observer {
     trackers: Option<Service>,
     occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
+    pub(super) fencer: Fencer,
     buffer: Vec<u8>,
     warnings: WarnOnce,
 }
@@ -65,6 +68,7 @@ impl Observer {
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
+        swap: SwapBounds,
     ) -> Self {
         Observer {
             fleet: Fleet::new(fleet),
@@ -74,6 +78,7 @@ impl Observer {
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
             occupancy: Occupancy::new(),
+            fencer: Fencer::new(swap),
             buffer: Vec::new(),
             warnings: WarnOnce::default(),
         }
@@ -109,12 +114,6 @@ impl Observer {
         }
         self.processes
             .retain(|id, _| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
-        if let Some(trackers) = &mut self.trackers {
-            trackers.keep(|id, pid| {
-                let place = readings.binary_search_by(|reading| reading.sample.id.cmp(id));
-                place.is_ok_and(|place| readings[place].pid == Some(pid))
-            });
-        }
         if let Some(agents) = &mut self.agents {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
@@ -123,7 +122,13 @@ impl Observer {
             let is_read = is_read(&reading.sample.id);
             self.complete(reading, is_read)
         };
-        let guests = readings.into_iter().map(complete).collect();
+        let guests: Vec<GuestSample> = readings.into_iter().map(complete).collect();
+        if let Some(trackers) = &mut self.trackers {
+            trackers.keep(|id, process| {
+                let place = guests.binary_search_by(|sample| sample.id.cmp(id));
+                place.is_ok_and(|place| guests[place].process == Some(process))
+            });
+        }
         let (host, errors) = self.host.sample();
         for error in errors {
             self.warnings.warn("host", &error.to_string());
@@ -138,13 +143,14 @@ impl Observer {
         Some((pid, self.resident(id, pid, &memory, at).value))
     }
 
-    /// Prepares for paging: guests that owe memory or are being paged (every guest if the host is
-    /// short) have their cold pages tracked and their memory counted.
-    pub(super) fn expect_paging(&mut self, plan: &Plan) {
+    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (every guest if
+    /// the host is short) have their cold pages tracked and their memory counted. The memory of
+    /// guests is counted too whose page table lacks much of it.
+    pub(super) fn expect_paging(&mut self, plan: &Plan, pages: bool) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
             let is_paged = plan.paging.iter().any(|paging| paging.guest == guest.id);
-            owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly
+            pages && (owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly)
         };
         let mut counted = Vec::new();
         for guest in &plan.guests {
@@ -152,10 +158,25 @@ impl Observer {
             if let Some(trackers) = &self.trackers {
                 trackers.expect_paging(&guest.id, is_expected);
             }
-            let process = self.processes.get(&guest.id).filter(|_| is_expected);
+            let is_counted = is_expected || self.hides_memory(&guest.id);
+            let process = self.processes.get(&guest.id).filter(|_| is_counted);
             counted.extend(process.map(|process| process.reader.pid()));
         }
         self.occupancy.count(counted);
+    }
+
+    fn hides_memory(&self, id: &GuestId) -> bool {
+        self.trackers.as_ref().is_some_and(|trackers| trackers.hides_memory(id))
+    }
+
+    /// Replaces all fences.
+    pub(super) fn fence(&mut self, fences: Fences) {
+        let process_of = |process: &Process| ProcessId {
+            pid: process.reader.pid(),
+            start_ticks: process.reader.start_time(),
+        };
+        let present = self.processes.iter().map(|(id, process)| (id, process_of(process)));
+        self.fencer.obey(fences, present);
     }
 
     /// Which of a guest's pages its tracker found cold.
@@ -167,10 +188,10 @@ impl Observer {
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
         let mut sample = self.with_process(reading, is_read);
-        if let Some((trackers, pid)) = self.trackers.as_mut().zip(pid) {
+        if let Some((trackers, process)) = self.trackers.as_mut().zip(sample.process) {
             let status = trackers.status(PresentGuest {
                 id: &sample.id,
-                pid,
+                process,
                 allocation: sample.allocation.map(|allocation| allocation.value),
                 is_running: sample.run_state == Some(RunState::Running),
             });
@@ -181,6 +202,7 @@ impl Observer {
             }
         }
         self.add_agent(&mut sample, pid);
+        sample.fence = self.fencer.state(&sample.id);
         sample
     }
 
@@ -262,26 +284,51 @@ impl Observer {
         memory: &ProcessMemory,
         at: Timestamp,
     ) -> Measured<Bytes> {
-        let now = clock::now();
-        let huge = memory.huge.unwrap_or_default();
-        let value = memory.resident.saturating_add(huge);
-        let mapped = Measured { value, age: now.saturating_since(at) };
-        // A lower bound only: no decision may use it.
-        let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
         let is_tracked = self.trackers.as_ref().is_some_and(|trackers| trackers.has_tracker(id));
-        let mapped_shared = memory.resident_shared.unwrap_or_default();
-        match self.occupancy.latest(pid) {
-            None | Some(Some(Count { shared: Ok(None), .. })) => mapped,
-            Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-                value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
-                age: mapped.age.max(now.saturating_since(counted_at)),
-            },
-            // The count is unsupported or not permitted. Only a tracker hides much from the page
-            // table.
-            Some(Some(Count { shared: Err(_), .. })) if !is_tracked => mapped,
-            Some(None) if !is_tracked && mapped_shared < RAM_MIN => mapped,
-            Some(Some(_) | None) => incomplete,
-        }
+        let hidden = match (is_tracked, self.hides_memory(id)) {
+            (_, true) => Hidden::Much,
+            (true, false) => Hidden::Little,
+            (false, false) => Hidden::Nothing,
+        };
+        occupied(memory, at, clock::now(), self.occupancy.latest(pid), hidden)
+    }
+}
+
+/// How much memory trackers may hide from the page table of a guest's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hidden {
+    Nothing,
+    Little,
+    Much,
+}
+
+/// The host memory a guest's process occupies at `now`: its page-table counts, read `at`, with the
+/// `count` of its shared memory in place of theirs. `None`: that is not counted; `Some(None)`: it is
+/// to be.
+fn occupied(
+    memory: &ProcessMemory,
+    at: Timestamp,
+    now: Timestamp,
+    count: Option<Option<Count>>,
+    hidden: Hidden,
+) -> Measured<Bytes> {
+    let huge = memory.huge.unwrap_or_default();
+    let value = memory.resident.saturating_add(huge);
+    let mapped = Measured { value, age: now.saturating_since(at) };
+    // A lower bound only: no decision may use it.
+    let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
+    let mapped_shared = memory.resident_shared.unwrap_or_default();
+    match count {
+        Some(Some(Count { shared: Ok(None), .. })) => mapped,
+        Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
+            value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
+            age: mapped.age.max(now.saturating_since(counted_at)),
+        },
+        // The count is unsupported or not permitted. Only a tracker hides much from the page table.
+        Some(Some(Count { shared: Err(_), .. })) if hidden == Hidden::Nothing => mapped,
+        Some(None) if hidden == Hidden::Nothing && mapped_shared < RAM_MIN => mapped,
+        None if hidden != Hidden::Much => mapped,
+        None | Some(Some(_) | None) => incomplete,
     }
 }
 
@@ -298,4 +345,40 @@ fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
 /// not report `-overcommit mem-lock=on` and some passthrough devices.
 fn holds_guest_memory(locked: Bytes, sample: &GuestSample) -> bool {
     sample.allocation.is_some_and(|holds| locked >= holds.value.fraction(1, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_a_tracker_hides_is_counted_or_not_known() {
+        let memory = ProcessMemory {
+            resident: Bytes::mib(300),
+            resident_private: Some(Bytes::mib(100)),
+            resident_shared: Some(Bytes::mib(200)),
+            huge: None,
+            swapped: None,
+            locked: None,
+        };
+        let (at, now) = (Timestamp::from_millis(5_000), Timestamp::from_millis(6_000));
+        let counted = |shared| Some(Some(Count { at: Timestamp::from_millis(4_000), shared }));
+        let refused = || Err(ballast_reclaim::ReclaimError::Gone { pid: 7 });
+        let (mapped, incomplete) = ((300, 1), (300, 3600));
+        for (count, hidden, expected) in [
+            (None, Hidden::Nothing, mapped),
+            (None, Hidden::Little, mapped),
+            (None, Hidden::Much, incomplete),
+            (Some(None), Hidden::Nothing, incomplete),
+            (Some(None), Hidden::Much, incomplete),
+            (counted(Ok(Some(Bytes::mib(450)))), Hidden::Much, (550, 2)),
+            (counted(Ok(None)), Hidden::Much, mapped),
+            (counted(refused()), Hidden::Nothing, mapped),
+            (counted(refused()), Hidden::Little, incomplete),
+        ] {
+            let told = format!("{count:?}, {hidden:?}");
+            let found = occupied(&memory, at, now, count, hidden);
+            assert_eq!((found.value.get() >> 20, found.age.as_secs()), expected, "{told}");
+        }
+    }
 }

@@ -12,23 +12,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use ballast_model::Timestamp;
+use ballast_qmp::fleet::GUESTS_MAX;
 use ballast_store::Event as Recorded;
-use rustix::process::{getpriority_process, setpriority_process};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use super::api_thread::ApiThread;
 use super::clock;
 use super::engine::{Engine, SampleScope, World};
 use super::host_world::HostWorld;
 use super::inherited::Inherited;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
-use super::worker::words;
 use crate::agents::Agents;
 use crate::server::{Server, ServerConfig};
 use ballast_config::{Config, OnExit};
@@ -40,6 +40,18 @@ const RESTORE_TICKS_MAX: u32 = 60;
 /// and little of the shortest tick.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
+/// Open files of the daemon itself: clients of the API, the journal, signals, the host's figures.
+const OWN_FILES: u64 = 128;
+/// Open files of a guest: its QMP and agent's sockets, its process, and up to five more while it is
+/// tracked, paged or fenced.
+const FILES_PER_GUEST: u64 = 8;
+
+/// Most guests for which that many files suffice; `None`: any number of files.
+fn guests_for(files: Option<u64>) -> usize {
+    let guests = files.map(|files| files.saturating_sub(OWN_FILES) / FILES_PER_GUEST);
+    guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
+}
+
 /// Runs the daemon until a signal stops it.
 ///
 /// # Errors
@@ -50,53 +62,34 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
         raised.refusals().for_each(|why| info!("cannot raise the daemon's priority: {why}"));
     }
-    if let Err(why) = ballast_host::raise_open_files() {
-        info!("cannot raise the limit of open files: {why}");
-    }
+    let guests_max = match ballast_host::raise_open_files() {
+        Ok(files) => guests_for(files),
+        Err(why) => {
+            info!("cannot raise the limit of open files: {why}");
+            GUESTS_MAX
+        }
+    };
     if let Err(why) = ballast_host::lock_memory() {
         info!("the daemon's memory is not locked, so it may wait for swap like others: {why}");
     }
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
-    let server = Server::bind(&ServerConfig { socket, group: config.group.clone() })?;
+    let api_config = ServerConfig { socket, group: config.group.clone() };
+    let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
-    let mut daemon = Daemon::new(config)?;
+    let mut daemon = Daemon::new(config, guests_max)?;
 
     let (view_sender, view) = watch::channel(None);
     let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
     let (dry_runs, dry_run_queue) = mpsc::channel(DRY_RUNS_MAX);
     let mut queues = Queues { commands: command_queue, dry_runs: dry_run_queue };
-    let (stop_server, server_stopped) = oneshot::channel::<()>();
     info!("API on {}", server.socket().display());
-    let handle = Handle { view, commands, dry_runs };
-    let api = std::thread::Builder::new()
-        .name("api".to_owned())
-        .spawn(move || serve_api(server, handle, server_stopped))
-        .context("cannot start the API's thread")?;
+    let mut api = ApiThread::start(server, api_config, Handle { view, commands, dry_runs })?;
 
-    let why = daemon.serve(&view_sender, &mut queues, &mut signals).await;
+    let why = daemon.serve(&view_sender, &mut queues, &mut signals, &mut api).await;
     info!("stopping: {why}");
     notify(&[NotifyState::Stopping]);
     daemon.end(why).await;
-    let _ = stop_server.send(());
-    api.join().map_err(|panic| anyhow!("the API's thread panicked: {}", words(&*panic)))?
-}
-
-/// Serves the API on this thread until told to stop.
-fn serve_api(server: Server, handle: Handle, stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
-    // The daemon's raised priority is for ticks, not for those who read about them. On Linux it
-    // belongs to a thread: this one.
-    if getpriority_process(None).is_ok_and(|nice| nice < 0) {
-        let _ = setpriority_process(None, 0);
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stopped = async {
-        let _ = stopped.await;
-    };
-    let served = runtime.block_on(server.run(handle, stopped));
-    if let Err(error) = &served {
-        warn!("the API is no longer served: {error}");
-    }
-    Ok(served?)
+    api.stop()
 }
 
 /// What the API's clients ask of the main loop.
@@ -133,8 +126,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn new(config: Config) -> anyhow::Result<Self> {
-        let (mut world, inherited) = HostWorld::new(&config)?;
+    fn new(config: Config, guests_max: usize) -> anyhow::Result<Self> {
+        let (mut world, inherited) = HostWorld::new(&config, guests_max)?;
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
         let folders: Vec<String> =
             config.qmp_folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -150,9 +143,10 @@ impl Daemon {
         view: &watch::Sender<Option<Arc<View>>>,
         queues: &mut Queues,
         signals: &mut Signals,
+        api: &mut ApiThread,
     ) -> &'static str {
         let urgent = self.world.agents().map(Agents::urgent).unwrap_or_default();
-        let pressure = wake::alarm();
+        let (pressure, api_ended) = (wake::alarm(), api.ended());
         // One timer for all iterations: however often others wake the loop, it comes up.
         let mut timer = pin!(sleep(Duration::ZERO));
         let mut is_called = false;
@@ -161,7 +155,8 @@ impl Daemon {
             if wait.is_zero() {
                 is_called = false;
                 self.tick_now().await;
-                self.publish(view);
+                api.look_after();
+                self.publish(view, api);
                 continue;
             }
             let at = Instant::now() + wait;
@@ -178,6 +173,7 @@ impl Daemon {
                     is_called = true;
                     continue;
                 }
+                () = api_ended.notified() => api.look_after(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
                 Some((command, answer)) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
@@ -196,12 +192,13 @@ impl Daemon {
                     continue;
                 }
             }
-            self.publish(view);
+            self.publish(view, api);
         }
     }
 
-    fn publish(&self, view: &watch::Sender<Option<Arc<View>>>) {
-        if let Some(latest) = self.engine.view(&self.world) {
+    fn publish(&self, view: &watch::Sender<Option<Arc<View>>>, api: &ApiThread) {
+        if let Some(mut latest) = self.engine.view(&self.world) {
+            latest.api = api.health().clone();
             view.send_replace(Some(Arc::new(latest)));
         }
     }
@@ -274,6 +271,7 @@ fn notify(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use ballast_model::PolicyName;
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::view::Command;
@@ -286,7 +284,7 @@ mod tests {
              [journal]\nenabled = false\n"
         );
         std::fs::write(&path, text).unwrap();
-        Daemon::new(ballast_config::load(&path).unwrap()).unwrap()
+        Daemon::new(ballast_config::load(&path).unwrap(), GUESTS_MAX).unwrap()
     }
 
     #[tokio::test]
@@ -304,11 +302,24 @@ mod tests {
         commands.try_send((Command::SetPolicy(PolicyName::Static), way_back)).unwrap();
         assert_ne!(daemon.config.settings.policy, PolicyName::Static);
         let mut signals = Signals::new().unwrap();
+        let api_config = ServerConfig { socket: folder.path().join("api"), group: None };
+        let handle = Handle { view: view.subscribe(), commands, dry_runs };
+        let server = Server::bind(&api_config).unwrap();
+        let mut api = ApiThread::start(server, api_config, handle).unwrap();
         let plan = tokio::select! {
             plan = dry_run => plan.unwrap().expect("there was a tick"),
-            why = daemon.serve(&view, &mut queues, &mut signals) => panic!("{why}"),
+            why = daemon.serve(&view, &mut queues, &mut signals, &mut api) => panic!("{why}"),
         };
         assert_eq!(plan.policy, PolicyName::Static);
+    }
+
+    #[test]
+    fn files_suffice_for_every_guest_taken() {
+        for (files, guests) in
+            [(Some(0), 0), (Some(1024), 112), (Some(65_536), 8_176), (None, GUESTS_MAX)]
+        {
+            assert_eq!(guests_for(files), guests, "{files:?}");
+        }
     }
 
     #[tokio::test]

@@ -57,6 +57,19 @@ pub struct View {
     /// Files that were in the journal's way and were moved aside since the daemon started; their
     /// names now.
     pub journal_aside: Vec<PathBuf>,
+    /// Guests that are left out because the daemon's limit of open files has no room for them.
+    pub guests_refused: usize,
+    /// How the API's thread fared.
+    pub api: ApiState,
+}
+
+/// How the API's thread fared since the daemon started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiState {
+    /// How often it ended by a fault; another one was started each time.
+    pub restarts: u64,
+    /// Why last.
+    pub trouble: Option<String>,
 }
 
 /// A command to the running daemon.

@@ -62,6 +62,7 @@ impl GuestChange {
                 given => given.or(limits.miss_rate_max),
             },
             swap: limits.swap,
+            fence: limits.fence,
             managed: self.managed.unwrap_or(limits.managed),
         }
     }
@@ -95,6 +96,7 @@ mod tests {
             ceiling: Some(Bytes::gib(2)),
             miss_rate_max: Some(5),
             swap: Some(true),
+            fence: true,
             ..GuestLimits::default()
         };
         assert_eq!(GuestChange::default().apply(&limits), limits);

@@ -37,6 +37,9 @@ pub struct GuestLimits {
     /// to write to some. One that has none is left what it uses, whatever its ceiling.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub swap: Option<bool>,
+    /// Whether a limit on the guest's cgroup holds it to its target and what its hypervisor needs.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
+    pub fence: bool,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
 }
@@ -50,6 +53,7 @@ impl Default for GuestLimits {
             priority: 0,
             miss_rate_max: None,
             swap: None,
+            fence: false,
             managed: true,
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
-use crate::{AgentReport, Bytes, GuestId, Measured, Timestamp, TrackerReport, Tracking};
+use crate::{AgentReport, Bytes, Fence, GuestId, Measured, Timestamp, TrackerReport, Tracking};
 
 /// Everything seen in one tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +161,9 @@ pub struct GuestSample {
     /// How tracking went, or why it failed; `None`: the guest is not to be tracked.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracking: Option<Tracking>,
+    /// The fence around it at the last tick; `None`: it is to have none.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub fence: Option<Fence>,
     /// What can be done with it.
     pub capabilities: Capabilities,
 }
@@ -182,6 +185,7 @@ impl GuestSample {
             agent: None,
             tracker: None,
             tracking: None,
+            fence: None,
             capabilities: Capabilities::default(),
         }
     }

@@ -113,6 +113,18 @@ pub enum ReclaimError {
         /// Number of other processes.
         others: usize,
     },
+    /// The cgroup has a limit that was not set by Ballast.
+    #[error(
+        "{path}: there is a limit of {limit} that Ballast did not set: expected none; lift it, or \
+         set fence = false",
+        path = path.display()
+    )]
+    OthersLimit {
+        /// The limit's file.
+        path: PathBuf,
+        /// The limit.
+        limit: Bytes,
+    },
     /// The cgroup lacks a file.
     #[error("{path}: no such file: expected {needs}", path = path.display())]
     CgroupLacks {
@@ -155,6 +167,7 @@ impl ReclaimError {
             ReclaimError::Unreadable { .. } => "unreadable",
             ReclaimError::NoCgroup { .. } => "no-cgroup",
             ReclaimError::SharedCgroup { .. } => "shared-cgroup",
+            ReclaimError::OthersLimit { .. } => "others-limit",
             ReclaimError::CgroupLacks { .. } => "cgroup-lacks",
             ReclaimError::Cgroup { .. } => "cgroup",
         }
@@ -169,6 +182,7 @@ impl ReclaimError {
                 | ReclaimError::NoSwap
                 | ReclaimError::NoGuestMemory { .. }
                 | ReclaimError::Unreadable { .. }
+                | ReclaimError::OthersLimit { .. }
                 | ReclaimError::Cgroup { .. }
         )
     }
@@ -241,6 +255,7 @@ mod tests {
             ReclaimError::unreadable(&path(), "line 1: expected more"),
             ReclaimError::NoCgroup { pid: 7, why: "it is in the root cgroup: expected another" },
             ReclaimError::SharedCgroup { path: path(), pid: 7, others: 2 },
+            ReclaimError::OthersLimit { path: path(), limit: Bytes::mib(9) },
             ReclaimError::CgroupLacks { path: path(), needs: "version 2" },
             ReclaimError::Cgroup { path: path(), text: "1".into(), why: "no, expected".into() },
         ];

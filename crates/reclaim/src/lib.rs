@@ -4,6 +4,7 @@
 //! random, because the host knows less about them than the guest does; pages that a tracker found
 //! cold go first, hot ones last ([`Coldness`]). [`PageIn`] reads pages back before the guest faults
 //! on them. [`CgroupPageOut`] lets the kernel pick pages within the guest's own [`MemoryCgroup`].
+//! A [`Fence`] keeps a guest from growing beyond what it is to hold.
 //! [`capabilities()`] says which of these methods work for a process, and why the others do not.
 //! Begin with `page_out.rs`.
 //!
@@ -53,9 +54,9 @@ mod token_bucket;
 
 pub use capabilities::{ReclaimCapabilities, capabilities};
 pub use cgroup::{
-    CgroupMount, CgroupVersion, LIMIT_STEP, MemoryCgroup, ProcessCgroups, RECLAIM_BYTES_MAX,
-    Reclaimed, Squeeze, SqueezeState, SqueezeStep, parse_amount, parse_mountinfo,
-    parse_proc_cgroup,
+    CgroupMount, CgroupVersion, Fence, LIMIT_STEP, MARK, MemoryCgroup, ProcessCgroups,
+    RECLAIM_BYTES_MAX, Reclaimed, Squeeze, SqueezeState, SqueezeStep, parse_amount,
+    parse_mountinfo, parse_proc_cgroup,
 };
 pub use cgroup_page_out::{CgroupMethod, CgroupPageOut};
 pub use coldness::{Coldness, FilePart};

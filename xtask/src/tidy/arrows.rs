@@ -101,6 +101,7 @@ const RULES: &[Rule] = &[
     edge(
         "ballast-daemon",
         &[
+            "ballast-actuation",
             "ballast-agent-proto",
             "ballast-api",
             "ballast-config",

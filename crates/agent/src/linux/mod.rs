@@ -110,14 +110,39 @@ pub fn random() -> u64 {
     read.map_or(0, |()| u64::from_ne_bytes(bytes))
 }
 
-/// Keeps this program responsive when memory is short, as far as its privileges allow.
-pub fn stay_responsive() {
-    use rustix::mm::MlockAllFlags;
-    // Lock pages as they are touched: most of the program never is.
-    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    // Both need privileges; without them the service manager may have set the second.
-    let _ = rustix::mm::mlockall(flags);
-    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
+/// Keeps this program responsive when memory is short. What its privileges do not allow is not
+/// done; returns why, and how to allow it.
+pub fn stay_responsive() -> Vec<String> {
+    let mut refused = Vec::new();
+    if let Err(error) = lock_memory() {
+        refused.push(format!(
+            "its memory is not locked, so it may wait for swap like others: {error}; run it as \
+             root, or set LimitMEMLOCK= of its service"
+        ));
+    }
+    if let Err(error) = spare_from_killing(Path::new("/proc/self/oom_score_adj")) {
+        refused.push(format!(
+            "the kernel may kill it for want of memory like others: {error}; run it as root, or \
+             set OOMScoreAdjust= of its service"
+        ));
+    }
+    refused
+}
+
+/// Locks pages as they are touched: most of the program never is.
+fn lock_memory() -> rustix::io::Result<()> {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
+}
+
+/// Lowers the score at `path`, unless it is as low already: the service manager may have set it.
+fn spare_from_killing(path: &Path) -> std::io::Result<()> {
+    let score = |text: &str| text.trim().parse::<i32>().ok();
+    let own = std::fs::read_to_string(path).ok().and_then(|text| score(&text));
+    if own.is_some_and(|own| Some(own) <= score(OOM_SCORE_ADJ)) {
+        return Ok(());
+    }
+    std::fs::write(path, OOM_SCORE_ADJ)
 }
 
 #[cfg(test)]
@@ -134,6 +159,39 @@ mod tests {
         assert!(statistics.watermarks.low_bytes < statistics.watermarks.high_bytes);
         assert!(system().starts_with("linux ") && page_bytes() >= 4096);
         assert_ne!(random(), random());
+    }
+
+    /// A thread has capabilities of its own, so nothing else loses any.
+    #[test]
+    fn memory_that_may_not_be_locked_is_told() {
+        use rustix::process::{Resource, getrlimit};
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+        if getrlimit(Resource::Memlock).current.is_none_or(|bytes| bytes > 16 << 20) {
+            println!("SKIPPED: nothing limits locked memory here");
+            return;
+        }
+        let refused = std::thread::spawn(|| {
+            let mut own = capabilities(None).unwrap();
+            own.effective.remove(CapabilitySet::IPC_LOCK);
+            set_capabilities(None, own).unwrap();
+            // More than may be locked.
+            let _memory = Vec::<u8>::with_capacity(64 << 20);
+            lock_memory()
+        });
+        assert_eq!(refused.join().unwrap(), Err(rustix::io::Errno::NOMEM));
+    }
+
+    #[test]
+    fn the_killer_is_told_once_to_spare_this_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("oom_score_adj");
+        assert!(spare_from_killing(&folder.path().join("none/at/all")).is_err());
+        for (before, after) in [("0\n", "-900"), ("-899\n", "-900"), ("-1000\n", "-1000\n")] {
+            std::fs::write(&path, before).unwrap();
+            spare_from_killing(&path).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
+        }
     }
 
     #[test]

@@ -10,11 +10,11 @@ use ballast_api::{
 };
 use ballast_model::{
     Action, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
-    DemandSource, Desired, Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample,
-    GuestStats, Held, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, Mechanism,
-    MissCurve, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, Plan, PolicyName, Pressure,
-    PressureLevel, Provenance, Reason, Regret, RunState, Share, Snapshot, Timestamp, TrackerReport,
-    Tracking, TrackingState, Why, WhyPassedOver,
+    DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
+    GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured,
+    Mechanism, MissCurve, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, Plan, PolicyName,
+    Pressure, PressureLevel, Provenance, Reason, Regret, RunState, Share, Snapshot, Timestamp,
+    TrackerReport, Tracking, TrackingState, Why, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -90,6 +90,10 @@ fn seen() -> Seen {
             watched: Some(Share::from_millionths(3_906)),
             cost: Some(Share::from_millionths(5_500)),
             trouble: Some("tracked by another client: stop that one first".to_owned()),
+        }),
+        fence: Some(Fence {
+            limit: Some(Bytes::mib(640)),
+            trouble: Some("swap is full".to_owned()),
         }),
         capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
         ..GuestSample::unknown(id("a"), LinkState::Up)
@@ -207,6 +211,9 @@ fn tick(seen: &Seen) -> Tick<'_> {
             reload_error: None,
             journal_error: None,
             journal_aside: vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".to_owned()],
+            guests_refused: 3,
+            api_restarts: 1,
+            api_trouble: Some("its thread panicked: a fault".to_owned()),
         }),
     }
 }
@@ -253,7 +260,10 @@ fn status() {
                 "journal_error": null,
                 "journal_aside": [
                   "/var/lib/ballast/journal.db.aside-20260102T030405Z"
-                ]
+                ],
+                "guests_refused": 3,
+                "api_restarts": 1,
+                "api_trouble": "its thread panicked: a fault"
               },
               "host": {
                 "memory_total_bytes": 4294967296,
@@ -316,6 +326,10 @@ fn status() {
                     "cost_millionths": 5500,
                     "trouble": "tracked by another client: stop that one first"
                   },
+                  "fence": {
+                    "limit_bytes": 671088640,
+                    "trouble": "swap is full"
+                  },
                   "compliance": {
                     "code": "releasing",
                     "text": "releasing, 3MiB left",
@@ -358,6 +372,7 @@ fn status() {
                   "managed": null,
                   "stats_age_ms": null,
                   "tracking": null,
+                  "fence": null,
                   "compliance": {
                     "code": "compliant",
                     "text": "compliant",
@@ -447,6 +462,10 @@ fn explain_of_a_known_guest() {
                   "watched_millionths": 3906,
                   "cost_millionths": 5500,
                   "trouble": "tracked by another client: stop that one first"
+                },
+                "fence": {
+                  "limit_bytes": 671088640,
+                  "trouble": "swap is full"
                 },
                 "agent": null,
                 "capabilities": {
@@ -635,6 +654,7 @@ fn explain_of_an_unknown_guest() {
                 "resident_age_ms": null,
                 "stats": null,
                 "tracking": null,
+                "fence": null,
                 "agent": null,
                 "capabilities": {
                   "balloon": null,

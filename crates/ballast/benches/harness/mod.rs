@@ -48,10 +48,16 @@ impl Peers {
 
 /// Serves so many peers in `folder`, until standard input ends.
 pub fn serve_peers(folder: &Path, guests: usize) {
+    serve_peers_and(folder, guests, || {});
+}
+
+/// The same, beside what `beside` starts in this process.
+pub fn serve_peers_and(folder: &Path, guests: usize, beside: impl FnOnce()) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let peer = |n| Peer::spawn(&folder.join(format!("guest-{n}.sock")), PeerConfig::default());
         let peers: Vec<Peer> = (0..guests).map(peer).collect::<Result<_, _>>().expect("sockets");
+        beside();
         println!("ready");
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         ended.await.expect("no panic").expect("standard input");
@@ -76,14 +82,20 @@ pub fn api_socket(ground: &Path) -> PathBuf {
     ground.join("api.sock")
 }
 
+/// The folder of the guests' agents; it may be missing.
+pub fn agents(ground: &Path) -> PathBuf {
+    ground.join("agent")
+}
+
 /// The daemon on the guests of `qmp`, with a tick of so many milliseconds.
 pub fn start_daemon(ground: &Path, qmp: &Path, tick_ms: u64) -> Child {
     let config = ground.join("ballast.toml");
     let text = format!(
         "[daemon]\ntick = \"{tick_ms}ms\"\nsocket = {:?}\n\
-         [qmp]\nfolders = [{qmp:?}]\n[host]\nbudget = \"60GiB\"\nreserve = \"0\"\n\
+         [qmp]\nfolders = [{qmp:?}]\n[agents]\nfolders = [{:?}]\n[host]\nbudget = \"60GiB\"\nreserve = \"0\"\n\
          [journal]\npath = {:?}\n",
         api_socket(ground),
+        agents(ground),
         journal(ground),
     );
     std::fs::write(&config, text).expect("a configuration");

@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 use ballast_api::{
-    AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, InputsView,
-    LimitsView, OutcomeView, RegretView, StatsView, Tick, TrackingView,
+    AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, FenceView,
+    InputsView, LimitsView, OutcomeView, RegretView, StatsView, Tick, TrackingView,
 };
 use ballast_model::{GuestId, Share};
 
@@ -72,6 +72,9 @@ pub fn render(reply: &ExplainReply) -> String {
     step("memory", memory(&reply.inputs));
     step("statistics", reply.inputs.stats.as_ref().map_or_else(|| "none".to_owned(), statistics));
     for (name, text) in reply.inputs.tracking.iter().flat_map(tracking) {
+        step(name, text);
+    }
+    for (name, text) in reply.inputs.fence.iter().flat_map(fence) {
         step(name, text);
     }
     if let Some(view) = &reply.inputs.agent {
@@ -263,6 +266,16 @@ fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
     }
     let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
     std::iter::once(("tracking", told)).chain(trouble).collect()
+}
+
+/// The fence, and what prevents it.
+fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
+    let told = match view.limit_bytes {
+        Some(limit) => format!("at {}: its cgroup cannot grow beyond that", size(limit)),
+        None => "none stands".to_owned(),
+    };
+    let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
+    std::iter::once(("fence", told)).chain(trouble).collect()
 }
 
 fn bounds(limits: &LimitsView) -> String {

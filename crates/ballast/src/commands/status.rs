@@ -1,6 +1,6 @@
 //! `ballast status`: host and guests at a glance.
 
-use ballast_api::{Client, DaemonView, GuestView, HostView, StatusReply, TrackingView};
+use ballast_api::{Client, DaemonView, FenceView, GuestView, HostView, StatusReply, TrackingView};
 use ballast_model::{PressureLevel, Share};
 
 use ballast_report::format::{UNKNOWN, size, size_or_unknown, span};
@@ -58,11 +58,12 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     let any_followed =
         reply.guests.iter().filter_map(|guest| guest.tracking.as_ref()).any(is_followed);
     out.push('\n');
-    out.push_str(&columns(any_followed).table(&reply.guests, width));
+    let any_fenced = reply.guests.iter().any(|guest| guest.fence.is_some());
+    out.push_str(&columns(any_followed, any_fenced).table(&reply.guests, width));
     out
 }
 
-fn columns(any_followed: bool) -> Report<'static, GuestView> {
+fn columns(any_followed: bool, any_fenced: bool) -> Report<'static, GuestView> {
     fn known(figure: Option<impl ToString>) -> String {
         figure.map_or_else(|| UNKNOWN.to_owned(), |figure| figure.to_string())
     }
@@ -82,6 +83,10 @@ fn columns(any_followed: bool) -> Report<'static, GuestView> {
         .figure("STATS AGE", |it| it.stats_age_ms.map_or_else(|| "none".to_owned(), span));
     let columns = match any_followed {
         true => columns.text("TRACKED", |it| tracked(it.tracking.as_ref())),
+        false => columns,
+    };
+    let columns = match any_fenced {
+        true => columns.text("FENCE", |it| fenced(it.fence.as_ref())),
         false => columns,
     };
     columns.text("DOING", doing)
@@ -123,6 +128,19 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
     }
     for file in &daemon.journal_aside {
         out.push_str(&format!("journal  begun anew; the old file could not be used: {file}\n"));
+    }
+    if daemon.guests_refused > 0 {
+        out.push_str(&format!(
+            "guests   {} are left out: raise the daemon's limit of open files (systemd: \
+             LimitNOFILE=)\n",
+            daemon.guests_refused
+        ));
+    }
+    if let Some(trouble) = &daemon.api_trouble {
+        let times = daemon.api_restarts;
+        out.push_str(&format!(
+            "api      failed, and was started again ({times} in all): {trouble}\n"
+        ));
     }
     out
 }
@@ -173,6 +191,16 @@ fn tracked(tracking: Option<&TrackingView>) -> String {
         parts.push(format!("{} of a core", share(cost)));
     }
     parts.join(", ")
+}
+
+/// The fence's limit, and whether there is trouble; `explain` says which.
+fn fenced(fence: Option<&FenceView>) -> String {
+    let Some(fence) = fence else { return "no".to_owned() };
+    let limit = fence.limit_bytes.map_or_else(|| "none".to_owned(), size);
+    match fence.trouble {
+        Some(_) => format!("{limit}, failing"),
+        None => limit,
+    }
 }
 
 /// Regret is shown from this many basis points on; less is normal.

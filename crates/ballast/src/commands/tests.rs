@@ -43,12 +43,12 @@ fn status_shows_every_kind_of_trouble() {
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  DOING
-        grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  grow by 64MiB
-        mute   unknown           ?    none       ?       ?  ?                1000         0       none  no                                       hold: allocation not known yet
-        old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
-        taken  taken             ?    none       ?       ?  ?                1000         0       none  no                                       hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+        GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
+        grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             grow by 64MiB
+        mute   unknown           ?    none       ?       ?  ?                1000         0       none  no                                       no             hold: allocation not known yet
+        old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          none, failing  hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           812MiB         hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
+        taken  taken             ?    none       ?       ?  ?                1000         0       none  no                                       no             hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 
@@ -60,6 +60,9 @@ fn status_shows_the_daemons_errors() {
     view.reload_error = Some("ballast.toml: unknown key `flor`".to_owned());
     view.journal_error = Some("no space left on device".to_owned());
     view.journal_aside = vec!["/var/lib/ballast/journal.db.aside-20260102T030405Z".into()];
+    view.guests_refused = 3;
+    view.api.restarts = 2;
+    view.api.trouble = Some("its thread panicked: a fault".to_owned());
     view.snapshot = ballast_model::Snapshot::new(
         view.snapshot.taken_at,
         ballast_model::HostSample::default(),
@@ -74,6 +77,8 @@ fn status_shows_the_daemons_errors() {
         reload   refused, the last good configuration stays: ballast.toml: unknown key `flor`
         journal  does not record: no space left on device
         journal  begun anew; the old file could not be used: /var/lib/ballast/journal.db.aside-20260102T030405Z
+        guests   3 are left out: raise the daemon's limit of open files (systemd: LimitNOFILE=)
+        api      failed, and was started again (2 in all): its thread panicked: a fault
         paused   nothing is acted on: `ballast resume` acts again
         host     ? in all, ? available, memory pressure some ? full ?
         budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
@@ -184,6 +189,7 @@ fn explain_shows_a_stuck_guest() {
             statistics 0.4s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
             tracking   does not work; working set 80MiB, 0.4s old
                        the guest is tracked by another client: stop that one first
+            fence      at 812MiB: its cgroup cannot grow beyond that
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
@@ -213,6 +219,8 @@ fn explain_shows_stale_statistics() {
             memory     booted with 1GiB, holds 300MiB (0.1s old), occupies 330MiB (0.0s old) of the host
             statistics 12.0s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
             tracking   resting until a new phase begins; working set 210MiB, 0.4s old
+            fence      none stands
+                       the host has no swap: make some
             bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   none: there is nothing to estimate from

@@ -85,17 +85,18 @@ impl Ground {
 
     /// Starts the daemon without waiting.
     pub fn spawn(&self) -> Daemon<'_> {
+        self.spawn_with(|_| {})
+    }
+
+    /// The same after `prepare`.
+    pub fn spawn_with(&self, prepare: impl FnOnce(&mut Command)) -> Daemon<'_> {
         let log = fs::File::options().append(true).create(true).open(self.path("daemon.log"));
         let log = log.unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_ballast"))
-            .args(["daemon", "--config"])
-            .arg(self.config_file())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Daemon { child: Some(child), ground: self }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+        command.args(["daemon", "--config"]).arg(self.config_file());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        prepare(&mut command);
+        Daemon { child: Some(command.spawn().unwrap()), ground: self }
     }
 
     /// The log of all daemons in this folder so far.

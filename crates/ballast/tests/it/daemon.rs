@@ -2,9 +2,10 @@
 //! operators intervene, the daemon is killed. Tests with real guests are in `tests/real`.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Ground, PATIENCE, guest, wait_for};
 use ballast_control::Controller;
@@ -91,6 +92,40 @@ fn a_killed_daemon_resumes_with_an_intact_journal() {
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "no gap: {numbers:?}");
     assert_eq!(reader.sessions().unwrap().len(), 4);
     assert!(entries.len() > 16);
+}
+
+#[test]
+fn the_service_manager_hears_of_start_ticks_and_stop() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    ground.configure(FAST, BUDGET);
+    let manager = UnixDatagram::bind(ground.path("notify.sock")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let daemon = ground.spawn_with(|command| {
+        command.env("NOTIFY_SOCKET", ground.path("notify.sock"));
+    });
+    let mut message = [0; 256];
+    let mut next = || {
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    let started: Vec<String> = (0..4).map(|_| next().trim().to_owned()).collect();
+    assert_eq!(started, ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]);
+    // A daemon that does not tick is silent.
+    daemon.signal(Signal::STOP);
+    manager.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    while manager.recv(&mut message).is_ok() {}
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    daemon.signal(Signal::CONT);
+    let length = manager.recv(&mut message).unwrap();
+    assert_eq!(message[..length].trim_ascii(), b"WATCHDOG=1");
+    assert!(daemon.stop().success());
+    let mut last = String::new();
+    manager.set_nonblocking(true).unwrap();
+    while let Ok(length) = manager.recv(&mut message) {
+        last = String::from_utf8(message[..length].to_vec()).unwrap();
+    }
+    assert_eq!(last.trim(), "STOPPING=1");
 }
 
 /// A fresh controller fed with the recorded samples makes the recorded plans, byte for byte.

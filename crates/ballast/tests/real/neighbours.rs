@@ -230,7 +230,7 @@ fn a_neighbour_keeps_what_a_guest_takes_back() {
 /// occupies counts: its neighbour is granted nothing that is not there and keeps what it has; where
 /// the host can page, it takes the memory and the neighbour gets it.
 #[test]
-fn memory_that_a_driver_claims_to_have_given_is_not_granted() {
+fn memory_a_driver_claims_to_have_given_is_not_granted() {
     let _turn = turn();
     let (lab, can_page) = boot();
     let ground = Ground::new();

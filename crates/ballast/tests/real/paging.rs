@@ -7,6 +7,8 @@
 //! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root, for
 //! the host's swap.
 
+use std::path::PathBuf;
+
 use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::journal::assert_file_intact;
 use crate::support::monitor::Monitor;
@@ -18,7 +20,7 @@ use crate::support::{
 use ballast_actuation::paging::OVERHEAD;
 use ballast_lab_host::GuestSpec;
 use ballast_model::{Bytes, Mechanism, PressureLevel, Why};
-use ballast_reclaim::{GuestMemory, GuestRam};
+use ballast_reclaim::{CgroupVersion, GuestMemory, GuestRam, parse_amount, parse_mountinfo};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
 
@@ -66,13 +68,24 @@ fn configured(lab: &Lab, more: &str) -> Ground {
 
 /// Asks `stubborn` for memory and makes it give none; its workload uses `works_with`.
 fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Bytes) {
+    ask_in_vain_for(ASKED, lab, ground, daemon, works_with);
+}
+
+/// The same: it is to shrink to `asked`.
+fn ask_in_vain_for(
+    asked: Bytes,
+    lab: &Lab,
+    ground: &Ground,
+    daemon: &Daemon<'_>,
+    works_with: Bytes,
+) {
     wait_allocation("its ceiling", daemon, "needy", |holds| holds <= BUDGET.saturating_sub(BOOT));
     wait_allocation("all of its memory", daemon, "stubborn", |holds| holds == BOOT);
     touch_once(lab, "stubborn", IDLE);
     lab.start_constant("stubborn", works_with);
     lab.shell("stubborn", "rmmod virtio_balloon");
     set_ceiling(ground, "needy", BOOT);
-    set_ceiling(ground, "stubborn", ASKED);
+    set_ceiling(ground, "stubborn", asked);
     wait_stuck(daemon, "stubborn");
     assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
 }
@@ -127,6 +140,96 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
     assert_file_intact(&ground.journal());
+}
+
+/// A memory cgroup of version 1 for one process, which leaves it when this is dropped.
+struct OwnCgroup(PathBuf);
+
+impl OwnCgroup {
+    /// `None`, and a message, where none can be made.
+    fn around(pid: u32) -> Option<OwnCgroup> {
+        let mounts = parse_mountinfo(&std::fs::read("/proc/self/mountinfo").unwrap()).unwrap();
+        let Some(mount) = mounts.into_iter().find(|it| it.version == CgroupVersion::One) else {
+            println!("SKIPPED: no memory controller of version 1 is mounted");
+            return None;
+        };
+        let folder = mount.point.join(format!("ballast-fence-{pid}"));
+        if let Err(error) = std::fs::create_dir(&folder) {
+            println!("SKIPPED: {}: {error}", folder.display());
+            return None;
+        }
+        std::fs::write(folder.join("cgroup.procs"), pid.to_string()).unwrap();
+        Some(OwnCgroup(folder))
+    }
+
+    /// What one of its files says.
+    fn bytes(&self, name: &str) -> Option<Bytes> {
+        parse_amount(&std::fs::read(self.0.join(name)).unwrap()).unwrap()
+    }
+
+    fn limit(&self) -> Option<Bytes> {
+        self.bytes("memory.limit_in_bytes")
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        let inside = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in inside.lines() {
+            let _ = std::fs::write(self.0.join("../cgroup.procs"), pid);
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Without paging by process, its fence takes what a guest does not give, and no more. The fence of a
+/// killed daemon stays, is taken over by the next one, and ends with that.
+#[test]
+fn a_fence_takes_what_a_stuck_guest_owes() {
+    let _turn = turn();
+    let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
+    // It is charged there for what it touches from now on.
+    let Some(group) = OwnCgroup::around(lab.guest("stubborn").pid().unsigned_abs()) else { return };
+    let data = lab.store_data("stubborn", 48);
+    let fenced = "[guests.stubborn]\nfence = true\n[mechanisms.paging]\nenabled = false";
+    let ground = configured(&lab, fenced);
+    let daemon = ground.start();
+    // Its floor: less than it is charged for.
+    let asked = Bytes::mib(128);
+    ask_in_vain_for(asked, &lab, &ground, &daemon, WORKS_WITH);
+    let most = asked.saturating_add(OVERHEAD).saturating_add(BOOT.fraction(1, 8));
+    // Heights are multiples of 4 MiB; a limit on the way there is what is charged.
+    let is_height = |limit: &Bytes| limit.get().is_multiple_of(Bytes::mib(4).get());
+    let charged = || group.bytes("memory.usage_in_bytes").unwrap();
+    let before = charged();
+    let height = wait_for("its fence to be as high as it was asked to be large", || {
+        let limit = group.limit().filter(is_height)?;
+        (limit <= most.saturating_add(Bytes::mib(8))).then_some(limit)
+    });
+    assert!(height >= asked.saturating_add(OVERHEAD), "{height}");
+    let used = swapped(&lab, "stubborn").unwrap();
+    eprintln!("{before} charged, then {} behind a fence at {height}, {used} in swap", charged());
+    assert!(charged() <= height && used >= Bytes::mib(16), "{used}");
+    // It moves with what the hypervisor needs for itself.
+    wait_for("an explanation that names it", || {
+        let told = format!("fence      at {}", group.limit()?);
+        ground.ballast(&["explain", "stubborn"]).1.contains(&told).then_some(())
+    });
+    assert!(lab.pace("stubborn").touches_per_s > 0.0);
+    lab.assert_intact(&data);
+    assert_unrefused(&daemon);
+
+    daemon.kill();
+    assert!(group.limit().is_some(), "nobody lifts it");
+    let daemon = ground.start();
+    wait_for("the next daemon to take it over", || {
+        let fence = guest(&daemon.status()?, "stubborn")?.fence.clone()?;
+        (fence.limit_bytes == group.limit().map(Bytes::get)).then_some(())
+    });
+    assert!(daemon.stop().success());
+    assert_eq!(group.limit(), None);
+    let report = lab.guest("stubborn").latest_report().unwrap().unwrap();
+    assert_eq!(report.vm.oom_kill, Some(0));
 }
 
 /// Where a tracker knows which pages are cold, these are taken: the guest misses next to nothing of

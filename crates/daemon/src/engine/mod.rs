@@ -22,14 +22,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ballast_actuation::fence::fences;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, GuestId, GuestLimits, Note, Outcome, OutcomeKind, Plan, Restart, Snapshot, Timestamp,
+    Action, GuestId, GuestLimits, Handover, Note, Outcome, OutcomeKind, Plan, Restart, Snapshot,
+    Timestamp,
 };
 use ballast_store::Tick;
 use tracing::{debug, info};
 
-use crate::view::{self, View};
+use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
 use guest_record::GuestRecords;
 
@@ -135,7 +137,11 @@ impl Engine {
         let begun = world.monotonic();
         let plan = self.controller.handle_sample(&snapshot);
         self.decision_cost = world.monotonic().saturating_sub(begun);
-        self.record(world, wall, &snapshot, &plan).await;
+        let handovers = self.controller.handovers();
+        self.record(world, wall, &snapshot, &plan, &handovers).await;
+        // Before anything is granted, so that nobody runs into a fence that is about to rise.
+        let (limits, paused) = (&self.controller.settings().limits, self.controller.paused());
+        world.fence(fences(&snapshot, &plan, &handovers, limits, paused));
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
         let (waiting, actions) = agents::hold_back(world, &snapshot, actions);
         let mut outcomes = world.act(&actions).await;
@@ -160,13 +166,14 @@ impl Engine {
         wall: SystemTime,
         snapshot: &Snapshot,
         plan: &Plan,
+        handovers: &[Handover],
     ) {
         world.record_tick(Tick {
             wall,
             snapshot,
             plan,
             outcomes: &std::mem::take(&mut self.unrecorded),
-            handovers: &self.controller.handovers(),
+            handovers,
             limits: &self.limits(snapshot),
             paused: self.controller.paused(),
             decision_cost: self.decision_cost,
@@ -197,6 +204,8 @@ impl Engine {
             reload_error: self.reload_error.clone(),
             journal_error: journal.error,
             journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
+            guests_refused: world.guests_refused(),
+            api: ApiState::default(),
         })
     }
 

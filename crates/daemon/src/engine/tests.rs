@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use ballast_actuation::fence::{FenceOrder, Fences};
 use ballast_model::{
     Bytes, Capabilities, GuestSample, GuestStats, HostSample, LinkState, Measured, PolicyName,
     ProcessId, RunState,
@@ -33,6 +34,7 @@ struct MemoryWorld {
     loses_orders: bool,
     acted: Vec<Action>,
     scopes: Vec<SampleScope>,
+    fences: Vec<FenceOrder>,
     ticks_recorded: u64,
     events: Vec<Recorded>,
 }
@@ -62,6 +64,9 @@ impl World for MemoryWorld {
         }
         let mut outcomes = Vec::new();
         for action in actions {
+            let is_in_the_way =
+                |fence: &FenceOrder| fence.guest == action.guest && fence.height < action.target;
+            assert!(!self.fences.iter().any(is_in_the_way), "{action:?}: {:?}", self.fences);
             let guest = self.guests.iter_mut().find(|guest| guest.id == action.guest);
             guest.expect("a guest that is there").holds = action.target;
             self.acted.push(action.clone());
@@ -73,6 +78,12 @@ impl World for MemoryWorld {
             });
         }
         outcomes
+    }
+
+    fn fence(&mut self, fences: Fences) {
+        if let Fences::Set(orders) = fences {
+            self.fences = orders;
+        }
     }
 
     fn record_tick(&mut self, _: Tick<'_>) {
@@ -134,6 +145,25 @@ fn the_engine_divides_memory_without_a_runtime() {
     let view = engine.view(&world).unwrap();
     assert_eq!((view.ticks, view.plans_refused), (world.ticks_recorded, 0));
     assert_eq!(view.outcomes.len(), 2);
+}
+
+#[test]
+fn fences_rise_before_grants_and_fall_with_a_pause() {
+    let (mut engine, mut world) = poor_and_rich();
+    let mut settings = Settings::new(PolicyName::Static);
+    settings.guard.budget = Some(BOOT);
+    settings.guard.host_reserve = Bytes::ZERO;
+    settings.limits.default.fence = true;
+    engine.reload(Ok((settings, String::new())), &mut world);
+    // That grants come after is asserted by the world.
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [HALF, HALF]);
+    let beyond = |fence: &FenceOrder| fence.height.saturating_sub(HALF);
+    let beyond: Vec<Bytes> = world.fences.iter().map(beyond).collect();
+    assert_eq!(beyond, [Bytes::mib(200); 2]);
+    engine.obey(Command::Pause, &mut world).unwrap();
+    run(&mut engine, &mut world, 1);
+    assert_eq!(world.fences, []);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use ballast_actuation::fence::Fences;
 use ballast_model::{Action, Bytes, GuestId, Outcome, Plan, Snapshot, Timestamp};
 use ballast_store::{Event, JournalStatus, Tick};
 
@@ -27,7 +28,7 @@ pub enum SampleScope {
 
 /// The outside of an [`Engine`](super::Engine).
 ///
-/// By default no guest has an agent and the host pages nobody.
+/// By default no guest has an agent, and the host pages and fences nobody.
 #[expect(async_fn_in_trait, reason = "one thread drives an engine: its futures need not be Send")]
 pub trait World {
     /// Time since any origin on a clock that never goes back, in nanoseconds. Decisions and ages
@@ -49,6 +50,11 @@ pub trait World {
     /// Carries out `actions`, at most one per guest, within a bounded time. An action without an
     /// outcome counts as failed, and perhaps carried out.
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome>;
+
+    /// Replaces all fences with these, without waiting.
+    fn fence(&mut self, fences: Fences) {
+        let _ = fences;
+    }
 
     /// Replaces all paging orders with the plan's; returns the outcomes since the last call.
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
@@ -87,6 +93,11 @@ pub trait World {
 
     /// Records what happened between ticks, without waiting.
     fn record_event(&mut self, event: Event);
+
+    /// Guests that are left out because there are too many.
+    fn guests_refused(&self) -> usize {
+        0
+    }
 
     /// The journal's state.
     fn journal(&self) -> JournalStatus {

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use ballast_api::FairnessView;
 use ballast_model::{
     Action, AgentReport, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
-    Estimate, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
+    Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
     HostSample, LinkDown, LinkState, Measured, MemoryRequest, Note, Outcome, OutcomeKind, Plan,
     PolicyName, Pressure, PressureLevel, Provenance, Reason, RequestKind, RunState, Share,
     Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingState,
 };
 
-use crate::view::View;
+use crate::view::{ApiState, View};
 
 /// The moment of the tick on the monotonic clock.
 const NOW: Timestamp = Timestamp::from_millis(100_000);
@@ -90,6 +90,12 @@ fn tracked(guest: GuestSample, working_set: u64, tracking: Tracking) -> GuestSam
     }
 }
 
+/// It is to have a fence.
+fn fenced(guest: GuestSample, limit: Option<Bytes>, trouble: Option<&str>) -> GuestSample {
+    let fence = Fence { limit, trouble: trouble.map(str::to_owned) };
+    GuestSample { fence: Some(fence), ..guest }
+}
+
 fn planned(name: &str, change: Change) -> GuestPlan {
     GuestPlan {
         id: id(name),
@@ -159,14 +165,17 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
         trouble: Some("the guest is tracked by another client: stop that one first".to_owned()),
         ..Tracking::new(TrackingState::Failing)
     };
+    let resting = Tracking::new(TrackingState::Resting);
+    let old_sample = tracked(running("old", 300, 12_000), 210, resting);
+    let stuck_sample = tracked(running("stuck", 600, 400), 80, failing);
     vec![
         (with_agent(tracked(running("grow", 512, 800), 600, watching)), grow),
         (
             GuestSample::unknown(id("mute"), LinkState::Up),
             planned("mute", Change::Hold(Held::NoAllocation)),
         ),
-        (tracked(running("old", 300, 12_000), 210, Tracking::new(TrackingState::Resting)), old),
-        (tracked(running("stuck", 600, 400), 80, failing), stuck),
+        (fenced(old_sample, None, Some("the host has no swap: make some")), old),
+        (fenced(stuck_sample, Some(Bytes::mib(812)), None), stuck),
         (
             GuestSample::unknown(id("taken"), LinkState::Down(down)),
             planned("taken", Change::Hold(unreachable)),
@@ -237,5 +246,7 @@ pub fn view() -> View {
         reload_error: None,
         journal_error: None,
         journal_aside: vec![],
+        guests_refused: 0,
+        api: ApiState::default(),
     }
 }

@@ -86,6 +86,8 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     let help = "Files moved out of the journal's way since the daemon started";
     let aside = u64::try_from(view.journal_aside.len()).unwrap_or(u64::MAX);
     count(registry, "journal_files_moved_aside", help, aside);
+    let help = "Times the API's thread ended by a fault and was replaced";
+    count(registry, "api_restarts", help, view.api.restarts);
     let refused = Some(view.reload_error.is_some().into());
     whole(registry, "reload_failed", "Whether the last reload was refused", refused);
     if let Some(fairness) = view.fairness {
@@ -95,6 +97,8 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     }
     let guests = u64::try_from(view.snapshot.guests().len()).ok();
     whole(registry, "guests", "Guests known", guests);
+    let refused = u64::try_from(view.guests_refused).ok();
+    whole(registry, "guests_refused", "Guests left out for want of open files", refused);
 }
 
 fn host(registry: &mut Registry, view: &View) {
@@ -155,7 +159,7 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 12] = [
+    let sizes: [(&str, &str, Size); 13] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
         }),
@@ -181,6 +185,9 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         ("guest_boot", "Memory the guest was booted with", |(sample, _)| sample.boot_memory),
         ("guest_plugged", "Memory plugged into the guest", |(sample, _)| {
             sample.hotplug.map(|hotplug| hotplug.plugged)
+        }),
+        ("guest_fence", "Limit on the guest's cgroup that keeps it from growing", |(sample, _)| {
+            sample.fence.as_ref()?.limit
         }),
         ("guest_floor", "Guaranteed minimum", |(_, plan)| Some(plan?.bounds?.floor)),
         ("guest_ceiling", "Largest allocation", |(_, plan)| Some(plan?.bounds?.ceiling)),
@@ -227,6 +234,7 @@ fn guest_states(registry: &mut Registry, view: &View) {
     let priorities = Family::<Guest, Whole>::default();
     let stuck = Family::<Guest, Whole>::default();
     let held = Family::<GuestReason, Whole>::default();
+    let unfenced = Family::<Guest, Whole>::default();
     for (sample, plan) in rows(view) {
         if let Some(stats) = &sample.stats {
             ages.get_or_create(&label(sample)).set(stats.age.as_secs_f64());
@@ -234,6 +242,9 @@ fn guest_states(registry: &mut Registry, view: &View) {
         if let Some(limits) = view.limits.get(&sample.id) {
             shares.get_or_create(&label(sample)).set(limits.shares.into());
             priorities.get_or_create(&label(sample)).set(limits.priority.into());
+        }
+        if let Some(fence) = &sample.fence {
+            unfenced.get_or_create(&label(sample)).set(fence.trouble.is_some().into());
         }
         let Some(plan) = plan else { continue };
         let is_stuck = matches!(plan.compliance, Compliance::Stuck { .. });
@@ -250,6 +261,8 @@ fn guest_states(registry: &mut Registry, view: &View) {
     let help = "Guests of lower priority go without first";
     registry.register("guest_priority", help, priorities);
     registry.register("guest_stuck", "Whether the guest gives nothing it was asked for", stuck);
+    let help = "Whether the guest's fence does not stand as it is to";
+    registry.register("guest_fence_failing", help, unfenced);
     registry.register("guest_held", "Why the guest's memory is left alone", held);
 }
 

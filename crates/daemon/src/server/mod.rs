@@ -53,6 +53,9 @@ pub enum ServerError {
     /// The socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The server's runtime cannot be made.
+    #[error("cannot make a runtime for the API: {0}")]
+    Runtime(std::io::Error),
     /// Accepting connections failed.
     #[error("the API on {} cannot take connections: {source}", .socket.display())]
     Accept {

@@ -204,6 +204,9 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             reload_error: view.reload_error.clone(),
             journal_error: view.journal_error.clone(),
             journal_aside: view.journal_aside.iter().map(|to| to.display().to_string()).collect(),
+            guests_refused: view.guests_refused as u64,
+            api_restarts: view.api.restarts,
+            api_trouble: view.api.trouble.clone(),
         }),
     }
 }

@@ -9,6 +9,7 @@ mod coldness;
 pub mod fixture;
 mod follow;
 mod interval_json;
+mod latest;
 mod record;
 mod row;
 mod sampler;

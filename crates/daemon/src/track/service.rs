@@ -3,7 +3,9 @@
 //! Idea: each tick names the present guests, their processes and allocations. A guest with a
 //! tracker gets a thread, which stores its latest report for the next tick. The daemon never waits
 //! for it. If tracking fails, it is retried with growing pauses, and the reason is reported once. A
-//! thread that panics is reported and replaced, after a pause.
+//! thread that panics is reported and replaced, after a pause. A report belongs to one process, by
+//! its PID and its start time: what was seen of an earlier process is not told of one that uses its
+//! PID again.
 //!
 //! If configured, a guest without a tracker is tracked by the kernel's referenced bits. They give a
 //! working set but no curve; the interval is chosen so that the cost stays within the budget.
@@ -19,8 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ballast_host::PROC;
-use ballast_model::{Bytes, GuestId, Measured, Share, TrackerReport, Tracking, TrackingState};
+use ballast_host::{PROC, ProcessReader};
+use ballast_model::{
+    Bytes, GuestId, Measured, ProcessId, Share, TrackerReport, Tracking, TrackingState,
+};
 use ballast_reclaim::Coldness;
 use ballast_tracker::{
     TrackableGuest, TrackerError, check_shared, clear_referenced, memory_paths_at, referenced,
@@ -29,8 +33,8 @@ use ballast_tracker::{
 use ballast_working_set::WatchPlannerSettings;
 
 use super::follow::{FollowSettings, Follower};
+use super::latest::Latest;
 use super::row::Row;
-use super::tiny::WorkingSetShift;
 use crate::worker::words;
 use ballast_config::TrackingSettings;
 
@@ -48,6 +52,9 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 const STOP_CHECK: Duration = Duration::from_millis(100);
 /// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
+
+/// Watching this part of a guest's memory hides so little of it that no decision changes.
+const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 
 /// How guests are tracked.
 #[derive(Clone, Debug)]
@@ -87,12 +94,12 @@ pub struct Service {
 }
 
 /// What the thread of a process does.
-type Work = fn(u32, &ServiceSettings, &Shared);
+type Work = fn(ProcessId, &ServiceSettings, &Shared);
 
 /// One tracked guest.
 #[derive(Debug)]
 struct Followed {
-    pid: u32,
+    process: ProcessId,
     shared: Arc<Shared>,
     /// `None`: it could not be started, or was seen to end.
     thread: Option<JoinHandle<()>>,
@@ -113,37 +120,6 @@ struct Shared {
     /// Whether the host may soon page the guest and needs its cold pages.
     expects_paging: AtomicBool,
     latest: Mutex<Latest>,
-}
-
-#[derive(Debug)]
-struct Latest {
-    report: Option<(TrackerReport, Instant)>,
-    tracking: Tracking,
-    coldness: Option<Arc<Coldness>>,
-}
-
-impl Latest {
-    /// Tracking rests and no new phase was detected: renews the age of the report.
-    fn confirm(&mut self) {
-        if let Some((_, at)) = &mut self.report {
-            *at = Instant::now();
-        }
-    }
-
-    /// Tracking rests and the working set shifted: updates the report, up to `tracked` memory.
-    fn move_by(&mut self, WorkingSetShift { before, now }: WorkingSetShift, tracked: Bytes) {
-        if let Some((report, at)) = &mut self.report {
-            *report = report.moved(now, before, tracked);
-            *at = Instant::now();
-        }
-    }
-
-    /// Notes that tracking fails.
-    fn fail(&mut self, trouble: String) {
-        let failing = Tracking::new(TrackingState::Failing);
-        self.tracking = Tracking { trouble: Some(trouble), ..failing };
-        self.coldness = None;
-    }
 }
 
 /// The tracking status of a guest.
@@ -191,7 +167,7 @@ pub struct PresentGuest<'a> {
     /// Its name.
     pub id: &'a GuestId,
     /// Its hypervisor's process.
-    pub pid: u32,
+    pub process: ProcessId,
     /// Its allocation, if known.
     pub allocation: Option<Bytes>,
     /// Whether it runs.
@@ -209,13 +185,14 @@ impl Service {
     }
 
     /// Stops tracking all guests but these, given by name and process.
-    pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, u32) -> bool) {
-        self.followed.retain(|id, followed| is_there(id, followed.pid));
+    pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, ProcessId) -> bool) {
+        self.followed.retain(|id, followed| is_there(id, followed.process));
     }
 
     /// Tracks a guest, starting if necessary, and returns its status.
     pub fn status(&mut self, guest: PresentGuest<'_>) -> TrackingStatus {
-        let is_other = |followed: &Followed| followed.pid != guest.pid || followed.must_restart();
+        let is_other =
+            |followed: &Followed| followed.process != guest.process || followed.must_restart();
         if self.followed.get(guest.id).is_none_or(is_other) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
@@ -243,9 +220,27 @@ impl Service {
 
     /// Whether a guest has a tracker, or may have one.
     pub fn has_tracker(&self, id: &GuestId) -> bool {
+        self.is_tracking(id, |tracking| {
+            !matches!(tracking.state, TrackingState::Absent | TrackingState::Referenced)
+        })
+    }
+
+    fn is_tracking(&self, id: &GuestId, is_so: impl FnOnce(&Tracking) -> bool) -> bool {
         self.followed.get(id).is_some_and(|followed| {
             let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            !matches!(latest.tracking.state, TrackingState::Absent | TrackingState::Referenced)
+            is_so(&latest.tracking)
+        })
+    }
+
+    /// Whether much of a guest's memory may be missing from its process's page table, because a
+    /// tracker has revoked it: this daemon's, or one of another client that keeps this one out.
+    pub fn hides_memory(&self, id: &GuestId) -> bool {
+        self.is_tracking(id, |tracking| match tracking.state {
+            TrackingState::Absent | TrackingState::Referenced | TrackingState::Waiting => false,
+            TrackingState::Watching | TrackingState::Resting => {
+                tracking.watched.is_some_and(|watched| watched > HIDES_LITTLE)
+            }
+            TrackingState::Failing => true,
         })
     }
 
@@ -273,10 +268,11 @@ impl Service {
             Err(std::io::Error::other(format!("{THREADS_MAX} threads run or hang already")))
         } else {
             let (theirs, settings) = (Arc::clone(&shared), self.settings.clone());
-            let (running, work, pid) = (Arc::clone(&self.threads), self.work, guest.pid);
+            let (running, work) = (Arc::clone(&self.threads), self.work);
+            let process = guest.process;
             std::thread::Builder::new().name(format!("track {}", guest.id)).spawn(move || {
                 let _running = running;
-                work(pid, &settings, &theirs);
+                work(process, &settings, &theirs);
             })
         };
         let (thread, restart_at) = match thread {
@@ -287,7 +283,7 @@ impl Service {
                 (None, Some(Instant::now() + RESTART_AFTER))
             }
         };
-        Followed { pid: guest.pid, shared, thread, restart_at, reported: None }
+        Followed { process: guest.process, shared, thread, restart_at, reported: None }
     }
 }
 
@@ -331,7 +327,12 @@ impl Drop for Followed {
 }
 
 /// Tracks a guest by its tracker, or else by referenced bits, until stopped.
-fn track_process(pid: u32, settings: &ServiceSettings, shared: &Shared) {
+fn track_process(process: ProcessId, settings: &ServiceSettings, shared: &Shared) {
+    let ProcessId { pid, start_ticks } = process;
+    let reader = ProcessReader::open(Path::new(PROC), pid).ok().flatten();
+    if reader.is_none_or(|reader| reader.start_time() != start_ticks) {
+        return; // The next tick has another process, or none.
+    }
     let why = match trackable_at(Path::new(PROC), pid) {
         Some(guest) => match track(&guest, settings, shared) {
             None => return,
@@ -478,6 +479,7 @@ fn interval_within(cost: Duration, share: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::track::tiny::WorkingSetShift;
 
     #[test]
     fn the_interval_keeps_the_cost_within_its_share() {
@@ -521,9 +523,13 @@ mod tests {
         ServiceSettings { follow, referenced: Some(1.0) }
     }
 
+    fn process(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 5 }
+    }
+
     /// Stands for tracking: of process 1 it hangs, of others it panics.
-    fn misbehave(pid: u32, _: &ServiceSettings, _: &Shared) {
-        match pid {
+    fn misbehave(process: ProcessId, _: &ServiceSettings, _: &Shared) {
+        match process.pid {
             1 => loop {
                 std::thread::park();
             },
@@ -535,7 +541,8 @@ mod tests {
     fn a_thread_that_panicked_is_reported_and_replaced() {
         let mut service = Service::doing(misbehave, settings());
         let id: GuestId = "a".parse().unwrap();
-        let present = PresentGuest { id: &id, pid: 2, allocation: None, is_running: true };
+        let present =
+            PresentGuest { id: &id, process: process(2), allocation: None, is_running: true };
         let end = Instant::now() + Duration::from_secs(60);
         let panicked = |service: &mut Service| {
             loop {
@@ -559,7 +566,8 @@ mod tests {
     fn threads_that_hang_are_bounded_in_number() {
         let mut service = Service::doing(misbehave, settings());
         let id: GuestId = "a".parse().unwrap();
-        let present = PresentGuest { id: &id, pid: 1, allocation: None, is_running: true };
+        let present =
+            PresentGuest { id: &id, process: process(1), allocation: None, is_running: true };
         let refused = (0..=THREADS_MAX).find_map(|_| {
             // The guest is gone and returns, but its thread hangs.
             service.keep(|_, _| false);
@@ -570,11 +578,63 @@ mod tests {
     }
 
     #[test]
+    fn a_tracker_that_watches_much_hides_memory() {
+        let id: GuestId = "a".parse().unwrap();
+        let present =
+            PresentGuest { id: &id, process: process(9), allocation: None, is_running: true };
+        let mut service = Service::doing(|_, _, _| {}, settings());
+        assert!(!service.hides_memory(&id));
+        service.status(present);
+        for (state, watched, hides) in [
+            (TrackingState::Waiting, None, false),
+            (TrackingState::Watching, Some(Share::from_millionths(4_000)), false),
+            (TrackingState::Watching, Some(Share::WHOLE), true),
+            (TrackingState::Resting, None, false),
+            (TrackingState::Failing, None, true),
+            (TrackingState::Absent, None, false),
+        ] {
+            let tracking = Tracking { watched, ..Tracking::new(state) };
+            service.followed[&id].shared.update(|latest| latest.tracking = tracking);
+            assert_eq!(service.hides_memory(&id), hides, "{state:?}");
+        }
+    }
+
+    /// Stands for tracking: it reports the start time as a working set.
+    fn report(process: ProcessId, _: &ServiceSettings, shared: &Shared) {
+        let working_set = Bytes::new(process.start_ticks);
+        let report = TrackerReport { working_set, curve: None };
+        shared.update(|latest| latest.report = Some((report, Instant::now())));
+    }
+
+    #[test]
+    fn a_process_that_uses_a_pid_again_is_another() {
+        let mut service = Service::doing(report, settings());
+        let id: GuestId = "a".parse().unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        for start_ticks in [5, 6] {
+            let process = ProcessId { pid: 2, start_ticks };
+            let present = PresentGuest { id: &id, process, allocation: None, is_running: true };
+            let reported = loop {
+                if let Some(report) = service.status(present).report {
+                    break report.value.working_set;
+                }
+                assert!(Instant::now() < end);
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            assert_eq!(reported, Bytes::new(start_ticks));
+        }
+        service.keep(|_, kept| kept == ProcessId { pid: 2, start_ticks: 5 });
+        assert!(service.followed.is_empty());
+    }
+
+    #[test]
     fn a_process_without_guest_memory_is_reported_once() {
         let mut service = Service::new(settings());
         let id: GuestId = "a".parse().unwrap();
-        let present =
-            PresentGuest { id: &id, pid: std::process::id(), allocation: None, is_running: true };
+        let pid = std::process::id();
+        let reader = ProcessReader::open(Path::new(PROC), pid).unwrap().unwrap();
+        let process = ProcessId { pid, start_ticks: reader.start_time() };
+        let present = PresentGuest { id: &id, process, allocation: None, is_running: true };
         let end = Instant::now() + Duration::from_secs(60);
         let trouble = loop {
             if let TrackingStatus {
@@ -591,7 +651,7 @@ mod tests {
         };
         assert!(trouble.contains("no guest memory in a file"), "{trouble}");
         assert_eq!(service.status(present).new_trouble, None);
-        service.keep(|_, pid| pid != std::process::id());
+        service.keep(|_, kept| kept != process);
         assert!(service.followed.is_empty());
     }
 }

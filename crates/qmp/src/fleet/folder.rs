@@ -72,6 +72,15 @@ pub enum Notice {
         /// The socket used.
         used: PathBuf,
     },
+    /// A guest is one more than the fleet may have.
+    Refused {
+        /// Its name.
+        guest: GuestId,
+        /// Its socket.
+        path: PathBuf,
+        /// Most guests that the fleet may have.
+        guests_max: usize,
+    },
     /// There are too many guests; the rest is ignored.
     TooMany {
         /// The first folder with ignored guests.
@@ -117,6 +126,12 @@ impl fmt::Display for Notice {
                 "ignoring {}: the socket of guest {guest} is {}: rename one of them",
                 shown(path),
                 shown(used)
+            ),
+            Notice::Refused { guest, path, guests_max } => write!(
+                f,
+                "guest {guest} at {} is refused: there are files for {guests_max} guests at most; \
+                 raise the daemon's limit of open files (systemd: LimitNOFILE=)",
+                shown(path)
             ),
             Notice::TooMany { folder } => write!(
                 f,

@@ -50,6 +50,8 @@ pub struct FleetConfig {
     pub command_timeout: Duration,
     /// Seed of the random waits between connection attempts.
     pub seed: u64,
+    /// Most guests; further ones are refused with a notice. At most [`GUESTS_MAX`] count.
+    pub guests_max: usize,
 }
 
 impl FleetConfig {
@@ -60,7 +62,7 @@ impl FleetConfig {
     /// The given folders, defaults for the rest.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         let command_timeout = FleetConfig::COMMAND_TIMEOUT_DEFAULT;
-        FleetConfig { folders, command_timeout, seed: 0 }
+        FleetConfig { folders, command_timeout, seed: 0, guests_max: GUESTS_MAX }
     }
 }
 
@@ -85,6 +87,9 @@ pub struct Fleet {
     members: BTreeMap<GuestId, FleetMember>,
     notices: Vec<Notice>,
     duplicates: BTreeSet<PathBuf>,
+    guests_max: usize,
+    /// Sockets of guests beyond that.
+    refused: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -116,6 +121,8 @@ impl Fleet {
             members: BTreeMap::new(),
             notices: Vec::new(),
             duplicates: BTreeSet::new(),
+            guests_max: config.guests_max.min(GUESTS_MAX),
+            refused: BTreeSet::new(),
         }
     }
 
@@ -226,6 +233,11 @@ impl Fleet {
         self.members.values().filter(|member| !member.is_deserted).count()
     }
 
+    /// The number of guests that are refused because there are [`FleetConfig::guests_max`] already.
+    pub fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
     /// Whether no guest is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -261,6 +273,8 @@ impl Fleet {
         self.replace_ended_tasks();
         // The name of a deserted socket is free for another socket.
         let mut is_changed = self.mark_deserted();
+        // A place may be free for one that was refused.
+        is_changed |= !self.refused.is_empty() && self.members.len() < self.guests_max;
         for folder in &mut self.folders {
             is_changed |= folder.refresh(wall, &mut self.notices);
         }
@@ -270,11 +284,11 @@ impl Fleet {
             }
             let sockets: Vec<GuestSocket> =
                 self.folders.iter().flat_map(SocketFolder::sockets).cloned().collect();
-            let mut duplicates = BTreeSet::new();
+            let (mut duplicates, mut refused) = (BTreeSet::new(), BTreeSet::new());
             for socket in sockets {
-                self.add_socket(socket, &mut duplicates);
+                self.add_socket(socket, &mut duplicates, &mut refused);
             }
-            self.duplicates = duplicates;
+            (self.duplicates, self.refused) = (duplicates, refused);
         }
         let notices = &mut self.notices;
         self.members.retain(|guest, member| {
@@ -319,7 +333,13 @@ impl Fleet {
     }
 
     /// Handles a socket found: of a new guest, of a known one, or a second one of the same name.
-    fn add_socket(&mut self, socket: GuestSocket, duplicates: &mut BTreeSet<PathBuf>) {
+    /// Adds to `duplicates` or `refused` what it ignores.
+    fn add_socket(
+        &mut self,
+        socket: GuestSocket,
+        duplicates: &mut BTreeSet<PathBuf>,
+        refused: &mut BTreeSet<PathBuf>,
+    ) {
         let GuestSocket { guest, path, inode } = socket;
         if let Some(member) = self.members.get_mut(&guest) {
             if member.path == path {
@@ -342,7 +362,13 @@ impl Fleet {
                 duplicates.insert(path);
                 return;
             }
-        } else if self.members.len() >= GUESTS_MAX {
+        } else if self.members.len() >= self.guests_max {
+            let path = path.to_path_buf();
+            if !self.refused.contains(&path) {
+                let guests_max = self.guests_max;
+                self.notices.push(Notice::Refused { guest, path: path.clone(), guests_max });
+            }
+            refused.insert(path);
             return;
         }
         self.notices.push(Notice::Appeared { guest: guest.clone(), path: path.to_path_buf() });

@@ -23,8 +23,13 @@ struct TestHost {
 
 impl TestHost {
     fn new() -> TestHost {
+        TestHost::for_guests(usize::MAX)
+    }
+
+    fn for_guests(guests_max: usize) -> TestHost {
         let folder = tempfile::tempdir().unwrap();
         let mut config = FleetConfig::new(vec![folder.path().to_owned()]);
+        config.guests_max = guests_max;
         config.command_timeout = Duration::from_millis(400);
         TestHost { folder, fleet: Fleet::new(config), origin: Instant::now() }
     }
@@ -273,4 +278,55 @@ async fn unreadable_folders_and_duplicate_sockets_are_reported_once() {
         ] if *folder == missing && path.starts_with(first.path()) && *double == guest),
         "{notices:?}"
     );
+}
+
+#[tokio::test]
+async fn guests_beyond_the_limit_are_refused_with_a_note() {
+    let mut host = TestHost::for_guests(2);
+    let mut peers: Vec<Peer> =
+        ["a", "b", "c", "d"].map(|name| host.spawn(name, PeerConfig::default())).into();
+    let readings = host.sample(PATIENCE).await;
+    assert_eq!((readings.len(), host.fleet.refused()), (2, 2));
+    let notices: Vec<String> = host.fleet.take_notices().iter().map(ToString::to_string).collect();
+    let refused = notices.iter().filter(|text| text.contains("files for 2 guests at most"));
+    assert_eq!(refused.count(), 2, "{notices:?}");
+    host.sample(PATIENCE).await;
+    assert_eq!(host.fleet.take_notices(), [], "it is said once");
+    // Another takes the place of one that is gone.
+    let first = readings[0].sample.id.clone();
+    let place = ["a", "b", "c", "d"].iter().position(|name| *name == first.as_str()).unwrap();
+    drop(peers.remove(place));
+    let begun = Instant::now();
+    while host.fleet.refused() > 1 {
+        assert!(begun.elapsed() < PATIENCE);
+        host.sample(Duration::from_millis(200)).await;
+    }
+    assert_eq!(host.fleet.len(), 2);
+}
+
+#[tokio::test]
+async fn orders_to_many_silent_guests_end_together() {
+    const GUESTS: usize = 20;
+    let mut host = TestHost::new();
+    let names: Vec<String> = (0..GUESTS).map(|n| format!("guest-{n}")).collect();
+    let peers: Vec<Peer> =
+        names.iter().map(|name| host.spawn(name, PeerConfig::default())).collect();
+    for name in &names {
+        host.sample_until(name, |reading| reading.sample.allocation.is_some()).await;
+    }
+    peers.iter().for_each(|peer| peer.misbehave(Misbehaviour::Silent));
+    let action = |name: &String| Action {
+        guest: name.parse().unwrap(),
+        target: Bytes::mib(512),
+        plug: None,
+        generation: Generation(1),
+        deadline: host.now() + PATIENCE,
+    };
+    let actions: Vec<Action> = names.iter().map(action).collect();
+    let (now, begun) = (host.now(), Instant::now());
+    let outcomes = host.fleet.act_all(now, &actions).await;
+    // Each of them alone takes 400 ms.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let failed = outcomes.iter().filter(|it| matches!(it.kind, OutcomeKind::Failed(_)));
+    assert_eq!(failed.count(), GUESTS, "{outcomes:?}");
 }

@@ -2,19 +2,25 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use ballast_model::Bytes;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
 
 use super::find::{CgroupVersion, parse_mountinfo, parse_proc_cgroup};
 use crate::error::ReclaimError;
-use crate::line::{decimal, malformed};
+use crate::line::{decimal, malformed, numbered, word};
 
 /// Largest amount of one [`MemoryCgroup::reclaim`]: bounds its duration.
 pub const RECLAIM_BYTES_MAX: Bytes = Bytes::mib(64);
 
 /// What provides `memory.reclaim`.
 pub(crate) const RECLAIM_NEEDS: &str = "version 2 of cgroups, on Linux 5.19 or later";
+
+/// Most cgroups below that of a guest: each of its threads may have one.
+const FOLDERS_MAX: usize = 4096;
 
 /// From this value on version 1 means no limit: the maximum, rounded down to pages of any size.
 const UNLIMITED: u64 = i64::MAX as u64 & !0xffff;
@@ -146,6 +152,48 @@ impl MemoryCgroup {
         }
     }
 
+    /// The file of the limit.
+    pub(super) fn limit_path(&self) -> PathBuf {
+        self.folder.join(self.limit_name())
+    }
+
+    /// Sets the limit; `None`: unlimited. Takes as long as the kernel reclaims.
+    pub(super) fn set_limit(&self, limit: Option<Bytes>) -> io::Result<()> {
+        self.write(self.limit_name(), &self.limit_text(limit))
+    }
+
+    pub(super) fn limit_error(&self, limit: Option<Bytes>, error: io::Error) -> ReclaimError {
+        self.write_error(self.limit_name(), self.limit_text(limit), error)
+    }
+
+    fn limit_text(&self, limit: Option<Bytes>) -> String {
+        match (limit, self.version) {
+            (Some(limit), _) => limit.get().to_string(),
+            (None, CgroupVersion::One) => "-1".to_owned(),
+            (None, CgroupVersion::Two) => "max".to_owned(),
+        }
+    }
+
+    /// Waits for the turn to change the limit; it ends when the descriptor is dropped. A limit is
+    /// read, changed and restored by more than one thread.
+    pub(super) fn turn(&self) -> Result<OwnedFd, ReclaimError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(&self.folder, flags, Mode::empty())
+            .and_then(|folder| flock(&folder, FlockOperation::LockExclusive).map(|()| folder));
+        folder.map_err(|error| ReclaimError::unreadable(&self.folder, error))
+    }
+
+    /// Page cache charged to it: the kernel drops it, or writes it to its file, and needs no swap.
+    pub(super) fn page_cache(&self) -> Result<Bytes, ReclaimError> {
+        // With version 1 the names without `total_` leave out the cgroups below.
+        let names = match self.version {
+            CgroupVersion::One => ["total_inactive_file", "total_active_file"],
+            CgroupVersion::Two => ["inactive_file", "active_file"],
+        };
+        let parse = |text: &[u8]| parse_stat(text, &names);
+        read_and_parse(&self.folder.join("memory.stat"), parse)
+    }
+
     pub(super) fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let path = self.folder.join(name);
         fs::OpenOptions::new().write(true).truncate(true).open(path)?.write_all(text.as_bytes())
@@ -159,16 +207,50 @@ impl MemoryCgroup {
         read_and_parse(&self.folder.join(name), parse_amount)
     }
 
-    /// Fails if it contains a process other than `pid`.
+    /// Fails if it, or a cgroup below it, contains a process other than `pid`: all of them are
+    /// charged to it.
     fn check_alone(&self, pid: u32) -> Result<(), ReclaimError> {
-        let path = self.folder.join("cgroup.procs");
-        let text =
-            fs::read_to_string(&path).map_err(|error| ReclaimError::unreadable(&path, error))?;
-        match text.lines().filter(|line| *line != pid.to_string()).count() {
+        let mut others = 0;
+        let mut folders = vec![self.folder.clone()];
+        let mut looked_at = 0;
+        while let Some(folder) = folders.pop() {
+            looked_at += 1;
+            if looked_at > FOLDERS_MAX {
+                let why = format!("more than {FOLDERS_MAX} cgroups below: expected a guest's own");
+                return Err(ReclaimError::unreadable(&self.folder, why));
+            }
+            others += match others_in(&folder.join("cgroup.procs"), pid) {
+                Err(_) if folder != self.folder && !folder.join("cgroup.procs").exists() => 0,
+                others => others?,
+            };
+            folders.extend(folders_in(&folder));
+        }
+        match others {
             0 => Ok(()),
             others => Err(ReclaimError::SharedCgroup { path: self.folder.clone(), pid, others }),
         }
     }
+}
+
+/// How many processes other than `pid` a file `cgroup.procs` names.
+fn others_in(path: &Path, pid: u32) -> Result<usize, ReclaimError> {
+    let pid = pid.to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.lines().filter(|line| *line != pid).count()),
+        // A cgroup for threads: its processes are listed by the one above.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(0),
+        // It was removed just now, so nobody is in it.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(0),
+        Err(error) => Err(ReclaimError::unreadable(path, error)),
+    }
+}
+
+/// The cgroups right below `folder`; none if it was removed just now.
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let entries = entries.filter_map(Result::ok).filter(is_folder);
+    entries.map(|entry| entry.path()).collect()
 }
 
 fn read_and_parse<T>(
@@ -201,6 +283,24 @@ fn charged_folder(point: &Path, inside: &Path, version: CgroupVersion) -> Option
 
 fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Adds up the figures `names` of the text of `memory.stat`; those that are not there are zero.
+///
+/// # Errors
+/// A line with one of them is malformed; the error names it.
+fn parse_stat(text: &[u8], names: &[&str]) -> Result<Bytes, String> {
+    let mut sum = Bytes::ZERO;
+    for (at, line) in numbered(text) {
+        let mut rest = line;
+        let name = word(&mut rest);
+        if names.iter().any(|wanted| wanted.as_bytes() == name) {
+            let amount = decimal(rest.trim_ascii())
+                .ok_or_else(|| malformed(at, line, "`NAME NUMBER`, as in memory.stat"))?;
+            sum = sum.saturating_add(Bytes::new(amount));
+        }
+    }
+    Ok(sum)
 }
 
 /// Parses the text of a file with one amount, such as `memory.current`, `memory.high` or

@@ -7,16 +7,20 @@
 //!
 //! A limit left behind is dangerous: a guest that reaches it is throttled, and with version 1
 //! killed once swap is full. So a [`Squeeze`] owns the lowered limit and restores the old one when
-//! dropped. [`CgroupPageOut`](crate::CgroupPageOut) holds one for a single step.
+//! dropped. [`CgroupPageOut`](crate::CgroupPageOut) holds one for a single step. A [`Fence`] stands
+//! for longer, and says on the cgroup itself that the limit is its own. The two take turns: whoever
+//! changes a limit locks the cgroup's folder (`flock`).
 //!
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 //! Limits: the cgroup must contain no other process. Version 2 was tested with plain files only,
 //! for want of a host with its memory controller; version 1 with a real cgroup.
 
+mod fence;
 mod find;
 mod group;
 mod squeeze;
 
+pub use fence::{Fence, MARK};
 pub use find::{CgroupMount, CgroupVersion, ProcessCgroups, parse_mountinfo, parse_proc_cgroup};
 pub(crate) use group::RECLAIM_NEEDS;
 pub use group::{MemoryCgroup, RECLAIM_BYTES_MAX, Reclaimed, parse_amount};

@@ -1,11 +1,11 @@
 //! Lowers a cgroup's memory limit step by step, and restores it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use ballast_model::Bytes;
 use rustix::io::Errno;
 
-use super::find::CgroupVersion;
 use super::group::MemoryCgroup;
 use crate::error::ReclaimError;
 use crate::swap::{SwapBounds, SwapUsage};
@@ -15,7 +15,7 @@ use crate::swap::{SwapBounds, SwapUsage};
 pub const LIMIT_STEP: Bytes = Bytes::mib(20);
 
 /// Tolerated excess over the limit: version 2 counts in batches per processor.
-const SLACK: Bytes = Bytes::mib(1);
+pub(super) const SLACK: Bytes = Bytes::mib(1);
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +46,20 @@ pub struct Squeeze {
     /// The limit to restore.
     before: Option<Bytes>,
     is_set: bool,
+    /// No other changes the limit meanwhile.
+    _turn: OwnedFd,
 }
 
 impl Squeeze {
-    /// Remembers the limit of `cgroup`, and leaves it as it is until the first step.
+    /// Remembers the limit of `cgroup`, and leaves it as it is until the first step. Waits while
+    /// another changes it.
     ///
     /// # Errors
     /// [`ReclaimError::Unreadable`].
     pub fn new(cgroup: MemoryCgroup) -> Result<Squeeze, ReclaimError> {
+        let turn = cgroup.turn()?;
         let before = cgroup.limit()?;
-        Ok(Squeeze { cgroup, before, is_set: false })
+        Ok(Squeeze { cgroup, before, is_set: false, _turn: turn })
     }
 
     /// Sets the limit to `target`, but at most [`LIMIT_STEP`] below the current usage and never
@@ -69,13 +73,13 @@ impl Squeeze {
         let room = swap.room(&SwapUsage::read(&self.cgroup.root.join("proc"))?)?;
         let floor = usage.saturating_sub(LIMIT_STEP.min(room)).page_ceil();
         let limit = target.page_ceil().max(floor).min(self.before.unwrap_or(Bytes::MAX));
-        let is_refused = match self.set(Some(limit)) {
+        let is_refused = match self.cgroup.set_limit(Some(limit)) {
             Ok(()) => {
                 self.is_set = true;
                 false
             }
             Err(error) if is_busy(&error) => true,
-            Err(error) => return Err(self.write_error(Some(limit), error)),
+            Err(error) => return Err(self.cgroup.limit_error(Some(limit), error)),
         };
         let usage = self.cgroup.usage()?;
         // Version 2 accepts any limit and throttles a cgroup above it.
@@ -100,26 +104,10 @@ impl Squeeze {
         if !std::mem::take(&mut self.is_set) {
             return Ok(());
         }
-        match self.set(self.before) {
+        match self.cgroup.set_limit(self.before) {
             Ok(()) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
-            Err(error) => Err(self.write_error(self.before, error)),
-        }
-    }
-
-    fn set(&self, limit: Option<Bytes>) -> io::Result<()> {
-        self.cgroup.write(self.cgroup.limit_name(), &self.text(limit))
-    }
-
-    fn write_error(&self, limit: Option<Bytes>, error: io::Error) -> ReclaimError {
-        self.cgroup.write_error(self.cgroup.limit_name(), self.text(limit), error)
-    }
-
-    fn text(&self, limit: Option<Bytes>) -> String {
-        match (limit, self.cgroup.version()) {
-            (Some(limit), _) => limit.get().to_string(),
-            (None, CgroupVersion::One) => "-1".to_owned(),
-            (None, CgroupVersion::Two) => "max".to_owned(),
+            Err(error) => Err(self.cgroup.limit_error(self.before, error)),
         }
     }
 }
@@ -131,11 +119,11 @@ impl Drop for Squeeze {
     }
 }
 
-fn is_busy(error: &io::Error) -> bool {
+pub(super) fn is_busy(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::BUSY)
 }
 
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
 }
 

@@ -2,4 +2,5 @@
 
 mod cgroups;
 mod common;
+mod fence;
 mod paging;

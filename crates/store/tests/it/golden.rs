@@ -352,6 +352,10 @@ fn guest_samples() -> Vec<GuestSample> {
             Measured { value, age: aged(at) }
         }),
         tracking: tracking(at),
+        fence: (at == 1).then(|| Fence {
+            limit: Some(Bytes::mib(832)),
+            trouble: Some("swap is full".to_owned()),
+        }),
         capabilities: if at == 1 { capable } else { Capabilities::default() },
         ..GuestSample::unknown(id(at), link)
     };
@@ -398,6 +402,7 @@ fn everything() -> Whole {
         priority: 2,
         miss_rate_max: Some(40),
         swap: Some(false),
+        fence: true,
         managed: false,
     };
     Whole {

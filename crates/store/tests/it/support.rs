@@ -291,6 +291,11 @@ fn capabilities() -> impl Strategy<Value = Capabilities> {
     })
 }
 
+fn fence() -> impl Strategy<Value = Fence> {
+    (option::of(bytes()), any::<Option<String>>())
+        .prop_map(|(limit, trouble)| Fence { limit, trouble })
+}
+
 fn guest_sample() -> impl Strategy<Value = GuestSample> {
     (
         id(),
@@ -300,7 +305,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
         (option::of(bytes()), option::of(hotplug())),
         option::of(measured()),
         option::of(stats()),
-        (option::of(agent()), option::of(tracker()), option::of(tracking())),
+        (option::of(agent()), option::of(tracker()), option::of(tracking()), option::of(fence())),
         capabilities(),
     )
         .prop_map(
@@ -332,6 +337,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     agent: reports.0,
                     tracker: reports.1,
                     tracking: reports.2,
+                    fence: reports.3,
                     capabilities,
                 }
             },
@@ -777,14 +783,16 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 fn limits() -> impl Strategy<Value = GuestLimits> {
     let objective = (any::<u8>(), any::<Option<u64>>(), any::<Option<bool>>());
-    (option::of(bytes()), option::of(bytes()), any::<u32>(), objective, any::<bool>()).prop_map(
-        |(floor, ceiling, shares, (priority, miss_rate_max, swap), managed)| GuestLimits {
+    let yes_or_no = (any::<bool>(), any::<bool>());
+    (option::of(bytes()), option::of(bytes()), any::<u32>(), objective, yes_or_no).prop_map(
+        |(floor, ceiling, shares, (priority, miss_rate_max, swap), (fence, managed))| GuestLimits {
             floor,
             ceiling,
             shares,
             priority,
             miss_rate_max,
             swap,
+            fence,
             managed,
         },
     )

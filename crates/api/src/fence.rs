@@ -1,0 +1,19 @@
+//! The standing fence around a guest, and its trouble.
+
+use ballast_model::{Bytes, Fence};
+use serde::{Deserialize, Serialize};
+
+/// The fence of a guest that is to have one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceView {
+    /// The limit on the memory of its cgroup; `None`: none is in force.
+    pub limit_bytes: Option<u64>,
+    /// Why it does not stand as it is to, and what to do.
+    pub trouble: Option<String>,
+}
+
+impl From<&Fence> for FenceView {
+    fn from(fence: &Fence) -> Self {
+        FenceView { limit_bytes: fence.limit.map(Bytes::get), trouble: fence.trouble.clone() }
+    }
+}

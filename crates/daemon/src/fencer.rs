@@ -1,0 +1,311 @@
+//! Keeps fences around guests, as ordered.
+//!
+//! Idea: setting a limit takes as long as the kernel reclaims, which is too long for a tick. Each
+//! fenced guest has a thread that owns its [`Fence`] and gets an order at each tick; where one
+//! guest's swap device hangs, the tick and the other guests go on. A thread that is told to end, or
+//! panics, lifts its fence.
+//!
+//! A daemon that was killed left its fences standing. Each process that is not to be fenced is
+//! looked at once, when it is first seen, by a thread that lifts what was left around it.
+//!
+//! Cost: a thread for each fenced guest; some hundred microseconds of it a tick.
+//! Limits: [`GUESTS_MAX`] guests, those included whose thread hangs; others are refused, as their
+//! state says. A thread that hangs when the daemon stops may leave its fence standing; this is
+//! logged, and the next daemon lifts it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ballast_actuation::fence::{FenceOrder, Fences};
+use ballast_model::{Fence as FenceState, GuestId, ProcessId};
+use ballast_reclaim::{Fence, ReclaimError, SwapBounds};
+use tracing::{debug, info, warn};
+
+use super::warn_once::WarnOnce;
+use super::worker::{Inbox, Letter, Worker, WorkerState, words};
+
+/// Most guests with a fence at the same time.
+const GUESTS_MAX: usize = 256;
+/// An order takes some milliseconds, or a second where much page cache is dropped; one that takes
+/// this long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+/// Longest wait for fences to be lifted when the daemon stops.
+const END_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Pause between two looks at threads that end.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// An order, and how much of the host's swap may be used for it.
+#[derive(Clone, Debug)]
+struct Assignment {
+    order: FenceOrder,
+    swap: SwapBounds,
+}
+
+/// A guest's thread, and what it found last.
+#[derive(Debug)]
+struct Fenced {
+    process: ProcessId,
+    worker: Worker<Assignment>,
+    found: Arc<Mutex<FenceState>>,
+}
+
+/// The thread that looks for fences of an earlier daemon, and around which processes.
+#[derive(Debug)]
+struct FenceCheck {
+    thread: JoinHandle<()>,
+    at: Vec<ProcessId>,
+}
+
+/// The fences of all guests. Dropping it lifts them, and waits for that for a bounded time.
+#[derive(Debug)]
+pub(crate) struct Fencer {
+    root: PathBuf,
+    swap: SwapBounds,
+    fenced: BTreeMap<GuestId, Fenced>,
+    /// Guests that are to have a fence and have no thread, and why.
+    refused: BTreeMap<GuestId, String>,
+    /// Processes around which no fence of an earlier daemon stands.
+    looked_at: BTreeSet<(u32, u64)>,
+    looking: Option<FenceCheck>,
+    warnings: WarnOnce,
+}
+
+impl Fencer {
+    /// Fences nobody yet.
+    pub(crate) fn new(swap: SwapBounds) -> Fencer {
+        Fencer::below(PathBuf::from("/"), swap)
+    }
+
+    /// All files are below `root`.
+    fn below(root: PathBuf, swap: SwapBounds) -> Fencer {
+        Fencer {
+            root,
+            swap,
+            fenced: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            looked_at: BTreeSet::new(),
+            looking: None,
+            warnings: WarnOnce::default(),
+        }
+    }
+
+    /// Changes how much of the host's swap may be used, from the next order on.
+    pub(crate) fn set(&mut self, swap: SwapBounds) {
+        self.swap = swap;
+    }
+
+    /// Replaces all fences. `present`: the guests there are, and their processes. Never waits.
+    pub(crate) fn obey<'a>(
+        &mut self,
+        fences: Fences,
+        present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
+    ) {
+        self.look_after_threads();
+        let Fences::Set(orders) = fences else { return };
+        let ordered: BTreeMap<&GuestId, ProcessId> =
+            orders.iter().map(|order| (&order.guest, order.process)).collect();
+        for (guest, fenced) in &self.fenced {
+            if ordered.get(guest) != Some(&fenced.process) {
+                fenced.worker.end();
+            }
+        }
+        self.lift_left(present, |guest| ordered.contains_key(guest));
+        self.refused.clear();
+        for order in orders {
+            self.give(order);
+        }
+        self.warn();
+    }
+
+    /// The fence of a guest; `None`: it is to have none.
+    pub(crate) fn state(&self, guest: &GuestId) -> Option<FenceState> {
+        if let Some(why) = self.refused.get(guest) {
+            return Some(FenceState { limit: None, trouble: Some(why.clone()) });
+        }
+        self.fenced.get(guest).map(|fenced| lock(&fenced.found).clone())
+    }
+
+    fn give(&mut self, order: FenceOrder) {
+        let guest = order.guest.clone();
+        // That thread is to be done with it first.
+        if self.looking.as_ref().is_some_and(|looking| looking.at.contains(&order.process)) {
+            return;
+        }
+        if !self.fenced.contains_key(&guest) {
+            match self.start(order.process) {
+                Ok(fenced) => drop(self.fenced.insert(guest.clone(), fenced)),
+                Err(why) => {
+                    self.refused.insert(guest, why);
+                    return;
+                }
+            }
+        }
+        // A thread that is ending takes no order; a later tick starts a new one.
+        if let Some(fenced) = self.fenced.get(&guest) {
+            fenced.worker.order(Assignment { order, swap: self.swap });
+        }
+    }
+
+    fn start(&self, process: ProcessId) -> Result<Fenced, String> {
+        if self.fenced.len() >= GUESTS_MAX {
+            return Err(format!("{GUESTS_MAX} guests have a fence already"));
+        }
+        let (root, found) = (self.root.clone(), Arc::<Mutex<FenceState>>::default());
+        let theirs = Arc::clone(&found);
+        let worker = Worker::start("fence", move |inbox| keep(&root, inbox, &theirs))
+            .map_err(|error| format!("no thread for its fence: {error}"))?;
+        Ok(Fenced { process, worker, found })
+    }
+
+    /// Lifts what an earlier daemon left around processes that were not there before, but those of
+    /// guests that are fenced now: their threads take over what is there.
+    fn lift_left<'a>(
+        &mut self,
+        present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
+        is_ordered: impl Fn(&GuestId) -> bool,
+    ) {
+        if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
+            && let Err(panic) = ended.thread.join()
+        {
+            self.warnings.warn("fences", &format!("a thread panicked: {}", words(&*panic)));
+        }
+        if self.looking.is_some() {
+            return;
+        }
+        let key = |process: &ProcessId| (process.pid, process.start_ticks);
+        let there: BTreeSet<_> = present.clone().map(|(_, process)| key(&process)).collect();
+        self.looked_at.retain(|process| there.contains(process));
+        let mut new = Vec::new();
+        for (guest, process) in present {
+            let is_new = self.looked_at.insert(key(&process));
+            if is_new && !is_ordered(guest) && !self.fenced.contains_key(guest) {
+                new.push((guest.clone(), process));
+            }
+        }
+        if new.is_empty() {
+            return;
+        }
+        let root = self.root.clone();
+        let at = new.iter().map(|(_, process)| *process).collect();
+        let thread = std::thread::Builder::new().name("fences".to_owned()).spawn(move || {
+            for (guest, process) in new {
+                lift_one(&root, &guest, process);
+            }
+        });
+        match thread {
+            Ok(thread) => self.looking = Some(FenceCheck { thread, at }),
+            Err(error) => self.warnings.warn("fences", &format!("no thread: {error}")),
+        }
+    }
+
+    fn warn(&mut self) {
+        let of_threads =
+            self.fenced.iter().map(|(guest, fenced)| (guest, lock(&fenced.found).trouble.clone()));
+        let refused = self.refused.iter().map(|(guest, why)| (guest, Some(why.clone())));
+        for (guest, trouble) in of_threads.chain(refused) {
+            let subject = format!("{guest} (fence)");
+            match trouble {
+                Some(trouble) => self.warnings.warn(&subject, &trouble),
+                None => drop(self.warnings.over(&subject)),
+            }
+        }
+    }
+
+    /// Forgets threads that ended; warns of those that panicked or hang.
+    fn look_after_threads(&mut self) {
+        let warnings = &mut self.warnings;
+        self.fenced.retain(|guest, fenced| {
+            let hang = format!("{guest} (fence hangs)");
+            match fenced.worker.state() {
+                WorkerState::Lives(time) if time >= HANGS_AFTER => {
+                    warnings.warn(&hang, "setting its limit hangs: does the host's swap answer?");
+                    return true;
+                }
+                WorkerState::Lives(_) => {
+                    warnings.over(&hang);
+                    return true;
+                }
+                WorkerState::Ended => {}
+                WorkerState::Panicked(how) => {
+                    warnings
+                        .warn(&format!("{guest} (fence)"), &format!("a thread panicked: {how}"));
+                }
+            }
+            false
+        });
+    }
+}
+
+impl Drop for Fencer {
+    fn drop(&mut self) {
+        self.fenced.values().for_each(|fenced| fenced.worker.end());
+        let end = Instant::now() + END_WAIT_MAX;
+        while !self.fenced.is_empty() && Instant::now() < end {
+            self.look_after_threads();
+            std::thread::sleep(PAUSE);
+        }
+        for guest in self.fenced.keys() {
+            warn!("{guest}: its fence hangs while the daemon stops, and may stay");
+        }
+    }
+}
+
+fn lock(found: &Mutex<FenceState>) -> MutexGuard<'_, FenceState> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps one guest's fence as ordered, until told to end. However it ends, the fence is lifted.
+fn keep(root: &Path, inbox: &Inbox<Assignment>, found: &Mutex<FenceState>) {
+    let mut fence: Option<Fence> = None;
+    loop {
+        match inbox.wait(None) {
+            Letter::Order(assignment) => {
+                let held = hold(root, &mut fence, &assignment);
+                let trouble = held.err().map(|error| error.to_string());
+                let limit = fence.as_ref().and_then(Fence::limit);
+                *lock(found) = FenceState { limit, trouble };
+            }
+            Letter::None => {}
+            Letter::End => break,
+        }
+    }
+    if let Some(Err(error)) = fence.map(Fence::lift) {
+        warn!("a fence stays: {error}");
+    }
+}
+
+fn hold(
+    root: &Path,
+    fence: &mut Option<Fence>,
+    assignment: &Assignment,
+) -> Result<(), ReclaimError> {
+    let Assignment { order, swap } = assignment;
+    let ProcessId { pid, start_ticks } = order.process;
+    let fence = match fence {
+        Some(fence) => fence,
+        None => fence.insert(Fence::open(root, pid, Some(start_ticks))?),
+    };
+    fence.hold(order.height, order.takes, swap)
+}
+
+/// Lifts what an earlier daemon left around one process.
+fn lift_one(root: &Path, guest: &GuestId, process: ProcessId) {
+    // Where there can be no fence, or none of ours is, none was left.
+    let left = match Fence::open(root, process.pid, Some(process.start_ticks)) {
+        Ok(left) => left,
+        Err(why) => return debug!("{guest}: no fence was left: {why}"),
+    };
+    let Some(limit) = left.limit() else { return };
+    match left.lift() {
+        Ok(()) => info!("{guest}: lifted the fence of {limit} that an earlier daemon left"),
+        Err(error) => {
+            warn!("{guest}: a fence of {limit} that an earlier daemon left stays: {error}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

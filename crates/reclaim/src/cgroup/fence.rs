@@ -1,0 +1,316 @@
+//! A standing limit on a guest's cgroup: it keeps the guest from growing beyond its height.
+//!
+//! Idea: the limit is `memory.high` with version 2 of cgroups and `memory.limit_in_bytes` with
+//! version 1. It is set beyond what the cgroup is charged for and cannot drop, so that setting it
+//! writes nothing to swap; it follows the charge down to the height, and never up. From a guest
+//! that owes memory each [`Fence::hold`] takes a step of at most [`LIMIT_STEP`] beside that.
+//!
+//! *Whose limit it is.* Before a limit is written, it is noted in an extended attribute of the
+//! cgroup's folder ([`MARK`]). A daemon that is killed leaves both behind; the next one takes over
+//! a limit that is noted, and no other. The note ends with the cgroup, so it cannot outlive what it
+//! speaks of. A limit that nobody noted is the operator's: it is not lowered, raised or lifted.
+//!
+//! *Version 1 is weaker.* Its limit does not throttle: of a guest that reaches it memory is written
+//! to swap, and when swap is full the guest is killed. So the limit is lifted as soon as swap has
+//! no room left, and is never set below what is charged (the kernel refuses that, with `EBUSY`).
+//! What a guest that keeps to its target cannot drop lies below its fence; only a guest beyond it
+//! that fills the rest of the swap between two calls can be killed. With version 2 a fence stays
+//! while swap is full: a guest beyond it is throttled, which harms that guest alone.
+//!
+//! Without swap nothing can be taken, and a guest at its fence would wait without end: no fence is
+//! set, and one that stands is lifted.
+//!
+//! Cost: reads some eight small kernel files; two writes where the limit moves.
+//! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst; xattr(7).
+//! Limits: extended attributes of cgroups need Linux 5.7. A limit that the operator sets between
+//! the look and the write is overwritten; one that he lifts is set again. Page cache of the guest's
+//! disks is charged too, and mostly reclaimed first. Version 2 was tested with plain files only.
+
+use std::path::{Path, PathBuf};
+
+use ballast_model::Bytes;
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+
+use super::find::CgroupVersion;
+use super::group::MemoryCgroup;
+use super::squeeze::{LIMIT_STEP, SLACK, is_busy, is_gone};
+use crate::error::ReclaimError;
+use crate::line::decimal;
+use crate::process::VmmProcess;
+use crate::swap::{SwapBounds, SwapUsage};
+
+/// The extended attribute with the limits that are Ballast's own: the one that is set next, and the
+/// one in force before it.
+pub const MARK: &str = "user.ballast.fence";
+
+/// Longest note: two numbers of 20 digits and a space.
+const NOTE_BYTES_MAX: usize = 41;
+
+/// What a fence leaves free beyond what is charged: the kernel charges in batches for each
+/// processor.
+const ROOM: Bytes = Bytes::mib(2);
+
+/// A fence is lowered by no less, unless it gets to its height.
+const LOWER_MIN: Bytes = Bytes::mib(8);
+
+/// Most page cache that is dropped at once: a tenth of a second's work.
+const CACHE_STEP: Bytes = Bytes::mib(256);
+
+/// The limit of one guest's cgroup. Lifts it when dropped or [lifted](Fence::lift).
+#[derive(Debug)]
+pub struct Fence {
+    root: PathBuf,
+    vmm: VmmProcess,
+    cgroup: MemoryCgroup,
+    /// The limit that was set; `None`: none.
+    limit: Option<Bytes>,
+}
+
+impl Fence {
+    /// The fence of process `pid`: that of an earlier daemon, or none yet. All files are below
+    /// `root` (usually `/`); `start_time` is that of [`VmmProcess::open`].
+    ///
+    /// # Errors
+    /// Those of [`VmmProcess::open`] and [`MemoryCgroup::find`]; [`ReclaimError::OthersLimit`],
+    /// [`ReclaimError::CgroupLacks`] or [`ReclaimError::Unreadable`].
+    pub fn open(root: &Path, pid: u32, start_time: Option<u64>) -> Result<Fence, ReclaimError> {
+        let vmm = VmmProcess::open(&root.join("proc"), pid, start_time)?;
+        let cgroup = find(root, &vmm)?;
+        let limit = own_limit(&cgroup)?;
+        Ok(Fence { root: root.to_owned(), vmm, cgroup, limit })
+    }
+
+    /// The limit in force; `None`: none.
+    pub fn limit(&self) -> Option<Bytes> {
+        self.limit
+    }
+
+    /// Moves the limit towards `height`: up at once, down as far as the charge is. `takes`: the
+    /// charge itself may be lowered by a step, which takes as long as the kernel reclaims. To be
+    /// repeated, a second or so apart.
+    ///
+    /// # Errors
+    /// [`ReclaimError::OthersLimit`]: somebody else has set a limit, which stays.
+    /// [`ReclaimError::Cgroup`] or [`ReclaimError::Unreadable`]: it stays as it is. After all
+    /// others ([`ReclaimError::NoSwap`], [`ReclaimError::SharedCgroup`], …) it is lifted.
+    pub fn hold(
+        &mut self,
+        height: Bytes,
+        takes: bool,
+        swap: &SwapBounds,
+    ) -> Result<(), ReclaimError> {
+        // Looked up each time: another process may have joined the cgroup, or this one moved.
+        let permitted = find(&self.root, &self.vmm).and_then(|found| {
+            if found != self.cgroup {
+                self.take_down()?;
+                self.limit = own_limit(&found)?;
+                self.cgroup = found;
+            }
+            self.room(swap)
+        });
+        match permitted {
+            Ok(room) => self.move_to(height.page_ceil(), if takes { room } else { Bytes::ZERO }),
+            Err(error @ (ReclaimError::Unreadable { .. } | ReclaimError::Cgroup { .. })) => {
+                Err(error)
+            }
+            Err(error) => self.take_down().and(Err(error)),
+        }
+    }
+
+    /// Lifts the limit. Succeeds if the cgroup is gone.
+    ///
+    /// # Errors
+    /// [`ReclaimError::Cgroup`] or [`ReclaimError::Unreadable`].
+    pub fn lift(mut self) -> Result<(), ReclaimError> {
+        self.take_down()
+    }
+
+    /// How much may be written to swap.
+    fn room(&self, swap: &SwapBounds) -> Result<Bytes, ReclaimError> {
+        match swap.room(&SwapUsage::read(&self.root.join("proc"))?) {
+            Err(ReclaimError::SwapFull { .. }) if self.cgroup.version() == CgroupVersion::Two => {
+                Ok(Bytes::ZERO)
+            }
+            room => room,
+        }
+    }
+
+    /// Moves the limit; up to `take` may be taken for that.
+    fn move_to(&mut self, height: Bytes, take: Bytes) -> Result<(), ReclaimError> {
+        let _turn = self.cgroup.turn()?;
+        self.check_own()?;
+        let cache = self.cgroup.page_cache()?.min(CACHE_STEP);
+        let take = take.min(LIMIT_STEP);
+        let lowest = self.least()?.saturating_sub(cache).saturating_sub(take).page_ceil();
+        let before = self.limit;
+        let Some(next) = next(before, height, lowest) else { return Ok(()) };
+        let is_set = self.set(Some(next))?;
+        // With version 1 the kernel refuses a limit if it finds no more to reclaim. With version 2
+        // it accepts any, and throttles: for what could not be taken nobody is to be throttled.
+        let is_lower = before.is_none_or(|before| next < before);
+        if !is_set || (is_lower && self.cgroup.usage()? > next.saturating_add(SLACK)) {
+            let least = self.least()?.max(height);
+            self.set(Some(before.unwrap_or(Bytes::MAX).min(least)))?;
+        }
+        Ok(())
+    }
+
+    /// What is charged now, and some room.
+    fn least(&self) -> Result<Bytes, ReclaimError> {
+        Ok(self.cgroup.usage()?.saturating_add(ROOM).page_ceil())
+    }
+
+    /// Fails if there is a limit that is not its own, which it then forgets about.
+    fn check_own(&mut self) -> Result<(), ReclaimError> {
+        let found = self.cgroup.limit()?;
+        let own = self.limit;
+        self.limit = found.filter(|_| found == own);
+        match found {
+            Some(limit) if self.limit.is_none() => {
+                self.forget();
+                Err(ReclaimError::OthersLimit { path: self.cgroup.limit_path(), limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes a limit and sets it; `false`: the kernel refuses one so low.
+    fn set(&mut self, limit: Option<Bytes>) -> Result<bool, ReclaimError> {
+        if let Some(limit) = limit {
+            self.note(limit)?;
+        }
+        match self.cgroup.set_limit(limit) {
+            Ok(()) => {}
+            Err(error) if is_busy(&error) => return Ok(false),
+            Err(error) if limit.is_none() && is_gone(&error) => {}
+            Err(error) => return Err(self.cgroup.limit_error(limit, error)),
+        }
+        self.limit = limit;
+        if limit.is_none() {
+            self.forget();
+        }
+        Ok(true)
+    }
+
+    /// Both the limit in force and the next one are its own until the next one is in force.
+    fn note(&self, next: Bytes) -> Result<(), ReclaimError> {
+        let before = self.limit.map(|before| format!(" {}", before.get())).unwrap_or_default();
+        let text = format!("{}{before}", next.get());
+        setxattr(self.cgroup.folder(), MARK, text.as_bytes(), XattrFlags::empty()).map_err(|why| {
+            ReclaimError::Cgroup {
+                path: self.cgroup.folder().to_owned(),
+                text: format!("{MARK}={text}"),
+                why: why.to_string(),
+            }
+        })
+    }
+
+    /// Removes the note. One that stays speaks of a limit that is not in force, and does no harm.
+    fn forget(&self) {
+        let _ = removexattr(self.cgroup.folder(), MARK);
+    }
+
+    fn take_down(&mut self) -> Result<(), ReclaimError> {
+        if self.limit.is_none() || !self.cgroup.folder().exists() {
+            self.limit = None;
+            return Ok(());
+        }
+        let _turn = self.cgroup.turn()?;
+        match self.check_own() {
+            Ok(()) if self.limit.is_some() => self.set(None).map(drop),
+            // Another's limit stays.
+            Ok(()) | Err(ReclaimError::OthersLimit { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // A destructor cannot report an error.
+        let _ = self.take_down();
+    }
+}
+
+/// The cgroup of a process that lives.
+fn find(root: &Path, vmm: &VmmProcess) -> Result<MemoryCgroup, ReclaimError> {
+    let cgroup = MemoryCgroup::find(root, vmm.pid())?;
+    if !vmm.is_alive() {
+        return Err(ReclaimError::Gone { pid: vmm.pid() });
+    }
+    cgroup.has(cgroup.limit_name(), "a memory controller")?;
+    Ok(cgroup)
+}
+
+/// The limit of a cgroup if a fence set it; `None`: it has none.
+fn own_limit(cgroup: &MemoryCgroup) -> Result<Option<Bytes>, ReclaimError> {
+    let _turn = cgroup.turn()?;
+    match cgroup.limit()? {
+        Some(limit) if !noted(cgroup).contains(&limit) => {
+            Err(ReclaimError::OthersLimit { path: cgroup.limit_path(), limit })
+        }
+        limit => Ok(limit),
+    }
+}
+
+/// The limits noted at a cgroup. A note that cannot be read is none: its limit is then another's.
+fn noted(cgroup: &MemoryCgroup) -> Vec<Bytes> {
+    let mut note = [0; NOTE_BYTES_MAX];
+    let Ok(length) = getxattr(cgroup.folder(), MARK, &mut note) else { return Vec::new() };
+    let words = note[..length].split(|&byte| byte == b' ');
+    words.filter_map(decimal).map(Bytes::new).collect()
+}
+
+/// The limit after `before`, towards `height` and not below `lowest`; `None`: it stays.
+fn next(before: Option<Bytes>, height: Bytes, lowest: Bytes) -> Option<Bytes> {
+    let wanted = height.max(lowest);
+    match before {
+        None => Some(wanted),
+        Some(before) if height >= before => (height > before).then_some(height),
+        Some(before) => {
+            let lower = before.saturating_sub(wanted);
+            let is_worth_it = lower >= LOWER_MIN || wanted == height;
+            (is_worth_it && wanted < before).then_some(wanted)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_rises_at_once_and_follows_the_charge_down() {
+        let mib = |mib: Option<u64>| mib.map(Bytes::mib);
+        for (before, height, lowest, expected) in [
+            (None, 500, 300, Some(500)),
+            (None, 500, 700, Some(700)),
+            (Some(500), 600, 300, Some(600)),
+            (Some(500), 500, 700, None),
+            (Some(700), 500, 690, Some(690)),
+            (Some(700), 500, 695, None),
+            (Some(503), 500, 300, Some(500)),
+            (Some(700), 500, 800, None),
+        ] {
+            let found = next(mib(before), Bytes::mib(height), Bytes::mib(lowest));
+            assert_eq!(found, mib(expected), "{before:?} {height} {lowest}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_limit_is_never_below_height_nor_raised_beyond_it(
+            before: Option<u32>, height: u32, lowest: u32,
+        ) {
+            let bytes = |pages: u32| Bytes::pages(pages.into());
+            let (before, height, lowest) = (before.map(bytes), bytes(height), bytes(lowest));
+            if let Some(next) = next(before, height, lowest) {
+                prop_assert!(next >= height);
+                prop_assert!(before.is_none_or(|before| next <= before.max(height)));
+                prop_assert!(next >= lowest || before.is_some_and(|before| height > before));
+            }
+        }
+    }
+}
