@@ -51,6 +51,7 @@ impl Left {
             let Some(left) = self.guests.remove(&sample.id) else { continue };
             if sample.process.is_none_or(|process| process == left.process) {
                 state.log.restore(&left, now);
+                state.holding.restore(left.held, now);
                 state.identity.process = Some(left.process);
                 state.identity.left = Some(Box::new(left));
             }
@@ -109,7 +110,7 @@ impl GuestState {
         let mut handover = Handover {
             process: process.filter(|_| *is_hidden),
             held: self.log.last_seen().filter(|_| *is_silent),
-            resident_cap: self.resident_cap.in_force(),
+            resident_cap: self.cap(),
             thrashed: self.thrash.thrashed(),
             ..nothing.clone()
         };

@@ -108,10 +108,10 @@ impl Grant {
 }
 
 /// The new request to a guest that is stuck and capped: less at once, more as far as memory is
-/// free.
+/// free, and no more than it holds or was promised.
 fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
     let asked = guest.capped.filter(|_| guest.demand_stuck.is_some())?.asked;
-    let ask = goal?.target.min(asked + new);
+    let ask = goal?.target.min(asked + new).min(guest.uncapped.max(asked));
     (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
 }
 
@@ -179,6 +179,12 @@ impl Step<'_> {
         let most = reach.max(guest.entitlement).page_floor();
         let target = if reference > most { target.min(most) } else { target };
         let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
+        // What it only keeps, since its reduction was called off, it is to have from now on.
+        let is_kept = guest.was_granted && guest.entitlement < target && target <= reach;
+        if is_kept && target == reference {
+            let change = Change::Grow { by: Bytes::ZERO };
+            return Grant { send: Some(target), ask: None, clamp: raised, change };
+        }
         if target <= reference {
             let by = reference - target;
             if by == Bytes::ZERO && !send_again {

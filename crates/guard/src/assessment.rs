@@ -29,6 +29,8 @@ pub struct Assessment {
     /// What it holds or was promised, whichever is more; at most what its process occupies or may
     /// occupy, where the host caps that.
     pub committed: Bytes,
+    /// The same, were it not capped.
+    pub uncapped: Bytes,
     /// The part of `committed` that it was granted; all of it before anything was. Up to this a
     /// target gives it nothing new. What it holds or claims beyond is its own debt.
     pub owned: Bytes,
@@ -125,9 +127,13 @@ impl Assessment {
         let capped = capped.map(|(cap, asked)| Capped { asked, cap });
         // The host takes what is beyond a cap. The room in it for the hypervisor is nothing
         // promised.
+        let uncapped = committed;
+        // What it holds beyond its claim it is not offered.
+        let claimed = sample.allocation.map(|claim| claim.value).min(allocation);
+        let offered = claimed.or(held).max(promised).unwrap_or(committed);
         let committed = match capped.zip(occupies) {
-            Some((capped, occupies)) => committed.min(occupies.value.max(capped.cap)),
-            None => committed,
+            Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
+            None => uncapped,
         };
         let (verdict, demand_stuck) = match stuck {
             Some(stuck) => (Err(stuck), estimate.ok().filter(|_| capped.is_some()).map(Box::new)),
@@ -142,21 +148,25 @@ impl Assessment {
         let entitlement = granted.or(share.map(within)).unwrap_or(committed);
         let in_use = holding.resident_at_most().or(allocation).unwrap_or_default();
         let lately = log.and_then(ComplianceLog::entitled_lately);
-        let rightful = lately.unwrap_or(entitlement.max(in_use));
-        let filled = holding
-            .resident_at_most()
-            .filter(|_| known.is_resident)
-            .map_or(entitlement, |resident| resident.min(rightful));
+        // What it is about to release it may still use, as far as the host sees that it does.
+        let seen = holding.resident_at_most().filter(|_| known.is_resident);
+        let rightful = match (lately, seen) {
+            (Some(lately), Some(seen)) => lately.min(seen.max(entitlement)),
+            (Some(lately), None) => lately,
+            (None, _) => entitlement.max(in_use),
+        };
+        let filled = seen.map_or(entitlement, |seen| seen.min(rightful));
         Assessment {
             allocation,
-            claimed: sample.allocation.map(|claim| claim.value).min(allocation),
+            claimed,
             bounds,
             is_counted: allocation.or_else(last_seen).max(promised).is_some()
                 || sample.boot_memory.is_some(),
             min_without_swap: log
                 .and_then(|log| log.min_without_swap(sample, limits, stale_after, rightful)),
             committed,
-            owned: lately.map_or(committed, |lately| committed.min(lately)),
+            uncapped,
+            owned: lately.map_or(committed, |lately| committed.min(lately).min(offered)),
             entitlement,
             was_granted: granted.is_some(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),

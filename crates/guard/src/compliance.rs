@@ -214,11 +214,9 @@ impl ComplianceLog {
     pub fn asked(&self) -> Option<Bytes> {
         match self.release {
             Release::Settled => None,
-            // A target that only let it keep what it held is nothing it is entitled to.
-            Release::Under { .. } => {
-                let promised = self.promised()?;
-                Some(self.entitlement().map_or(promised, |own| own.min(promised)))
-            }
+            // A target that only let it keep what it held is nothing it is entitled to; what it was
+            // asked while it was stuck is.
+            Release::Under { .. } => self.entitlement().or(self.promised()),
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
         }
     }
@@ -350,6 +348,12 @@ impl ComplianceLog {
             Release::Settled | Release::Under { .. } if over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }
+            Release::Stuck { asked, .. }
+                if over <= COMPLIANCE_SLACK
+                    && allocation <= asked.saturating_add(COMPLIANCE_SLACK) =>
+            {
+                Release::Settled
+            }
             Release::Settled => Release::asked(allocation, over, now, settings),
             // Another target is another request, which has its own time.
             Release::Under { asked, .. } if self.target.is_some_and(|target| target < asked) => {
@@ -360,7 +364,7 @@ impl ComplianceLog {
                     Release::Under { mark: allocation, progress_at: now, asked, since, due }
                 } else if now.saturating_since(progress_at) >= settings.stuck_after {
                     Release::Stuck {
-                        asked: self.target.unwrap_or(allocation),
+                        asked: self.granted.or(self.target).unwrap_or(allocation),
                         since: progress_at,
                         retry_at: now + settings.stuck_retry,
                         pause: settings.stuck_retry,

@@ -5,21 +5,22 @@
 //! and what the hypervisor needs for itself, the guest holds the difference, whatever it claims.
 //! Less is no evidence: a guest may not have touched all that it may hold.
 //!
-//! Balloons are quick: a size that was read before the claim is compared with the greatest claim of
-//! the last seconds.
+//! The last size that was seen stands until another one is: a release counts once it was seen. So
+//! a size that is some seconds old delays what others get by as much.
 //!
 //! Cost: O(1) a guest and tick. Limits: what the hypervisor needs for itself is measured where the
 //! guest's memory is shared, and assumed elsewhere; a guest can hide as much as is assumed.
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestSample, Measured, Timestamp};
+use ballast_model::{Bytes, GuestSample, Timestamp};
 
-/// A resident size older than this is no evidence.
+/// A resident size older than this is not what is resident now.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Claims count as those of the moment for at least this long, and for twice this at most.
-const CLAIM_WINDOW: Duration = Duration::from_secs(2);
+/// What was resident this long ago is forgotten: a host that never sees again must not keep its
+/// guests from giving memory to each other.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Least that a hypervisor needs beside its guest's memory.
 const OVERHEAD_MIN: Bytes = Bytes::mib(64);
@@ -34,15 +35,13 @@ const OVERHEAD_MARGIN: Bytes = Bytes::mib(16);
 /// One guest's claims, and what the host sees of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holding {
-    /// The greatest claim of the last whole window, and of the one that began at `window_began`.
-    claimed_before: Bytes,
-    claimed: Bytes,
-    window_began: Timestamp,
     /// The overhead last measured.
     overhead: Option<Bytes>,
     /// The least and the most of its memory that can be resident by the last sample; `None`: not
     /// known.
     resident: Option<(Bytes, Bytes)>,
+    /// The least of its memory that was resident by the last size known, and when that was told.
+    seen: Option<(Bytes, Timestamp)>,
     held: Option<Bytes>,
 }
 
@@ -50,39 +49,31 @@ impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
-        let most = sample.memory_max();
-        let claim = sample.claimed();
-        if claim.is_some() && now.saturating_since(self.window_began) >= CLAIM_WINDOW {
-            self.claimed_before = std::mem::replace(&mut self.claimed, Bytes::ZERO);
-            self.window_began = now;
+        let (least, most) = self.overhead(sample);
+        let within =
+            |occupied: Bytes| (occupied.saturating_sub(most), occupied.saturating_sub(least));
+        let told = sample.resident.filter(|size| size.age <= REMEMBERED);
+        let fresh = told.filter(|size| size.age <= FRESH);
+        self.resident = fresh.map(|size| within(size.value));
+        if let Some(size) = told {
+            self.seen = Some((within(size.value).0, now));
         }
-        self.claimed = self.claimed.max(claim.unwrap_or(Bytes::ZERO));
-        let is_fresh = |resident: &Measured<Bytes>| resident.age <= FRESH;
-        let occupied = sample.resident.filter(is_fresh).map(|resident| resident.value);
-        let (least, most_overhead) = self.overhead(sample);
-        self.resident =
-            occupied.map(|it| (it.saturating_sub(most_overhead), it.saturating_sub(least)));
         // Where the host keeps what the balloon takes, what is resident says nothing of claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
-        let evident = self.resident_at_least().filter(|_| is_evidence);
-        let evident = evident.map(|it| it.min(most.unwrap_or(it)));
-        // A size that is older than the claim may be of a time before the balloon moved.
-        let is_newer = |claim: Measured<Bytes>| {
-            sample.resident.is_some_and(|resident| resident.age <= claim.age)
-        };
-        let claimed_lately = match claim {
-            Some(claim) if sample.allocation.is_some_and(is_newer) => claim,
-            _ => self.claimed.max(self.claimed_before),
-        };
-        // Without a claim the last ones stand.
-        self.held = match (claim, evident) {
-            (_, Some(evident)) if evident > claimed_lately => Some(evident),
-            (claim, _) => claim,
-        };
+        let lasts = |at: Timestamp| is_evidence && now.saturating_since(at) <= REMEMBERED;
+        let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
+        let seen = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
+        self.held = sample.claimed().max(seen);
     }
 
-    /// What the guest holds by the last sample: its claim or, if that is more, what is evident.
-    /// `None`: it claims nothing, and no more is evident than it last claimed.
+    /// The daemon before this one last knew the guest to hold `held`: that stands until the host
+    /// sees the guest's process.
+    pub fn restore(&mut self, held: Option<Bytes>, now: Timestamp) {
+        self.seen = held.map(|held| (held, now));
+    }
+
+    /// What the guest holds by the last sample: its claim or, if that is more, what was seen.
+    /// `None`: it claims nothing, and nothing was seen.
     pub fn held(&self) -> Option<Bytes> {
         self.held
     }
@@ -113,7 +104,7 @@ impl Holding {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::LinkState;
+    use ballast_model::{LinkState, Measured};
 
     use super::*;
 
@@ -160,21 +151,25 @@ mod tests {
     }
 
     #[test]
-    fn a_balloon_is_given_time_to_be_seen() {
-        let claims = [1000, 700, 400, 400, 400, 400];
-        let mut samples = claims.map(|claims| sample(claims, 1000, Some(40)));
-        assert_eq!(held(&samples), [1000, 944, 944, 944, 944, 944]);
-        for sample in &mut samples {
-            sample.resident.as_mut().unwrap().age = Duration::from_secs(1);
-        }
-        assert_eq!(held(&samples), [1000, 700, 400, 400, 944, 944]);
+    fn a_release_counts_once_it_was_seen() {
+        let claims_and_sizes = [(1000, 1000), (700, 1000), (400, 700), (400, 400)];
+        let samples = claims_and_sizes.map(|(claims, size)| sample(claims, size, Some(40)));
+        assert_eq!(held(&samples), [1000, 944, 644, 400]);
     }
 
     #[test]
-    fn an_old_size_is_no_evidence() {
+    fn a_release_that_nobody_sees_is_not_counted() {
         let mut old = sample(400, 900, Some(40));
         old.resident.as_mut().unwrap().age = Duration::from_secs(3);
-        assert_eq!(held(&[old]), [400]);
+        assert_eq!(held(&[old.clone()]), [844]);
+        let mut unseen = sample(400, 900, Some(40));
+        unseen.resident = None;
+        let mut samples = vec![sample(900, 900, Some(40)), unseen.clone()];
+        assert_eq!(held(&samples), [900, 844]);
+        samples.push(sample(400, 300, Some(40)));
+        assert_eq!(held(&samples), [900, 844, 400], "seen again");
+        samples.extend(vec![unseen; 61]);
+        assert_eq!(held(&samples).last(), Some(&400), "forgotten");
     }
 
     #[test]

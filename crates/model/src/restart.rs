@@ -151,7 +151,8 @@ impl Restart {
             let (Some(process), Some(planned)) = (process, plan.guest(&sample.id)) else {
                 continue;
             };
-            let held = sample.allocation.map(|measured| measured.value);
+            // What the host saw, where that is more than what was claimed.
+            let held = planned.allocation.or(sample.allocation.map(|claim| claim.value));
             let nothing = || Handover::nothing(sample.id.clone());
             guests.push(LeftGuest {
                 process,

@@ -69,6 +69,8 @@ pub(crate) struct StormGuest {
     pub(crate) seen_age: Duration,
     /// What it occupied when that was last read for an old figure.
     seen: u64,
+    /// For how long it has visibly kept what it was not granted.
+    pub(crate) kept_for: Duration,
     /// Its last statistics and when they were made.
     stats: (GuestStats, Duration),
 }
@@ -97,6 +99,7 @@ impl StormGuest {
             unseen_until: Duration::ZERO,
             seen_age: Duration::ZERO,
             seen: 0,
+            kept_for: Duration::ZERO,
             stats: (GuestStats::default(), Duration::ZERO),
         }
     }
@@ -119,6 +122,15 @@ impl StormGuest {
     /// What its process really occupies.
     pub(crate) fn resident(&self) -> u64 {
         self.touched - self.paged_out
+    }
+
+    /// The part of that which the host can see at `now`.
+    pub(crate) fn visible(&self, now: Duration) -> u64 {
+        match self.seen_age {
+            _ if now < self.unseen_until => 0,
+            Duration::ZERO => self.resident(),
+            _ => self.seen.min(self.resident()),
+        }
     }
 
     /// Half a second or so passes.
@@ -150,6 +162,11 @@ impl StormGuest {
         let spare = self.touched.saturating_sub(wants);
         let missed = self.paged_out.saturating_sub(spare);
         self.paged_out -= share(60).min(missed);
+    }
+
+    /// How old its statistics are.
+    pub(crate) fn stats_age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.stats.1)
     }
 
     /// What its driver claims that it holds.
@@ -189,7 +206,7 @@ impl StormGuest {
             };
             self.stats = (stats, now);
         }
-        let (stats, at) = self.stats;
+        let (stats, _) = self.stats;
         GuestSample {
             run_state: Some(if is_stopped { RunState::Paused } else { RunState::Running }),
             allocation: Some(Measured::fresh(Bytes::mib(claims))),
@@ -197,7 +214,7 @@ impl StormGuest {
             process,
             resident,
             overhead,
-            stats: Some(Measured { value: stats, age: now.saturating_sub(at) }),
+            stats: Some(Measured { value: stats, age: self.stats_age(now) }),
             capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)
         }

@@ -36,6 +36,21 @@ const HIDDEN_MIN: u64 = 64;
 /// What is not worth an order, or a balloon's last pages.
 const SLACK: u64 = 24;
 
+/// Statistics older than this take nothing from a guest.
+const STALE_AFTER: Duration = Duration::from_secs(10);
+
+/// What an offender may keep: room for its hypervisor, and what it reads back while the host pages.
+const KEPT_MIN: u64 = 200;
+
+/// A tick takes this long at most, unless the host slept.
+const SLEEP_MIN: Duration = Duration::from_secs(2);
+
+/// The host takes back what an offender keeps within this time: it is given time to comply first.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(60);
+
+/// A guest that holds this much more than its part is left that.
+const DEAD_BAND: u64 = 10;
+
 /// What one seed came to.
 #[derive(Clone, Debug)]
 pub struct SeedReport {
@@ -45,6 +60,13 @@ pub struct SeedReport {
     pub ticks: u64,
     /// The promise that was broken first, and at which tick; `None`: all held.
     pub violation: Option<(u64, Violation)>,
+}
+
+/// What a guest may come to occupy at one moment; in MiB.
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    granted: u64,
+    takeable: u64,
 }
 
 /// Runs one seed. With a `sabotage` it should find a violation.
@@ -118,7 +140,7 @@ impl Storm {
 
     fn run(&mut self) -> Result<(), Violation> {
         for _ in 0..STORM_TICKS {
-            self.strike();
+            self.strike()?;
             self.tick()?;
         }
         self.calm();
@@ -139,14 +161,17 @@ impl Storm {
     /// One tick, and what is judged after each.
     fn tick(&mut self) -> Result<(), Violation> {
         let passed = self.engine.due().saturating_since(self.world.now());
-        self.world.step(passed.max(Duration::from_millis(100)));
+        let passed = passed.max(Duration::from_millis(100));
+        self.world.step(passed);
         if self.paused_until > Duration::ZERO && self.world.now >= self.paused_until {
             self.paused_until = Duration::ZERO;
             let _ = self.engine.obey(Command::Resume, &mut self.world);
         }
         self.ticks += 1;
+        let before = self.holdings();
         self.tick_engine();
-        self.judge_tick()
+        self.judge_tick(&before)?;
+        self.judge_debts(passed)
     }
 
     fn tick_engine(&mut self) {
@@ -154,7 +179,8 @@ impl Storm {
         ticked.now_or_never().expect("nothing in a storm waits");
     }
 
-    fn judge_tick(&mut self) -> Result<(), Violation> {
+    /// `before`: what guests might come to occupy before this tick.
+    fn judge_tick(&mut self, before: &[Holding]) -> Result<(), Violation> {
         let view = self.engine.view(&self.world).expect("there was a tick");
         if view.plans_refused > 0 {
             let why =
@@ -175,6 +201,10 @@ impl Storm {
             }
             let granted = std::mem::replace(&mut guest.granted, action.target.get() >> 20);
             let target = action.target.get() >> 20;
+            let age = guest.stats_age(self.world.now);
+            if target < granted.min(guest.holds) && age > STALE_AFTER {
+                return Err(Violation::OnStaleFigures { guest: guest.id.clone(), age });
+            }
             // No fault sets a floor.
             let floor = GuestLimits::default().floor_for(Bytes::mib(guest.boot)).get() >> 20;
             if target < floor && target < guest.holds {
@@ -186,36 +216,93 @@ impl Storm {
                 if guest.was_ordered { guest.holds } else { guest.claims().min(guest.boot) };
             grants |= target > guest.holds.max(holds).max(granted);
         }
+        // A stuck guest is asked to hold more without an order; the journal tells.
+        for left in &self.world.recorded.guests {
+            let id = &left.handover.guest;
+            let ordered = self.world.ordered.iter().find(|action| action.guest == *id);
+            // To be told to keep what it holds is no grant.
+            let is_kept = view
+                .plan
+                .guest(id)
+                .is_some_and(|it| matches!(it.change, Change::CancelShrink { .. }));
+            let ordered = ordered.filter(|_| !is_kept).map(|action| action.target);
+            let granted = left.handover.granted.or(left.target).max(ordered);
+            let guest = self.world.guests.iter_mut().find(|guest| guest.id == *id);
+            let (Some(guest), Some(granted)) = (guest, granted) else { continue };
+            grants |= granted.get() >> 20 > guest.granted;
+            guest.granted = granted.get() >> 20;
+        }
         if grants {
-            self.judge_grant()?;
+            self.judge_grants(before)?;
         }
         Ok(())
     }
 
-    /// Memory was granted: it has to be there, but for what an offender hides.
-    fn judge_grant(&self) -> Result<(), Violation> {
-        let mut takeable = 0;
+    /// What an offender keeps without a grant, for the host to see, is taken back in time.
+    fn judge_debts(&mut self, passed: Duration) -> Result<(), Violation> {
+        let now = self.world.now;
+        let can_page = !self.world.hides_host
+            && now >= self.world.swap_hangs_until
+            && self.paused_until == Duration::ZERO;
+        for guest in &mut self.world.guests {
+            let occupies = guest.visible(now);
+            let keeps = guest.driver != Driver::Honest
+                && guest.was_ordered
+                && occupies > guest.granted.saturating_add(KEPT_MIN);
+            if !keeps || !can_page {
+                guest.kept_for = Duration::ZERO;
+                continue;
+            }
+            // A host that slept takes nothing back.
+            guest.kept_for += passed.min(SLEEP_MIN);
+            if guest.kept_for > TAKEN_BACK_WITHIN {
+                let (guest, granted) = (guest.id.clone(), guest.granted);
+                return Err(Violation::NotTakenBack { guest, occupies, granted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory was granted: it has to be there, but for what an offender hides. Where more could be
+    /// taken than that already, as a guest rebooted, the grants must not add to it.
+    fn judge_grants(&self, before: &[Holding]) -> Result<(), Violation> {
+        let (mut takeable, mut earlier) = (0, 0);
         let mut allowed = self.budget;
         let plan = self.engine.latest().map(|(_, plan)| plan);
-        for guest in &self.world.guests {
-            // What a daemon just started has never heard of nobody can count.
+        for (guest, before) in self.world.guests.iter().zip(before) {
+            // Nobody can count a guest that this daemon has never heard of.
             let line = plan.and_then(|plan| plan.guest(&guest.id));
             if line.is_some_and(|line| line.allocation.is_none() && line.target.is_none()) {
                 continue;
             }
-            // One that is overdue is held to what it was granted.
-            let owes = line.is_some_and(|line| {
-                matches!(line.compliance, Compliance::Slow { .. } | Compliance::Stuck { .. })
-            });
-            takeable += self.world.takeable(guest, owes);
+            let after = self.takeable(guest);
+            let is_granted = guest.granted > before.granted;
+            takeable += if is_granted { after } else { after.min(before.takeable) };
+            earlier += before.takeable;
             if guest.is_offender {
                 allowed += HIDDEN_MIN + guest.boot / HIDDEN_PART;
             }
         }
-        if takeable > allowed {
+        if takeable > allowed.max(earlier) {
             return Err(Violation::Overcommitted { takeable, allowed });
         }
         Ok(())
+    }
+
+    /// What each guest may come to occupy now.
+    fn holdings(&self) -> Vec<Holding> {
+        let holding =
+            |guest: &StormGuest| Holding { granted: guest.granted, takeable: self.takeable(guest) };
+        self.world.guests.iter().map(holding).collect()
+    }
+
+    /// What a guest may come to occupy. One that is overdue is held to what it was granted.
+    fn takeable(&self, guest: &StormGuest) -> u64 {
+        let plan = self.engine.latest().map(|(_, plan)| plan);
+        let owes = plan.and_then(|plan| plan.guest(&guest.id)).is_some_and(|line| {
+            matches!(line.compliance, Compliance::Slow { .. } | Compliance::Stuck { .. })
+        });
+        self.world.takeable(guest, owes)
     }
 
     /// The faults are over, and offenders see the light.
@@ -259,6 +346,8 @@ impl Storm {
         let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
         let all: u64 = self.world.guests.iter().map(shares).sum();
         let needs = |guest: &StormGuest| (guest.wants + RESERVE).min(guest.boot);
+        // What is not worth an order to each of the others adds up.
+        let slack = SLACK + DEAD_BAND * (self.world.guests.len() as u64 - 1);
         let fits = self.world.guests.iter().map(needs).sum::<u64>() <= self.budget;
         for guest in self.world.guests.iter().filter(|guest| !guest.is_offender) {
             let share = self.budget * shares(guest) / all;
@@ -267,7 +356,7 @@ impl Storm {
                 _ if fits => guest.wants,
                 _ => 0,
             };
-            if guest.holds + SLACK < due {
+            if guest.holds + slack < due {
                 let (guest, has) = (guest.id.clone(), guest.holds);
                 return Err(Violation::Squeezed { guest, has, due });
             }
@@ -276,14 +365,20 @@ impl Storm {
     }
 
     /// What strikes in this second.
-    fn strike(&mut self) {
+    fn strike(&mut self) -> Result<(), Violation> {
         self.world.delivery = Delivery::Reliable;
         self.world.hides_host = false;
         for fault in self.rates.clone().strike(&mut self.rng) {
+            if matches!(fault, Fault::CrashBeforeAct | Fault::CrashAfterAct) {
+                self.crash(fault)?;
+                self.injected.count(fault);
+                continue;
+            }
             if self.inject(fault) {
                 self.injected.count(fault);
             }
         }
+        Ok(())
     }
 
     /// Lets one fault strike; whether it found a victim.
@@ -320,7 +415,7 @@ impl Storm {
             Fault::AgeResident => guest.seen_age = Duration::from_secs(self.rng.u64(0..9)),
             Fault::HideHost => self.world.hides_host = true,
             Fault::HangSwap => self.world.swap_hangs_until = now + for_s,
-            Fault::CrashBeforeAct | Fault::CrashAfterAct => self.crash(fault),
+            Fault::CrashBeforeAct | Fault::CrashAfterAct => return false,
             Fault::Suspend => self.world.now += Duration::from_secs(self.rng.u64(5..7200)),
             Fault::JumpWall => self.world.wall_off = Duration::from_secs(self.rng.u64(0..100_000)),
             Fault::Pause => {
@@ -341,16 +436,22 @@ impl Storm {
         true
     }
 
-    /// The daemon is killed in a tick, and started again.
-    fn crash(&mut self, fault: Fault) {
+    /// The daemon is killed in a tick, and started again. What it recorded it has promised.
+    fn crash(&mut self, fault: Fault) -> Result<(), Violation> {
         self.world.dies_before_act = fault == Fault::CrashBeforeAct;
+        let before = self.holdings();
         self.tick_engine();
+        self.judge_tick(&before)?;
         self.world.dies_before_act = false;
         self.world.daemon_died();
+        for guest in &mut self.world.guests {
+            guest.kept_for = Duration::ZERO;
+        }
         let recorded = match self.sabotage {
             Some(Sabotage::Journal) => Restart::default(),
             _ => self.world.recorded.clone(),
         };
         self.engine = Engine::new(self.settings.clone(), Vec::new(), recorded, &self.world);
+        Ok(())
     }
 }

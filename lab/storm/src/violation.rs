@@ -1,6 +1,7 @@
 //! Promises that were found broken, by what is really so.
 
 use std::fmt;
+use std::time::Duration;
 
 use ballast_model::GuestId;
 
@@ -27,6 +28,22 @@ pub enum Violation {
         target: u64,
         /// Its floor.
         floor: u64,
+    },
+    /// A guest was ordered to shrink on figures that were too old.
+    OnStaleFigures {
+        /// The guest.
+        guest: GuestId,
+        /// How old they were.
+        age: Duration,
+    },
+    /// A guest occupied more than it was granted, for the host to see and to take back.
+    NotTakenBack {
+        /// The guest.
+        guest: GuestId,
+        /// What it occupied.
+        occupies: u64,
+        /// What it was granted.
+        granted: u64,
     },
     /// An honest guest has less than it needs and is entitled to, when all is over.
     Squeezed {
@@ -58,6 +75,12 @@ impl fmt::Display for Violation {
             }
             Violation::BelowFloor { guest, target, floor } => {
                 write!(f, "{guest} ordered to {target} MiB, below its floor of {floor} MiB")
+            }
+            Violation::OnStaleFigures { guest, age } => {
+                write!(f, "{guest} ordered to shrink on figures {} s old", age.as_secs())
+            }
+            Violation::NotTakenBack { guest, occupies, granted } => {
+                write!(f, "{guest} keeps {occupies} MiB where it was granted {granted} MiB")
             }
             Violation::Squeezed { guest, has, due } => {
                 write!(f, "{guest} ends with {has} MiB where {due} MiB are due to it")

@@ -14,11 +14,14 @@ use ballast_model::{
 };
 use ballast_store::{Event, Tick};
 
-use crate::guest::{OVERHEAD, StormGuest};
+use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::sabotage::Sabotage;
 
 /// What the host pages out a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
+
+/// Room for the hypervisor in what a process is held to.
+const CAP_ROOM: u64 = 64;
 
 /// What happens to an order at the seam between daemon and hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,16 +129,29 @@ impl StormWorld {
         self.guests.iter().map(|guest| guest.resident() + OVERHEAD).sum()
     }
 
-    /// What a guest may come to occupy at any time, as the world really is: what it holds or was
-    /// ordered to hold. What the host pages out, and what an offender takes without a grant, is the
-    /// host's to take again: of those what they occupy counts.
+    /// What a guest may come to occupy at any time, as the world really is: what it holds, was
+    /// ordered to hold or promised. What the host pages out, what it holds a process to, and what an offender
+    /// takes without a grant, is the host's to take again: of those what they occupy counts. A
+    /// guest that claims to hold more than it does was counted with that.
     pub(crate) fn takeable(&self, guest: &StormGuest, is_overdue: bool) -> u64 {
         // Of a guest that does not answer nobody can know that it rebooted and its balloon is empty.
         let is_unheard = self.now < guest.stalled_until;
-        if guest.is_offender || guest.paged_out > 0 || is_unheard || is_overdue {
-            return guest.granted.min(guest.boot).max(guest.resident());
-        }
-        guest.target.min(guest.boot).max(guest.holds)
+        let is_false = matches!(guest.driver, Driver::Hides | Driver::Takes);
+        let granted = guest.granted.min(guest.boot);
+        let takeable = if is_false || guest.paged_out > 0 || is_unheard || is_overdue {
+            granted
+        } else {
+            guest.target.min(guest.boot).max(guest.holds).max(granted)
+        };
+        let claims = if guest.claims_too_much && !is_unheard { guest.boot } else { 0 };
+        let cap = self.cap(guest).unwrap_or(u64::MAX);
+        takeable.max(claims).min(cap).max(guest.visible(self.now))
+    }
+
+    /// What the host holds a guest's process to.
+    fn cap(&self, guest: &StormGuest) -> Option<u64> {
+        let left = self.recorded.guests.iter().find(|left| left.handover.guest == guest.id)?;
+        Some((left.handover.resident_cap?.get() >> 20).max(guest.granted + CAP_ROOM))
     }
 
     fn carry_out(&mut self, action: &Action) {

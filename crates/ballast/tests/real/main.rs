@@ -3,5 +3,6 @@
 mod balancing;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod neighbours;
 mod paging;
 mod support;

@@ -8,21 +8,20 @@
 //! the host's swap.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::journal::assert_file_intact;
 use crate::support::monitor::Monitor;
 use crate::support::moved::Destination;
 use crate::support::{
-    Lab, allocation, assert_unrefused, swapping, wait_allocation, wait_guests, wait_settled,
+    IMPATIENT, Lab, SWAP, allocation, assert_unrefused, resident, set_ceiling, swapped, swapping,
+    ticks, touch_once, turn, wait_allocation, wait_guests, wait_settled, wait_stuck,
 };
 use ballast_actuation::paging::OVERHEAD;
-use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::GuestSpec;
 use ballast_model::{Bytes, Mechanism, PressureLevel, Why};
 use ballast_reclaim::{CgroupVersion, GuestMemory, GuestRam, parse_amount, parse_mountinfo};
-use ballast_store::{Range, Reader, TickEntry, What};
+use ballast_store::TickEntry;
 use rustix::process::Signal;
 
 /// Boot memory of each of two guests, the budget of both together, and the size to which the guest
@@ -38,20 +37,6 @@ const WORKS_WITH: Bytes = Bytes::mib(160);
 /// What a process may occupy above its bound: what is not worth paging, and what it touches between
 /// two looks.
 const SLACK: Bytes = Bytes::mib(16);
-/// Settings under which a guest soon counts as stuck, and is asked again as soon.
-const IMPATIENT: &str =
-    "[guard]\nstuck_after = \"3s\"\nstuck_retry = \"3s\"\nrelease_grace = \"1s\"";
-
-/// Swap of the host where there is enough, even if 2 GiB of other memory are swapped out during the
-/// test.
-const SWAP: Bytes = Bytes::gib(4);
-
-/// Swap is the host's: one test at a time.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Two guests: `stubborn`, which has idle memory, something to do and a balloon that does nothing,
 /// and `needy`. Told to reboot they do, and do not end.
 fn guests() -> Vec<GuestSpec> {
@@ -81,12 +66,6 @@ fn configured(lab: &Lab, more: &str) -> Ground {
     ground
 }
 
-/// What an operator says of how much a guest may have.
-fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
-    let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
-    assert_eq!(code, Some(0), "{out}{err}");
-}
-
 /// Asks `stubborn` for memory and makes it give none; its workload uses `works_with`.
 fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Bytes) {
     ask_in_vain_for(ASKED, lab, ground, daemon, works_with);
@@ -102,7 +81,7 @@ fn ask_in_vain_for(
 ) {
     wait_allocation("its ceiling", daemon, "needy", |holds| holds <= BUDGET.saturating_sub(BOOT));
     wait_allocation("all of its memory", daemon, "stubborn", |holds| holds == BOOT);
-    touch_once(lab, "stubborn");
+    touch_once(lab, "stubborn", IDLE);
     lab.start_constant("stubborn", works_with);
     lab.shell("stubborn", "rmmod virtio_balloon");
     set_ceiling(ground, "needy", BOOT);
@@ -111,52 +90,12 @@ fn ask_in_vain_for(
     assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
 }
 
-/// Waits until a guest counts as stuck.
-fn wait_stuck(daemon: &Daemon<'_>, name: &str) {
-    wait_for("the guest to count as stuck", || {
-        let status = daemon.status()?;
-        (guest(&status, name)?.compliance.as_ref()?.code == "stuck").then_some(())
-    });
-}
-
-/// Has a guest touch [`IDLE`], which its process occupies from then on.
-fn touch_once(lab: &Lab, name: &str) {
-    let once = WorkloadSpec::from(Pattern::Sequential { size: IDLE, passes: Some(1) });
-    lab.guest(name).start_workload("once", &once, PATIENCE).unwrap();
-    lab.guest(name).wait_done("once", PATIENCE).unwrap();
-}
-
-/// What its process occupies.
-fn resident(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
-    guest(&daemon.status()?, name)?.resident_bytes.map(Bytes::new)
-}
-
-/// What a guest's process has in the host's swap, whatever others have there; `None` once it has
-/// ended.
-fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
-    // Shared memory too, which `VmSwap` leaves out.
-    let path = format!("/proc/{}/smaps_rollup", lab.guest(name).pid());
-    let text = std::fs::read_to_string(path).ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("Swap:")?.strip_suffix(" kB"));
-    Some(Bytes::kib(kib?.trim().parse().unwrap()))
-}
-
 /// What all other processes have there: other memory may go out while guests do.
 fn swapped_by_others(lab: &Lab) -> Bytes {
     let host = ballast_host::HostReader::new("/proc".as_ref()).sample().0;
     let used = host.swap_total.unwrap().saturating_sub(host.swap_free.unwrap());
     let guests = ["stubborn", "needy"].iter().filter_map(|name| swapped(lab, name)).sum();
     used.saturating_sub(guests)
-}
-
-/// The ticks that the journal has.
-fn ticks(ground: &Ground) -> Vec<TickEntry> {
-    let reader = Reader::open(&ground.journal()).unwrap();
-    let tick = |what| match what {
-        What::Tick(tick) => Some(*tick),
-        What::Event(_) => None,
-    };
-    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().what)).collect()
 }
 
 /// Orders of a tick to page by this mechanism.
@@ -477,7 +416,7 @@ fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     let daemon = ground.start();
     wait_allocation("all of its memory", &daemon, "stubborn", |holds| holds == BOOT);
     let data = lab.store_data("stubborn", 64);
-    touch_once(&lab, "stubborn");
+    touch_once(&lab, "stubborn", IDLE);
     lab.shell("stubborn", "rmmod virtio_balloon");
     set_ceiling(&ground, "stubborn", ASKED);
     wait_stuck(&daemon, "stubborn");
@@ -549,7 +488,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     };
     wait_allocation("all the rest", &daemon, "stubborn", |holds| holds == BOOT);
     wait_allocation("what it needs", &daemon, "needy", |holds| holds == ENOUGH);
-    touch_once(&lab, "stubborn");
+    touch_once(&lab, "stubborn", IDLE);
     lab.start_constant("stubborn", WORKS_LITTLE);
     lab.pace("stubborn");
     let before = resident(&daemon, "stubborn").unwrap();

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, Measured, ProcessId,
-    Timestamp,
+    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId, Timestamp,
 };
 
 use super::promise::Promise;
@@ -28,11 +27,11 @@ const COMPLIED: Bytes = Bytes::mib(4);
 /// Left to a guest without swap beside what it uses.
 const SPARE: Bytes = Bytes::mib(32);
 
-/// A resident size older than this says nothing of what is claimed now.
+/// A resident size older than this is not what is resident now.
 const SEEN_LATELY: Duration = Duration::from_secs(2);
 
-/// What a guest claimed within this time before is compared with what is resident.
-const CLAIM_WINDOW: Duration = Duration::from_secs(2);
+/// A resident size stands for this long, until another one is told.
+const SEEN_EVER: Duration = Duration::from_secs(60);
 
 /// What a plan has for a guest.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +60,6 @@ pub(super) struct Memory {
     granted: Option<Bytes>,
     /// Its floor when that was last known.
     floor: Option<Bytes>,
-    /// What it claimed at most in the window before and in this one, and when that began.
-    claims: [Bytes; 2],
-    window_began: Timestamp,
     /// The most that it was granted, or held before that, since it last held no more than granted.
     granted_lately: Bytes,
     /// What its hypervisor was last seen to need, and what its process occupies.
@@ -71,6 +67,8 @@ pub(super) struct Memory {
     in_use: Option<Bytes>,
     /// What it must hold as its process occupies more than claims account for.
     evident: Option<Bytes>,
+    /// What it held at least by the last size of its process, and when that was told.
+    occupied: Option<(Bytes, Timestamp)>,
     /// The total of the last order to balloon and plugged memory together.
     ordered: Option<Bytes>,
     /// What the last plan entitled it to beyond its target.
@@ -113,35 +111,23 @@ impl Memory {
     /// need: what was measured and a margin, at most an eighth of the guest's memory and some more.
     fn compare(&mut self, sample: &GuestSample, now: Timestamp) {
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
-        if let Some(claim) = sample.allocation {
-            if now.saturating_since(self.window_began) >= CLAIM_WINDOW {
-                self.claims = [self.claims[1], Bytes::ZERO];
-                self.window_began = now;
-            }
-            self.claims[1] = self.claims[1].max(claim.value.min(most));
-        }
         self.overhead = sample.overhead.or(self.overhead);
         let most_own =
             sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
         let own = self.overhead.map_or(most_own, |own| own.saturating_add(MARGIN).min(most_own));
-        let occupied = sample.resident.filter(|resident| {
-            resident.age <= SEEN_LATELY && sample.capabilities.discard_inhibited != Some(true)
-        });
-        let is_newer = |claim: Measured<Bytes>| {
-            sample.resident.is_some_and(|resident| resident.age <= claim.age)
-        };
-        let claimed = match sample.allocation {
-            Some(claim) if is_newer(claim) => claim.value.min(most),
-            _ => self.claims[0].max(self.claims[1]),
-        };
+        if let Some(size) = sample.resident.filter(|size| size.age <= SEEN_EVER) {
+            self.occupied = Some((size.value.saturating_sub(own), now));
+        }
+        let is_told = sample.capabilities.discard_inhibited != Some(true);
+        let lasts = |at: Timestamp| is_told && now.saturating_since(at) <= SEEN_EVER;
+        let occupied = self.occupied.filter(|(_, at)| lasts(*at));
+        self.evident = occupied.map(|(occupied, _)| occupied.min(most));
         let measured = self.overhead.unwrap_or_default().min(most_own);
         self.in_use = sample
             .resident
             .filter(|it| it.age <= SEEN_LATELY)
             .map(|it| it.value.saturating_sub(measured));
-        let occupied = occupied.map(|it| it.value.saturating_sub(own).min(most));
-        self.evident = occupied.filter(|occupied| *occupied > claimed);
-        let holds = self.evident.max(sample.allocation.map(|it| it.value));
+        let holds = sample.allocation.map(|it| self.evident.unwrap_or_default().max(it.value));
         let has_complied = |granted: Bytes| holds.is_some_and(|holds| holds <= granted + COMPLIED);
         if self.granted.is_some_and(has_complied) {
             self.granted_lately = Bytes::ZERO;
@@ -168,6 +154,7 @@ impl Memory {
         let LeftGuest { process, held, target, ref handover, .. } = *left;
         self.process = Some(process);
         self.last_seen = held;
+        self.occupied = held.map(|held| (held, now));
         self.changed_at = now;
         self.target = target;
         self.granted = handover.granted.or(target);
@@ -195,7 +182,13 @@ impl Memory {
     /// As much as it may use without swap without being asked for evidence; `None`: all of it.
     pub(super) fn may_use(&self, share: Option<Bytes>) -> Option<Bytes> {
         match self.granted {
-            Some(granted) => Some(granted.max(self.granted_lately)),
+            Some(granted) => {
+                let lately = self.in_use.map_or(self.granted_lately, |in_use| {
+                    // What it is about to release it may still use.
+                    self.granted_lately.min(in_use)
+                });
+                Some(granted.max(lately))
+            }
             None => Some(share?.max(self.in_use?)),
         }
     }
@@ -256,6 +249,10 @@ impl Memory {
         promise: &Promise,
         planned: Planned,
     ) -> Bytes {
+        // Where the host does not see what the process occupies, all that it holds counts already.
+        if sample.resident.is_none_or(|it| it.age > planned.stale_after) {
+            return Bytes::ZERO;
+        }
         let (Some(cap), Some(next)) = (self.cap, promise.cap) else { return Bytes::ZERO };
         let beyond = |entitled: Option<Bytes>, target: Option<Bytes>| {
             entitled.unwrap_or_default().saturating_sub(target.unwrap_or_default())

@@ -109,6 +109,7 @@ impl Checker {
             for_guests: rules
                 .budget
                 .or_else(|| Some(snapshot.host.memory_total?.saturating_sub(rules.host_reserve))),
+            shares: shares_of_all(snapshot, rules.limits),
         };
         let mut found = Vec::new();
         if rules.paused && !plan.actions.is_empty() {
@@ -116,7 +117,8 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        if let Some(first) = granted.iter().position(|given| given.new > Bytes::ZERO) {
+        let grants = |given: &Given| given.new > Bytes::ZERO && !given.releases;
+        if let Some(first) = granted.iter().position(grants) {
             let late = plan.actions.iter().zip(&granted).skip(first);
             let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
@@ -159,6 +161,13 @@ struct Check<'a> {
     now: Timestamp,
     /// What there is for all guests; `None`: not known.
     for_guests: Option<Bytes>,
+    /// The shares of all guests together.
+    shares: u64,
+}
+
+fn shares_of_all(snapshot: &Snapshot, limits: &LimitTable) -> u64 {
+    let mut limits = limits.in_order();
+    snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
 }
 
 /// A guest of the snapshot and what is remembered of it.
@@ -287,9 +296,7 @@ impl<'a> Check<'a> {
     fn share_of(&self, guest: &Guest<'_>) -> Option<Bytes> {
         let floor = guest.memory.floor()?;
         let budget = self.for_guests?;
-        let limits = self.samples.iter().map(|sample| self.rules.limits.of(&sample.id));
-        let shares: u64 = limits.map(|limits| u64::from(limits.shares)).sum();
-        Some(budget.fraction(guest.limits.shares.into(), shares).page_floor().max(floor))
+        Some(budget.fraction(guest.limits.shares.into(), self.shares).page_floor().max(floor))
     }
 
     /// Memory that neither the budget nor the host has given away yet, and what guests may take

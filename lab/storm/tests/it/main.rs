@@ -4,15 +4,13 @@ use ballast_storm::{Injected, Sabotage, run_seed};
 
 /// Seeds of the storm in every `make test`.
 const SEEDS: u64 = 250;
-/// Seeds whose violations are not mended yet: see `docs/status.md`.
-const OPEN: [u64; 2] = [137, 184];
 /// Within so many seeds a sabotage has to be found.
 const SABOTAGE_SEEDS: u64 = 500;
 
 #[test]
 fn no_seed_breaks_a_promise() {
     let mut injected = Injected::default();
-    for seed in (0..SEEDS).filter(|seed| !OPEN.contains(seed)) {
+    for seed in 0..SEEDS {
         let report = run_seed(seed, None);
         if let Some((tick, violation)) = &report.violation {
             panic!("seed {seed}, tick {tick}: {violation}");
@@ -27,7 +25,8 @@ fn no_seed_breaks_a_promise() {
 
 #[test]
 fn every_sabotage_is_found() {
-    for sabotage in Sabotage::ALL {
+    // What claims cost others shows when a seed is compared with itself without them.
+    for sabotage in Sabotage::ALL.into_iter().filter(|it| *it != Sabotage::Belief) {
         // What a seed finds without it as well is no proof.
         let is_found = |seed| {
             run_seed(seed, Some(sabotage)).violation.is_some()

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
+pub mod balloon_device;
 pub mod journal;
 pub mod liar;
 pub mod monitor;
@@ -10,20 +11,36 @@ pub mod rounds;
 pub mod squeezes;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ballast_lab_guest::protocol::{LabReport, READY_LINE_PREFIX, WorkloadState};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed};
 use ballast_model::Bytes;
+use ballast_store::{Range, Reader, TickEntry, What};
 use tempfile::TempDir;
 
-use crate::harness::{Daemon, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 
 /// Reports over which a workload's pace is taken.
 const PACE_REPORTS: u64 = 6;
 /// Ticks after which the daemon has seen and decided on all effects of a change.
 const SETTLING_TICKS: u64 = 8;
+
+/// Settings under which a guest soon counts as stuck, and is asked again as soon.
+pub const IMPATIENT: &str =
+    "[guard]\nstuck_after = \"3s\"\nstuck_retry = \"3s\"\nrelease_grace = \"1s\"";
+
+/// Swap of the host where there is enough, even if 2 GiB of other memory are swapped out during the
+/// test.
+pub const SWAP: Bytes = Bytes::gib(4);
+
+/// Swap is the host's: one test at a time.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The program that holds the guests: `ballast-lab` beside `ballast`.
 fn lab_program() -> PathBuf {
@@ -197,6 +214,52 @@ pub fn wait_allocation(
     reached: impl Fn(Bytes) -> bool,
 ) {
     wait_for(what, || allocation(daemon, name).filter(|&holds| reached(holds)));
+}
+
+/// What an operator says of how much a guest may have.
+pub fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
+    let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
+    assert_eq!(code, Some(0), "{out}{err}");
+}
+
+/// Waits until a guest counts as stuck.
+pub fn wait_stuck(daemon: &Daemon<'_>, name: &str) {
+    wait_for("the guest to count as stuck", || {
+        let status = daemon.status()?;
+        (guest(&status, name)?.compliance.as_ref()?.code == "stuck").then_some(())
+    });
+}
+
+/// Has a guest touch `size` once, which its process occupies from then on.
+pub fn touch_once(lab: &Lab, name: &str, size: Bytes) {
+    let once = WorkloadSpec::from(Pattern::Sequential { size, passes: Some(1) });
+    lab.guest(name).start_workload("once", &once, PATIENCE).unwrap();
+    lab.guest(name).wait_done("once", PATIENCE).unwrap();
+}
+
+/// What its process occupies.
+pub fn resident(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
+    guest(&daemon.status()?, name)?.resident_bytes.map(Bytes::new)
+}
+
+/// What a guest's process has in the host's swap, whatever others have there; `None` once it has
+/// ended.
+pub fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
+    // Shared memory too, which `VmSwap` leaves out.
+    let path = format!("/proc/{}/smaps_rollup", lab.guest(name).pid());
+    let text = std::fs::read_to_string(path).ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("Swap:")?.strip_suffix(" kB"));
+    Some(Bytes::kib(kib?.trim().parse().unwrap()))
+}
+
+/// The ticks that the journal has.
+pub fn ticks(ground: &Ground) -> Vec<TickEntry> {
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let tick = |what| match what {
+        What::Tick(tick) => Some(*tick),
+        What::Event(_) => None,
+    };
+    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().what)).collect()
 }
 
 /// No plan was found fault with, and all of them were recorded.

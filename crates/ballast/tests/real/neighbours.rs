@@ -1,0 +1,473 @@
+//! Whatever a guest, a crash or a disk does, the guest beside it keeps what it was entitled to.
+//!
+//! Idea: two real guests, `offender` and `neighbour`, share less than both were booted with. The
+//! daemon's own status is not relied on: the journal has what the host saw at every tick, and the
+//! neighbour's promises are compared with that by arithmetic of this file's own.
+//!
+//! Limits: asserts states and wide bounds, never times; needs QEMU and a built `lab-guest`, and
+//! root for the parts in which the host takes back what the offender holds.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ballast_actuation::paging::OVERHEAD;
+use ballast_api::{Client, GuestView};
+use ballast_lab_host::GuestSpec;
+use ballast_model::{Bytes, GuestId};
+use ballast_store::TickEntry;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::balloon_device::BalloonDevice;
+use crate::support::journal::assert_file_intact;
+use crate::support::monitor::Monitor;
+use crate::support::{
+    IMPATIENT, Lab, SWAP, allocation, assert_unrefused, resident, set_ceiling, swapped, swapping,
+    ticks, touch_once, turn, wait_allocation, wait_settled, wait_stuck, wait_ticks,
+};
+
+const OFFENDER: &str = "offender";
+const NEIGHBOUR: &str = "neighbour";
+/// Boot memory of each, what both share, and half of that.
+const BOOT: Bytes = Bytes::mib(512);
+const BUDGET: Bytes = Bytes::mib(768);
+const HALF: Bytes = Bytes::mib(384);
+/// What one of them has when the other has all that it was booted with.
+const REST: Bytes = Bytes::mib(256);
+/// What the offender fills, far more than [`REST`], and what of that is data that is compared.
+const FILLED: Bytes = Bytes::mib(320);
+const DATA_MIB: u64 = 96;
+/// What a workload of either uses.
+const WORKS_WITH: Bytes = Bytes::mib(40);
+/// A balloon may stop this much short of what was asked.
+const SLACK: Bytes = Bytes::mib(4);
+/// What an offender may hide, as its hypervisor may need it, and what its process may fault in
+/// between two looks: far less than what the lies of these tests are about.
+const HIDDEN: Bytes = Bytes::mib(64);
+const PAGING_OFF: &str = "[mechanisms.paging]\nenabled = false";
+
+/// Both, with agents, so that figures keep coming when a driver is gone.
+fn guests() -> Vec<GuestSpec> {
+    [OFFENDER, NEIGHBOUR].map(|name| GuestSpec { agent: true, ..swapping(name, BOOT) }).into()
+}
+
+/// Boots both on a host with swap; on one without if this process may not turn that on. Whether
+/// the host can page.
+fn boot() -> (Lab, bool) {
+    match Lab::boot_with_swap(guests(), SWAP) {
+        Some(lab) => (lab, true),
+        None => (Lab::boot(guests()), false),
+    }
+}
+
+/// Writes the configuration: the ceilings of some guests, so that the other has the rest, and
+/// `more`.
+fn configure(lab: &Lab, ground: &Ground, limited: &[&str], more: &str) {
+    let agents = lab.guest(OFFENDER).agent_socket().unwrap().parent().unwrap().to_owned();
+    let ceiling = |name| format!("[guests.{name}]\nceiling = \"{REST}\"\n");
+    let ceilings: String = limited.iter().map(ceiling).collect();
+    let settings = format!(
+        "[host]\nbudget = \"{BUDGET}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
+         [agents]\nfolders = [{agents:?}]\n{IMPATIENT}\ndead_band = \"64KiB\"\n{ceilings}{more}\n",
+    );
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+}
+
+/// The same, to a daemon that runs.
+fn reconfigure(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, limited: &[&str], more: &str) {
+    configure(lab, ground, limited, more);
+    let loads = || ground.log().matches("configuration reloaded").count();
+    let before = loads();
+    daemon.signal(Signal::HUP);
+    wait_for("the configuration to be read", || (loads() > before).then_some(()));
+}
+
+/// Starts a daemon that takes memory from the neighbour and then grants it all that it was booted
+/// with, which the offender gives.
+fn start_with_all_granted<'a>(lab: &Lab, ground: &'a Ground, more: &str) -> Daemon<'a> {
+    configure(lab, ground, &[NEIGHBOUR], more);
+    let daemon = ground.start();
+    wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds == REST);
+    reconfigure(lab, ground, &daemon, &[OFFENDER], more);
+    wait_allocation("what the other gives", &daemon, NEIGHBOUR, |holds| holds == BOOT);
+    wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
+    daemon
+}
+
+/// What the daemon says of a guest.
+fn view(daemon: &Daemon<'_>, name: &str) -> Option<GuestView> {
+    guest(&daemon.status()?, name).cloned()
+}
+
+/// Whether a note of this code is there.
+fn is_noted(daemon: &Daemon<'_>, code: &str) -> bool {
+    daemon.status().is_some_and(|status| status.notes.iter().any(|note| note.code == code))
+}
+
+fn wait_noted(daemon: &Daemon<'_>, code: &str) {
+    wait_for(code, || is_noted(daemon, code).then_some(()));
+}
+
+/// What the host saw of the guest's own memory in a process: all of it but what the hypervisor
+/// needs.
+fn seen(tick: &TickEntry, name: &str) -> Option<Bytes> {
+    let sample = tick.snapshot.guest(&id(name))?;
+    Some(sample.resident?.value.saturating_sub(sample.overhead?))
+}
+
+/// What a guest holds or may come to hold at any time by its own doing.
+fn promised(tick: &TickEntry, name: &str) -> Option<Bytes> {
+    let holds = tick.snapshot.guest(&id(name))?.allocation.map(|it| it.value);
+    holds.max(tick.plan.guest(&id(name))?.target)
+}
+
+fn id(name: &str) -> GuestId {
+    name.parse().unwrap()
+}
+
+/// Checks that nothing was promised to the neighbour that the offender's process still occupied.
+fn assert_covered(ticks: &[TickEntry]) {
+    let mut checked = 0;
+    for tick in ticks {
+        let (Some(taken), Some(promised)) = (seen(tick, OFFENDER), promised(tick, NEIGHBOUR))
+        else {
+            continue;
+        };
+        checked += 1;
+        assert!(
+            taken.saturating_add(promised) <= BUDGET.saturating_add(HIDDEN),
+            "{taken} taken, {promised} promised of {BUDGET}: {:#?}",
+            tick.plan
+        );
+    }
+    assert!(checked > 8, "{checked} of {}", ticks.len());
+}
+
+/// The ticks from the one on that granted the neighbour `size`.
+fn since_granted(ticks: &[TickEntry], size: Bytes) -> &[TickEntry] {
+    let least = size.saturating_sub(SLACK);
+    let target = |tick: &TickEntry| tick.plan.guest(&id(NEIGHBOUR))?.target;
+    let first = ticks.iter().position(|tick| target(tick).is_some_and(|it| it >= least));
+    &ticks[first.expect("the grant")..]
+}
+
+/// Checks that the neighbour is asked for nothing of `size` and, once it has that, never has less.
+fn assert_keeps(ticks: &[TickEntry], size: Bytes) {
+    let least = size.saturating_sub(SLACK);
+    let mut has_it = false;
+    for tick in ticks {
+        let Some(plan) = tick.plan.guest(&id(NEIGHBOUR)) else { continue };
+        assert!(plan.target.is_none_or(|target| target >= least), "{:#?}", tick.plan);
+        let sample = tick.snapshot.guest(&id(NEIGHBOUR)).unwrap();
+        let Some(holds) = sample.allocation.map(|it| it.value) else { continue };
+        has_it |= holds >= least;
+        assert!(!has_it || holds >= least, "{holds} left: {plan:#?}");
+    }
+    assert!(has_it, "it never had {size}");
+}
+
+/// Waits until the host has paged the offender out to what it is entitled to, and checks that it
+/// works on with its data.
+fn wait_paged(lab: &Lab, daemon: &Daemon<'_>) {
+    let bound = REST.saturating_add(OVERHEAD).saturating_add(Bytes::mib(16));
+    let left = wait_for("the host to take back what it holds", || {
+        resident(daemon, OFFENDER).filter(|it| *it <= bound)
+    });
+    let used = swapped(lab, OFFENDER).unwrap();
+    eprintln!("{left} left of its process, {used} in swap");
+    assert!(used >= Bytes::mib(16), "{used} in swap");
+}
+
+fn assert_works_on(lab: &Lab) {
+    for name in [OFFENDER, NEIGHBOUR] {
+        assert!(lab.pace(name).touches_per_s > 0.0, "{name}");
+        assert_eq!(lab.fresh_report(name).vm.oom_kill, Some(0), "{name}");
+    }
+}
+
+/// A guest without a balloon driver takes back all it gave, and fills it. Its neighbour keeps what
+/// was granted from that; the host takes it back from the guest where it can, and says so where it
+/// cannot.
+#[test]
+fn a_neighbour_keeps_what_a_guest_takes_back() {
+    let _turn = turn();
+    let (lab, can_page) = boot();
+    let ground = Ground::new();
+    let daemon = start_with_all_granted(&lab, &ground, PAGING_OFF);
+    lab.start_constant(NEIGHBOUR, WORKS_WITH);
+
+    lab.shell(OFFENDER, "rmmod virtio_balloon");
+    wait_allocation("all that it gave", &daemon, OFFENDER, |holds| holds == BOOT);
+    touch_once(&lab, OFFENDER, FILLED);
+    let data = lab.store_data(OFFENDER, DATA_MIB);
+    lab.start_constant(OFFENDER, WORKS_WITH);
+    wait_stuck(&daemon, OFFENDER);
+    wait_noted(&daemon, "beyond-entitlement");
+    wait_settled(&daemon);
+    assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
+    let occupied = resident(&daemon, OFFENDER).unwrap();
+    assert!(occupied > REST.saturating_add(OVERHEAD), "{occupied}: it took nothing back");
+
+    if can_page {
+        reconfigure(&lab, &ground, &daemon, &[OFFENDER], "");
+        wait_paged(&lab, &daemon);
+        wait_settled(&daemon);
+    }
+    lab.assert_intact(&data);
+    assert_works_on(&lab);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    // While a process is held to a size, its hypervisor's room counts as held.
+    let room = if can_page { OVERHEAD } else { Bytes::ZERO };
+    let ticks = ticks(&ground);
+    assert_keeps(since_granted(&ticks, BOOT), BOOT.saturating_sub(room));
+    assert_file_intact(&ground.journal());
+}
+
+/// A guest whose driver says that it gave all it was asked for, and gave nothing. What its process
+/// occupies counts: its neighbour is granted nothing that is not there and keeps what it has; where
+/// the host can page, it takes the memory and the neighbour gets it.
+#[test]
+fn memory_that_a_driver_claims_to_have_given_is_not_granted() {
+    let _turn = turn();
+    let (lab, can_page) = boot();
+    let ground = Ground::new();
+    configure(&lab, &ground, &[NEIGHBOUR], PAGING_OFF);
+    let daemon = ground.start();
+    wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds <= REST + SLACK);
+    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
+    touch_once(&lab, OFFENDER, FILLED);
+    let data = lab.store_data(OFFENDER, DATA_MIB);
+    for name in [OFFENDER, NEIGHBOUR] {
+        lab.start_constant(name, WORKS_WITH);
+    }
+    let filled = resident(&daemon, OFFENDER).unwrap();
+    let device = BalloonDevice::find(&lab, OFFENDER);
+    lab.shell(OFFENDER, "rmmod virtio_balloon");
+    device.claim_whatever_is_asked();
+
+    reconfigure(&lab, &ground, &daemon, &[OFFENDER, NEIGHBOUR], PAGING_OFF);
+    wait_allocation("the claim that it has given", &daemon, OFFENDER, |holds| holds == REST);
+    wait_stuck(&daemon, OFFENDER);
+    wait_noted(&daemon, "beyond-entitlement");
+    wait_settled(&daemon);
+    let before = resident(&daemon, OFFENDER).unwrap();
+    eprintln!("{filled} occupied when filled, {before} after the claim to hold {REST}");
+    assert_eq!(allocation(&daemon, OFFENDER), Some(REST), "the lie stands");
+    assert!(before > REST.saturating_add(HIDDEN.fraction(2, 1)), "{before}: it is no lie");
+    assert_covered(&ticks(&ground));
+    let (_, out, _) = ground.ballast(&["explain", OFFENDER]);
+    assert!(out.contains("stuck"), "{out}");
+
+    reconfigure(&lab, &ground, &daemon, &[OFFENDER], PAGING_OFF);
+    wait_settled(&daemon);
+    assert_covered(&ticks(&ground));
+
+    if can_page {
+        reconfigure(&lab, &ground, &daemon, &[OFFENDER], "");
+        wait_paged(&lab, &daemon);
+        wait_allocation("what the host took", &daemon, NEIGHBOUR, |holds| {
+            let room = OVERHEAD.saturating_add(Bytes::mib(32));
+            holds >= BUDGET.saturating_sub(REST).saturating_sub(room)
+        });
+        wait_settled(&daemon);
+    }
+    lab.assert_intact(&data);
+    assert_works_on(&lab);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    let ticks = ticks(&ground);
+    assert_keeps(since_granted(&ticks, REST), REST);
+    assert_covered(&ticks);
+    assert_file_intact(&ground.journal());
+}
+
+/// A guest that gave memory says that it gave none, then that it gave more than there is in any
+/// machine. Its neighbour keeps what it was granted; when the guest says what is so, all is well.
+#[test]
+fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
+    let lab = Lab::boot(guests());
+    let ground = Ground::new();
+    let daemon = start_with_all_granted(&lab, &ground, PAGING_OFF);
+    let device = BalloonDevice::find(&lab, OFFENDER);
+
+    device.claim_given(0);
+    wait_allocation("the claim to have given nothing", &daemon, OFFENDER, |holds| holds == BOOT);
+    wait_stuck(&daemon, OFFENDER);
+    wait_noted(&daemon, "beyond-entitlement");
+    wait_settled(&daemon);
+    assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
+
+    device.claim_given(u32::MAX);
+    wait_for("the claim to be refused", || {
+        let why = view(&daemon, OFFENDER)?.change?.why?;
+        (why.code == "unreachable").then_some(())
+    });
+    wait_settled(&daemon);
+    eprintln!("{:?}", view(&daemon, OFFENDER));
+    assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
+
+    device.claim_given(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
+    wait_allocation("the truth", &daemon, OFFENDER, |holds| holds == REST);
+    wait_for("the guest to comply", || {
+        (view(&daemon, OFFENDER)?.compliance?.code == "compliant").then_some(())
+    });
+    wait_settled(&daemon);
+    assert!(!is_noted(&daemon, "beyond-entitlement"));
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
+    assert_file_intact(&ground.journal());
+}
+
+/// The daemon is killed after it has granted the neighbour memory that the neighbour has not taken
+/// yet, as its driver is deaf. The next daemon grants that to nobody else, and the neighbour has it
+/// as soon as it hears.
+#[test]
+fn a_killed_daemons_promise_is_kept_by_the_next() {
+    // Without agents: nothing is heard of a guest whose driver is deaf.
+    let lab = Lab::boot([OFFENDER, NEIGHBOUR].map(|name| swapping(name, BOOT)).into());
+    let ground = Ground::new();
+    let settings = format!(
+        "[host]\nbudget = \"{BUDGET}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
+         [guests.{NEIGHBOUR}]\nshares = 2000\n"
+    );
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    let daemon = ground.start();
+    set_ceiling(&ground, NEIGHBOUR, REST);
+    wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds == REST);
+    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
+    set_ceiling(&ground, OFFENDER, REST);
+    wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
+    let device = BalloonDevice::find(&lab, NEIGHBOUR);
+    device.deafen();
+    set_ceiling(&ground, NEIGHBOUR, BOOT);
+    wait_for("the promise", || {
+        (view(&daemon, NEIGHBOUR)?.target_bytes? == BOOT.get()).then_some(())
+    });
+    // So the next daemon does not know how much it needs, and would divide the rest without it.
+    wait_for("its figures to be stale", || {
+        (view(&daemon, NEIGHBOUR)?.change?.why?.code == "stale").then_some(())
+    });
+    assert_eq!(allocation(&daemon, NEIGHBOUR), Some(REST), "it has not taken it");
+    let told = ticks(&ground).len();
+    daemon.kill();
+
+    // The ceilings are forgotten: the other may have all that is not promised.
+    let daemon = ground.start();
+    wait_for("both guests", || {
+        (view(&daemon, OFFENDER)?.used_bytes.is_some() && allocation(&daemon, NEIGHBOUR).is_some())
+            .then_some(())
+    });
+    wait_ticks(&daemon, 24);
+    let status = daemon.status().unwrap();
+    let neighbour = guest(&status, NEIGHBOUR).unwrap();
+    assert_eq!(neighbour.allocation_bytes, Some(REST.get()), "{neighbour:?}");
+    let target = neighbour.target_bytes.map(Bytes::new).unwrap();
+    assert!(target >= BOOT.saturating_sub(SLACK), "{neighbour:?}");
+
+    device.undeafen();
+    wait_allocation("what it was promised", &daemon, NEIGHBOUR, |holds| {
+        holds >= BOOT.saturating_sub(SLACK)
+    });
+    wait_settled(&daemon);
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+    let ticks = &ticks(&ground)[told..];
+    for tick in ticks {
+        let other = promised(tick, OFFENDER).unwrap_or_default();
+        assert!(other <= REST.saturating_add(SLACK), "{other} promised twice: {:#?}", tick.plan);
+        let own = promised(tick, NEIGHBOUR);
+        assert!(own.is_none_or(|it| it >= BOOT.saturating_sub(SLACK)), "{:#?}", tick.plan);
+    }
+    assert_keeps(ticks, BOOT);
+    assert_file_intact(&ground.journal());
+}
+
+/// A sector of a disk.
+const SECTOR: usize = 512;
+const PAGE: u64 = 4096;
+/// Of a write-ahead log, its header and no page.
+const LOG_HEADER: u64 = 32;
+
+/// The daemon is killed, a sector of its journal is lost, and the end of the log beside it. The
+/// next one starts, and says what it did with the file; the neighbour keeps its half, though the
+/// offender took its own back and more.
+#[test]
+fn a_torn_journal_costs_no_guest_its_memory() {
+    let lab = Lab::boot(guests());
+    let ground = Ground::new();
+    configure(&lab, &ground, &[], PAGING_OFF);
+    // The first one leaves a file with pages, the second a log beside it.
+    let daemon = ground.start();
+    for name in [OFFENDER, NEIGHBOUR] {
+        wait_allocation("half of the budget", &daemon, name, |holds| holds == HALF);
+    }
+    assert!(daemon.stop().success());
+    let pages = fs::metadata(ground.journal()).unwrap().len() / PAGE;
+    assert!(pages >= 4, "{pages} pages");
+    let daemon = ground.start();
+    lab.shell(OFFENDER, "rmmod virtio_balloon");
+    wait_allocation("all that it gave", &daemon, OFFENDER, |holds| holds == BOOT);
+    wait_stuck(&daemon, OFFENDER);
+    daemon.kill();
+
+    // A page of the past, and what was recorded last.
+    tear(&ground.journal(), pages / 2 * PAGE + 1024, |log| log - log / 4);
+    let daemon = ground.start();
+    assert_half_is_kept(&lab, &daemon);
+    daemon.kill();
+
+    // Without its first page the file is none of SQLite's.
+    tear(&ground.journal(), 0, |_| LOG_HEADER);
+    let daemon = ground.start();
+    assert_half_is_kept(&lab, &daemon);
+    let status = daemon.status().unwrap().daemon.unwrap();
+    let [aside] = &status.journal_aside[..] else { panic!("{status:?}") };
+    assert!(Path::new(aside).exists());
+    assert!(ground.log().contains(aside), "{}", ground.log());
+    let (_, out, _) = ground.ballast(&["status"]);
+    assert!(out.contains("the old file could not be used") && out.contains(aside), "{out}");
+    let metrics = metrics(&ground);
+    let told = metrics.lines().find(|line| line.contains("journal_files_moved_aside_total"));
+    assert!(told.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
+    assert!(daemon.stop().success());
+    assert_keeps(&ticks(&ground), HALF);
+    assert_file_intact(&ground.journal());
+}
+
+/// Overwrites a sector of the journal, and cuts its log to what `keep` says of its length.
+fn tear(journal: &Path, offset: u64, keep: impl FnOnce(u64) -> u64) {
+    let open = |path: &Path| File::options().write(true).open(path).unwrap();
+    open(journal).write_all_at(&[0xa5; SECTOR], offset).unwrap();
+    let log = open(&PathBuf::from(format!("{}-wal", journal.display())));
+    let length = log.metadata().unwrap().len();
+    assert!(length > LOG_HEADER, "{length}");
+    log.set_len(keep(length)).unwrap();
+}
+
+/// Checks that a daemon that has just started leaves the neighbour its half, and records.
+fn assert_half_is_kept(lab: &Lab, daemon: &Daemon<'_>) {
+    wait_for("both guests", || {
+        let (offender, neighbour) = (view(daemon, OFFENDER)?, view(daemon, NEIGHBOUR)?);
+        (offender.allocation_bytes.is_some() && neighbour.used_bytes.is_some()).then_some(())
+    });
+    wait_stuck(daemon, OFFENDER);
+    wait_settled(daemon);
+    let neighbour = view(daemon, NEIGHBOUR).unwrap();
+    // One that begins without a past has nothing to ask of it.
+    assert!(neighbour.target_bytes.is_none_or(|it| it == HALF.get()), "{neighbour:?}");
+    // By QEMU's own word.
+    let mut monitor = Monitor::connect(lab.guest(NEIGHBOUR).lab_qmp_socket());
+    let holds = monitor.run("query-balloon", &json!({}))["actual"].as_u64();
+    assert_eq!(holds, Some(HALF.get()));
+    assert_unrefused(daemon);
+}
+
+/// What the daemon tells a monitoring system.
+fn metrics(ground: &Ground) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(Client::new(ground.path("api.sock")).metrics()).unwrap()
+}

@@ -1,0 +1,142 @@
+//! A guest's balloon device, used by whoever is root in the guest and not by its driver.
+//!
+//! Idea: what a balloon holds is a field of the device (`actual`) that the guest writes, and every
+//! virtio device on PCI has a capability through which its fields can be reached by way of its
+//! configuration space. The kernel lets root write there whether or not a driver has the device. So
+//! to lie, or to make the driver deaf, takes a shell and no module of its own.
+//!
+//! Source: Virtual I/O Device (VIRTIO) 1.1, 4.1.4 and 5.5.4; PCI Local Bus 3.0, 6.2.2.
+//! Limits: one device a guest, whose interrupts are by pin, as QEMU's are; nobody else may use the
+//! capability meanwhile.
+
+use super::Lab;
+
+/// Bytes of configuration space in which capabilities are.
+const SPACE: usize = 256;
+/// Where the first capability's place is.
+const FIRST_CAPABILITY: usize = 0x34;
+const VENDOR: u8 = 0x09;
+/// Kinds of virtio's own capabilities: where the device's fields are, and the way to reach them.
+const DEVICE_FIELDS: u8 = 4;
+const WAY_IN: u8 = 5;
+/// Within such a capability: its kind, which memory of the device, where in that, how many bytes,
+/// and (of the way in) the bytes.
+const KIND: usize = 3;
+const BAR: usize = 4;
+const OFFSET: usize = 8;
+const LENGTH: usize = 12;
+const DATA: usize = 16;
+/// The device's fields, of four bytes each: pages asked for, and pages that the guest says it gave.
+const ASKED: u32 = 0;
+const GIVEN: u32 = 4;
+/// The command register, and its bit by which the device keeps its interrupts to itself.
+const COMMAND: usize = 0x04;
+const INTERRUPTS_OFF: u16 = 0x0400;
+
+/// The balloon device of one guest.
+pub struct BalloonDevice<'a> {
+    lab: &'a Lab,
+    guest: &'static str,
+    /// The file in the guest that is its configuration space.
+    file: String,
+    /// Where in that the way in is.
+    way_in: usize,
+    /// What its driver has in the command register.
+    command: u16,
+    /// Where in the device's memory its fields are.
+    fields: u32,
+}
+
+impl<'a> BalloonDevice<'a> {
+    /// Finds it; it may have a driver or none.
+    pub fn find(lab: &'a Lab, guest: &'static str) -> BalloonDevice<'a> {
+        let found = lab.shell(
+            guest,
+            "for d in /sys/bus/virtio/devices/*; do \
+             [ $(cat $d/device) != 0x0005 ] || readlink -f $d/..; done",
+        );
+        let file = format!("{}/config", found.trim());
+        let dump = lab.shell(guest, &format!("od -A n -v -t x1 -N {SPACE} {file}"));
+        let byte = |text| u8::from_str_radix(text, 16).unwrap();
+        let space: Vec<u8> = dump.split_whitespace().map(byte).collect();
+        assert_eq!(space.len(), SPACE, "{file}: {dump}");
+        let place = |kind| capability(&space, kind).expect("a capability of virtio");
+        let (fields, way_in) = (place(DEVICE_FIELDS), place(WAY_IN));
+        let device = BalloonDevice {
+            lab,
+            guest,
+            way_in,
+            command: u16::from_le_bytes([space[COMMAND], space[COMMAND + 1]]),
+            fields: u32::from_le_bytes(space[fields + OFFSET..][..4].try_into().unwrap()),
+            file,
+        };
+        // The same memory, four bytes at a time.
+        let script = [
+            device.put(way_in + BAR, &space[fields + BAR..][..1]),
+            device.put(way_in + LENGTH, &4_u32.to_le_bytes()),
+        ];
+        lab.shell(guest, &script.join("; "));
+        device
+    }
+
+    /// The guest says that it has given this many pages, whatever it has given.
+    pub fn claim_given(&self, pages: u32) {
+        let script =
+            [self.select(GIVEN), self.put(self.way_in + DATA, &pages.to_le_bytes())].join("; ");
+        self.lab.shell(self.guest, &script);
+    }
+
+    /// From now on the guest says at once that it has given what it is asked for, whatever that is.
+    /// It has to have no driver for the device.
+    pub fn claim_whatever_is_asked(&self) {
+        let data = (self.way_in + DATA) / 4;
+        let (asked, given) = (self.select(ASKED), self.select(GIVEN));
+        let file = &self.file;
+        let read = format!("dd if={file} bs=4 skip={data} count=1 of=/tmp/asked");
+        let write = format!("dd if=/tmp/asked of={file} bs=4 seek={data} conv=notrunc");
+        let round = format!("{asked}; {read}; {given}; {write}; sleep 0.1");
+        let line = format!("(while true; do {round}; done) </dev/null >/dev/null 2>&1 &");
+        self.lab.shell(self.guest, &line);
+    }
+
+    /// The driver no longer hears of anything the device has to say.
+    pub fn deafen(&self) {
+        let command = self.command | INTERRUPTS_OFF;
+        self.lab.shell(self.guest, &self.put(COMMAND, &command.to_le_bytes()));
+    }
+
+    /// The driver hears of what it has missed.
+    pub fn undeafen(&self) {
+        self.lab.shell(self.guest, &self.put(COMMAND, &self.command.to_le_bytes()));
+    }
+
+    /// A line of shell that turns the way in to one of the device's fields.
+    fn select(&self, field: u32) -> String {
+        self.put(self.way_in + OFFSET, &(self.fields + field).to_le_bytes())
+    }
+
+    /// A line of shell that writes `bytes` into configuration space, in one access.
+    fn put(&self, place: usize, bytes: &[u8]) -> String {
+        let (size, file) = (bytes.len(), &self.file);
+        assert_eq!(place % size, 0, "aligned");
+        let text: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+        let to = format!("of={file} bs={size} seek={} conv=notrunc", place / size);
+        format!("printf '{text}' | dd {to} 2>/dev/null")
+    }
+}
+
+/// Where virtio's first capability of this kind is.
+fn capability(space: &[u8], kind: u8) -> Option<usize> {
+    let mut place = usize::from(space[FIRST_CAPABILITY]);
+    // A list cannot be longer than there is room for.
+    for _ in 0..SPACE / 4 {
+        if place == 0 {
+            return None;
+        }
+        if space[place] == VENDOR && space[place + KIND] == kind {
+            return Some(place);
+        }
+        place = usize::from(space[place + 1]);
+    }
+    None
+}
