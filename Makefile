@@ -47,8 +47,9 @@ lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build
 	@scripts/lint
 
-soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100)
+soak: ## a storm of a million faults, and the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100)
 	@scripts/setup
+	@cargo run --profile release -p ballast-lab --bin ballast-lab -- storm --seeds $${BALLAST_SOAK_SEEDS:-20000}
 	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-100} scripts/test guests
 
 sanitize: ## unsafe loops under the address sanitizer, the long tests too
