@@ -13,16 +13,16 @@ use super::view::Command;
 
 /// What the last daemon left to this one.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Inherited {
+pub struct Inherited {
     /// Of guests that run since then, and of the operator.
-    pub(super) restart: Restart,
+    pub restart: Restart,
     /// Each guest's credits, whether it still runs or not.
-    pub(super) credits: Vec<(GuestId, u64)>,
+    pub credits: Vec<(GuestId, u64)>,
 }
 
 impl Inherited {
     /// What `left` means for a daemon that is started in the boot `boot_id`.
-    pub(super) fn of(left: Left, boot_id: &str) -> Inherited {
+    pub fn of(left: Left, boot_id: &str) -> Inherited {
         let Left { session, tick, events } = left;
         let mut paused = tick.paused;
         for event in events {

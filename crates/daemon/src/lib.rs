@@ -29,5 +29,6 @@ mod warn_once;
 mod worker;
 
 pub use clock::processor_time;
+pub use inherited::Inherited;
 pub use log::start_log;
 pub use run::run;

@@ -29,6 +29,9 @@ use crate::schema::{self, KIND_EVENT, KIND_TICK};
 /// Most curves cached; consecutive ticks mostly share theirs.
 const CURVES_MAX: usize = 4096;
 
+/// Most numbers that are tried to get past damaged pages: the smallest rows of a hundred pages.
+const PASSED_OVER_MAX: usize = 10_000;
+
 /// Rows fetched at once.
 const BATCH_ROWS: i64 = 16;
 
@@ -363,7 +366,8 @@ impl Reader {
         let from = from.max(range.from_id.unwrap_or(i64::MIN));
         let to = last.min(range.to_id.unwrap_or(i64::MAX));
         let mut is_next = true;
-        for id in from..=to {
+        // The number of the last row may be damaged too.
+        for id in (from..=to).take(PASSED_OVER_MAX) {
             let one = Range { from_id: Some(id), to_id: Some(id), ..*range };
             match self.fetch(&one, kind, None) {
                 Ok(mut rows) => {
@@ -435,6 +439,21 @@ pub struct Entries<'r> {
     done: bool,
 }
 
+impl Entries<'_> {
+    /// Takes in a batch. In a damaged file rows may come out of order, and then again and again.
+    fn take_in(&mut self, rows: VecDeque<RawRow>) -> Result<(), JournalError> {
+        for row in rows {
+            if let Some(after) = self.after.filter(|after| row.id <= *after) {
+                let what = format!("row {} comes after row {after}", row.id);
+                return Err(JournalError::damaged(&self.reader.path, what));
+            }
+            self.after = Some(row.id);
+            self.rows.push_back(row);
+        }
+        Ok(())
+    }
+}
+
 impl Iterator for Entries<'_> {
     type Item = Result<Entry, JournalError>;
 
@@ -443,9 +462,11 @@ impl Iterator for Entries<'_> {
             if self.rows.is_empty() && !self.done {
                 match self.reader.fetch(&self.range, self.kind, self.after) {
                     Ok(rows) => {
-                        self.after = rows.back().map(|row| row.id);
                         self.done = rows.is_empty();
-                        self.rows = rows;
+                        if let Err(error) = self.take_in(rows) {
+                            self.done = true;
+                            return Some(Err(error));
+                        }
                     }
                     Err(e) => {
                         let error = self.reader.sqlite(e);
@@ -472,5 +493,34 @@ impl Iterator for Entries<'_> {
                 Err(NoEntry::Failed(e)) => return Some(Err(e)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::retention::JournalConfig;
+    use crate::writer::Writer;
+
+    #[test]
+    fn rows_that_come_again_end_a_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        let start = Start {
+            wall: SystemTime::UNIX_EPOCH,
+            mono: Timestamp::ZERO,
+            boot_id: "here".to_owned(),
+            version: "0.1.0".to_owned(),
+            pid: 1,
+        };
+        drop(Writer::open(&path, JournalConfig::default(), start).unwrap());
+        let reader = Reader::open(&path).unwrap();
+        let rows = || reader.fetch(&Range::default(), None, None).unwrap();
+        let mut entries = reader.entries(Range::default());
+        assert!(!rows().is_empty() && entries.take_in(rows()).is_ok());
+        let again = entries.take_in(rows()).unwrap_err().to_string();
+        assert!(again.contains("row 1 comes after row 1"), "{again}");
     }
 }

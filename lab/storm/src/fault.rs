@@ -1,14 +1,12 @@
-//! The kinds of fault, how often each strikes, and how often each did.
+//! The kinds of fault, and how often each did strike.
 //!
-//! Idea: every run draws a rate for every kind, most of them zero, so that some runs are storms of
-//! one kind and others of many. Limits: rates are per second of virtual time.
+//! Idea: a kind belongs to the part of the storm that it strikes. Parts that cost much (a journal on
+//! a disk, bytes on a wire) are in some seeds only, and so are their kinds.
 
 use std::collections::BTreeMap;
 
-use fastrand::Rng;
-
 macro_rules! faults {
-    ($($(#[$doc:meta])* $name:ident => $code:literal),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident => $code:literal in $seam:ident),* $(,)?) => {
         /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Fault {
@@ -25,84 +23,96 @@ macro_rules! faults {
                     $(Fault::$name => $code,)*
                 }
             }
+
+            /// What it strikes.
+            pub(crate) const fn seam(self) -> Seam {
+                match self {
+                    $(Fault::$name => Seam::$seam,)*
+                }
+            }
         }
     };
 }
 
-faults! {
-    /// A guest's hypervisor does not answer for a while.
-    Stall => "stall",
-    /// A guest reboots: its balloon is empty and nothing is touched.
-    Reboot => "reboot",
-    /// A guest's process ends and another begins under the same name.
-    Replace => "replace",
-    /// A guest is stopped by its operator for a while.
-    Stop => "stop",
-    /// A guest's statistics stop for a while.
-    Silence => "silence",
-    /// An offender's driver claims to have given what it keeps.
-    HideMemory => "hide-memory",
-    /// An offender's driver claims to hold more than there is.
-    ClaimTooMuch => "claim-too-much",
-    /// An offender's driver takes back everything and fills it.
-    TakeBack => "take-back",
-    /// An offender's driver gives nothing.
-    Refuse => "refuse",
-    /// An offender claims to use everything it holds and to have no swap.
-    ClaimUse => "claim-use",
-    /// An offender's memory in use grows without end.
-    Grow => "grow",
-    /// An order to a guest is lost, and its outcome with it.
-    LoseOrder => "lose-order",
-    /// An order is carried out, and its outcome is lost.
-    LoseOutcome => "lose-outcome",
-    /// An order is carried out only at the next tick.
-    DelayOrder => "delay-order",
-    /// What a process occupies cannot be read.
-    HideResident => "hide-resident",
-    /// What a process occupies is some seconds old.
-    AgeResident => "age-resident",
-    /// The host's own figures cannot be read.
-    HideHost => "hide-host",
-    /// The host's swap does nothing for a while.
-    HangSwap => "hang-swap",
-    /// The daemon is killed after it decided and before it acted.
-    CrashBeforeAct => "crash-before-act",
-    /// The daemon is killed after it acted and before it recorded.
-    CrashAfterAct => "crash-after-act",
-    /// The machine sleeps.
-    Suspend => "suspend",
-    /// The wall clock jumps.
-    JumpWall => "jump-wall",
-    /// An operator pauses and resumes.
-    Pause => "pause",
-    /// An operator sets a guest's limits.
-    SetGuest => "set-guest",
-    /// The configuration is read again.
-    Reload => "reload",
+/// What a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seam {
+    /// Guests, the host and the daemon: in every seed.
+    World,
+    /// The journal on a disk.
+    Disk,
 }
 
-/// How often each kind strikes, per second, as parts of 10,000.
-#[derive(Clone, Debug)]
-pub(crate) struct Rates(BTreeMap<Fault, u32>);
+faults! {
+    /// A guest's hypervisor does not answer for a while.
+    Stall => "stall" in World,
+    /// A guest reboots: its balloon is empty and nothing is touched.
+    Reboot => "reboot" in World,
+    /// A guest's process ends and another begins under the same name.
+    Replace => "replace" in World,
+    /// A guest is stopped by its operator for a while.
+    Stop => "stop" in World,
+    /// A guest's statistics stop for a while.
+    Silence => "silence" in World,
+    /// An offender's driver claims to have given what it keeps.
+    HideMemory => "hide-memory" in World,
+    /// An offender's driver claims to hold more than there is.
+    ClaimTooMuch => "claim-too-much" in World,
+    /// An offender's driver takes back everything and fills it.
+    TakeBack => "take-back" in World,
+    /// An offender's driver gives nothing.
+    Refuse => "refuse" in World,
+    /// An offender claims to use everything it holds and to have no swap.
+    ClaimUse => "claim-use" in World,
+    /// An offender's memory in use grows without end.
+    Grow => "grow" in World,
+    /// An order to a guest is lost, and its outcome with it.
+    LoseOrder => "lose-order" in World,
+    /// An order is carried out, and its outcome is lost.
+    LoseOutcome => "lose-outcome" in World,
+    /// An order is carried out only at the next tick.
+    DelayOrder => "delay-order" in World,
+    /// What a process occupies cannot be read.
+    HideResident => "hide-resident" in World,
+    /// What a process occupies is some seconds old.
+    AgeResident => "age-resident" in World,
+    /// The host's own figures cannot be read.
+    HideHost => "hide-host" in World,
+    /// The host's swap does nothing for a while.
+    HangSwap => "hang-swap" in World,
+    /// The daemon is killed after it decided and before it acted.
+    CrashBeforeAct => "crash-before-act" in World,
+    /// The daemon is killed after it acted and before it recorded.
+    CrashAfterAct => "crash-after-act" in World,
+    /// The machine sleeps.
+    Suspend => "suspend" in World,
+    /// The wall clock jumps.
+    JumpWall => "jump-wall" in World,
+    /// An operator pauses and resumes.
+    Pause => "pause" in World,
+    /// An operator sets a guest's limits.
+    SetGuest => "set-guest" in World,
+    /// The configuration is read again.
+    Reload => "reload" in World,
+    /// The daemon is killed, and a sector of its journal has other bytes than were written.
+    TearJournal => "tear-journal" in Disk,
+    /// The daemon is killed, and the end of a file of its journal is gone.
+    CutJournal => "cut-journal" in Disk,
+    /// The disk takes nothing for a while, as it is gone.
+    LoseDisk => "lose-disk" in Disk,
+    /// The host loses its power: guests begin anew, and what the journal had not synced is gone.
+    LosePower => "lose-power" in Disk,
+}
 
-impl Rates {
-    /// Rates of one run: a third of the kinds strike at all.
-    pub(crate) fn draw(rng: &mut Rng) -> Rates {
-        let mut rates = BTreeMap::new();
-        for &fault in Fault::ALL {
-            if rng.u32(0..3) == 0 {
-                rates.insert(fault, rng.u32(20..600));
-            }
+impl Fault {
+    /// What an honest guest may do instead: `None`: nothing of the kind. Whatever is no lie stays as
+    /// it is; a driver that takes its memory back becomes a guest that needs as much.
+    pub(crate) const fn honest(self) -> Option<Fault> {
+        match self {
+            Fault::HideMemory | Fault::ClaimTooMuch | Fault::Refuse | Fault::ClaimUse => None,
+            Fault::TakeBack => Some(Fault::Grow),
+            other => Some(other),
         }
-        Rates(rates)
-    }
-
-    /// The kinds that strike in one second.
-    pub(crate) fn strike(&self, rng: &mut Rng) -> Vec<Fault> {
-        let strikes =
-            |(&fault, &rate): (&Fault, &u32)| (rng.u32(0..10_000) < rate).then_some(fault);
-        self.0.iter().filter_map(strikes).collect()
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct StormGuest {
     pub(crate) was_ordered: bool,
     /// What it was last granted, or asked to release to.
     pub(crate) granted: u64,
+    /// Whether no daemon knows any more what it was last ordered.
+    pub(crate) is_forgotten: bool,
     pub(crate) driver: Driver,
     /// Most that its balloon takes a second.
     pub(crate) rate: u64,
@@ -89,6 +91,7 @@ impl StormGuest {
             target: holds,
             was_ordered: false,
             granted: holds,
+            is_forgotten: false,
             driver: Driver::Honest,
             rate: 100,
             claims_too_much: false,
@@ -117,6 +120,11 @@ impl StormGuest {
         self.process.start_ticks += 1;
         (self.target, self.granted, self.was_ordered) = (self.boot, 0, false);
         self.driver = Driver::Honest;
+    }
+
+    /// The daemon is gone, and whatever it knew of the guest.
+    pub(crate) fn forget(&mut self) {
+        (self.granted, self.was_ordered, self.is_forgotten) = (0, false, true);
     }
 
     /// What its process really occupies.

@@ -4,24 +4,48 @@
 //! [`World`](ballast_daemon::engine::World) that keeps apart what is really so and what guests
 //! claim. A seed draws host, guests, policy, which guests are offenders, and the rate of every kind
 //! of [`Fault`]. After each tick promises are judged by what is really so; when the faults stop,
-//! everything has to settle. A [`Sabotage`] takes one safety away: a storm that then finds nothing
-//! would prove nothing.
+//! everything has to settle. A seed whose offenders lie runs once more with the same guests honest:
+//! no other guest may be worse off for the lies. A [`Sabotage`] takes one safety away: a storm that
+//! then finds nothing would prove nothing. [`story_of`] tells a failure with as few faults as it needs.
 //!
-//! Cost: some 40 ms a seed. Limits: the engine, not the connections: hypervisors, agents and
-//! trackers are heard through their samples, and the journal is memory. Not every seed holds yet: `docs/status.md` says which do not.
+//! One seed in ten has its journal on a real disk, in the daemon's own format (`disk.rs`).
 //!
-//! Begin with `run.rs`.
+//! Cost: some 60 ms a seed, and ten times that with a disk. Limits: the engine, not the
+//! connections: hypervisors, agents and trackers are heard through their samples, and no guest has
+//! memory to plug in. Not every seed holds yet: `docs/status.md` says which do not.
+//!
+//! | file | what |
+//! |---|---|
+//! | `drawn` | what a seed draws: guests, host, settings, strikes |
+//! | `seed` | one seed: its run and its honest twin's |
+//! | `run` | one run: storm, lull, calm |
+//! | `disk` | the journal on a disk, and what disks do to it |
+//! | `world` | the outside of the engine, with faults at its seams |
+//! | `guest` | one guest: what is so, and what it claims |
+//! | `judge`, `twin` | whether the promises hold |
+//! | `story` | a failure, shrunk |
+//! | `sabotage` | safeties that can be taken away |
+//!
+//! Begin with `seed.rs`.
 
 #![forbid(unsafe_code)]
 
+mod disk;
+mod drawn;
 mod fault;
 mod guest;
+mod judge;
 mod run;
 mod sabotage;
+mod seed;
+mod story;
+mod twin;
 mod violation;
 mod world;
 
+pub use drawn::Strike;
 pub use fault::{Fault, Injected};
-pub use run::{SeedReport, run_seed};
 pub use sabotage::Sabotage;
+pub use seed::{SeedReport, run_seed};
+pub use story::{Story, story_of};
 pub use violation::Violation;

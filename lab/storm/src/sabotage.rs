@@ -1,12 +1,13 @@
 //! Safeties that can be taken away, to see that a storm finds out.
 //!
-//! Idea: what is taken away is an input that the safety works on, or its setting; the code under
-//! test stays what the daemon runs. Limits: safeties without either cannot be taken away so.
+//! Idea: what is taken away is an input that the safety works on, its setting, or what the world
+//! does with its result; the code under test stays what the daemon runs. Limits: safeties without
+//! any of these cannot be taken away so.
 
 use std::time::Duration;
 
 use ballast_control::Settings;
-use ballast_model::{Bytes, Snapshot};
+use ballast_model::{Bytes, Handover, Restart, Snapshot};
 
 /// A safety that is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,28 +22,52 @@ pub enum Sabotage {
     Staleness,
     /// Nothing is paged out, whoever owes what.
     Paging,
+    /// Whoever owes memory is to be paged out, and is not.
+    Caps,
     /// An order counts as carried out, whatever became of it.
     Outcomes,
     /// Guests' claims of what they hold are taken for nothing but half of it.
     Allocation,
     /// Floors are not known.
     Floors,
+    /// Memory is granted at once, not when it was released.
+    Grants,
+    /// Orders are carried out that nobody has checked: to half of what was checked.
+    Checker,
+    /// Nothing is held back for a guest that was found and not heard yet.
+    Newcomers,
     /// A daemon knows nothing of the last one's promises.
     Journal,
+    /// A tick is recorded only when it is over.
+    Intents,
+    /// After a daemon's death guests are entitled to what they hold.
+    Entitlement,
+    /// A daemon knows the last one's targets, and nothing else of what it remembered.
+    Handovers,
+    /// A pause ends with the daemon.
+    Pause,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 9] = [
+    pub const ALL: [Sabotage; 17] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
         Sabotage::Staleness,
         Sabotage::Paging,
+        Sabotage::Caps,
         Sabotage::Outcomes,
         Sabotage::Allocation,
         Sabotage::Floors,
+        Sabotage::Grants,
+        Sabotage::Checker,
+        Sabotage::Newcomers,
         Sabotage::Journal,
+        Sabotage::Intents,
+        Sabotage::Entitlement,
+        Sabotage::Handovers,
+        Sabotage::Pause,
     ];
 
     /// Stable word for machines and the command line.
@@ -53,10 +78,18 @@ impl Sabotage {
             Sabotage::Belief => "belief",
             Sabotage::Staleness => "staleness",
             Sabotage::Paging => "paging",
+            Sabotage::Caps => "caps",
             Sabotage::Outcomes => "outcomes",
             Sabotage::Allocation => "allocation",
             Sabotage::Floors => "floors",
+            Sabotage::Grants => "grants",
+            Sabotage::Checker => "checker",
+            Sabotage::Newcomers => "newcomers",
             Sabotage::Journal => "journal",
+            Sabotage::Intents => "intents",
+            Sabotage::Entitlement => "entitlement",
+            Sabotage::Handovers => "handovers",
+            Sabotage::Pause => "pause",
         }
     }
 
@@ -71,11 +104,7 @@ impl Sabotage {
             Sabotage::Staleness => settings.guard.stale_after = Duration::from_secs(1 << 30),
             Sabotage::Paging => settings.paging = None,
             Sabotage::Floors => settings.limits.default.floor = Some(Bytes::ZERO),
-            Sabotage::Evidence
-            | Sabotage::Identity
-            | Sabotage::Outcomes
-            | Sabotage::Allocation
-            | Sabotage::Journal => {}
+            _ => {}
         }
     }
 
@@ -96,5 +125,27 @@ impl Sabotage {
             }
         }
         Snapshot::new(taken_at, host, guests)
+    }
+
+    /// What a new daemon is told of the last one instead of `left`.
+    pub(crate) fn left(self, mut left: Restart) -> Restart {
+        match self {
+            Sabotage::Journal => return Restart::default(),
+            Sabotage::Pause => left.paused = false,
+            _ => {}
+        }
+        for guest in &mut left.guests {
+            match self {
+                Sabotage::Entitlement => {
+                    guest.target = guest.held.or(guest.target);
+                    guest.handover.granted = None;
+                }
+                Sabotage::Handovers => {
+                    guest.handover = Handover::nothing(guest.handover.guest.clone());
+                }
+                _ => {}
+            }
+        }
+        left
     }
 }

@@ -19,6 +19,8 @@ pub enum Violation {
         takeable: u64,
         /// What there is, and what offenders took or hide.
         allowed: u64,
+        /// Each guest as it really is.
+        guests: Vec<String>,
     },
     /// A guest was ordered below its floor.
     BelowFloor {
@@ -28,6 +30,24 @@ pub enum Violation {
         target: u64,
         /// Its floor.
         floor: u64,
+    },
+    /// A guest was ordered something although an operator had paused.
+    ActsPaused {
+        /// The guest.
+        guest: GuestId,
+    },
+    /// Honest guests are left less than they would be if nobody lied.
+    Interference {
+        /// Which of them lost most.
+        guest: GuestId,
+        /// What it is left.
+        has: u64,
+        /// What it is left where nobody lies, as far as it needs it.
+        due: u64,
+        /// What honest guests lack in all.
+        lacking: u64,
+        /// What liars may gain in all.
+        allowed: u64,
     },
     /// A guest was ordered to shrink on figures that were too old.
     OnStaleFigures {
@@ -59,6 +79,11 @@ pub enum Violation {
         /// What.
         what: String,
     },
+    /// The journal is not what it has to be, whatever was done to its disk.
+    Journal {
+        /// What is wrong.
+        what: String,
+    },
     /// More is remembered than there are guests.
     Unbounded {
         /// How many limits are named.
@@ -70,12 +95,22 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::PlanRefused { why } => write!(f, "the checker refused a plan: {why}"),
-            Violation::Overcommitted { takeable, allowed } => {
-                write!(f, "guests may take {takeable} MiB where {allowed} MiB are allowed")
-            }
+            Violation::Overcommitted { takeable, allowed, guests } => write!(
+                f,
+                "guests may take {takeable} MiB where {allowed} MiB are allowed ({})",
+                guests.join("; ")
+            ),
             Violation::BelowFloor { guest, target, floor } => {
                 write!(f, "{guest} ordered to {target} MiB, below its floor of {floor} MiB")
             }
+            Violation::ActsPaused { guest } => {
+                write!(f, "{guest} ordered although an operator had paused")
+            }
+            Violation::Interference { guest, has, due, lacking, allowed } => write!(
+                f,
+                "{guest} is left {has} MiB where it had {due} MiB if nobody lied; honest guests lack \
+                 {lacking} MiB in all where lies may gain {allowed} MiB"
+            ),
             Violation::OnStaleFigures { guest, age } => {
                 write!(f, "{guest} ordered to shrink on figures {} s old", age.as_secs())
             }
@@ -86,6 +121,7 @@ impl fmt::Display for Violation {
                 write!(f, "{guest} ends with {has} MiB where {due} MiB are due to it")
             }
             Violation::NotSettled { what } => write!(f, "not settled: {what}"),
+            Violation::Journal { what } => write!(f, "the journal: {what}"),
             Violation::Unbounded { remembered } => {
                 write!(f, "{remembered} guests' limits are remembered")
             }

@@ -4,16 +4,17 @@
 //! host sees. Faults strike between ticks and at the seams of a tick.
 //! Cost: O(n) a tick. Limits: the host's swap has one speed; the journal remembers the last tick.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use ballast_daemon::engine::{PagingOutcome, SampleScope, World};
-use ballast_daemon::view::Command;
 use ballast_model::{
-    Action, Bytes, GuestId, HostSample, Mechanism, Outcome, OutcomeKind, Paging, Plan, Restart,
-    Snapshot,
+    Action, Bytes, GuestId, GuestPlan, GuestSample, HostSample, LinkState, Mechanism, Outcome,
+    OutcomeKind, Paging, Plan, Restart, Snapshot,
 };
 use ballast_store::{Event, Tick};
 
+use crate::disk::{Disk, pause_of};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::sabotage::Sabotage;
 
@@ -56,7 +57,16 @@ pub(crate) struct StormWorld {
     pub(crate) ordered: Vec<Action>,
     /// What the journal has for the next daemon.
     pub(crate) recorded: Restart,
+    /// Where the journal is, if that is more than memory.
+    pub(crate) disk: Option<Disk>,
+    pub(crate) disk_gone_until: Duration,
     sabotage: Option<Sabotage>,
+    /// Under [`Sabotage::Intents`]: what is recorded when the tick is over.
+    unrecorded: Option<Restart>,
+    /// Under [`Sabotage::Grants`]: the targets that the policy wants in this tick.
+    wanted: Vec<(GuestId, Bytes)>,
+    /// The processes that this daemon has heard.
+    heard: BTreeSet<(GuestId, u64)>,
 }
 
 impl StormWorld {
@@ -80,13 +90,21 @@ impl StormWorld {
             paging: Vec::new(),
             ordered: Vec::new(),
             recorded: Restart::default(),
+            disk: None,
+            disk_gone_until: Duration::ZERO,
             sabotage,
+            unrecorded: None,
+            wanted: Vec::new(),
+            heard: BTreeSet::new(),
         }
     }
 
     /// Time passes.
     pub(crate) fn step(&mut self, passed: Duration) {
         self.now += passed;
+        if let Some(disk) = &mut self.disk {
+            disk.set_gone(self.now < self.disk_gone_until);
+        }
         for action in std::mem::take(&mut self.late) {
             self.carry_out(&action);
         }
@@ -122,6 +140,8 @@ impl StormWorld {
     /// What the daemon's death leaves behind: nothing of what it was about to do.
     pub(crate) fn daemon_died(&mut self) {
         self.paging.clear();
+        self.heard.clear();
+        self.unrecorded = None;
     }
 
     /// What processes really occupy.
@@ -140,6 +160,8 @@ impl StormWorld {
         let granted = guest.granted.min(guest.boot);
         let takeable = if is_false || guest.paged_out > 0 || is_unheard || is_overdue {
             granted
+        } else if guest.is_forgotten {
+            guest.holds.max(granted)
         } else {
             guest.target.min(guest.boot).max(guest.holds).max(granted)
         };
@@ -152,6 +174,32 @@ impl StormWorld {
     fn cap(&self, guest: &StormGuest) -> Option<u64> {
         let left = self.recorded.guests.iter().find(|left| left.handover.guest == guest.id)?;
         Some((left.handover.resident_cap?.get() >> 20).max(guest.granted + CAP_ROOM))
+    }
+
+    /// Whether a guest was heard since this daemon was started.
+    fn was_heard(&mut self, sample: &GuestSample) -> bool {
+        let start = sample.process.map_or(0, |process| process.start_ticks);
+        let key = (sample.id.clone(), start);
+        if sample.link == LinkState::Up {
+            self.heard.insert(key.clone());
+        }
+        self.heard.contains(&key)
+    }
+
+    /// What is carried out instead of `actions`.
+    fn tampered(&self, actions: &[Action]) -> Vec<Action> {
+        let mut actions = actions.to_vec();
+        for action in &mut actions {
+            let wanted = self.wanted.iter().find(|(id, _)| *id == action.guest);
+            match self.sabotage {
+                Some(Sabotage::Grants) => {
+                    action.target = wanted.map_or(action.target, |(_, it)| action.target.max(*it));
+                }
+                Some(Sabotage::Checker) => action.target = action.target.fraction(1, 2),
+                _ => {}
+            }
+        }
+        actions
     }
 
     fn carry_out(&mut self, action: &Action) {
@@ -194,7 +242,11 @@ impl World for StormWorld {
             },
         };
         let now = self.now;
-        let samples = self.guests.iter_mut().map(|guest| guest.sample(now)).collect();
+        let mut samples: Vec<GuestSample> =
+            self.guests.iter_mut().map(|guest| guest.sample(now)).collect();
+        if self.sabotage == Some(Sabotage::Newcomers) {
+            samples.retain(|sample| self.was_heard(sample));
+        }
         let snapshot = Snapshot::new(self.now(), host, samples);
         match self.sabotage {
             Some(sabotage) => sabotage.shown(snapshot),
@@ -203,12 +255,13 @@ impl World for StormWorld {
     }
 
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
-        self.ordered = actions.to_vec();
+        let actions = self.tampered(actions);
+        self.ordered.clone_from(&actions);
         if self.dies_before_act {
             return Vec::new();
         }
         let mut outcomes = Vec::new();
-        for action in actions {
+        for action in &actions {
             let is_stalled = |guest: &StormGuest| self.now < guest.stalled_until;
             let guest = self.guests.iter().find(|guest| guest.id == action.guest);
             match self.delivery {
@@ -239,21 +292,39 @@ impl World for StormWorld {
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
-        self.paging = plan.paging.clone();
+        if self.sabotage != Some(Sabotage::Caps) {
+            self.paging = plan.paging.clone();
+        }
         Vec::new()
     }
 
     fn record_tick(&mut self, tick: Tick<'_>) {
-        self.recorded = Restart::of(tick.snapshot, tick.plan, tick.handovers, tick.paused);
+        let left = Restart::of(tick.snapshot, tick.plan, tick.handovers, tick.paused);
+        if let Some(disk) = &mut self.disk {
+            disk.record_tick(tick, left.clone());
+        }
+        match self.sabotage {
+            Some(Sabotage::Intents) => {
+                if let Some(before) = self.unrecorded.replace(left) {
+                    self.recorded = before;
+                }
+            }
+            _ => self.recorded = left,
+        }
+        if self.sabotage == Some(Sabotage::Grants) {
+            let wants =
+                |guest: &GuestPlan| Some((guest.id.clone(), guest.desired.as_ref()?.target));
+            self.wanted = tick.plan.guests.iter().filter_map(wants).collect();
+        }
     }
 
     fn record_event(&mut self, event: Event) {
-        if let Event::Command { command, answer: Ok(_), .. } = event {
-            self.recorded.paused = match command {
-                _ if command == Command::Pause.words() => true,
-                _ if command == Command::Resume.words() => false,
-                _ => self.recorded.paused,
-            };
+        if let Some(paused) = pause_of(&event) {
+            self.recorded.paused = paused;
+        }
+        let (wall, now) = (self.wall(), self.now());
+        if let Some(disk) = &mut self.disk {
+            disk.record_event(wall, now, event);
         }
     }
 }

@@ -1,0 +1,179 @@
+//! What a seed draws before anything runs: guests, host, settings, and every strike of a fault.
+//!
+//! Idea: strikes are drawn ahead, so that a run can be repeated without some of them: with the
+//! offenders honest (`twin.rs`), or with ever fewer faults (`story.rs`). Every seed draws a rate for
+//! every kind of fault, most of them zero, so that some seeds are storms of one kind and others of
+//! many. Limits: rates are per second of virtual time.
+
+use std::fmt;
+use std::time::Duration;
+
+use ballast_actuation::paging::SwapRules;
+use ballast_control::Settings;
+use ballast_model::{Bytes, PolicyName};
+use fastrand::Rng;
+
+use crate::fault::{Fault, Seam};
+use crate::guest::StormGuest;
+
+/// One seed in so many has its journal on a disk: its ticks cost ten times as much.
+const DISK_SEEDS: u32 = 10;
+
+/// Ticks under faults.
+pub(crate) const STORM_TICKS: u32 = 240;
+
+/// One fault at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// Before which tick, from 1 on.
+    pub tick: u32,
+    /// The kind.
+    pub fault: Fault,
+    /// The number of the guest, for kinds that strike one.
+    pub guest: usize,
+    /// How long it lasts, for kinds that last.
+    pub lasting: Duration,
+    /// How much, in the kind's own unit: seconds of clocks and ages, shares, what damage is drawn from.
+    pub amount: u64,
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Strike { tick, fault, guest, lasting, amount } = self;
+        write!(f, "tick {tick}: {}", fault.code())?;
+        match fault {
+            Fault::Stall | Fault::Stop | Fault::Silence | Fault::HideResident => {
+                write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
+            }
+            Fault::HangSwap | Fault::Pause | Fault::LoseDisk => {
+                write!(f, " for {:.1} s", lasting.as_secs_f64())
+            }
+            Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
+            Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
+            Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
+            Fault::Reboot
+            | Fault::Replace
+            | Fault::HideMemory
+            | Fault::ClaimTooMuch
+            | Fault::TakeBack
+            | Fault::Refuse
+            | Fault::ClaimUse
+            | Fault::Grow => write!(f, " of g{guest}"),
+            Fault::LoseOrder
+            | Fault::LoseOutcome
+            | Fault::DelayOrder
+            | Fault::HideHost
+            | Fault::CrashBeforeAct
+            | Fault::CrashAfterAct
+            | Fault::Reload
+            | Fault::TearJournal
+            | Fault::CutJournal
+            | Fault::LosePower => Ok(()),
+        }
+    }
+}
+
+/// What a seed draws; sizes in MiB.
+#[derive(Clone, Debug)]
+pub(crate) struct Drawn {
+    pub(crate) guests: Vec<StormGuest>,
+    /// What guests may hold in all.
+    pub(crate) budget: u64,
+    /// The host's memory, and its swap.
+    pub(crate) memory: u64,
+    pub(crate) swap: u64,
+    pub(crate) settings: Settings,
+    /// Whether the journal is on a disk, in a file as the daemon's.
+    pub(crate) has_disk: bool,
+    /// In the order in which they strike.
+    pub(crate) strikes: Vec<Strike>,
+}
+
+impl Drawn {
+    pub(crate) fn of(seed: u64) -> Drawn {
+        let mut rng = Rng::with_seed(seed);
+        let count = rng.u64(2..7);
+        let mut guests = Vec::new();
+        for number in 0..count {
+            let boot = rng.u64(512..4096);
+            let holds = (boot / 2).max(256);
+            let wants = rng.u64(100..boot * 9 / 10);
+            let is_offender = number > 0 && rng.u32(0..3) == 0;
+            let id = format!("g{number}").parse().expect("a name");
+            let mut guest = StormGuest::new(id, boot, holds, wants, is_offender);
+            guest.rate = rng.u64(20..400);
+            guests.push(guest);
+        }
+        let held = guests.iter().map(|guest| guest.holds).sum::<u64>();
+        let budget = held + rng.u64(0..1500);
+        let policies = [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
+        let mut settings = Settings::new(policies[rng.usize(0..policies.len())]);
+        settings.guard.budget = Some(Bytes::mib(budget));
+        settings.guard.host_reserve = Bytes::mib(256);
+        settings.hotplug = None;
+        settings.transfer_tick = Duration::from_millis(500);
+        settings.paging = Some(SwapRules { use_max_percent: 95, reserve: Bytes::ZERO });
+        let mut strikes = strikes(&mut rng, Seam::World, 3, guests.len());
+        // What later versions of the storm draw comes from numbers of its own: seeds stay what they
+        // were.
+        let mut rng = Rng::with_seed(!seed);
+        let has_disk = rng.u32(0..DISK_SEEDS) == 0;
+        if has_disk {
+            strikes.extend(self::strikes(&mut rng, Seam::Disk, 2, guests.len()));
+        }
+        strikes.sort_by_key(|strike| strike.tick);
+        let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();
+        Drawn { guests, budget, memory: most + budget, swap: 2 * most, settings, has_disk, strikes }
+    }
+
+    /// Host and guests, a line each.
+    pub(crate) fn scene(&self) -> Vec<String> {
+        let policy = self.settings.policy;
+        let mut lines =
+            vec![format!("policy {policy}, {} MiB for {} guests", self.budget, self.guests.len())];
+        for guest in &self.guests {
+            let StormGuest { id, boot, holds, wants, rate, .. } = guest;
+            let kind = if guest.is_offender { "offender" } else { "honest" };
+            lines.push(format!(
+                "{id}: {kind}, {boot} MiB, holds {holds}, uses {wants}, gives {rate} a second"
+            ));
+        }
+        lines
+    }
+}
+
+/// Every strike of the kinds of one seam. One kind in `one_in` strikes at all.
+fn strikes(rng: &mut Rng, seam: Seam, one_in: u32, guests: usize) -> Vec<Strike> {
+    let mut rates = Vec::new();
+    for &fault in Fault::ALL.iter().filter(|fault| fault.seam() == seam) {
+        if rng.u32(0..one_in) == 0 {
+            // Parts of 10,000.
+            rates.push((fault, rng.u32(20..600)));
+        }
+    }
+    let mut strikes = Vec::new();
+    for tick in 1..=STORM_TICKS {
+        let struck: Vec<Fault> = rates
+            .iter()
+            .filter_map(|&(fault, rate)| (rng.u32(0..10_000) < rate).then_some(fault))
+            .collect();
+        for fault in struck {
+            let lasting = Duration::from_millis(rng.u64(300..25_000));
+            let guest = rng.usize(0..guests);
+            let amount = amount(fault, rng);
+            strikes.push(Strike { tick, fault, guest, lasting, amount });
+        }
+    }
+    strikes
+}
+
+fn amount(fault: Fault, rng: &mut Rng) -> u64 {
+    match fault {
+        Fault::AgeResident => rng.u64(0..9),
+        Fault::Suspend => rng.u64(5..7200),
+        Fault::JumpWall => rng.u64(0..100_000),
+        Fault::SetGuest => rng.u32(500..2000).into(),
+        fault if fault.seam() != Seam::World => rng.u64(..),
+        _ => 0,
+    }
+}

@@ -1,0 +1,239 @@
+//! Whether what was ordered keeps the promises, by what is really so.
+//!
+//! Idea: guests and host are looked at as they are, not as they are reported. What the daemon itself
+//! thinks is asked for only where a promise depends on it: which guest it holds to be overdue, and
+//! which one it has never heard of.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, Change, Compliance, GuestLimits, PolicyName};
+
+use crate::guest::{Driver, StormGuest};
+use crate::run::Storm;
+use crate::violation::Violation;
+
+/// What guests are given beside what they use.
+const RESERVE: u64 = 110;
+
+/// An offender may hide this part of its memory in what a hypervisor may need.
+const HIDDEN_PART: u64 = 8;
+const HIDDEN_MIN: u64 = 64;
+
+/// What is not worth an order, or a balloon's last pages.
+pub(crate) const SLACK: u64 = 24;
+
+/// Statistics older than this take nothing from a guest.
+const STALE_AFTER: Duration = Duration::from_secs(10);
+
+/// What an offender may keep: room for its hypervisor, and what it reads back while the host pages.
+const KEPT_MIN: u64 = 200;
+
+/// A tick takes this long at most, unless the host slept.
+const SLEEP_MIN: Duration = Duration::from_secs(2);
+
+/// The host takes back what an offender keeps within this time: it is given time to comply first.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(60);
+
+/// A guest that holds this much more than its part is left that.
+const DEAD_BAND: u64 = 10;
+
+/// What a guest may come to occupy at one moment, MiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    granted: u64,
+    takeable: u64,
+}
+
+/// What an offender may hide.
+pub(crate) fn hidden(guest: &StormGuest) -> u64 {
+    HIDDEN_MIN + guest.boot / HIDDEN_PART
+}
+
+impl Storm<'_> {
+    /// `before`: what guests might come to occupy before this tick.
+    pub(crate) fn judge_tick(&mut self, before: &[Holding]) -> Result<(), Violation> {
+        let view = self.engine.view(&self.world).expect("there was a tick");
+        if view.plans_refused > 0 {
+            let why =
+                view.plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            return Err(Violation::PlanRefused { why });
+        }
+        if view.limits.len() > self.world.guests.len() {
+            return Err(Violation::Unbounded { remembered: view.limits.len() });
+        }
+        if let Some(action) = self.world.ordered.first()
+            && !self.paused_until.is_zero()
+        {
+            return Err(Violation::ActsPaused { guest: action.guest.clone() });
+        }
+        let mut grants = false;
+        for action in &self.world.ordered {
+            let guest = self.world.guests.iter_mut().find(|guest| guest.id == action.guest);
+            let Some(guest) = guest else { continue };
+            let change = view.plan.guest(&guest.id).map(|line| &line.change);
+            // To be told to keep what it holds is no grant.
+            if matches!(change, Some(Change::CancelShrink { .. })) {
+                continue;
+            }
+            let granted = std::mem::replace(&mut guest.granted, action.target.get() >> 20);
+            guest.is_forgotten = false;
+            let target = action.target.get() >> 20;
+            let age = guest.stats_age(self.world.now);
+            if target < granted.min(guest.holds) && age > STALE_AFTER {
+                return Err(Violation::OnStaleFigures { guest: guest.id.clone(), age });
+            }
+            // No fault sets a floor.
+            let floor = GuestLimits::default().floor_for(Bytes::mib(guest.boot)).get() >> 20;
+            if target < floor && target < guest.holds {
+                let guest = guest.id.clone();
+                return Err(Violation::BelowFloor { guest, target, floor });
+            }
+            // Before it was ordered anything its claim is all there is to go by.
+            let holds =
+                if guest.was_ordered { guest.holds } else { guest.claims().min(guest.boot) };
+            grants |= target > guest.holds.max(holds).max(granted);
+        }
+        // A stuck guest is asked to hold more without an order; the journal tells.
+        for left in &self.world.recorded.guests {
+            let id = &left.handover.guest;
+            let ordered = self.world.ordered.iter().find(|action| action.guest == *id);
+            // To be told to keep what it holds is no grant.
+            let is_kept = view
+                .plan
+                .guest(id)
+                .is_some_and(|it| matches!(it.change, Change::CancelShrink { .. }));
+            let ordered = ordered.filter(|_| !is_kept).map(|action| action.target);
+            let granted = left.handover.granted.or(left.target).max(ordered);
+            let guest = self.world.guests.iter_mut().find(|guest| guest.id == *id);
+            let (Some(guest), Some(granted)) = (guest, granted) else { continue };
+            grants |= granted.get() >> 20 > guest.granted;
+            guest.granted = granted.get() >> 20;
+        }
+        if grants {
+            self.judge_grants(before)?;
+        }
+        Ok(())
+    }
+
+    /// What an offender keeps without a grant, for the host to see, is taken back in time.
+    pub(crate) fn judge_debts(&mut self, passed: Duration) -> Result<(), Violation> {
+        let now = self.world.now;
+        let can_page = !self.world.hides_host
+            && now >= self.world.swap_hangs_until
+            && self.paused_until == Duration::ZERO;
+        for guest in &mut self.world.guests {
+            let occupies = guest.visible(now);
+            let keeps = guest.driver != Driver::Honest
+                && guest.was_ordered
+                && occupies > guest.granted.saturating_add(KEPT_MIN);
+            if !keeps || !can_page {
+                guest.kept_for = Duration::ZERO;
+                continue;
+            }
+            // A host that slept takes nothing back.
+            guest.kept_for += passed.min(SLEEP_MIN);
+            if guest.kept_for > TAKEN_BACK_WITHIN {
+                let (guest, granted) = (guest.id.clone(), guest.granted);
+                return Err(Violation::NotTakenBack { guest, occupies, granted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory was granted: it has to be there, but for what an offender hides. Where more could be
+    /// taken than that already, as a guest rebooted, the grants must not add to it.
+    fn judge_grants(&self, before: &[Holding]) -> Result<(), Violation> {
+        if self.world.now < self.untold_until {
+            return Ok(());
+        }
+        let (mut takeable, mut earlier) = (0, 0);
+        let mut guests = Vec::new();
+        let mut allowed = self.drawn.budget;
+        let plan = self.engine.latest().map(|(_, plan)| plan);
+        for (guest, before) in self.world.guests.iter().zip(before) {
+            // Nobody can count a guest that this daemon has never heard of.
+            let line = plan.and_then(|plan| plan.guest(&guest.id));
+            if line.is_some_and(|line| line.allocation.is_none() && line.target.is_none()) {
+                continue;
+            }
+            let after = self.takeable(guest);
+            let is_granted = guest.granted > before.granted;
+            takeable += if is_granted { after } else { after.min(before.takeable) };
+            earlier += before.takeable;
+            let StormGuest { id, holds, granted, target, .. } = guest;
+            guests.push(format!(
+                "{id} {after} after {}: holds {holds}, ordered {target}, granted {granted} after {}, \
+                 resident {}",
+                before.takeable,
+                before.granted,
+                guest.resident()
+            ));
+            if guest.is_offender {
+                allowed += hidden(guest);
+            }
+        }
+        if takeable > allowed.max(earlier) {
+            return Err(Violation::Overcommitted { takeable, allowed, guests });
+        }
+        Ok(())
+    }
+
+    /// What each guest may come to occupy now.
+    pub(crate) fn holdings(&self) -> Vec<Holding> {
+        let holding =
+            |guest: &StormGuest| Holding { granted: guest.granted, takeable: self.takeable(guest) };
+        self.world.guests.iter().map(holding).collect()
+    }
+
+    /// What a guest may come to occupy. One that is overdue is held to what it was granted.
+    fn takeable(&self, guest: &StormGuest) -> u64 {
+        let plan = self.engine.latest().map(|(_, plan)| plan);
+        let owes = plan.and_then(|plan| plan.guest(&guest.id)).is_some_and(|line| {
+            matches!(line.compliance, Compliance::Slow { .. } | Compliance::Stuck { .. })
+        });
+        self.world.takeable(guest, owes)
+    }
+
+    /// What has not settled yet.
+    pub(crate) fn amiss(&self) -> Option<String> {
+        let (_, plan) = self.engine.latest()?;
+        for guest in &plan.guests {
+            if !matches!(guest.compliance, Compliance::Compliant) {
+                return Some(format!("{} is {:?}", guest.id, guest.compliance));
+            }
+            let truth = self.world.guests.iter().find(|it| it.id == guest.id)?;
+            if guest.target.is_some_and(|target| truth.holds.abs_diff(target.get() >> 20) > SLACK) {
+                return Some(format!("{} holds {} of {:?}", guest.id, truth.holds, guest.target));
+            }
+        }
+        if !plan.actions.is_empty() {
+            return Some(format!("{} orders", plan.actions.len()));
+        }
+        (!plan.paging.is_empty()).then(|| format!("{} orders to page", plan.paging.len()))
+    }
+
+    /// No honest guest ends below what is due to it: its share where shares alone count, and what it
+    /// needs where there is enough for all.
+    pub(crate) fn judge_end(&self) -> Result<(), Violation> {
+        let view = self.engine.view(&self.world).expect("there was a tick");
+        let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
+        let all: u64 = self.world.guests.iter().map(shares).sum();
+        let needs = |guest: &StormGuest| (guest.wants + RESERVE).min(guest.boot);
+        // What is not worth an order to each of the others adds up.
+        let slack = SLACK + DEAD_BAND * (self.world.guests.len() as u64 - 1);
+        let fits = self.world.guests.iter().map(needs).sum::<u64>() <= self.drawn.budget;
+        for guest in self.world.guests.iter().filter(|guest| !guest.is_offender) {
+            let share = self.drawn.budget * shares(guest) / all;
+            let due = match self.drawn.settings.policy {
+                PolicyName::Static => share.min(guest.boot),
+                _ if fits => guest.wants,
+                _ => 0,
+            };
+            if guest.holds + slack < due {
+                let (guest, has) = (guest.id.clone(), guest.holds);
+                return Err(Violation::Squeezed { guest, has, due });
+            }
+        }
+        Ok(())
+    }
+}
