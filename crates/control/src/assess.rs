@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
-use ballast_actuation::paging::ResidentCap;
 use ballast_estimate::NoEstimate;
 use ballast_guard::{Assessment, Known, verdict};
 use ballast_model::{Bounds, Bytes, Estimate, Held, PerGuest, Snapshot, Timestamp};
@@ -43,8 +42,8 @@ pub(crate) struct By<'a> {
     pub(crate) believed_percent: u64,
     /// What there is for all guests, and their shares in all; `None`: not known.
     pub(crate) shared: Option<(Bytes, u64)>,
-    /// Whether the host has paged out next to nothing.
-    pub(crate) is_resident: bool,
+    /// What the host has paged out of all its processes.
+    pub(crate) paged_out: Bytes,
     /// `None`: nothing is plugged in or out.
     pub(crate) hotplug: Option<&'a HotplugSettings>,
 }
@@ -55,7 +54,7 @@ pub(crate) fn assess<'a>(
     estimate: impl FnOnce() -> Result<Estimate, NoEstimate>,
     by: By<'_>,
 ) -> GuestTick<'a> {
-    let By { now, stale_after, believed_percent, shared, is_resident, hotplug } = by;
+    let By { now, stale_after, believed_percent, shared, paged_out, hotplug } = by;
     let state = &mut *seen.state;
     let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
     let estimate = match &seen.verdict {
@@ -72,7 +71,7 @@ pub(crate) fn assess<'a>(
         share: shared.map(|(budget, shares)| {
             budget.fraction(seen.limits.shares.into(), shares).page_floor()
         }),
-        is_resident: is_resident && state.resident_cap == ResidentCap::default(),
+        paged_out,
         believed_percent,
         stale_after,
     };

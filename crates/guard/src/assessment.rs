@@ -96,8 +96,9 @@ pub struct Known<'a> {
     pub holding: Holding,
     /// Its part of the budget by shares alone; `None`: not known yet.
     pub share: Option<Bytes>,
-    /// Whether all of its memory that is in use is resident, as the host has paged none out.
-    pub is_resident: bool,
+    /// What the host has paged out of all its processes: no more of this guest's memory can be in
+    /// use without being resident.
+    pub paged_out: Bytes,
     /// How much of its claimed need is believed without evidence, in percent of what it has filled.
     pub believed_percent: u64,
     /// Figures older than this are not acted on.
@@ -149,7 +150,7 @@ impl Assessment {
         let in_use = holding.resident_at_most().or(allocation).unwrap_or_default();
         let lately = log.and_then(ComplianceLog::entitled_lately);
         // What it is about to release it may still use, as far as the host sees that it does.
-        let seen = holding.resident_at_most().filter(|_| known.is_resident);
+        let seen = holding.resident_at_most().map(|it| it.saturating_add(known.paged_out));
         let rightful = match (lately, seen) {
             (Some(lately), Some(seen)) => lately.min(seen.max(entitlement)),
             (Some(lately), None) => lately,

@@ -34,9 +34,6 @@ fn may_page(snapshot: &Snapshot, settings: &Settings) -> bool {
     settings.paging.is_some_and(|rules| rules.has_room(&snapshot.host))
 }
 
-/// Less than this in the host's swap may be anybody's.
-const SWAPPED_MIN: Bytes = Bytes::mib(64);
-
 /// What is in the host's swap.
 fn swapped_out(host: &HostSample) -> Bytes {
     let (total, free) = (host.swap_total.unwrap_or_default(), host.swap_free.unwrap_or_default());
@@ -79,7 +76,7 @@ impl Controller {
             now: snapshot.taken_at,
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
-            is_resident: swapped_out(&snapshot.host) < SWAPPED_MIN,
+            paged_out: swapped_out(&snapshot.host),
             shared: for_guests.map(|budget| (budget, shares_of_all(snapshot, &settings.limits))),
             hotplug: settings.hotplug.as_ref(),
         };
@@ -336,7 +333,7 @@ impl Controller {
                 cap: state.map(|state| state.resident_cap).and_then(|cap| cap.in_force()),
                 holding,
                 share: None,
-                is_resident: false,
+                paged_out: swapped_out(&snapshot.host),
                 believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
             };

@@ -5,7 +5,7 @@ use ballast_storm::{Fault, Injected, Sabotage, Violation, run_seed, story_of};
 /// Seeds of the storm in every `make test`.
 const SEEDS: u64 = 250;
 /// Seeds whose violations are not mended yet: see `docs/status.md`.
-const OPEN: [u64; 7] = [30, 42, 44, 82, 106, 165, 231];
+const OPEN: [u64; 5] = [13, 30, 42, 44, 106];
 /// Within so many seeds a sabotage has to be found.
 const SABOTAGE_SEEDS: u64 = 500;
 
