@@ -11,17 +11,23 @@ use ballast_model::{Bytes, Timestamp};
 use crate::tick::{Actuated, GuestTick, NextActuator};
 
 /// The order for one guest, which may take `spare` beyond what was granted. `settings`: `None`:
-/// nothing is plugged in or out.
+/// nothing is plugged in or out, for the time of a pause or, if the operator switched that off,
+/// from now on.
 pub(crate) fn actuate(
     guest: &GuestTick<'_>,
     now: Timestamp,
     spare: Bytes,
     settings: Option<&HotplugSettings>,
+    is_paused: bool,
 ) -> Actuated {
     let (sample, state, send) = (guest.sample, &*guest.state, guest.send());
     let (Some(_), Some(settings)) = (sample.hotplug, settings) else {
-        let had_one = sample.hotplug.is_none() && state.actuator.is_some();
-        let next = had_one.then_some(NextActuator(None));
+        // What was granted for plugging may still be taken until all that was asked for is done.
+        let is_done = sample.hotplug.is_none_or(|hotplug| {
+            hotplug.requested == hotplug.plugged && sample.claimed() <= state.log.target()
+        });
+        let is_over = is_done && (sample.hotplug.is_none() || !is_paused);
+        let next = (is_over && state.actuator.is_some()).then_some(NextActuator(None));
         let order = match send {
             Some(_) => balloon_only(sample, send),
             None => Actuation::default(),

@@ -215,7 +215,7 @@ impl Controller {
         let mut draft = self.heading(&mut tick, settings);
         let lines = tick.guests.into_iter().enumerate().map(|(place, mut guest)| {
             guest.grant = Some(granting.to(place, &guest));
-            let actuated = actuate(&guest, now, spare, hotplug);
+            let actuated = actuate(&guest, now, spare, hotplug, self.paused);
             spare = spare.saturating_sub(actuated.order.from_spare);
             guest.actuated = Some(actuated);
             let is_rich = rich.get(place).copied().unwrap_or_default();

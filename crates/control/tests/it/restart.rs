@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::world::{Mood, ToyGuest, World, id, settings};
 use ballast_actuation::hotplug::HotplugSettings;
 use ballast_actuation::thrash::ThrashSettings;
-use ballast_control::Event;
+use ballast_control::{Event, Settings};
 use ballast_model::{Bytes, Change, Compliance, Held, PolicyName, RequestKind};
 use proptest::prelude::*;
 
@@ -120,33 +120,49 @@ fn a_cap_outlives_the_daemon_that_set_it() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-#[test]
-fn memory_lent_to_be_unplugged_stays_granted() {
+/// What guest `a` was granted beyond its target.
+fn granted(world: &World) -> Bytes {
+    let of_a = world.controller.handovers().into_iter().find(|it| it.guest == id("a"));
+    of_a.map_or(Bytes::ZERO, |it| it.transient_grant)
+}
+
+/// Guest `a` is idle after memory was plugged in: the balloon lends what is to be pulled out.
+fn lending() -> World {
     let mut settings = settings(PolicyName::Global, 2048);
     settings.hotplug = Some(HotplugSettings::default());
     let a = ToyGuest { plug_max: 1024, ..ToyGuest::new("a", 512, 512, 100) };
     let mut world = World::new(settings, vec![a, ToyGuest::new("b", 2048, 512, 100)]);
-    let granted = |world: &World| {
-        let of_a = world.controller.handovers().into_iter().find(|it| it.guest == id("a"));
-        of_a.map_or(Bytes::ZERO, |it| it.transient_grant)
-    };
     world.ticks(10);
     world.guest("a").used = 1000;
     world.ticks(30);
-    // What was plugged in is idle: the balloon lends what is to be pulled out.
     world.guest("a").used = 100;
     world.guest("b").used = 1500;
     for _ in 0..300 {
         world.tick();
         if granted(&world) > Bytes::ZERO {
-            break;
+            return world;
         }
     }
+    panic!("nothing was lent");
+}
+
+#[test]
+fn memory_lent_to_be_unplugged_stays_granted() {
+    let mut world = lending();
     let before = granted(&world);
-    assert!(before > Bytes::ZERO);
     world.tick_and_restart(9);
     world.tick();
     assert!(granted(&world) >= before, "{} of {before}", granted(&world));
+}
+
+#[test]
+fn memory_lent_ends_when_plugging_is_switched_off() {
+    let mut world = lending();
+    let settings = Settings { hotplug: None, ..world.controller.settings().clone() };
+    world.controller.handle_event(Event::Reconfigure(Box::new(settings)));
+    world.ticks(60);
+    assert_eq!(granted(&world), Bytes::ZERO);
+    assert_eq!(world.controller.plans_refused(), 0);
 }
 
 #[test]
@@ -214,8 +230,8 @@ proptest! {
                 }
             }
             for _ in 0..ticks {
-                // A plan that the checker refuses does nothing: see the known faults.
                 world.tick();
+                prop_assert_eq!(world.controller.plans_refused(), 0);
                 prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
             }
         }
