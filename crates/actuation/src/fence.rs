@@ -16,17 +16,10 @@
 
 use ballast_model::{
     Bytes, Compliance, GuestId, GuestPlan, GuestSample, Handover, LimitTable, Mechanism, Note,
-    Plan, ProcessId, RunState, Snapshot,
+    Plan, ProcessId, RunState, Snapshot, overhead_at_most,
 };
 
 use crate::paging::OVERHEAD;
-
-/// What a hypervisor is assumed to need beyond [`OVERHEAD`], as a part of its guest's memory:
-/// QEMU's emulator keeps up to an eighth as translated code.
-const OVERHEAD_PART: (u64, u64) = (1, 8);
-
-/// A measured overhead may grow by this before it is measured again.
-const OVERHEAD_MARGIN: Bytes = Bytes::mib(16);
 
 /// What the kernel charges for its own, as a part of the guest's memory: page tables, those of the
 /// process and those of KVM, are a 256th with pages of 4 KiB; queues and sockets are little.
@@ -118,17 +111,9 @@ fn height(
     }
     let memory = sample.memory_max()?;
     let kernel = memory.fraction(KERNEL_PART.0, KERNEL_PART.1);
-    let most = may_hold.saturating_add(overhead(sample.overhead, memory)).saturating_add(kernel);
+    // Paging leaves no less to a hypervisor.
+    let own = overhead_at_most(sample.overhead, memory).max(OVERHEAD);
+    let most = may_hold.saturating_add(own).saturating_add(kernel);
     let steps = most.get().div_ceil(STEP.get());
     Some(Bytes::new(steps.saturating_mul(STEP.get())))
-}
-
-/// What a hypervisor may need beside its guest's `memory`. A measured overhead is believed as far
-/// as one is assumed, because a guest may make its hypervisor need more; and no less than paging
-/// leaves is believed.
-fn overhead(measured: Option<Bytes>, memory: Bytes) -> Bytes {
-    let (part, of) = OVERHEAD_PART;
-    let assumed = OVERHEAD.saturating_add(memory.fraction(part, of));
-    let measured = measured.map(|own| own.saturating_add(OVERHEAD_MARGIN).max(OVERHEAD));
-    measured.map_or(assumed, |own| own.min(assumed))
 }

@@ -3,7 +3,7 @@
 use ballast_model::{Bytes, Fence};
 use serde::{Deserialize, Serialize};
 
-/// The fence of a guest that is to have one.
+/// The fence around one guest whose configuration asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceView {
     /// The limit on the memory of its cgroup; `None`: none is in force.

@@ -130,7 +130,7 @@ impl ApiThread {
         Ok(served??)
     }
 
-    /// Why the thread is no more; `None`: it runs, or that was told before.
+    /// Why the thread ended; `None`: it runs, or its end was reported before.
     fn failure(&mut self) -> Option<String> {
         let running = self.running.take_if(|running| running.thread.is_finished())?;
         Some(match running.thread.join() {
@@ -205,7 +205,9 @@ mod tests {
         let handle = Handle { view, commands, dry_runs };
         let server = Server::bind(&config).unwrap();
         let mut api = ApiThread::serving(panic_once, server, config, handle).unwrap();
-        tokio::time::timeout(PATIENCE, api.ended().notified()).await.expect("it is told at once");
+        tokio::time::timeout(PATIENCE, api.ended().notified())
+            .await
+            .expect("its end is reported at once");
         // The notice comes just before the end.
         let end = Instant::now() + PATIENCE;
         while api.health().restarts == 0 {

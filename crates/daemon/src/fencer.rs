@@ -1,9 +1,9 @@
 //! Keeps fences around guests, as ordered.
 //!
 //! Idea: setting a limit takes as long as the kernel reclaims, which is too long for a tick. Each
-//! fenced guest has a thread that owns its [`Fence`] and gets an order at each tick; where one
-//! guest's swap device hangs, the tick and the other guests go on. A thread that is told to end, or
-//! panics, lifts its fence.
+//! fenced guest has a thread that owns its [`Fence`] and gets an order at each tick. If one guest's
+//! swap device hangs, the tick and the other guests go on. A thread lifts its fence when it ends, by
+//! order or by a panic.
 //!
 //! A daemon that was killed left its fences standing. Each process that is not to be fenced is
 //! looked at once, when it is first seen, by a thread that lifts what was left around it.
@@ -25,7 +25,7 @@ use ballast_reclaim::{Fence, ReclaimError, SwapBounds};
 use tracing::{debug, info, warn};
 
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerState, words};
+use super::worker::{Inbox, Letter, Worker, WorkerDeadline, words};
 
 /// Most guests with a fence at the same time.
 const GUESTS_MAX: usize = 256;
@@ -218,23 +218,12 @@ impl Fencer {
     fn look_after_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.fenced.retain(|guest, fenced| {
-            let hang = format!("{guest} (fence hangs)");
-            match fenced.worker.state() {
-                WorkerState::Lives(time) if time >= HANGS_AFTER => {
-                    warnings.warn(&hang, "setting its limit hangs: does the host's swap answer?");
-                    return true;
-                }
-                WorkerState::Lives(_) => {
-                    warnings.over(&hang);
-                    return true;
-                }
-                WorkerState::Ended => {}
-                WorkerState::Panicked(how) => {
-                    warnings
-                        .warn(&format!("{guest} (fence)"), &format!("a thread panicked: {how}"));
-                }
-            }
-            false
+            let deadline = WorkerDeadline {
+                after: HANGS_AFTER,
+                subject: &format!("{guest} (fence hangs)"),
+                what: "setting its limit hangs: does the host's swap answer?",
+            };
+            fenced.worker.state().lives_on(&format!("{guest} (fence)"), deadline, warnings)
         });
     }
 }

@@ -33,7 +33,7 @@ use tracing::{debug, info, warn};
 
 use super::clock;
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerState};
+use super::worker::{Inbox, Letter, Worker, WorkerDeadline};
 
 /// Most guests paged at the same time.
 const GUESTS_MAX: usize = 64;
@@ -208,23 +208,12 @@ impl Pager {
     fn look_after_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.workers.retain(|guest, worker| {
-            let hang = format!("{guest} (paging)");
-            match worker.state() {
-                WorkerState::Lives(time) if time >= HANGS_AFTER => {
-                    warnings.warn(&hang, "a step hangs: does the host's swap device answer?");
-                    return true;
-                }
-                WorkerState::Lives(_) => {
-                    warnings.over(&hang);
-                    return true;
-                }
-                WorkerState::Ended => {}
-                WorkerState::Panicked(how) => {
-                    warnings
-                        .warn(&format!("{guest} (pager)"), &format!("a thread panicked: {how}"));
-                }
-            }
-            false
+            let deadline = WorkerDeadline {
+                after: HANGS_AFTER,
+                subject: &format!("{guest} (paging)"),
+                what: "a step hangs: does the host's swap device answer?",
+            };
+            worker.state().lives_on(&format!("{guest} (pager)"), deadline, warnings)
         });
     }
 }

@@ -13,6 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::warn_once::WarnOnce;
+
 /// Longest text of a panic in the log, in characters.
 const PANIC_CHARS_MAX: usize = 200;
 
@@ -77,6 +79,41 @@ pub(crate) enum WorkerState {
     Ended,
     /// It panicked; the text says how.
     Panicked(String),
+}
+
+/// When a thread counts as hanging, and what is then said of which subject.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerDeadline<'a> {
+    pub(crate) after: Duration,
+    pub(crate) subject: &'a str,
+    pub(crate) what: &'a str,
+}
+
+impl WorkerState {
+    /// Whether the thread still runs. Warns of one that hangs and, under `subject`, of one that
+    /// panicked.
+    pub(crate) fn lives_on(
+        self,
+        subject: &str,
+        deadline: WorkerDeadline<'_>,
+        warnings: &mut WarnOnce,
+    ) -> bool {
+        match self {
+            WorkerState::Lives(time) if time >= deadline.after => {
+                warnings.warn(deadline.subject, deadline.what);
+                true
+            }
+            WorkerState::Lives(_) => {
+                warnings.over(deadline.subject);
+                true
+            }
+            WorkerState::Ended => false,
+            WorkerState::Panicked(how) => {
+                warnings.warn(subject, &format!("a thread panicked: {how}"));
+                false
+            }
+        }
+    }
 }
 
 /// The loop's handle of a thread. Dropping it tells the thread to end, without waiting for it.

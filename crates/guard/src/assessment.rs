@@ -120,18 +120,17 @@ impl Assessment {
         let last_seen = || log?.last_seen();
         let held = allocation.or_else(|| last_seen().max(holding.held()));
         let promised = log.and_then(ComplianceLog::promised);
-        let committed = held.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO);
+        let uncapped = held.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO);
         let occupies = sample.resident.filter(|resident| resident.age <= stale_after);
         let granted = log.and_then(ComplianceLog::entitlement);
         let asked = log.and_then(|log| log.asked().or(granted));
         let capped = cap.zip(asked).filter(|_| occupies.is_some());
         let capped = capped.map(|(cap, asked)| Capped { asked, cap });
-        // The host takes what is beyond a cap. The room in it for the hypervisor is nothing
-        // promised.
-        let uncapped = committed;
         // What it holds beyond its claim it is not offered.
         let claimed = sample.allocation.map(|claim| claim.value).min(allocation);
-        let offered = claimed.or(held).max(promised).unwrap_or(committed);
+        let offered = claimed.or(held).max(promised).unwrap_or(uncapped);
+        // The host takes what is beyond a cap. The room in it for the hypervisor is nothing
+        // promised.
         let committed = match capped.zip(occupies) {
             Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
             None => uncapped,

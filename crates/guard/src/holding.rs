@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestSample, Timestamp};
+use ballast_model::{Bytes, GuestSample, Timestamp, overhead_assumed, overhead_at_most};
 
 /// A resident size older than this is not what is resident now.
 const FRESH: Duration = Duration::from_secs(2);
@@ -21,16 +21,6 @@ const FRESH: Duration = Duration::from_secs(2);
 /// What was resident this long ago is forgotten: a host that never sees again must not keep its
 /// guests from giving memory to each other.
 const REMEMBERED: Duration = Duration::from_secs(60);
-
-/// Least that a hypervisor needs beside its guest's memory.
-const OVERHEAD_MIN: Bytes = Bytes::mib(64);
-
-/// What a hypervisor is assumed to need beyond [`OVERHEAD_MIN`], as a part of its guest's memory:
-/// QEMU's emulator keeps up to an eighth as translated code.
-const OVERHEAD_PART: (u64, u64) = (1, 8);
-
-/// A measured overhead may grow by this before it is measured again.
-const OVERHEAD_MARGIN: Bytes = Bytes::mib(16);
 
 /// One guest's claims, and what the host sees of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,15 +80,9 @@ impl Holding {
 
     /// The least and the most that its hypervisor may need beside the guest's memory.
     fn overhead(&self, sample: &GuestSample) -> (Bytes, Bytes) {
-        let (part, of) = OVERHEAD_PART;
         let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
-        let assumed = OVERHEAD_MIN.saturating_add(memory.fraction(part, of));
-        match self.overhead {
-            Some(measured) => {
-                (measured.min(assumed), measured.saturating_add(OVERHEAD_MARGIN).min(assumed))
-            }
-            None => (Bytes::ZERO, assumed),
-        }
+        let least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
+        (least, overhead_at_most(self.overhead, memory))
     }
 }
 

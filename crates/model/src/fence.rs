@@ -8,7 +8,7 @@ use crate::Bytes;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 
-/// The fence of a guest that is to have one.
+/// The fence around one guest whose configuration asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Fence {

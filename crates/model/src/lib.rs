@@ -27,6 +27,7 @@ mod limits;
 mod measured;
 mod mechanism;
 mod miss_curve;
+mod overhead;
 mod per_guest;
 mod plan;
 mod policy_name;
@@ -57,6 +58,7 @@ pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
 #[cfg(feature = "serde")]
 pub use miss_curve::KeptCurve;
 pub use miss_curve::{MissCurve, MissCurveError};
+pub use overhead::{overhead_assumed, overhead_at_most};
 pub use per_guest::PerGuest;
 pub use plan::{
     Action, Budget, Change, Compliance, Desired, GuestPlan, Note, Outcome, OutcomeKind, Plan,

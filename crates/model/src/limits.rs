@@ -6,7 +6,7 @@ use std::iter::Peekable;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
-use crate::{Bounds, Bytes, GuestId, GuestSample};
+use crate::{Bounds, Bytes, GuestId, GuestSample, Snapshot};
 
 /// The operator's bounds for one guest, already resolved from defaults and overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +120,12 @@ impl LimitTable {
     /// The limits of one guest.
     pub fn of(&self, id: &GuestId) -> &GuestLimits {
         self.named.get(id).unwrap_or(&self.default)
+    }
+
+    /// The shares of all guests of a snapshot together. O(n).
+    pub fn shares_of_all(&self, snapshot: &Snapshot) -> u64 {
+        let mut limits = self.in_order();
+        snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
     }
 
     /// Looks guests up in the order of their names, O(1) each.

@@ -147,7 +147,6 @@ impl Storm<'_> {
             return Ok(());
         }
         let (mut takeable, mut earlier) = (0, 0);
-        let mut guests = Vec::new();
         let mut allowed = self.drawn.budget;
         let plan = self.engine.latest().map(|(_, plan)| plan);
         for (guest, before) in self.world.guests.iter().zip(before) {
@@ -160,22 +159,29 @@ impl Storm<'_> {
             let is_granted = guest.granted > before.granted;
             takeable += if is_granted { after } else { after.min(before.takeable) };
             earlier += before.takeable;
-            let StormGuest { id, holds, granted, target, .. } = guest;
-            guests.push(format!(
-                "{id} {after} after {}: holds {holds}, ordered {target}, granted {granted} after {}, \
-                 resident {}",
-                before.takeable,
-                before.granted,
-                guest.resident()
-            ));
             if guest.is_offender {
                 allowed += hidden(guest);
             }
         }
         if takeable > allowed.max(earlier) {
+            let guests = self.world.guests.iter().zip(before);
+            let guests = guests.map(|(guest, before)| self.told(guest, before)).collect();
             return Err(Violation::Overcommitted { takeable, allowed, guests });
         }
         Ok(())
+    }
+
+    /// A guest in the words of a violation.
+    fn told(&self, guest: &StormGuest, before: &Holding) -> String {
+        let StormGuest { id, holds, granted, target, .. } = guest;
+        format!(
+            "{id} {} after {}: holds {holds}, ordered {target}, granted {granted} after {}, \
+             resident {}",
+            self.takeable(guest),
+            before.takeable,
+            before.granted,
+            guest.resident()
+        )
     }
 
     /// What each guest may come to occupy now.

@@ -6,7 +6,8 @@
 //! of [`Fault`]. After each tick promises are judged by what is really so; when the faults stop,
 //! everything has to settle. A seed whose offenders lie runs once more with the same guests honest:
 //! no other guest may be worse off for the lies. A [`Sabotage`] takes one safety away: a storm that
-//! then finds nothing would prove nothing. [`story_of`] tells a failure with as few faults as it needs.
+//! then finds nothing would prove nothing. [`story_of`] tells a failure with as few faults as it
+//! needs.
 //!
 //! One seed in ten has its journal on a real disk, in the daemon's own format (`disk.rs`).
 //!

@@ -10,8 +10,8 @@ use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
 use ballast_guard::{Assessment, Known, Lack, Totals, allocate_grants, budget_for};
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, Held, HostSample, LimitTable, Note, PerGuest, Plan,
-    PressureLevel, RequestKind, Snapshot,
+    Bytes, Change, Compliance, GuestPlan, Held, HostSample, Note, PerGuest, Plan, PressureLevel,
+    RequestKind, Snapshot,
 };
 
 use super::Controller;
@@ -38,12 +38,6 @@ fn may_page(snapshot: &Snapshot, settings: &Settings) -> bool {
 fn swapped_out(host: &HostSample) -> Bytes {
     let (total, free) = (host.swap_total.unwrap_or_default(), host.swap_free.unwrap_or_default());
     total.saturating_sub(free)
-}
-
-/// The shares of all guests together.
-fn shares_of_all(snapshot: &Snapshot, limits: &LimitTable) -> u64 {
-    let mut limits = limits.in_order();
-    snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
 }
 
 impl Controller {
@@ -77,7 +71,7 @@ impl Controller {
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
             paged_out: swapped_out(&snapshot.host),
-            shared: for_guests.map(|budget| (budget, shares_of_all(snapshot, &settings.limits))),
+            shared: for_guests.map(|budget| (budget, settings.limits.shares_of_all(snapshot))),
             hotplug: settings.hotplug.as_ref(),
         };
         let (mut totals, mut thrashes) = (Totals::default(), false);

@@ -30,7 +30,7 @@ const SPARE: Bytes = Bytes::mib(32);
 /// A resident size older than this is not what is resident now.
 const SEEN_LATELY: Duration = Duration::from_secs(2);
 
-/// A resident size stands for this long, until another one is told.
+/// The last resident size counts for this long where no newer one can be read.
 const SEEN_EVER: Duration = Duration::from_secs(60);
 
 /// What a plan has for a guest.
@@ -65,10 +65,10 @@ pub(super) struct Memory {
     /// What its hypervisor was last seen to need, and what its process occupies.
     overhead: Option<Bytes>,
     in_use: Option<Bytes>,
-    /// What it must hold as its process occupies more than claims account for.
-    evident: Option<Bytes>,
-    /// What it held at least by the last size of its process, and when that was told.
+    /// What it holds at least by the last size of its process, and when that was read.
     occupied: Option<(Bytes, Timestamp)>,
+    /// The same now: no more than it can hold, and nothing where that size is too old.
+    evident: Option<Bytes>,
     /// The total of the last order to balloon and plugged memory together.
     ordered: Option<Bytes>,
     /// What the last plan entitled it to beyond its target.

@@ -11,9 +11,9 @@
 //!
 //! Checked: conservation (grants within what is free of budget and host), floors, what guests
 //! without swap use, ceilings, step limits, the host's reserve, no reduction on stale or missing
-//! figures but what the host sees itself, no action on guests that are not to be touched, releases before grants, form (whole
-//! pages, generation, deadline, each guest once), that caps are enforced, and of plugging: whole
-//! blocks within the device, and never against the balloon.
+//! figures but what the host sees itself, no action on guests that are not to be touched, releases
+//! before grants, form (whole pages, generation, deadline, each guest once), that caps are
+//! enforced, and of plugging: whole blocks within the device, and never against the balloon.
 //!
 //! A plan says of some guests more than its actions do ([`Promise`]). That is believed as far as it
 //! makes a guest's part larger; where it makes it smaller, as a cap does, the plan has to enforce
@@ -109,7 +109,7 @@ impl Checker {
             for_guests: rules
                 .budget
                 .or_else(|| Some(snapshot.host.memory_total?.saturating_sub(rules.host_reserve))),
-            shares: shares_of_all(snapshot, rules.limits),
+            shares: rules.limits.shares_of_all(snapshot),
         };
         let mut found = Vec::new();
         if rules.paused && !plan.actions.is_empty() {
@@ -163,11 +163,6 @@ struct Check<'a> {
     for_guests: Option<Bytes>,
     /// The shares of all guests together.
     shares: u64,
-}
-
-fn shares_of_all(snapshot: &Snapshot, limits: &LimitTable) -> u64 {
-    let mut limits = limits.in_order();
-    snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
 }
 
 /// A guest of the snapshot and what is remembered of it.

@@ -29,7 +29,7 @@ const DATA: usize = 16;
 /// The device's fields, of four bytes each: pages asked for, and pages that the guest says it gave.
 const ASKED: u32 = 0;
 const GIVEN: u32 = 4;
-/// The command register, and its bit by which the device keeps its interrupts to itself.
+/// The command register, and the bit in it that disables the device's interrupts.
 const COMMAND: usize = 0x04;
 const INTERRUPTS_OFF: u16 = 0x0400;
 
