@@ -161,7 +161,7 @@ mod tests {
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![7]).unwrap();
         let view = CurveView::new(&curve, Some(Bytes::MAX));
         assert!(view.points.iter().all(|point| point.misses_per_s == 7));
-        assert_eq!(view.points[5].memory_bytes, u64::MAX);
+        assert_eq!(view.points[5].memory_bytes, Bytes::MAX.get());
         assert_eq!(CurveView::new(&curve, None).points, []);
     }
 }

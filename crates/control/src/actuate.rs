@@ -10,17 +10,18 @@ use ballast_model::{Bytes, Timestamp};
 
 use crate::tick::{Actuated, GuestTick, NextActuator};
 
-/// The order for one guest, which may take `spare` beyond what was granted. `settings`: `None`:
-/// nothing is plugged in or out, for the time of a pause or, if the operator switched that off,
-/// from now on.
+/// The order for one guest that brings it to `send`, and may take `spare` beyond what was granted.
+/// `settings`: `None`: nothing is plugged in or out, for the time of a pause or, if the operator
+/// switched that off, from now on.
 pub(crate) fn actuate(
     guest: &GuestTick<'_>,
+    send: Option<Bytes>,
     now: Timestamp,
     spare: Bytes,
     settings: Option<&HotplugSettings>,
     is_paused: bool,
 ) -> Actuated {
-    let (sample, state, send) = (guest.sample, &*guest.state, guest.send());
+    let (sample, state) = (guest.sample, &*guest.state);
     let (Some(_), Some(settings)) = (sample.hotplug, settings) else {
         // What was granted for plugging may still be taken until all that was asked for is done.
         let is_done = sample.hotplug.is_none_or(|hotplug| {

@@ -11,7 +11,7 @@ use ballast_model::{
 use ballast_policy::flexmemd::Accounts;
 
 use crate::state::{GuestState, cap_of};
-use crate::tick::{Actuated, GuestTick, NextActuator};
+use crate::tick::{Actuated, GuestActuation, GuestTick, NextActuator};
 use crate::transfer::{gives, waits};
 
 /// A plan that waits to be checked.
@@ -64,7 +64,7 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A proposal of a plan without lines. Its orders are not to be begun after `deadline`.
+    /// A proposal of a plan without lines yet. Its orders are not to be begun after `deadline`.
     pub(crate) fn new(plan: Plan, deadline: Timestamp, credits: Option<&'a Accounts>) -> Draft<'a> {
         Draft {
             plan,
@@ -78,11 +78,17 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The line of the guest at a place; what else comes of its tick is noted.
-    pub(crate) fn line(&mut self, place: usize, guest: GuestTick<'_>) -> GuestPlan {
-        let GuestTick { sample, state, assessment, grant, actuated, paged, .. } = guest;
-        let Grant { send, ask, clamp, change } = grant.unwrap_or(Grant::hold(Held::OnTarget));
-        let Actuated { order, next } = actuated.unwrap_or_default();
+    /// Adds the line of the guest at a place, and notes what else comes of its tick.
+    pub(crate) fn add(
+        &mut self,
+        place: usize,
+        guest: &mut GuestTick<'_>,
+        actuation: GuestActuation,
+    ) {
+        let GuestTick { sample, state, assessment, .. } = guest;
+        let GuestActuation { grant, actuated, paged } = actuation;
+        let Grant { send, ask, clamp, change } = grant;
+        let Actuated { order, next } = actuated;
         let id = &sample.id;
         let target = send.or(state.log.target());
         if let Some(to) = order.target {
@@ -145,7 +151,7 @@ impl<'a> Draft<'a> {
             id: id.clone(),
             allocation: assessment.allocation,
             bounds: assessment.bounds,
-            estimate: assessment.into_estimate(),
+            estimate: assessment.take_estimate(),
             desired: goal.map(|goal| goal.desired.clone()),
             clamps,
             credits: self.credits.and_then(|credits| credits.credits(id)),
@@ -158,13 +164,12 @@ impl<'a> Draft<'a> {
         };
         self.gives |= gives(&line);
         self.waits |= waits(&line);
-        line
+        self.plan.guests.push(line);
     }
 
     /// The proposal with the lines of all guests, releases before grants.
-    pub(crate) fn finish(self, lines: Vec<GuestPlan>) -> Proposal {
+    pub(crate) fn finish(self) -> Proposal {
         let Draft { mut plan, mut grants, promises, changes, gives, waits, .. } = self;
-        plan.guests = lines;
         plan.actions.append(&mut grants);
         Proposal { plan, promises, changes, is_transfer: gives && waits }
     }

@@ -1,8 +1,8 @@
 //! One tick: what each phase found of each guest.
 //!
-//! Idea: a guest has one [`GuestTick`], to which every phase adds its part; no phase changes an
-//! earlier one's. At the end the parts become the guest's line in the plan, and what the plan
-//! changes once it is carried out.
+//! Idea: a guest has one [`GuestTick`], which is what is known of it, and one [`GuestActuation`], which is
+//! what is done about it; no phase changes an earlier one's part. At the end both become the guest's
+//! line in the plan, and what the plan changes once it is carried out.
 
 use ballast_actuation::hotplug::{Actuation, Actuator};
 use ballast_actuation::paging::{Page, ResidentCap};
@@ -49,12 +49,17 @@ pub(crate) struct GuestTick<'a> {
     pub(crate) state: &'a mut GuestState,
     /// By `assess`: its demand, or why it is left alone.
     pub(crate) assessment: Assessment,
+}
+
+/// What is done about one guest in one tick.
+#[derive(Debug)]
+pub(crate) struct GuestActuation {
     /// By `grant`: what it is asked, and why.
-    pub(crate) grant: Option<Grant>,
+    pub(crate) grant: Grant,
     /// By `actuate`: the order to balloon and plugged memory that does that.
-    pub(crate) actuated: Option<Actuated>,
+    pub(crate) actuated: Actuated,
     /// By `page`: what its process is held to; `None`: what it was.
-    pub(crate) paged: Option<Box<Paged>>,
+    pub(crate) paged: Option<Paged>,
 }
 
 /// An order to balloon and plugged memory.
@@ -86,7 +91,7 @@ pub(crate) struct Paged {
 impl<'a> GuestTick<'a> {
     pub(crate) fn new(seen: Seen<'a>, assessment: Assessment) -> GuestTick<'a> {
         let Seen { sample, limits, state, .. } = seen;
-        GuestTick { sample, limits, state, assessment, grant: None, actuated: None, paged: None }
+        GuestTick { sample, limits, state, assessment }
     }
 
     /// Its demand, if it has a part in the division of memory.
@@ -97,10 +102,5 @@ impl<'a> GuestTick<'a> {
     /// Its last request, unless it is left alone.
     pub(crate) fn request(&self) -> Option<MemoryRequest> {
         self.assessment.verdict.as_ref().ok()?.signals.request
-    }
-
-    /// What is sent to it.
-    pub(crate) fn send(&self) -> Option<Bytes> {
-        self.grant.as_ref()?.send
     }
 }

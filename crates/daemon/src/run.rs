@@ -62,6 +62,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
         raised.refusals().for_each(|why| info!("cannot raise the daemon's priority: {why}"));
     }
+    ballast_host::keep_freed_memory();
     let guests_max = match ballast_host::raise_open_files() {
         Ok(files) => guests_for(files),
         Err(why) => {

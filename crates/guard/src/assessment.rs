@@ -186,10 +186,11 @@ impl Assessment {
         self.verdict.as_ref().ok().or(self.demand_stuck.as_deref())
     }
 
-    /// The same, by value.
+    /// The same, taken out: nothing is known of its demand from then on.
     #[inline]
-    pub fn into_estimate(self) -> Option<Estimate> {
-        self.verdict.ok().or(self.demand_stuck.map(|estimate| *estimate))
+    pub fn take_estimate(&mut self) -> Option<Estimate> {
+        let verdict = std::mem::replace(&mut self.verdict, Err(Held::NoStatistics));
+        verdict.ok().or_else(|| self.demand_stuck.take().map(|estimate| *estimate))
     }
 
     /// What it has beyond its part in the division of memory, its debt apart.

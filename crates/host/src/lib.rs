@@ -14,7 +14,7 @@
 //!
 //! Limits: Linux; files of at most [`READ_BYTES_MAX`] bytes; decides nothing.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod boot;
 mod error;
@@ -32,7 +32,7 @@ pub use boot::boot_id;
 pub use error::ReadError;
 pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
-pub use own_resources::{lock_memory, raise_open_files};
+pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
 pub use pressure::parse_pressure;
 pub use pressure_trigger::PressureTrigger;
 pub use priority::{Priority, PriorityOutcome, SettingOutcome, raise_priority};

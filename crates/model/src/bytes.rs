@@ -2,13 +2,15 @@
 //!
 //! Idea: one newtype for every amount of memory, in bytes, so that pages, KiB and MiB never mix.
 //! It reads and prints the units operators write (`512MiB`, `2GiB`, plain bytes).
-//! Limits: 0 to 2^64 − 1 bytes; arithmetic saturates only where the name says so.
+//! Limits: 0 to 2^64 − 2 bytes, so that an `Option<Bytes>` takes no more room than a number; one byte
+//! more is taken for the most. Arithmetic saturates only where the name says so.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
+use nonmax::NonMaxU64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Size of a guest page in bytes; the unit in which a balloon moves memory.
@@ -16,77 +18,80 @@ pub const PAGE_SIZE: u64 = 4096;
 
 /// An amount of memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bytes(u64);
+pub struct Bytes(NonMaxU64);
 
 impl Bytes {
     /// No memory at all.
-    pub const ZERO: Bytes = Bytes(0);
+    pub const ZERO: Bytes = Bytes::new(0);
     /// The largest representable amount.
-    pub const MAX: Bytes = Bytes(u64::MAX);
+    pub const MAX: Bytes = Bytes(NonMaxU64::MAX);
 
-    /// `n` bytes.
+    /// `n` bytes, at most [`Bytes::MAX`].
     pub const fn new(n: u64) -> Self {
-        Bytes(n)
+        match NonMaxU64::new(n) {
+            Some(n) => Bytes(n),
+            None => Bytes::MAX,
+        }
     }
 
     /// `n` KiB (1,024 bytes each); saturates.
     pub const fn kib(n: u64) -> Self {
-        Bytes(n.saturating_mul(1 << 10))
+        Bytes::new(n.saturating_mul(1 << 10))
     }
 
     /// `n` MiB (2^20 bytes each); saturates.
     pub const fn mib(n: u64) -> Self {
-        Bytes(n.saturating_mul(1 << 20))
+        Bytes::new(n.saturating_mul(1 << 20))
     }
 
     /// `n` GiB (2^30 bytes each); saturates.
     pub const fn gib(n: u64) -> Self {
-        Bytes(n.saturating_mul(1 << 30))
+        Bytes::new(n.saturating_mul(1 << 30))
     }
 
     /// `n` pages of [`PAGE_SIZE`]; saturates.
     pub const fn pages(n: u64) -> Self {
-        Bytes(n.saturating_mul(PAGE_SIZE))
+        Bytes::new(n.saturating_mul(PAGE_SIZE))
     }
 
     /// The amount in bytes.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// Whole pages in this amount, rounded down.
     pub const fn to_pages(self) -> u64 {
-        self.0 / PAGE_SIZE
+        self.get() / PAGE_SIZE
     }
 
     /// This amount rounded down to a whole page.
     pub const fn page_floor(self) -> Self {
-        Bytes(self.0 - self.0 % PAGE_SIZE)
+        Bytes::new(self.get() - self.get() % PAGE_SIZE)
     }
 
     /// This amount rounded up to a whole page; saturates at the last whole page.
     pub const fn page_ceil(self) -> Self {
-        Bytes(self.0.saturating_add(PAGE_SIZE - 1)).page_floor()
+        Bytes::new(self.get().saturating_add(PAGE_SIZE - 1)).page_floor()
     }
 
     /// The amount in MiB, for printing and plots only.
     pub fn as_mib_f64(self) -> f64 {
-        self.0 as f64 / (1u64 << 20) as f64
+        self.get() as f64 / (1u64 << 20) as f64
     }
 
     /// `self − other`, or zero where `other` is larger.
     pub const fn saturating_sub(self, other: Self) -> Self {
-        Bytes(self.0.saturating_sub(other.0))
+        Bytes::new(self.get().saturating_sub(other.get()))
     }
 
     /// `self + other`, or [`Bytes::MAX`] on overflow.
     pub const fn saturating_add(self, other: Self) -> Self {
-        Bytes(self.0.saturating_add(other.0))
+        Bytes::new(self.get().saturating_add(other.get()))
     }
 
     /// The distance between two amounts, whichever is larger.
     pub const fn abs_diff(self, other: Self) -> Self {
-        Bytes(self.0.abs_diff(other.0))
+        Bytes::new(self.get().abs_diff(other.get()))
     }
 
     /// `numerator / denominator` of this amount, rounded down; saturates. A zero denominator gives
@@ -95,22 +100,22 @@ impl Bytes {
         if denominator == 0 {
             return Bytes::ZERO;
         }
-        let part = self.0 as u128 * numerator as u128 / denominator as u128;
-        if part > u64::MAX as u128 { Bytes::MAX } else { Bytes(part as u64) }
+        let part = self.get() as u128 * numerator as u128 / denominator as u128;
+        if part > u64::MAX as u128 { Bytes::MAX } else { Bytes::new(part as u64) }
     }
 }
 
 impl Add for Bytes {
     type Output = Bytes;
     fn add(self, other: Bytes) -> Bytes {
-        Bytes(self.0 + other.0)
+        Bytes::new(self.get() + other.get())
     }
 }
 
 impl Sub for Bytes {
     type Output = Bytes;
     fn sub(self, other: Bytes) -> Bytes {
-        Bytes(self.0 - other.0)
+        Bytes::new(self.get() - other.get())
     }
 }
 
@@ -141,24 +146,24 @@ impl fmt::Display for Bytes {
         const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
         if f.alternate() {
             for (unit, shift) in UNITS {
-                if self.0 != 0 && self.0.trailing_zeros() >= shift {
-                    return f.pad(&format!("{}{unit}", self.0 >> shift));
+                if self.get() != 0 && self.get().trailing_zeros() >= shift {
+                    return f.pad(&format!("{}{unit}", self.get() >> shift));
                 }
             }
-            return f.pad(&format!("{}", self.0));
+            return f.pad(&format!("{}", self.get()));
         }
         for (unit, shift) in UNITS {
-            if self.0 >> shift == 0 {
+            if self.get() >> shift == 0 {
                 continue;
             }
-            let tenths = (u128::from(self.0) * 10 + (1 << (shift - 1))) >> shift;
+            let tenths = (u128::from(self.get()) * 10 + (1 << (shift - 1))) >> shift;
             let (whole, tenth) = (tenths / 10, tenths % 10);
             return match tenth {
                 0 => f.pad(&format!("{whole}{unit}")),
                 _ => f.pad(&format!("{whole}.{tenth}{unit}")),
             };
         }
-        f.pad(&format!("{}B", self.0))
+        f.pad(&format!("{}B", self.get()))
     }
 }
 
@@ -215,7 +220,7 @@ impl FromStr for Bytes {
             (digits << shift) / 10u128.pow(decimals.len() as u32)
         };
         let total = (u128::from(whole) << shift) + part;
-        u64::try_from(total).map(Bytes).map_err(|_| too_large())
+        u64::try_from(total).map(Bytes::new).map_err(|_| too_large())
     }
 }
 
@@ -236,11 +241,11 @@ impl<'de> Deserialize<'de> for Bytes {
                 f.write_str("a size such as \"512MiB\", or a number of bytes")
             }
             fn visit_u64<E: serde::de::Error>(self, n: u64) -> Result<Bytes, E> {
-                Ok(Bytes(n))
+                Ok(Bytes::new(n))
             }
             fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Bytes, E> {
                 u64::try_from(n)
-                    .map(Bytes)
+                    .map(Bytes::new)
                     .map_err(|_| E::custom(format!("{n} is negative: a size is at least 0")))
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Bytes, E> {
@@ -268,7 +273,7 @@ mod tests {
             ("64K", 64 << 10),
             ("1TiB", 1 << 40),
         ] {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+            assert_eq!(text.parse(), Ok(Bytes::new(bytes)), "{text}");
         }
     }
 
@@ -300,8 +305,8 @@ mod tests {
     proptest! {
         #[test]
         fn lossless_form_reads_back(n: u64) {
-            let printed = format!("{:#}", Bytes(n));
-            prop_assert_eq!(printed.parse::<Bytes>(), Ok(Bytes(n)));
+            let printed = format!("{:#}", Bytes::new(n));
+            prop_assert_eq!(printed.parse::<Bytes>(), Ok(Bytes::new(n)));
         }
 
         #[test]
@@ -311,9 +316,9 @@ mod tests {
 
         #[test]
         fn page_rounding_brackets(n in 0..u64::MAX - PAGE_SIZE) {
-            let bytes = Bytes(n);
+            let bytes = Bytes::new(n);
             prop_assert!(bytes.page_floor() <= bytes && bytes <= bytes.page_ceil());
-            prop_assert!(bytes.page_ceil() - bytes.page_floor() <= Bytes(PAGE_SIZE));
+            prop_assert!(bytes.page_ceil() - bytes.page_floor() <= Bytes::new(PAGE_SIZE));
         }
     }
 }

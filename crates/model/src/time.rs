@@ -8,28 +8,50 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
+use nonmax::NonMaxU64;
+
 /// A moment on a monotonic clock, in milliseconds since that clock's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
-pub struct Timestamp(u64);
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "u64", into = "u64")
+)]
+pub struct Timestamp(NonMaxU64);
 
 impl Timestamp {
     /// The clock's origin.
-    pub const ZERO: Timestamp = Timestamp(0);
+    pub const ZERO: Timestamp = Timestamp::from_millis(0);
 
-    /// `ms` milliseconds after the clock's origin.
+    /// `ms` milliseconds after the clock's origin; 2^64 − 1, which leaves no room for `None`, is one
+    /// less.
     pub const fn from_millis(ms: u64) -> Self {
-        Timestamp(ms)
+        match NonMaxU64::new(ms) {
+            Some(ms) => Timestamp(ms),
+            None => Timestamp(NonMaxU64::MAX),
+        }
     }
 
     /// Milliseconds since the clock's origin.
     pub const fn as_millis(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// Time passed since `earlier`; zero where `earlier` is in fact later.
     pub const fn saturating_since(self, earlier: Timestamp) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(earlier.0))
+        Duration::from_millis(self.as_millis().saturating_sub(earlier.as_millis()))
+    }
+}
+
+impl From<u64> for Timestamp {
+    fn from(ms: u64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+}
+
+impl From<Timestamp> for u64 {
+    fn from(moment: Timestamp) -> u64 {
+        moment.as_millis()
     }
 }
 
@@ -37,12 +59,12 @@ impl Add<Duration> for Timestamp {
     type Output = Timestamp;
     fn add(self, duration: Duration) -> Timestamp {
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Timestamp(self.0.saturating_add(ms))
+        Timestamp::from_millis(self.as_millis().saturating_add(ms))
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}s", self.0 / 1000, self.0 % 1000)
+        write!(f, "{}.{:03}s", self.as_millis() / 1000, self.as_millis() % 1000)
     }
 }

@@ -40,23 +40,37 @@ pub enum TaxRule {
     Dynamic,
 }
 
-/// One contender's figures in pages.
+/// One contender's figures, in pages.
+#[derive(Clone, Copy)]
 pub(crate) struct Claim {
-    pub(crate) used: i128,
-    pub(crate) floor: i128,
-    pub(crate) ceiling: i128,
-    pub(crate) shares: i128,
+    pub(crate) used: i64,
+    pub(crate) floor: i64,
+    pub(crate) ceiling: i64,
+    pub(crate) shares: i64,
 }
 
 impl From<&Contender> for Claim {
     fn from(contender: &Contender) -> Claim {
         Claim {
-            used: i128::from(contender.used.to_pages()),
-            floor: i128::from(contender.floor.to_pages()),
-            ceiling: i128::from(contender.ceiling.to_pages()),
-            shares: i128::from(contender.shares),
+            used: in_pages(contender.used),
+            floor: in_pages(contender.floor),
+            ceiling: in_pages(contender.ceiling),
+            shares: i64::from(contender.shares),
         }
     }
+}
+
+/// Whole pages, as many as [`Problem::new`] permits.
+pub(crate) fn in_pages(size: Bytes) -> i64 {
+    size.to_pages().cast_signed()
+}
+
+/// `a b`, which must fit. All products here do: by [`Problem::new`] there are at most 2^16 guests
+/// with 2^40 pages and 2^20 shares each, and the tax is at most 2^32. To check each product would
+/// take longer than the rest of a round.
+fn times(a: i128, b: i64) -> i128 {
+    debug_assert!(a.checked_mul(b.into()).is_some(), "{a} {b}");
+    a.wrapping_mul(b.into())
 }
 
 /// A guest's memory in pages, and what decided it.
@@ -76,8 +90,7 @@ pub(crate) fn divide(
 ) -> Division {
     let contenders = problem.contenders();
     let claims: Vec<Claim> = contenders.iter().map(Claim::from).collect();
-    let budget = i128::from(problem.budget().to_pages());
-    let allotments = allot(&claims, budget, i128::from(reserve.to_pages()), rule);
+    let allotments = allot(&claims, in_pages(problem.budget()), in_pages(reserve), rule);
     let wanted = contenders
         .iter()
         .zip(allotments)
@@ -98,61 +111,60 @@ pub(crate) fn divide(
     Division { wanted, shortfall: problem.shortfall(), notes: Vec::new() }
 }
 
+/// A guest that no bound has settled yet.
+struct Open {
+    place: usize,
+    claim: Claim,
+    /// By the round under way: `target × denominator`.
+    due: i128,
+}
+
 /// Divides `budget` by the rounds described above, all in pages.
-pub(crate) fn allot(
-    claims: &[Claim],
-    budget: i128,
-    reserve: i128,
-    rule: TaxRule,
-) -> Vec<Allotment> {
-    let mut settled: Vec<Option<Allotment>> = vec![None; claims.len()];
-    if claims.iter().map(|p| p.floor).sum::<i128>() >= budget {
-        return claims.iter().map(|p| Allotment::Floor(p.floor as u64)).collect();
+pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) -> Vec<Allotment> {
+    let floor = |claim: &Claim| Allotment::Floor(claim.floor.cast_unsigned());
+    let ceiling = |claim: &Claim| Allotment::Ceiling(claim.ceiling.cast_unsigned());
+    // Until a round settles it, a guest has its floor.
+    let mut settled: Vec<Allotment> = claims.iter().map(floor).collect();
+    if claims.iter().map(|claim| i128::from(claim.floor)).sum::<i128>() >= budget.into() {
+        return settled;
     }
-    if claims.iter().map(|p| p.ceiling).sum::<i128>() <= budget {
-        return claims.iter().map(|p| Allotment::Ceiling(p.ceiling as u64)).collect();
+    if claims.iter().map(|claim| i128::from(claim.ceiling)).sum::<i128>() <= budget.into() {
+        return claims.iter().map(ceiling).collect();
     }
-    let mut open: Vec<usize> = (0..claims.len()).collect();
+    let mut open: Vec<Open> = Vec::with_capacity(claims.len());
+    for (place, claim) in claims.iter().enumerate() {
+        open.push(Open { place, claim: *claim, due: 0 });
+    }
     let mut left = budget;
     while !open.is_empty() {
-        let round = TaxRound::new(claims, &open, left, reserve, rule);
+        let round = TaxRound::new(&open, left, reserve, rule);
         let (mut lacking, mut cut_off) = (0, 0);
-        for &i in &open {
-            let due = round.due(&claims[i]);
-            lacking += (claims[i].floor * round.denominator - due).max(0);
-            cut_off += (due - claims[i].ceiling * round.denominator).max(0);
+        for Open { claim, due, .. } in &mut open {
+            *due = round.due(claim);
+            lacking += (times(round.denominator, claim.floor) - *due).max(0);
+            cut_off += (*due - times(round.denominator, claim.ceiling)).max(0);
         }
         if lacking == 0 && cut_off == 0 {
-            let due = open.iter().map(|&i| round.due(&claims[i]));
-            let pages = largest_remainder(due, round.denominator, left as u64);
-            for (&i, pages) in open.iter().zip(pages) {
-                settled[i] = Some(Allotment::Formula(pages, round.tax));
+            let due = open.iter().map(|guest| guest.due);
+            let pages = largest_remainder(due, round.denominator, left.cast_unsigned());
+            for (guest, pages) in open.iter().zip(pages) {
+                settled[guest.place] = Allotment::Formula(pages, round.tax);
             }
             break;
         }
-        open.retain(|&i| {
-            let claim = &claims[i];
-            let due = round.due(claim);
-            let allotment = if lacking >= cut_off && due < claim.floor * round.denominator {
-                Allotment::Floor(claim.floor as u64)
-            } else if lacking <= cut_off && due > claim.ceiling * round.denominator {
-                Allotment::Ceiling(claim.ceiling as u64)
+        open.retain(|Open { place, claim, due }| {
+            if lacking >= cut_off && *due < times(round.denominator, claim.floor) {
+                left -= claim.floor;
+            } else if lacking <= cut_off && *due > times(round.denominator, claim.ceiling) {
+                settled[*place] = ceiling(claim);
+                left -= claim.ceiling;
             } else {
                 return true;
-            };
-            left -= match allotment {
-                Allotment::Floor(_) => claim.floor,
-                _ => claim.ceiling,
-            };
-            settled[i] = Some(allotment);
+            }
             false
         });
     }
     settled
-        .into_iter()
-        .zip(claims)
-        .map(|(allotment, claim)| allotment.unwrap_or(Allotment::Floor(claim.floor as u64)))
-        .collect()
 }
 
 /// The formula for the guests still open and the budget left for them.
@@ -166,59 +178,60 @@ struct TaxRound {
     untaxed: i128,
 }
 
+/// What the guests of a round have in all, and what there is for them.
+struct Sums {
+    shares: i64,
+    used: i128,
+    budget: i64,
+}
+
 impl TaxRound {
-    fn new(
-        claims: &[Claim],
-        open: &[usize],
-        budget: i128,
-        reserve: i128,
-        rule: TaxRule,
-    ) -> TaxRound {
-        let shares: i128 = open.iter().map(|&i| claims[i].shares).sum();
-        let used: i128 = open.iter().map(|&i| claims[i].used).sum();
+    fn new(open: &[Open], budget: i64, reserve: i64, rule: TaxRule) -> TaxRound {
+        let mut sums = Sums { shares: 0, used: 0, budget };
+        for Open { claim, .. } in open {
+            sums.shares += claim.shares;
+            sums.used += i128::from(claim.used);
+        }
         let tax = match rule {
             TaxRule::Fixed(tax) => tax,
-            TaxRule::Dynamic => open.iter().fold(Tax::ZERO, |tax, &i| {
-                raised(tax, &claims[i], (shares, used, budget), reserve)
-            }),
+            TaxRule::Dynamic => open
+                .iter()
+                .fold(Tax::ZERO, |tax, Open { claim, .. }| raised(tax, claim, &sums, reserve)),
         };
         let one = i128::from(Tax::ONE.numerator());
         let tau = i128::from(tax.numerator());
         TaxRound {
             tax,
-            denominator: one * shares,
-            taxed: tau * shares,
-            untaxed: budget * one - tau * used,
+            denominator: times(one, sums.shares),
+            taxed: times(tau, sums.shares),
+            untaxed: times(one, budget) - tau * sums.used,
         }
     }
 
     /// `target_i × denominator`; negative if the guest's part of an overdrawn budget is.
     fn due(&self, claim: &Claim) -> i128 {
-        self.taxed * claim.used + claim.shares * self.untaxed
+        times(self.taxed, claim.used) + times(self.untaxed, claim.shares)
     }
 }
 
 /// `tax`, raised if necessary to leave `claim` its reserve, rounded up to 2^-32. It stays as it is
 /// if the guest uses no more than its part by shares.
-fn raised(
-    tax: Tax,
-    claim: &Claim,
-    (shares, used, budget): (i128, i128, i128),
-    reserve: i128,
-) -> Tax {
-    let beyond_part = claim.used * shares - claim.shares * used;
-    let lacking = (reserve + claim.used) * shares - claim.shares * budget;
-    let one = i128::from(Tax::ONE.numerator());
+fn raised(tax: Tax, claim: &Claim, sums: &Sums, reserve: i64) -> Tax {
+    let of_shares = |pages: i64| i128::from(pages) * i128::from(sums.shares);
+    let beyond_part = of_shares(claim.used) - times(sums.used, claim.shares);
+    let lacking =
+        of_shares(reserve + claim.used) - i128::from(claim.shares) * i128::from(sums.budget);
     if beyond_part <= 0 || lacking <= 0 {
         return tax;
     }
     if lacking >= beyond_part {
         return Tax::ONE;
     }
+    let one = Tax::ONE.numerator().cast_signed();
     // Multiplying shows that most need no more; dividing takes longer.
-    if lacking * one <= i128::from(tax.numerator()) * beyond_part {
+    if times(lacking, one) <= times(beyond_part, tax.numerator().cast_signed()) {
         return tax;
     }
-    let numerator = (lacking * one + beyond_part - 1) / beyond_part;
+    let numerator = (times(lacking, one) + beyond_part - 1) / beyond_part;
     Tax::from_fraction(numerator as u64)
 }

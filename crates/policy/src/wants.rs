@@ -14,7 +14,7 @@
 
 use ballast_model::{Bytes, Clamped, Desired, Reason, Tax};
 
-use crate::divide::{Allotment, Claim, TaxRule, allot};
+use crate::divide::{Allotment, Claim, TaxRule, allot, in_pages};
 use crate::problem::{Contender, Division, Problem, Wanted};
 
 /// The memory a guest would get if there were enough.
@@ -69,12 +69,11 @@ pub(crate) fn sizes(problem: &Problem, want: impl Fn(&Contender) -> Bytes) -> Ve
 fn allot_wants(problem: &Problem, wants: impl Iterator<Item = Bytes>) -> Vec<Allotment> {
     let claim = |(contender, want): (&Contender, Bytes)| Claim {
         used: 0,
-        ceiling: i128::from(want.to_pages()),
+        ceiling: in_pages(want),
         ..Claim::from(contender)
     };
     let claims: Vec<Claim> = problem.contenders().iter().zip(wants).map(claim).collect();
-    let budget = i128::from(problem.budget().to_pages());
-    allot(&claims, budget, 0, TaxRule::Fixed(Tax::ZERO))
+    allot(&claims, in_pages(problem.budget()), 0, TaxRule::Fixed(Tax::ZERO))
 }
 
 fn pages(allotment: Allotment) -> u64 {

@@ -93,6 +93,8 @@ fn print_best(name: &str, guests: u64, controller: &Controller, next: &Snapshot)
 }
 
 fn decision(c: &mut Criterion) {
+    // As the daemon does.
+    ballast_host::keep_freed_memory();
     let mut group = c.benchmark_group("decision");
     group.sample_size(20);
     for n in [100, 1000, 10_000] {

@@ -12,12 +12,13 @@ const DENY_DISALLOWED: &str =
 /// Its tests and benchmarks may use others. `fastrand` without its default features has generators
 /// that are given a seed and no others; `libm` computes the same on every machine; `crc32fast` asks
 /// the processor what it can.
-const WITHOUT_IO: [&str; 10] = [
+const WITHOUT_IO: [&str; 11] = [
     "crc32fast",
     "fastrand",
     "hashbrown",
     "humantime",
     "libm",
+    "nonmax",
     "serde",
     "serde_json",
     "strsim",

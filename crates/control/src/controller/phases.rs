@@ -23,7 +23,7 @@ use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
-use crate::tick::{GuestTick, Seen, Tick};
+use crate::tick::{GuestActuation, GuestTick, Seen, Tick};
 use crate::transfer::{Transfer, gives, waits};
 
 /// A smaller debt of all guests together is not told.
@@ -75,13 +75,13 @@ impl Controller {
             hotplug: settings.hotplug.as_ref(),
         };
         let (mut totals, mut thrashes) = (Totals::default(), false);
-        let assessed = seen.enumerate().map(|(place, seen)| {
+        let mut guests = Vec::with_capacity(snapshot.guests().len());
+        for (place, seen) in seen.enumerate() {
             thrashes |= seen.thrashes;
             let guest = assess(seen, || self.estimator.estimate(snapshot, place), by);
             totals.add(&guest.assessment, &settings.guard);
-            guest
-        });
-        let guests = assessed.collect();
+            guests.push(guest);
+        }
         let (mut budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
         if self.host.level() == PressureLevel::Freeze {
             budget.grantable = Bytes::ZERO;
@@ -207,18 +207,15 @@ impl Controller {
         let hotplug = settings.hotplug.as_ref().filter(|_| !self.paused);
         let mut spare = granting.spare;
         let mut draft = self.heading(&mut tick, settings);
-        let lines = tick.guests.into_iter().enumerate().map(|(place, mut guest)| {
-            guest.grant = Some(granting.to(place, &guest));
-            let actuated = actuate(&guest, now, spare, hotplug, self.paused);
+        for (place, guest) in tick.guests.iter_mut().enumerate() {
+            let grant = granting.to(place, guest);
+            let actuated = actuate(guest, grant.send, now, spare, hotplug, self.paused);
             spare = spare.saturating_sub(actuated.order.from_spare);
-            guest.actuated = Some(actuated);
             let is_rich = rich.get(place).copied().unwrap_or_default();
-            guest.paged = pages.then(|| Box::new(page(&guest, is_rich, host)));
-            draft.line(place, guest)
-        });
-        // In place: a line of the plan takes the room of the tick that it is made from.
-        let lines = lines.collect();
-        draft.finish(lines)
+            let paged = pages.then(|| page(guest, is_rich, host));
+            draft.add(place, guest, GuestActuation { grant, actuated, paged });
+        }
+        draft.finish()
     }
 
     /// A proposal without a line for any guest yet.
@@ -242,7 +239,7 @@ impl Controller {
             decided_at: now,
             policy: settings.policy,
             budget: tick.budget,
-            guests: Vec::new(),
+            guests: Vec::with_capacity(tick.guests.len()),
             actions: Vec::new(),
             paging: Vec::new(),
             host_pressure: self.host.level(),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use ballast_host::{lock_memory, raise_open_files};
+use ballast_host::{keep_freed_memory, lock_memory, raise_open_files};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const ROLE: &str = "BALLAST_TEST_OWN_RESOURCES";
@@ -47,5 +47,31 @@ fn memory_is_locked_wholly_or_not_at_all() {
         }
         // Either way later allocations succeed.
         assert!(Vec::<u8>::new().try_reserve_exact(256 << 20).is_ok());
+    });
+}
+
+/// Pages that the kernel has given to this process so far.
+fn page_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    // Minor faults are the tenth field of proc_pid_stat(5), the eighth after the name.
+    after_name.split_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+#[test]
+#[cfg(target_env = "gnu")]
+fn freed_memory_is_used_again_without_page_faults() {
+    in_child("own_resources::freed_memory_is_used_again_without_page_faults", || {
+        const PAGES: u64 = 4096;
+        let faults = || {
+            let before = page_faults();
+            drop(std::hint::black_box(vec![1u8; PAGES as usize * 4096]));
+            page_faults() - before
+        };
+        assert!(faults() >= PAGES / 2 && faults() >= PAGES / 2, "the kernel keeps nothing");
+        keep_freed_memory();
+        faults();
+        let again = faults();
+        assert!(again < PAGES / 16, "{again}");
     });
 }
