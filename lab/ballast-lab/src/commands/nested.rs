@@ -84,13 +84,17 @@ struct RunArgs {
 #[command(after_help = "\
 Examples:
   ballast-lab nested exec -- sh -c 'cat /sys/fs/cgroup/cgroup.controllers'
-  ballast-lab nested exec --with redis-server -- redis-server --version")]
+  ballast-lab nested exec --with redis-server -- redis-server --version
+  ballast-lab nested exec --file ./program -- $PWD/program")]
 struct ExecArgs {
     #[command(flatten)]
     machine: Machine,
     /// Have a program of this host or of a Debian package in it; repeatable
     #[arg(long, value_name = "PROGRAM")]
     with: Vec<String>,
+    /// Have a program of this host in it, under the same path and with its libraries; repeatable
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
     /// Seconds after which it is killed
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
@@ -117,7 +121,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         NestedCommand::Run(args) => play(&args),
         NestedCommand::Exec(args) => {
-            let options = args.machine.options(args.with, Vec::new(), None)?;
+            let mut options = args.machine.options(args.with, Vec::new(), None)?;
+            for file in args.files {
+                let path = std::path::absolute(&file)
+                    .with_context(|| format!("cannot find {}", file.display()))?;
+                options.programs.push((path.clone(), path));
+            }
             let timeout = Duration::from_secs(args.timeout);
             let end = with_one_retry(&say, || {
                 exec(&Nested::start(&options, &say)?, &args.command, timeout)
