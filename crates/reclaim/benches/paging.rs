@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use ballast_model::{Bytes, Timestamp};
 use ballast_reclaim::{
-    GuestMemory, PageIn, PageOut, PagingProgress, PagingState, Picker, SwapUsage,
+    CgroupVersion, GuestMemory, PageIn, PageOut, PagingProgress, PagingState, Picker, SwapUsage,
 };
 use common::{Child, IN, OUT, PROC, SwapFile, TestCgroup};
 
@@ -70,7 +70,12 @@ fn round(
     let out = measure(|now| out.step(memory, now));
     let cached = cached().saturating_sub(before);
     // Frees the swap cache, so that paging in reads the disk.
-    fs::write(group.0.join("memory.force_empty"), "0").unwrap();
+    let (file, amount) = match group.version {
+        CgroupVersion::One => ("memory.force_empty", "0".to_owned()),
+        CgroupVersion::Two => ("memory.reclaim", Bytes::mib(SIZE_MIB).get().to_string()),
+    };
+    // Version 2 fails if there is less to reclaim than that.
+    let _ = fs::write(group.folder.join(file), amount);
     let mut back = PageIn::new(None, IN);
     (out, measure(|now| back.step(memory, now, Bytes::MAX)), cached)
 }

@@ -1,9 +1,10 @@
 //! A token bucket: limits bytes per second.
 //!
 //! Idea: the bucket starts full, refills at the rate and holds at most one burst; moving bytes
-//! takes tokens from it.
-//! Limits: over any time, at most a burst plus the rate times that time; a resolution of
-//! milliseconds.
+//! takes tokens from it. Bytes moved beyond what was available are owed: the kernel may take more
+//! than it is asked for (`memory.reclaim` twice as much, with the multi-generational LRU).
+//! Limits: over any time, at most a burst plus the rate times that time, and what was moved beyond
+//! that at the end; a resolution of milliseconds.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use ballast_model::{Bytes, Timestamp};
 pub struct TokenBucket {
     per_second: Bytes,
     burst: Bytes,
-    /// In thousandths of a byte, so that nothing is lost to rounding within a millisecond.
-    credit: u128,
+    /// In thousandths of a byte, so that nothing is lost to rounding within a millisecond; negative
+    /// while something is owed.
+    credit: i128,
     last: Option<Timestamp>,
 }
 
@@ -30,12 +32,13 @@ impl TokenBucket {
         let last = self.last.map_or(now, |last| last.max(now));
         let since = last.saturating_since(self.last.unwrap_or(now)).as_millis();
         self.last = Some(last);
-        let filled = u128::from(self.per_second.get()).saturating_mul(since);
+        let since = i128::try_from(since).unwrap_or(i128::MAX);
+        let filled = i128::from(self.per_second.get()).saturating_mul(since);
         self.credit = self.credit.saturating_add(filled).min(thousandths(self.burst));
-        Bytes::new(u64::try_from(self.credit / 1000).unwrap_or(u64::MAX))
+        Bytes::new(u64::try_from((self.credit / 1000).max(0)).unwrap_or(u64::MAX))
     }
 
-    /// Takes tokens for bytes that were moved.
+    /// Takes tokens for bytes that were moved, also more than there are.
     pub fn spend(&mut self, moved: Bytes) {
         self.credit = self.credit.saturating_sub(thousandths(moved));
     }
@@ -46,14 +49,15 @@ impl TokenBucket {
         if wanted > self.burst || self.per_second == Bytes::ZERO {
             return None;
         }
-        let missing = thousandths(wanted).saturating_sub(self.credit);
+        let missing = thousandths(wanted) - self.credit;
+        let missing = u128::try_from(missing).unwrap_or(0);
         let ms = missing.div_ceil(u128::from(self.per_second.get()));
         Some(self.last? + Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
     }
 }
 
-fn thousandths(bytes: Bytes) -> u128 {
-    u128::from(bytes.get()) * 1000
+fn thousandths(bytes: Bytes) -> i128 {
+    i128::from(bytes.get()) * 1000
 }
 
 #[cfg(test)]
@@ -80,6 +84,16 @@ mod tests {
         assert_eq!(rate.ready_at(Bytes::new(501)), None);
         let mut none = TokenBucket::new(Bytes::ZERO, Bytes::ZERO);
         assert_eq!((none.available(at(1)), none.ready_at(Bytes::new(1))), (Bytes::ZERO, None));
+    }
+
+    #[test]
+    fn what_was_moved_beyond_the_burst_is_owed() {
+        let mut rate = TokenBucket::new(Bytes::new(1000), Bytes::new(500));
+        assert_eq!(rate.available(at(0)), Bytes::new(500));
+        rate.spend(Bytes::new(700));
+        assert_eq!(rate.available(at(200)), Bytes::ZERO);
+        assert_eq!(rate.ready_at(Bytes::new(40)), Some(at(240)));
+        assert_eq!(rate.available(at(240)), Bytes::new(40));
     }
 
     proptest! {

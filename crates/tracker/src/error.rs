@@ -66,6 +66,12 @@ pub enum TrackerError {
         /// Bytes that are mapped shared and can be tracked.
         shared: u64,
     },
+    /// Referenced bits do not show what the guest touches.
+    #[error(
+        "the guest runs under KVM, so its process's referenced bits do not show what it touches: start it \
+         with libballast_track.so to see its working set"
+    )]
+    Kvm,
     /// The system refused an operation on this side.
     #[error("cannot {what}: {source}")]
     System {
@@ -104,7 +110,8 @@ impl TrackerError {
     pub fn is_lasting(&self) -> bool {
         use RefusalReason::{HugePages, Kernel, MappedTwice, Permission, Version};
         let lasting = [Version, Permission, Kernel, HugePages, MappedTwice];
-        matches!(self, TrackerError::Refused(refused) if lasting.contains(&refused.reason))
+        matches!(self, TrackerError::Kvm)
+            || matches!(self, TrackerError::Refused(refused) if lasting.contains(&refused.reason))
     }
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(Errno) -> TrackerError {

@@ -14,6 +14,7 @@ mod client;
 mod error;
 mod find;
 mod handler_placement;
+mod kvm;
 mod referenced;
 mod regions;
 mod ring_file;
@@ -27,6 +28,7 @@ pub use find::{
     trackable, trackable_at,
 };
 pub use handler_placement::{ThreadSample, parse_thread_stat};
+pub use kvm::check_bits_tell;
 pub use referenced::{clear_referenced, parse_referenced, referenced};
 pub use regions::{MemoryFile, check_shared, memory_files, memory_files_of};
 pub use signals::{ActivityReader, DataTlbCounter, ThreadActivity, parse_stat, parse_status};

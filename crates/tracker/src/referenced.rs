@@ -7,22 +7,26 @@
 //! Cost: 1.5 to 9 ms to clear and 8 to 25 ms to read for guests of some hundred MiB, more for
 //! larger ones. The host's reclaim loses its referenced bits too.
 //! Source: proc_pid_clear_refs(5), proc_pid_smaps(5).
-//! Limits: a total only, so no miss curve. A touched huge page counts whole. Shared memory only, as
+//! Limits: not for guests under KVM, whose touches the process's own bits do not show; these are
+//! refused ([`check_bits_tell`]). A total only, so no miss curve. A touched huge page counts whole. Shared memory only, as
 //! in [`memory_files`](crate::memory_files).
 
 use std::fs;
+use std::path::Path;
 
 use ballast_tracker_proto::Mapping;
 use rustix::io::Errno;
 
 use crate::error::TrackerError;
+use crate::kvm::check_bits_tell;
 use crate::regions::is_guest_memory;
 
 /// Clears the referenced bits of a process.
 ///
 /// # Errors
-/// The process is gone, or belongs to another user.
+/// [`TrackerError::Kvm`]; the process is gone, or belongs to another user.
 pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
+    check_bits_tell(Path::new("/proc"), pid)?;
     let cleared = fs::write(format!("/proc/{pid}/clear_refs"), "1");
     cleared.map_err(system("clear the hypervisor's referenced bits"))
 }
@@ -36,7 +40,7 @@ pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
     Ok(parse_referenced(&smaps.map_err(system("read the hypervisor's mappings"))?, paths))
 }
 
-fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
+pub(crate) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
     move |error| {
         let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         TrackerError::System { what, source }

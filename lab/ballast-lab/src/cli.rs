@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{demo, imt, lab, mrc, replay, simulate, storm, track_page};
+use crate::commands::{demo, imt, lab, mrc, nested, replay, simulate, storm, track_page};
 
 /// Real guests, simulation, miss-ratio curves and benchmarks for Ballast.
 #[derive(Clone, Debug, Parser)]
@@ -31,6 +31,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Real guests to try things on.
     Lab(lab::Args),
+    /// Run scenarios and commands on a real KVM host inside an emulated machine.
+    Nested(nested::Args),
     /// Miss-ratio curves and working sets of traces.
     Mrc(mrc::Args),
     /// How often working sets need tracking, and what resting costs.

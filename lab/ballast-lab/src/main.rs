@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast_lab::cli::{Cli, Command};
-use ballast_lab::commands::{demo, imt, lab, mrc, replay, simulate, storm, track_page};
+use ballast_lab::commands::{demo, imt, lab, mrc, nested, replay, simulate, storm, track_page};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -27,6 +27,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => demo::run(args).await,
         Command::Lab(args) => lab::run(args).await,
+        Command::Nested(args) => nested::run(args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Storm(args) => storm::run(&args),
         Command::Replay(args) => replay::run(&args),

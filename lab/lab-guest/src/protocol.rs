@@ -39,7 +39,7 @@ pub const EXECS_MAX: usize = 8;
 /// Most bytes sent of each output of a command; the end of the output is kept.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// Longest timeout of a command, in milliseconds.
-pub const EXEC_TIMEOUT_MS_MAX: u64 = 3_600_000;
+pub const EXEC_TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Longest name of a workload, in bytes.
 pub const WORKLOAD_ID_LEN_MAX: usize = 64;
 /// Longest text of an error, in bytes.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::debian::Kernel;
 use crate::tool::{QEMU, QEMU_PACKAGE};
-use crate::{Cache, LabError, tool};
+use crate::{Cache, LabError, nested, tool};
 
 /// Boot timeout under KVM; a working guest takes a second or two.
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -39,6 +39,16 @@ impl fmt::Display for Accel {
             Accel::Kvm => "kvm",
             Accel::Tcg => "tcg",
         })
+    }
+}
+
+impl Accel {
+    /// Its name for a report, with what its figures mean.
+    pub fn described(self) -> String {
+        if self == Accel::Kvm && nested::is_inside() {
+            return nested::KVM_TEXT.to_owned();
+        }
+        self.to_string()
     }
 }
 
@@ -85,6 +95,11 @@ pub(crate) fn choose(
     boots: &dyn Fn(Accel, Duration) -> Result<(), LabError>,
 ) -> Result<Accel, LabError> {
     match (choice, kvm_device()) {
+        // Its set-up has seen that KVM is there; a trial would only cost a boot.
+        (AccelChoice::Auto, Ok(())) if nested::is_inside() => {
+            say(&format!("accelerator {}", nested::KVM_TEXT));
+            Ok(Accel::Kvm)
+        }
         (AccelChoice::Tcg, _) => Ok(Accel::Tcg),
         (AccelChoice::Kvm, Ok(())) => Ok(Accel::Kvm),
         (AccelChoice::Kvm, Err(why)) => Err(LabError::KvmUnusable(why)),

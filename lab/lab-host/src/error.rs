@@ -155,6 +155,17 @@ pub enum LabError {
     /// KVM was requested but does not work.
     #[error("KVM does not work here: {0}; use `auto` or `tcg`")]
     KvmUnusable(String),
+    /// The outer machine of a nested lab has no usable KVM.
+    #[error(
+        "the outer machine is no KVM host: {why}; its emulator has to emulate AMD's hardware virtualization \
+         with nested paging, as QEMU has since 7.0 ({complaints})"
+    )]
+    NoNestedKvm {
+        /// What it lacks.
+        why: String,
+        /// What its boot complained about.
+        complaints: String,
+    },
     /// A run of that name exists already.
     #[error(
         "run `{name}` exists already, owned by process {owner}: end it (`ballast lab down {name}`) or choose another name"

@@ -110,6 +110,10 @@ impl GuestStart<'_> {
         let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
         let also = log.try_clone().map_err(LabError::io("create", &messages))?;
         command.args(line.arguments()).stdin(Stdio::null()).stdout(log).stderr(also);
+        if spec.kvm_host.is_some() {
+            // Of what is written to its disk.
+            command.env("TMPDIR", self.cache.root());
+        }
         if spec.tracked {
             tracker::preload(&mut command, &paths.tracker)?;
         }
@@ -173,6 +177,16 @@ impl Guest {
     /// The socket of its agent's port, if it has an agent; one client at a time.
     pub fn agent_socket(&self) -> Option<&Path> {
         self.spec.agent.then_some(self.paths.agent.as_path())
+    }
+
+    /// Its ports for a command's outputs, if it is a KVM host itself.
+    pub(crate) fn output_sockets(&self) -> &[PathBuf; 2] {
+        &self.paths.outputs
+    }
+
+    /// The console of a shell in it, if it is a KVM host itself.
+    pub(crate) fn terminal_socket(&self) -> &Path {
+        &self.paths.terminal
     }
 
     /// Its console log.

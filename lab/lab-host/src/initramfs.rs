@@ -21,7 +21,7 @@ use crate::programs::FileMap;
 use crate::{Cache, LabError, modules, programs};
 
 /// The program that becomes `/init`.
-const LAB_GUEST: Artifact =
+pub(crate) const LAB_GUEST: Artifact =
     Artifact { variable: "BALLAST_LAB_GUEST", built: "x86_64-unknown-linux-gnu/release/lab-guest" };
 /// The guest's agent.
 pub const AGENT: Artifact =
@@ -33,8 +33,8 @@ const EMPTY_FOLDERS: [&str; 7] = ["dev", "etc", "mnt", "proc", "root", "sys", "t
 /// Name of the archive inside its cache entry.
 const ARCHIVE_FILE: &str = "initramfs.cpio";
 
-/// Returns the archive for `kernel` with the programs `with`, and the agent if requested, from the
-/// cache or created now.
+/// Returns the archive for `kernel` with the programs `with`, the agent if requested, and the modules
+/// `more` beside those of every guest, from the cache or created now.
 ///
 /// # Errors
 /// When `lab-guest` or the agent is not built, or a program cannot be packed.
@@ -43,6 +43,7 @@ pub fn initramfs(
     kernel: &Kernel,
     with: &BTreeSet<String>,
     agent: bool,
+    more: &[&str],
     say: &dyn Fn(&str),
 ) -> Result<PathBuf, LabError> {
     let lab_guest = LAB_GUEST
@@ -57,7 +58,8 @@ pub fn initramfs(
         Some(agent) => fs::read(agent).map_err(LabError::io("read", agent))?,
         None => Vec::new(),
     };
-    let name = format!("initramfs/{}-{:016x}", kernel.version, key(&init, &agent_bytes, with));
+    let name =
+        format!("initramfs/{}-{:016x}", kernel.version, key(&init, &agent_bytes, with, more));
     let mut files = FileMap::new();
     if !cache.root().join(&name).is_dir() {
         // Outside of `entry`, because these create cache entries of their own.
@@ -76,7 +78,7 @@ pub fn initramfs(
         let path = folder.join(ARCHIVE_FILE);
         let file = File::create(&path).map_err(LabError::io("create", &path))?;
         let mut archive = Archive::new(BufWriter::new(file), path);
-        pack(&mut archive, kernel, &init, &files)?;
+        pack(&mut archive, kernel, more, &init, &files)?;
         archive.finish()
     })?;
     Ok(folder.join(ARCHIVE_FILE))
@@ -91,15 +93,16 @@ fn find_agent() -> Result<PathBuf, LabError> {
 
 /// A key of an archive's inputs; `agent` is empty if there is none. Not cryptographic: the inputs
 /// are our own.
-fn key(init: &[u8], agent: &[u8], with: &BTreeSet<String>) -> u64 {
+fn key(init: &[u8], agent: &[u8], with: &BTreeSet<String>, more: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), init, agent, with).hash(&mut hasher);
+    (env!("CARGO_PKG_VERSION"), init, agent, with, more).hash(&mut hasher);
     hasher.finish()
 }
 
 fn pack<W: Write>(
     archive: &mut Archive<W>,
     kernel: &Kernel,
+    more: &[&str],
     init: &[u8],
     files: &FileMap,
 ) -> Result<(), LabError> {
@@ -109,7 +112,7 @@ fn pack<W: Write>(
     archive.file(Path::new("init"), init)?;
     archive.link(Path::new("bin/sh"), "busybox")?;
     let mut order = String::new();
-    for module in modules::load_order(kernel)? {
+    for module in modules::load_order(kernel, more)? {
         let target = Path::new("lib/modules").join(&kernel.version).join(&module);
         archive.copy(&target, &kernel.modules.join(&module))?;
         order.push_str(&format!("/{}\n", target.display()));
@@ -224,9 +227,10 @@ mod tests {
     fn key_depends_on_the_program_and_the_list() {
         let none = BTreeSet::new();
         let some = BTreeSet::from(["sqlite3".to_owned()]);
-        assert_ne!(key(b"a", b"", &none), key(b"b", b"", &none));
-        assert_ne!(key(b"a", b"", &none), key(b"a", b"b", &none));
-        assert_ne!(key(b"a", b"", &none), key(b"a", b"", &some));
-        assert_eq!(key(b"a", b"b", &some), key(b"a", b"b", &some));
+        assert_ne!(key(b"a", b"", &none, &[]), key(b"b", b"", &none, &[]));
+        assert_ne!(key(b"a", b"", &none, &[]), key(b"a", b"b", &none, &[]));
+        assert_ne!(key(b"a", b"", &none, &[]), key(b"a", b"", &some, &[]));
+        assert_ne!(key(b"a", b"", &none, &[]), key(b"a", b"", &none, &["kvm_amd"]));
+        assert_eq!(key(b"a", b"b", &some, &[]), key(b"a", b"b", &some, &[]));
     }
 }

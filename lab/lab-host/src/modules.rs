@@ -16,16 +16,17 @@ use crate::debian::Kernel;
 const WANTED: [&str; 6] =
     ["virtio_pci", "virtio_console", "virtio_blk", "virtio_balloon", "virtio_mem", "ext4"];
 
-/// The modules of a guest, as paths below the kernel's module folder, in load order.
+/// The modules of a guest, and `more`, as paths below the kernel's module folder, in load order.
 ///
 /// # Errors
 /// When the kernel has one of them neither as a module nor built in.
-pub(crate) fn load_order(kernel: &Kernel) -> Result<Vec<PathBuf>, LabError> {
+pub(crate) fn load_order(kernel: &Kernel, more: &[&str]) -> Result<Vec<PathBuf>, LabError> {
     let read = |name: &str| {
         let path = kernel.modules.join(name);
         fs::read_to_string(&path).map_err(LabError::io("read", path))
     };
-    order(&WANTED, &read("modules.dep")?, &read("modules.builtin")?).map_err(|module| {
+    let wanted = [&WANTED, more].concat();
+    order(&wanted, &read("modules.dep")?, &read("modules.builtin")?).map_err(|module| {
         LabError::KernelIncomplete {
             folder: kernel.modules.clone(),
             what: format!("module {module}"),

@@ -17,12 +17,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::accel::Accel;
 use crate::disk::DiskFile;
+use crate::nested::{DISK_SERIAL, PORTS};
 use crate::postgresql::{self, IMAGE_SIZE};
 use crate::{DiskSpec, Hotplug, LabError, Truth};
 
 /// Host memory for QEMU's translated guest code, in MiB: enough for the kernel and a workload; the
 /// default is a quarter of the guest's memory or more.
 const TRANSLATION_CACHE_MIB: u32 = 32;
+/// The emulator and the processor of a machine that is a KVM host itself. One thread: with several the
+/// kernel panics now and then. Guests in it make more code to translate. As for `cmpxchg16b`, see
+/// [`Accel::processor`].
+const HOST_ACCEL: &str = "tcg,thread=single,tb-size=512";
+const HOST_PROCESSOR: &str = "max,vendor=AuthenticAMD,-cx16";
 /// Smallest memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
 const MEMORY_MIN: Bytes = Bytes::mib(128);
 /// `no_timer_check`: guests that boot together on few cores would fail that check and panic.
@@ -63,6 +69,9 @@ pub struct GuestSpec {
     /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
+    /// Image of the disk that makes it a KVM host itself; see [`crate::Nested`].
+    #[serde(default)]
+    pub kvm_host: Option<PathBuf>,
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
@@ -98,6 +107,7 @@ impl GuestSpec {
             truth: None,
             tracked: false,
             agent: false,
+            kvm_host: None,
             extra_args: Vec::new(),
         }
     }
@@ -154,6 +164,10 @@ pub(crate) struct GuestPaths {
     pub(crate) tracker: PathBuf,
     /// The socket of the agent's port.
     pub(crate) agent: PathBuf,
+    /// The ports of a command's outputs in a machine that is a host itself.
+    pub(crate) outputs: [PathBuf; 2],
+    /// The console of a shell in such a machine.
+    pub(crate) terminal: PathBuf,
 }
 
 /// A disk that QEMU inherits as an open file.
@@ -190,9 +204,11 @@ impl CommandLine<'_> {
         let mib = self.spec.memory.get() >> 20;
         let mut args = Arguments::default();
         args.words("-nodefaults -no-user-config -display none -no-reboot -smp 1");
-        args.pair("-cpu", self.accel.processor());
+        let is_host = self.spec.kvm_host.is_some();
+        args.pair("-cpu", if is_host { HOST_PROCESSOR } else { self.accel.processor() });
         args.pair("-name", format!("guest={},debug-threads=on", self.spec.id));
-        args.pair("-accel", self.accel.argument());
+        let accel = if is_host { HOST_ACCEL.to_owned() } else { self.accel.argument() };
+        args.pair("-accel", accel);
         let hotplug = self.spec.hotplug;
         let plugged = hotplug.map_or(String::new(), |hotplug| hotplug.memory_argument(mib));
         args.pair("-m", format!("{mib}M{plugged}"));
@@ -222,6 +238,9 @@ impl CommandLine<'_> {
         }
         args.disk(SWAP_DISK_SERIAL, self.swap, self.spec.swap);
         args.disk(DATA_DISK_SERIAL, self.data, self.spec.data);
+        if let Some(image) = &self.spec.kvm_host {
+            args.host(image, self.paths);
+        }
         if let Some(truth) = &self.truth {
             args.pair("-plugin", truth);
         }
@@ -282,6 +301,21 @@ impl Arguments {
         self.pair(option, format!("{before}{path}{after}"));
     }
 
+    /// The disk and the ports of a machine that is a KVM host itself.
+    fn host(&mut self, image: &Path, paths: &GuestPaths) {
+        // What is written goes to an unnamed file, and is lost in the end.
+        let options = format!(",if=none,id={DISK_SERIAL},format=raw,snapshot=on");
+        self.path("-drive", "file=", image, &options);
+        self.pair("-device", format!("virtio-blk-pci,drive={DISK_SERIAL},serial={DISK_SERIAL}"));
+        let listening = ",server=on,wait=off";
+        for (socket, port) in paths.outputs.iter().zip(PORTS) {
+            self.path("-chardev", &format!("socket,id={port},path="), socket, listening);
+            self.pair("-device", format!("virtserialport,chardev={port},name={port}"));
+        }
+        self.path("-chardev", "socket,id=terminal,path=", &paths.terminal, listening);
+        self.pair("-device", "virtconsole,chardev=terminal");
+    }
+
     /// A disk on an inherited file, which QEMU reopens through `/proc`.
     fn disk(&mut self, id: &str, file: Option<InheritedDisk>, spec: Option<DiskSpec>) {
         let (Some(file), Some(spec)) = (file, spec) else { return };
@@ -320,6 +354,8 @@ mod tests {
             truth: "/run/console/a.truth.csv".into(),
             tracker: "/run/lab/a.track".into(),
             agent: "/run/lab/a.agent".into(),
+            outputs: ["/run/lab/a.out".into(), "/run/lab/a.err".into()],
+            terminal: "/run/lab/a.tty".into(),
         };
         let line = CommandLine {
             spec,
@@ -469,6 +505,24 @@ mod tests {
         let slots = arguments(Hotplug { max: Bytes::gib(1), kind, online: false });
         assert!(slots.contains("\n-m 512M,maxmem=1536M,slots=8\n"), "{slots}");
         assert!(slots.contains("memhp_default_state=offline") && !slots.contains("id=plug"));
+    }
+
+    /// The differences from a plain guest.
+    #[test]
+    fn machines_that_are_hosts_emulate_virtualization_on_one_thread() {
+        let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(1536));
+        spec.kvm_host = Some("/cache/host.ext4".into());
+        let line = line_of(&spec, Accel::Tcg);
+        for expected in [
+            "-cpu max,vendor=AuthenticAMD,-cx16",
+            "-accel tcg,thread=single,tb-size=512",
+            "-drive file=/cache/host.ext4,if=none,id=host,format=raw,snapshot=on",
+            "-chardev socket,id=ballast.err,path=/run/lab/a.err,server=on,wait=off",
+            "-device virtserialport,chardev=ballast.err,name=ballast.err",
+            "-device virtconsole,chardev=terminal",
+        ] {
+            assert!(line.lines().any(|it| it == expected), "{expected}: {line}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::disk;
 use crate::guest::{Guest, GuestStart};
 use crate::host_swap;
 use crate::initramfs::initramfs;
+use crate::nested;
 use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
 use crate::run_folder::{RunFolder, runs_folder};
@@ -147,12 +148,13 @@ impl Run {
             // PostgreSQL is on the data disk.
             let in_archive = |name: &&String| *name != Program::Postgresql.packed();
             let with = guest.with.iter().filter(in_archive).cloned().collect();
-            initramfs(&cache, &kernel, &with, guest.agent, say)
+            let more: &[&str] = if guest.kvm_host.is_some() { &nested::MODULES } else { &[] };
+            initramfs(&cache, &kernel, &with, guest.agent, more, say)
         };
         let archives: Vec<PathBuf> =
             options.guests.iter().map(archive).collect::<Result<_, _>>()?;
         // Created before the trial, which must not create cache entries.
-        let bare = initramfs(&cache, &kernel, &BTreeSet::new(), false, say)?;
+        let bare = initramfs(&cache, &kernel, &BTreeSet::new(), false, &[], say)?;
         let has_postgresql = options.guests.iter().any(|guest| postgresql::is_in(&guest.with));
         let image = has_postgresql.then(|| postgresql::image(&cache, say)).transpose()?;
         let context = BootContext {

@@ -285,6 +285,8 @@ impl RunFolder {
             truth: self.path.join("console").join(format!("{id}.truth.csv")),
             tracker: socket("lab", ".track")?,
             agent: socket("agent", ".sock")?,
+            outputs: [socket("lab", ".out")?, socket("lab", ".err")?],
+            terminal: socket("lab", ".tty")?,
         })
     }
 

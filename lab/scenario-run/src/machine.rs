@@ -31,7 +31,7 @@ pub(super) fn look(run: &Run) -> Machine {
         kernel: kernel.map(|kernel| kernel.trim().to_owned()),
         guest_kernel: guest.map(|ready| ready.kernel),
         qemu: first_line(QEMU, &["--version"]).map(|line| version(&line)),
-        accelerator: run.accel().to_string(),
+        accelerator: run.accel().described(),
         ballast: env!("CARGO_PKG_VERSION").to_owned(),
         commit: first_line("git", &describe),
     }

@@ -4,10 +4,11 @@
 //! guests (in programs named `real`) run each in its own process and one at a time within a program:
 //! they share the host's swap and the lab's sockets. Two programs run side by side, as guests mostly
 //! wait. A failed one runs again at the end, alone; if it then passes,
-//! it is flaky, not failed. A test that prints [`SKIPPED`] cannot run on this machine and does not
+//! it is flaky, not failed. Some run once more on a KVM host, in an outer machine. A test that prints [`SKIPPED`] cannot run on this machine and does not
 //! count as passed.
 //! Limits: relies on the output format of Rust's test harness.
 
+mod nested;
 mod output;
 mod programs;
 mod tally;
@@ -34,8 +35,10 @@ pub enum Selection {
     All,
     /// Tests without guests.
     Quick,
-    /// Tests with real guests, and the page tracker's tests.
+    /// Tests with real guests, the page tracker's tests, and a long run on a KVM host.
     Guests,
+    /// Those that every run of all tries on a KVM host.
+    Nested,
 }
 
 impl Selection {
@@ -43,9 +46,19 @@ impl Selection {
         match self {
             Selection::All => true,
             Selection::Quick => !program.has_guests(),
+            Selection::Nested => false,
             Selection::Guests => {
                 program.has_guests() || program.name() == "ballast-tracker-preload::it"
             }
+        }
+    }
+
+    /// What is tried on a KVM host.
+    fn nested(self) -> &'static [nested::Chosen] {
+        match self {
+            Selection::All | Selection::Nested => &nested::IN_EVERY_RUN,
+            Selection::Guests => &nested::IN_A_LONG_RUN,
+            Selection::Quick => &[],
         }
     }
 }
@@ -54,19 +67,22 @@ impl Selection {
 /// with guests run in parallel.
 pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Result<Tally> {
     let began = Instant::now();
-    let mut programs = programs::build(cargo)?;
-    programs.retain(|program| selection.has(program));
-    programs.sort_by_key(Program::name);
-    println!("built {} test programs in {:.0?}", programs.len(), began.elapsed());
+    let mut built = programs::build(cargo)?;
+    built.sort_by_key(Program::name);
+    println!("built {} test programs in {:.0?}", built.len(), began.elapsed());
+    let programs = built.iter().filter(|program| selection.has(program));
     let logs = programs::target_folder()?.join("test-logs");
     fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
     let mut tally = Tally::default();
-    let (with_guests, without): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(Program::has_guests);
-    for program in &without {
+    let (with_guests, without): (Vec<&Program>, Vec<_>) =
+        programs.partition(|program| program.has_guests());
+    for program in without {
         run_at_once(program, &logs, &mut tally)?;
     }
     run_with_guests(&with_guests, beside, &logs, &mut tally)?;
+    if !selection.nested().is_empty() {
+        nested::run(selection.nested(), &built, &logs, &mut tally)?;
+    }
     print!("{tally}");
     Ok(tally)
 }
@@ -98,13 +114,13 @@ fn run_at_once(program: &Program, logs: &Path, tally: &mut Tally) -> anyhow::Res
 
 /// Runs the tests of `beside` programs at a time, then runs failed tests again, one at a time.
 fn run_with_guests(
-    programs: &[Program],
+    programs: &[&Program],
     beside: usize,
     logs: &Path,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
     let mut listed = Vec::new();
-    for program in programs {
+    for &program in programs {
         listed.push((program, programs::tests(program)?));
     }
     // `pop` takes the last: the program with the most tests starts first.

@@ -12,7 +12,7 @@ use ballast_estimate::statistical::SamplingSettings;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_tracker::{TrackableGuest, trackable};
+use ballast_tracker::{TrackableGuest, check_bits_tell, trackable};
 use ballast_working_set::{Budget, WatchPlannerSettings};
 use serde::Serialize;
 
@@ -273,6 +273,10 @@ fn follow(
     counts: &GuestCounts,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
+    if args.referenced {
+        check_bits_tell(Path::new(PROC), guest.pid)
+            .context("--referenced records nothing of this guest: leave it out")?;
+    }
     let mut watcher = watch(args, guest)?;
     let private = watcher.private_memory();
     if private > Bytes::ZERO {

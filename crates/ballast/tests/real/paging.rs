@@ -20,7 +20,9 @@ use crate::support::{
 use ballast_actuation::paging::OVERHEAD;
 use ballast_lab_host::GuestSpec;
 use ballast_model::{Bytes, Mechanism, PressureLevel, Why};
-use ballast_reclaim::{CgroupVersion, GuestMemory, GuestRam, parse_amount, parse_mountinfo};
+use ballast_reclaim::{
+    CgroupMount, CgroupVersion, GuestMemory, GuestRam, parse_amount, parse_mountinfo,
+};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
 
@@ -142,15 +144,20 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     assert_file_intact(&ground.journal());
 }
 
-/// A memory cgroup of version 1 for one process, which leaves it when this is dropped.
-struct OwnCgroup(PathBuf);
+/// A memory cgroup for one process, which leaves it when this is dropped.
+struct OwnCgroup {
+    folder: PathBuf,
+    version: CgroupVersion,
+}
 
 impl OwnCgroup {
     /// `None`, and a message, where none can be made.
     fn around(pid: u32) -> Option<OwnCgroup> {
         let mounts = parse_mountinfo(&std::fs::read("/proc/self/mountinfo").unwrap()).unwrap();
-        let Some(mount) = mounts.into_iter().find(|it| it.version == CgroupVersion::One) else {
-            println!("SKIPPED: no memory controller of version 1 is mounted");
+        let Some(mount) = mounts.into_iter().find(has_memory) else {
+            println!(
+                "SKIPPED: no memory controller is mounted, or none for cgroups below the root"
+            );
             return None;
         };
         let folder = mount.point.join(format!("ballast-fence-{pid}"));
@@ -159,26 +166,44 @@ impl OwnCgroup {
             return None;
         }
         std::fs::write(folder.join("cgroup.procs"), pid.to_string()).unwrap();
-        Some(OwnCgroup(folder))
+        Some(OwnCgroup { folder, version: mount.version })
     }
 
     /// What one of its files says.
     fn bytes(&self, name: &str) -> Option<Bytes> {
-        parse_amount(&std::fs::read(self.0.join(name)).unwrap()).unwrap()
+        parse_amount(&std::fs::read(self.folder.join(name)).unwrap()).unwrap()
     }
 
     fn limit(&self) -> Option<Bytes> {
-        self.bytes("memory.limit_in_bytes")
+        self.bytes(match self.version {
+            CgroupVersion::One => "memory.limit_in_bytes",
+            CgroupVersion::Two => "memory.high",
+        })
     }
+
+    fn charged(&self) -> Bytes {
+        let name = match self.version {
+            CgroupVersion::One => "memory.usage_in_bytes",
+            CgroupVersion::Two => "memory.current",
+        };
+        self.bytes(name).unwrap()
+    }
+}
+
+/// Whether cgroups right below this hierarchy's root have a memory controller.
+fn has_memory(mount: &CgroupMount) -> bool {
+    let controllers = std::fs::read_to_string(mount.point.join("cgroup.subtree_control"));
+    mount.version == CgroupVersion::One
+        || controllers.is_ok_and(|text| text.split_whitespace().any(|name| name == "memory"))
 }
 
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        let inside = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         for pid in inside.lines() {
-            let _ = std::fs::write(self.0.join("../cgroup.procs"), pid);
+            let _ = std::fs::write(self.folder.join("../cgroup.procs"), pid);
         }
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
@@ -200,7 +225,7 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
     let most = asked.saturating_add(OVERHEAD).saturating_add(BOOT.fraction(1, 8));
     // Heights are multiples of 4 MiB; a limit on the way there is what is charged.
     let is_height = |limit: &Bytes| limit.get().is_multiple_of(Bytes::mib(4).get());
-    let charged = || group.bytes("memory.usage_in_bytes").unwrap();
+    let charged = || group.charged();
     let before = charged();
     let height = wait_for("its fence to be as high as it was asked to be large", || {
         let limit = group.limit().filter(is_height)?;

@@ -24,7 +24,7 @@
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst; xattr(7).
 //! Limits: extended attributes of cgroups need Linux 5.7. A limit that the operator sets between
 //! the look and the write is overwritten; one that he lifts is set again. Page cache of the guest's
-//! disks is charged too, and mostly reclaimed first. Version 2 was tested with plain files only.
+//! disks is charged too, and mostly reclaimed first.
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ballast_model::{Bytes, PAGE_SIZE, Timestamp};
 use ballast_reclaim::{
-    AddressRange, CgroupVersion, FinishReason, GuestMemory, GuestRam, MemoryCgroup, PageIn,
+    AddressRange, CgroupMount, CgroupVersion, FinishReason, GuestMemory, GuestRam, PageIn,
     PageInLimits, PageOut, PageOutLimits, PagingProgress, PagingState, Picker, SwapBounds,
     parse_mountinfo,
 };
@@ -267,27 +267,31 @@ unsafe fn serve(socket: RawFd) -> ! {
     }
 }
 
-/// A cgroup of version 1, removed when dropped.
-pub(crate) struct TestCgroup(pub(crate) PathBuf);
+/// A cgroup of the version that has the host's memory controller, removed when dropped.
+pub(crate) struct TestCgroup {
+    pub(crate) folder: PathBuf,
+    pub(crate) version: CgroupVersion,
+}
 
 impl TestCgroup {
-    /// `None`, and a message, without a version 1 memory controller that this process may use.
+    /// `None`, and a message, without a memory controller that this process may use.
     pub(crate) fn new() -> Option<TestCgroup> {
         let text = fs::read("/proc/self/mountinfo").unwrap();
-        let mounts = parse_mountinfo(&text).unwrap();
-        let Some(mount) = mounts.iter().find(|mount| mount.version == CgroupVersion::One) else {
-            println!("SKIPPED: no memory controller of version 1 is mounted");
-            let found = MemoryCgroup::find(Path::new("/"), std::process::id());
-            assert!(!matches!(found, Ok(group) if group.version() == CgroupVersion::One));
+        let mut mounts = parse_mountinfo(&text).unwrap();
+        mounts.retain(|mount| mount.version == CgroupVersion::One || delegates_memory(mount));
+        let Some(mount) = mounts.into_iter().next() else {
+            println!(
+                "SKIPPED: no memory controller is mounted, or none for cgroups below the root"
+            );
             return None;
         };
-        let path = mount.point.join(format!("ballast-reclaim-{}", std::process::id()));
-        match fs::create_dir(&path) {
-            Ok(()) => Some(TestCgroup(path)),
+        let folder = mount.point.join(format!("ballast-reclaim-{}", std::process::id()));
+        match fs::create_dir(&folder) {
+            Ok(()) => Some(TestCgroup { folder, version: mount.version }),
             Err(error) => {
                 let may_not =
                     [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::ReadOnlyFilesystem];
-                assert!(may_not.contains(&error.kind()), "{}: {error}", path.display());
+                assert!(may_not.contains(&error.kind()), "{}: {error}", folder.display());
                 println!("SKIPPED: this process may not create a cgroup: {error}");
                 None
             }
@@ -296,7 +300,7 @@ impl TestCgroup {
 
     /// Moves a child in; the cgroup is charged for what it writes from then on.
     pub(crate) fn add(&self, child: &Child) {
-        fs::write(self.0.join("cgroup.procs"), child.pid().to_string()).unwrap();
+        fs::write(self.folder.join("cgroup.procs"), child.pid().to_string()).unwrap();
     }
 }
 
@@ -304,12 +308,18 @@ impl Drop for TestCgroup {
     fn drop(&mut self) {
         // The charges of the ended process disappear with a delay.
         for _ in 0..200 {
-            if fs::remove_dir(&self.0).is_ok() {
+            if fs::remove_dir(&self.folder).is_ok() {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
+}
+
+/// Whether cgroups right below this hierarchy's root have a memory controller.
+fn delegates_memory(mount: &CgroupMount) -> bool {
+    let controllers = fs::read_to_string(mount.point.join("cgroup.subtree_control"));
+    controllers.is_ok_and(|text| text.split_whitespace().any(|name| name == "memory"))
 }
 
 /// Permits all swap.

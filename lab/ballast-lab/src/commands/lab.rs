@@ -272,7 +272,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// A line of progress.
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     // A closed standard error is no reason to fail.
     let _ = writeln!(io::stderr(), "{line}");
 }
@@ -419,12 +419,17 @@ fn exec(args: ExecArgs) -> anyhow::Result<()> {
     if truncated {
         say("(the beginning of the output is missing: it was too long)");
     }
+    exit_as(end, args.timeout)
+}
+
+/// Takes the exit status of a program that ran in a guest for at most `timeout_s`.
+pub(super) fn exit_as(end: ProcessEnd, timeout_s: u64) -> anyhow::Result<()> {
     match end {
         ProcessEnd::Exited { code: 0 } => Ok(()),
         ProcessEnd::Exited { code } => std::process::exit(code),
         ProcessEnd::Killed { signal } => std::process::exit(STATUS_OF_SIGNALS + signal),
         ProcessEnd::TimedOut {} | ProcessEnd::Stopped {} => {
-            say(&format!("it was killed after {} s", args.timeout));
+            say(&format!("it was killed after {timeout_s} s"));
             std::process::exit(STATUS_TIMED_OUT)
         }
     }

@@ -67,10 +67,7 @@ pub struct Args {
 /// # Errors
 /// The scenario is wrong, anything needed is missing, or a run fails.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(&args.scenario).with_context(|| {
-        let path = args.scenario.display();
-        format!("cannot read the scenario {path}: scenarios/lab has examples")
-    })?;
+    let text = args.text()?;
     let (scenario, changed) = args.scenario(&text)?;
     let model = match args.simulated {
         true => Some(ScenarioFile::parse(&changed, &args.scenario)?),
@@ -80,6 +77,54 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl Args {
+    fn text(&self) -> anyhow::Result<String> {
+        std::fs::read_to_string(&self.scenario).with_context(|| {
+            let path = self.scenario.display();
+            format!("cannot read the scenario {path}: scenarios/lab has examples")
+        })
+    }
+
+    /// The scenario with what the command line says instead, and the text of its file.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is wrong.
+    pub(super) fn read(&self) -> anyhow::Result<(Scenario, String)> {
+        let text = self.text()?;
+        Ok((self.scenario(&text)?.0, text))
+    }
+
+    /// The page to write, if any, by its absolute path.
+    pub(super) fn report(&self) -> Option<PathBuf> {
+        let report = self.report.as_ref()?;
+        Some(std::path::absolute(report).unwrap_or_else(|_| report.clone()))
+    }
+
+    /// The command line that does the same elsewhere: of the file `scenario`, with the page `report`.
+    pub(super) fn elsewhere(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
+        let mut argv = ["ballast-lab", "lab", "run"].map(str::to_owned).to_vec();
+        argv.push(scenario.display().to_string());
+        let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
+        if let Some(report) = report {
+            option("--report", report.display().to_string());
+        }
+        for policy in &self.policies {
+            option("--policy", policy.clone());
+        }
+        if let Some(duration) = self.duration {
+            option("--duration", humantime::format_duration(duration).to_string());
+        }
+        if let Some(repetitions) = self.repetitions {
+            option("--repetitions", repetitions.to_string());
+        }
+        let flags = [
+            ("--truth", self.truth),
+            ("--simulated", self.simulated),
+            ("--json", self.output.json),
+        ];
+        argv.extend(flags.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| (*name).to_owned()));
+        argv
+    }
+
     /// The scenario `text` with what the command line says instead, and its text.
     fn scenario(&self, text: &str) -> anyhow::Result<(Scenario, String)> {
         let scenario = Scenario::parse(text, &self.scenario)?;

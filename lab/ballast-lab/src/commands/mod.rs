@@ -5,6 +5,7 @@ pub mod imt;
 pub mod lab;
 pub mod lab_run;
 pub mod mrc;
+pub mod nested;
 pub mod replay;
 pub mod simulate;
 pub mod storm;

@@ -74,7 +74,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The kernel's own bits tell what is touched, with a tracker or without.
+/// The kernel's own bits tell what an emulated guest touches, with a tracker or without.
 fn assert_looks(pid: u32, paths: &[&str]) {
     wait_until("the referenced bits to be set", || {
         clear_referenced(pid).unwrap();

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use ballast_lab_guest::protocol::{LabReport, READY_LINE_PREFIX, WorkloadState};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
-use ballast_lab_host::{DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed};
+use ballast_lab_host::{
+    Accel, DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed,
+};
 use ballast_model::Bytes;
 use ballast_store::{Range, Reader, TickEntry, What};
 use tempfile::TempDir;
@@ -96,6 +98,11 @@ impl Lab {
 
     pub fn guest(&self, name: &str) -> &Guest {
         self.run.guest(name).unwrap()
+    }
+
+    /// Whether they run under KVM.
+    pub fn is_kvm(&self) -> bool {
+        self.run.accel() == Accel::Kvm
     }
 
     /// Where the daemon finds them.

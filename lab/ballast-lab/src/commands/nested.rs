@@ -1,0 +1,265 @@
+//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM host, on any machine.
+//!
+//! Idea: an outer machine of the lab ([`ballast_lab_host::Nested`]) is the host; this program and
+//! `ballast` are in it and do there what they do here. Progress and errors of the outer machine go to
+//! standard error; what runs in it has both outputs for itself.
+//! Limits: what a command writes to files is gone with the machine; of a scenario, the report comes
+//! out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_lab_guest::protocol::ProcessEnd;
+use ballast_lab_host::{KernelChoice, LabError, Nested, NestedOptions, Scenario, with_one_retry};
+use ballast_model::Bytes;
+use ballast_scenario_run::raw;
+use clap::Subcommand;
+
+use super::lab::{exit_as, say};
+use super::lab_run;
+
+/// What an outer machine needs beside the memory of the guests in it: its kernel and disk cache, and
+/// 80 MiB of QEMU for each of a few guests.
+const BESIDE_GUESTS: Bytes = Bytes::mib(1024);
+/// Where this program and `ballast` are in an outer machine.
+const PROGRAMS_FOLDER: &str = "/usr/local/bin";
+/// Where a scenario is in it.
+const SCENARIO: &str = "/root/scenario.toml";
+/// The longest a shell or a scenario goes on.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Run scenarios and commands on a real KVM host inside an emulated machine.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast-lab nested exec -- uname -r
+  ballast-lab nested exec -- ballast-lab bench mechanisms
+  ballast-lab nested run scenarios/lab/noncompliant.toml --policy global
+  ballast-lab nested shell
+
+The outer machine is a Debian kernel under QEMU's emulator, with KVM by emulated AMD hardware, cgroup v2 and, with
+kernel 6.12, DAMON. It has ballast, ballast-lab, QEMU and busybox, and no network. What is counted in it is as on a
+KVM host; no figure of time means anything. It ends with the command and leaves nothing.")]
+pub struct Args {
+    #[command(subcommand)]
+    command: NestedCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum NestedCommand {
+    /// Play a scenario in it, as `ballast-lab lab run` does here.
+    Run(Box<RunArgs>),
+    /// Execute a program in it; ends with its exit status.
+    Exec(ExecArgs),
+    /// Open a shell in it.
+    Shell(ShellArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Machine {
+    /// Memory of the outer machine [default: 3GiB, or what the scenario's guests need]
+    #[arg(long)]
+    memory: Option<Bytes>,
+    /// Its kernel: the suite of Debian that has it, such as bookworm (6.1), or `default`, that of this
+    /// host's sources [default: bookworm-backports, 6.12]
+    #[arg(long, value_name = "SUITE")]
+    kernel: Option<KernelChoice>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast-lab nested run scenarios/lab/demo.toml --report demo.html
+  ballast-lab nested run scenarios/lab/hotplug.toml --policy global --kernel default")]
+struct RunArgs {
+    #[command(flatten)]
+    run: lab_run::Args,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast-lab nested exec -- sh -c 'cat /sys/fs/cgroup/cgroup.controllers'
+  ballast-lab nested exec --with redis-server -- redis-server --version
+  ballast-lab nested exec --file ./program -- $PWD/program")]
+struct ExecArgs {
+    #[command(flatten)]
+    machine: Machine,
+    /// Have a program of this host or of a Debian package in it; repeatable
+    #[arg(long, value_name = "PROGRAM")]
+    with: Vec<String>,
+    /// Have a program of this host in it, under the same path and with its libraries; repeatable
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+    /// Seconds after which it is killed
+    #[arg(long, default_value_t = 3600)]
+    timeout: u64,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  ballast-lab nested shell --kernel default")]
+struct ShellArgs {
+    #[command(flatten)]
+    machine: Machine,
+    /// Have a program of this host or of a Debian package in it; repeatable
+    #[arg(long, value_name = "PROGRAM")]
+    with: Vec<String>,
+}
+
+/// Does what is asked. Of a program that failed in the machine, this process takes the exit status.
+///
+/// # Errors
+/// Something is missing, or the outer machine failed twice.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        NestedCommand::Run(args) => play(&args),
+        NestedCommand::Exec(args) => {
+            let mut options = args.machine.options(args.with, Vec::new(), None)?;
+            for file in args.files {
+                let path = std::path::absolute(&file)
+                    .with_context(|| format!("cannot find {}", file.display()))?;
+                options.programs.push((path.clone(), path));
+            }
+            let timeout = Duration::from_secs(args.timeout);
+            let end = with_one_retry(&say, || {
+                exec(&Nested::start(&options, &say)?, &args.command, timeout)
+            })?;
+            exit_as(end, args.timeout)
+        }
+        NestedCommand::Shell(args) => {
+            let options = args.machine.options(args.with, Vec::new(), None)?;
+            let machine = with_one_retry(&say, || Nested::start(&options, &say))?;
+            say("the outer machine ends with this shell");
+            let end = machine.shell(LONGEST);
+            // Before this process takes the shell's exit status.
+            drop(machine);
+            exit_as(end?, LONGEST.as_secs())
+        }
+    }
+}
+
+impl Machine {
+    /// The machine with `with` for its guests, kernels for them, and as much memory as `guests` need
+    /// unless said otherwise.
+    fn options(
+        &self,
+        with: impl IntoIterator<Item = String>,
+        guest_kernels: Vec<KernelChoice>,
+        guests: Option<Bytes>,
+    ) -> anyhow::Result<NestedOptions> {
+        let default = NestedOptions::default();
+        let wanted = guests.map(|guests| guests.saturating_add(BESIDE_GUESTS));
+        Ok(NestedOptions {
+            memory: self.memory.unwrap_or(default.memory.max(wanted.unwrap_or_default())),
+            kernel: self.kernel.clone().unwrap_or(default.kernel.clone()),
+            with: with.into_iter().collect(),
+            guest_kernels,
+            programs: own_programs()?,
+            ..default
+        })
+    }
+}
+
+/// This program, and `ballast` if it is beside it.
+fn own_programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+    let own = std::env::current_exe().context("cannot find this program's file")?;
+    let files = [("ballast-lab", own.clone()), ("ballast", own.with_file_name("ballast"))];
+    let files = files.into_iter().filter(|(_, file)| file.is_file());
+    Ok(files.map(|(name, file)| (Path::new(PROGRAMS_FOLDER).join(name), file)).collect())
+}
+
+fn exec(machine: &Nested, argv: &[String], timeout: Duration) -> Result<ProcessEnd, LabError> {
+    machine.exec(argv, timeout, &mut io::stdout(), &mut io::stderr())
+}
+
+fn play(args: &RunArgs) -> anyhow::Result<()> {
+    // What is wrong with it is told before anything starts.
+    let (scenario, text) = args.run.read()?;
+    let report = args.run.report();
+    if let Some(report) = &report {
+        raw::write_file(report, "")?;
+    }
+    let options =
+        args.machine.options(programs(&scenario), kernels(&scenario), Some(guests(&scenario)))?;
+    let argv = args.run.elsewhere(Path::new(SCENARIO), report.as_deref());
+    let end = with_one_retry(&say, || {
+        let machine = Nested::start(&options, &say)?;
+        machine.write(Path::new(SCENARIO), &text)?;
+        let folder = report.as_deref().and_then(Path::parent).map(|it| it.display().to_string());
+        if let Some(folder) = folder {
+            exec(&machine, &["mkdir".to_owned(), "-p".to_owned(), folder], LONGEST)?;
+        }
+        let end = exec(&machine, &argv, LONGEST)?;
+        if let Some(report) = report.as_deref().filter(|_| end.is_success()) {
+            for file in raw::paths(report).iter().map(PathBuf::as_path).chain([report]) {
+                let contents = machine.read(file)?;
+                std::fs::write(file, contents).map_err(|source| LabError::Io {
+                    action: "write",
+                    path: file.to_owned(),
+                    source,
+                })?;
+            }
+        }
+        Ok(end)
+    })?;
+    exit_as(end, LONGEST.as_secs())
+}
+
+fn guests(scenario: &Scenario) -> Bytes {
+    scenario.guests.iter().map(|guest| guest.memory_max()).sum()
+}
+
+fn programs(scenario: &Scenario) -> Vec<String> {
+    scenario.run_options().guests.into_iter().flat_map(|guest| guest.with).collect()
+}
+
+fn kernels(scenario: &Scenario) -> Vec<KernelChoice> {
+    vec![scenario.settings.kernel.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(line: &str) -> NestedCommand {
+        Line::try_parse_from(line.split(' ')).unwrap().args.command
+    }
+
+    #[test]
+    fn options_of_a_scenario_run_go_with_it() {
+        let line =
+            "nested run a.toml --policy global --duration 90s --repetitions 2 --json --memory 2GiB";
+        let NestedCommand::Run(args) = parsed(line) else { panic!() };
+        let argv = args.run.elsewhere(Path::new("/root/s.toml"), Some(Path::new("/tmp/r.html")));
+        assert_eq!(
+            argv.join(" "),
+            "ballast-lab lab run /root/s.toml --report /tmp/r.html --policy global \
+             --duration 1m 30s --repetitions 2 --json"
+        );
+        let options = args.machine.options([], vec![], None).unwrap();
+        assert_eq!(options.memory, Bytes::gib(2));
+    }
+
+    #[test]
+    fn the_machine_has_room_for_the_guests() {
+        let NestedCommand::Exec(args) = parsed("nested exec -- true --help") else { panic!() };
+        assert_eq!(args.command, ["true", "--help"]);
+        let memory = |guests| args.machine.options([], vec![], guests).unwrap().memory;
+        assert_eq!(memory(None), memory(Some(Bytes::mib(512))));
+        assert_eq!(memory(Some(Bytes::gib(6))), Bytes::gib(7));
+    }
+}

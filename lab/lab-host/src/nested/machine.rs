@@ -1,0 +1,389 @@
+//! A running outer machine, and commands in it.
+//!
+//! Idea: a command runs in the root that the disk is, with its outputs on two ports. A machine that
+//! panics closes its channel; one that hangs reports no more, and is killed. Both are failures of the
+//! machine and not of the command: [`with_one_retry`] tells them and tries once more.
+//! Limits: one command at a time, and no input for it; what a command leaves running keeps the ports
+//! of the next.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ballast_lab_guest::procfs;
+use ballast_lab_guest::protocol::ProcessEnd;
+use ballast_model::{Bytes, GuestId};
+
+use super::files::{self, ARTIFACTS_FOLDER, CACHE_FOLDER};
+use super::image::image;
+use super::output::forward;
+use super::terminal::{self, RawTerminal};
+use super::{MEMORY_MIN, NESTED_VARIABLE};
+use crate::accel::AccelChoice;
+use crate::channel::ExecOutput;
+use crate::debian::Kernel;
+use crate::guest::Guest;
+use crate::programs;
+use crate::{Cache, GuestSpec, Helper, KernelChoice, LabError, Run, RunOptions};
+
+/// Name of the machine's one guest.
+const MACHINE: &str = "host";
+/// The suite whose kernel has all there is to try: 6.12, with DAMON.
+const SUITE: &str = "bookworm-backports";
+/// Memory of a machine unless said otherwise: two guests of the lab's scenarios, and their host.
+const MEMORY_DEFAULT: Bytes = Bytes::mib(3072);
+/// What the emulator needs beside the machine's memory, most of it for translated code.
+const BESIDE: Bytes = Bytes::mib(768);
+/// How long setting the machine up may take; measured: three seconds.
+const SET_UP_PATIENCE: Duration = Duration::from_secs(120);
+/// How long the program in it, which sends a report every second and is locked into memory, may be
+/// silent before the machine is taken to hang.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// Time between two looks for a report.
+const POLL: Duration = Duration::from_millis(500);
+/// What sets a machine up, and its exit status where there is no usable KVM.
+const STATUS_NO_KVM: i32 = 3;
+const SET_UP: &str = include_str!("set-up.sh");
+/// Runs its arguments with their outputs on the machine's ports.
+const ON_PORTS: &str = "exec \"$@\" >/run/ballast/ballast.out 2>/run/ballast/ballast.err";
+
+/// What an outer machine is to be.
+#[derive(Clone, Debug)]
+pub struct NestedOptions {
+    /// Its memory, in whole MiB.
+    pub memory: Bytes,
+    /// Its kernel.
+    pub kernel: KernelChoice,
+    /// Programs for the guests in it.
+    pub with: BTreeSet<String>,
+    /// Kernels for the guests in it, beside the default.
+    pub guest_kernels: Vec<KernelChoice>,
+    /// Programs of this host to have in it, with their libraries: place in the machine (an absolute
+    /// path), and file here.
+    pub programs: Vec<(PathBuf, PathBuf)>,
+    /// The folder of runs; `None`: this user's.
+    pub runs_folder: Option<PathBuf>,
+    /// The program with the hidden commands; this program by default.
+    pub helper: Helper,
+}
+
+impl Default for NestedOptions {
+    fn default() -> Self {
+        NestedOptions {
+            memory: MEMORY_DEFAULT,
+            kernel: SUITE.parse().unwrap_or_default(),
+            with: BTreeSet::new(),
+            guest_kernels: Vec::new(),
+            programs: Vec::new(),
+            runs_folder: None,
+            helper: Helper::default(),
+        }
+    }
+}
+
+/// An outer machine that is up; ends when dropped.
+pub struct Nested {
+    run: Run,
+    outputs: [UnixStream; 2],
+}
+
+impl Nested {
+    /// Boots a machine and makes it a KVM host. `say` gets a line before each slow step.
+    ///
+    /// # Errors
+    /// When something is missing here, or the machine does not come up; then nothing is left behind.
+    pub fn start(options: &NestedOptions, say: &dyn Fn(&str)) -> Result<Nested, LabError> {
+        ensure_memory(options.memory)?;
+        let cache = Cache::open()?;
+        let image = disk(options, &cache, say)?;
+        let id = |text: &str| -> Result<GuestId, LabError> {
+            text.parse().map_err(|error: ballast_model::ParseGuestIdError| {
+                LabError::Invalid(error.to_string())
+            })
+        };
+        let mut spec = GuestSpec::new(id(MACHINE)?, options.memory);
+        (spec.balloon, spec.kvm_host) = (None, Some(image));
+        let run_options = RunOptions {
+            accel: AccelChoice::Tcg,
+            kernel: options.kernel.clone(),
+            limit_cpu: false,
+            runs_folder: options.runs_folder.clone(),
+            helper: options.helper.clone(),
+            ..RunOptions::new(id(&format!("nested-{}", std::process::id()))?, vec![spec])
+        };
+        say("booting the outer machine");
+        let run = Run::start(&run_options, say)?;
+        let outputs = set_up(run.guest(MACHINE)?)?;
+        Ok(Nested { run, outputs })
+    }
+
+    /// Runs a program with its arguments in the machine, in `/root`, and hands on what it writes.
+    ///
+    /// # Errors
+    /// When the machine fails; how the program ended is no error.
+    pub fn exec(
+        &self,
+        argv: &[String],
+        timeout: Duration,
+        out: &mut (dyn Write + Send),
+        err: &mut (dyn Write + Send),
+    ) -> Result<ProcessEnd, LabError> {
+        let mut line = in_root(ON_PORTS);
+        line.push("sh".to_owned());
+        line.extend_from_slice(argv);
+        let is_over = AtomicBool::new(false);
+        let done = std::thread::scope(|scope| {
+            let [from_out, from_err] = &self.outputs;
+            scope.spawn(|| forward(from_out, out, &is_over));
+            scope.spawn(|| forward(from_err, err, &is_over));
+            let done = self.watched(&line, timeout);
+            is_over.store(true, Ordering::Release);
+            done
+        })?;
+        // Of the shell itself, such as that there is no such program.
+        let _ = err.write_all(done.stderr.as_bytes());
+        Ok(done.end)
+    }
+
+    /// Gives this program's terminal to a shell in the machine until that ends.
+    ///
+    /// # Errors
+    /// When the machine fails.
+    pub fn shell(&self, timeout: Duration) -> Result<ProcessEnd, LabError> {
+        let socket = self.machine()?.terminal_socket();
+        let terminal = UnixStream::connect(socket).map_err(LabError::io("connect to", socket))?;
+        let (rows, columns) = RawTerminal::size();
+        let shell = format!(
+            "stty -F /dev/hvc0 rows {rows} cols {columns}; \
+             exec setsid -c bash --norc -i </dev/hvc0 >/dev/hvc0 2>&1"
+        );
+        let raw = RawTerminal::enter();
+        terminal::pass_keys_on(&terminal);
+        let is_over = AtomicBool::new(false);
+        let done = std::thread::scope(|scope| {
+            scope.spawn(|| forward(&terminal, &mut io::stdout(), &is_over));
+            let done = self.watched(&in_root(&shell), timeout);
+            is_over.store(true, Ordering::Release);
+            done
+        });
+        drop(raw);
+        Ok(done?.end)
+    }
+
+    /// Writes a short file, such as a scenario, in the machine.
+    ///
+    /// # Errors
+    /// When the machine fails or has no such folder.
+    pub fn write(&self, path: &Path, text: &str) -> Result<(), LabError> {
+        let mut line = in_root("printf %s \"$1\" >\"$2\"");
+        line.extend(["sh".to_owned(), text.to_owned(), path.display().to_string()]);
+        let done = self.watched(&line, SET_UP_PATIENCE)?;
+        self.ensure_success(&done, || format!("cannot write {}", path.display()))
+    }
+
+    /// Reads a file of the machine.
+    ///
+    /// # Errors
+    /// When the machine fails or has no such file.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>, LabError> {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let argv = ["cat".to_owned(), path.display().to_string()];
+        let end = self.exec(&argv, SET_UP_PATIENCE, &mut out, &mut err)?;
+        if end.is_success() {
+            return Ok(out);
+        }
+        let why = String::from_utf8_lossy(&err).trim().to_owned();
+        Err(LabError::Refused { guest: self.machine()?.id().clone(), why })
+    }
+
+    fn machine(&self) -> Result<&Guest, LabError> {
+        self.run.guest(MACHINE)
+    }
+
+    /// Executes `argv` and meanwhile watches that the machine reports; kills it if it does not.
+    fn watched(&self, argv: &[String], timeout: Duration) -> Result<ExecOutput, LabError> {
+        let machine = self.machine()?;
+        let (is_over, hangs) = (AtomicBool::new(false), AtomicBool::new(false));
+        let done = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if is_silent(machine, &is_over) {
+                    hangs.store(true, Ordering::Release);
+                    machine.kill();
+                }
+            });
+            let done = machine.exec(argv, timeout);
+            is_over.store(true, Ordering::Release);
+            done
+        });
+        match done {
+            Err(LabError::GuestGone { guest, how: _, console }) if hangs.into_inner() => {
+                let how = format!("hung: it said nothing for {} s", SILENCE_MAX.as_secs());
+                Err(LabError::GuestGone { guest, how, console })
+            }
+            other => other,
+        }
+    }
+
+    fn ensure_success(&self, done: &ExecOutput, what: impl Fn() -> String) -> Result<(), LabError> {
+        if done.end.is_success() {
+            return Ok(());
+        }
+        let why = format!("{}: {}", what(), done.stderr.trim());
+        Err(LabError::Refused { guest: self.machine()?.id().clone(), why })
+    }
+}
+
+/// Runs `work`; if the outer machine failed, and not what ran in it, tells that and runs `work` once
+/// more.
+///
+/// # Errors
+/// Those of `work`.
+pub fn with_one_retry<T>(
+    say: &dyn Fn(&str),
+    mut work: impl FnMut() -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    match work() {
+        Err(error @ (LabError::GuestGone { .. } | LabError::Timeout { .. })) => {
+            say(&format!("the outer machine failed, trying once more: {error}"));
+            work()
+        }
+        other => other,
+    }
+}
+
+/// Waits until the machine has been silent for [`SILENCE_MAX`], then true, or until `is_over`.
+fn is_silent(machine: &Guest, is_over: &AtomicBool) -> bool {
+    let latest = || machine.latest_report().ok().flatten().map(|report| report.seq);
+    let (mut last, mut since) = (latest(), Instant::now());
+    while !is_over.load(Ordering::Acquire) {
+        let now = latest();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        if since.elapsed() > SILENCE_MAX {
+            return true;
+        }
+        std::thread::sleep(POLL);
+    }
+    false
+}
+
+/// The command of a shell line in the machine's root; arguments may follow.
+fn in_root(line: &str) -> Vec<String> {
+    let environment = [
+        format!("{NESTED_VARIABLE}=1"),
+        format!("BALLAST_CACHE=/{CACHE_FOLDER}"),
+        format!("BALLAST_LAB_GUEST=/{ARTIFACTS_FOLDER}/lab-guest"),
+        format!("BALLAST_AGENT=/{ARTIFACTS_FOLDER}/ballast-agent"),
+        format!("BALLAST_TRACK_LIBRARY=/{ARTIFACTS_FOLDER}/libballast_track.so"),
+        "HOME=/root".to_owned(),
+        "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
+        "TERM=vt100".to_owned(),
+        "XDG_RUNTIME_DIR=/run".to_owned(),
+    ];
+    let mut command = ["chroot", "/host", "/bin/busybox", "env", "-i"].map(str::to_owned).to_vec();
+    command.extend(environment);
+    command.extend(["sh".to_owned(), "-c".to_owned(), format!("cd /root; {line}")]);
+    command
+}
+
+/// Makes the booted machine a host, and connects to its outputs.
+fn set_up(machine: &Guest) -> Result<[UnixStream; 2], LabError> {
+    // Connected first: what a port writes while nobody listens is lost.
+    let connect =
+        |path: &PathBuf| UnixStream::connect(path).map_err(LabError::io("connect to", path));
+    let sockets = machine.output_sockets();
+    let outputs = [connect(&sockets[0])?, connect(&sockets[1])?];
+    let shell = ["/bin/sh", "-c", SET_UP].map(str::to_owned);
+    let done = machine.exec(&shell, SET_UP_PATIENCE)?;
+    if done.end.is_success() {
+        return Ok(outputs);
+    }
+    let why = done.stderr.trim().to_owned();
+    if done.end != (ProcessEnd::Exited { code: STATUS_NO_KVM }) {
+        return Err(LabError::Refused { guest: machine.id().clone(), why });
+    }
+    let complaints = machine.ready()?.complaints.join("; ");
+    Err(LabError::NoNestedKvm { why, complaints })
+}
+
+/// The image of the machine's disk.
+fn disk(options: &NestedOptions, cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
+    let mut choices = vec![KernelChoice::Default, options.kernel.clone()];
+    choices.extend(options.guest_kernels.iter().cloned());
+    let kernels: Vec<Kernel> =
+        choices.iter().map(|choice| Kernel::fetch(cache, choice, say)).collect::<Result<_, _>>()?;
+    let mut files = files::host(cache, &kernels, &options.with, say)?;
+    for (place, file) in &options.programs {
+        let place = place.strip_prefix("/").unwrap_or(place);
+        files.extend(programs::libraries(file, &[])?);
+        files.insert(place.to_owned(), file.clone());
+    }
+    image(cache, &files, say)
+}
+
+/// Checks that the machine is large enough, and that there is room for it here.
+fn ensure_memory(memory: Bytes) -> Result<(), LabError> {
+    if memory < MEMORY_MIN {
+        return Err(LabError::Invalid(format!(
+            "{memory} is too little memory for an outer machine: at least {MEMORY_MIN}"
+        )));
+    }
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let wanted = memory.saturating_add(BESIDE);
+    match procfs::meminfo(&meminfo).available {
+        Some(available) if available < wanted => Err(LabError::Invalid(format!(
+            "an outer machine of {memory} needs {wanted}, and this one has {available} available: \
+             free some, or give it less with --memory (at least {MEMORY_MIN})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone() -> LabError {
+        let guest = MACHINE.parse().unwrap();
+        LabError::GuestGone { guest, how: "has panicked".to_owned(), console: "oops".to_owned() }
+    }
+
+    #[test]
+    fn failures_of_the_machine_are_tried_once_more() {
+        let told = std::cell::RefCell::new(String::new());
+        let say = |line: &str| told.borrow_mut().push_str(line);
+        let mut left = vec![Ok(7), Err(gone())];
+        assert_eq!(with_one_retry(&say, || left.pop().unwrap()).unwrap(), 7);
+        assert!(told.borrow().contains("has panicked") && told.borrow().contains("oops"));
+        let mut runs = 0;
+        let twice = with_one_retry::<()>(&say, || {
+            runs += 1;
+            Err(gone())
+        });
+        assert!(twice.is_err() && runs == 2);
+    }
+
+    #[test]
+    fn other_failures_are_not_tried_again() {
+        let mut runs = 0;
+        let failed = with_one_retry::<()>(&|_| panic!("nothing to tell"), || {
+            runs += 1;
+            Err(LabError::Invalid("wrong".to_owned()))
+        });
+        assert!(failed.is_err() && runs == 1);
+    }
+
+    #[test]
+    fn machines_too_small_or_too_large_are_refused() {
+        let small = ensure_memory(Bytes::mib(512)).unwrap_err().to_string();
+        assert!(small.contains("512MiB") && small.contains("at least 1.5GiB"), "{small}");
+        let large = ensure_memory(Bytes::gib(1 << 20)).unwrap_err().to_string();
+        assert!(large.contains("available") && large.contains("--memory"), "{large}");
+        assert!(ensure_memory(MEMORY_MIN).is_ok());
+    }
+}

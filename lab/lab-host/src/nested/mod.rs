@@ -1,0 +1,42 @@
+//! A KVM host on any machine: an outer machine in which QEMU runs guests under KVM.
+//!
+//! Idea: QEMU's emulator emulates AMD's hardware virtualization with nested paging, so a stock Debian
+//! kernel in it is a whole KVM host: KVM, cgroup v2, DAMON, the multi-generational LRU. The outer
+//! machine is a guest of this lab like any other ([`crate::Run`]) with a disk that holds what a host
+//! needs: QEMU, the lab's programs and kernels. A command runs in it and its output comes out while
+//! it runs.
+//! Cost: 300 MB in the cache for each of [`image::IMAGES_MAX`] disks, a boot of ten seconds, and
+//! 0.5 GB of memory beside the machine's own.
+//! Source: QEMU 7.2's `target/i386/tcg/sysemu/svm_helper.c`; AMD64 Architecture Programmer's Manual,
+//! volume 2, chapter 15.
+//! Limits: one processor, on one thread of the emulator, because with several the kernel panics now
+//! and then (it patches code that another thread has translated). Counts and states are those of a
+//! KVM host; no figure of time means anything. One command at a time.
+
+mod files;
+mod image;
+mod machine;
+mod output;
+mod terminal;
+
+pub use machine::{Nested, NestedOptions, with_one_retry};
+
+use ballast_model::Bytes;
+
+/// Environment variable that is set inside of an outer machine.
+pub const NESTED_VARIABLE: &str = "BALLAST_NESTED";
+/// What is to be said of the accelerator inside of an outer machine.
+pub(crate) const KVM_TEXT: &str = "kvm (nested, emulated: no figure of time means anything)";
+/// Serial number of the outer machine's disk.
+pub(crate) const DISK_SERIAL: &str = "host";
+/// Names of its ports for a command's two outputs.
+pub(crate) const PORTS: [&str; 2] = ["ballast.out", "ballast.err"];
+/// The module that makes it a KVM host.
+pub(crate) const MODULES: [&str; 1] = ["kvm_amd"];
+/// Smallest memory of an outer machine: it boots, and one small guest in it.
+pub(crate) const MEMORY_MIN: Bytes = Bytes::mib(1536);
+
+/// Whether this program runs inside of an outer machine.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(NESTED_VARIABLE).is_some()
+}

@@ -1,0 +1,38 @@
+# Makes a booted lab guest a KVM host: run once in it, by its own shell. The disk becomes the root of
+# everything that runs in it; what a host's system mounts is mounted there. Ends with status 3 if the
+# machine has no usable KVM.
+set -e
+for disk in /sys/block/*; do
+    [ "$(cat "$disk/serial" 2>/dev/null)" != host ] || device=/dev/${disk##*/}
+done
+mkdir -p /host
+mount -t ext4 -o noatime "$device" /host
+cd /host
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t debugfs debugfs sys/kernel/debug
+mount -t devtmpfs devtmpfs dev
+mkdir -p dev/pts dev/shm sbin usr/bin usr/lib
+mount -t devpts devpts dev/pts
+mount -t tmpfs tmpfs dev/shm
+mount -t tmpfs tmpfs run
+chmod 1777 tmp
+# As systemd leaves it: every group has these controllers.
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+echo "+cpu +memory" >sys/fs/cgroup/cgroup.subtree_control
+chroot . /bin/busybox --install -s /bin
+[ -e usr/bin/env ] || ln -s /bin/busybox usr/bin/env
+echo "root:x:0:0:root:/root:/bin/bash" >etc/passwd
+echo "root:x:0:" >etc/group
+mkdir -m 700 run/ballast
+for port in /sys/class/virtio-ports/*; do
+    # A console's port has no name.
+    name=$(cat "$port/name" 2>/dev/null || true)
+    [ -z "$name" ] || ln -s "/dev/${port##*/}" "run/ballast/$name"
+done
+# Both ends of nested paging, without which a guest is slow beyond use.
+[ -c dev/kvm ] || { echo "it has no /dev/kvm" >&2; exit 3; }
+case "$(cat sys/module/kvm_amd/parameters/npt)" in
+Y | 1) ;;
+*) echo "its KVM has no nested paging" >&2; exit 3 ;;
+esac

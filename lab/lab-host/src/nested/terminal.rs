@@ -1,0 +1,57 @@
+//! This program's terminal as that of a shell in an outer machine.
+//!
+//! Idea: the terminal passes every key on unread (raw mode), also those that would interrupt this
+//! program; the machine's console behind a socket is the shell's terminal.
+//! Limits: the size of the window is that at the start.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// A terminal in raw mode, which is undone when dropped.
+pub(super) struct RawTerminal {
+    before: Option<Termios>,
+}
+
+impl RawTerminal {
+    /// Standard input, if it is a terminal.
+    pub(super) fn enter() -> RawTerminal {
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.make_raw();
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &raw);
+        }
+        RawTerminal { before }
+    }
+
+    /// Rows and columns; those of a serial terminal where there is no window.
+    pub(super) fn size() -> (u16, u16) {
+        let window = io::stdout().is_terminal().then(|| tcgetwinsize(io::stdout()).ok()).flatten();
+        window.map_or((24, 80), |window| (window.ws_row, window.ws_col))
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// Passes standard input on to the shell, in a thread that ends with this program.
+pub(super) fn pass_keys_on(to: &UnixStream) {
+    let Ok(mut to) = to.try_clone() else { return };
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(read @ 1..) = io::stdin().lock().read(&mut chunk) {
+            if to.write_all(&chunk[..read]).is_err() {
+                return;
+            }
+        }
+        // The end of the input is the end of the shell's: what a terminal sends for Ctrl-D.
+        let _ = to.write_all(&[4]);
+    });
+}

@@ -1,0 +1,218 @@
+//! Tests that run once more on a KVM host: in an outer machine of `ballast-lab nested`.
+//!
+//! Idea: one machine boots with the test programs and what they start in it, at the paths they have
+//! here. A shell script in it runs the chosen tests one after the other, a failed one once more, and
+//! prints a mark before and after each; the output is taken apart at the marks.
+//! Cost: [`IN_EVERY_RUN`] takes about three minutes, [`IN_A_LONG_RUN`] half an hour.
+//! Limits: tests that need files of the workspace find none.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use super::output;
+use super::programs::{self, Program};
+use super::{Outcome, Tally, log_file, print_end};
+
+/// Tests of one program: all whose name begins with one of `tests`.
+pub(super) struct Chosen {
+    program: &'static str,
+    tests: &'static [&'static str],
+}
+
+/// What every run of the suite tries: what a host does with cgroups of version 2, and guests under KVM
+/// that are ballooned, paged out and tracked.
+pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
+    Chosen { program: "ballast-reclaim::it", tests: &["cgroups::", "fence::", "paging::"] },
+    Chosen {
+        program: "ballast-lab-host::real",
+        tests: &["hotplug::virtio_mem", "tracked::the_working_set_of_a_real_guest"],
+    },
+    Chosen { program: "ballast::real", tests: &["paging::a_fence_takes_what_a_stuck_guest_owes"] },
+];
+
+/// What a long run tries beside that.
+pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
+    Chosen { program: "ballast-reclaim::it", tests: &[""] },
+    Chosen { program: "ballast-lab-host::real", tests: &["agent::it", "hotplug::", "tracked::"] },
+    Chosen { program: "ballast::real", tests: &["neighbours::", "paging::"] },
+];
+
+/// Longest run, in seconds.
+const TIMEOUT_S: u32 = 2 * 3600;
+/// What begins a line before and after each test.
+const MARK: &str = "ballast-nested-mark";
+/// Programs that tests start, beside each other in the target folder.
+const STARTED: [&str; 3] = ["ballast", "ballast-lab", "lab-helper"];
+/// How the lab says that this machine has too little memory for an outer one.
+const TOO_SMALL: &str = "error: an outer machine of ";
+
+/// One test of the run.
+struct Case<'a> {
+    program: &'a Program,
+    test: String,
+}
+
+impl Case<'_> {
+    fn name(&self) -> String {
+        format!("nested: {}::{}", self.program.name(), self.test)
+    }
+}
+
+/// Runs the chosen tests of `programs`, and counts them under names that begin with `nested: `.
+pub(super) fn run(
+    chosen: &[Chosen],
+    programs: &[Program],
+    logs: &Path,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let cases = cases(chosen, programs)?;
+    let path = log_file(logs, "nested", ".log");
+    let end = execute(&cases, &path)?;
+    let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+    let runs = runs(&log);
+    for (number, case) in cases.iter().enumerate() {
+        let of_case: Vec<&Run> = runs.iter().filter(|run| run.number == number).collect();
+        let outcome = match of_case[..] {
+            [first] => output::read_one(first.log, first.is_success),
+            [_, again] if output::read_one(again.log, again.is_success) != Outcome::Failed => {
+                Outcome::Flaky { log: path.clone() }
+            }
+            _ if of_case.is_empty() && log.contains(TOO_SMALL) => {
+                Outcome::Skipped { reason: "too little memory for an outer machine".to_owned() }
+            }
+            _ => Outcome::Failed,
+        };
+        println!("{}: {outcome}", case.name());
+        if let (Outcome::Failed, Some(last)) = (&outcome, of_case.last()) {
+            print_end(last.log, &path);
+        }
+        tally.add(case.name(), outcome);
+    }
+    if runs.len() < cases.len() {
+        println!("nested: the outer machine {end}");
+        print_end(&log, &path);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("nested: {} tests, {seconds:.1} s", cases.len());
+    tally.time("nested".to_owned(), seconds);
+    Ok(())
+}
+
+/// The tests that are chosen; each choice finds one.
+fn cases<'a>(chosen: &[Chosen], programs: &'a [Program]) -> anyhow::Result<Vec<Case<'a>>> {
+    let mut cases = Vec::new();
+    for Chosen { program, tests } in chosen {
+        let program = programs
+            .iter()
+            .find(|it| it.name() == *program)
+            .with_context(|| format!("no test program {program} to run in an outer machine"))?;
+        let listed = programs::tests(program)?;
+        for prefix in *tests {
+            let before = cases.len();
+            let found = listed.iter().filter(|test| test.starts_with(prefix));
+            cases.extend(found.map(|test| Case { program, test: test.clone() }));
+            if cases.len() == before {
+                bail!("{} has no test {prefix}… to run in an outer machine", program.name());
+            }
+        }
+    }
+    Ok(cases)
+}
+
+/// Runs the cases in one machine, with its output in the file `path`; how that ended.
+fn execute(cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
+    let built = programs::target_folder()?.join("debug");
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    let mut command = Command::new(built.join("ballast-lab"));
+    command.args(["nested", "exec", "--timeout", &TIMEOUT_S.to_string()]);
+    let mut files: Vec<_> = STARTED.iter().map(|name| built.join(name)).collect();
+    files.extend(cases.iter().map(|case| case.program.path.clone()));
+    files.sort();
+    files.dedup();
+    for file in files {
+        command.arg("--file").arg(file);
+    }
+    let end = command
+        .args(["--", "sh", "-c", &script(cases)])
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()
+        .with_context(|| format!("run {}", command.get_program().display()))?;
+    Ok(end.to_string())
+}
+
+fn script(cases: &[Case<'_>]) -> String {
+    let mut script = format!(
+        "run() {{ number=$1 program=$2 folder=$3 test=$4; mkdir -p $folder; cd $folder\n\
+         for turn in first again; do echo; echo {MARK} $number\n\
+         CARGO_MANIFEST_DIR=$folder $program --exact $test --nocapture 2>&1; status=$?\n\
+         echo; echo {MARK} $number $status; [ $status != 0 ] || break; done; }}\n\
+         mkdir -p {}\n",
+        programs_temporary()
+    );
+    for (number, Case { program, test }) in cases.iter().enumerate() {
+        let (file, folder) = (program.path.display(), program.folder.display());
+        script.push_str(&format!("run {number} {file} {folder} {test}\n"));
+    }
+    script
+}
+
+/// The folder for temporary files of integration tests, whose path is compiled into them.
+fn programs_temporary() -> String {
+    programs::target_folder().map_or(String::new(), |it| it.join("tmp").display().to_string())
+}
+
+/// One run of one test.
+#[derive(Debug, PartialEq)]
+struct Run<'a> {
+    /// Which case it is of.
+    number: usize,
+    is_success: bool,
+    log: &'a str,
+}
+
+/// Takes the output of a machine apart. A run without an end is none.
+fn runs(log: &str) -> Vec<Run<'_>> {
+    let mut runs = Vec::new();
+    let mut open = None;
+    let mut at = 0;
+    for line in log.split_inclusive('\n') {
+        let from = at;
+        at += line.len();
+        let Some(rest) = line.strip_prefix(MARK) else { continue };
+        let numbers: Vec<usize> = rest.split_whitespace().flat_map(str::parse).collect();
+        match (numbers[..].first(), numbers.get(1), open) {
+            (Some(number), None, _) => open = Some((*number, at)),
+            (Some(number), Some(status), Some((of, begin))) if *number == of => {
+                runs.push(Run { number: of, is_success: *status == 0, log: &log[begin..from] });
+                open = None;
+            }
+            _ => {}
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_taken_apart_at_its_marks() {
+        let log = format!(
+            "booting\n{MARK} 0\ntest a ... ok\n\n{MARK} 0 0\n{MARK} 1\nno\n{MARK} 1 101\n\
+             {MARK} 1\nyes\n{MARK} 1 0\n{MARK} 2\ncut"
+        );
+        let run = |number, is_success, log| Run { number, is_success, log };
+        assert_eq!(
+            runs(&log),
+            [run(0, true, "test a ... ok\n\n"), run(1, false, "no\n"), run(1, true, "yes\n")]
+        );
+    }
+}
