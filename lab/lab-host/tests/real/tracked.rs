@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use crate::qmp::qmp;
 use ballast_lab_guest::workload::Pattern;
 use ballast_lab_host::{
-    AccelChoice, Balloon, DiskSpec, Guest, GuestSpec, GuestState, Helper, Run, RunOptions, Speed,
-    Truth,
+    Balloon, DiskSpec, Guest, GuestSpec, GuestState, Helper, Run, RunOptions, Speed, Truth,
 };
 use ballast_model::Bytes;
 use ballast_tracker::{IntervalObservation, TrackerError, TrackingSession, WatchSettings};
@@ -23,7 +22,6 @@ fn start(base: &Path, spec: GuestSpec) -> Run {
     let options = RunOptions {
         helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) },
         runs_folder: Some(base.to_owned()),
-        accel: AccelChoice::Tcg,
         ..RunOptions::new("t".parse().unwrap(), vec![spec])
     };
     Run::start(&options, &|line| eprintln!("{line}")).unwrap()
