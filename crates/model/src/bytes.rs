@@ -100,10 +100,11 @@ impl Bytes {
     }
 }
 
+/// Saturates, as sums of many do.
 impl Add for Bytes {
     type Output = Bytes;
     fn add(self, other: Bytes) -> Bytes {
-        Bytes(self.0 + other.0)
+        self.saturating_add(other)
     }
 }
 
