@@ -272,6 +272,7 @@ impl Run<'_> {
             assert_harmless(&outcome.to_string());
         }
         let sample = self.guest.sample("a".parse().expect("a name"), self.now);
+        assert!(sample.memory_max() <= Some(Bytes::new(1 << 54)), "{sample:?}");
         if let (Some(allocation), Some(most)) = (sample.allocation, sample.present_memory()) {
             assert!(allocation.value <= most, "{sample:?}");
             assert_eq!(allocation.value.page_floor(), allocation.value, "{sample:?}");

@@ -26,6 +26,8 @@ pub use fake_server::FakeServer;
 const GUESTS_MAX: u64 = 9;
 /// Greatest age of a figure: ten thousand years.
 const AGE_MAX: Duration = Duration::from_secs(1 << 38);
+/// No guest has more memory: `qmp_guest`.
+const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
 /// Most points of a curve.
 const POINTS_MAX: u64 = 24;
 
@@ -277,7 +279,7 @@ impl<'a> Source<'a> {
         let mut sample = GuestSample {
             run_state: self.perhaps(|_| state),
             allocation: self.perhaps(|from| from.measured(Source::size)),
-            boot_memory: self.perhaps(|from| from.size().page_floor()),
+            boot_memory: self.perhaps(|from| from.size().page_floor().min(ADDRESSABLE_MAX)),
             hotplug: if self.yes() { None } else { Some(self.hotplug()) },
             process: self.perhaps(|from| ProcessId {
                 pid: 1 + u32::from(from.byte()),
@@ -303,22 +305,21 @@ impl<'a> Source<'a> {
             },
             ..GuestSample::unknown(self.id(), link)
         };
-        // Plugging by guests whose balloon is missing or useless still makes plans that are
-        // refused: see the record of 2026-11-25 in `docs/benchmarks`.
-        let Capabilities { balloon, discard_inhibited, .. } = sample.capabilities;
-        if balloon == Some(false) || discard_inhibited == Some(true) {
-            sample.hotplug = None;
-        }
         // What the QMP monitor promises (`qmp_guest`).
         let most = sample.present_memory().unwrap_or(Bytes::MAX);
         if let Some(allocation) = &mut sample.allocation {
-            allocation.value = allocation.value.min(most).page_floor();
+            let virtio_mem = sample.hotplug.filter(|it| it.kind == HotplugKind::VirtioMem);
+            let least = match sample.capabilities.balloon {
+                Some(false) => most,
+                _ => virtio_mem.map_or(Bytes::ZERO, |it| it.plugged),
+            };
+            allocation.value = allocation.value.max(least).min(most).page_floor();
         }
         sample
     }
 
-    /// Amounts that devices can have (`qmp_guest`), in blocks of one size. Devices with blocks of
-    /// several sizes are left out: see the record of 2026-11-25 in `docs/benchmarks`.
+    /// Amounts that devices can have (`qmp_guest`), those of several devices with blocks of
+    /// different sizes too: then they are whole blocks of the smallest, and the largest is told.
     fn hotplug(&mut self) -> Hotplug {
         let blocks = [Bytes::mib(2), Bytes::mib(128), Bytes::gib(1)];
         let kind = self.one_of(&[HotplugKind::VirtioMem, HotplugKind::Dimm]);
@@ -326,8 +327,12 @@ impl<'a> Source<'a> {
             HotplugKind::VirtioMem => self.one_of(&blocks),
             HotplugKind::Dimm => Bytes::mib(128),
         };
-        let max = block.fraction(self.below(200), 1);
-        let mut amount = || block.fraction(self.below(200), 1).min(max);
+        let unit = match kind {
+            HotplugKind::VirtioMem => self.one_of(&[block, Bytes::mib(2)]),
+            HotplugKind::Dimm => block,
+        };
+        let max = unit.fraction(self.below(200), 1);
+        let mut amount = || unit.fraction(self.below(200), 1).min(max);
         Hotplug { kind, plugged: amount(), requested: amount(), max, block }
     }
 

@@ -5,7 +5,8 @@
 //! takes beyond targets comes out of what the guard's own grants left. Cost: O(1) a guest. Limits:
 //! guests that take no part get no order.
 
-use ballast_actuation::hotplug::{Actuation, ActuationInput, HotplugSettings, balloon_only};
+use ballast_actuation::hotplug::{Actuation, ActuationInput, Band, HotplugSettings, balloon_only};
+use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, Timestamp};
 
 use crate::tick::{Actuated, GuestTick, NextActuator};
@@ -19,6 +20,7 @@ pub(crate) fn actuate(
     now: Timestamp,
     spare: Bytes,
     settings: Option<&HotplugSettings>,
+    guard: &GuardSettings,
     is_paused: bool,
 ) -> Actuated {
     let (sample, state) = (guest.sample, &*guest.state);
@@ -44,6 +46,19 @@ pub(crate) fn actuate(
         bounds: guest.assessment.bounds.filter(|_| guest.assessment.verdict.is_ok()),
         spare,
         settings,
+        band: band(guest, guard),
+        owned: guest.assessment.owned,
     });
     Actuated { order, next: Some(NextActuator(Some(actuator))) }
+}
+
+/// The sizes that an order for a guest keeps to, be it the guard's or not.
+fn band(guest: &GuestTick<'_>, guard: &GuardSettings) -> Band {
+    let bounds = guest.limits.bounds_for(guest.sample).unwrap_or_default();
+    Band {
+        least: bounds.floor.max(guest.assessment.min_without_swap.unwrap_or_default()),
+        most: bounds.ceiling,
+        step_up_max: guard.step_up_max,
+        step_down_max: guard.step_down_max,
+    }
 }

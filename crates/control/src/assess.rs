@@ -25,7 +25,7 @@ pub(crate) fn observe<'a>(
     let mut limits = settings.limits.in_order();
     snapshot.guests().iter().zip(guests.values_mut()).map(move |(sample, state)| {
         let limits = limits.of(&sample.id);
-        let verdict = verdict(sample, limits, stale_after);
+        let verdict = verdict(sample, limits, stale_after, settings.hotplug.is_some());
         let thrashes = state.observe(sample, verdict.is_ok(), now, settings);
         Seen { sample, limits, state, verdict, thrashes }
     })
@@ -76,6 +76,7 @@ pub(crate) fn assess<'a>(
         stale_after,
     };
     let mut assessment = Assessment::new(&known, estimate, stuck);
+    state.bounds = assessment.bounds.or(state.bounds);
     if let Some(settings) = hotplug {
         let range = match state.actuator.as_deref() {
             Some(actuator) => actuator.range(now, seen.sample, settings),
@@ -83,7 +84,6 @@ pub(crate) fn assess<'a>(
         };
         assessment.bounds = within(assessment.bounds, range);
     }
-    state.bounds = assessment.bounds.or(state.bounds);
     let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= DEBT_MIN;
     state.beyond_since = is_beyond.then(|| state.beyond_since.unwrap_or(now));
     GuestTick::new(seen, assessment)

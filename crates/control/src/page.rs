@@ -52,7 +52,7 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         resident: guest.sample.resident,
         holds: guest.assessment.allocation,
         take_to,
-        floor: guest.assessment.bounds.or(state.bounds).map(|bounds| bounds.floor),
+        floor: state.bounds.map(|bounds| bounds.floor),
         may_read_back: host.level == PressureLevel::Normal,
         stale_after: host.settings.guard.stale_after,
     });

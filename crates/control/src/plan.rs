@@ -121,7 +121,11 @@ impl<'a> Draft<'a> {
         let entitled = target.map(|target| target.saturating_add(transient_grant));
         // A guest that is left alone is entitled to no more than it was.
         let is_moved = assessment.verdict.is_ok() || send <= state.log.entitlement();
-        let entitles = is_moved && !matches!(change, Change::CancelShrink { .. });
+        // Nor is one on its way down to what it was granted, from what it was let keep.
+        let is_on_its_way = matches!(change, Change::Shrink { .. })
+            && state.log.granted().is_some_and(|granted| send > Some(granted));
+        let is_called_off = matches!(change, Change::CancelShrink { .. });
+        let entitles = is_moved && !is_on_its_way && !is_called_off;
         let granted = match send {
             Some(_) if entitles => entitled,
             _ => state.log.entitlement(),

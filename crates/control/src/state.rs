@@ -20,7 +20,7 @@ pub(crate) struct GuestState {
     pub(crate) identity: Identity,
     /// What it claims to hold, and what the host sees of that.
     pub(crate) holding: Holding,
-    /// Its bounds when they were last known.
+    /// Its bounds when they were last known, be they within its reach or not.
     pub(crate) bounds: Option<Bounds>,
     /// Since when it has held more than its entitlement without answering for it.
     pub(crate) beyond_since: Option<Timestamp>,

@@ -12,7 +12,7 @@
 use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, Held, largest_remainder};
 
 use crate::assessment::calls_off_shrinking;
-use crate::{Assessment, ComplianceLog, Goal};
+use crate::{Assessment, ComplianceLog, Goal, GuardSettings};
 
 /// Parts of a grant smaller than this wait for more to be released.
 const GRANT_MIN: Bytes = Bytes::mib(8);
@@ -86,12 +86,16 @@ impl Grant {
         goal: Option<&Goal>,
         new: Bytes,
         budget: Budget,
+        settings: &GuardSettings,
     ) -> Grant {
         let step = match (&guest.verdict, goal, guest.reference) {
             (Err(held), ..) => held_back(guest, log, held),
-            (Ok(_), Some(goal), Some(reference)) => {
-                Step { guest, log, goal, reference, new, budget }.taken()
-            }
+            (Ok(_), Some(goal), Some(reference)) => match guest.bounds {
+                Some(bounds) => {
+                    Step { guest, bounds, log, goal, reference, new, budget, settings }.taken()
+                }
+                None => Grant::hold(Held::OnTarget),
+            },
             (Ok(_), ..) => Grant::hold(Held::OnTarget),
         };
         Grant { ask: ask_anew(guest, goal, new), ..step }
@@ -159,6 +163,8 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
 /// A guest that is moved towards its goal, as far as memory is there.
 struct Step<'a> {
     guest: &'a Assessment,
+    /// Its floor and ceiling now: both may have changed since the decision.
+    bounds: Bounds,
     log: &'a ComplianceLog,
     goal: &'a Goal,
     /// What changes are measured from.
@@ -166,6 +172,7 @@ struct Step<'a> {
     /// New memory for it.
     new: Bytes,
     budget: Budget,
+    settings: &'a GuardSettings,
 }
 
 impl Step<'_> {
@@ -175,9 +182,12 @@ impl Step<'_> {
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
         let reach = affordable.max(guest.unsparable());
         let (target, raised) = self.target_now();
-        // A target in force that only let it keep what it claims is no reason to give it that.
-        let most = reach.max(guest.entitlement).page_floor();
+        // A target in force that only let it keep what it claims is no reason to give it that, but
+        // for what it may not be shrunk below.
+        let kept = least(guest).min(reference);
+        let most = reach.max(guest.entitlement).max(kept).page_floor();
         let target = if reference > most { target.min(most) } else { target };
+        let target = self.within_step(target);
         let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
         // What it only keeps, since its reduction was called off, it is to have from now on.
         let is_kept = guest.was_granted && guest.entitlement < target && target <= reach;
@@ -210,15 +220,29 @@ impl Step<'_> {
     /// may have come to use more since the decision. A `reference` near that is left alone, unless
     /// the guest is still releasing down to it.
     fn target_now(&self) -> (Bytes, Option<Clamped>) {
-        let Step { guest, goal, reference, .. } = *self;
+        let Step { guest, goal, reference, bounds, .. } = *self;
+        let aim = goal.target.clamp(bounds.floor, bounds.ceiling);
         match guest.min_without_swap {
-            Some(least) if goal.target < least => {
+            Some(least) if aim < least => {
                 let falls_short = reference < least && guest.allocation > Some(reference);
                 let is_near = reference.abs_diff(least) < GRANT_MIN && !falls_short;
                 (if is_near { reference } else { least }, Some(Clamped::NoSwap { least }))
             }
-            _ => (goal.target, None),
+            _ => (aim, None),
         }
+    }
+
+    /// `target` no further than one step from where the guest is: that may have changed since the
+    /// decision, where nothing was asked of it yet.
+    fn within_step(&self, target: Bytes) -> Bytes {
+        let Step { guest, reference, settings, .. } = *self;
+        let (low, high) = match guest.claimed.zip(guest.allocation) {
+            Some((claimed, holds)) => (reference.min(claimed), reference.max(holds)),
+            None => (reference, reference),
+        };
+        let least = settings.step_down_max.map_or(Bytes::ZERO, |limit| low.saturating_sub(limit));
+        let most = settings.step_up_max.map_or(Bytes::MAX, |limit| high.saturating_add(limit));
+        target.max(least.page_ceil()).min(most.page_floor())
     }
 
     /// What the guest waits for that is `short` of its goal.

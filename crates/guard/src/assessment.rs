@@ -35,7 +35,7 @@ pub struct Assessment {
     /// target gives it nothing new. What it holds or claims beyond is its own debt.
     pub owned: Bytes,
     /// What changes are measured from: what it was asked to hold where it is stuck and capped, else
-    /// the target in force, else what it holds.
+    /// the target in force, else what it holds; no more than it can have now.
     pub reference: Option<Bytes>,
     /// What it may hold whatever it claims: its last granted target, else its share; what it holds
     /// if neither is known.
@@ -140,6 +140,7 @@ impl Assessment {
             None => (estimate, None),
         };
         let asked = capped.filter(|_| demand_stuck.is_some()).map(|capped| capped.asked);
+        let most = sample.memory_max().unwrap_or(Bytes::MAX);
         let bounds = limits.bounds_for(sample);
         let within = |share: Bytes| match bounds {
             Some(Bounds { floor, ceiling }) => share.clamp(floor, ceiling),
@@ -172,7 +173,7 @@ impl Assessment {
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             filled,
             believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
-            reference: asked.or(in_force).or(allocation),
+            reference: asked.or(in_force).or(allocation).map(|it| it.min(most)),
             occupied: sample.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
             known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),
             verdict,
@@ -250,6 +251,7 @@ impl Assessment {
 }
 
 /// Whether a guest may be moved, leaving its demand to be estimated; `Err` says why not.
+/// `may_plug`: memory may be plugged in and out.
 ///
 /// # Errors
 /// The reason to leave the guest alone.
@@ -257,6 +259,7 @@ pub fn verdict(
     sample: &GuestSample,
     limits: &GuestLimits,
     stale_after: Duration,
+    may_plug: bool,
 ) -> Result<(), Held> {
     if !limits.managed {
         return Err(Held::OptedOut);
@@ -269,7 +272,7 @@ pub fn verdict(
         Some(state) => return Err(Held::NotRunning { state: state.clone() }),
     }
     // Where the balloon cannot be used, plugged memory still can.
-    let plugs = sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
+    let plugs = may_plug && sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
     if sample.capabilities.balloon == Some(false) && !plugs {
         return Err(Held::NoBalloon);
     }

@@ -126,6 +126,8 @@ pub struct ComplianceLog {
     /// When it first appeared; `None` before its first snapshot.
     known_since: Option<Timestamp>,
     changed_at: Timestamp,
+    /// What it last claimed to hold, and since when.
+    claimed: Option<(Bytes, Timestamp)>,
     /// What it used when its figures and what it held last belonged together; more if it has said
     /// so since.
     used: Option<Bytes>,
@@ -179,7 +181,12 @@ impl ComplianceLog {
     /// The most it was entitled to since it last did as it was asked: while it releases memory it
     /// may still be using what it is about to release. `None`: nothing was granted yet.
     pub(crate) fn entitled_lately(&self) -> Option<Bytes> {
-        Some(self.granted?.max(self.granted_lately).saturating_add(self.transient_grant))
+        Some(self.entitlement()?.max(self.granted_lately))
+    }
+
+    /// The last target that it was granted or was to release to. `None`: nothing was granted yet.
+    pub fn granted(&self) -> Option<Bytes> {
+        self.granted
     }
 
     /// What the guest may hold, whatever it claims and whether or not it answers: its last granted
@@ -300,7 +307,8 @@ impl ComplianceLog {
     fn remember_use(&mut self, sample: &GuestSample, now: Timestamp) {
         let (Some(used), Some(stats)) = (used_by(sample), sample.stats) else { return };
         let settled_after = stats.age.saturating_add(SETTLED_FOR);
-        let belongs = now.saturating_since(self.changed_at) >= settled_after;
+        let since = self.claimed.map_or(now, |(_, since)| since);
+        let belongs = now.saturating_since(since) >= settled_after;
         self.used = Some(match self.used {
             Some(before) if !belongs => before.max(used),
             _ => used,
@@ -338,6 +346,11 @@ impl ComplianceLog {
         if self.last_seen != Some(allocation) {
             self.last_seen = Some(allocation);
             self.changed_at = now;
+        }
+        if let Some(claims) = sample.claimed()
+            && self.claimed.is_none_or(|(before, _)| before != claims)
+        {
+            self.claimed = Some((claims, now));
         }
         self.remember_use(sample, now);
         let over = match self.promised() {
@@ -388,8 +401,7 @@ impl ComplianceLog {
                 }
             }
         };
-        let entitlement = self.entitlement();
-        if entitlement.is_some_and(|own| allocation <= own.saturating_add(COMPLIANCE_SLACK)) {
+        if self.granted.is_some_and(|own| allocation <= own.saturating_add(COMPLIANCE_SLACK)) {
             self.granted_lately = Bytes::ZERO;
         }
         let is_less = self.target.is_some_and(|target| target > allocation + COMPLIANCE_SLACK);

@@ -207,7 +207,7 @@ impl MissCurve {
     /// The least size at which there are at most `misses_per_s` misses a second; `None` where no
     /// size of the curve is enough. O(log points).
     pub fn size_for(&self, misses_per_s: u64) -> Option<Bytes> {
-        let most = u128::from(misses_per_s) * self.interval.as_nanos();
+        let most = u128::from(misses_per_s).saturating_mul(self.interval.as_nanos());
         let enough = |&misses: &u64| u128::from(misses) * 1_000_000_000 > most;
         let k = self.misses.partition_point(enough);
         (k < self.misses.len()).then(|| size_at(self.step, k))

@@ -323,12 +323,13 @@ impl Actuator {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        // A balloon sized with what is about to come or go would take too much; what the order
-        // needs of that is requested again.
-        let to = plugged.min(layout.requested);
+        // A balloon sized with what is about to come would take too much; what the order needs of
+        // that is requested again. Nothing goes that the order needs.
+        let leaves_enough = wanted <= layout.most_with(layout.requested);
+        let to = if leaves_enough { plugged.min(layout.requested) } else { plugged };
         let kept = self.with_unproven(tick, to).min(layout.total);
         let target = layout.reachable(wanted.max(kept), to);
-        let why = grows.then(|| Why::AskedByOthers { more: layout.requested - plugged });
+        let why = (to != layout.requested).then(|| layout.why_withdrawn());
         Some(Order { target, plug: Some(to), why })
     }
 

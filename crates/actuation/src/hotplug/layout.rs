@@ -24,7 +24,7 @@ pub struct Range {
 }
 
 /// A guest's memory at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Layout {
     kind: HotplugKind,
     boot: Bytes,
@@ -37,13 +37,7 @@ pub(super) struct Layout {
     /// What the guest holds: whole pages.
     pub(super) total: Bytes,
     /// The balloon cannot be used, and why.
-    fixed: Option<Fixed>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fixed {
-    Inhibited,
-    NoBalloon,
+    fixed: Option<Why>,
 }
 
 impl Layout {
@@ -54,17 +48,11 @@ impl Layout {
         if !matches!(sample.run_state, None | Some(RunState::Running)) {
             return None;
         }
-        let fixed = if sample.capabilities.balloon == Some(false) {
-            Some(Fixed::NoBalloon)
-        } else if sample.capabilities.discard_inhibited == Some(true) {
-            Some(Fixed::Inhibited)
-        } else {
-            None
-        };
+        let fixed = why_fixed(sample);
         let total = match sample.allocation {
             Some(allocation) if allocation.age <= stale_after => allocation.value,
             // Without a balloon QEMU does not report what the guest holds: it holds all there is.
-            None if fixed == Some(Fixed::NoBalloon) => present,
+            None if fixed == Some(Why::NoBalloon) => present,
             _ => return None,
         };
         let total = total.min(present).page_floor();
@@ -82,9 +70,19 @@ impl Layout {
         })
     }
 
+    /// The most that the guest can hold with `plugged` plugged in.
+    pub(super) fn most_with(&self, plugged: Bytes) -> Bytes {
+        if self.is_fixed() { self.total_with(plugged) } else { self.present_with(plugged) }
+    }
+
     /// All the guest has, ballooned or not.
     pub(super) fn present(&self) -> Bytes {
-        self.boot.saturating_add(self.plugged)
+        self.present_with(self.plugged)
+    }
+
+    /// The same with `plugged` plugged in.
+    fn present_with(&self, plugged: Bytes) -> Bytes {
+        self.boot.saturating_add(plugged)
     }
 
     /// The part of `total` that exceeds boot memory.
@@ -94,7 +92,7 @@ impl Layout {
 
     /// What the guest holds once `plugged` is plugged in and the balloon holds what it does.
     pub(super) fn total_with(&self, plugged: Bytes) -> Bytes {
-        self.boot.saturating_add(plugged).saturating_sub(self.held)
+        self.present_with(plugged).saturating_sub(self.held)
     }
 
     /// The total nearest to `target` that can be had with `plugged` plugged in.
@@ -102,7 +100,7 @@ impl Layout {
         if self.fixed.is_some() {
             return self.total_with(plugged);
         }
-        target.clamp(self.least_with(plugged), self.boot.saturating_add(plugged))
+        target.clamp(self.least_with(plugged), self.present_with(plugged))
     }
 
     /// The least the balloon can leave a guest with `plugged` plugged in.
@@ -127,16 +125,12 @@ impl Layout {
 
     /// The least and the most that the guest can be got to hold.
     pub(super) fn range(&self, may_plug: bool) -> Range {
-        let least = match self.fixed {
+        let least = match &self.fixed {
             Some(_) => self.total_with(Bytes::ZERO),
             None => BALLOON_PART_MIN.min(self.boot),
         };
         let plugged = if may_plug { self.max.max(self.plugged) } else { self.plugged };
-        let most = match self.fixed {
-            Some(_) => self.total_with(plugged),
-            None => self.boot.saturating_add(plugged),
-        };
-        Range { least, most }
+        Range { least, most: self.most_with(plugged) }
     }
 
     /// Whole blocks, rounded down.
@@ -147,6 +141,17 @@ impl Layout {
     /// Whole blocks, rounded up.
     pub(super) fn blocks_up(&self, amount: Bytes) -> Bytes {
         self.blocks(amount.saturating_add(self.block - Bytes::new(1)))
+    }
+
+    /// Whether the devices can have `plug` plugged in: whole blocks, or whole blocks from what there
+    /// is, where devices have blocks of different sizes.
+    pub(super) fn can_plug(&self, plug: Bytes) -> bool {
+        let is_whole_from = |from: Bytes| {
+            let change = plug.abs_diff(from);
+            self.blocks(change) == change
+        };
+        let is_whole = [Bytes::ZERO, self.plugged, self.requested].into_iter().any(is_whole_from);
+        is_whole && plug <= self.max.max(self.plugged)
     }
 
     /// What one action plugs or unplugs at most: `most` in whole blocks, and at least one.
@@ -165,14 +170,30 @@ impl Layout {
 
     /// Why plugging is the only way, where it is.
     pub(super) fn why_fixed(&self) -> Option<Why> {
-        self.fixed.map(|fixed| match fixed {
-            Fixed::Inhibited => Why::BallooningInhibited,
-            Fixed::NoBalloon => Why::NoBalloon,
-        })
+        self.fixed.clone()
+    }
+
+    /// Why a pending request of others is taken back.
+    pub(super) fn why_withdrawn(&self) -> Why {
+        match self.requested > self.plugged {
+            true => Why::AskedByOthers { more: self.requested - self.plugged },
+            false => Why::Growing,
+        }
     }
 
     pub(super) fn mechanism(&self) -> Mechanism {
         mechanism_of(self.kind)
+    }
+}
+
+/// Why a guest's balloon cannot be used, if it cannot.
+pub(super) fn why_fixed(sample: &GuestSample) -> Option<Why> {
+    if sample.capabilities.balloon == Some(false) {
+        Some(Why::NoBalloon)
+    } else if sample.capabilities.discard_inhibited == Some(true) {
+        Some(Why::BallooningInhibited)
+    } else {
+        None
     }
 }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 use ballast_model::{Bounds, Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
 
 pub use layout::Range;
-use layout::{Layout, mechanism_of};
+use layout::{Layout, mechanism_of, why_fixed};
 use online::{Gap, Unproven};
 pub use settings::HotplugSettings;
 use wait::{Pause, Wait};
@@ -54,10 +54,33 @@ pub struct ActuationInput<'a> {
     pub send: Option<Bytes>,
     /// Floor and ceiling; `None` while unknown.
     pub bounds: Option<Bounds>,
+    /// The sizes that an order keeps to where it is not what the guard sends.
+    pub band: Band,
+    /// Up to this an order gives the guest nothing new.
+    pub owned: Bytes,
     /// Memory that may be granted in this tick beyond all grants of the guard.
     pub spare: Bytes,
     /// What the operator set.
     pub settings: &'a HotplugSettings,
+}
+
+/// The sizes that the guard allows one guest in one tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// The least it may be taken down to.
+    pub least: Bytes,
+    /// The most it may be given.
+    pub most: Bytes,
+    /// Most it may grow at once.
+    pub step_up_max: Option<Bytes>,
+    /// Most it may shrink at once.
+    pub step_down_max: Option<Bytes>,
+}
+
+impl Band {
+    /// No limits.
+    pub const OPEN: Band =
+        Band { least: Bytes::ZERO, most: Bytes::MAX, step_up_max: None, step_down_max: None };
 }
 
 /// The order of one tick.
@@ -137,6 +160,36 @@ struct Tick<'a> {
     input: &'a ActuationInput<'a>,
 }
 
+impl Tick<'_> {
+    /// Whether an order keeps to what the guard allows the guest, to the memory there is and to the
+    /// devices, which may be others than when it was begun, and does not move the balloon against
+    /// what is plugged in.
+    fn allows(&self, order: &Order) -> bool {
+        let Tick { layout, promised, input, .. } = *self;
+        let Band { least, most, step_up_max, step_down_max } = input.band;
+        let in_force = input.in_force.unwrap_or(layout.total);
+        let (low, high) = (layout.total.min(in_force), layout.total.max(in_force));
+        let target = order.target;
+        let down = low.saturating_sub(target);
+        let up = target.saturating_sub(high);
+        let plug = order.plug.unwrap_or(layout.plugged);
+        let by_balloon = target.saturating_sub(plug);
+        let now = layout.total.saturating_sub(layout.plugged);
+        let asked = in_force.saturating_sub(layout.requested);
+        let inflates = by_balloon < now.min(asked);
+        let deflates = by_balloon > now.max(asked);
+        let moves_apart = inflates && plug > layout.plugged.max(layout.requested)
+            || deflates && plug < layout.plugged.min(layout.requested);
+        !moves_apart
+            && layout.can_plug(plug)
+            && target >= least.min(low)
+            && target <= most.max(promised)
+            && step_down_max.is_none_or(|limit| down <= limit)
+            && step_up_max.is_none_or(|limit| up <= limit)
+            && target.saturating_sub(promised) <= input.spare
+    }
+}
+
 /// An order in the making.
 #[derive(Clone, Debug)]
 struct Order {
@@ -188,19 +241,34 @@ impl Actuator {
             return balloon_only(input.sample, input.send);
         }
         let layout = Layout::of(input.sample, input.settings.stale_after);
+        let before = input.in_force.unwrap_or_default().saturating_add(self.transient_grant);
         let (Some(layout), Some(Bounds { ceiling, .. }), Some(wanted)) =
             (layout, input.bounds, input.send.or(input.in_force))
         else {
-            if input.send.is_some() {
-                self.last = None;
+            let order = balloon_only(input.sample, input.send);
+            match (input.send, order.target) {
+                (Some(_), Some(_)) => self.last = None,
+                // What was in force still is.
+                (Some(send), None) => {
+                    self.reach = before;
+                    self.transient_grant = before.saturating_sub(send);
+                }
+                (None, _) => {}
             }
-            return balloon_only(input.sample, input.send);
+            return order;
         };
-        let before = input.in_force.unwrap_or_default().saturating_add(self.transient_grant);
-        let promised = layout.total.max(wanted).max(before);
+        let promised = layout.total.min(input.owned).max(wanted).max(before);
         let tick = Tick { layout: &layout, wanted, promised, ceiling, input };
-        let order =
-            if self.notice(&tick) { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
+        let unchanged = self.clone();
+        let rebooted = self.notice(&tick);
+        let order = if rebooted { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
+        let order = order.and_then(|order| {
+            if tick.allows(&order) {
+                return Some(order);
+            }
+            *self = Actuator { phase: Phase::Rest, ..unchanged };
+            leave_plugged(&tick).filter(|order| tick.allows(order))
+        });
         // An order may still be on its way when the next snapshot is taken; until then the one
         // before counts too.
         let mut lingers = Bytes::ZERO;
@@ -212,7 +280,8 @@ impl Actuator {
             let plugged = order.plug.unwrap_or(layout.plugged);
             self.last = Some(Ordered { total: order.target, plugged });
         }
-        let ordered = self.last.map_or(Bytes::ZERO, |last| last.total);
+        // Without an order of this actuator the target before is in force.
+        let ordered = self.last.map_or(before, |last| last.total);
         self.reach = ordered.max(self.may_come(&tick));
         self.transient_grant = self.reach.max(lingers).saturating_sub(wanted);
         match order {
@@ -279,10 +348,11 @@ pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -
 }
 
 /// The order for a guest without plugged memory, or without the figures to plug any: what the guard
-/// sends, unchanged. A pending hotplug request is withdrawn: the balloon would make up for it at
-/// once.
+/// sends, unchanged; nothing where the balloon cannot be used. A pending hotplug request is
+/// withdrawn: the balloon would make up for it at once.
 pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
-    let Some(target) = send else { return Actuation::default() };
+    let target = send.filter(|_| why_fixed(sample).is_none());
+    let Some(target) = target else { return Actuation::default() };
     let mut route = Actuation { target: Some(target), ..Actuation::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {
@@ -296,6 +366,18 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
         route.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
     }
     route
+}
+
+/// The order that leaves what is plugged in as it is: the balloon goes as near to the target as it
+/// can. `None`: there is none to give.
+fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
+    let Tick { layout, wanted, input, .. } = *tick;
+    let plug = (layout.requested != layout.plugged).then_some(layout.plugged);
+    if input.send.is_none() || layout.is_fixed() && plug.is_none() {
+        return None;
+    }
+    let target = layout.reachable(wanted, layout.plugged);
+    Some(Order { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
 }
 
 /// The order for a guest that has just restarted: no memory is plugged in any more, and its driver

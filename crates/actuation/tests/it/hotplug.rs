@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_actuation::hotplug::{
-    Actuation, ActuationInput, Actuator, HotplugSettings, balloon_only,
+    Actuation, ActuationInput, Actuator, Band, HotplugSettings, balloon_only,
 };
 use ballast_model::{
     Bounds, Bytes, Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkState,
@@ -128,6 +128,8 @@ impl Guest {
             bounds: Some(Bounds { floor: mib(FLOOR), ceiling: mib(self.ceiling) }),
             spare: mib(spare),
             settings: &self.settings,
+            band: Band::OPEN,
+            owned: Bytes::MAX,
         };
         let route = self.actuator.actuate(&input);
         self.in_force = send.or(self.in_force);
@@ -504,6 +506,8 @@ fn what_cannot_be_acted_on_is_left_alone() {
                 bounds: Some(Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(5) }),
                 spare: Bytes::gib(4),
                 settings: &settings,
+                band: Band::OPEN,
+                owned: Bytes::MAX,
             });
             assert_eq!((route.target, route.plug), (send, None));
         }

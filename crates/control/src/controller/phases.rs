@@ -165,10 +165,19 @@ impl Controller {
 
     /// New memory for each guest, as far as some is free, and what is then left to plug in ahead of
     /// need.
-    pub(super) fn grant(&self, tick: &Tick<'_>, lacks: &[Lack], settings: &Settings) -> Granting {
-        let new = allocate_grants(lacks, tick.budget);
-        let mut granting =
-            Granting { new, budget: tick.budget, paused: self.paused, spare: Bytes::ZERO };
+    pub(super) fn grant<'a>(
+        &self,
+        tick: &Tick<'_>,
+        lacks: &[Lack],
+        settings: &'a Settings,
+    ) -> Granting<'a> {
+        let mut granting = Granting {
+            new: allocate_grants(lacks, tick.budget),
+            budget: tick.budget,
+            guard: &settings.guard,
+            paused: self.paused,
+            spare: Bytes::ZERO,
+        };
         let is_normal = self.host.level() == PressureLevel::Normal;
         let plugs = settings.hotplug.is_some() && !self.paused;
         let has_devices = || tick.guests.iter().any(|guest| guest.sample.hotplug.is_some());
@@ -189,7 +198,7 @@ impl Controller {
     pub(super) fn act(
         &self,
         mut tick: Tick<'_>,
-        granting: Granting,
+        granting: Granting<'_>,
         settings: &Settings,
     ) -> Proposal {
         let now = tick.snapshot.taken_at;
@@ -209,7 +218,8 @@ impl Controller {
         let mut draft = self.heading(&mut tick, settings);
         for (place, guest) in tick.guests.iter_mut().enumerate() {
             let grant = granting.to(place, guest);
-            let actuated = actuate(guest, grant.send, now, spare, hotplug, self.paused);
+            let actuated =
+                actuate(guest, grant.send, now, spare, hotplug, &settings.guard, self.paused);
             spare = spare.saturating_sub(actuated.order.from_spare);
             let is_rich = rich.get(place).copied().unwrap_or_default();
             let paged = pages.then(|| page(guest, is_rich, host));

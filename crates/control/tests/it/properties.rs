@@ -2,7 +2,10 @@
 
 use crate::world::{Mood, ToyGuest, World, mib, settings};
 use ballast_control::{Controller, Settings};
-use ballast_model::{Bytes, GuestLimits, PolicyName, RequestKind, Snapshot, Timestamp};
+use ballast_model::{
+    Bytes, Capabilities, GuestLimits, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind,
+    LinkState, Measured, PolicyName, RequestKind, Snapshot, Timestamp,
+};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -70,6 +73,55 @@ fn settling_policy() -> impl Strategy<Value = PolicyName> {
     prop::sample::select(settling.collect::<Vec<_>>())
 }
 
+/// A guest with pluggable memory in any state: requests by others, devices with blocks of different
+/// sizes, balloons that are missing or take nothing, claims that the host's own view contradicts.
+fn plugging_guest() -> impl Strategy<Value = GuestSample> {
+    let kinds = prop::sample::select(vec![
+        (HotplugKind::VirtioMem, 2, 2),
+        (HotplugKind::VirtioMem, 128, 128),
+        (HotplugKind::VirtioMem, 128, 2),
+        (HotplugKind::Dimm, 128, 128),
+    ]);
+    let sizes = (0..8u64, 0..2000u64, 0..2000u64, prop::option::of(0..2000u64));
+    let flags = prop::option::of(any::<bool>());
+    (kinds, 0..40u64, 0..40u64, 0..40u64, sizes, flags.clone(), flags).prop_map(
+        |((kind, block, unit), max, plugged, requested, sizes, balloon, discard_inhibited)| {
+            let (boot, claims, available, resident) = sizes;
+            let stats =
+                GuestStats { available: Some(Bytes::mib(available)), ..GuestStats::default() };
+            let mut guest = GuestSample {
+                boot_memory: Some(Bytes::mib(boot * 128)),
+                hotplug: Some(Hotplug {
+                    kind,
+                    plugged: Bytes::mib(unit * plugged.min(max)),
+                    requested: Bytes::mib(unit * requested.min(max)),
+                    max: Bytes::mib(unit * max),
+                    block: Bytes::mib(block),
+                }),
+                resident: resident.map(|size| Measured::fresh(Bytes::mib(size))),
+                stats: Some(Measured::fresh(stats)),
+                capabilities: Capabilities {
+                    balloon,
+                    discard_inhibited,
+                    ..Capabilities::default()
+                },
+                ..GuestSample::unknown("x".parse().unwrap(), LinkState::Up)
+            };
+            let present = guest.present_memory().unwrap_or_default();
+            // Without a balloon a guest holds all there is, and a balloon takes nothing of what
+            // virtio-mem plugs in.
+            let least = match (balloon, kind) {
+                (Some(false), _) => present,
+                (_, HotplugKind::VirtioMem) => Bytes::mib(unit * plugged.min(max)),
+                (_, HotplugKind::Dimm) => Bytes::ZERO,
+            };
+            let claims = Bytes::mib(claims).clamp(least, present);
+            guest.allocation = Some(Measured::fresh(claims));
+            guest
+        },
+    )
+}
+
 fn floor_of(guest: &ToyGuest) -> u64 {
     mib(GuestLimits::default().floor_for(Bytes::mib(guest.boot)))
 }
@@ -113,6 +165,36 @@ proptest! {
                 }
                 prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
             }
+        }
+    }
+
+    /// A plan that the checker refuses is carried out for no guest.
+    #[test]
+    fn no_plan_is_refused_whatever_guests_plug(
+        ticks in prop::collection::vec(prop::collection::vec(plugging_guest(), 2), 1..8),
+        policy in policy(),
+        budget in 0..4000u64,
+        step in prop::option::of(0..300u64),
+        plugs in any::<bool>(),
+        swap in prop::option::of(any::<bool>()),
+    ) {
+        let mut settings = settings(policy, budget);
+        (settings.guard.step_up_max, settings.guard.step_down_max) =
+            (step.map(Bytes::mib), step.map(Bytes::mib));
+        settings.hotplug = settings.hotplug.filter(|_| plugs);
+        settings.limits.default.swap = swap;
+        let mut controller = Controller::new(settings, Timestamp::ZERO);
+        for (second, mut guests) in ticks.into_iter().enumerate() {
+            guests[1].id = "y".parse().unwrap();
+            let host = HostSample {
+                memory_total: Some(Bytes::gib(8)),
+                memory_available: Some(Bytes::gib(4)),
+                ..HostSample::default()
+            };
+            let now = Timestamp::from_millis(3000 * second as u64);
+            let snapshot = Snapshot::new(now, host, guests);
+            let plan = controller.handle_sample(&snapshot);
+            prop_assert_eq!(controller.plans_refused(), 0, "{:?} of {:?}", plan, snapshot);
         }
     }
 

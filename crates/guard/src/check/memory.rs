@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId, Timestamp,
+    Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId,
+    Timestamp,
 };
 
 use super::promise::Promise;
@@ -58,8 +59,8 @@ pub(super) struct Memory {
     target: Option<Bytes>,
     /// The last target that it was to have, and not only to keep for the moment.
     granted: Option<Bytes>,
-    /// Its floor when that was last known.
-    floor: Option<Bytes>,
+    /// Its floor and ceiling when they were last known.
+    bounds: Option<Bounds>,
     /// The most that it was granted, or held before that, since it last held no more than granted.
     granted_lately: Bytes,
     /// What its hypervisor was last seen to need, and what its process occupies.
@@ -87,7 +88,7 @@ impl Memory {
         }
         self.process = sample.process.or(self.process);
         self.known_since.get_or_insert(now);
-        self.floor = limits.bounds_for(sample).map(|bounds| bounds.floor).or(self.floor);
+        self.bounds = limits.bounds_for(sample).or(self.bounds);
         self.compare(sample, now);
         let is_down = matches!(sample.link, LinkState::Down(_));
         if is_down || sample.hotplug.is_none() {
@@ -139,8 +140,14 @@ impl Memory {
         if !matches!(guest.change, Change::Hold(_)) {
             self.target = guest.target;
         }
-        if matches!(guest.change, Change::Grow { .. } | Change::Shrink { .. }) {
-            self.grant(guest.target);
+        match guest.change {
+            Change::Grow { .. } => self.grant(guest.target),
+            // On its way down to what it was granted, from what it was let keep, it is granted
+            // nothing.
+            Change::Shrink { .. } if self.granted.is_none_or(|it| guest.target <= Some(it)) => {
+                self.grant(guest.target);
+            }
+            Change::Shrink { .. } | Change::CancelShrink { .. } | Change::Hold(_) => {}
         }
         if let Some(asked) = promise.and_then(|promise| promise.asked) {
             self.grant(Some(asked));
@@ -169,6 +176,11 @@ impl Memory {
 
     pub(super) fn target(&self) -> Option<Bytes> {
         self.target
+    }
+
+    /// What the host sees it hold.
+    pub(super) fn evident(&self) -> Option<Bytes> {
+        self.evident
     }
 
     fn grant(&mut self, target: Option<Bytes>) {
@@ -208,12 +220,12 @@ impl Memory {
     /// What the host may page it out to on what it sees itself, without asking the guest: what it
     /// was granted, or is held to already. `None`: to nothing.
     pub(super) fn may_be_held_to(&self) -> Option<Bytes> {
-        let granted = self.granted?.max(self.floor?);
+        let granted = self.granted?.max(self.bounds?.floor);
         Some(self.cap.map_or(granted, |cap| cap.min(granted)))
     }
 
-    pub(super) fn floor(&self) -> Option<Bytes> {
-        self.floor
+    pub(super) fn bounds(&self) -> Option<Bounds> {
+        self.bounds
     }
 
     pub(super) fn known_for(&self, now: Timestamp) -> Duration {
@@ -268,7 +280,7 @@ impl Memory {
     }
 
     /// What the guest uses and has no swap for.
-    fn unsparable(
+    pub(super) fn unsparable(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,

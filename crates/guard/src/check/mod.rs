@@ -212,15 +212,28 @@ impl<'a> Check<'a> {
                     }
                     let share = self.share_of(&guest);
                     let planned = plan.guests.get(place).map(|planned| &planned.change);
-                    // To keep what it claims to hold is no grant.
-                    if !matches!(planned, Some(Change::CancelShrink { .. })) {
-                        let owned = guest.memory.owned(guest.sample, guest.committed).page_ceil();
-                        new = action.target.saturating_sub(owned);
+                    // Only the operator's word that it has no swap goes beyond what it was granted.
+                    let may_use = guest.memory.may_use(share);
+                    let believed = may_use.filter(|_| guest.limits.swap != Some(false));
+                    let believed = believed.unwrap_or(Bytes::MAX);
+                    // To keep what it claims to hold is no grant, nor is less than it is to have
+                    // already, nor what it cannot give.
+                    let Guest { sample, limits, memory, committed } = guest;
+                    let is_none = match planned {
+                        Some(Change::CancelShrink { .. }) => true,
+                        Some(Change::Shrink { .. } | Change::Hold(_)) => {
+                            Some(action.target) <= memory.target()
+                        }
+                        Some(Change::Grow { .. }) | None => false,
+                    };
+                    if !is_none {
+                        let used = memory.unsparable(sample, limits, self.rules.stale_after);
+                        let owned = memory.owned(sample, committed).max(used.min(believed));
+                        new = action.target.saturating_sub(owned.page_ceil());
                     }
                     let holds = guest.sample.claimed().unwrap_or_default();
                     releases = action.target < guest.memory.target().unwrap_or(holds).min(holds);
-                    let may_use = guest.memory.may_use(share);
-                    check_guest(action, guest, may_use, self.rules, &mut here);
+                    check_guest(action, guest, believed, self.rules, &mut here);
                     near = place;
                 }
                 None => here.push(Violation::UnknownGuest(action.guest.clone())),
@@ -262,7 +275,7 @@ impl<'a> Check<'a> {
             if !guest.sample.stats.is_some_and(is_fresh) && !is_seen {
                 found.push(Violation::OnStaleFigures(paging.guest.clone()));
             }
-            let floor = guest.memory.floor().unwrap_or(Bytes::MAX);
+            let floor = guest.memory.bounds().map_or(Bytes::MAX, |bounds| bounds.floor);
             if paging.resident < floor {
                 let (guest, target) = (paging.guest.clone(), paging.resident);
                 found.push(Violation::BelowFloor { guest, target, floor });
@@ -289,9 +302,9 @@ impl<'a> Check<'a> {
 
     /// The part of the budget that a guest's shares alone give it, within its bounds.
     fn share_of(&self, guest: &Guest<'_>) -> Option<Bytes> {
-        let floor = guest.memory.floor()?;
-        let budget = self.for_guests?;
-        Some(budget.fraction(guest.limits.shares.into(), self.shares).page_floor().max(floor))
+        let Bounds { floor, ceiling } = guest.memory.bounds()?;
+        let share = self.for_guests?.fraction(guest.limits.shares.into(), self.shares);
+        Some(share.page_floor().clamp(floor, ceiling))
     }
 
     /// Memory that neither the budget nor the host has given away yet, and what guests may take
@@ -349,11 +362,11 @@ fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
     }
 }
 
-/// What concerns one guest alone.
+/// What concerns one guest alone, which is believed to use no more than `believed`.
 fn check_guest(
     action: &Action,
     guest: Guest<'_>,
-    may_use: Option<Bytes>,
+    believed: Bytes,
     rules: &Rules<'_>,
     found: &mut Vec<Violation>,
 ) {
@@ -405,8 +418,6 @@ fn check_guest(
         found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
     }
     let used = used_without_swap(sample, limits, rules.stale_after);
-    // Only the operator's word that it has no swap goes beyond what it was granted.
-    let believed = may_use.filter(|_| limits.swap != Some(false)).unwrap_or(Bytes::MAX);
     let used = used.map(|used| used.min(believed.page_floor()));
     if let Some(used) = used.filter(|used| reduces && action.target < *used) {
         found.push(Violation::BelowUse { guest: id(), target: action.target, used });
@@ -415,7 +426,8 @@ fn check_guest(
         found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
     }
     let low = holds.min(reference);
-    let high = holds.max(reference);
+    // Up to what the host sees it hold it grows by nothing, whatever it claims.
+    let high = holds.max(reference).max(memory.evident().unwrap_or_default());
     let up = action.target.saturating_sub(high);
     let down = low.saturating_sub(action.target);
     if rules.step_up_max.is_some_and(|limit| up > limit)

@@ -15,6 +15,9 @@ use serde_json::value::RawValue;
 use super::probe::PATH_BYTES_MAX;
 use crate::command::ModuleNumber;
 
+/// No processor addresses more: 52 bits on x86-64.
+pub(super) const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
+
 /// Most devices read. QEMU's machines have 256 slots for modules at most, and a few PCI buses.
 const DEVICES_MAX: usize = 1024;
 
@@ -87,7 +90,8 @@ impl MemoryDevices {
     /// Parses the reply to `query-memory-devices`.
     ///
     /// # Errors
-    /// The reply is malformed, or a virtio-mem device has an amount that none can have.
+    /// The reply is malformed, a virtio-mem device has an amount that none can have, or all together
+    /// have more than can be addressed.
     pub(super) fn parse(json: &str) -> Result<MemoryDevices, serde_json::Error> {
         let entries: Vec<DeviceEntry<'_>> = serde_json::from_str(json)?;
         let mut devices = MemoryDevices { count: entries.len(), ..MemoryDevices::default() };
@@ -114,6 +118,12 @@ impl MemoryDevices {
                 }
             };
             devices.space = devices.space.saturating_add(Bytes::new(occupied));
+        }
+        if devices.space > ADDRESSABLE_MAX {
+            return Err(serde::de::Error::custom(format!(
+                "devices of {} in all, expected at most {ADDRESSABLE_MAX}",
+                devices.space
+            )));
         }
         Ok(devices)
     }
@@ -198,11 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn absurd_figures_neither_overflow_nor_divide_by_zero() {
-        let one = r#"{"type": "virtio-mem", "data": {"block-size": 0, "size": 18446744073709547520,
-            "max-size": 18446744073709551615, "requested-size": 18446744073709547520}}"#;
-        let devices = MemoryDevices::parse(&format!("[{one}, {one}]")).unwrap();
-        assert_eq!(devices.plugged(), Bytes::MAX);
+    fn odd_figures_neither_overflow_nor_divide_by_zero() {
+        let one = r#"[{"type": "virtio-mem", "data": {"block-size": 0, "size": 4096,
+            "max-size": 4503599627370496, "requested-size": 4503599627370496}}]"#;
+        let devices = MemoryDevices::parse(one).unwrap();
         assert_eq!(devices.virtio_mem[0].block, Bytes::new(PAGE_SIZE));
         assert_eq!(floor_to(Bytes::mib(5), Bytes::ZERO), Bytes::mib(5));
         let long = format!(
@@ -210,6 +219,16 @@ mod tests {
             "x".repeat(500)
         );
         assert_eq!(MemoryDevices::parse(&long).unwrap().foreign, Bytes::pages(1));
+    }
+
+    #[test]
+    fn more_memory_than_can_be_addressed_is_refused() {
+        let most = ADDRESSABLE_MAX.get();
+        for (first, second) in [(most, 1), (u64::MAX, u64::MAX)] {
+            let one = |size| format!(r#"{{"type": "dimm", "data": {{"size": {size}}}}}"#);
+            let parsed = MemoryDevices::parse(&format!("[{}, {}]", one(first), one(second)));
+            assert!(parsed.unwrap_err().to_string().contains("expected at most 4096TiB"));
+        }
     }
 
     #[test]

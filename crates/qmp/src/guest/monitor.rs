@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkDown, LinkState, Measured,
-    OutcomeKind, Timestamp,
+    Bytes, Capabilities, GuestId, GuestSample, GuestStats, HotplugKind, LinkDown, LinkState,
+    Measured, OutcomeKind, Timestamp,
 };
 
 use super::age::StatsAge;
@@ -380,8 +380,8 @@ impl GuestMonitor {
     }
 
     /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the
-    /// hypervisor claims, the allocation is whole pages, and no more than the memory that the guest
-    /// has.
+    /// hypervisor claims, the allocation is whole pages, no more than the memory that the guest has,
+    /// and no less than what is plugged in beside what the balloon can take.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
         let mut sample = GuestSample {
@@ -395,8 +395,10 @@ impl GuestMonitor {
             ..GuestSample::unknown(id, self.link())
         };
         let most = sample.present_memory().unwrap_or(Bytes::MAX);
+        let virtio_mem = sample.hotplug.filter(|it| it.kind == HotplugKind::VirtioMem);
+        let least = virtio_mem.map_or(Bytes::ZERO, |it| it.plugged);
         sample.allocation = self.allocation.map(|(value, at)| {
-            let value = value.min(most).page_floor();
+            let value = value.max(least).min(most).page_floor();
             Measured { value, age: age(at) }
         });
         sample

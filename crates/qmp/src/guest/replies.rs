@@ -8,7 +8,7 @@ use ballast_model::{Bytes, LinkDown, OutcomeKind, Timestamp};
 use serde::Deserialize;
 
 use super::actions::failure;
-use super::devices::MemoryDevices;
+use super::devices::{ADDRESSABLE_MAX, MemoryDevices};
 use super::monitor::GuestMonitor;
 use super::probe::QomEntry;
 use super::requests::{Purpose, Requester};
@@ -78,7 +78,13 @@ impl GuestMonitor {
             }
             Purpose::Summary => {
                 let reply: SummaryReply = parse("query-memory-size-summary", json)?;
-                self.base_memory = Some(Bytes::new(reply.base_memory).page_floor());
+                let base_memory = Bytes::new(reply.base_memory).page_floor();
+                if base_memory > ADDRESSABLE_MAX {
+                    let what =
+                        format!("boot memory of {base_memory}, expected at most {ADDRESSABLE_MAX}");
+                    return Err(LinkDown::Protocol(what));
+                }
+                self.base_memory = Some(base_memory);
             }
             Purpose::MemoryDevices => {
                 let devices = MemoryDevices::parse(json)
