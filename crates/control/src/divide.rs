@@ -2,7 +2,7 @@
 
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
-use ballast_model::{Bounds, Bytes, Clamped, RequestKind, Timestamp};
+use ballast_model::{Bounds, Bytes, Clamped, DemandSource, RequestKind, Timestamp};
 use ballast_policy::{Contender, Problem};
 
 use crate::tick::{GuestTick, Tick};
@@ -35,9 +35,12 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     let (assessment, limits) = (&guest.assessment, guest.limits);
     let estimate = assessment.estimate()?;
     let believed = assessment.believed;
-    let used = estimate.used.min(believed);
+    let used = estimate.used.min(believed_use(assessment));
     let mut demand = estimate.demand;
     demand.size = demand.size.min(believed);
+    if demand.source == DemandSource::Used {
+        demand.size = demand.size.min(used);
+    }
     let mut signals = estimate.signals;
     signals.committed = signals.committed.map(|claim| claim.min(believed));
     signals.probed = signals.probed.map(|claim| claim.min(believed));
@@ -66,11 +69,26 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     })
 }
 
+/// How much of what a guest claims to use is believed. What it took without a grant it may well use:
+/// were that believed, it would get by taking what an honest guest cannot ask for.
+fn believed_use(assessment: &Assessment) -> Bytes {
+    assessment.believed.min(assessment.may_use)
+}
+
+/// What a guest claims, and what of that is believed: its use or, if all of that is, its demand.
+fn claim(assessment: &Assessment) -> Option<(Bytes, Bytes)> {
+    let estimate = assessment.estimate()?;
+    let use_at_most = believed_use(assessment);
+    Some(match estimate.used > use_at_most {
+        true => (estimate.used, use_at_most),
+        false => (estimate.demand.size, assessment.believed),
+    })
+}
+
 /// What a guest claims beyond what the policy was given of it, if anything.
 pub(crate) fn unproven(assessment: &Assessment) -> Option<Clamped> {
-    let estimate = assessment.estimate()?;
-    let Assessment { believed, filled, .. } = *assessment;
-    let claimed = estimate.used.max(estimate.demand.size);
+    let (claimed, believed) = claim(assessment)?;
+    let filled = assessment.filled;
     (claimed > believed).then_some(Clamped::Unproven { claimed, believed, filled })
 }
 
@@ -79,7 +97,8 @@ pub(crate) fn unproven(assessment: &Assessment) -> Option<Clamped> {
 pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     let clamps = guest.state.goal.as_ref().map_or(&[][..], |goal| &goal.clamps);
     let Some(Clamped::Unproven { believed, .. }) = clamps.first() else { return false };
-    guest.assessment.believed.saturating_sub(*believed) >= PROVEN_MIN
+    let now = claim(&guest.assessment).map_or(Bytes::ZERO, |(_, now)| now);
+    now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
 /// What each guest held before it thrashed, where it is to get that back. No guest gets memory back

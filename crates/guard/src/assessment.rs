@@ -44,6 +44,10 @@ pub struct Assessment {
     pub was_granted: bool,
     /// What it holds beyond its entitlement for certain, as the host sees it.
     pub beyond: Bytes,
+    /// The most that it may use: its entitlement or, while it releases memory, what it was entitled
+    /// to before, as far as the host sees that it uses that; what it holds before it was granted
+    /// anything. That it uses memory beyond that proves no need of it.
+    pub may_use: Bytes,
     /// What it may have filled of the memory that it was granted, or that it held before it was
     /// granted any; its entitlement where the host cannot see.
     pub filled: Bytes,
@@ -151,12 +155,12 @@ impl Assessment {
         let lately = log.and_then(ComplianceLog::entitled_lately);
         // What it is about to release it may still use, as far as the host sees that it does.
         let seen = holding.resident_at_most().map(|it| it.saturating_add(known.paged_out));
-        let rightful = match (lately, seen) {
+        let may_use = match (lately, seen) {
             (Some(lately), Some(seen)) => lately.min(seen.max(entitlement)),
             (Some(lately), None) => lately,
             (None, _) => entitlement.max(in_use),
         };
-        let filled = seen.map_or(entitlement, |seen| seen.min(rightful));
+        let filled = seen.map_or(entitlement, |seen| seen.min(may_use));
         Assessment {
             allocation,
             claimed,
@@ -164,13 +168,14 @@ impl Assessment {
             is_counted: allocation.or_else(last_seen).max(promised).is_some()
                 || sample.boot_memory.is_some(),
             min_without_swap: log
-                .and_then(|log| log.min_without_swap(sample, limits, stale_after, rightful)),
+                .and_then(|log| log.min_without_swap(sample, limits, stale_after, may_use)),
             committed,
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered)),
             entitlement,
             was_granted: granted.is_some(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
+            may_use,
             filled,
             believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
             reference: asked.or(in_force).or(allocation).map(|it| it.min(most)),

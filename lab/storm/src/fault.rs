@@ -62,7 +62,7 @@ faults! {
     TakeBack => "take-back" in World,
     /// An offender's driver gives nothing.
     Refuse => "refuse" in World,
-    /// An offender claims to use everything it holds and to have no swap.
+    /// An offender claims to use everything it holds, and some to have no swap.
     ClaimUse => "claim-use" in World,
     /// An offender's memory in use grows without end.
     Grow => "grow" in World,

@@ -55,12 +55,15 @@ pub(crate) struct StormGuest {
     pub(crate) granted: u64,
     /// Whether no daemon knows any more what it was last ordered.
     pub(crate) is_forgotten: bool,
+    /// What it may keep whatever it claims: what it filled while no grant to it was known; as it claims
+    /// to have no swap, what it was granted by then and its part by shares since.
+    pub(crate) own: u64,
     pub(crate) driver: Driver,
     /// Most that its balloon takes a second.
     pub(crate) rate: u64,
     /// It claims to hold more than there is.
     pub(crate) claims_too_much: bool,
-    /// It claims to use all it holds, without swap.
+    /// It claims to use all it holds: guests of every other size without swap.
     pub(crate) claims_use: bool,
     /// Until when it does not answer, is stopped, and its statistics rest, in virtual time.
     pub(crate) stalled_until: Duration,
@@ -92,6 +95,7 @@ impl StormGuest {
             was_ordered: false,
             granted: holds,
             is_forgotten: false,
+            own: 0,
             driver: Driver::Honest,
             rate: 100,
             claims_too_much: false,
@@ -177,6 +181,11 @@ impl StormGuest {
         now.saturating_sub(self.stats.1)
     }
 
+    /// Whether it claims to use all it holds, and to have no swap for that.
+    pub(crate) fn claims_no_swap(&self) -> bool {
+        self.claims_use && self.boot.is_multiple_of(2)
+    }
+
     /// What its driver claims that it holds.
     pub(crate) fn claims(&self) -> u64 {
         match self.driver {
@@ -209,7 +218,7 @@ impl StormGuest {
                 total: Some(Bytes::mib(self.boot)),
                 available: Some(Bytes::mib(claims.min(self.boot).saturating_sub(uses))),
                 swap_in: Some(Bytes::ZERO),
-                swap_out: (!self.claims_use).then_some(Bytes::mib(1)),
+                swap_out: (!self.claims_no_swap()).then_some(Bytes::mib(1)),
                 ..GuestStats::default()
             };
             self.stats = (stats, now);

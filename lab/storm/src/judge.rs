@@ -218,20 +218,29 @@ impl Storm<'_> {
         (!plan.paging.is_empty()).then(|| format!("{} orders to page", plan.paging.len()))
     }
 
-    /// No honest guest ends below what is due to it: its share where shares alone count, and what it
-    /// needs where there is enough for all.
-    pub(crate) fn judge_end(&self) -> Result<(), Violation> {
+    /// A guest's part of the budget by shares alone.
+    pub(crate) fn share(&self, guest: &StormGuest) -> u64 {
         let view = self.engine.view(&self.world).expect("there was a tick");
         let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
         let all: u64 = self.world.guests.iter().map(shares).sum();
+        (self.drawn.budget * shares(guest) / all).min(guest.boot)
+    }
+
+    /// What a guest was last granted; its part by shares before it was granted anything.
+    pub(crate) fn entitlement(&self, guest: &StormGuest) -> u64 {
+        if guest.granted > 0 { guest.granted } else { self.share(guest) }
+    }
+
+    /// No honest guest ends below what is due to it: its share where shares alone count, and what it
+    /// needs where there is enough for all.
+    pub(crate) fn judge_end(&self) -> Result<(), Violation> {
         let needs = |guest: &StormGuest| (guest.wants + RESERVE).min(guest.boot);
         // What is not worth an order to each of the others adds up.
         let slack = SLACK + DEAD_BAND * (self.world.guests.len() as u64 - 1);
         let fits = self.world.guests.iter().map(needs).sum::<u64>() <= self.drawn.budget;
         for guest in self.world.guests.iter().filter(|guest| !guest.is_offender) {
-            let share = self.drawn.budget * shares(guest) / all;
             let due = match self.drawn.settings.policy {
-                PolicyName::Static => share.min(guest.boot),
+                PolicyName::Static => self.share(guest),
                 _ if fits => guest.wants,
                 _ => 0,
             };

@@ -13,7 +13,7 @@
 //!
 //! Cost: some 60 ms a seed, and ten times that with a disk. Limits: the engine, not the
 //! connections: hypervisors, agents and trackers are heard through their samples, and no guest has
-//! memory to plug in. Not every seed holds yet: `docs/status.md` says which do not.
+//! memory to plug in.
 //!
 //! | file | what |
 //! |---|---|

@@ -33,7 +33,7 @@ const CALM_TICKS_MAX: u32 = 2_400;
 /// Everything is settled when nothing was amiss for so many ticks.
 const QUIET_TICKS: u32 = 60;
 
-/// What an honest guest is left at the end of the lull, MiB.
+/// What a guest is left at the end of the lull, MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) guest: GuestId,
@@ -41,6 +41,10 @@ pub(crate) struct Kept {
     pub(crate) has: u64,
     /// What it uses when it may.
     pub(crate) wants: u64,
+    /// What it has filled of what it is entitled to.
+    pub(crate) filled: u64,
+    /// What it may keep of that, whatever it claims.
+    pub(crate) own: u64,
 }
 
 /// A run in progress.
@@ -58,7 +62,7 @@ pub(crate) struct Storm<'a> {
     pub(crate) paused_until: Duration,
     /// Until when a daemon may not know what guests were ordered before it.
     pub(crate) untold_until: Duration,
-    /// What honest guests were left before the calm.
+    /// What guests were left before the calm.
     pub(crate) kept: Vec<Kept>,
 }
 
@@ -114,8 +118,20 @@ impl<'a> Storm<'a> {
         self.ticks += 1;
         let before = self.holdings();
         self.tick_engine();
+        self.note_own();
         self.judge_tick(&before)?;
         self.judge_debts(passed)
+    }
+
+    /// Notes what guests may keep whatever they claim.
+    fn note_own(&mut self) {
+        for place in 0..self.world.guests.len() {
+            let guest = &self.world.guests[place];
+            let filled = if guest.was_ordered { 0 } else { guest.touched };
+            let share = if guest.claims_no_swap() { self.share(guest) } else { 0 };
+            let guest = &mut self.world.guests[place];
+            guest.own = guest.own.max(filled).max(share);
+        }
     }
 
     fn tick_engine(&mut self) {
@@ -146,13 +162,16 @@ impl<'a> Storm<'a> {
         while self.world.now < until {
             self.tick()?;
         }
-        let honest = self.world.guests.iter().filter(|guest| !guest.is_offender);
-        let kept = honest.map(|guest| Kept {
-            guest: guest.id.clone(),
-            has: guest.holds.saturating_sub(guest.paged_out),
-            wants: guest.wants,
-        });
-        self.kept = kept.collect();
+        for guest in &self.world.guests {
+            let entitlement = self.entitlement(guest);
+            self.kept.push(Kept {
+                guest: guest.id.clone(),
+                has: guest.holds.saturating_sub(guest.paged_out),
+                wants: guest.wants,
+                filled: guest.touched.min(entitlement),
+                own: guest.own.min(entitlement),
+            });
+        }
         Ok(())
     }
 
@@ -194,7 +213,12 @@ impl<'a> Storm<'a> {
             }
             Fault::Refuse if is_offender => guest.driver = Driver::Refuses,
             Fault::ClaimTooMuch if is_offender => guest.claims_too_much ^= true,
-            Fault::ClaimUse if is_offender => guest.claims_use ^= true,
+            Fault::ClaimUse if is_offender => {
+                guest.claims_use ^= true;
+                if guest.claims_no_swap() {
+                    guest.own = guest.own.max(guest.granted);
+                }
+            }
             Fault::Grow if is_offender => guest.wants = guest.boot,
             Fault::HideMemory
             | Fault::TakeBack

@@ -5,24 +5,36 @@
 //! lull every honest guest is due what it was left where nobody lies, as far as it uses that. More
 //! is not its due: what policies divide beyond needs depends on what was claimed before.
 //!
-//! Liars are promised to gain something: each may hide what a hypervisor may need, and claims to
-//! need a quarter of what it fills (nothing where shares alone count). Honest guests may lack as much
-//! *in all*, whoever of them lacks it. A single guest's due would be no sound measure: where more is
-//! needed than there is, many divisions are at rest, and lies may lead from one to another.
+//! Liars are promised to gain something, and no more:
 //!
-//! Limits: a quarter of all its memory is allowed to a liar, whatever it filled of it.
+//! - each may hide what a measured hypervisor may have come to need since, and is left room for its
+//!   hypervisor when it is paged out;
+//! - it is believed to need a quarter more than it fills of what it was granted (nothing where shares
+//!   alone count);
+//! - what it filled while no grant to it was known, as it is new or a daemon lost its journal, is its
+//!   own: nobody can tell it from what it was to have;
+//! - a guest that says that it uses all and has no swap keeps what it was granted by then, and its part
+//!   by shares since.
+//!
+//! Honest guests may lack as much *in all*, whoever of them lacks it. A single guest's due would be no
+//! sound measure: where more is needed than there is, many divisions are at rest, and lies may lead
+//! from one to another.
 
 use std::collections::BTreeSet;
 
 use ballast_model::PolicyName;
 
 use crate::drawn::{Drawn, Strike};
-use crate::judge::{SLACK, hidden};
+use crate::judge::SLACK;
 use crate::run::Kept;
 use crate::violation::Violation;
+use crate::world::CAP_ROOM;
 
-/// What is believed of a liar's needs without evidence, as a part of its memory.
+/// What is believed of a liar's needs without evidence, as a part of what it has filled.
 const BELIEVED_PART: u64 = 4;
+
+/// What a liar may hide where its hypervisor's need is measured, and what is not worth an order.
+const HIDDEN: u64 = 16 + SLACK;
 
 /// What an honest guest may do instead of `strike`.
 pub(crate) fn honest(strike: &Strike) -> Option<Strike> {
@@ -43,7 +55,8 @@ pub(crate) fn compare(
 ) -> Result<(), Violation> {
     let mut lacking = 0;
     let mut worst: Option<(u64, &Kept, u64)> = None;
-    for (mine, twin) in lying.iter().zip(honest) {
+    let guests = drawn.guests.iter().zip(lying.iter().zip(honest));
+    for (_, (mine, twin)) in guests.filter(|(guest, _)| !guest.is_offender) {
         let due = mine.wants.min(twin.has);
         let lacks = due.saturating_sub(mine.has + SLACK);
         lacking += lacks;
@@ -53,7 +66,7 @@ pub(crate) fn compare(
     }
     let liars: BTreeSet<usize> =
         struck.iter().filter(|strike| is_lie(strike)).map(|strike| strike.guest).collect();
-    let allowed = liars.iter().map(|&liar| gain_max(drawn, liar)).sum();
+    let allowed = liars.iter().map(|&it| gain_max(drawn, &lying[it], &honest[it])).sum();
     match worst {
         Some((_, &Kept { ref guest, has, .. }, due)) if lacking > allowed => {
             let guest = guest.clone();
@@ -63,12 +76,11 @@ pub(crate) fn compare(
     }
 }
 
-/// The most that a lie may gain.
-fn gain_max(drawn: &Drawn, liar: usize) -> u64 {
-    let guest = &drawn.guests[liar];
+/// The most that a liar may gain.
+fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept) -> u64 {
     let believed = match drawn.settings.policy {
         PolicyName::Static => 0,
-        _ => guest.boot / BELIEVED_PART,
+        _ => lying.filled / BELIEVED_PART,
     };
-    hidden(guest) + believed
+    HIDDEN + CAP_ROOM + believed + lying.own.saturating_sub(honest.has)
 }

@@ -22,7 +22,7 @@ use crate::sabotage::Sabotage;
 const PAGE_OUT_PER_S: u64 = 500;
 
 /// Room for the hypervisor in what a process is held to.
-const CAP_ROOM: u64 = 64;
+pub(crate) const CAP_ROOM: u64 = 64;
 
 /// What happens to an order at the seam between daemon and hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

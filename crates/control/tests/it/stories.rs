@@ -271,6 +271,31 @@ fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
     }
 }
 
+/// The driver of `b` takes all its memory back, says so, and fills that.
+#[test]
+fn what_is_taken_without_a_grant_proves_no_need() {
+    for policy in [PolicyName::Global, PolicyName::SelfScheduling, PolicyName::Meb] {
+        let both = vec![ToyGuest::new("a", 2048, 800, 1500), ToyGuest::new("b", 2048, 800, 1500)];
+        let mut world = World::new(settings(policy, 2048), both);
+        world.host_swaps = true;
+        world.ticks(10);
+        assert_eq!(world.holds(), [1024, 1024], "{policy}");
+        let b = world.guest("b");
+        (b.mood, b.holds, b.used) = (Mood::Stubborn, 2048, 2048);
+        for _ in 0..120 {
+            let plan = world.tick();
+            // The host keeps room for b's hypervisor while it pages b out.
+            assert!(world.guest("a").target >= 1024 - 64 - 10, "{policy} {plan:?}");
+            let claims = &plan.guest(&id("b")).unwrap().clamps;
+            let is_told = matches!(claims.first(), None | Some(Clamped::Unproven { .. }));
+            assert!(is_told, "{policy} {claims:?}");
+        }
+        let b = world.guest("b");
+        assert!(b.resident() <= 1024 + 64 + 8, "{policy} {b:?}");
+        assert_eq!(world.controller.plans_refused(), 0);
+    }
+}
+
 /// `b` says that it uses everything it was booted with, and has touched little of it.
 #[test]
 fn a_claim_without_evidence_takes_a_quarter_at_most() {

@@ -4,15 +4,13 @@ use ballast_storm::{Fault, Injected, Sabotage, Violation, run_seed, story_of};
 
 /// Seeds of the storm in every `make test`.
 const SEEDS: u64 = 250;
-/// Seeds whose violations are not mended yet: see `docs/status.md`.
-const OPEN: [u64; 5] = [13, 30, 42, 44, 106];
 /// Within so many seeds a sabotage has to be found.
 const SABOTAGE_SEEDS: u64 = 500;
 
 #[test]
 fn no_seed_breaks_a_promise() {
     let mut injected = Injected::default();
-    for seed in (0..SEEDS).filter(|seed| !OPEN.contains(seed)) {
+    for seed in 0..SEEDS {
         let report = run_seed(seed, None);
         if let Some((tick, violation)) = &report.violation {
             panic!("seed {seed}, tick {tick}: {violation}");
@@ -23,6 +21,33 @@ fn no_seed_breaks_a_promise() {
         assert!(count > 0, "{} never struck", fault.code());
     }
     assert!(injected.total() > 10_000, "{} faults", injected.total());
+}
+
+/// Seeds that broke a promise once, beyond those of the small storm.
+fn holds(seeds: &[u64]) {
+    for &seed in seeds {
+        if let Some((tick, violation)) = run_seed(seed, None).violation {
+            panic!("seed {seed}, tick {tick}: {violation}");
+        }
+    }
+}
+
+/// A guest took its memory back, filled it, and was granted what it could not have asked for.
+#[test]
+fn what_is_taken_without_a_grant_earns_none() {
+    holds(&[393, 483, 652, 705, 967, 1074, 1095, 1133, 1566, 1581, 1643, 1708, 1849, 1864]);
+}
+
+/// A guest says that it uses what it was granted and has no swap.
+#[test]
+fn a_guest_without_swap_keeps_no_more_than_its_grant() {
+    holds(&[1691]);
+}
+
+/// A guest took its memory back, and then a daemon lost its journal.
+#[test]
+fn a_lost_journal_costs_what_was_taken_before() {
+    holds(&[1644]);
 }
 
 #[test]
@@ -50,9 +75,7 @@ fn belief_without_evidence_costs_honest_guests() {
         let (_, violation) = run_seed(seed, Some(Sabotage::Belief)).violation?;
         Some(matches!(violation, Violation::Interference { .. }))
     };
-    assert!(
-        (0..SABOTAGE_SEEDS).filter(|seed| !OPEN.contains(seed)).any(|it| costs(it) == Some(true))
-    );
+    assert!((0..SABOTAGE_SEEDS).any(|seed| costs(seed) == Some(true)));
 }
 
 #[test]
