@@ -24,13 +24,10 @@ pub(super) struct Chosen {
 }
 
 /// What every run of the suite tries: what a host does with cgroups of version 2, and guests under KVM
-/// that are ballooned, paged out and tracked.
+/// that are ballooned, plugged and paged out.
 pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     Chosen { program: "ballast-reclaim::it", tests: &["cgroups::", "fence::", "paging::"] },
-    Chosen {
-        program: "ballast-lab-host::real",
-        tests: &["hotplug::virtio_mem", "tracked::the_working_set_of_a_real_guest"],
-    },
+    Chosen { program: "ballast-lab-host::real", tests: &["hotplug::virtio_mem"] },
     Chosen { program: "ballast::real", tests: &["paging::a_fence_takes_what_a_stuck_guest_owes"] },
 ];
 
