@@ -118,8 +118,8 @@ fn the_working_set_of_a_real_guest() {
         granule: Granule::PAGE,
         sample: GranuleSample::rate(HashKind::multiply_add(1), 1.0 / 64.0),
     };
-    // The guest's kernel and its program use some memory too.
-    let most = Bytes::mib(216);
+    // The guest's kernel and its program use some memory too, the more the longer it takes.
+    let most = Bytes::mib(232);
     for watching in [every(32), WatchSettings { mode: sampled, hot_granules: 0 }, every(1)] {
         let mut length = Duration::from_secs(1);
         wait_until("an interval that shows the working set", || {
