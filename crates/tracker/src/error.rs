@@ -117,4 +117,12 @@ impl TrackerError {
     pub(crate) fn system(what: &'static str) -> impl FnOnce(Errno) -> TrackerError {
         move |source| TrackerError::System { what, source }
     }
+
+    /// The same for an error of the standard library.
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
+        move |error| {
+            let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            TrackerError::System { what, source }
+        }
+    }
 }

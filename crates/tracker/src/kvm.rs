@@ -11,7 +11,6 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::TrackerError;
-use crate::referenced::system;
 
 /// What `/proc` shows for the file of a virtual machine.
 const VIRTUAL_MACHINE: &str = "anon_inode:kvm-vm";
@@ -22,7 +21,7 @@ const VIRTUAL_MACHINE: &str = "anon_inode:kvm-vm";
 /// [`TrackerError::Kvm`] where they do not; the process is gone, or belongs to another user.
 pub fn check_bits_tell(proc: &Path, pid: u32) -> Result<(), TrackerError> {
     let files = fs::read_dir(proc.join(format!("{pid}/fd")));
-    let files = files.map_err(system("list the hypervisor's open files"))?;
+    let files = files.map_err(TrackerError::io("list the hypervisor's open files"))?;
     // A file that was closed meanwhile has no name.
     let mut names = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
     match names.any(|name| name == Path::new(VIRTUAL_MACHINE)) {

@@ -15,7 +15,6 @@ use std::fs;
 use std::path::Path;
 
 use ballast_tracker_proto::Mapping;
-use rustix::io::Errno;
 
 use crate::error::TrackerError;
 use crate::kvm::check_bits_tell;
@@ -28,7 +27,7 @@ use crate::regions::is_guest_memory;
 pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
     check_bits_tell(Path::new("/proc"), pid)?;
     let cleared = fs::write(format!("/proc/{pid}/clear_refs"), "1");
-    cleared.map_err(system("clear the hypervisor's referenced bits"))
+    cleared.map_err(TrackerError::io("clear the hypervisor's referenced bits"))
 }
 
 /// Bytes of guest memory referenced since; `paths` are those of file-backed memory.
@@ -37,14 +36,7 @@ pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
 /// The process is gone, or belongs to another user.
 pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
-    Ok(parse_referenced(&smaps.map_err(system("read the hypervisor's mappings"))?, paths))
-}
-
-pub(crate) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
-    move |error| {
-        let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        TrackerError::System { what, source }
-    }
+    Ok(parse_referenced(&smaps.map_err(TrackerError::io("read the hypervisor's mappings"))?, paths))
 }
 
 /// Sums the referenced guest memory in the text of `smaps`, in bytes; `paths` are those of

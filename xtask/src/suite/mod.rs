@@ -3,11 +3,12 @@
 //! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
 //! guests (in programs named `real`) run each in its own process and one at a time within a program:
 //! they share the host's swap and the lab's sockets. Two programs run side by side, as guests mostly
-//! wait. A failed one runs again at the end, alone; if it then passes,
-//! it is flaky, not failed. Some run once more on a KVM host, in an outer machine. A test that prints [`SKIPPED`] cannot run on this machine and does not
-//! count as passed.
+//! wait. A failed one runs again at the end, alone; if it then passes, it is flaky, not failed. Some
+//! run once more on a KVM host, in an outer machine. A test that prints [`SKIPPED`] cannot run on
+//! this machine and does not count as passed.
 //! Limits: relies on the output format of Rust's test harness.
 
+mod log;
 mod nested;
 mod output;
 mod programs;
@@ -21,12 +22,10 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::Context;
+use log::{log_file, print_end};
 pub use output::SKIPPED;
 use programs::Program;
 pub use tally::{Outcome, Tally};
-
-/// Number of last log lines printed for a failed test; the file has all.
-const LOG_LINES: usize = 60;
 
 /// Which tests to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -205,15 +204,4 @@ fn execute(program: &Program, arguments: &[&str], path: PathBuf) -> anyhow::Resu
     let seconds = began.elapsed().as_secs_f64();
     let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
     Ok(Executed { success: end.success(), end: end.to_string(), log, path, seconds })
-}
-
-fn log_file(logs: &Path, name: &str, suffix: &str) -> PathBuf {
-    logs.join(name.replace("::", "-") + suffix)
-}
-
-fn print_end(log: &str, path: &Path) {
-    let lines: Vec<&str> = log.lines().collect();
-    let from = lines.len().saturating_sub(LOG_LINES);
-    println!("  last {} lines of {}:", lines.len() - from, path.display());
-    lines[from..].iter().for_each(|line| println!("  | {line}"));
 }

@@ -14,9 +14,10 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
+use super::log::{log_file, print_end};
 use super::output;
 use super::programs::{self, Program};
-use super::{Outcome, Tally, log_file, print_end};
+use super::tally::{Outcome, Tally};
 
 /// Tests of one program: all whose name begins with one of `tests`.
 pub(super) struct Chosen {
