@@ -318,8 +318,8 @@ impl<'a> Source<'a> {
         sample
     }
 
-    /// Amounts that devices can have (`qmp_guest`), those of several devices with blocks of
-    /// different sizes too: then they are whole blocks of the smallest, and the largest is told.
+    /// Amounts that devices can have (`qmp_guest`). Several devices may have blocks of different
+    /// sizes: the amounts are then whole blocks of the smallest, and the sample names the largest.
     fn hotplug(&mut self) -> Hotplug {
         let blocks = [Bytes::mib(2), Bytes::mib(128), Bytes::gib(1)];
         let kind = self.one_of(&[HotplugKind::VirtioMem, HotplugKind::Dimm]);

@@ -81,7 +81,7 @@ pub(crate) enum WorkerState {
     Panicked(String),
 }
 
-/// When a thread counts as hanging, and what is then said of which subject.
+/// How long a step may take before its thread counts as hanging, and the warning that follows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerDeadline<'a> {
     pub(crate) after: Duration,

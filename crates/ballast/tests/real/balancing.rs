@@ -527,10 +527,9 @@ fn tracking_rests_until_the_working_set_changes() {
     assert!(daemon.stop().success());
 }
 
-/// A guest with the library in it is watched by it, one without by the kernel's referenced bits, unless it
-/// runs under KVM, which is told. A
-/// daemon that is killed in the middle of watching leaves nothing behind, and the next one follows
-/// both again.
+/// The daemon tracks a guest with the library by the library, and one without by the kernel's
+/// referenced bits; under KVM it refuses those and reports why. A daemon that is killed while it
+/// tracks leaves nothing behind, and the next one tracks both again.
 #[test]
 fn guests_are_balanced_and_outlive_the_daemon() {
     if !crate::support::may_track() {

@@ -168,12 +168,16 @@ fn assert_keeps(ticks: &[TickEntry], size: Bytes) {
     assert!(has_it, "it never had {size}");
 }
 
+/// The most that the process of an offender can occupy that holds [`REST`].
+fn occupied_max() -> Bytes {
+    REST.saturating_add(overhead_assumed(BOOT))
+}
+
 /// Waits until the host has paged the offender out to what it is entitled to, as far as the host
 /// can tell that from what its hypervisor needs.
 fn wait_paged(lab: &Lab, daemon: &Daemon<'_>) {
-    let bound = REST.saturating_add(overhead_assumed(BOOT));
     let left = wait_for("the host to take back what it holds", || {
-        resident(daemon, OFFENDER).filter(|it| *it <= bound)
+        resident(daemon, OFFENDER).filter(|it| *it <= occupied_max())
     });
     let used = swapped(lab, OFFENDER).unwrap();
     eprintln!("{left} left of its process, {used} in swap");
@@ -208,8 +212,7 @@ fn a_neighbour_keeps_what_a_guest_takes_back() {
     wait_settled(&daemon);
     assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
     let occupied = resident(&daemon, OFFENDER).unwrap();
-    let bound = REST.saturating_add(overhead_assumed(BOOT));
-    assert!(occupied > bound, "{occupied}: it took nothing back");
+    assert!(occupied > occupied_max(), "{occupied}: it took nothing back");
 
     if can_page {
         reconfigure(&lab, &ground, &daemon, &[OFFENDER], "");
@@ -257,7 +260,7 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     let before = resident(&daemon, OFFENDER).unwrap();
     eprintln!("{filled} occupied when filled, {before} after the claim to hold {REST}");
     assert_eq!(allocation(&daemon, OFFENDER), Some(REST), "the lie stands");
-    assert!(before > REST.saturating_add(overhead_assumed(BOOT)), "{before}: it is no lie");
+    assert!(before > occupied_max(), "{before}: it is no lie");
     assert_covered(&ticks(&ground));
     let (_, out, _) = ground.ballast(&["explain", OFFENDER]);
     assert!(out.contains("stuck"), "{out}");

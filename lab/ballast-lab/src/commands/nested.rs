@@ -180,7 +180,7 @@ fn exec(machine: &Nested, argv: &[String], timeout: Duration) -> Result<ProcessE
 }
 
 fn play(args: &RunArgs) -> anyhow::Result<()> {
-    // What is wrong with it is told before anything starts.
+    // A wrong scenario fails here, before a machine boots.
     let (scenario, text) = args.run.read()?;
     let report = args.run.report();
     if let Some(report) = &report {
