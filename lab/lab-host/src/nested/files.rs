@@ -2,7 +2,8 @@
 //!
 //! Idea: programs come as they are installed here, with the libraries that `ldd` lists, and lie where
 //! the lab looks for them, so that it works in the machine as it does here, without a network.
-//! Limits: firmware for q35 machines that boot a kernel directly, as the lab's guests do.
+//! Limits: guests run under KVM only, as QEMU's emulator is not in it (doubly emulated guests would be
+//! slow beyond use). Firmware for q35 machines that boot a kernel directly, as the lab's guests do.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -157,15 +157,20 @@ impl Nested {
         let socket = self.machine()?.terminal_socket();
         let terminal = UnixStream::connect(socket).map_err(LabError::io("connect to", socket))?;
         let (rows, columns) = RawTerminal::size();
+        // A child, and no `exec`: as the leader of its group `setsid` would not wait for the shell.
         let shell = format!(
             "stty -F /dev/hvc0 rows {rows} cols {columns}; \
-             exec setsid -c bash --norc -i </dev/hvc0 >/dev/hvc0 2>&1"
+             setsid -c bash --norc -i </dev/hvc0 >/dev/hvc0 2>&1; exit $?"
         );
         let raw = RawTerminal::enter();
-        terminal::pass_keys_on(&terminal);
         let is_over = AtomicBool::new(false);
         let done = std::thread::scope(|scope| {
-            scope.spawn(|| forward(&terminal, &mut io::stdout(), &is_over));
+            scope.spawn(|| {
+                // A shell that starts throws away what was typed before its prompt.
+                terminal::wait_for_prompt(&terminal, &is_over);
+                terminal::pass_keys_on(&terminal);
+                forward(&terminal, &mut io::stdout(), &is_over);
+            });
             let done = self.watched(&in_root(&shell), timeout);
             is_over.store(true, Ordering::Release);
             done

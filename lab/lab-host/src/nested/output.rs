@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long an empty socket is waited on before the command is asked about.
-const POLL: Duration = Duration::from_millis(50);
+pub(super) const POLL: Duration = Duration::from_millis(50);
 /// Most bytes handed on at once.
 const CHUNK: usize = 64 << 10;
 

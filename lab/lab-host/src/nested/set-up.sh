@@ -32,6 +32,8 @@ for port in /sys/class/virtio-ports/*; do
 done
 # Both ends of nested paging, without which a guest is slow beyond use.
 [ -c dev/kvm ] || { echo "it has no /dev/kvm" >&2; exit 3; }
+# As udev leaves it.
+chmod 666 dev/kvm
 case "$(cat sys/module/kvm_amd/parameters/npt)" in
 Y | 1) ;;
 *) echo "its KVM has no nested paging" >&2; exit 3 ;;

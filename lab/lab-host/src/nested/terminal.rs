@@ -6,8 +6,11 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+use super::output::POLL;
 
 /// A terminal in raw mode, which is undone when dropped.
 pub(super) struct RawTerminal {
@@ -37,6 +40,19 @@ impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// Waits until the shell has written something, and hands that on, or until `is_over`.
+pub(super) fn wait_for_prompt(mut from: &UnixStream, is_over: &AtomicBool) {
+    let _ = from.set_read_timeout(Some(POLL));
+    let mut chunk = [0; 4096];
+    while !is_over.load(Ordering::Acquire) {
+        if let Ok(read @ 1..) = from.read(&mut chunk) {
+            let _ = io::stdout().write_all(&chunk[..read]);
+            let _ = io::stdout().flush();
+            return;
         }
     }
 }
