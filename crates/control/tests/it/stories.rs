@@ -203,6 +203,22 @@ fn an_inhibited_balloon_leaves_hotplug_alone() {
 }
 
 #[test]
+fn an_inhibited_balloon_is_held_where_nothing_plugs() {
+    let mut world = with_hotplug();
+    world.guest("a").inhibited = true;
+    let settings = world.controller.settings().clone();
+    let without = Settings { hotplug: None, ..settings };
+    world.controller.handle_event(Event::Reconfigure(Box::new(without)));
+    world.guest("a").used = 900;
+    for _ in 0..10 {
+        let plan = world.tick();
+        let change = &plan.guest(&id("a")).unwrap().change;
+        assert_eq!(*change, Change::Hold(Held::DiscardInhibited));
+    }
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
 fn a_silent_guest_is_held_to_what_it_was_granted() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);

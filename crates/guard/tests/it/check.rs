@@ -297,6 +297,22 @@ fn floors_ceilings_and_steps_hold() {
     assert_eq!(stepped(545), [Violation::StepTooLarge(id("a"))]);
 }
 
+#[test]
+fn steps_are_measured_from_what_the_host_sees() {
+    let hiding = |c: &mut Case| {
+        c.step = Some(Bytes::mib(32));
+        c.guests[0] = GuestSample {
+            allocation: Some(Measured::fresh(Bytes::mib(200))),
+            overhead: Some(Bytes::ZERO),
+            ..guest("a", 516)
+        };
+    };
+    // 516 MiB are resident, of which 16 may be the hypervisor's.
+    assert_eq!(Case::new().with(hiding).act("a", 500).check(), []);
+    let found = Case::new().with(hiding).act("a", 533).check();
+    assert_eq!(found, [Violation::StepTooLarge(id("a"))]);
+}
+
 /// Of 1,100 MiB one has 512, and one that holds 540 is capped at 400.
 fn with_cap(case: &mut Case) {
     case.guests[0] = guest("a", 540);
