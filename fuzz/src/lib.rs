@@ -26,6 +26,8 @@ pub use fake_server::FakeServer;
 const GUESTS_MAX: u64 = 9;
 /// Greatest age of a figure: ten thousand years.
 const AGE_MAX: Duration = Duration::from_secs(1 << 38);
+/// Largest host.
+const HOST_MAX: Bytes = Bytes::gib(256);
 /// No guest has more memory: `qmp_guest`.
 const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
 /// Most points of a curve.
@@ -249,7 +251,8 @@ impl<'a> Source<'a> {
 
     pub fn snapshot(&mut self, taken_at: Timestamp) -> Snapshot {
         let host = HostSample {
-            memory_total: self.perhaps(Source::size),
+            // Curves are as long as the host is large.
+            memory_total: self.perhaps(|from| from.size().min(HOST_MAX)),
             memory_available: self.perhaps(Source::size),
             swap_total: self.perhaps(Source::size),
             swap_free: self.perhaps(Source::size),
@@ -287,6 +290,7 @@ impl<'a> Source<'a> {
             }),
             resident: self.perhaps(|from| from.measured(Source::size)),
             overhead: self.perhaps(Source::size),
+            mapped: self.perhaps(Source::size),
             stats: self.perhaps(|from| from.measured(Source::stats)),
             agent: self.perhaps(|from| from.measured(Source::agent)),
             tracker: self.perhaps(|from| {

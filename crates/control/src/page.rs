@@ -34,7 +34,8 @@ pub(crate) struct Host<'a> {
 pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
     let state = &*guest.state;
     // Where no cap can be kept, what a guest holds counts again.
-    if !host.may_page || is_left_whole(guest) {
+    let is_judged = is_known(guest) || guest.assessment.is_entitled;
+    if !host.may_page || is_left_whole(guest) || !is_judged {
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;

@@ -210,7 +210,7 @@ impl Observer {
     /// where those are missing or old.
     fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
         let agents = self.agents.as_mut();
-        let memory_max = sample.memory_max();
+        let memory_max = sample.within_mapped().memory_max();
         let state =
             agents.and_then(|agents| agents.state(&sample.id, sample.process, memory_max, pid));
         let Some(state) = state else { return };
@@ -252,7 +252,10 @@ impl Observer {
         }
         let Some(process) = self.processes.get_mut(&sample.id) else { return sample };
         let now = clock::now();
-        if is_read || process.latest.is_none() {
+        let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
+        sample.mapped = mapped(process);
+        // What was plugged in since the last reading is no claim of the impossible.
+        if is_read || process.latest.is_none() || sample.exceeds_mapped() {
             match process.reader.read(&mut self.buffer) {
                 Ok(Some(memory)) => process.latest = Some((memory, now)),
                 Ok(None) => {
@@ -267,6 +270,7 @@ impl Observer {
         }
         let start_ticks = process.reader.start_time();
         sample.process = Some(ProcessId { pid, start_ticks });
+        sample.mapped = mapped(process);
         let Some((memory, at)) = process.latest else { return sample };
         sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
@@ -355,6 +359,7 @@ mod tests {
     fn memory_that_a_tracker_hides_is_counted_or_not_known() {
         let memory = ProcessMemory {
             resident: Bytes::mib(300),
+            mapped: Some(Bytes::gib(2)),
             resident_private: Some(Bytes::mib(100)),
             resident_shared: Some(Bytes::mib(200)),
             huge: None,

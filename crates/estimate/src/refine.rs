@@ -189,8 +189,15 @@ impl Refiner {
         self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// Adds everything known to `plain`, the estimate from memory in use alone.
-    pub(crate) fn refine(&self, plain: Estimate, guest: &GuestSample, now: Timestamp) -> Estimate {
+    /// Adds everything known to `plain`, the estimate from memory in use alone. No curve is longer
+    /// than it takes to judge sizes up to `most`, whatever the guest is said to hold.
+    pub(crate) fn refine(
+        &self,
+        plain: Estimate,
+        guest: &GuestSample,
+        most: Bytes,
+        now: Timestamp,
+    ) -> Estimate {
         let agent = guest.agent.map(|agent| agent.value);
         let signals = Signals {
             free: guest.stats.and_then(|stats| stats.value.free),
@@ -199,7 +206,7 @@ impl Refiner {
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        let estimate = Estimate { signals, curve: self.curve(guest), ..plain };
+        let estimate = Estimate { signals, curve: self.curve(guest, most), ..plain };
         if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
             return estimate;
         }
@@ -231,11 +238,12 @@ impl Refiner {
     }
 
     /// The accepted miss curve, with memory that is needed untouched and misses found by swapping.
-    fn curve(&self, guest: &GuestSample) -> Option<Arc<MissCurve>> {
+    fn curve(&self, guest: &GuestSample, most: Bytes) -> Option<Arc<MissCurve>> {
         guest.tracker.as_ref()?;
         let curve = self.accepted.as_ref()?.curve.as_ref()?;
         let (TrackedDemand { beyond, held, untouched }, _) = self.tracked?;
-        let mut shifted = curve.shifted(untouched);
+        let held = held.min(most);
+        let mut shifted = curve.shifted(untouched.min(most));
         if ends_within(curve, held) {
             // Limited to twice the allocation: a guest's claims must not lengthen curves.
             let misses = beyond.displaced.min(held).to_pages();
@@ -309,11 +317,14 @@ mod tests {
         let mut refiner = Refiner::default();
         refiner.observe(&guest(1000), None, second(1));
         assert_eq!(
-            refiner.refine(plain(), &guest(1000), second(1)).signals.swapped_pages_per_s,
+            refiner
+                .refine(plain(), &guest(1000), Bytes::MAX, second(1))
+                .signals
+                .swapped_pages_per_s,
             None
         );
         refiner.observe(&guest(1200), None, second(3));
-        let signals = refiner.refine(plain(), &guest(1200), second(3)).signals;
+        let signals = refiner.refine(plain(), &guest(1200), Bytes::MAX, second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
         // The same reading a second later must not count as a second without swapping.
@@ -321,19 +332,22 @@ mod tests {
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
         refiner.observe(&again, None, second(4));
         assert_eq!(
-            refiner.refine(plain(), &again, second(4)).signals.swapped_pages_per_s,
+            refiner.refine(plain(), &again, Bytes::MAX, second(4)).signals.swapped_pages_per_s,
             Some(100)
         );
         // After a reboot the counter starts again.
         refiner.observe(&guest(3), None, second(5));
-        assert_eq!(refiner.refine(plain(), &guest(3), second(5)).signals.swapped_pages_per_s, None);
+        assert_eq!(
+            refiner.refine(plain(), &guest(3), Bytes::MAX, second(5)).signals.swapped_pages_per_s,
+            None
+        );
     }
 
     #[test]
     fn without_agent_and_tracker_the_demand_is_memory_in_use() {
         let mut refiner = Refiner::default();
         refiner.observe(&guest(0), None, second(1));
-        let estimate = refiner.refine(plain(), &guest(0), second(1));
+        let estimate = refiner.refine(plain(), &guest(0), Bytes::MAX, second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
 
@@ -343,7 +357,8 @@ mod tests {
         for n in 1..4 {
             refiner.observe(&with_agent(guest(0), 480, 0), None, second(n));
         }
-        let estimate = refiner.refine(plain(), &with_agent(guest(0), 480, 0), second(3));
+        let estimate =
+            refiner.refine(plain(), &with_agent(guest(0), 480, 0), Bytes::MAX, second(3));
         // One epoch starts at 480 + 128 MiB, the next lowers it by 5 %: the guest holds less.
         let first = Bytes::mib(608);
         assert_eq!(estimate.signals.probed, Some(first - first.fraction(5, 100)));
@@ -364,17 +379,17 @@ mod tests {
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
         tracked.agent = Some(Measured::fresh(agent));
         refiner.observe(&tracked, None, second(1));
-        let demand = refiner.refine(plain(), &tracked, second(1)).demand;
+        let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(1)).demand;
         // 450 and 50 MiB, plus the 64 MiB its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
         // The 34 MiB that its kernel reserved at boot are needed too.
         refiner.observe(&tracked, Some(Bytes::mib(34)), second(2));
-        let demand = refiner.refine(plain(), &tracked, second(2)).demand;
+        let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(2)).demand;
         assert_eq!(demand.size, Bytes::mib(598));
         // Half a minute later the tracker's report is stale.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
-        let demand = refiner.refine(plain(), &tracked, second(32)).demand;
+        let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(32)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
     }
 
@@ -387,7 +402,7 @@ mod tests {
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
             tracked.tracker = Some(Measured::fresh(report));
             refiner.observe(&tracked, None, second(n));
-            refiner.refine(plain(), &tracked, second(n)).demand.size - KEPT_FREE
+            refiner.refine(plain(), &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
         };
         for (n, held, seen, accepted) in [
             (1, 500, 100, 100),
@@ -413,7 +428,7 @@ mod tests {
             curve: curve.ok().map(Arc::new),
         }));
         let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
-            refiner.refine(plain(), guest, second(n)).curve.unwrap()
+            refiner.refine(plain(), guest, Bytes::MAX, second(n)).curve.unwrap()
         };
         refiner.observe(&tracked, None, second(1));
         // Shifted one step, for the 64 MiB that are kept free.
@@ -431,5 +446,23 @@ mod tests {
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
         refiner.observe(&tracked, None, second(3));
         assert_eq!(estimated(&refiner, &tracked, 3).points(), [9, 9, 9, 9, 0]);
+    }
+    #[test]
+    fn no_curve_is_longer_than_the_host_is_large() {
+        let mut refiner = Refiner::default();
+        let mut tracked = guest(0);
+        tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
+        let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![9000, 9000, 0]);
+        let working_set = Bytes::mib(2);
+        tracked.tracker =
+            Some(Measured::fresh(TrackerReport { working_set, curve: curve.ok().map(Arc::new) }));
+        refiner.observe(&tracked, None, second(1));
+        let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
+        tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
+        tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::gib(1 << 20));
+        refiner.observe(&tracked, None, second(2));
+        let estimate = refiner.refine(plain(), &tracked, Bytes::gib(4), second(2));
+        let points = estimate.curve.unwrap().points().len();
+        assert!((4096..=4 * 4096).contains(&points), "{points}");
     }
 }

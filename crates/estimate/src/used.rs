@@ -108,7 +108,10 @@ impl Estimator {
         let provenance = Provenance::BalloonStatistics { age: stats.age };
         let plain = Estimate::of_used(held_then - available, available, provenance);
         Ok(match memory {
-            Some(memory) => memory.refiner.refine(plain, guest, snapshot.taken_at),
+            Some(memory) => {
+                let most = snapshot.host.memory_total.unwrap_or_default();
+                memory.refiner.refine(plain, guest, most, snapshot.taken_at)
+            }
             None => plain,
         })
     }

@@ -40,6 +40,8 @@ pub struct Assessment {
     /// What it may hold whatever it claims: its last granted target, else its share; what it holds
     /// if neither is known.
     pub entitlement: Bytes,
+    /// Whether either is known.
+    pub is_entitled: bool,
     /// Whether it was ever granted a target.
     pub was_granted: bool,
     /// What it holds beyond its entitlement for certain, as the host sees it.
@@ -150,7 +152,8 @@ impl Assessment {
             Some(Bounds { floor, ceiling }) => share.clamp(floor, ceiling),
             None => share,
         };
-        let entitlement = granted.or(share.map(within)).unwrap_or(committed);
+        let due = granted.or(share.map(within));
+        let entitlement = due.unwrap_or(committed);
         let in_use = holding.resident_at_most().or(allocation).unwrap_or_default();
         let lately = log.and_then(ComplianceLog::entitled_lately);
         // What it is about to release it may still use, as far as the host sees that it does.
@@ -173,6 +176,7 @@ impl Assessment {
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered)),
             entitlement,
+            is_entitled: due.is_some(),
             was_granted: granted.is_some(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,

@@ -19,7 +19,9 @@ use crate::line::{KIB_EXPECTED, kib, number, numbered};
 pub struct ProcessMemory {
     /// Resident memory (`VmRSS`).
     pub resident: Bytes,
-    /// The private part of it (`RssAnon`, Linux 4.5 and later).
+    /// All that it has mapped, touched or not, of whatever kind (`VmSize`).
+    pub mapped: Option<Bytes>,
+    /// The private part of `resident` (`RssAnon`, Linux 4.5 and later).
     pub resident_private: Option<Bytes>,
     /// The part in shared memory, such as a guest's memfd (`RssShmem`, Linux 4.5 and later).
     pub resident_shared: Option<Bytes>,
@@ -129,6 +131,7 @@ pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, R
                 continue;
             }
             b"VmRSS" => &mut resident,
+            b"VmSize" => &mut memory.mapped,
             b"RssAnon" => &mut memory.resident_private,
             b"RssShmem" => &mut memory.resident_shared,
             b"HugetlbPages" => &mut memory.huge,

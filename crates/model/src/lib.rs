@@ -24,6 +24,7 @@ mod guest_id;
 mod held;
 mod input;
 mod limits;
+mod mapped;
 mod measured;
 mod mechanism;
 mod miss_curve;

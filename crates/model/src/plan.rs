@@ -350,6 +350,18 @@ pub enum Note {
         /// How many.
         guests: usize,
     },
+    /// A hypervisor claims more memory for its guest than its process has mapped. What is beyond
+    /// that does not count.
+    NotMapped {
+        /// The guest.
+        guest: GuestId,
+        /// What is claimed for it.
+        #[cfg_attr(feature = "serde", serde(rename = "claimed_bytes", with = "unit"))]
+        claimed: Bytes,
+        /// What is mapped.
+        #[cfg_attr(feature = "serde", serde(rename = "mapped_bytes", with = "unit"))]
+        mapped: Bytes,
+    },
     /// Guests that are left alone hold more than they were granted. Nobody else is shrunk for that.
     BeyondEntitlement {
         /// How many.
@@ -400,6 +412,7 @@ impl Note {
             Note::BudgetReduced { .. } => "budget-reduced",
             Note::HostUnknown => "host-unknown",
             Note::Uncounted { .. } => "uncounted",
+            Note::NotMapped { .. } => "not-mapped",
             Note::BeyondEntitlement { .. } => "beyond-entitlement",
             Note::Newcomers { .. } => "newcomers",
             Note::MissingInput { .. } => "missing-input",
@@ -428,6 +441,11 @@ impl fmt::Display for Note {
             Note::Uncounted { guests } => write!(
                 f,
                 "{guests} guests are not counted in the budget: what they hold is not known yet"
+            ),
+            Note::NotMapped { guest, claimed, mapped } => write!(
+                f,
+                "{guest} is said to have {claimed} of memory, of which its process has mapped {mapped}: the \
+                 rest does not count"
             ),
             Note::BeyondEntitlement { guests, debt, collected } => write!(
                 f,

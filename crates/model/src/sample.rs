@@ -142,6 +142,13 @@ pub struct GuestSample {
         serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
     )]
     pub resident: Option<Measured<Bytes>>,
+    /// What its hypervisor's process has mapped, of whatever kind, touched or not: the guest cannot
+    /// have more memory. `None`: not known.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "mapped_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub mapped: Option<Bytes>,
     /// The private part of `resident`, where the guest's memory is shared: what the hypervisor
     /// needs for itself. `None`: the two cannot be told apart.
     #[cfg_attr(
@@ -180,6 +187,7 @@ impl GuestSample {
             hotplug: None,
             process: None,
             resident: None,
+            mapped: None,
             overhead: None,
             stats: None,
             agent: None,

@@ -34,10 +34,17 @@ pub(super) struct Machine {
     status: &'static str,
     events: Vec<String>,
     plugged: Option<Plugged>,
+    /// The guest's memory, as far as a process can map that much: a daemon looks at what is mapped.
+    _mapped: Vec<u8>,
 }
 
 impl Machine {
     pub(super) fn new(config: PeerConfig, now: Instant) -> Self {
+        let pluggable = config.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max);
+        let memory = (config.boot_memory + pluggable).get();
+        let mut mapped = Vec::new();
+        // Where that is refused, the guest claims memory that it cannot have.
+        let _ = mapped.try_reserve_exact(usize::try_from(memory).unwrap_or(usize::MAX));
         Machine {
             config,
             negotiated: false,
@@ -50,6 +57,7 @@ impl Machine {
             status: "running",
             events: Vec::new(),
             plugged: config.hotplug.map(|hotplug| Plugged::new(hotplug, now)),
+            _mapped: mapped,
         }
     }
 

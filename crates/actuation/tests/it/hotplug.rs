@@ -472,6 +472,25 @@ fn an_order_withdraws_a_foreign_request() {
 }
 
 #[test]
+fn what_an_order_needs_is_not_left_to_be_unplugged() {
+    for (send, expected) in
+        [(780, (780, Some(512), Some(Why::Growing))), (300, (300, Some(0), None))]
+    {
+        let mut guest = Guest::new(384, 1024);
+        (guest.kind, guest.block) = (HotplugKind::Dimm, 128);
+        (guest.plugged, guest.requested, guest.unplugs) = (512, 0, false);
+        assert_eq!(told(&guest.tick(Some(send), 0)), Some(expected));
+    }
+}
+
+#[test]
+fn nothing_is_ordered_of_a_balloon_that_cannot_be_used() {
+    let mut guest = Guest::new(384, 1024);
+    guest.capabilities.discard_inhibited = Some(true);
+    assert_eq!(balloon_only(&guest.sample(), Some(mib(300))), Actuation::default());
+}
+
+#[test]
 fn with_nothing_plugged_an_order_withdraws_a_foreign_request() {
     let mut guest = Guest::new(384, 1024);
     (guest.plugged, guest.requested) = (128, 396);

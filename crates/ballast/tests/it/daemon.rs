@@ -206,6 +206,24 @@ fn misbehaving_guests_harm_only_themselves() {
 }
 
 #[test]
+fn memory_that_no_process_has_mapped_does_not_count() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    // More than a process can map.
+    let claimed = Bytes::gib(1 << 20);
+    let _liar =
+        peers.spawn(&ground, "liar", PeerConfig { boot_memory: claimed, ..PeerConfig::default() });
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    let status = wait_for("the note", || {
+        let status = daemon.status()?;
+        status.notes.iter().any(|note| note.code == "not-mapped").then_some(status)
+    });
+    let committed = status.budget.committed_bytes;
+    assert!(Bytes::new(committed) < claimed.fraction(1, 1000), "{committed}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn guests_come_and_go() {
     let (ground, peers) = (Ground::new(), Peers::new());
     ground.configure(FAST, BUDGET);

@@ -4,8 +4,8 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Clamped, Compliance, GuestLimits, Mechanism, Plan, PolicyName, Pressure, PressureLevel,
-    Timestamp, Why,
+    Bytes, Clamped, Compliance, GuestLimits, GuestSample, Measured, Mechanism, Plan, PolicyName,
+    Pressure, PressureLevel, Snapshot, Timestamp, Why,
 };
 
 /// `a` has what it needs, `b` holds much more than it uses.
@@ -94,6 +94,32 @@ fn paged_memory_is_read_back_after_a_freeze_too() {
     let b = world.guest("b");
     assert_eq!(b.resident(), b.holds, "read back");
     assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn a_cap_ends_where_nothing_says_what_is_due() {
+    let mut settings = settings(PolicyName::Static, 4096);
+    settings.guard.budget = None;
+    settings.guard.host_reserve = Bytes::mib(512);
+    settings.guard.step_down_max = Some(Bytes::ZERO);
+    let limits = GuestLimits { ceiling: Some(Bytes::mib(300)), ..GuestLimits::default() };
+    settings.limits.named.insert(id("b"), limits);
+    let mut world = rich_and_poor(settings);
+    world.ticks(5);
+    world.host_available = 100;
+    let plan = world.ticks(4);
+    assert!(paged_out(&plan).any(|guest| guest == "b"), "{:?}", plan.paging);
+    world.pass();
+    // The host's own memory cannot be read any more, and the guest says nothing, and occupies more
+    // than it has.
+    let mut snapshot = world.snapshot();
+    snapshot.host.memory_total = None;
+    let (at, host) = (snapshot.taken_at, snapshot.host.clone());
+    let resident = Some(Measured::fresh(Bytes::mib(1200)));
+    let guests = snapshot.into_guests().into_iter();
+    let guests = guests.map(|guest| GuestSample { stats: None, resident, ..guest });
+    let plan = world.controller.handle_sample(&Snapshot::new(at, host, guests.collect()));
+    assert_eq!((plan.paging.as_slice(), world.controller.plans_refused()), (&[][..], 0));
 }
 
 #[test]

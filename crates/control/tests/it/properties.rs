@@ -74,7 +74,8 @@ fn settling_policy() -> impl Strategy<Value = PolicyName> {
 }
 
 /// A guest with pluggable memory in any state: requests by others, devices with blocks of different
-/// sizes, balloons that are missing or take nothing, claims that the host's own view contradicts.
+/// sizes, balloons that are missing or take nothing, claims that the host's own view contradicts or
+/// of more than is mapped.
 fn plugging_guest() -> impl Strategy<Value = GuestSample> {
     let kinds = prop::sample::select(vec![
         (HotplugKind::VirtioMem, 2, 2),
@@ -82,11 +83,12 @@ fn plugging_guest() -> impl Strategy<Value = GuestSample> {
         (HotplugKind::VirtioMem, 128, 2),
         (HotplugKind::Dimm, 128, 128),
     ]);
-    let sizes = (0..8u64, 0..2000u64, 0..2000u64, prop::option::of(0..2000u64));
+    let some = || prop::option::of(0..2000u64);
+    let sizes = (0..8u64, 0..2000u64, 0..2000u64, some(), some());
     let flags = prop::option::of(any::<bool>());
     (kinds, 0..40u64, 0..40u64, 0..40u64, sizes, flags.clone(), flags).prop_map(
         |((kind, block, unit), max, plugged, requested, sizes, balloon, discard_inhibited)| {
-            let (boot, claims, available, resident) = sizes;
+            let (boot, claims, available, resident, mapped) = sizes;
             let stats =
                 GuestStats { available: Some(Bytes::mib(available)), ..GuestStats::default() };
             let mut guest = GuestSample {
@@ -99,6 +101,7 @@ fn plugging_guest() -> impl Strategy<Value = GuestSample> {
                     block: Bytes::mib(block),
                 }),
                 resident: resident.map(|size| Measured::fresh(Bytes::mib(size))),
+                mapped: mapped.map(Bytes::mib),
                 stats: Some(Measured::fresh(stats)),
                 capabilities: Capabilities {
                     balloon,

@@ -6,8 +6,8 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Mechanism, Note, Plan, PolicyName,
-    RequestKind, Timestamp, Why,
+    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Note, Plan,
+    PolicyName, RequestKind, Snapshot, Timestamp, Why,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -203,6 +203,22 @@ fn an_inhibited_balloon_leaves_hotplug_alone() {
 }
 
 #[test]
+fn an_inhibited_balloon_is_held_where_nothing_plugs() {
+    let mut world = with_hotplug();
+    world.guest("a").inhibited = true;
+    let settings = world.controller.settings().clone();
+    let without = Settings { hotplug: None, ..settings };
+    world.controller.handle_event(Event::Reconfigure(Box::new(without)));
+    world.guest("a").used = 900;
+    for _ in 0..10 {
+        let plan = world.tick();
+        let change = &plan.guest(&id("a")).unwrap().change;
+        assert_eq!(*change, Change::Hold(Held::DiscardInhibited));
+    }
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
 fn a_silent_guest_is_held_to_what_it_was_granted() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1536), guests);
@@ -297,6 +313,31 @@ fn what_is_taken_without_a_grant_proves_no_need() {
 }
 
 /// `b` says that it uses everything it was booted with, and has touched little of it.
+/// A hypervisor that claims a TiB for its guest has mapped 600 MiB.
+#[test]
+fn memory_that_is_not_mapped_takes_nothing_from_others() {
+    let mut world = two(PolicyName::Global);
+    world.ticks(5);
+    let honest = world.snapshot();
+    let mut guests = honest.clone().into_guests();
+    guests[0].boot_memory = Some(Bytes::gib(1024));
+    guests[0].allocation = Some(Measured::fresh(Bytes::gib(1024)));
+    guests[0].mapped = Some(Bytes::mib(600));
+    let (id, host) = (guests[0].id.clone(), honest.host.clone());
+    world.second += 1;
+    let later = Timestamp::from_millis(world.second * 1000);
+    let plan = world.controller.handle_sample(&Snapshot::new(later, host, guests));
+    let mapped = Bytes::mib(600);
+    assert!(plan.notes.contains(&Note::NotMapped {
+        guest: id.clone(),
+        claimed: Bytes::gib(1024),
+        mapped
+    }));
+    let bounds = plan.guest(&id).unwrap().bounds.unwrap();
+    assert_eq!((bounds.floor, bounds.ceiling), (Bytes::mib(128), mapped));
+    assert!(plan.budget.committed <= Bytes::gib(2), "{:?}", plan.budget);
+}
+
 #[test]
 fn a_claim_without_evidence_takes_a_quarter_at_most() {
     let most_of_b = |touched| {

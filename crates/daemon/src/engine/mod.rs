@@ -236,6 +236,9 @@ impl Engine {
                     self.warnings
                         .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
+                Note::NotMapped { guest, .. } => {
+                    self.warnings.warn(&format!("{guest}, mapped"), &note.to_string());
+                }
                 _ => self.warnings.warn(note.code(), &note.to_string()),
             }
         }

@@ -255,6 +255,24 @@ fn memory_still_held_or_promised_cannot_be_granted() {
 }
 
 #[test]
+fn memory_that_is_not_mapped_is_held_by_nobody() {
+    let claiming = |c: &mut Case| {
+        c.guests[1].boot_memory = Some(Bytes::gib(1024));
+        c.guests[1].allocation = Some(Measured::fresh(Bytes::gib(1024)));
+        c.past.entry(id("b")).or_default().held = Some(Bytes::mib(512));
+    };
+    let mapped = |c: &mut Case| {
+        claiming(c);
+        c.guests[1].mapped = Some(Bytes::mib(512));
+    };
+    let found = Case::new().with(claiming).act("a", 580).check();
+    assert!(matches!(found[..], [Violation::Overcommitted { .. }]), "{found:?}");
+    assert_eq!(Case::new().with(mapped).act("a", 580).check(), []);
+    let found = Case::new().with(mapped).act("b", 516).check();
+    assert!(matches!(found[..], [Violation::AboveCeiling { .. }]), "{found:?}");
+}
+
+#[test]
 fn floors_ceilings_and_steps_hold() {
     assert!(matches!(Case::new().act("a", 100).check()[..], [Violation::BelowFloor { .. }]));
     let ceiling = |c: &mut Case| {
@@ -277,6 +295,22 @@ fn floors_ceilings_and_steps_hold() {
     assert_eq!(stepped(480), []);
     assert_eq!(stepped(479), [Violation::StepTooLarge(id("a"))]);
     assert_eq!(stepped(545), [Violation::StepTooLarge(id("a"))]);
+}
+
+#[test]
+fn steps_are_measured_from_what_the_host_sees() {
+    let hiding = |c: &mut Case| {
+        c.step = Some(Bytes::mib(32));
+        c.guests[0] = GuestSample {
+            allocation: Some(Measured::fresh(Bytes::mib(200))),
+            overhead: Some(Bytes::ZERO),
+            ..guest("a", 516)
+        };
+    };
+    // 516 MiB are resident, of which 16 may be the hypervisor's.
+    assert_eq!(Case::new().with(hiding).act("a", 500).check(), []);
+    let found = Case::new().with(hiding).act("a", 533).check();
+    assert_eq!(found, [Violation::StepTooLarge(id("a"))]);
 }
 
 /// Of 1,100 MiB one has 512, and one that holds 540 is capped at 400.

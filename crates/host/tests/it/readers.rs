@@ -14,6 +14,7 @@ const MEMINFO: &str = "MemTotal:       24684096 kB\nMemFree:        24452004 kB\
 const PRESSURE: &str = "some avg10=12.34 avg60=0.10 avg300=0.00 total=98765\n\
     full avg10=100.00 avg60=0.00 avg300=0.00 total=4321\n";
 const STATUS: &str = "Name:\tqemu-system-x86\nState:\tS (sleeping)\nPid:\t42\nVmPeak:\t 900000 kB\n\
+    VmSize:\t  800000 kB\n\
     VmLck:\t       4 kB\nVmRSS:\t  300000 kB\nRssAnon:\t  100000 kB\nRssFile:\t   50000 kB\n\
     RssShmem:\t  150000 kB\nVmSwap:\t    2048 kB\nHugetlbPages:\t    8192 kB\nThreads:\t5\n";
 const STAT: &str =
@@ -129,6 +130,7 @@ fn process_memory_and_start_time_are_parsed() {
     assert_eq!((process.pid(), process.start_time()), (42, 123_456));
     let expected = ProcessMemory {
         resident: Bytes::kib(300_000),
+        mapped: Some(Bytes::kib(800_000)),
         resident_private: Some(Bytes::kib(100_000)),
         resident_shared: Some(Bytes::kib(150_000)),
         huge: Some(Bytes::mib(8)),
