@@ -290,7 +290,7 @@ impl<'a> Source<'a> {
             }),
             resident: self.perhaps(|from| from.measured(Source::size)),
             overhead: self.perhaps(Source::size),
-            mapped: self.perhaps(Source::size),
+            unmapped: self.perhaps(Source::size),
             stats: self.perhaps(|from| from.measured(Source::stats)),
             agent: self.perhaps(|from| from.measured(Source::agent)),
             tracker: self.perhaps(|from| {

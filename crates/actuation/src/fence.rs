@@ -74,7 +74,6 @@ pub fn fences(
         if !limits.fence || !limits.managed {
             continue;
         }
-        let sample = &*sample.within_mapped();
         let Some(planned) = plan.guest(&sample.id) else { continue };
         let place = handovers.binary_search_by(|it| it.guest.cmp(&sample.id)).ok();
         let height = height(sample, planned, place.map(|place| &handovers[place]));

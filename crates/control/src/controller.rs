@@ -225,8 +225,7 @@ impl Controller {
 
     /// Decides on what was seen. The plan's actions can then be fetched with
     /// [`Controller::poll_action`].
-    pub fn handle_sample(&mut self, claimed: &Snapshot) -> Arc<Plan> {
-        let snapshot = &*claimed.within_mapped();
+    pub fn handle_sample(&mut self, snapshot: &Snapshot) -> Arc<Plan> {
         self.drop_actions();
         self.generation = Generation(self.generation.0 + 1);
         let now = snapshot.taken_at;
@@ -239,17 +238,16 @@ impl Controller {
         guests.align(snapshot);
         self.left.join(&mut guests, snapshot);
 
-        self.checker.observe(claimed, &settings.limits);
         let seen = self.observe(&mut guests, snapshot, &settings);
         let mut tick = self.assess(snapshot, seen, &settings);
-        tick.notes.extend(not_mapped(claimed));
+        tick.notes.extend(unmapped(snapshot));
         let is_due = self.is_due(&tick, &settings);
         let divided = is_due.then(|| self.divide(&tick, &settings));
         let lacks = self.bound(&mut tick, divided, &settings);
         let granting = self.grant(&tick, &lacks, &settings);
         let proposal = self.act(tick, granting, &settings);
         self.guests = guests;
-        let plan = match self.check(&proposal, claimed, &settings) {
+        let plan = match self.check(&proposal, snapshot, &settings) {
             None => self.commit(proposal),
             Some(violation) => self.refuse(proposal.plan, violation),
         };
@@ -275,10 +273,9 @@ impl Controller {
     }
 }
 
-/// The guests that are said to have more memory than is mapped.
-fn not_mapped(snapshot: &Snapshot) -> impl Iterator<Item = Note> {
+/// A note for each guest that is said to have memory that its hypervisor has not mapped.
+fn unmapped(snapshot: &Snapshot) -> impl Iterator<Item = Note> {
     snapshot.guests().iter().filter_map(|guest| {
-        let mapped = guest.mapped.filter(|_| guest.exceeds_mapped())?;
-        Some(Note::NotMapped { guest: guest.id.clone(), claimed: guest.claims(), mapped })
+        Some(Note::Unmapped { guest: guest.id.clone(), claimed: guest.unmapped? })
     })
 }

@@ -210,7 +210,7 @@ impl Observer {
     /// where those are missing or old.
     fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
         let agents = self.agents.as_mut();
-        let memory_max = sample.within_mapped().memory_max();
+        let memory_max = sample.memory_max();
         let state =
             agents.and_then(|agents| agents.state(&sample.id, sample.process, memory_max, pid));
         let Some(state) = state else { return };
@@ -253,9 +253,9 @@ impl Observer {
         let Some(process) = self.processes.get_mut(&sample.id) else { return sample };
         let now = clock::now();
         let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
-        sample.mapped = mapped(process);
-        // What was plugged in since the last reading is no claim of the impossible.
-        if is_read || process.latest.is_none() || sample.exceeds_mapped() {
+        // Memory may have been plugged in since the last reading.
+        let is_more = mapped(process).is_some_and(|mapped| sample.claims() > mapped);
+        if is_read || process.latest.is_none() || is_more {
             match process.reader.read(&mut self.buffer) {
                 Ok(Some(memory)) => process.latest = Some((memory, now)),
                 Ok(None) => {
@@ -270,7 +270,9 @@ impl Observer {
         }
         let start_ticks = process.reader.start_time();
         sample.process = Some(ProcessId { pid, start_ticks });
-        sample.mapped = mapped(process);
+        if let Some(mapped) = mapped(process) {
+            sample.cut_to_mapped(mapped);
+        }
         let Some((memory, at)) = process.latest else { return sample };
         sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, pid, &memory, at));

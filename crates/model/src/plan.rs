@@ -350,17 +350,13 @@ pub enum Note {
         /// How many.
         guests: usize,
     },
-    /// A hypervisor claims more memory for its guest than its process has mapped. What is beyond
-    /// that does not count.
-    NotMapped {
+    /// A hypervisor claims memory for its guest that its process has not mapped. It does not count.
+    Unmapped {
         /// The guest.
         guest: GuestId,
-        /// What is claimed for it.
+        /// How much of what is claimed is not mapped.
         #[cfg_attr(feature = "serde", serde(rename = "claimed_bytes", with = "unit"))]
         claimed: Bytes,
-        /// What is mapped.
-        #[cfg_attr(feature = "serde", serde(rename = "mapped_bytes", with = "unit"))]
-        mapped: Bytes,
     },
     /// Guests that are left alone hold more than they were granted. Nobody else is shrunk for that.
     BeyondEntitlement {
@@ -412,7 +408,7 @@ impl Note {
             Note::BudgetReduced { .. } => "budget-reduced",
             Note::HostUnknown => "host-unknown",
             Note::Uncounted { .. } => "uncounted",
-            Note::NotMapped { .. } => "not-mapped",
+            Note::Unmapped { .. } => "unmapped",
             Note::BeyondEntitlement { .. } => "beyond-entitlement",
             Note::Newcomers { .. } => "newcomers",
             Note::MissingInput { .. } => "missing-input",
@@ -442,10 +438,10 @@ impl fmt::Display for Note {
                 f,
                 "{guests} guests are not counted in the budget: what they hold is not known yet"
             ),
-            Note::NotMapped { guest, claimed, mapped } => write!(
+            Note::Unmapped { guest, claimed } => write!(
                 f,
-                "{guest} is said to have {claimed} of memory, of which its process has mapped {mapped}: the \
-                 rest does not count"
+                "the hypervisor of {guest} claims {claimed} more for it than its process has mapped: that \
+                 does not count"
             ),
             Note::BeyondEntitlement { guests, debt, collected } => write!(
                 f,

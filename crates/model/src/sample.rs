@@ -142,13 +142,13 @@ pub struct GuestSample {
         serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
     )]
     pub resident: Option<Measured<Bytes>>,
-    /// What its hypervisor's process has mapped, of whatever kind, touched or not: the guest cannot
-    /// have more memory. `None`: not known.
+    /// Memory that its hypervisor claims for it and has not mapped: it is left out of all other
+    /// figures ([`GuestSample::cut_to_mapped`]). `None`: nothing.
     #[cfg_attr(
         feature = "serde",
-        serde(rename = "mapped_bytes", default, with = "unit", skip_serializing_if = "is_none")
+        serde(rename = "unmapped_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
-    pub mapped: Option<Bytes>,
+    pub unmapped: Option<Bytes>,
     /// The private part of `resident`, where the guest's memory is shared: what the hypervisor
     /// needs for itself. `None`: the two cannot be told apart.
     #[cfg_attr(
@@ -187,7 +187,7 @@ impl GuestSample {
             hotplug: None,
             process: None,
             resident: None,
-            mapped: None,
+            unmapped: None,
             overhead: None,
             stats: None,
             agent: None,

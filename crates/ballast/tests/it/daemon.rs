@@ -216,7 +216,7 @@ fn memory_that_no_process_has_mapped_does_not_count() {
     let daemon = ground.start();
     let status = wait_for("the note", || {
         let status = daemon.status()?;
-        status.notes.iter().any(|note| note.code == "not-mapped").then_some(status)
+        status.notes.iter().any(|note| note.code == "unmapped").then_some(status)
     });
     let committed = status.budget.committed_bytes;
     assert!(Bytes::new(committed) < claimed.fraction(1, 1000), "{committed}");

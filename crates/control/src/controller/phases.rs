@@ -51,6 +51,7 @@ impl Controller {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
+        self.checker.observe(snapshot, &settings.limits);
         self.estimator.observe(snapshot);
         observe(guests, snapshot, settings)
     }

@@ -101,7 +101,6 @@ fn plugging_guest() -> impl Strategy<Value = GuestSample> {
                     block: Bytes::mib(block),
                 }),
                 resident: resident.map(|size| Measured::fresh(Bytes::mib(size))),
-                mapped: mapped.map(Bytes::mib),
                 stats: Some(Measured::fresh(stats)),
                 capabilities: Capabilities {
                     balloon,
@@ -120,6 +119,9 @@ fn plugging_guest() -> impl Strategy<Value = GuestSample> {
             };
             let claims = Bytes::mib(claims).clamp(least, present);
             guest.allocation = Some(Measured::fresh(claims));
+            if let Some(mapped) = mapped {
+                guest.cut_to_mapped(Bytes::mib(mapped));
+            }
             guest
         },
     )

@@ -312,32 +312,30 @@ fn what_is_taken_without_a_grant_proves_no_need() {
     }
 }
 
-/// `b` says that it uses everything it was booted with, and has touched little of it.
 /// A hypervisor that claims a TiB for its guest has mapped 600 MiB.
 #[test]
 fn memory_that_is_not_mapped_takes_nothing_from_others() {
     let mut world = two(PolicyName::Global);
     world.ticks(5);
     let honest = world.snapshot();
-    let mut guests = honest.clone().into_guests();
-    guests[0].boot_memory = Some(Bytes::gib(1024));
-    guests[0].allocation = Some(Measured::fresh(Bytes::gib(1024)));
-    guests[0].mapped = Some(Bytes::mib(600));
-    let (id, host) = (guests[0].id.clone(), honest.host.clone());
+    let (claimed, mapped) = (Bytes::gib(1024), Bytes::mib(600));
+    let host = honest.host.clone();
+    let mut guests = honest.into_guests();
+    guests[0].boot_memory = Some(claimed);
+    guests[0].allocation = Some(Measured::fresh(claimed));
+    guests[0].cut_to_mapped(mapped);
+    let id = guests[0].id.clone();
     world.second += 1;
     let later = Timestamp::from_millis(world.second * 1000);
     let plan = world.controller.handle_sample(&Snapshot::new(later, host, guests));
-    let mapped = Bytes::mib(600);
-    assert!(plan.notes.contains(&Note::NotMapped {
-        guest: id.clone(),
-        claimed: Bytes::gib(1024),
-        mapped
-    }));
+    let note = Note::Unmapped { guest: id.clone(), claimed: claimed - mapped };
+    assert!(plan.notes.contains(&note), "{:?}", plan.notes);
     let bounds = plan.guest(&id).unwrap().bounds.unwrap();
     assert_eq!((bounds.floor, bounds.ceiling), (Bytes::mib(128), mapped));
     assert!(plan.budget.committed <= Bytes::gib(2), "{:?}", plan.budget);
 }
 
+/// `b` says that it uses everything it was booted with, and has touched little of it.
 #[test]
 fn a_claim_without_evidence_takes_a_quarter_at_most() {
     let most_of_b = |touched| {

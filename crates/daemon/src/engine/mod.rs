@@ -236,8 +236,8 @@ impl Engine {
                     self.warnings
                         .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
-                Note::NotMapped { guest, .. } => {
-                    self.warnings.warn(&format!("{guest}, mapped"), &note.to_string());
+                Note::Unmapped { guest, .. } => {
+                    self.warnings.warn(&format!("{guest}, unmapped"), &note.to_string());
                 }
                 _ => self.warnings.warn(note.code(), &note.to_string()),
             }

@@ -82,7 +82,6 @@ impl Checker {
 
     /// Takes in a snapshot, before the plan that is made from it is checked.
     pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable) {
-        let snapshot = &*snapshot.within_mapped();
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
         self.left.join(&mut self.guests, snapshot);
@@ -100,7 +99,6 @@ impl Checker {
         snapshot: &Snapshot,
         rules: &Rules<'_>,
     ) -> Vec<Violation> {
-        let snapshot = &*snapshot.within_mapped();
         let check = Check {
             plan,
             promises,

@@ -162,7 +162,7 @@ fn notes() -> Vec<Note> {
         Note::Uncounted { guests: 2 },
         Note::BeyondEntitlement { guests: 2, debt: Bytes::mib(600), collected: true },
         Note::Newcomers { guests: 1 },
-        Note::NotMapped { guest: id(1), claimed: Bytes::gib(1024), mapped: Bytes::gib(3) },
+        Note::Unmapped { guest: id(1), claimed: Bytes::gib(1024) },
         Note::MissingInput { what: Input::MissCurve, guests: 4, fallback: "as used".into() },
         violated(Some(55)),
         violated(None),
@@ -343,7 +343,7 @@ fn guest_samples() -> Vec<GuestSample> {
         boot_memory: (at == 1).then(|| Bytes::gib(2)),
         hotplug: hotplugs.get(at).copied(),
         resident: (at == 1).then(|| Measured { value: Bytes::mib(650), age: aged(at) }),
-        mapped: (at == 1).then(|| Bytes::gib(3)),
+        unmapped: (at == 1).then(|| Bytes::gib(3)),
         stats: [stats, GuestStats::default()]
             .get(at)
             .map(|&value| Measured { value, age: aged(at) }),

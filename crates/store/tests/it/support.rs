@@ -331,7 +331,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                         pid: it.age.subsec_nanos(),
                         start_ticks: it.value.get(),
                     }),
-                    mapped: resident.as_ref().map(|it| it.value),
+                    unmapped: resident.as_ref().map(|it| it.value),
                     overhead: resident.as_ref().map(|it| it.value),
                     resident,
                     stats,
@@ -703,11 +703,7 @@ pub(crate) fn note() -> impl Strategy<Value = Note> {
             Note::BeyondEntitlement { guests, debt, collected }
         }),
         any::<usize>().prop_map(|guests| Note::Newcomers { guests }),
-        (id(), bytes(), bytes()).prop_map(|(guest, claimed, mapped)| Note::NotMapped {
-            guest,
-            claimed,
-            mapped
-        }),
+        (id(), bytes()).prop_map(|(guest, claimed)| Note::Unmapped { guest, claimed }),
         (input(), any::<usize>(), text()).prop_map(|(what, guests, fallback)| {
             Note::MissingInput { what, guests, fallback: fallback.into() }
         }),
