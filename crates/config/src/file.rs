@@ -157,6 +157,7 @@ pub(super) struct TrackingTable {
     pub(super) budget: f64,
     pub(super) intermittent: Intermittent,
     pub(super) every: bool,
+    pub(super) hot_set: Option<bool>,
     pub(super) referenced: bool,
 }
 
@@ -168,6 +169,7 @@ impl Default for TrackingTable {
             budget: Budget::default().limit(),
             intermittent: Intermittent::default(),
             every: false,
+            hot_set: None,
             referenced: false,
         }
     }

@@ -163,6 +163,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             budget: tracking_budget,
             intermittent: file.tracking.intermittent.0,
             every: file.tracking.every,
+            hot_set: file.tracking.hot_set.unwrap_or(file.tracking.every),
             referenced: file.tracking.referenced,
         }),
         agents: file.agents.enabled.then_some(AgentSettings {

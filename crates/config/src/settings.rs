@@ -64,6 +64,8 @@ pub struct TrackingSettings {
     pub intermittent: Option<IntermittentSettings>,
     /// Whether to watch all memory at any cost, instead of a sample that fits the budget.
     pub every: bool,
+    /// Whether a page is seen again after enough others were touched, not once an interval.
+    pub hot_set: bool,
     /// Whether to track guests without a tracker by the kernel's referenced bits.
     pub referenced: bool,
 }

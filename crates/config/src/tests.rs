@@ -71,6 +71,14 @@ fn intermittent_tracking_has_its_configured_mode() {
 }
 
 #[test]
+fn a_hot_set_comes_with_watching_every_page() {
+    let hot_set =
+        |text: &str| read(&format!("[tracking]\n{text}")).unwrap().tracking.unwrap().hot_set;
+    assert_eq!(["", "every = true"].map(hot_set), [false, true]);
+    assert_eq!(["hot_set = true", "every = true\nhot_set = false"].map(hot_set), [true, false]);
+}
+
+#[test]
 fn a_guest_inherits_missing_keys_from_the_defaults() {
     let config = read(
         "[defaults]\nfloor = \"256MiB\"\nshares = 5\npriority = 3\nmiss_rate_max = 9\nfence = true\n\

@@ -20,14 +20,19 @@ const VIRTUAL_MACHINE: &str = "anon_inode:kvm-vm";
 /// # Errors
 /// [`TrackerError::Kvm`] where they do not; the process is gone, or belongs to another user.
 pub fn check_bits_tell(proc: &Path, pid: u32) -> Result<(), TrackerError> {
+    if is_under_kvm(proc, pid)? { Err(TrackerError::Kvm) } else { Ok(()) }
+}
+
+/// Whether process `pid` has a virtual machine of KVM; `proc` is `/proc`.
+///
+/// # Errors
+/// The process is gone, or belongs to another user.
+pub(crate) fn is_under_kvm(proc: &Path, pid: u32) -> Result<bool, TrackerError> {
     let files = fs::read_dir(proc.join(format!("{pid}/fd")));
     let files = files.map_err(TrackerError::io("list the hypervisor's open files"))?;
     // A file that was closed meanwhile has no name.
     let mut names = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
-    match names.any(|name| name == Path::new(VIRTUAL_MACHINE)) {
-        true => Err(TrackerError::Kvm),
-        false => Ok(()),
-    }
+    Ok(names.any(|name| name == Path::new(VIRTUAL_MACHINE)))
 }
 
 #[cfg(test)]

@@ -60,8 +60,8 @@ pub struct Follower {
 
 /// The signal that detects a new phase while tracking rests.
 enum Signal {
-    /// Data-TLB misses, and their count at the end of the last interval.
-    DataTlb(DataTlbCounter, Option<u64>),
+    /// Data-TLB misses.
+    DataTlb(DataTlbCounter),
     /// Touches of a tiny sample.
     Sample(TinySample),
 }
@@ -225,12 +225,13 @@ impl Signal {
     /// The best available signal for the guest of process `pid`.
     fn of(pid: u32) -> Signal {
         match DataTlbCounter::open(Path::new(PROC), pid) {
-            Some(mut misses) => {
-                let before = misses.read();
-                Signal::DataTlb(misses, before)
-            }
-            None => Signal::Sample(TinySample::new(tiny::GRANULES)),
+            Some(misses) => Signal::DataTlb(misses),
+            None => Signal::tiny_sample(),
         }
+    }
+
+    fn tiny_sample() -> Signal {
+        Signal::Sample(TinySample::new(tiny::GRANULES))
     }
 
     /// The sample to watch during rest, out of `granules`.
@@ -241,7 +242,7 @@ impl Signal {
         larger: GranuleSample,
     ) -> Option<GranuleSample> {
         match self {
-            Signal::DataTlb(..) => None,
+            Signal::DataTlb(_) => None,
             Signal::Sample(tiny) => Some(tiny.sample(hash, granules, larger)),
         }
     }
@@ -254,10 +255,12 @@ impl Signal {
         tiny: Option<GranuleSample>,
     ) -> Option<u64> {
         match self {
-            Signal::DataTlb(misses, before) => {
-                let now = misses.read();
-                let before = std::mem::replace(before, now);
-                now?.checked_sub(before?)
+            Signal::DataTlb(counter) => {
+                let misses = counter.take();
+                if misses.is_none() {
+                    *self = Signal::tiny_sample();
+                }
+                misses
             }
             Signal::Sample(_) => {
                 // Lost touches may have been in the sample: the count is unknown.

@@ -74,6 +74,7 @@ impl From<&TrackingSettings> for ServiceSettings {
         let planner = WatchPlannerSettings {
             sample: (!settings.every).then(|| settings.budget.clone()),
             rest: settings.intermittent,
+            hot_set: settings.hot_set,
             ..WatchPlannerSettings::default()
         };
         ServiceSettings {

@@ -90,7 +90,6 @@ pub struct SignalReader {
     activity: Option<ActivityReader>,
     before: Option<ThreadActivity>,
     data_tlb: Option<DataTlbCounter>,
-    misses: Option<u64>,
     is_referenced_read: bool,
 }
 
@@ -104,7 +103,6 @@ impl SignalReader {
             activity: ActivityReader::open(Path::new(PROC), pid),
             before: None,
             data_tlb: DataTlbCounter::open(Path::new(PROC), pid),
-            misses: None,
             is_referenced_read,
         }
     }
@@ -116,20 +114,28 @@ impl SignalReader {
             self.is_referenced_read = clear_referenced(self.pid).is_ok();
         }
         self.before = self.activity.as_ref().and_then(ActivityReader::read);
-        self.misses = self.data_tlb.as_mut().and_then(DataTlbCounter::read);
+        self.take_misses();
     }
 
     /// Ends the interval, in which `touches` were seen; `guest` has the guest's own counts.
     pub fn end(&mut self, row: &Row, touches: &[u64], guest: Option<&GuestCounts>) -> Signals {
         let now = self.activity.as_ref().and_then(ActivityReader::read);
-        let misses = self.data_tlb.as_mut().and_then(DataTlbCounter::read);
         Signals {
             samples: self.samples(row, touches).unwrap_or_default(),
             activity: now.zip(self.before).map(|(now, before)| now.since(before)),
-            data_tlb: misses.zip(self.misses).and_then(|(now, before)| now.checked_sub(before)),
+            data_tlb: self.take_misses(),
             guest: guest.and_then(GuestCounts::get),
             referenced: self.is_referenced_read.then(|| referenced(self.pid, &[]).ok()).flatten(),
         }
+    }
+
+    /// Data TLB misses since the last call.
+    fn take_misses(&mut self) -> Option<u64> {
+        let misses = self.data_tlb.as_mut()?.take();
+        if misses.is_none() {
+            self.data_tlb = None;
+        }
+        misses
     }
 
     fn samples(&mut self, row: &Row, touches: &[u64]) -> Option<[Option<u64>; SIZES.len()]> {

@@ -1,16 +1,19 @@
 //! Data TLB misses of a guest's virtual processors: the signal of the papers.
 //!
-//! `perf_event_open` counts them per thread, under KVM in guest mode too. A counter that shares the
-//! processor's few registers with others is scaled by the share of time it was counting.
-//! Cost: a system call per thread and read. Source: perf_event_open(2); MEB §3.5, IMT §4.
-//! Limits: needs a processor and a hypervisor below that provide the counter; without permission to
-//! observe the kernel, only user mode is counted. Our machines have no such counter.
+//! `perf_event_open` counts them per thread, in guest mode only: what the hypervisor and the page
+//! tracker miss is no sign of the guest. A counter that shares the processor's few registers with
+//! others is scaled by the share of time it was counting.
+//! Cost: a system call per thread and interval, and a listing of the threads.
+//! Source: perf_event_open(2); MEB §3.5, IMT §4.
+//! Limits: guests under KVM only, on a processor and a hypervisor below that provide the counter. Our
+//! machines have none.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use perf_event::events::{Cache, CacheOp, CacheResult, WhichCache};
 use perf_event::{Builder, Counter};
 
+use crate::kvm::is_under_kvm;
 use crate::signals::threads::virtual_processors;
 
 /// The event: loads that missed the data TLB.
@@ -20,25 +23,84 @@ const MISSES: Cache =
 /// Counts the misses of one guest.
 #[derive(Debug)]
 pub struct DataTlbCounter {
-    counters: Vec<Counter>,
+    task: PathBuf,
+    threads: Vec<ThreadCounter>,
+}
+
+/// The counter of one virtual processor.
+#[derive(Debug)]
+struct ThreadCounter {
+    tid: u32,
+    counter: Counter,
+    before: Reading,
+}
+
+/// What a counter says; times in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reading {
+    count: u64,
+    /// How long its thread ran.
+    enabled: u64,
+    /// How long it counted meanwhile.
+    running: u64,
 }
 
 impl DataTlbCounter {
-    /// For the current virtual processors of process `pid` in `proc`; `None` if the event cannot be
-    /// counted.
+    /// For the virtual processors of process `pid` in `proc`; `None` if the event cannot be counted.
     pub fn open(proc: &Path, pid: u32) -> Option<DataTlbCounter> {
-        let threads = virtual_processors(&proc.join(pid.to_string()).join("task"));
-        let counters: Option<Vec<Counter>> = threads.into_iter().map(counter).collect();
-        counters.filter(|counters| !counters.is_empty()).map(|counters| DataTlbCounter { counters })
+        if !is_under_kvm(proc, pid).ok()? {
+            return None;
+        }
+        let task = proc.join(pid.to_string()).join("task");
+        let mut counter = DataTlbCounter { task, threads: Vec::new() };
+        counter.follow_threads()?;
+        Some(counter).filter(|counter| !counter.threads.is_empty())
     }
 
-    /// Misses until now; `None` if a counter cannot be read.
-    pub fn read(&mut self) -> Option<u64> {
-        self.counters.iter_mut().try_fold(0_u64, |sum, counter| {
-            let read = counter.read_count_and_time().ok()?;
-            let (enabled, running) = (read.time_enabled.into(), read.time_running.into());
-            Some(sum.saturating_add(scaled(read.count, enabled, running)))
-        })
+    /// Misses since the last call, or since it was opened. `None`: they cannot be counted any more.
+    pub fn take(&mut self) -> Option<u64> {
+        let mut misses: u64 = 0;
+        for thread in &mut self.threads {
+            let now = Reading::of(&mut thread.counter)?;
+            misses = misses.saturating_add(now.misses_since(thread.before)?);
+            thread.before = now;
+        }
+        self.follow_threads()?;
+        Some(misses)
+    }
+
+    /// Counts on virtual processors that have come, and no longer on those that have gone. `None`:
+    /// one of them cannot be counted.
+    fn follow_threads(&mut self) -> Option<()> {
+        let tids = virtual_processors(&self.task);
+        self.threads.retain(|thread| tids.binary_search(&thread.tid).is_ok());
+        for tid in tids {
+            if self.threads.iter().all(|thread| thread.tid != tid) {
+                let counter = counter(tid)?;
+                self.threads.push(ThreadCounter { tid, counter, before: Reading::default() });
+            }
+        }
+        Some(())
+    }
+}
+
+impl Reading {
+    fn of(counter: &mut Counter) -> Option<Reading> {
+        let read = counter.read_count_and_time().ok()?;
+        Some(Reading { count: read.count, enabled: read.time_enabled, running: read.time_running })
+    }
+
+    /// Misses since `before`, extrapolated to all the time its thread ran. `None`: it did not count
+    /// in that time, as others have the registers.
+    fn misses_since(self, before: Reading) -> Option<u64> {
+        let enabled = self.enabled.saturating_sub(before.enabled);
+        let running = self.running.saturating_sub(before.running);
+        let count = self.count.saturating_sub(before.count);
+        if enabled == 0 {
+            return Some(count);
+        }
+        let all = (u128::from(count) * u128::from(enabled)).checked_div(u128::from(running))?;
+        Some(u64::try_from(all).unwrap_or(u64::MAX))
     }
 }
 
@@ -47,17 +109,12 @@ fn counter(tid: u32) -> Option<Counter> {
     let tid = i32::try_from(tid).ok()?;
     let build = |excludes_kernel: bool| {
         let mut builder = Builder::new().kind(MISSES).observe_pid(tid).any_cpu();
-        builder.exclude_kernel(excludes_kernel);
+        builder.exclude_host(true).exclude_kernel(excludes_kernel);
         let mut counter = builder.build()?;
         counter.enable().map(|()| counter)
     };
+    // Without permission to observe the kernel only user mode can be.
     build(false).or_else(|_| build(true)).ok()
-}
-
-/// Extrapolates `count` to the whole enabled time.
-fn scaled(count: u64, enabled: u128, running: u128) -> u64 {
-    let all = u128::from(count).saturating_mul(enabled).checked_div(running).unwrap_or(0);
-    u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -65,19 +122,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_scaled_to_the_enabled_time() {
-        assert_eq!(scaled(1000, 300, 100), 3000);
-        assert_eq!((scaled(7, 5, 5), scaled(7, 5, 0)), (7, 0));
-        assert_eq!(scaled(u64::MAX, u128::MAX, 1), u64::MAX);
+    fn counts_are_scaled_to_the_time_a_thread_ran() {
+        let reading = |count, enabled, running| Reading { count, enabled, running };
+        let since = |before: Reading, now: Reading| now.misses_since(before);
+        assert_eq!(since(Reading::default(), reading(1000, 300, 100)), Some(3000));
+        assert_eq!(since(reading(1000, 300, 100), reading(1007, 305, 105)), Some(7));
+        assert_eq!(since(reading(7, 5, 5), reading(7, 5, 5)), Some(0), "it did not run");
+        assert_eq!(since(reading(7, 5, 5), reading(7, 9, 5)), None, "it ran, uncounted");
+        let all = since(Reading::default(), reading(u64::MAX, u64::MAX, 1));
+        assert_eq!(all, Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_is_no_guest_under_kvm_has_no_counter() {
+        assert!(DataTlbCounter::open(Path::new("/none"), 1).is_none());
+        assert!(DataTlbCounter::open(Path::new("/proc"), std::process::id()).is_none());
     }
 
     /// On a machine without the event there is no counter, and that is not an error.
     #[test]
-    fn counts_never_decrease() {
-        assert!(DataTlbCounter::open(Path::new("/none"), 1).is_none());
-        let proc = Path::new("/proc");
-        let Some(mut misses) = DataTlbCounter::open(proc, std::process::id()) else { return };
-        let before = misses.read().unwrap();
-        assert!(misses.read().unwrap() >= before);
+    fn threads_that_come_and_go_are_followed() {
+        let task = PathBuf::from(format!("/proc/{}/task", std::process::id()));
+        let mut misses = DataTlbCounter { task, threads: Vec::new() };
+        let is_there = misses.follow_threads().is_some();
+        assert_eq!(is_there, counter(std::process::id()).is_some());
+        if !is_there {
+            return;
+        }
+        let before = misses.threads.len();
+        std::thread::scope(|scope| {
+            let (end, waits) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || waits.recv());
+            assert!(misses.take().is_some());
+            assert!(misses.threads.len() > before);
+            drop(end);
+        });
+        assert!(misses.take().is_some());
     }
 }
