@@ -26,6 +26,7 @@ pub(super) struct File {
     pub(super) daemon: DaemonTable,
     pub(super) host: HostTable,
     pub(super) qmp: QmpTable,
+    pub(super) libvirt: LibvirtTable,
     pub(super) policy: PolicyTable,
     pub(super) guard: GuardTable,
     pub(super) mechanisms: MechanismsTable,
@@ -85,6 +86,27 @@ impl Default for QmpTable {
         // A live hypervisor answers within a millisecond; one whose main loop waits for a disk may
         // take some hundred milliseconds.
         QmpTable { folders: vec!["/run/ballast/qmp".into()], timeout: Duration::from_millis(500) }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LibvirtTable {
+    pub(super) enabled: bool,
+    pub(super) socket: PathBuf,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) timeout: Duration,
+}
+
+impl Default for LibvirtTable {
+    fn default() -> Self {
+        // Setting a balloon took 70 ms on a busy machine; a call to a domain that is busy otherwise
+        // waits for it.
+        LibvirtTable {
+            enabled: false,
+            socket: "/run/libvirt/libvirt-sock".into(),
+            timeout: Duration::from_secs(2),
+        }
     }
 }
 

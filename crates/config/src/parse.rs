@@ -15,7 +15,7 @@ use ballast_working_set::Budget;
 use crate::file::{File, GuestTable};
 use crate::knobs::Knobs;
 use crate::range::in_range;
-use crate::settings::{AgentSettings, Config, JournalSettings, TrackingSettings};
+use crate::settings::{AgentSettings, Config, JournalSettings, LibvirtSettings, TrackingSettings};
 
 /// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as good
 /// as everything.
@@ -50,6 +50,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|message| at(&["daemon", "tick"], message))?;
     in_range(file.qmp.timeout, Duration::from_millis(10), Duration::from_secs(30))
         .map_err(|message| at(&["qmp", "timeout"], message))?;
+    in_range(file.libvirt.timeout, Duration::from_millis(10), Duration::from_secs(30))
+        .map_err(|message| at(&["libvirt", "timeout"], message))?;
     if let Some(interval) = file.policy.interval {
         in_range(interval, file.daemon.tick, Duration::from_secs(3600))
             .map_err(|message| at(&["policy", "interval"], message))?;
@@ -75,10 +77,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     }
     let tracking_budget = Budget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
-    if file.qmp.folders.is_empty() {
+    if file.qmp.folders.is_empty() && !file.libvirt.enabled {
         return Err(at(
             &["qmp", "folders"],
-            "lists no folder, so no guest can be found".to_owned(),
+            "lists no folder, and [libvirt] is off, so no guest can be found".to_owned(),
         ));
     }
     let policy: PolicyName =
@@ -158,6 +160,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         settings,
         qmp_folders: file.qmp.folders,
         qmp_timeout: file.qmp.timeout,
+        libvirt: file.libvirt.enabled.then_some(LibvirtSettings {
+            socket: file.libvirt.socket,
+            timeout: file.libvirt.timeout,
+        }),
         tracking: file.tracking.enabled.then_some(TrackingSettings {
             interval: file.tracking.interval,
             budget: tracking_budget,

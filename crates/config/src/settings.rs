@@ -35,6 +35,8 @@ pub struct Config {
     pub qmp_folders: Vec<PathBuf>,
     /// Longest wait for a guest's hypervisor to answer.
     pub qmp_timeout: Duration,
+    /// Domains of libvirt as guests; `None`: off.
+    pub libvirt: Option<LibvirtSettings>,
     /// Working-set tracking; `None`: off.
     pub tracking: Option<TrackingSettings>,
     /// Agents inside guests; `None`: off.
@@ -94,6 +96,15 @@ pub struct JournalSettings {
     pub keep_bytes: Bytes,
 }
 
+/// Which libvirt to ask for its domains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibvirtSettings {
+    /// Its socket: of `libvirtd` or of `virtqemud`.
+    pub socket: PathBuf,
+    /// Longest wait for it to answer.
+    pub timeout: Duration,
+}
+
 impl Config {
     /// How much of the host's swap may be used: as `[mechanisms.paging]` says, or the default where
     /// that is off.
@@ -106,6 +117,7 @@ impl Config {
         let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
+            ("[libvirt]", self.libvirt != new.libvirt),
             ("[tracking]", self.tracking != new.tracking),
             ("[agents]", self.agents != new.agents),
             ("daemon.socket", self.socket != new.socket),

@@ -31,6 +31,7 @@ fn the_example_equals_the_defaults_plus_two_guests() {
     assert_eq!(example.tracking, defaults.tracking);
     assert_eq!(example.qmp_folders, defaults.qmp_folders);
     assert_eq!(example.qmp_timeout, defaults.qmp_timeout);
+    assert_eq!((&example.libvirt, &defaults.libvirt), (&None, &None));
     assert_eq!(example.on_exit, defaults.on_exit);
     assert_eq!(example.paging, defaults.paging);
 }
@@ -50,6 +51,14 @@ fn every_commented_key_of_the_example_is_valid() {
     assert_eq!(config.settings.guard.step_down_max, Some(Bytes::mib(128)));
     assert_eq!(config.group.as_deref(), Some("ballast"));
     assert_eq!(config.settings.limits.default.floor, Some(Bytes::mib(256)));
+}
+
+#[test]
+fn domains_of_libvirt_are_guests_where_it_is_enabled() {
+    let libvirt = |text: &str| read(text).unwrap().libvirt;
+    let found = libvirt("[libvirt]\nenabled = true\n[qmp]\nfolders = []").unwrap();
+    assert_eq!(found.socket, Path::new("/run/libvirt/libvirt-sock"));
+    assert_eq!(libvirt("[libvirt]\nsocket = \"/run/libvirt/virtqemud-sock\""), None);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! The engine's world on a real host.
 //!
-//! Idea: joins the observer, the fleet, the agents, the pager and the journal. It decides nothing.
+//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides nothing.
 
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
+use ballast_backend::{Backend, Backends};
 use ballast_config::Config;
+use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
-use ballast_qmp::fleet::FleetConfig;
+use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
 
 use crate::agents::{Agents, Answer};
@@ -36,16 +38,31 @@ impl HostWorld {
         guests_max: usize,
     ) -> anyhow::Result<(HostWorld, Inherited)> {
         let (recorder, inherited) = Recorder::open(config.journal.as_ref())?;
-        let fleet = FleetConfig {
+        let fleet = Fleet::new(FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,
             seed: u64::from(std::process::id()),
             guests_max,
-        };
+        });
+        // A guest that has a QMP socket of its own is asked there: that says more.
+        let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(fleet)];
+        if let Some(settings) = &config.libvirt {
+            backends.push(Box::new(LibvirtHost::new(LibvirtConfig {
+                socket: settings.socket.clone(),
+                command_timeout: settings.timeout,
+                guests_max,
+            })));
+        }
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
-        let observer = Observer::new(fleet, deadline, tracking, agents, config.swap_bounds());
+        let observer = Observer::new(
+            Backends::new(backends),
+            deadline,
+            tracking,
+            agents,
+            config.swap_bounds(),
+        );
         let pager = Pager::new(config.paging);
         Ok((HostWorld { recorder, observer, pager }, inherited))
     }
@@ -82,7 +99,7 @@ impl World for HostWorld {
     }
 
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
-        self.observer.fleet.act_all(clock::now(), actions).await
+        self.observer.backends.act_all(clock::now(), actions).await
     }
 
     fn fence(&mut self, fences: Fences) {
@@ -139,7 +156,7 @@ impl World for HostWorld {
     }
 
     fn guests_refused(&self) -> usize {
-        self.observer.fleet.refused()
+        self.observer.backends.refused()
     }
 
     fn journal(&self) -> JournalStatus {

@@ -8,18 +8,18 @@
 //! samples only the urgent guests and reuses the last readings of the others, which carry their age
 //! and are at most one tick old.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_actuation::fence::Fences;
+use ballast_backend::{Backends, GuestReading, SampleRequest};
 use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
 use ballast_model::{
     Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, ProcessId,
     RunState, Snapshot, Timestamp,
 };
-use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading};
 use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
 
@@ -49,7 +49,7 @@ struct Process {
 /// Samples the host and every guest.
 #[derive(Debug)]
 pub(super) struct Observer {
-    pub(super) fleet: Fleet,
+    pub(super) backends: Backends,
     deadline: Duration,
     host: HostReader,
     processes: BTreeMap<GuestId, Process>,
@@ -62,16 +62,16 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// An observer of the guests of `fleet`; each guest has `deadline` to answer in every tick.
+    /// An observer of the guests of `backends`; each guest has `deadline` to answer in every tick.
     pub(super) fn new(
-        fleet: FleetConfig,
+        backends: Backends,
         deadline: Duration,
         tracking: Option<&TrackingSettings>,
         agents: Option<&AgentSettings>,
         swap: SwapBounds,
     ) -> Self {
         Observer {
-            fleet: Fleet::new(fleet),
+            backends,
             deadline,
             host: HostReader::new(Path::new(PROC)),
             processes: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl Observer {
     pub(super) async fn snapshot(&mut self) -> Snapshot {
         // Every guest is sampled, so pending emergency calls are served too.
         let _ = self.agents.as_ref().map(Agents::callers);
-        let readings = self.fleet.sample(clock::now(), clock::wall(), self.deadline).await;
+        let readings = self.read(None).await;
         self.complete_all(readings, |_| true)
     }
 
@@ -97,9 +97,13 @@ impl Observer {
     pub(super) async fn urgent_snapshot(&mut self, others: &[GuestId]) -> Snapshot {
         let mut sampled = self.agents.as_ref().map(Agents::callers).unwrap_or_default();
         sampled.extend(others.iter().cloned());
-        let (now, wall) = (clock::now(), clock::wall());
-        let readings = self.fleet.sample_only(now, wall, self.deadline, &sampled).await;
+        let readings = self.read(Some(&sampled)).await;
         self.complete_all(readings, |id| sampled.contains(id))
+    }
+
+    async fn read(&mut self, only: Option<&BTreeSet<GuestId>>) -> Vec<GuestReading> {
+        let (now, wall, deadline) = (clock::now(), clock::wall(), self.deadline);
+        self.backends.sample(SampleRequest { now, wall, deadline, only }).await
     }
 
     /// Builds the snapshot from `readings` and the other sources; reads a guest's process again
@@ -109,7 +113,7 @@ impl Observer {
         readings: Vec<GuestReading>,
         is_read: impl Fn(&GuestId) -> bool,
     ) -> Snapshot {
-        for notice in self.fleet.take_notices() {
+        for notice in self.backends.take_notices() {
             info!("{notice}");
         }
         self.processes

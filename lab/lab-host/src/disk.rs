@@ -17,6 +17,8 @@ use ballast_model::Bytes;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use tempfile::{NamedTempFile, TempPath};
+
 use crate::{Cache, LabError};
 
 /// Space that must stay free on the host's drive beside the guests' disks.
@@ -164,25 +166,34 @@ impl DiskSpec {
     }
 }
 
-/// A disk's open, unnamed file.
+/// A disk's open file.
 #[derive(Debug)]
 pub(crate) struct DiskFile {
     pub(crate) file: File,
+    /// Its name, which goes when this is dropped; most have none.
+    pub(crate) name: Option<TempPath>,
     /// Whether the file system supports bypassing the host's page cache, so that a guest's swap is
     /// not also cached in the host's memory.
     pub(crate) direct: bool,
 }
 
-/// Creates a disk's file in the cache's file system, empty or as a copy of `image`.
+/// Creates a disk's file in the cache's file system, empty or as a copy of `image`; with a name for
+/// now, if it `is_named`.
 pub(crate) fn create(
     cache: &Cache,
     spec: &DiskSpec,
     image: Option<&Path>,
+    is_named: bool,
 ) -> Result<DiskFile, LabError> {
     spec.validate()?;
     let folder = cache.root();
-    let mut file =
-        tempfile::tempfile_in(folder).map_err(LabError::io("create a disk in", folder))?;
+    let (mut file, name) = match is_named {
+        true => NamedTempFile::new_in(folder)
+            .map(|file| file.into_parts())
+            .map(|(file, name)| (file, Some(name))),
+        false => tempfile::tempfile_in(folder).map(|file| (file, None)),
+    }
+    .map_err(LabError::io("create a disk in", folder))?;
     if let Some(image) = image {
         let mut from = File::open(image).map_err(LabError::io("read", image))?;
         io::copy(&mut from, &mut file).map_err(LabError::io("copy", image))?;
@@ -190,7 +201,7 @@ pub(crate) fn create(
     file.set_len(spec.size.get()).map_err(LabError::io("create a disk in", folder))?;
     let direct =
         fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT)).is_ok();
-    Ok(DiskFile { file, direct })
+    Ok(DiskFile { file, name, direct })
 }
 
 /// Checks that `folder`'s file system has room for disks of `wanted` bytes in total.
@@ -214,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         let spec = DiskSpec { size: Bytes::gib(1), speed: Speed::Host };
-        let disk = create(&cache, &spec, None).unwrap();
+        let disk = create(&cache, &spec, None, false).unwrap();
         let metadata = disk.file.metadata().unwrap();
         assert_eq!(metadata.len(), 1 << 30);
         assert!(metadata.blocks() < 100, "{} blocks", metadata.blocks());
@@ -230,7 +241,7 @@ mod tests {
         let image = folder.path().join("image");
         std::fs::write(&image, [7; 8192]).unwrap();
         let spec = DiskSpec { size: Bytes::mib(1), speed: Speed::Host };
-        let disk = create(&cache, &spec, Some(&image)).unwrap();
+        let disk = create(&cache, &spec, Some(&image), false).unwrap();
         assert_eq!(disk.file.metadata().unwrap().len(), 1 << 20);
         // Direct I/O could only read whole blocks.
         fcntl_setfl(&disk.file, OFlags::RDWR).unwrap();

@@ -17,8 +17,9 @@ use ballast_tracker_proto::TrackerAddress;
 
 use crate::accel::Accel;
 use crate::channel::{Channel, ChannelError, ExecOutput, Subscription};
+use crate::libvirt::Libvirtd;
 use crate::process::ProcessId;
-use crate::qemu::{CommandLine, GuestPaths, GuestSpec, InheritedDisk};
+use crate::qemu::{CommandLine, GuestPaths, GuestSpec, QemuDisk};
 use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;
 use crate::tool::{QEMU, QEMU_PACKAGE};
@@ -28,6 +29,8 @@ use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, tracker, truth};
 const CONSOLE_QUOTED_MAX: usize = 3000;
 /// How much longer the host waits for a command than the guest, which may be busy.
 const EXEC_GRACE: Duration = Duration::from_secs(30);
+/// How long a killed QEMU may take to end.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Timeout for stopping a workload; a thrashing guest is slow.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,9 +39,38 @@ pub struct Guest {
     spec: GuestSpec,
     paths: GuestPaths,
     record: GuestRecord,
-    child: Mutex<Child>,
+    hypervisor: Mutex<Hypervisor>,
     channel: OnceLock<Channel>,
     started: Instant,
+}
+
+/// The QEMU of a guest.
+enum Hypervisor {
+    /// The lab's own child.
+    Child(Child),
+    /// Another program's.
+    Managed(ProcessId),
+}
+
+impl Hypervisor {
+    fn process(&self) -> Option<ProcessId> {
+        match self {
+            Hypervisor::Child(child) => ProcessId::of(child.id()),
+            Hypervisor::Managed(process) => Some(*process),
+        }
+    }
+
+    fn kill(&mut self) {
+        match self {
+            Hypervisor::Child(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Hypervisor::Managed(process) => {
+                process.kill(KILL_PATIENCE);
+            }
+        }
+    }
 }
 
 /// The inputs for starting a guest.
@@ -51,6 +83,8 @@ pub(crate) struct GuestStart<'a> {
     pub(crate) accel: Accel,
     pub(crate) folder: &'a RunFolder,
     pub(crate) spawner: &'a Spawner,
+    /// Who starts it instead.
+    pub(crate) libvirtd: Option<&'a Libvirtd>,
 }
 
 impl GuestStart<'_> {
@@ -58,9 +92,9 @@ impl GuestStart<'_> {
     pub(crate) fn start(&self, spec: &GuestSpec) -> Result<Guest, LabError> {
         let paths = self.folder.guest_paths(&spec.id)?;
         let started = Instant::now();
-        let mut child = self.spawn(spec, &paths)?;
-        let Some(process) = ProcessId::of(child.id()) else {
-            let _ = child.wait();
+        let mut hypervisor = self.spawn(spec, &paths)?;
+        let Some(process) = hypervisor.process() else {
+            hypervisor.kill();
             return Err(LabError::GuestGone {
                 guest: spec.id.clone(),
                 how: "exited at once".to_owned(),
@@ -78,7 +112,7 @@ impl GuestStart<'_> {
             spec: spec.clone(),
             paths,
             record,
-            child: Mutex::new(child),
+            hypervisor: Mutex::new(hypervisor),
             channel: OnceLock::new(),
             started,
         };
@@ -86,14 +120,14 @@ impl GuestStart<'_> {
         Ok(guest)
     }
 
-    fn spawn(&self, spec: &GuestSpec, paths: &GuestPaths) -> Result<Child, LabError> {
+    fn spawn(&self, spec: &GuestSpec, paths: &GuestPaths) -> Result<Hypervisor, LabError> {
         let mut files = Vec::new();
         let mut open = |disk: Option<DiskSpec>, image: Option<&Path>| {
             let Some(disk) = disk else { return Ok(None) };
-            let disk = disk::create(self.cache, &disk, image)?;
-            let inherited = InheritedDisk::of(&disk);
-            files.push(disk.file);
-            Ok(Some(inherited))
+            let disk = disk::create(self.cache, &disk, image, self.libvirtd.is_some())?;
+            let found = QemuDisk::of(&disk);
+            files.push(disk);
+            Ok(Some(found))
         };
         let line = CommandLine {
             spec,
@@ -105,6 +139,10 @@ impl GuestStart<'_> {
             data: open(spec.data, self.data_image)?,
             truth: self.truth(spec, &paths.truth)?,
         };
+        if let Some(libvirtd) = self.libvirtd {
+            // The names of the disks' files go with the files here: QEMU has them open.
+            return libvirtd.create(&line).map(Hypervisor::Managed);
+        }
         let mut command = Command::new(tool::require(QEMU, QEMU_PACKAGE)?);
         let messages = messages_of(paths);
         let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
@@ -117,7 +155,9 @@ impl GuestStart<'_> {
         if spec.tracked {
             tracker::preload(&mut command, &paths.tracker)?;
         }
-        self.spawner.spawn(command, files).map_err(LabError::io("start", QEMU))
+        let files = files.into_iter().map(|disk| disk.file).collect();
+        let child = self.spawner.spawn(command, files).map_err(LabError::io("start", QEMU))?;
+        Ok(Hypervisor::Child(child))
     }
 
     fn truth(&self, spec: &GuestSpec, rows: &Path) -> Result<Option<OsString>, LabError> {
@@ -313,9 +353,7 @@ impl Guest {
 
     /// Kills its QEMU, like a power failure.
     pub fn kill(&self) {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = child.kill();
-        let _ = child.wait();
+        self.hypervisor.lock().unwrap_or_else(PoisonError::into_inner).kill();
     }
 
     /// The end of its console log, with QEMU's messages if there are any.

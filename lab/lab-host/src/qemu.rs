@@ -34,6 +34,8 @@ const MEMORY_MIN: Bytes = Bytes::mib(128);
 /// `no_timer_check`: guests that boot together on few cores would fail that check and panic.
 /// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
+/// The first place on the PCI bus that libvirt leaves free: it fills the bus from below.
+const PCI_SLOT_FIRST: u8 = 0x10;
 /// Plugged memory is onlined so that it can be unplugged again, or is not onlined.
 const ONLINE: [&str; 2] = ["memhp_default_state=online_movable", "memhp_default_state=offline"];
 
@@ -170,18 +172,21 @@ pub(crate) struct GuestPaths {
     pub(crate) terminal: PathBuf,
 }
 
-/// A disk that QEMU inherits as an open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InheritedDisk {
-    /// File descriptor that QEMU inherits.
-    pub(crate) fd: i32,
+/// The file of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QemuDisk {
+    /// Where QEMU finds it.
+    pub(crate) file: PathBuf,
     /// Whether to bypass the host's page cache.
     pub(crate) direct: bool,
 }
 
-impl InheritedDisk {
-    pub(crate) fn of(disk: &DiskFile) -> InheritedDisk {
-        InheritedDisk { fd: disk.file.as_raw_fd(), direct: disk.direct }
+impl QemuDisk {
+    pub(crate) fn of(disk: &DiskFile) -> QemuDisk {
+        // A file without a name is inherited.
+        let inherited = || format!("/proc/self/fd/{}", disk.file.as_raw_fd()).into();
+        let file = disk.name.as_ref().map_or_else(inherited, |name| name.to_path_buf());
+        QemuDisk { file, direct: disk.direct }
     }
 }
 
@@ -192,8 +197,8 @@ pub(crate) struct CommandLine<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) initramfs: &'a Path,
     pub(crate) paths: &'a GuestPaths,
-    pub(crate) swap: Option<InheritedDisk>,
-    pub(crate) data: Option<InheritedDisk>,
+    pub(crate) swap: Option<QemuDisk>,
+    pub(crate) data: Option<QemuDisk>,
     /// Value of the option of the truth plugin.
     pub(crate) truth: Option<OsString>,
 }
@@ -216,19 +221,9 @@ impl CommandLine<'_> {
         args.pair("-machine", "q35,memory-backend=ram");
         args.pair("-kernel", self.kernel);
         args.pair("-initrd", self.initramfs);
-        let online = ONLINE[usize::from(hotplug.is_some_and(|hotplug| !hotplug.online))];
-        args.pair("-append", format!("{KERNEL_ARGUMENTS} {online}"));
-        args.path("-serial", "file:", &self.paths.console, "");
+        args.pair("-append", self.kernel_arguments());
         args.path("-qmp", "unix:", &self.paths.qmp, ",server=on,wait=off");
-        args.path("-qmp", "unix:", &self.paths.lab_qmp, ",server=on,wait=off");
-        args.pair("-device", "virtio-serial-pci");
-        let listening = ",server=on,wait=off";
-        args.path("-chardev", "socket,id=lab,path=", &self.paths.channel, listening);
-        args.pair("-device", format!("virtserialport,chardev=lab,name={PORT_NAME}"));
-        if self.spec.agent {
-            args.path("-chardev", "socket,id=agent,path=", &self.paths.agent, listening);
-            args.pair("-device", format!("virtserialport,chardev=agent,name={AGENT_PORT_NAME}"));
-        }
+        args.lab(self.spec, self.paths);
         if let Some(balloon) = self.spec.balloon {
             args.pair("-device", balloon_argument(balloon));
         }
@@ -236,14 +231,30 @@ impl CommandLine<'_> {
             args.pair("-object", object);
             args.pair("-device", device);
         }
-        args.disk(SWAP_DISK_SERIAL, self.swap, self.spec.swap);
-        args.disk(DATA_DISK_SERIAL, self.data, self.spec.data);
+        args.disks(self);
         if let Some(image) = &self.spec.kvm_host {
             args.host(image, self.paths);
         }
         if let Some(truth) = &self.truth {
             args.pair("-plugin", truth);
         }
+        args.list.extend(self.spec.extra_args.iter().map(OsString::from));
+        args.list
+    }
+}
+
+impl CommandLine<'_> {
+    /// The kernel's arguments.
+    pub(crate) fn kernel_arguments(&self) -> String {
+        let is_offline = self.spec.hotplug.is_some_and(|hotplug| !hotplug.online);
+        format!("{KERNEL_ARGUMENTS} {}", ONLINE[usize::from(is_offline)])
+    }
+
+    /// What only the lab needs of a QEMU that another program starts.
+    pub(crate) fn lab_arguments(&self) -> Vec<OsString> {
+        let mut args = Arguments { pci_slot: Some(PCI_SLOT_FIRST), ..Arguments::default() };
+        args.lab(self.spec, self.paths);
+        args.disks(self);
         args.list.extend(self.spec.extra_args.iter().map(OsString::from));
         args.list
     }
@@ -283,6 +294,8 @@ impl Accel {
 #[derive(Default)]
 struct Arguments {
     list: Vec<OsString>,
+    /// The next device's place on the PCI bus; `None`: QEMU chooses.
+    pci_slot: Option<u8>,
 }
 
 impl Arguments {
@@ -301,6 +314,25 @@ impl Arguments {
         self.pair(option, format!("{before}{path}{after}"));
     }
 
+    /// The console, the lab's monitor and channel, and the agent's.
+    fn lab(&mut self, spec: &GuestSpec, paths: &GuestPaths) {
+        let listening = ",server=on,wait=off";
+        self.path("-serial", "file:", &paths.console, "");
+        self.path("-qmp", "unix:", &paths.lab_qmp, listening);
+        self.pci("virtio-serial-pci");
+        self.path("-chardev", "socket,id=lab,path=", &paths.channel, listening);
+        self.pair("-device", format!("virtserialport,chardev=lab,name={PORT_NAME}"));
+        if spec.agent {
+            self.path("-chardev", "socket,id=agent,path=", &paths.agent, listening);
+            self.pair("-device", format!("virtserialport,chardev=agent,name={AGENT_PORT_NAME}"));
+        }
+    }
+
+    fn disks(&mut self, line: &CommandLine<'_>) {
+        self.disk(SWAP_DISK_SERIAL, line.swap.as_ref(), line.spec.swap);
+        self.disk(DATA_DISK_SERIAL, line.data.as_ref(), line.spec.data);
+    }
+
     /// The disk and the ports of a machine that is a KVM host itself.
     fn host(&mut self, image: &Path, paths: &GuestPaths) {
         // What is written goes to an unnamed file, and is lost in the end.
@@ -316,22 +348,26 @@ impl Arguments {
         self.pair("-device", "virtconsole,chardev=terminal");
     }
 
-    /// A disk on an inherited file, which QEMU reopens through `/proc`.
-    fn disk(&mut self, id: &str, file: Option<InheritedDisk>, spec: Option<DiskSpec>) {
-        let (Some(file), Some(spec)) = (file, spec) else { return };
-        let cache = if file.direct { "none" } else { "writeback" };
-        let mut drive = format!(
-            "file=/proc/self/fd/{},if=none,id={id},format=raw,cache={cache},discard=unmap",
-            file.fd
-        );
+    /// A disk; an inherited file is opened again through `/proc`.
+    fn disk(&mut self, id: &str, disk: Option<&QemuDisk>, spec: Option<DiskSpec>) {
+        let (Some(disk), Some(spec)) = (disk, spec) else { return };
+        let cache = if disk.direct { "none" } else { "writeback" };
+        let mut options = format!(",if=none,id={id},format=raw,cache={cache},discard=unmap");
         if let Some(limits) = spec.speed.limits() {
-            drive.push_str(&format!(
+            options.push_str(&format!(
                 ",throttling.iops-total={},throttling.bps-total={}",
                 limits.iops, limits.bytes_per_second
             ));
         }
-        self.pair("-drive", drive);
-        self.pair("-device", format!("virtio-blk-pci,drive={id},serial={id}"));
+        self.path("-drive", "file=", &disk.file, &options);
+        self.pci(&format!("virtio-blk-pci,drive={id},serial={id}"));
+    }
+
+    /// A device on the PCI bus.
+    fn pci(&mut self, device: &str) {
+        let Some(slot) = self.pci_slot else { return self.pair("-device", device) };
+        self.pair("-device", format!("{device},addr={slot:#x}"));
+        self.pci_slot = Some(slot + 1);
     }
 }
 
@@ -363,8 +399,8 @@ mod tests {
             kernel: Path::new("/cache/vmlinuz"),
             initramfs: Path::new("/cache/initramfs.cpio"),
             paths: &paths,
-            swap: spec.swap.map(|_| InheritedDisk { fd: 10, direct: true }),
-            data: spec.data.map(|_| InheritedDisk { fd: 11, direct: false }),
+            swap: spec.swap.map(|_| QemuDisk { file: "/proc/self/fd/10".into(), direct: true }),
+            data: spec.data.map(|_| QemuDisk { file: "/proc/self/fd/11".into(), direct: false }),
             truth: spec.truth.is_some().then(|| "plugin.so,rows=a".into()),
         };
         let mut text = String::new();
@@ -397,8 +433,8 @@ mod tests {
             -kernel /cache/vmlinuz
             -initrd /cache/initramfs.cpio
             -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
-            -serial file:/run/console/a.log
             -qmp unix:/run/qmp/a.sock,server=on,wait=off
+            -serial file:/run/console/a.log
             -qmp unix:/run/lab/a.qmp,server=on,wait=off
             -device virtio-serial-pci
             -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
@@ -437,8 +473,8 @@ mod tests {
                 -kernel /cache/vmlinuz
                 -initrd /cache/initramfs.cpio
                 -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
-                -serial file:/run/console/a.log
                 -qmp unix:/run/qmp/a.sock,server=on,wait=off
+                -serial file:/run/console/a.log
                 -qmp unix:/run/lab/a.qmp,server=on,wait=off
                 -device virtio-serial-pci
                 -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
@@ -477,8 +513,8 @@ mod tests {
             -kernel /cache/vmlinuz
             -initrd /cache/initramfs.cpio
             -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
-            -serial file:/run/console/a.log
             -qmp unix:/run/qmp/a.sock,server=on,wait=off
+            -serial file:/run/console/a.log
             -qmp unix:/run/lab/a.qmp,server=on,wait=off
             -device virtio-serial-pci
             -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off

@@ -19,6 +19,7 @@ use crate::disk;
 use crate::guest::{Guest, GuestStart};
 use crate::host_swap;
 use crate::initramfs::initramfs;
+use crate::libvirt::{self, Libvirtd, Manager};
 use crate::nested;
 use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
@@ -55,6 +56,9 @@ pub struct RunOptions {
     /// Swap added to the host during the run, which needs root; `None`: none.
     #[serde(default)]
     pub host_swap: Option<Bytes>,
+    /// Who starts the guests; the lab itself by default.
+    #[serde(default)]
+    pub manager: Manager,
     /// The folder of runs; `None`: this user's.
     #[serde(default)]
     pub runs_folder: Option<PathBuf>,
@@ -80,6 +84,7 @@ impl RunOptions {
             kernel: KernelChoice::Default,
             limit_cpu: true,
             host_swap: None,
+            manager: Manager::Qemu,
             runs_folder: None,
             cache_folder: None,
             helper: Helper::default(),
@@ -103,6 +108,9 @@ impl RunOptions {
         let mut names = BTreeSet::new();
         for guest in &self.guests {
             guest.validate()?;
+            if self.manager == Manager::Libvirt {
+                libvirt::validate(guest)?;
+            }
             if !names.insert(&guest.id) {
                 return Err(LabError::Invalid(format!(
                     "guest {} is defined twice: give each guest a unique name",
@@ -121,6 +129,7 @@ pub struct Run {
     folder: RunFolder,
     accel: Accel,
     reaper: Reaper,
+    libvirtd: Option<Libvirtd>,
     spawner: Spawner,
 }
 
@@ -171,6 +180,7 @@ impl Run {
                 name,
                 limit_cpu: false,
                 host_swap: None,
+                manager: Manager::Qemu,
                 ..options.clone()
             };
             let archives = std::slice::from_ref(&bare);
@@ -214,6 +224,25 @@ impl Run {
         })
     }
 
+    /// What libvirt's own client prints for a command.
+    ///
+    /// # Errors
+    /// When it fails, or the lab itself started the guests.
+    pub fn virsh(&self, arguments: &[&str]) -> Result<String, LabError> {
+        self.libvirtd.as_ref().ok_or_else(no_libvirt)?.virsh(arguments)
+    }
+
+    /// Kills the run's libvirtd, does `meanwhile`, and starts it again; its guests run on.
+    ///
+    /// # Errors
+    /// When it does not start, or the lab itself started the guests.
+    pub fn restart_libvirtd(&mut self, meanwhile: impl FnOnce(&Run)) -> Result<(), LabError> {
+        drop(self.libvirtd.take().ok_or_else(no_libvirt)?);
+        meanwhile(self);
+        self.libvirtd = Some(Libvirtd::start(&self.folder, &self.spawner)?);
+        Ok(())
+    }
+
     /// Kills the guests; waiters get an error.
     pub(crate) fn end(&self) {
         self.folder.end();
@@ -231,6 +260,10 @@ impl Drop for Run {
         self.guests.clear();
         self.reaper.finish();
     }
+}
+
+fn no_libvirt() -> LabError {
+    LabError::Invalid("the lab itself started these guests".to_owned())
 }
 
 fn trial_name() -> Result<GuestId, LabError> {
@@ -269,8 +302,12 @@ fn boot(
         folder,
         accel: context.accel,
         reaper,
+        libvirtd: None,
         spawner: Spawner::start(),
     };
+    if options.manager == Manager::Libvirt {
+        run.libvirtd = Some(Libvirtd::start(&run.folder, &run.spawner)?);
+    }
     if let Some(size) = options.host_swap {
         host_swap::turn_on(context.cache, &run.folder.name(), size, |path| {
             run.folder.record_host_swap(path)
@@ -287,6 +324,7 @@ fn boot(
             accel: context.accel,
             folder: &run.folder,
             spawner: &run.spawner,
+            libvirtd: run.libvirtd.as_ref(),
         };
         let guest = start.start(spec)?;
         run.guests.insert(spec.id.clone(), guest);

@@ -18,8 +18,10 @@ use std::time::Duration;
 
 use ballast_lab_guest::protocol::READY_LINE_PREFIX;
 use ballast_model::{Bytes, GuestId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::libvirt;
 use crate::process::ProcessId;
 use crate::qemu::GuestPaths;
 use crate::{LabError, cpu_limit, host_swap};
@@ -38,6 +40,8 @@ const UNFINISHED_PREFIX: &str = ".unfinished-";
 const ENDED_PREFIX: &str = ".ended-";
 /// Name of the file with the process that owns the run.
 const OWNER_FILE: &str = "owner.json";
+/// Name of the file with the process of the run's libvirtd, if any.
+const LIBVIRTD_FILE: &str = "libvirtd.json";
 /// Name of the file with the path of the run's host swap, if any.
 const HOST_SWAP_FILE: &str = "swap";
 
@@ -242,6 +246,16 @@ impl RunFolder {
         self.path.join("qmp")
     }
 
+    /// What libvirtd keeps, where libvirt starts the guests.
+    pub(crate) fn libvirt_folder(&self) -> PathBuf {
+        self.path.join("v")
+    }
+
+    /// Where that libvirtd listens.
+    pub fn libvirt_socket(&self) -> PathBuf {
+        libvirt::socket_in(&self.libvirt_folder())
+    }
+
     /// The folder of the agents' sockets; it contains nothing else.
     pub fn agent_folder(&self) -> PathBuf {
         self.path.join("agent")
@@ -259,8 +273,7 @@ impl RunFolder {
 
     /// The process that owns the run, dead or alive.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
-        let text = fs::read_to_string(self.path.join(OWNER_FILE)).ok()?;
-        serde_json::from_str::<Owner>(&text).ok().map(|owner| owner.process)
+        read_json::<Owner>(&self.path.join(OWNER_FILE)).map(|owner| owner.process)
     }
 
     /// The paths of a guest's sockets and logs.
@@ -304,6 +317,11 @@ impl RunFolder {
         records
     }
 
+    /// Records the libvirtd that has been started.
+    pub(crate) fn record_libvirtd(&self, process: ProcessId) -> Result<(), LabError> {
+        write_json(&self.path.join(LIBVIRTD_FILE), &process)
+    }
+
     /// Records cgroups that are about to be created.
     pub(crate) fn record_cgroups(&self, groups: &[PathBuf]) -> Result<(), LabError> {
         let path = self.path.join("cgroups");
@@ -332,6 +350,10 @@ impl RunFolder {
             }
             _ => self.clone(),
         };
+        // Before its guests, whose end it would record in files that are to go.
+        if let Some(libvirtd) = read_json::<ProcessId>(&ended.path.join(LIBVIRTD_FILE)) {
+            libvirtd.kill(KILL_PATIENCE);
+        }
         let guests = ended.guests();
         for guest in &guests {
             // All are killed before the first is waited for.
@@ -353,6 +375,11 @@ impl RunFolder {
 }
 
 /// Writes a file completely or not at all.
+/// What is in a file; `None`: none, or something else.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+}
+
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
     let unfinished = path.with_extension("unfinished");
     let text = serde_json::to_string(value).map_err(|e| LabError::io("write", path)(e.into()))?;

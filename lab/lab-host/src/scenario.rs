@@ -167,6 +167,7 @@ impl Scenario {
             kernel: self.settings.kernel.clone(),
             limit_cpu: self.settings.limit_cpu,
             host_swap: self.host.swap,
+            manager: self.settings.manager,
             ..RunOptions::new(self.name.clone(), guests.collect())
         }
     }

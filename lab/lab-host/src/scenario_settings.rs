@@ -13,6 +13,7 @@ use crate::KernelChoice;
 use crate::ScenarioGuest;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
+use crate::libvirt::Manager;
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -41,6 +42,9 @@ pub struct Settings {
     pub track: bool,
     /// Whether the guests run `ballast-agent` and the daemon listens to it; no by default.
     pub agent: bool,
+    /// Who starts the guests: `qemu`, which is the lab itself, by default; or `libvirt`, through which
+    /// the daemon then reaches them.
+    pub manager: Manager,
     /// When the daemon pauses tracking; `adaptive` by default.
     pub intermittent: Intermittent,
 }
@@ -58,6 +62,7 @@ impl Default for Settings {
             truth: false,
             track: false,
             agent: false,
+            manager: Manager::Qemu,
             intermittent: Intermittent::Adaptive,
         }
     }

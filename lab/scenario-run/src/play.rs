@@ -139,7 +139,8 @@ async fn with_daemon(
 
 fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow::Result<Daemon> {
     let own = folder.path().join(DAEMON_FOLDER);
-    let places = Places::new(own, folder.qmp_folder(), folder.agent_folder());
+    let places =
+        Places::new(own, folder.qmp_folder(), folder.agent_folder(), folder.libvirt_socket());
     let is_root = rustix::process::geteuid().is_root();
     let toml = daemon_toml(scenario, &turn.variant, &places, is_root)?;
     Daemon::start(&toml, places)

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ballast_lab_host::{Scenario, ScenarioGuest, Variant};
+use ballast_lab_host::{Manager, Scenario, ScenarioGuest, Variant};
 use serde_json::{Map, Value, json};
 
 use super::paper;
@@ -23,13 +23,15 @@ pub(super) struct Places {
     qmp: PathBuf,
     /// The sockets of their agents.
     agents: PathBuf,
+    /// Where the run's libvirt listens, if it has one.
+    libvirt: PathBuf,
 }
 
 impl Places {
     /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`, those of
-    /// their agents in `agents`.
-    pub(super) fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf) -> Self {
-        Places { folder, qmp, agents }
+    /// their agents in `agents`; its libvirt listens on `libvirt`.
+    pub(super) fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf, libvirt: PathBuf) -> Self {
+        Places { folder, qmp, agents, libvirt }
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -60,7 +62,7 @@ impl Places {
 /// A setting that the daemon refuses, with its policy or variant.
 pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     paper::figures(scenario)?;
-    let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into());
+    let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into(), "/libvirt".into());
     for variant in scenario.contestants() {
         let text = daemon_toml(scenario, &variant, &places, false)?;
         let told = || format!("the daemon's configuration under {}", variant.name);
@@ -89,6 +91,8 @@ pub(super) fn daemon_toml(
     let guests = scenario.guests.iter();
     let guests: Map<String, Value> =
         guests.map(|guest| (guest.name.to_string(), bounds(guest))).collect();
+    let has_libvirt = scenario.settings.manager == Manager::Libvirt;
+    let qmp = if has_libvirt { Vec::new() } else { vec![text(&places.qmp)?] };
     let settings = json!({
         "daemon": {
             "tick": format!("{}ms", scenario.settings.tick.as_millis()),
@@ -96,7 +100,8 @@ pub(super) fn daemon_toml(
             "raise_priority": is_root,
         },
         "host": host,
-        "qmp": { "folders": [text(&places.qmp)?] },
+        "qmp": { "folders": qmp },
+        "libvirt": { "enabled": has_libvirt, "socket": text(&places.libvirt)? },
         "agents": { "folders": [text(&places.agents)?] },
         "policy": variant.policy,
         "tracking": tracking,
@@ -153,8 +158,12 @@ mod tests {
 
     #[test]
     fn the_daemon_reads_what_is_generated() {
-        let places =
-            Places::new("/r/with \"quotes\"/daemon".into(), "/r/qmp".into(), "/r/agent".into());
+        let places = Places::new(
+            "/r/with \"quotes\"/daemon".into(),
+            "/r/qmp".into(),
+            "/r/agent".into(),
+            "/r/v".into(),
+        );
         let mut scenario = scenario();
         scenario.policies = PolicyName::ALL.to_vec();
         for (variant, policy) in scenario.contestants().iter().zip(PolicyName::ALL) {

@@ -47,6 +47,8 @@ const LAB: &str = "lab/";
 
 const MODEL: &[&str] = &["ballast-model"];
 
+const BACKEND: &[&str] = &["ballast-backend", "ballast-model"];
+
 const RULES: &[Rule] = &[
     // lib/: knows nothing of Ballast.
     pure("ballast-mrc", &[]),
@@ -55,6 +57,7 @@ const RULES: &[Rule] = &[
     // crates/: on hosts and in guests.
     pure("ballast-model", &[]),
     pure("ballast-agent-proto", MODEL),
+    pure("ballast-backend", MODEL),
     pure("ballast-tracker-proto", &[]),
     pure("ballast-estimate", MODEL),
     pure("ballast-working-set", &["ballast-estimate", "ballast-model", "ballast-mrc"]),
@@ -73,7 +76,8 @@ const RULES: &[Rule] = &[
         ],
     ),
     mechanism("ballast-host", MODEL),
-    mechanism("ballast-qmp", MODEL),
+    mechanism("ballast-libvirt", BACKEND),
+    mechanism("ballast-qmp", BACKEND),
     mechanism("ballast-reclaim", MODEL),
     // Inside a guest: no policy, and nothing of the host.
     mechanism("ballast-agent", &["ballast-agent-proto", "ballast-model", "ballast-toml-strict"]),
@@ -104,10 +108,12 @@ const RULES: &[Rule] = &[
             "ballast-actuation",
             "ballast-agent-proto",
             "ballast-api",
+            "ballast-backend",
             "ballast-config",
             "ballast-control",
             "ballast-estimate",
             "ballast-host",
+            "ballast-libvirt",
             "ballast-model",
             "ballast-policy",
             "ballast-qmp",

@@ -52,6 +52,7 @@ struct Checked {
     host_reserve_bytes: u64,
     tick_ms: u64,
     qmp_folders: Vec<PathBuf>,
+    libvirt: Option<PathBuf>,
     agent_folders: Vec<PathBuf>,
     guests_named: usize,
     journal: Option<PathBuf>,
@@ -67,6 +68,7 @@ impl From<&Config> for Checked {
             host_reserve_bytes: guard.host_reserve.get(),
             tick_ms: u64::try_from(config.settings.tick.as_millis()).unwrap_or(u64::MAX),
             qmp_folders: config.qmp_folders.clone(),
+            libvirt: config.libvirt.as_ref().map(|it| it.socket.clone()),
             agent_folders: config.agents.as_ref().map_or(Vec::new(), |it| it.folders.clone()),
             guests_named: config.settings.limits.named.len(),
             journal: config.journal.as_ref().map(|journal| journal.path.clone()),
@@ -79,6 +81,7 @@ impl Checked {
         let listed = |folders: &[PathBuf]| {
             folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ")
         };
+        let places: Vec<PathBuf> = self.qmp_folders.iter().chain(&self.libvirt).cloned().collect();
         let agents = match &self.agent_folders[..] {
             [] => "not listened to".to_owned(),
             folders => format!("in {}", listed(folders)),
@@ -98,7 +101,7 @@ impl Checked {
             self.policy,
             size(self.host_reserve_bytes),
             span(self.tick_ms),
-            listed(&self.qmp_folders),
+            listed(&places),
             self.guests_named,
         )
     }

@@ -3,6 +3,7 @@
 mod balancing;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod libvirt;
 mod neighbours;
 mod paging;
 mod support;

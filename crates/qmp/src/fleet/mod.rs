@@ -13,7 +13,6 @@
 mod clock;
 mod driver;
 mod folder;
-mod gate;
 mod slot;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_model::{Action, GuestId, GuestSample, LinkDown, Outcome, OutcomeKind, Timestamp};
+use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
+use ballast_model::{Action, GuestId, LinkDown, Outcome, OutcomeKind, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
@@ -64,15 +64,6 @@ impl FleetConfig {
         let command_timeout = FleetConfig::COMMAND_TIMEOUT_DEFAULT;
         FleetConfig { folders, command_timeout, seed: 0, guests_max: GUESTS_MAX }
     }
-}
-
-/// The readings of one guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestReading {
-    /// Everything that the hypervisor reports; `resident` is `None`.
-    pub sample: GuestSample,
-    /// The hypervisor's process. `None` before the first connection.
-    pub pid: Option<u32>,
 }
 
 /// All guests of a host. Dropping it closes all connections.
@@ -376,6 +367,36 @@ impl Fleet {
         let task = spawn(&guest, &slot, &path, &self.clock, self.seed);
         let member = FleetMember { slot, path, inode, is_listed: true, is_deserted: false, task };
         self.members.insert(guest, member);
+    }
+}
+
+impl Backend for Fleet {
+    fn name(&self) -> &'static str {
+        "QMP"
+    }
+
+    fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {
+        let SampleRequest { now, wall, deadline, only } = request;
+        match only {
+            None => Box::pin(self.sample(now, wall, deadline)),
+            Some(these) => Box::pin(self.sample_only(now, wall, deadline, these)),
+        }
+    }
+
+    fn act_all<'a>(
+        &'a mut self,
+        now: Timestamp,
+        actions: &'a [Action],
+    ) -> Waiting<'a, Vec<Outcome>> {
+        Box::pin(self.act_all(now, actions))
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        self.take_notices().iter().map(ToString::to_string).collect()
+    }
+
+    fn refused(&self) -> usize {
+        self.refused()
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use ballast_backend::GenerationGate;
 use ballast_model::{LinkDown, OutcomeKind, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
-use super::gate::GenerationGate;
 use crate::guest::{GuestMonitor, Ticket};
 
 /// Connections refused in a row after which a socket counts as deserted: about two seconds, with

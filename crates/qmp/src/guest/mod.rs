@@ -13,7 +13,6 @@
 //! not wake up to a queue of outdated commands; after [`SILENCE_MAX`] the connection is dropped.
 
 mod actions;
-mod age;
 mod devices;
 mod events;
 mod hotplug;
@@ -25,7 +24,6 @@ mod requests;
 mod run_state;
 mod stats;
 
-pub use age::StatsAge;
 pub use hotplug::MODULE;
 pub use monitor::{GuestMonitor, PROBE_INTERVAL, SILENCE_MAX};
 pub use requests::Ticket;

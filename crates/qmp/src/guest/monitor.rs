@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ballast_backend::StatsAge;
 use ballast_model::{
     Bytes, Capabilities, GuestId, GuestSample, GuestStats, HotplugKind, LinkDown, LinkState,
     Measured, OutcomeKind, Timestamp,
 };
 
-use super::age::StatsAge;
 use super::events::event_device;
 use super::hotplug::HotplugState;
 use super::probe::ProbeResult;

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use ballast_backend::GuestReading;
 use ballast_model::{
     Action, Bytes, Generation, GuestId, LinkDown, LinkState, OutcomeKind, RunState, Timestamp,
 };
 use ballast_qmp::client::{CallError, QmpClient};
 use ballast_qmp::command::QmpCommand;
-use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading, Notice};
+use ballast_qmp::fleet::{Fleet, FleetConfig, Notice};
 use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
 
 /// A test fails if a state is not reached within this time.

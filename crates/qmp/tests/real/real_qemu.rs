@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::qemu::Qemu;
+use ballast_backend::GuestReading;
 use ballast_model::{
     Action, Bytes, Generation, GuestId, HotplugKind, LinkDown, LinkState, OutcomeKind, RunState,
     Timestamp,
 };
 use ballast_qmp::client::{CallError, QmpClient};
 use ballast_qmp::command::QmpCommand;
-use ballast_qmp::fleet::{Fleet, FleetConfig, GuestReading, Notice};
+use ballast_qmp::fleet::{Fleet, FleetConfig, Notice};
 use tempfile::TempDir;
 
 /// A test fails if a state is not reached within this time.

@@ -107,26 +107,17 @@ struct SettingsTable {
     #[serde(with = "duration")]
     tick: Duration,
     block: Bytes,
-    #[serde(rename = "settle")]
-    _settle: IgnoredAny,
-    #[serde(rename = "accel")]
-    _accel: IgnoredAny,
-    #[serde(rename = "kernel")]
-    _kernel: IgnoredAny,
-    #[serde(rename = "limit_cpu")]
-    _limit_cpu: IgnoredAny,
-    #[serde(rename = "free_page_reporting")]
-    _free_page_reporting: IgnoredAny,
-    #[serde(rename = "deflate_on_oom")]
-    _deflate_on_oom: IgnoredAny,
-    #[serde(rename = "truth")]
-    _truth: IgnoredAny,
-    #[serde(rename = "track")]
-    _track: IgnoredAny,
-    #[serde(rename = "agent")]
-    _agent: IgnoredAny,
-    #[serde(rename = "intermittent")]
-    _intermittent: IgnoredAny,
+    settle: IgnoredAny,
+    accel: IgnoredAny,
+    manager: IgnoredAny,
+    kernel: IgnoredAny,
+    limit_cpu: IgnoredAny,
+    free_page_reporting: IgnoredAny,
+    deflate_on_oom: IgnoredAny,
+    truth: IgnoredAny,
+    track: IgnoredAny,
+    agent: IgnoredAny,
+    intermittent: IgnoredAny,
 }
 
 impl Default for SettingsTable {
@@ -134,16 +125,17 @@ impl Default for SettingsTable {
         SettingsTable {
             tick: Settings::TICK_DEFAULT,
             block: Scenario::BLOCK_DEFAULT,
-            _settle: IgnoredAny,
-            _accel: IgnoredAny,
-            _kernel: IgnoredAny,
-            _limit_cpu: IgnoredAny,
-            _free_page_reporting: IgnoredAny,
-            _deflate_on_oom: IgnoredAny,
-            _truth: IgnoredAny,
-            _track: IgnoredAny,
-            _agent: IgnoredAny,
-            _intermittent: IgnoredAny,
+            settle: IgnoredAny,
+            accel: IgnoredAny,
+            manager: IgnoredAny,
+            kernel: IgnoredAny,
+            limit_cpu: IgnoredAny,
+            free_page_reporting: IgnoredAny,
+            deflate_on_oom: IgnoredAny,
+            truth: IgnoredAny,
+            track: IgnoredAny,
+            agent: IgnoredAny,
+            intermittent: IgnoredAny,
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ballast_lab_guest::protocol::{LabReport, READY_LINE_PREFIX, WorkloadState};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{
-    Accel, DiskSpec, Guest, GuestSpec, Helper, LabError, Run, RunOptions, Speed,
+    Accel, DiskSpec, Guest, GuestSpec, Helper, LabError, Manager, Run, RunOptions, Speed,
 };
 use ballast_model::Bytes;
 use ballast_store::{Range, Reader, TickEntry, What};
@@ -53,7 +53,7 @@ fn lab_program() -> PathBuf {
 
 /// Some guests, which end with it.
 pub struct Lab {
-    run: Run,
+    pub run: Run,
     // Removed after the run has ended.
     _folder: TempDir,
 }
@@ -61,7 +61,21 @@ pub struct Lab {
 impl Lab {
     /// Boots `guests` side by side.
     pub fn boot(guests: Vec<GuestSpec>) -> Lab {
-        Lab::try_boot(guests, None).unwrap()
+        Lab::boot_with(guests, |_| {}).unwrap()
+    }
+
+    /// Has a libvirt of their own boot `guests`. Prints the reason and returns `None` where there is
+    /// no libvirt.
+    pub fn boot_under_libvirt(guests: Vec<GuestSpec>) -> Option<Lab> {
+        let manage = |options: &mut RunOptions| options.manager = Manager::Libvirt;
+        match Lab::boot_with(guests, manage) {
+            Ok(lab) => Some(lab),
+            Err(why @ LabError::ToolMissing { .. }) => {
+                println!("SKIPPED: {why}");
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
     }
 
     /// Boots `guests` on a host that has `swap` of swap space until they end. Prints the reason and
@@ -74,7 +88,7 @@ impl Lab {
             return None;
         }
         let refusals = ["only root", "Operation not permitted"];
-        match Lab::try_boot(guests, Some(swap)) {
+        match Lab::boot_with(guests, |options| options.host_swap = Some(swap)) {
             Ok(lab) => Some(lab),
             Err(why) if refusals.iter().any(|it| why.to_string().contains(it)) => {
                 println!("SKIPPED: {why}");
@@ -84,14 +98,17 @@ impl Lab {
         }
     }
 
-    fn try_boot(guests: Vec<GuestSpec>, host_swap: Option<Bytes>) -> Result<Lab, LabError> {
+    fn boot_with(
+        guests: Vec<GuestSpec>,
+        settle: impl FnOnce(&mut RunOptions),
+    ) -> Result<Lab, LabError> {
         let folder = tempfile::tempdir().unwrap();
-        let options = RunOptions {
+        let mut options = RunOptions {
             helper: Helper { program: lab_program() },
             runs_folder: Some(folder.path().join("runs")),
-            host_swap,
             ..RunOptions::new("t".parse().unwrap(), guests)
         };
+        settle(&mut options);
         let run = Run::start(&options, &|line| eprintln!("{line}"))?;
         Ok(Lab { run, _folder: folder })
     }

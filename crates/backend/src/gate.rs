@@ -7,13 +7,16 @@ use ballast_model::{Action, Generation, OutcomeKind, Timestamp};
 
 /// The generation of the last action sent to one guest.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GenerationGate {
+pub struct GenerationGate {
     last: Option<Generation>,
 }
 
 impl GenerationGate {
     /// Checks whether `action` may be sent at `now`.
-    pub(super) fn check(&self, action: &Action, now: Timestamp) -> Result<(), OutcomeKind> {
+    ///
+    /// # Errors
+    /// Why it may not: [`OutcomeKind::Superseded`] or [`OutcomeKind::Expired`].
+    pub fn check(&self, action: &Action, now: Timestamp) -> Result<(), OutcomeKind> {
         if self.last.is_some_and(|last| action.generation < last) {
             return Err(OutcomeKind::Superseded);
         }
@@ -24,7 +27,7 @@ impl GenerationGate {
     }
 
     /// `action` was sent, and may take effect whatever its reply.
-    pub(super) fn sent(&mut self, action: &Action) {
+    pub fn sent(&mut self, action: &Action) {
         self.last = self.last.max(Some(action.generation));
     }
 }

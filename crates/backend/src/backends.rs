@@ -1,0 +1,216 @@
+//! The guests of several backends as one list.
+//!
+//! Idea: all backends are asked at once. A guest that two of them see, by its process, is the
+//! first one's, as is a name that two guests have. An order goes to the backend that has the guest.
+//! Cost: that of the slowest backend; O(n log n) to join them. Limits: a guest whose process is not
+//! known is told from others by its name only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ballast_model::{Action, GuestId, Outcome, OutcomeKind, Timestamp};
+use futures_util::future::join_all;
+
+use crate::{Backend, GuestReading, SampleRequest};
+
+/// All backends, the most trusted first.
+#[derive(Debug)]
+pub struct Backends {
+    all: Vec<Box<dyn Backend>>,
+    /// The place of the backend that has a guest.
+    owners: BTreeMap<GuestId, usize>,
+    /// Guests left out, by backend and name, because an earlier backend has them or their name.
+    left_out: BTreeSet<(usize, GuestId)>,
+    notices: Vec<String>,
+}
+
+impl Backends {
+    /// Those given, the most trusted first.
+    pub fn new(all: Vec<Box<dyn Backend>>) -> Backends {
+        Backends { all, owners: BTreeMap::new(), left_out: BTreeSet::new(), notices: Vec::new() }
+    }
+
+    /// Samples the guests of all; see [`Backend::sample`].
+    pub async fn sample(&mut self, request: SampleRequest<'_>) -> Vec<GuestReading> {
+        let readings = join_all(self.all.iter_mut().map(|it| it.sample(request))).await;
+        self.join(readings)
+    }
+
+    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`].
+    pub async fn act_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
+        let mut parts: Vec<Vec<Action>> = vec![Vec::new(); self.all.len()];
+        for action in actions {
+            if let Some(&owner) = self.owners.get(&action.guest) {
+                parts[owner].push(action.clone());
+            }
+        }
+        let sent = self.all.iter_mut().zip(&parts);
+        let outcomes = join_all(sent.map(|(backend, part)| backend.act_all(now, part))).await;
+        let mut outcomes: Vec<_> = outcomes.into_iter().map(Vec::into_iter).collect();
+        let mut in_order = Vec::with_capacity(actions.len());
+        for action in actions {
+            let owner = self.owners.get(&action.guest);
+            let outcome = owner.and_then(|&owner| outcomes[owner].next());
+            in_order.push(outcome.unwrap_or_else(|| gone(action)));
+        }
+        in_order
+    }
+
+    /// What they have to say since the last call.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        let mut notices = std::mem::take(&mut self.notices);
+        for backend in &mut self.all {
+            notices.extend(backend.take_notices());
+        }
+        notices
+    }
+
+    /// How many guests they refuse.
+    pub fn refused(&self) -> usize {
+        self.all.iter().map(|backend| backend.refused()).sum()
+    }
+
+    /// One list of the readings of each backend, sorted by name.
+    fn join(&mut self, readings: Vec<Vec<GuestReading>>) -> Vec<GuestReading> {
+        let mut all: Vec<GuestReading> = Vec::new();
+        let (mut owners, mut left_out) = (BTreeMap::new(), BTreeSet::new());
+        let mut pids: BTreeMap<u32, GuestId> = BTreeMap::new();
+        for (place, readings) in readings.into_iter().enumerate() {
+            let begin = all.len();
+            for reading in readings {
+                let id = &reading.sample.id;
+                let same_process = reading.pid.and_then(|pid| pids.get(&pid));
+                if same_process.is_some() || owners.contains_key(id) {
+                    let key = (place, id.clone());
+                    if !self.left_out.contains(&key) {
+                        let notice = self.notice(&owners, place, id, same_process);
+                        self.notices.push(notice);
+                    }
+                    left_out.insert(key);
+                    continue;
+                }
+                owners.insert(id.clone(), place);
+                all.push(reading);
+            }
+            let processes = all[begin..].iter();
+            pids.extend(processes.filter_map(|it| Some((it.pid?, it.sample.id.clone()))));
+        }
+        (self.owners, self.left_out) = (owners, left_out);
+        all.sort_by(|a, b| a.sample.id.cmp(&b.sample.id));
+        all
+    }
+
+    fn notice(
+        &self,
+        owners: &BTreeMap<GuestId, usize>,
+        place: usize,
+        id: &GuestId,
+        same_process: Option<&GuestId>,
+    ) -> String {
+        let name = self.all[place].name();
+        let owner = |id: &GuestId| owners.get(id).map_or("", |&owner| self.all[owner].name());
+        match same_process {
+            Some(same) => {
+                let owner = owner(same);
+                format!("guest {id} of {name} is guest {same} of {owner}, which manages it")
+            }
+            None => {
+                let owner = owner(id);
+                format!("ignoring guest {id} of {name}: {owner} has a guest of that name")
+            }
+        }
+    }
+}
+
+fn gone(action: &Action) -> Outcome {
+    Outcome {
+        guest: action.guest.clone(),
+        generation: action.generation,
+        target: action.target,
+        kind: OutcomeKind::Failed("not sent: the guest is gone".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    use ballast_model::{Bytes, Generation, GuestSample, LinkState};
+
+    use crate::Waiting;
+
+    /// Guests by name and process; accepts every order.
+    #[derive(Debug)]
+    struct Fake(&'static str, Vec<(&'static str, Option<u32>)>);
+
+    impl Backend for Fake {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn sample<'a>(&'a mut self, _request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {
+            let reading = |&(name, pid): &(&str, Option<u32>)| {
+                let sample = GuestSample::unknown(name.parse().unwrap(), LinkState::Up);
+                GuestReading { sample, pid }
+            };
+            let readings = self.1.iter().map(reading).collect();
+            Box::pin(std::future::ready(readings))
+        }
+
+        fn act_all<'a>(
+            &'a mut self,
+            _now: Timestamp,
+            actions: &'a [Action],
+        ) -> Waiting<'a, Vec<Outcome>> {
+            let answer = |action: &Action| {
+                let kind = OutcomeKind::Failed(self.0.to_owned());
+                Outcome { kind, ..gone(action) }
+            };
+            let outcomes = actions.iter().map(answer).collect();
+            Box::pin(std::future::ready(outcomes))
+        }
+
+        fn take_notices(&mut self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn refused(&self) -> usize {
+            1
+        }
+    }
+
+    #[tokio::test]
+    async fn a_guest_two_backends_see_is_one_guest() {
+        let first = Fake("qmp", vec![("b", Some(7)), ("d", None)]);
+        let second = Fake("libvirt", vec![("a", Some(8)), ("c", Some(7)), ("d", Some(9))]);
+        let mut backends = Backends::new(vec![Box::new(first), Box::new(second)]);
+        let request = SampleRequest {
+            now: Timestamp::ZERO,
+            wall: SystemTime::UNIX_EPOCH,
+            deadline: Duration::from_secs(1),
+            only: None,
+        };
+        for told in [2, 0] {
+            let readings = backends.sample(request).await;
+            let names: Vec<&str> = readings.iter().map(|it| it.sample.id.as_str()).collect();
+            assert_eq!(names, ["a", "b", "d"]);
+            assert_eq!(backends.take_notices().len(), told, "it is said once");
+        }
+        let action = |guest: &str| Action {
+            guest: guest.parse().unwrap(),
+            target: Bytes::mib(512),
+            plug: None,
+            generation: Generation(1),
+            deadline: Timestamp::ZERO,
+        };
+        let actions = ["d", "a", "x", "b"].map(action);
+        let outcomes = backends.act_all(Timestamp::ZERO, &actions).await;
+        let told = |outcome: &Outcome| match &outcome.kind {
+            OutcomeKind::Failed(who) => format!("{} {who}", outcome.guest),
+            kind => panic!("{kind:?}"),
+        };
+        let told: Vec<String> = outcomes.iter().map(told).collect();
+        assert_eq!(told, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
+        assert_eq!(backends.refused(), 2);
+    }
+}

@@ -1,0 +1,73 @@
+//! What the daemon asks of those who manage guests: QEMU by QMP, libvirt.
+//!
+//! Idea: a [`Backend`] finds guests, samples them and carries out orders. [`Backends`] makes one
+//! list of the guests of all, under one budget: the engine does not know who manages which.
+//! [`GenerationGate`] and [`StatsAge`] are what every backend needs.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod backends;
+mod gate;
+mod stats_age;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use ballast_model::{Action, GuestId, GuestSample, Outcome, Timestamp};
+
+pub use backends::Backends;
+pub use gate::GenerationGate;
+pub use stats_age::StatsAge;
+
+/// The readings of one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestReading {
+    /// Everything that the hypervisor reports; `resident` is `None`.
+    pub sample: GuestSample,
+    /// The hypervisor's process. `None` while it is not known.
+    pub pid: Option<u32>,
+}
+
+/// When a sample is taken, and of which guests.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleRequest<'a> {
+    /// The caller's monotonic clock.
+    pub now: Timestamp,
+    /// The caller's wall clock.
+    pub wall: SystemTime,
+    /// How long the call may take.
+    pub deadline: Duration,
+    /// Which guests to query; of the others, older readings do. `None`: all, and new ones.
+    pub only: Option<&'a BTreeSet<GuestId>>,
+}
+
+/// What a backend will give.
+pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// One way to manage guests.
+pub trait Backend: Debug {
+    /// What it is called in messages.
+    fn name(&self) -> &'static str;
+
+    /// Samples its guests within the deadline, sorted by name. A guest that is late gives its last
+    /// readings, which have aged.
+    fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>>;
+
+    /// Sends `actions`, and returns their outcomes in the same order, after a bounded wait that they
+    /// share. An action whose outcome is late has failed, and may still be carried out.
+    fn act_all<'a>(
+        &'a mut self,
+        now: Timestamp,
+        actions: &'a [Action],
+    ) -> Waiting<'a, Vec<Outcome>>;
+
+    /// What it has to say since the last call, oldest first.
+    fn take_notices(&mut self) -> Vec<String>;
+
+    /// How many guests it refuses, because there are too many or because of their names.
+    fn refused(&self) -> usize;
+}

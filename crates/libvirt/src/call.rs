@@ -1,0 +1,260 @@
+//! The calls that Ballast makes, and their replies. Nothing else is ever sent.
+//!
+//! Source: libvirt's `remote_protocol.x`, from which the numbers are; `virDomainGetXMLDesc` and
+//! `virConnectGetAllDomainStats` in its reference. Limits: [`DOMAINS_MAX`], [`PARAMS_MAX`].
+
+use std::fmt;
+
+use crate::xdr::{XdrError, XdrReader, XdrWriter};
+
+/// Most domains in one reply; libvirt's own bound is 16,384 for a list.
+const DOMAINS_MAX: u32 = 16_384;
+/// Most figures of one domain; libvirt's own bound is 262,144, of which these two groups fill a few.
+const PARAMS_MAX: u32 = 4096;
+
+/// The groups of figures that are asked for: state and balloon.
+const STATS: u32 = 1 | 1 << 2;
+/// Active domains only, and no waiting for one whose hypervisor is busy.
+const STATS_FLAGS: u32 = 1 | 1 << 29;
+/// Changes concern the running domain, never its stored configuration.
+const LIVE: u32 = 1;
+
+/// A domain, as libvirt names it in calls.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// What does not change with its name.
+    pub uuid: [u8; 16],
+    /// Another one each time it is started.
+    pub id: i32,
+}
+
+impl Domain {
+    fn read(from: &mut XdrReader<'_>) -> Result<Domain, XdrError> {
+        Ok(Domain {
+            name: from.text("a domain's name")?.to_owned(),
+            uuid: from.fixed("a domain's UUID")?,
+            id: from.i32("a domain's ID")?,
+        })
+    }
+
+    fn written(&self) -> XdrWriter {
+        XdrWriter::default().text(&self.name).fixed(&self.uuid).i32(self.id)
+    }
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// How clients authenticate.
+    AuthList,
+    /// Begins to work with a hypervisor.
+    Open {
+        /// Which one, `qemu:///system` or `qemu:///session`.
+        uri: String,
+    },
+    /// State and balloon of all active domains.
+    AllDomainStats,
+    /// How a domain was configured.
+    Xml(Domain),
+    /// Sets a domain's balloon.
+    SetMemory {
+        /// The domain.
+        domain: Domain,
+        /// What it is to hold, KiB.
+        kib: u64,
+    },
+    /// Sets how often a domain's balloon reports.
+    SetStatsPeriod {
+        /// The domain.
+        domain: Domain,
+        /// Seconds; 0: never.
+        seconds: i32,
+    },
+}
+
+impl Call {
+    /// Number of the procedure.
+    pub(crate) fn procedure(&self) -> i32 {
+        match self {
+            Call::Open { .. } => 1,
+            Call::Xml(_) => 14,
+            Call::AuthList => 66,
+            Call::SetMemory { .. } => 204,
+            Call::SetStatsPeriod { .. } => 308,
+            Call::AllDomainStats => 344,
+        }
+    }
+
+    /// Its arguments.
+    pub(crate) fn arguments(&self) -> Vec<u8> {
+        let arguments = match self {
+            Call::AuthList => XdrWriter::default(),
+            // The text is there, and no flags.
+            Call::Open { uri } => XdrWriter::default().u32(1).text(uri).u32(0),
+            // Of all domains: of none in particular.
+            Call::AllDomainStats => XdrWriter::default().u32(0).u32(STATS).u32(STATS_FLAGS),
+            Call::Xml(domain) => domain.written().u32(0),
+            Call::SetMemory { domain, kib } => domain.written().u64(*kib).u32(LIVE),
+            Call::SetStatsPeriod { domain, seconds } => domain.written().i32(*seconds).u32(LIVE),
+        };
+        arguments.done()
+    }
+
+    /// Reads the reply to it.
+    pub(crate) fn reply(&self, body: &[u8]) -> Result<Reply, XdrError> {
+        let mut from = XdrReader::new(body);
+        Ok(match self {
+            Call::AuthList => {
+                let count = from.count("the ways to authenticate", 20)?;
+                let ways: Result<_, _> = (0..count).map(|_| from.i32("a way")).collect();
+                Reply::AuthList(ways?)
+            }
+            Call::AllDomainStats => {
+                let count = from.count("the domains", DOMAINS_MAX)?;
+                let all: Result<_, _> = (0..count).map(|_| DomainStats::read(&mut from)).collect();
+                Reply::AllDomainStats(all?)
+            }
+            Call::Xml(_) => Reply::Xml(from.text("the domain's XML")?.to_owned()),
+            Call::Open { .. } | Call::SetMemory { .. } | Call::SetStatsPeriod { .. } => Reply::Done,
+        })
+    }
+}
+
+/// A reply to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The ways to authenticate, of which 0 is none.
+    AuthList(Vec<i32>),
+    /// State and balloon of all active domains.
+    AllDomainStats(Vec<DomainStats>),
+    /// A domain's configuration.
+    Xml(String),
+    /// It is done.
+    Done,
+}
+
+/// What libvirt says of a domain; sizes in KiB. What it does not say is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainStats {
+    /// The domain.
+    pub domain: Domain,
+    /// What it does, `virDomainState`.
+    pub state: Option<i32>,
+    /// What it holds.
+    pub current: Option<u64>,
+    /// All its memory.
+    pub maximum: Option<u64>,
+    /// What the balloon's driver reports.
+    pub balloon: BalloonStats,
+}
+
+/// What a domain's balloon driver reports; sizes in KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BalloonStats {
+    /// Read from swap since boot.
+    pub swap_in: Option<u64>,
+    /// Written to swap since boot.
+    pub swap_out: Option<u64>,
+    /// Faults that waited for a disk, since boot.
+    pub major_faults: Option<u64>,
+    /// Faults that did not.
+    pub minor_faults: Option<u64>,
+    /// Memory of no use at all.
+    pub unused: Option<u64>,
+    /// All the memory that its kernel manages.
+    pub available: Option<u64>,
+    /// What could be used without swapping.
+    pub usable: Option<u64>,
+    /// The page cache.
+    pub disk_caches: Option<u64>,
+    /// When it reported, in seconds of the wall clock.
+    pub last_update: Option<u64>,
+}
+
+impl DomainStats {
+    fn read(from: &mut XdrReader<'_>) -> Result<DomainStats, XdrError> {
+        let domain = Domain::read(from)?;
+        let mut stats = DomainStats {
+            domain,
+            state: None,
+            current: None,
+            maximum: None,
+            balloon: BalloonStats::default(),
+        };
+        for _ in 0..from.count("a domain's figures", PARAMS_MAX)? {
+            let name = from.text("a figure's name")?;
+            let value = read_value(from)?;
+            let balloon = &mut stats.balloon;
+            let place = match name {
+                "state.state" => {
+                    stats.state = value.and_then(|value| i32::try_from(value).ok());
+                    continue;
+                }
+                "balloon.current" => &mut stats.current,
+                "balloon.maximum" => &mut stats.maximum,
+                "balloon.swap_in" => &mut balloon.swap_in,
+                "balloon.swap_out" => &mut balloon.swap_out,
+                "balloon.major_fault" => &mut balloon.major_faults,
+                "balloon.minor_fault" => &mut balloon.minor_faults,
+                "balloon.unused" => &mut balloon.unused,
+                "balloon.available" => &mut balloon.available,
+                "balloon.usable" => &mut balloon.usable,
+                "balloon.disk_caches" => &mut balloon.disk_caches,
+                "balloon.last-update" => &mut balloon.last_update,
+                _ => continue,
+            };
+            *place = value;
+        }
+        Ok(stats)
+    }
+}
+
+/// Reads a value of whatever type; `None` unless it is a whole number that is not negative.
+fn read_value(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
+    let what = "a figure";
+    Ok(match from.i32(what)? {
+        1 | 6 => u64::try_from(from.i32(what)?).ok(),
+        2 => Some(u64::from(from.u32(what)?)),
+        3 => i64::try_from(from.u64(what)?).ok().and_then(|value| u64::try_from(value).ok()),
+        4 => Some(from.u64(what)?),
+        5 => {
+            from.u64(what)?;
+            None
+        }
+        7 => {
+            from.text(what)?;
+            None
+        }
+        other => return Err(XdrError::UnknownType(other)),
+    })
+}
+
+/// An error that libvirt returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteError {
+    /// Its number, `virErrorNumber`.
+    pub code: i32,
+    /// What it says.
+    pub message: Option<String>,
+}
+
+impl RemoteError {
+    pub(crate) fn read(body: &[u8]) -> Result<RemoteError, XdrError> {
+        let mut from = XdrReader::new(body);
+        let code = from.i32("an error's number")?;
+        let _domain = from.i32("an error's source")?;
+        let message = from.optional_text("an error's text")?.map(str::to_owned);
+        Ok(RemoteError { code, message })
+    }
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.message {
+            Some(message) => write!(f, "libvirt says: {}", message.escape_debug()),
+            None => write!(f, "libvirt says: error {}", self.code),
+        }
+    }
+}

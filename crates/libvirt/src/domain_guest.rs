@@ -1,0 +1,200 @@
+//! One domain, as the guest that it is.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use ballast_backend::{GenerationGate, GuestReading, StatsAge};
+use ballast_model::{
+    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState, Timestamp,
+};
+
+use crate::call::{BalloonStats, Domain, DomainStats};
+use crate::domain_xml::DomainFacts;
+
+/// What is known of a domain.
+#[derive(Debug)]
+pub(crate) struct DomainGuest {
+    pub(crate) domain: Domain,
+    pub(crate) facts: Option<DomainFacts>,
+    pub(crate) gate: GenerationGate,
+    /// Its hypervisor's process, once it is found.
+    pub(crate) pid: Option<u32>,
+    latest: Option<(DomainStats, Timestamp)>,
+    stats_age: StatsAge,
+}
+
+impl DomainGuest {
+    pub(crate) fn new(domain: Domain) -> Self {
+        DomainGuest {
+            domain,
+            facts: None,
+            gate: GenerationGate::default(),
+            pid: None,
+            latest: None,
+            stats_age: StatsAge::default(),
+        }
+    }
+
+    /// Takes in what libvirt said at `now`.
+    pub(crate) fn observe(&mut self, stats: DomainStats, now: Timestamp, wall: SystemTime) {
+        let maximum =
+            |latest: &Option<(DomainStats, _)>| latest.as_ref().and_then(|it| it.0.maximum);
+        if maximum(&self.latest).is_some_and(|before| Some(before) != stats.maximum) {
+            // Memory was plugged in or out: its devices are others now.
+            self.facts = None;
+        }
+        let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.stats_age.observe(stats.balloon.last_update.unwrap_or(0), now, wall);
+        self.latest = Some((stats, now));
+    }
+
+    /// What is known of it at `now`.
+    pub(crate) fn reading(&self, id: &GuestId, link: LinkState, now: Timestamp) -> GuestReading {
+        let mut sample = GuestSample::unknown(id.clone(), link);
+        if let Some((stats, at)) = &self.latest {
+            let age = now.saturating_since(*at);
+            sample.run_state = stats.state.map(run_state);
+            sample.allocation = stats.current.map(|kib| Measured { value: Bytes::kib(kib), age });
+            sample.boot_memory = stats.maximum.map(Bytes::kib);
+            let value = guest_stats(&stats.balloon);
+            sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
+        }
+        sample.capabilities = self.facts.map(capabilities).unwrap_or_default();
+        GuestReading { sample, pid: self.pid }
+    }
+
+    /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in `folder`;
+    /// `proc` is `/proc`.
+    pub(crate) fn find_process(&mut self, folder: &Path, proc: &Path) {
+        let uuid = uuid_text(&self.domain.uuid);
+        for folder in ["qemu", "qemu/run"].map(|it| folder.join(it)) {
+            let file = folder.join(format!("{}.pid", self.domain.name));
+            let Ok(text) = fs::read_to_string(file) else { continue };
+            let Ok(pid) = text.trim().parse::<u32>() else { continue };
+            // A file that was left behind names a process that has ended, or is another one now.
+            let command_line = fs::read(proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+            if command_line.split(|&byte| byte == 0).any(|it| it == uuid.as_bytes()) {
+                self.pid = Some(pid);
+                return;
+            }
+        }
+    }
+}
+
+/// A domain with virtio-mem counts as one without a balloon: libvirt gives one figure for both, and
+/// sets only the balloon.
+fn capabilities(facts: DomainFacts) -> Capabilities {
+    let mut capabilities = facts.capabilities;
+    if facts.virtio_mem > Bytes::ZERO {
+        capabilities.balloon = Some(false);
+    }
+    capabilities
+}
+
+/// What `virDomainState` says.
+fn run_state(state: i32) -> RunState {
+    match state {
+        1 | 2 => RunState::Running,
+        3 => RunState::Paused,
+        4 | 5 => RunState::Shutdown,
+        6 => RunState::Panicked,
+        7 => RunState::Other("suspended".to_owned()),
+        other => RunState::Other(format!("state {other}")),
+    }
+}
+
+fn guest_stats(balloon: &BalloonStats) -> GuestStats {
+    let bytes = |kib: Option<u64>| kib.map(Bytes::kib);
+    GuestStats {
+        total: bytes(balloon.available),
+        free: bytes(balloon.unused),
+        available: bytes(balloon.usable),
+        disk_caches: bytes(balloon.disk_caches),
+        swap_in: bytes(balloon.swap_in),
+        swap_out: bytes(balloon.swap_out),
+        major_faults: balloon.major_faults,
+        minor_faults: balloon.minor_faults,
+    }
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (place, byte) in uuid.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&place) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain() -> Domain {
+        let uuid =
+            [0x64, 0x54, 0xf4, 0x21, 0xa9, 0x5b, 0x47, 0x91, 0xa8, 0xe9, 0xdd, 0x35, 1, 2, 3, 4];
+        Domain { name: "web".to_owned(), uuid, id: 3 }
+    }
+
+    #[test]
+    fn a_pid_counts_if_its_process_has_the_uuid() {
+        let (sockets, proc) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let run = sockets.path().join("qemu/run");
+        fs::create_dir_all(&run).unwrap();
+        fs::create_dir_all(proc.path().join("77")).unwrap();
+        let mut guest = DomainGuest::new(domain());
+        let mut found = |pid: &str, command_line: &str| {
+            fs::write(run.join("web.pid"), pid).unwrap();
+            fs::write(proc.path().join("77/cmdline"), command_line).unwrap();
+            guest.find_process(sockets.path(), proc.path());
+            guest.pid
+        };
+        let qemu = "qemu\0-uuid\x006454f421-a95b-4791-a8e9-dd3501020304\0-m\x001024\0";
+        assert_eq!(found("77", "cat\0"), None, "another process");
+        assert_eq!(found("78", qemu), None, "none");
+        assert_eq!(found("-1", qemu), None, "no PID");
+        assert_eq!(found("77\n", qemu), Some(77));
+    }
+
+    #[test]
+    fn figures_are_in_kib_and_age() {
+        let mut guest = DomainGuest::new(domain());
+        let balloon = BalloonStats {
+            available: Some(1000),
+            unused: Some(100),
+            usable: Some(300),
+            last_update: Some(50),
+            ..BalloonStats::default()
+        };
+        let stats = DomainStats {
+            domain: domain(),
+            state: Some(1),
+            current: Some(1 << 10),
+            maximum: Some(2 << 10),
+            balloon,
+        };
+        let wall = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(52);
+        guest.observe(stats.clone(), Timestamp::from_millis(1000), wall);
+        let id: GuestId = "web".parse().unwrap();
+        let now = Timestamp::from_millis(1500);
+        let sample = guest.reading(&id, LinkState::Up, now).sample;
+        let half = std::time::Duration::from_millis(500);
+        assert_eq!(sample.allocation, Some(Measured { value: Bytes::mib(1), age: half }));
+        assert_eq!(sample.boot_memory, Some(Bytes::mib(2)));
+        assert_eq!(sample.run_state, Some(RunState::Running));
+        let seen = sample.stats.unwrap();
+        assert_eq!(seen.age, std::time::Duration::from_millis(2500));
+        let sizes = (seen.value.total, seen.value.free, seen.value.available);
+        let kib = |kib| Some(Bytes::kib(kib));
+        assert_eq!(sizes, (kib(1000), kib(100), kib(300)), "not mixed up");
+        // Something was plugged in: the XML is asked for again.
+        guest.facts = Some(DomainFacts::default());
+        guest.observe(stats.clone(), now, wall);
+        assert!(guest.facts.is_some());
+        guest.observe(DomainStats { maximum: Some(4 << 10), ..stats }, now, wall);
+        assert!(guest.facts.is_none());
+    }
+}

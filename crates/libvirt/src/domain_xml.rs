@@ -1,0 +1,138 @@
+//! What a domain's XML says of its memory.
+//!
+//! Source: libvirt's domain format. Limits: what can change while it runs is read again by asking
+//! for the XML again.
+
+use ballast_model::{Bytes, Capabilities};
+use roxmltree::{Document, Node};
+
+/// Largest XML that is read.
+const XML_MAX: usize = 4 << 20;
+
+/// What was configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DomainFacts {
+    /// What can be done with it.
+    pub capabilities: Capabilities,
+    /// Memory of virtio-mem devices, which the balloon does not take.
+    pub virtio_mem: Bytes,
+    /// Whether its balloon is told to report, and how often, in seconds.
+    pub stats_period: Option<u32>,
+}
+
+/// Reads a domain's XML.
+///
+/// # Errors
+/// It is no XML, or too large.
+pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
+    if xml.len() > XML_MAX {
+        return Err(format!("its XML has {} bytes, more than {XML_MAX}", xml.len()));
+    }
+    let document = Document::parse(xml).map_err(|error| format!("its XML: {error}"))?;
+    let domain = document.root_element();
+    let devices = child(domain, "devices");
+    let balloon = devices.and_then(|devices| child(devices, "memballoon"));
+    let is_there = balloon.is_some_and(|it| it.attribute("model") != Some("none"));
+    let is_on = |name| balloon.is_some_and(|it| it.attribute(name) == Some("on"));
+    let memory_devices = || devices.into_iter().flat_map(|it| children(it, "memory"));
+    let virtio_mem = memory_devices()
+        .filter(|it| it.attribute("model") == Some("virtio-mem"))
+        .filter_map(|it| child(it, "target").and_then(|target| child(target, "size")))
+        .filter_map(size)
+        .sum();
+    let passes_through = devices.is_some_and(|devices| {
+        let is_pci = |it: Node<'_, '_>| it.attribute("type") == Some("pci");
+        children(devices, "hostdev").any(is_pci)
+    });
+    let is_locked = child(domain, "memoryBacking").is_some_and(|it| child(it, "locked").is_some());
+    let period = balloon.and_then(|balloon| child(balloon, "stats"));
+    Ok(DomainFacts {
+        capabilities: Capabilities {
+            balloon: Some(is_there),
+            statistics: Some(is_there),
+            free_page_reporting: Some(is_on("freePageReporting")),
+            deflate_on_oom: Some(is_on("autodeflate")),
+            memory_devices: Some(memory_devices().next().is_some()),
+            discard_inhibited: Some(passes_through || is_locked),
+        },
+        virtio_mem,
+        stats_period: period.and_then(|stats| stats.attribute("period")?.parse().ok()),
+    })
+}
+
+fn children<'a, 'input>(
+    of: Node<'a, 'input>,
+    name: &'static str,
+) -> impl Iterator<Item = Node<'a, 'input>> {
+    of.children().filter(move |node| node.has_tag_name(name))
+}
+
+fn child<'a, 'input>(of: Node<'a, 'input>, name: &'static str) -> Option<Node<'a, 'input>> {
+    children(of, name).next()
+}
+
+/// A size with its unit, which is KiB in what libvirt writes.
+fn size(node: Node<'_, '_>) -> Option<Bytes> {
+    let number: u64 = node.text()?.trim().parse().ok()?;
+    let unit = match node.attribute("unit").unwrap_or("KiB") {
+        "b" | "bytes" => 1,
+        "KiB" | "k" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(unit).map(Bytes::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn balloons_and_what_inhibits_them_are_found() {
+        let read = |devices: &str, more: &str| {
+            let xml = format!("<domain>{more}<devices>{devices}</devices></domain>");
+            read_domain_xml(&xml).unwrap()
+        };
+        let plain = read("<memballoon model='virtio'/>", "");
+        let expected = Capabilities {
+            balloon: Some(true),
+            statistics: Some(true),
+            free_page_reporting: Some(false),
+            deflate_on_oom: Some(false),
+            memory_devices: Some(false),
+            discard_inhibited: Some(false),
+        };
+        assert_eq!((plain.capabilities, plain.stats_period), (expected, None));
+        let all = read(
+            "<memballoon model='virtio' autodeflate='on' freePageReporting='on'>\
+             <stats period='5'/></memballoon>\
+             <memory model='virtio-mem'><target><size unit='MiB'>512</size></target></memory>\
+             <memory model='dimm'><target><size unit='MiB'>256</size></target></memory>\
+             <hostdev mode='subsystem' type='usb'/>",
+            "",
+        );
+        let on = Capabilities {
+            free_page_reporting: Some(true),
+            deflate_on_oom: Some(true),
+            memory_devices: Some(true),
+            ..expected
+        };
+        assert_eq!(all.capabilities, on);
+        assert_eq!((all.stats_period, all.virtio_mem), (Some(5), Bytes::mib(512)));
+        let none = Capabilities { balloon: Some(false), statistics: Some(false), ..expected };
+        assert_eq!(read("<memballoon model='none'/>", "").capabilities, none);
+        let inhibited = |facts: DomainFacts| facts.capabilities.discard_inhibited;
+        assert_eq!(inhibited(read("<hostdev type='pci'/>", "")), Some(true));
+        let locked = "<memoryBacking><locked/></memoryBacking>";
+        assert_eq!(inhibited(read("", locked)), Some(true));
+    }
+
+    proptest! {
+        #[test]
+        fn rubbish_is_refused_without_a_panic(text in "[<>a-z/='\" ]{0,60}") {
+            let _ = read_domain_xml(&text);
+        }
+    }
+}

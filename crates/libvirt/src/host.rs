@@ -1,0 +1,484 @@
+//! All domains of one libvirt.
+//!
+//! Idea: one connection carries all. A tick makes one call that tells state and balloon of every
+//! domain; a domain that is new, or whose memory changed, is asked for its XML once. Orders are sent
+//! together, and waited for together. Nothing happens between the calls of the daemon: what came
+//! late is read in the next one.
+//!
+//! Cost: one call a tick, some 600 bytes a domain. Limits: a domain's hypervisor that does not
+//! answer makes libvirt leave its balloon's figures out; what was said last then counts, and ages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
+use ballast_model::{Action, Bytes, GuestId, LinkDown, LinkState, Outcome, OutcomeKind, Timestamp};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::call::{Call, DomainStats, Reply};
+use crate::domain_guest::DomainGuest;
+use crate::domain_xml::read_domain_xml;
+use crate::session::{Answer, LibvirtSession, Serial};
+
+/// Most notices kept; further ones are dropped.
+const NOTICES_MAX: usize = 1000;
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+/// How often a balloon reports that was not told to, in seconds.
+const STATS_PERIOD: i32 = 1;
+/// Where processes are.
+const PROC: &str = "/proc";
+/// The folders of a libvirt that manages the whole host.
+const SYSTEM_FOLDERS: [&str; 2] = ["/run/libvirt", "/var/run/libvirt"];
+
+/// Which libvirt, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibvirtConfig {
+    /// Its socket: of `libvirtd` or of `virtqemud`.
+    pub socket: PathBuf,
+    /// After this time without a reply it counts as not answering.
+    pub command_timeout: Duration,
+    /// Most domains; further ones are refused with a notice.
+    pub guests_max: usize,
+}
+
+/// The domains of one libvirt.
+#[derive(Debug)]
+pub struct LibvirtHost {
+    config: LibvirtConfig,
+    connection: Option<Connection>,
+    /// Why there is no connection.
+    down: LinkDown,
+    /// When domains were last told of.
+    answered_at: Option<Timestamp>,
+    guests: BTreeMap<GuestId, DomainGuest>,
+    /// Domains that are no guests.
+    refused: BTreeSet<String>,
+    notices: Vec<String>,
+}
+
+/// A connection, and what the calls on it were for.
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    session: LibvirtSession,
+    asked: BTreeMap<Serial, Purpose>,
+    /// Outcomes of orders that have come.
+    outcomes: BTreeMap<Serial, OutcomeKind>,
+}
+
+/// What a call is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Purpose {
+    Stats,
+    Xml(GuestId),
+    StatsPeriod(GuestId),
+    Order,
+}
+
+/// The caller's clocks, which go on while a call waits.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    now: Timestamp,
+    wall: SystemTime,
+    began: Instant,
+}
+
+impl Clocks {
+    fn now(&self) -> Timestamp {
+        self.now + self.began.elapsed()
+    }
+}
+
+impl LibvirtHost {
+    /// A libvirt that was not connected to yet.
+    pub fn new(config: LibvirtConfig) -> LibvirtHost {
+        LibvirtHost {
+            config,
+            connection: None,
+            down: LinkDown::Connecting,
+            answered_at: None,
+            guests: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    async fn sample_all(&mut self, request: SampleRequest<'_>) -> Vec<GuestReading> {
+        let clocks = Clocks { now: request.now, wall: request.wall, began: Instant::now() };
+        let until = clocks.began + request.deadline;
+        self.connect(until).await;
+        self.run(clocks, until, |it| it.session.is_open()).await;
+        // One call at a time: a libvirt that is late is not asked again.
+        if !self.is_asked(&Purpose::Stats) {
+            self.call(Call::AllDomainStats, Purpose::Stats);
+        }
+        self.run(clocks, until, |it| !it.is_asked(&Purpose::Stats)).await;
+        if self.connection.is_none() {
+            self.drop_ended();
+        }
+        self.ask_for_facts();
+        let is_told = |it: &Connection| !it.asked.values().any(|it| matches!(it, Purpose::Xml(_)));
+        self.run(clocks, until, is_told).await;
+        self.readings(clocks.now())
+    }
+
+    async fn order_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
+        let clocks = Clocks { now, wall: SystemTime::UNIX_EPOCH, began: Instant::now() };
+        let sent: Vec<Result<Serial, OutcomeKind>> =
+            actions.iter().map(|action| self.order(action, now)).collect();
+        let until = clocks.began + self.config.command_timeout;
+        self.run(clocks, until, |it| !it.is_asked(&Purpose::Order)).await;
+        let mut outcomes = Vec::with_capacity(actions.len());
+        for (action, sent) in actions.iter().zip(sent) {
+            outcomes.push(Outcome {
+                guest: action.guest.clone(),
+                generation: action.generation,
+                target: action.target,
+                kind: sent.map_or_else(|not_sent| not_sent, |serial| self.outcome(serial)),
+            });
+        }
+        if let Some(connection) = &mut self.connection {
+            // What comes later is of no use.
+            connection.asked.retain(|_, purpose| *purpose != Purpose::Order);
+            connection.outcomes.clear();
+        }
+        outcomes
+    }
+
+    /// Sends an order.
+    fn order(&mut self, action: &Action, now: Timestamp) -> Result<Serial, OutcomeKind> {
+        let failed = |why: String| OutcomeKind::Failed(format!("not sent: {why}"));
+        let Some(guest) = self.guests.get(&action.guest) else {
+            return Err(failed("the guest is gone".to_owned()));
+        };
+        guest.gate.check(action, now)?;
+        if action.plug.is_some() {
+            return Err(failed("memory cannot be plugged in through libvirt".to_owned()));
+        }
+        let kib = action.target.get() >> 10;
+        let call = Call::SetMemory { domain: guest.domain.clone(), kib };
+        let Some(serial) = self.call(call, Purpose::Order) else {
+            return Err(failed(format!("libvirt: {}", self.down)));
+        };
+        if let Some(guest) = self.guests.get_mut(&action.guest) {
+            guest.gate.sent(action);
+        }
+        Ok(serial)
+    }
+
+    fn outcome(&mut self, serial: Serial) -> OutcomeKind {
+        let failed = |why: &str| OutcomeKind::Failed(why.to_owned());
+        let Some(connection) = &mut self.connection else {
+            return failed("the connection was closed before the reply");
+        };
+        let outcome = connection.outcomes.remove(&serial);
+        outcome.unwrap_or_else(|| failed("no outcome in time; it may still be carried out"))
+    }
+
+    /// Connects, if it is not.
+    async fn connect(&mut self, until: Instant) {
+        if self.connection.is_some() {
+            return;
+        }
+        match timeout_at(until, UnixStream::connect(&self.config.socket)).await {
+            Err(_) => self.disconnected(LinkDown::TimedOut),
+            Ok(Err(error)) => {
+                let why = match error.kind() {
+                    io::ErrorKind::PermissionDenied => LinkDown::PermissionDenied,
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => LinkDown::Refused,
+                    _ => LinkDown::Closed(error.to_string()),
+                };
+                self.disconnected(why);
+            }
+            Ok(Ok(stream)) => {
+                let session = LibvirtSession::new(uri(&self.config.socket));
+                let (asked, outcomes) = (BTreeMap::new(), BTreeMap::new());
+                self.connection = Some(Connection { stream, session, asked, outcomes });
+            }
+        }
+    }
+
+    /// The connection is gone, or could not be made. Each reason is said once.
+    fn disconnected(&mut self, why: LinkDown) {
+        if self.down != why {
+            let socket = self.config.socket.display();
+            self.notices.push(format!("no connection to libvirt ({socket}): {why}"));
+        }
+        self.down = why;
+        self.connection = None;
+    }
+
+    fn call(&mut self, call: Call, purpose: Purpose) -> Option<Serial> {
+        let connection = self.connection.as_mut()?;
+        let serial = connection.session.call(call)?;
+        connection.asked.insert(serial, purpose);
+        Some(serial)
+    }
+
+    fn is_asked(&self, purpose: &Purpose) -> bool {
+        self.connection.as_ref().is_some_and(|it| it.is_asked(purpose))
+    }
+
+    /// Reads and writes until `is_done`, `until`, or the end of the connection.
+    async fn run(&mut self, clocks: Clocks, until: Instant, is_done: impl Fn(&Connection) -> bool) {
+        while let Some(connection) = &mut self.connection {
+            let moved = connection.move_bytes(until, &is_done).await;
+            while let Some((purpose, answer)) = self.next_answer() {
+                self.take(purpose, answer, clocks);
+            }
+            match moved {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(why) => self.disconnected(why),
+            }
+        }
+    }
+
+    fn next_answer(&mut self) -> Option<(Purpose, Answer)> {
+        let connection = self.connection.as_mut()?;
+        loop {
+            let (serial, answer) = connection.session.next_answer()?;
+            match connection.asked.remove(&serial) {
+                // It was too late for its caller.
+                None => continue,
+                Some(Purpose::Order) => {
+                    let outcome = match answer {
+                        Ok(_) => OutcomeKind::Accepted,
+                        Err(error) => OutcomeKind::Failed(error.to_string()),
+                    };
+                    connection.outcomes.insert(serial, outcome);
+                }
+                Some(purpose) => return Some((purpose, answer)),
+            }
+        }
+    }
+
+    fn take(&mut self, purpose: Purpose, answer: Answer, clocks: Clocks) {
+        match (purpose, answer) {
+            (Purpose::Stats, Ok(Reply::AllDomainStats(all))) => self.take_all(all, clocks),
+            (Purpose::Stats, Ok(_)) => {}
+            (Purpose::Stats, Err(error)) => self.notices.push(format!("no figures: {error}")),
+            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => match read_domain_xml(&xml) {
+                Ok(facts) => {
+                    if let Some(guest) = self.guests.get_mut(&id) {
+                        guest.facts = Some(facts);
+                    }
+                    if facts.virtio_mem > Bytes::ZERO {
+                        self.notices.push(format!(
+                            "domain {id} has virtio-mem: it is left as it is, as libvirt does not tell \
+                             that memory from the balloon's; give it a QMP socket of its own"
+                        ));
+                    } else if facts.capabilities.balloon == Some(true)
+                        && facts.stats_period.is_none_or(|period| period == 0)
+                    {
+                        self.begin_stats(&id);
+                    }
+                }
+                Err(why) => self.notices.push(format!("domain {id}: {why}")),
+            },
+            (Purpose::Xml(_), _) => {}
+            (Purpose::StatsPeriod(id), Ok(_)) => {
+                self.notices.push(format!("domain {id} reports its memory every second now"));
+            }
+            (Purpose::StatsPeriod(id), Err(error)) => {
+                self.notices.push(format!("domain {id} does not report its memory: {error}"));
+            }
+            (Purpose::Order, _) => {}
+        }
+    }
+
+    /// Takes in what is said of all active domains.
+    fn take_all(&mut self, all: Vec<DomainStats>, clocks: Clocks) {
+        let now = clocks.now();
+        if self.answered_at.is_none() || self.down != LinkDown::Connecting {
+            let socket = self.config.socket.display();
+            self.notices.push(format!("connected to libvirt ({socket}), {} domains", all.len()));
+        }
+        // From now on, a connection that is lost is worth saying.
+        self.down = LinkDown::Connecting;
+        self.answered_at = Some(now);
+        let mut present = BTreeSet::new();
+        let mut refused = BTreeSet::new();
+        for stats in all {
+            let name = stats.domain.name.clone();
+            match self.guest_of(&stats) {
+                Ok(id) => {
+                    if let Some(guest) = self.guests.get_mut(&id) {
+                        guest.observe(stats, now, clocks.wall);
+                    }
+                    present.insert(id);
+                }
+                Err(why) => {
+                    if !self.refused.contains(&name) {
+                        self.notices.push(format!("ignoring a domain of libvirt: {why}"));
+                    }
+                    refused.insert(name);
+                }
+            }
+        }
+        self.refused = refused;
+        let notices = &mut self.notices;
+        self.guests.retain(|id, _| {
+            let is_present = present.contains(id);
+            if !is_present {
+                notices.push(format!("guest {id} is gone"));
+            }
+            is_present
+        });
+        self.notices.truncate(NOTICES_MAX);
+    }
+
+    /// Without libvirt, a domain has ended if its process has.
+    fn drop_ended(&mut self) {
+        let notices = &mut self.notices;
+        self.guests.retain(|id, guest| {
+            let is_there = |pid: u32| Path::new(PROC).join(pid.to_string()).exists();
+            let is_present = guest.pid.is_none_or(is_there);
+            if !is_present {
+                notices.push(format!("guest {id} is gone"));
+            }
+            is_present
+        });
+    }
+
+    /// The guest that a domain is; makes one of a new domain, or of one that was started again.
+    fn guest_of(&mut self, stats: &DomainStats) -> Result<GuestId, String> {
+        let id: GuestId = stats.domain.name.parse().map_err(|error| format!("{error}"))?;
+        let is_known = self.guests.get(&id).is_some_and(|guest| guest.domain == stats.domain);
+        if is_known {
+            return Ok(id);
+        }
+        if !self.guests.contains_key(&id) && self.guests.len() >= self.config.guests_max {
+            let most = self.config.guests_max;
+            return Err(format!("{id}: there are {most} already, and no more are managed"));
+        }
+        self.notices.push(format!("guest {id} appeared, domain {}", stats.domain.id));
+        self.guests.insert(id.clone(), DomainGuest::new(stats.domain.clone()));
+        Ok(id)
+    }
+
+    /// Asks for the XML of domains that it is not known of, and looks for their processes.
+    fn ask_for_facts(&mut self) {
+        let folder = self.config.socket.parent().unwrap_or(Path::new("/")).to_owned();
+        let mut calls = Vec::new();
+        for (id, guest) in &mut self.guests {
+            if guest.pid.is_none() {
+                guest.find_process(&folder, Path::new(PROC));
+            }
+            if guest.facts.is_none() {
+                calls.push((id.clone(), guest.domain.clone()));
+            }
+        }
+        for (id, domain) in calls {
+            let purpose = Purpose::Xml(id);
+            if !self.is_asked(&purpose) {
+                self.call(Call::Xml(domain), purpose);
+            }
+        }
+    }
+
+    /// Has a domain's balloon report.
+    fn begin_stats(&mut self, id: &GuestId) {
+        let Some(guest) = self.guests.get(id) else { return };
+        let call = Call::SetStatsPeriod { domain: guest.domain.clone(), seconds: STATS_PERIOD };
+        self.call(call, Purpose::StatsPeriod(id.clone()));
+    }
+
+    fn readings(&self, now: Timestamp) -> Vec<GuestReading> {
+        let link = self.link(now);
+        self.guests.iter().map(|(id, guest)| guest.reading(id, link.clone(), now)).collect()
+    }
+
+    fn link(&self, now: Timestamp) -> LinkState {
+        let is_late = |at: Timestamp| now.saturating_since(at) > self.config.command_timeout;
+        match (&self.connection, self.answered_at) {
+            (None, _) => LinkState::Down(self.down.clone()),
+            (Some(_), Some(at)) if !is_late(at) => LinkState::Up,
+            (Some(_), _) => LinkState::Down(LinkDown::TimedOut),
+        }
+    }
+}
+
+impl Connection {
+    fn is_asked(&self, purpose: &Purpose) -> bool {
+        self.asked.values().any(|it| it == purpose)
+    }
+
+    /// Reads and writes once. `false`: it is done, or it is time.
+    async fn move_bytes(
+        &mut self,
+        until: Instant,
+        is_done: impl Fn(&Connection) -> bool,
+    ) -> Result<bool, LinkDown> {
+        if is_done(self) {
+            return Ok(false);
+        }
+        let interest = match self.session.outgoing().is_empty() {
+            true => Interest::READABLE,
+            false => Interest::READABLE | Interest::WRITABLE,
+        };
+        let Ok(ready) = timeout_at(until, self.stream.ready(interest)).await else {
+            return Ok(false);
+        };
+        let ready = ready.map_err(|error| LinkDown::Closed(error.to_string()))?;
+        if ready.is_writable() {
+            let written = self.stream.try_write(self.session.outgoing());
+            self.session.mark_written(count(written)?.unwrap_or(0));
+        }
+        if ready.is_readable() {
+            let mut bytes = vec![0; READ_BYTES];
+            match count(self.stream.try_read(&mut bytes))? {
+                Some(0) => return Err(LinkDown::Closed("end of stream".to_owned())),
+                Some(read) => self.session.receive(&bytes[..read])?,
+                None => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How many bytes were moved; `None`: none can be now.
+fn count(moved: io::Result<usize>) -> Result<Option<usize>, LinkDown> {
+    match moved {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(LinkDown::Closed(error.to_string())),
+    }
+}
+
+/// What to open on a socket.
+fn uri(socket: &Path) -> &'static str {
+    let is_system = SYSTEM_FOLDERS.iter().any(|folder| socket.starts_with(folder));
+    if is_system { "qemu:///system" } else { "qemu:///session" }
+}
+
+impl Backend for LibvirtHost {
+    fn name(&self) -> &'static str {
+        "libvirt"
+    }
+
+    fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {
+        Box::pin(self.sample_all(request))
+    }
+
+    fn act_all<'a>(
+        &'a mut self,
+        now: Timestamp,
+        actions: &'a [Action],
+    ) -> Waiting<'a, Vec<Outcome>> {
+        Box::pin(self.order_all(now, actions))
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    fn refused(&self) -> usize {
+        self.refused.len()
+    }
+}

@@ -1,0 +1,21 @@
+//! libvirt: its domains as guests, by its own RPC.
+//!
+//! Idea: [`LibvirtSession`] is one connection without I/O, made of [`Call`]s; [`LibvirtHost`] is
+//! the backend that keeps the connection and the domains. No C library: a handful of calls over a
+//! local socket are all that balancing needs. Begin reading at `host.rs`.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod domain_guest;
+mod domain_xml;
+mod host;
+mod message;
+mod session;
+mod xdr;
+
+pub use call::{BalloonStats, Call, Domain, DomainStats, RemoteError, Reply};
+pub use domain_xml::{DomainFacts, read_domain_xml};
+pub use host::{LibvirtConfig, LibvirtHost};
+pub use message::MESSAGE_MAX;
+pub use session::{Answer, LibvirtSession, Serial};

@@ -1,0 +1,140 @@
+//! One connection to libvirt, without I/O: bytes in, bytes out.
+//!
+//! Idea: it authenticates, opens the hypervisor, and then carries calls, whose replies may come in
+//! any order. Cost: O(log n) a call. Source: libvirt's internals/rpc.
+//! Limits: local sockets, on which libvirt asks for no authentication unless it is configured to.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ballast_model::LinkDown;
+
+use crate::call::{Call, RemoteError, Reply};
+use crate::message::{self, MessageBuffer, MessageKind};
+
+/// Most calls whose replies are missing.
+const CALLS_MAX: usize = 20_000;
+/// No authentication.
+const AUTH_NONE: i32 = 0;
+
+/// Names a call until its reply has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Serial(u32);
+
+/// How a call ended.
+pub type Answer = Result<Reply, RemoteError>;
+
+/// A connection.
+#[derive(Debug)]
+pub struct LibvirtSession {
+    uri: String,
+    received: MessageBuffer,
+    outgoing: Vec<u8>,
+    serial: u32,
+    calls: BTreeMap<Serial, Call>,
+    answers: VecDeque<(Serial, Answer)>,
+    is_open: bool,
+}
+
+impl LibvirtSession {
+    /// A connection that has just been made; it will open `uri`.
+    pub fn new(uri: &str) -> LibvirtSession {
+        let mut session = LibvirtSession {
+            uri: uri.to_owned(),
+            received: MessageBuffer::default(),
+            outgoing: Vec::new(),
+            serial: 0,
+            calls: BTreeMap::new(),
+            answers: VecDeque::new(),
+            is_open: false,
+        };
+        session.send(Call::AuthList);
+        session
+    }
+
+    /// Whether calls can be made.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Makes a call; `None`: too many have no reply.
+    pub fn call(&mut self, call: Call) -> Option<Serial> {
+        (self.is_open && self.calls.len() < CALLS_MAX).then(|| self.send(call))
+    }
+
+    fn send(&mut self, call: Call) -> Serial {
+        self.serial = self.serial.wrapping_add(1);
+        let serial = Serial(self.serial);
+        self.outgoing.extend(message::call(call.procedure(), self.serial, &call.arguments()));
+        self.calls.insert(serial, call);
+        serial
+    }
+
+    /// The bytes to write.
+    pub fn outgoing(&self) -> &[u8] {
+        &self.outgoing
+    }
+
+    /// `count` of them were written.
+    pub fn mark_written(&mut self, count: usize) {
+        self.outgoing.drain(..count.min(self.outgoing.len()));
+    }
+
+    /// Takes in bytes that were read.
+    ///
+    /// # Errors
+    /// The connection is of no use: what was sent is no message or no reply, or libvirt refuses.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), LinkDown> {
+        let protocol = |error: &dyn std::fmt::Display| LinkDown::Protocol(error.to_string());
+        self.received.push(bytes);
+        loop {
+            let message = match self.received.next() {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(protocol(&error)),
+            };
+            let MessageKind::Reply { serial, is_ok } = message.kind else { continue };
+            let serial = Serial(serial);
+            let Some(call) = self.calls.remove(&serial) else {
+                return Err(protocol(&"a reply to a call that was not made"));
+            };
+            if call.procedure() != message.procedure {
+                return Err(protocol(&"a reply to another call"));
+            }
+            let answer = match is_ok {
+                true => call.reply(message.body).map(Ok),
+                false => RemoteError::read(message.body).map(Err),
+            };
+            let answer = answer.map_err(|error| {
+                protocol(&format!("a malformed reply to call {}: {error}", call.procedure()))
+            })?;
+            self.take(call, serial, answer)?;
+        }
+    }
+
+    /// Takes in an answer: goes on with opening, or keeps it.
+    fn take(&mut self, call: Call, serial: Serial, answer: Answer) -> Result<(), LinkDown> {
+        let refused = |why: String| LinkDown::Closed(why);
+        match (call, answer) {
+            (Call::AuthList, Ok(Reply::AuthList(ways))) if ways.contains(&AUTH_NONE) => {
+                let uri = self.uri.clone();
+                self.send(Call::Open { uri });
+            }
+            (Call::AuthList, Ok(_)) => {
+                let why = "libvirt wants SASL or polkit on this socket: run the daemon as root, or \
+                           set auth_unix_rw = \"none\" in libvirtd.conf";
+                return Err(refused(why.to_owned()));
+            }
+            (Call::Open { .. }, Ok(_)) => self.is_open = true,
+            (Call::AuthList | Call::Open { .. }, Err(error)) => {
+                return Err(refused(format!("cannot open {}: {error}", self.uri)));
+            }
+            (_, answer) => self.answers.push_back((serial, answer)),
+        }
+        Ok(())
+    }
+
+    /// The next answer that has come.
+    pub fn next_answer(&mut self) -> Option<(Serial, Answer)> {
+        self.answers.pop_front()
+    }
+}

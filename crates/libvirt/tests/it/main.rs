@@ -1,0 +1,3 @@
+//! A session over what a real libvirt answered.
+
+mod transcript;

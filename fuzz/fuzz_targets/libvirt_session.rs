@@ -1,0 +1,31 @@
+//! A whole connection to libvirt: whatever is answered, and however it is cut, the session does not
+//! panic, answers each call once at most, and never sends more than it was asked to.
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use ballast_libvirt::{Call, LibvirtSession};
+use libfuzzer_sys::fuzz_target;
+
+/// Longest part of the bytes that comes at once.
+const PART_MAX: usize = 64;
+
+fuzz_target!(|data: &[u8]| {
+    let mut session = LibvirtSession::new("qemu:///system");
+    let (mut made, mut answered) = (BTreeSet::new(), BTreeSet::new());
+    let mut rest = data;
+    while let Some((&len, more)) = rest.split_first() {
+        let (part, later) = more.split_at(usize::from(len).min(PART_MAX).min(more.len()));
+        rest = later;
+        if session.receive(part).is_err() {
+            return;
+        }
+        if session.is_open() {
+            made.extend(session.call(Call::AllDomainStats));
+        }
+        session.mark_written(usize::from(len));
+        while let Some((serial, _)) = session.next_answer() {
+            assert!(made.contains(&serial) && answered.insert(serial), "{serial:?}");
+        }
+    }
+});

@@ -1,0 +1,228 @@
+//! Guests that libvirt starts and manages.
+//!
+//! Idea: a run has a libvirtd of its own, for one user (`qemu:///session`), with everything it
+//! writes in the run's folder. Libvirt has each guest's monitor, balloon and memory; what only the
+//! lab needs, its channel, console and disks, goes to QEMU as it is. As root, libvirtd runs in a
+//! user namespace in which it is somebody else, since root's is the host's one libvirt.
+//! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
+//! Limits: no hotplug, no tracker, no record of accesses; the lab's own monitor stays, to see what a
+//! balloon holds without asking libvirt.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::accel::Accel;
+use crate::process::ProcessId;
+use crate::qemu::CommandLine;
+use crate::run_folder::RunFolder;
+use crate::spawn::Spawner;
+use crate::{LabError, tool};
+
+const LIBVIRTD: (&str, &str) = ("libvirtd", "libvirt-daemon");
+const VIRSH: (&str, &str) = ("virsh", "libvirt-clients");
+/// A program's place in the file system, and the package that has it.
+const QEMU_DRIVER: (&str, &str) = (
+    "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so",
+    "libvirt-daemon-driver-qemu",
+);
+/// Who root is to itself there.
+const AS_USER: [&str; 3] = ["--user", "--map-user=1000", "--map-group=1000"];
+/// Longest time until libvirtd listens.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Who starts the guests of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manager {
+    /// The lab itself: plain QEMUs.
+    #[default]
+    Qemu,
+    /// A libvirt of the run's own.
+    Libvirt,
+}
+
+/// The libvirtd of a run. Dropping it ends it, but no guest.
+#[derive(Debug)]
+pub(crate) struct Libvirtd {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Libvirtd {
+    /// Starts it, and waits until it listens.
+    pub(crate) fn start(run: &RunFolder, spawner: &Spawner) -> Result<Libvirtd, LabError> {
+        let program = tool::require(LIBVIRTD.0, LIBVIRTD.1)?;
+        tool::require(VIRSH.0, VIRSH.1)?;
+        if !Path::new(QEMU_DRIVER.0).exists() {
+            let (program, package) = (QEMU_DRIVER.0.to_owned(), QEMU_DRIVER.1.to_owned());
+            return Err(LabError::ToolMissing { program, package });
+        }
+        let folder = run.libvirt_folder();
+        fs::create_dir_all(&folder).map_err(LabError::io("create", &folder))?;
+        // One that was killed leaves its socket.
+        let _ = fs::remove_file(socket_in(&folder));
+        let log = folder.join("log");
+        let output = File::create(&log).map_err(LabError::io("create", &log))?;
+        let also = output.try_clone().map_err(LabError::io("create", &log))?;
+        let mut command = as_user(&program, &folder);
+        command.stdin(Stdio::null()).stdout(output).stderr(also);
+        let child = spawner.spawn(command, Vec::new()).map_err(LabError::io("start", &program))?;
+        if let Some(process) = ProcessId::of(child.id()) {
+            run.record_libvirtd(process)?;
+        }
+        let mut libvirtd = Libvirtd { child, folder };
+        libvirtd.wait_for_socket(&log)?;
+        Ok(libvirtd)
+    }
+
+    fn wait_for_socket(&mut self, log: &Path) -> Result<(), LabError> {
+        let began = Instant::now();
+        while !socket_in(&self.folder).exists() {
+            let has_ended = matches!(self.child.try_wait(), Ok(Some(_)) | Err(_));
+            if has_ended || began.elapsed() > START_PATIENCE {
+                let said = fs::read_to_string(log).unwrap_or_default();
+                return Err(LabError::Invalid(format!("libvirtd does not start: {}", said.trim())));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Starts a guest, and returns its QEMU.
+    pub(crate) fn create(&self, line: &CommandLine<'_>) -> Result<ProcessId, LabError> {
+        let id = &line.spec.id;
+        let file = self.folder.join(format!("{id}.xml"));
+        fs::write(&file, domain_xml(line)).map_err(LabError::io("write", &file))?;
+        self.virsh(&["create", &file.to_string_lossy()])?;
+        let pid_file = self.folder.join(format!("libvirt/qemu/run/{id}.pid"));
+        let pid = fs::read_to_string(&pid_file).map_err(LabError::io("read", &pid_file))?;
+        pid.trim().parse().ok().and_then(ProcessId::of).ok_or_else(|| LabError::GuestGone {
+            guest: id.clone(),
+            how: "exited at once".to_owned(),
+            console: String::new(),
+        })
+    }
+}
+
+impl Libvirtd {
+    /// What libvirt's own client prints for a command.
+    pub(crate) fn virsh(&self, arguments: &[&str]) -> Result<String, LabError> {
+        let virsh = tool::require(VIRSH.0, VIRSH.1)?;
+        let mut command = as_user(&virsh, &self.folder);
+        command.args(["-c", "qemu:///session"]).args(arguments);
+        tool::run(&mut command, "the log of libvirtd is in the run's folder")
+    }
+}
+
+impl Drop for Libvirtd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the libvirtd of a run, with its files in `folder`, listens.
+pub(crate) fn socket_in(folder: &Path) -> PathBuf {
+    folder.join("libvirt/libvirt-sock")
+}
+
+/// A command with all its files in `folder`, that is not root to itself.
+fn as_user(program: &Path, folder: &Path) -> Command {
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("unshare");
+        command.args(AS_USER).arg("--").arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    for variable in
+        ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"]
+    {
+        command.env(variable, folder);
+    }
+    command.current_dir(folder);
+    command
+}
+
+/// The domain of a guest.
+fn domain_xml(line: &CommandLine<'_>) -> String {
+    let (spec, mib) = (line.spec, line.spec.memory.get() >> 20);
+    let (kind, cpu) = match line.accel {
+        Accel::Kvm => ("kvm", "<cpu mode='host-passthrough'/>"),
+        Accel::Tcg => ("qemu", "<cpu mode='maximum'><feature policy='disable' name='cx16'/></cpu>"),
+    };
+    let on = |is_on: bool| if is_on { "on" } else { "off" };
+    let balloon = spec.balloon.map_or("<memballoon model='none'/>".to_owned(), |balloon| {
+        format!(
+            "<memballoon model='virtio' autodeflate='{}' freePageReporting='{}'/>",
+            on(balloon.deflate_on_oom),
+            on(balloon.free_page_reporting)
+        )
+    });
+    let arguments: String = line
+        .lab_arguments()
+        .iter()
+        .map(|it| format!("<qemu:arg value='{}'/>", escaped(&it.to_string_lossy())))
+        .collect();
+    format!(
+        "<domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\
+         <name>{}</name><memory unit='MiB'>{mib}</memory>\
+         <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\
+         <vcpu>1</vcpu>{cpu}<os><type arch='x86_64' machine='q35'>hvm</type>\
+         <kernel>{}</kernel><initrd>{}</initrd><cmdline>{}</cmdline></os>\
+         <features><acpi/></features><on_reboot>destroy</on_reboot><on_crash>destroy</on_crash>\
+         <devices><emulator>{}</emulator>{balloon}</devices>\
+         <qemu:commandline>{arguments}</qemu:commandline></domain>\n",
+        spec.id,
+        escaped(&line.kernel.to_string_lossy()),
+        escaped(&line.initramfs.to_string_lossy()),
+        escaped(&line.kernel_arguments()),
+        escaped(&tool::find(tool::QEMU).unwrap_or_default().to_string_lossy()),
+    )
+}
+
+/// Text as it is written in XML.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&apos;"),
+            '"' => out.push_str("&quot;"),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+/// What a guest can have under libvirt.
+pub(crate) fn validate(guest: &crate::GuestSpec) -> Result<(), LabError> {
+    let no = |what: &str| {
+        let id = &guest.id;
+        Err(LabError::Invalid(format!("guest {id}: {what} cannot be had under libvirt here")))
+    };
+    match guest {
+        _ if guest.hotplug.is_some() => no("hotplug"),
+        _ if guest.tracked => no("a tracker"),
+        _ if guest.truth.is_some() => no("a record of accesses"),
+        _ if guest.kvm_host.is_some() => no("a KVM host"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escaped("a<b>&'c'\"d\""), "a&lt;b&gt;&amp;&apos;c&apos;&quot;d&quot;");
+    }
+}
