@@ -8,7 +8,7 @@
 //! Cost: one call a tick, some 600 bytes a domain. Limits: a domain's hypervisor that does not
 //! answer makes libvirt leave its balloon's figures out; what was said last then counts, and ages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, DomainStats, Reply};
 use crate::domain_guest::DomainGuest;
-use crate::domain_xml::read_domain_xml;
+use crate::domain_xml::{DomainFacts, read_domain_xml};
 use crate::session::{Answer, LibvirtSession, Serial};
 
 /// Most notices kept; further ones are dropped.
@@ -51,8 +51,8 @@ pub struct LibvirtConfig {
 pub struct LibvirtHost {
     config: LibvirtConfig,
     connection: Option<Connection>,
-    /// Why there is no connection.
-    down: LinkDown,
+    /// Why there is no connection; `None` once it carried a reply.
+    down: Option<LinkDown>,
     /// When domains were last told of.
     answered_at: Option<Timestamp>,
     guests: BTreeMap<GuestId, DomainGuest>,
@@ -69,6 +69,8 @@ struct Connection {
     asked: BTreeMap<Serial, Purpose>,
     /// Outcomes of orders that have come.
     outcomes: BTreeMap<Serial, OutcomeKind>,
+    /// Other answers that have come.
+    answers: VecDeque<(Purpose, Answer)>,
 }
 
 /// What a call is for.
@@ -100,7 +102,7 @@ impl LibvirtHost {
         LibvirtHost {
             config,
             connection: None,
-            down: LinkDown::Connecting,
+            down: None,
             answered_at: None,
             guests: BTreeMap::new(),
             refused: BTreeSet::new(),
@@ -112,27 +114,28 @@ impl LibvirtHost {
         let clocks = Clocks { now: request.now, wall: request.wall, began: Instant::now() };
         let until = clocks.began + request.deadline;
         self.connect(until).await;
-        self.run(clocks, until, |it| it.session.is_open()).await;
+        self.run(until, |it| it.session.is_open()).await;
         // One call at a time: a libvirt that is late is not asked again.
         if !self.is_asked(&Purpose::Stats) {
             self.call(Call::AllDomainStats, Purpose::Stats);
         }
-        self.run(clocks, until, |it| !it.is_asked(&Purpose::Stats)).await;
+        self.run(until, |it| !it.is_asked(&Purpose::Stats)).await;
+        self.take_answers(clocks);
         if self.connection.is_none() {
             self.drop_ended();
         }
         self.ask_for_facts();
         let is_told = |it: &Connection| !it.asked.values().any(|it| matches!(it, Purpose::Xml(_)));
-        self.run(clocks, until, is_told).await;
+        self.run(until, is_told).await;
+        self.take_answers(clocks);
         self.readings(clocks.now())
     }
 
     async fn order_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
-        let clocks = Clocks { now, wall: SystemTime::UNIX_EPOCH, began: Instant::now() };
+        let until = Instant::now() + self.config.command_timeout;
         let sent: Vec<Result<Serial, OutcomeKind>> =
             actions.iter().map(|action| self.order(action, now)).collect();
-        let until = clocks.began + self.config.command_timeout;
-        self.run(clocks, until, |it| !it.is_asked(&Purpose::Order)).await;
+        self.run(until, |it| !it.is_asked(&Purpose::Order)).await;
         let mut outcomes = Vec::with_capacity(actions.len());
         for (action, sent) in actions.iter().zip(sent) {
             outcomes.push(Outcome {
@@ -163,7 +166,7 @@ impl LibvirtHost {
         let kib = action.target.get() >> 10;
         let call = Call::SetMemory { domain: guest.domain.clone(), kib };
         let Some(serial) = self.call(call, Purpose::Order) else {
-            return Err(failed(format!("libvirt: {}", self.down)));
+            return Err(failed(format!("libvirt: {}", self.down())));
         };
         if let Some(guest) = self.guests.get_mut(&action.guest) {
             guest.gate.sent(action);
@@ -197,20 +200,29 @@ impl LibvirtHost {
             }
             Ok(Ok(stream)) => {
                 let session = LibvirtSession::new(uri(&self.config.socket));
-                let (asked, outcomes) = (BTreeMap::new(), BTreeMap::new());
-                self.connection = Some(Connection { stream, session, asked, outcomes });
+                self.connection = Some(Connection {
+                    stream,
+                    session,
+                    asked: BTreeMap::new(),
+                    outcomes: BTreeMap::new(),
+                    answers: VecDeque::new(),
+                });
             }
         }
     }
 
     /// The connection is gone, or could not be made. Each reason is said once.
     fn disconnected(&mut self, why: LinkDown) {
-        if self.down != why {
+        if self.down.as_ref() != Some(&why) {
             let socket = self.config.socket.display();
             self.notices.push(format!("no connection to libvirt ({socket}): {why}"));
         }
-        self.down = why;
+        self.down = Some(why);
         self.connection = None;
+    }
+
+    fn down(&self) -> LinkDown {
+        self.down.clone().unwrap_or(LinkDown::Connecting)
     }
 
     fn call(&mut self, call: Call, purpose: Purpose) -> Option<Serial> {
@@ -225,12 +237,10 @@ impl LibvirtHost {
     }
 
     /// Reads and writes until `is_done`, `until`, or the end of the connection.
-    async fn run(&mut self, clocks: Clocks, until: Instant, is_done: impl Fn(&Connection) -> bool) {
+    async fn run(&mut self, until: Instant, is_done: impl Fn(&Connection) -> bool) {
         while let Some(connection) = &mut self.connection {
             let moved = connection.move_bytes(until, &is_done).await;
-            while let Some((purpose, answer)) = self.next_answer() {
-                self.take(purpose, answer, clocks);
-            }
+            connection.sort_answers();
             match moved {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -239,22 +249,12 @@ impl LibvirtHost {
         }
     }
 
-    fn next_answer(&mut self) -> Option<(Purpose, Answer)> {
-        let connection = self.connection.as_mut()?;
-        loop {
-            let (serial, answer) = connection.session.next_answer()?;
-            match connection.asked.remove(&serial) {
-                // It was too late for its caller.
-                None => continue,
-                Some(Purpose::Order) => {
-                    let outcome = match answer {
-                        Ok(_) => OutcomeKind::Accepted,
-                        Err(error) => OutcomeKind::Failed(error.to_string()),
-                    };
-                    connection.outcomes.insert(serial, outcome);
-                }
-                Some(purpose) => return Some((purpose, answer)),
-            }
+    /// Takes in the answers that have come, of an earlier call too.
+    fn take_answers(&mut self, clocks: Clocks) {
+        while let Some((purpose, answer)) =
+            self.connection.as_mut().and_then(|it| it.answers.pop_front())
+        {
+            self.take(purpose, answer, clocks);
         }
     }
 
@@ -262,25 +262,10 @@ impl LibvirtHost {
         match (purpose, answer) {
             (Purpose::Stats, Ok(Reply::AllDomainStats(all))) => self.take_all(all, clocks),
             (Purpose::Stats, Ok(_)) => {}
-            (Purpose::Stats, Err(error)) => self.notices.push(format!("no figures: {error}")),
-            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => match read_domain_xml(&xml) {
-                Ok(facts) => {
-                    if let Some(guest) = self.guests.get_mut(&id) {
-                        guest.facts = Some(facts);
-                    }
-                    if facts.virtio_mem > Bytes::ZERO {
-                        self.notices.push(format!(
-                            "domain {id} has virtio-mem: it is left as it is, as libvirt does not tell \
-                             that memory from the balloon's; give it a QMP socket of its own"
-                        ));
-                    } else if facts.capabilities.balloon == Some(true)
-                        && facts.stats_period.is_none_or(|period| period == 0)
-                    {
-                        self.begin_stats(&id);
-                    }
-                }
-                Err(why) => self.notices.push(format!("domain {id}: {why}")),
-            },
+            (Purpose::Stats, Err(error)) => {
+                self.disconnected(LinkDown::Closed(error.to_string()));
+            }
+            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml),
             (Purpose::Xml(_), _) => {}
             (Purpose::StatsPeriod(id), Ok(_)) => {
                 self.notices.push(format!("domain {id} reports its memory every second now"));
@@ -292,15 +277,32 @@ impl LibvirtHost {
         }
     }
 
+    /// Takes in a domain's XML. What is wrong with it is said once.
+    fn take_xml(&mut self, id: &GuestId, xml: &str) {
+        let facts = read_domain_xml(xml).unwrap_or_else(|why| {
+            self.notices.push(format!("domain {id}: {why}"));
+            DomainFacts::default()
+        });
+        let Some(guest) = self.guests.get_mut(id) else { return };
+        guest.facts = Some(facts);
+        if facts.virtio_mem > Bytes::ZERO {
+            self.notices.push(format!(
+                "domain {id} has virtio-mem: it is left as it is, as libvirt does not tell that memory \
+                 from the balloon's; give it a QMP socket of its own"
+            ));
+        } else if facts.capabilities.balloon == Some(true) && facts.stats_period.unwrap_or(0) == 0 {
+            let call = Call::SetStatsPeriod { domain: guest.domain.clone(), seconds: STATS_PERIOD };
+            self.call(call, Purpose::StatsPeriod(id.clone()));
+        }
+    }
+
     /// Takes in what is said of all active domains.
     fn take_all(&mut self, all: Vec<DomainStats>, clocks: Clocks) {
         let now = clocks.now();
-        if self.answered_at.is_none() || self.down != LinkDown::Connecting {
+        if self.down.take().is_some() || self.answered_at.is_none() {
             let socket = self.config.socket.display();
             self.notices.push(format!("connected to libvirt ({socket}), {} domains", all.len()));
         }
-        // From now on, a connection that is lost is worth saying.
-        self.down = LinkDown::Connecting;
         self.answered_at = Some(now);
         let mut present = BTreeSet::new();
         let mut refused = BTreeSet::new();
@@ -382,13 +384,6 @@ impl LibvirtHost {
         }
     }
 
-    /// Has a domain's balloon report.
-    fn begin_stats(&mut self, id: &GuestId) {
-        let Some(guest) = self.guests.get(id) else { return };
-        let call = Call::SetStatsPeriod { domain: guest.domain.clone(), seconds: STATS_PERIOD };
-        self.call(call, Purpose::StatsPeriod(id.clone()));
-    }
-
     fn readings(&self, now: Timestamp) -> Vec<GuestReading> {
         let link = self.link(now);
         self.guests.iter().map(|(id, guest)| guest.reading(id, link.clone(), now)).collect()
@@ -397,7 +392,7 @@ impl LibvirtHost {
     fn link(&self, now: Timestamp) -> LinkState {
         let is_late = |at: Timestamp| now.saturating_since(at) > self.config.command_timeout;
         match (&self.connection, self.answered_at) {
-            (None, _) => LinkState::Down(self.down.clone()),
+            (None, _) => LinkState::Down(self.down()),
             (Some(_), Some(at)) if !is_late(at) => LinkState::Up,
             (Some(_), _) => LinkState::Down(LinkDown::TimedOut),
         }
@@ -407,6 +402,23 @@ impl LibvirtHost {
 impl Connection {
     fn is_asked(&self, purpose: &Purpose) -> bool {
         self.asked.values().any(|it| it == purpose)
+    }
+
+    /// Keeps the answers that have come, each by what it is for.
+    fn sort_answers(&mut self) {
+        while let Some((serial, answer)) = self.session.next_answer() {
+            match (self.asked.remove(&serial), answer) {
+                // It was too late for its caller.
+                (None, _) => {}
+                (Some(Purpose::Order), Ok(_)) => {
+                    self.outcomes.insert(serial, OutcomeKind::Accepted);
+                }
+                (Some(Purpose::Order), Err(error)) => {
+                    self.outcomes.insert(serial, OutcomeKind::Failed(error.to_string()));
+                }
+                (Some(purpose), answer) => self.answers.push_back((purpose, answer)),
+            }
+        }
     }
 
     /// Reads and writes once. `false`: it is done, or it is time.

@@ -1,3 +1,5 @@
-//! A session over what a real libvirt answered.
+//! A session over what a real libvirt answered, and a host over a libvirt that misbehaves.
 
+mod fake;
+mod host;
 mod transcript;

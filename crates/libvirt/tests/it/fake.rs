@@ -1,0 +1,157 @@
+//! A libvirt that says what a test wants, on a socket: the few calls that are made of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::AbortHandle;
+
+/// A domain; sizes in MiB.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeDomain {
+    pub(crate) name: &'static str,
+    pub(crate) id: u32,
+    pub(crate) holds: u64,
+    pub(crate) xml: &'static str,
+}
+
+/// What it has and does.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) domains: Vec<FakeDomain>,
+    /// Procedures that are not answered.
+    pub(crate) silent: Vec<u32>,
+    /// Procedures that fail.
+    pub(crate) failing: Vec<u32>,
+    /// Procedures that were called.
+    pub(crate) called: Vec<u32>,
+}
+
+/// The libvirt. It ends with this.
+pub(crate) struct FakeLibvirt {
+    folder: TempDir,
+    state: Arc<Mutex<State>>,
+    task: AbortHandle,
+}
+
+impl FakeLibvirt {
+    pub(crate) fn start(domains: Vec<FakeDomain>) -> FakeLibvirt {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Arc::new(Mutex::new(State { domains, ..State::default() }));
+        let task = listen(&folder.path().join("sock"), &state);
+        FakeLibvirt { folder, state, task }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("sock")
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Closes all connections, and does not listen any more.
+    pub(crate) fn stop(&mut self) {
+        self.task.abort();
+        std::fs::remove_file(self.socket()).unwrap();
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.task = listen(&self.socket(), &self.state);
+    }
+}
+
+impl Drop for FakeLibvirt {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn listen(socket: &Path, state: &Arc<Mutex<State>>) -> AbortHandle {
+    let (listener, state) = (UnixListener::bind(socket).unwrap(), Arc::clone(state));
+    let accept = async move {
+        // One client at a time, whose connection ends with this task.
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = serve(stream, &state).await;
+        }
+    };
+    tokio::spawn(accept).abort_handle()
+}
+
+async fn serve(mut stream: UnixStream, state: &Mutex<State>) -> std::io::Result<()> {
+    loop {
+        let len = stream.read_u32().await?;
+        let mut call = vec![0; len as usize - 4];
+        stream.read_exact(&mut call).await?;
+        let number = |place: usize| u32::from_be_bytes(call[place..place + 4].try_into().unwrap());
+        let (procedure, serial) = (number(8), number(16));
+        let Some((is_ok, body)) = answer(&mut state.lock().unwrap(), procedure, &call[24..]) else {
+            continue;
+        };
+        let mut reply = (28 + u32::try_from(body.len()).unwrap()).to_be_bytes().to_vec();
+        for word in [number(0), number(4), procedure, 1, serial, u32::from(!is_ok)] {
+            reply.extend(word.to_be_bytes());
+        }
+        reply.extend(body);
+        stream.write_all(&reply).await?;
+    }
+}
+
+/// What is answered: whether it succeeded, and the rest; `None`: nothing.
+fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, Vec<u8>)> {
+    state.called.push(procedure);
+    if state.silent.contains(&procedure) {
+        return None;
+    }
+    if state.failing.contains(&procedure) {
+        // A number, a source, and no text.
+        return Some((false, words(&[38, 10, 0])));
+    }
+    let name_len = arguments.first_chunk().map_or(0, |len| u32::from_be_bytes(*len) as usize);
+    // Behind the name are the UUID and the ID.
+    let behind = 4 + name_len.next_multiple_of(4) + 20;
+    let name = arguments.get(4..4 + name_len).unwrap_or_default();
+    let domain = state.domains.iter_mut().find(|domain| domain.name.as_bytes() == name);
+    let body = match procedure {
+        66 => words(&[1, 0]),
+        344 => {
+            let mut body = words(&[u32::try_from(state.domains.len()).unwrap()]);
+            state.domains.iter().for_each(|domain| body.extend(record(domain)));
+            body
+        }
+        14 => text(domain?.xml),
+        204 => {
+            let kib = u64::from_be_bytes(arguments[behind..behind + 8].try_into().unwrap());
+            domain?.holds = kib >> 10;
+            Vec::new()
+        }
+        _ => Vec::new(),
+    };
+    Some((true, body))
+}
+
+/// State and balloon of a domain that was booted with a GiB.
+fn record(domain: &FakeDomain) -> Vec<u8> {
+    let mut record = text(domain.name);
+    record.extend([u8::try_from(domain.id).unwrap(); 16]);
+    record.extend(words(&[domain.id, 3]));
+    record.extend([text("state.state"), words(&[1, 1])].concat());
+    for (name, mib) in [("balloon.current", domain.holds), ("balloon.maximum", 1024)] {
+        record.extend([text(name), words(&[4])].concat());
+        record.extend((mib << 10).to_be_bytes());
+    }
+    record
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    let mut bytes = words(&[u32::try_from(text.len()).unwrap()]);
+    bytes.extend(text.as_bytes());
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
