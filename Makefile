@@ -28,7 +28,7 @@ test-quick: ## format and the tests without guests
 	@scripts/test quick
 
 demo: ## two real guests, without balancing and with it, side by side
-	@scripts/setup
+	@scripts/setup lab
 	@scripts/build
 	@$${CARGO_TARGET_DIR:-target}/release/ballast demo
 
