@@ -81,6 +81,8 @@ const RULES: &[Rule] = &[
     mechanism("ballast-tracker-preload", &["ballast-tracker-proto"]),
     // Not on the preloaded library, which would come along into the daemon with its own `munmap`.
     mechanism("ballast-tracker", &["ballast-tracker-proto"]),
+    // Shares the tracker's way to choose pages, which is pure, and not the tracker.
+    mechanism("ballast-damon", &["ballast-model", "ballast-tracker-proto"]),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
     edge("ballast-report", MODEL),
