@@ -26,7 +26,9 @@ pub use intermittent::Intermittent;
 pub use knobs::Knobs;
 pub use meb::MebTable;
 pub use parse::{floors_fit, load, parse};
-pub use settings::{AgentSettings, Config, JournalSettings, OnExit, TrackingSettings};
+pub use settings::{
+    AgentSettings, Config, JournalSettings, OnExit, SourceChoice, TrackingSettings,
+};
 pub use tau::Tau;
 pub use tws::TwsTable;
 

@@ -159,6 +159,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         qmp_folders: file.qmp.folders,
         qmp_timeout: file.qmp.timeout,
         tracking: file.tracking.enabled.then_some(TrackingSettings {
+            source: file.tracking.source,
             interval: file.tracking.interval,
             budget: tracking_budget,
             intermittent: file.tracking.intermittent.0,

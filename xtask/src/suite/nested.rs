@@ -58,6 +58,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
             "balancing::guests_are_balanced_and_outlive_the_daemon",
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
+            "sampled::",
         ],
     },
 ];

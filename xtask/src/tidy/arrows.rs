@@ -108,6 +108,7 @@ const RULES: &[Rule] = &[
             "ballast-api",
             "ballast-config",
             "ballast-control",
+            "ballast-damon",
             "ballast-estimate",
             "ballast-host",
             "ballast-model",

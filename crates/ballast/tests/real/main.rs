@@ -5,4 +5,5 @@ mod balancing;
 mod harness;
 mod neighbours;
 mod paging;
+mod sampled;
 mod support;

@@ -69,7 +69,9 @@ fn regions(pid: u32) -> Vec<Range<u64>> {
     let ram = GuestRam::AtLeast(Bytes::mib(64));
     let memory = GuestMemory::open(Path::new("/proc"), pid, None, ram).unwrap();
     let regions = memory.regions().unwrap();
-    regions.iter().map(|region| region.range.start()..region.range.end()).collect()
+    // What is smaller, directly beside, is QEMU's own.
+    let large = regions.iter().filter(|region| region.range.len() >= Bytes::mib(16));
+    large.map(|region| region.range.start()..region.range.end()).collect()
 }
 
 fn choose(pid: u32) -> (ChosenPages, DamonTarget) {
