@@ -9,8 +9,12 @@ use crate::tick::millis;
 /// How a guest's page touches are tracked. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrackingView {
-    /// `waiting`, `watching`, `resting`, `referenced`, `absent` or `failing`.
+    /// `waiting`, `watching`, `resting`, `sampling`, `referenced`, `absent` or `failing`.
     pub state: Coded,
+    /// What found the working set: `library`, `damon`, `damon-huge` (in huge pages: an upper bound) or
+    /// `referenced`.
+    #[serde(default)]
+    pub source: Option<Coded>,
     /// The last working set found.
     pub working_set_bytes: Option<u64>,
     /// Time since it was last confirmed.
@@ -32,6 +36,10 @@ impl TrackingView {
         let tracking = sample.tracking.clone().or_else(watching)?;
         Some(TrackingView {
             state: Coded::new(tracking.state.code(), tracking.state),
+            source: report.map(|report| {
+                let source = report.value.source;
+                Coded::new(source.code(), source)
+            }),
             working_set_bytes: report.map(|report| report.value.working_set.get()),
             age_ms: report.map(|report| millis(report.age)),
             watched_millionths: tracking.watched.map(Share::millionths),

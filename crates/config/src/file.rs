@@ -16,7 +16,7 @@ use crate::flexmemd::FlexmemdTable;
 use crate::intermittent::Intermittent;
 use crate::meb::MebTable;
 use crate::mechanisms::MechanismsTable;
-use crate::settings::OnExit;
+use crate::settings::{OnExit, SourceChoice};
 use crate::tau::Tau;
 use crate::tws::TwsTable;
 
@@ -174,6 +174,7 @@ impl Default for GuardTable {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TrackingTable {
     pub(super) enabled: bool,
+    pub(super) source: SourceChoice,
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) interval: Duration,
     pub(super) budget: f64,
@@ -187,6 +188,7 @@ impl Default for TrackingTable {
     fn default() -> Self {
         TrackingTable {
             enabled: true,
+            source: SourceChoice::default(),
             interval: Duration::from_secs(1),
             budget: Budget::default().limit(),
             intermittent: Intermittent::default(),

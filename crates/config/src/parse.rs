@@ -165,6 +165,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             timeout: file.libvirt.timeout,
         }),
         tracking: file.tracking.enabled.then_some(TrackingSettings {
+            source: file.tracking.source,
             interval: file.tracking.interval,
             budget: tracking_budget,
             intermittent: file.tracking.intermittent.0,

@@ -55,9 +55,24 @@ pub struct Config {
     pub raise_priority: bool,
 }
 
+/// By what the page touches of guests are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceChoice {
+    /// By the tracker in a guest's hypervisor where there is one, else by the kernel's DAMON.
+    #[default]
+    Auto,
+    /// By the tracker alone.
+    Library,
+    /// By DAMON alone.
+    Damon,
+}
+
 /// Settings of working-set tracking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrackingSettings {
+    /// By what guests are watched.
+    pub source: SourceChoice,
     /// Length of an interval.
     pub interval: Duration,
     /// Largest cost of tracking a guest, as a share of one core.

@@ -88,6 +88,24 @@ fn a_hot_set_comes_with_watching_every_page() {
 }
 
 #[test]
+fn the_source_of_tracking_is_one_of_three() {
+    let source = |text: &str| {
+        let config = read(&format!("[tracking]\n{text}")).map_err(|error| error.to_string())?;
+        Ok::<_, String>(config.tracking.unwrap().source)
+    };
+    for (text, expected) in [
+        ("", SourceChoice::Auto),
+        ("source = \"auto\"", SourceChoice::Auto),
+        ("source = \"library\"", SourceChoice::Library),
+        ("source = \"damon\"", SourceChoice::Damon),
+    ] {
+        assert_eq!(source(text), Ok(expected));
+    }
+    let error = source("source = \"mglru\"").unwrap_err();
+    assert!(error.contains("tracking.source") && error.contains("damon"), "{error}");
+}
+
+#[test]
 fn a_guest_inherits_missing_keys_from_the_defaults() {
     let config = read(
         "[defaults]\nfloor = \"256MiB\"\nshares = 5\npriority = 3\nmiss_rate_max = 9\nfence = true\n\

@@ -5,16 +5,20 @@
 //!
 //! 1. Of several sources of one kind the freshest counts; of equally fresh ones the largest.
 //! 2. A source older than the limit of its kind is stale and cannot be chosen.
-//! 3. The most trusted kind is chosen, in this order: tracked working set, probing, used memory,
-//!    `Committed_AS`. Tracking sees every access; probing shows what the guest has managed with;
-//!    used memory includes idle pages; committed memory may never be touched and excludes page
-//!    cache.
+//! 3. The most trusted kind is chosen, in this order: tracked working set, sampled working set,
+//!    probing, used memory, working set in huge pages, `Committed_AS`. Tracking sees the order of
+//!    touches; a sample by DAMON does not; probing shows what the guest has managed with; used
+//!    memory includes idle pages; a touch in a huge page counts 2 MiB, so what that gives is an upper
+//!    bound that never stands before the guest's own figures; committed memory may never be touched
+//!    and excludes page cache.
 //! 4. Confidence starts at the kind's and falls linearly with age, to half when it becomes stale.
 //! 5. Each other fresh source that contradicts the chosen one halves the confidence:
-//!    - tracking and probing estimate the same quantity, so neither should exceed twice the other;
+//!    - tracking, sampling and probing estimate the same quantity, so none should exceed twice
+//!      another;
 //!    - a working set of over twice the memory in use is doubtful: it exceeds memory in use only by
 //!      page cache that counts as available;
-//!    - `Committed_AS` contradicts nothing: it excludes page cache, and may never be touched.
+//!    - an upper bound contradicts nothing, and neither does `Committed_AS`: it excludes page cache,
+//!      and may never be touched.
 //!
 //!    Amounts less than 64 MiB apart never contradict: kernel and page cache account for as much.
 //!
@@ -31,8 +35,10 @@ use ballast_model::{Bytes, Confidence, Demand, DemandSource, PassedOver, WhyPass
 const fn trust(source: DemandSource) -> u8 {
     match source {
         DemandSource::WorkingSet => 95,
+        DemandSource::Sampled => 85,
         DemandSource::Probing => 80,
         DemandSource::Used => Confidence::USED.percent(),
+        DemandSource::Coarse => 40,
         DemandSource::Committed => 30,
     }
 }
@@ -42,7 +48,9 @@ const fn trust(source: DemandSource) -> u8 {
 /// would hurt it.
 const fn age_max(source: DemandSource) -> Duration {
     match source {
-        DemandSource::WorkingSet => Duration::from_secs(30),
+        DemandSource::WorkingSet | DemandSource::Sampled | DemandSource::Coarse => {
+            Duration::from_secs(30)
+        }
         DemandSource::Probing | DemandSource::Used | DemandSource::Committed => {
             Duration::from_secs(10)
         }
@@ -65,14 +73,14 @@ pub struct SourceDemand {
 pub struct FusedDemand {
     /// The demand of the chosen source.
     pub demand: Demand,
-    /// The best source of every other kind, most trusted first; at most three.
+    /// The best source of every other kind, most trusted first; at most five.
     pub passed_over: Vec<PassedOver>,
 }
 
 /// There is no fresh source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoFreshSource {
-    /// The stale sources; at most four.
+    /// The stale sources; at most six.
     pub stale: Vec<PassedOver>,
 }
 
@@ -136,9 +144,9 @@ fn is_contradicted(chosen: SourceDemand, other: SourceDemand) -> bool {
     let is_over_twice = |more: SourceDemand, less: SourceDemand| more.demand > twice(less.demand);
     chosen.demand.abs_diff(other.demand) >= APART_MIN
         && match other.kind {
-            DemandSource::Committed => false,
+            DemandSource::Coarse | DemandSource::Committed => false,
             DemandSource::Used => is_over_twice(chosen, other),
-            DemandSource::Probing | DemandSource::WorkingSet => {
+            DemandSource::Probing | DemandSource::Sampled | DemandSource::WorkingSet => {
                 is_over_twice(chosen, other) || is_over_twice(other, chosen)
             }
         }
@@ -272,7 +280,7 @@ mod tests {
                 Ok(fused) => {
                     let Demand { size: demand, source: kind, age, .. } = fused.demand;
                     let chosen = SourceDemand { kind, demand, age };
-                    prop_assert!(one.contains(&chosen) && fused.passed_over.len() < 4);
+                    prop_assert!(one.contains(&chosen) && fused.passed_over.len() < DemandSource::ALL.len());
                     let trust = trust(kind);
                     prop_assert!(fused.demand.confidence.percent() <= trust);
                     let better = one.iter().filter(|it| it.kind > kind);

@@ -65,6 +65,7 @@ pub(crate) struct Refiner {
 /// The demand from the tracker's last report.
 #[derive(Clone, Copy, Debug)]
 struct TrackedDemand {
+    kind: DemandSource,
     beyond: BeyondOutput,
     /// The guest's allocation at that time.
     held: Bytes,
@@ -113,7 +114,8 @@ impl Refiner {
                     swapped_out: self.swapped_out.take(),
                 };
                 let beyond = self.beyond.update(seen);
-                self.tracked = Some((TrackedDemand { beyond, held, untouched }, at));
+                let kind = tracker.value.source.of_demand();
+                self.tracked = Some((TrackedDemand { kind, beyond, held, untouched }, at));
             }
         }
     }
@@ -212,12 +214,14 @@ impl Refiner {
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| SourceDemand { kind, demand, age };
-        let tracked = self.tracked.map(|(tracked, at)| (tracked.beyond.demand, since(at)));
+        let tracked = self
+            .tracked
+            .map(|(tracked, at)| source(tracked.kind, (tracked.beyond.demand, since(at))));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
         let used = (estimate.used, estimate.demand.age);
         let sources: Vec<SourceDemand> = [
-            tracked.map(|known| source(DemandSource::WorkingSet, known)),
+            tracked,
             probed.map(|known| source(DemandSource::Probing, known)),
             Some(source(DemandSource::Used, used)),
             committed.map(|known| source(DemandSource::Committed, known)),
@@ -241,7 +245,7 @@ impl Refiner {
     fn curve(&self, guest: &GuestSample, most: Bytes) -> Option<Arc<MissCurve>> {
         guest.tracker.as_ref()?;
         let curve = self.accepted.as_ref()?.curve.as_ref()?;
-        let (TrackedDemand { beyond, held, untouched }, _) = self.tracked?;
+        let (TrackedDemand { beyond, held, untouched, .. }, _) = self.tracked?;
         let held = held.min(most);
         let mut shifted = curve.shifted(untouched.min(most));
         if ends_within(curve, held) {
@@ -270,7 +274,7 @@ fn ends_within(curve: &MissCurve, held: Bytes) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind};
+    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind, TrackingSource};
 
     use super::*;
 
@@ -373,7 +377,11 @@ mod tests {
         let mut refiner = Refiner::default();
         let mut tracked = guest(0);
         tracked.tracker = Some(Measured {
-            value: TrackerReport { working_set: Bytes::mib(450), curve: None },
+            value: TrackerReport {
+                working_set: Bytes::mib(450),
+                curve: None,
+                source: TrackingSource::Library,
+            },
             age: Duration::ZERO,
         });
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
@@ -398,7 +406,11 @@ mod tests {
         let mut refiner = Refiner::default();
         let mut demand_of = |n, held_mib, wss_mib| {
             let mut tracked = guest(0);
-            let report = TrackerReport { working_set: Bytes::mib(wss_mib), curve: None };
+            let report = TrackerReport {
+                working_set: Bytes::mib(wss_mib),
+                curve: None,
+                source: TrackingSource::Library,
+            };
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
             tracked.tracker = Some(Measured::fresh(report));
             refiner.observe(&tracked, None, second(n));
@@ -426,6 +438,7 @@ mod tests {
         tracked.tracker = Some(Measured::fresh(TrackerReport {
             working_set: Bytes::mib(400),
             curve: curve.ok().map(Arc::new),
+            source: TrackingSource::Library,
         }));
         let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
             refiner.refine(plain(), guest, Bytes::MAX, second(n)).curve.unwrap()
@@ -440,7 +453,11 @@ mod tests {
         assert_eq!(beyond.points(), [137_300, 111_700, 86_100, 51_500, 25_900, 300, 0]);
         // A curve that reaches beyond the allocation is not extended.
         let curve = MissCurve::new(Bytes::mib(300), Duration::from_secs(1), vec![9, 9, 9, 0]);
-        let report = |curve| TrackerReport { working_set: Bytes::mib(400), curve };
+        let report = |curve| TrackerReport {
+            working_set: Bytes::mib(400),
+            curve,
+            source: TrackingSource::Library,
+        };
         let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
         let mut tracked = GuestSample { tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
@@ -454,8 +471,11 @@ mod tests {
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![9000, 9000, 0]);
         let working_set = Bytes::mib(2);
-        tracked.tracker =
-            Some(Measured::fresh(TrackerReport { working_set, curve: curve.ok().map(Arc::new) }));
+        tracked.tracker = Some(Measured::fresh(TrackerReport {
+            working_set,
+            curve: curve.ok().map(Arc::new),
+            source: TrackingSource::Library,
+        }));
         refiner.observe(&tracked, None, second(1));
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));

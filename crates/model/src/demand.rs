@@ -37,10 +37,14 @@ pub struct Demand {
 pub enum DemandSource {
     /// What the guest's kernel has promised to processes (`Committed_AS`).
     Committed,
+    /// What the guest was seen to touch, in pieces of a huge page: an upper bound.
+    Coarse,
     /// Allocation less available memory, from the balloon's statistics.
     Used,
     /// What the guest was found to live with (TWS §2).
     Probing,
+    /// The same as [`DemandSource::WorkingSet`], from a small sample without the order of touches.
+    Sampled,
     /// What the guest was seen to touch, and swap in use on top (MEB §3.6); confirmed by its events
     /// while tracking rests.
     WorkingSet,
@@ -48,10 +52,12 @@ pub enum DemandSource {
 
 impl DemandSource {
     /// All of them, the most trusted first.
-    pub const ALL: [DemandSource; 4] = [
+    pub const ALL: [DemandSource; 6] = [
         DemandSource::WorkingSet,
+        DemandSource::Sampled,
         DemandSource::Probing,
         DemandSource::Used,
+        DemandSource::Coarse,
         DemandSource::Committed,
     ];
 
@@ -59,8 +65,10 @@ impl DemandSource {
     pub const fn code(self) -> &'static str {
         match self {
             DemandSource::Committed => "committed",
+            DemandSource::Coarse => "coarse",
             DemandSource::Used => "used",
             DemandSource::Probing => "probing",
+            DemandSource::Sampled => "sampled",
             DemandSource::WorkingSet => "working-set",
         }
     }
@@ -70,8 +78,10 @@ impl fmt::Display for DemandSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             DemandSource::Committed => "Committed_AS",
+            DemandSource::Coarse => "working set at most, in huge pages",
             DemandSource::Used => "used memory",
             DemandSource::Probing => "probing",
+            DemandSource::Sampled => "sampled working set",
             DemandSource::WorkingSet => "tracked working set",
         })
     }

@@ -73,4 +73,4 @@ pub use sample::{
     Pressure, ProcessId, RunState, Snapshot,
 };
 pub use time::Timestamp;
-pub use tracking::{Share, Tracking, TrackingState};
+pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

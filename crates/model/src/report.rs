@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
-use crate::{Bytes, MissCurve};
+use crate::{Bytes, MissCurve, TrackingSource};
 
 /// What a program inside the guest reports. Counters count pages from the guest's boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,6 +131,12 @@ pub struct TrackerReport {
         serde(with = "unit::shared", default, skip_serializing_if = "is_none")
     )]
     pub curve: Option<Arc<MissCurve>>,
+    /// What saw the touches.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "TrackingSource::is_library")
+    )]
+    pub source: TrackingSource,
 }
 
 impl TrackerReport {
@@ -141,6 +147,7 @@ impl TrackerReport {
         TrackerReport {
             working_set: self.working_set.fraction(now, before).min(held),
             curve: self.curve.as_ref().map(|curve| Arc::new(curve.stretched(now, before))),
+            source: self.source,
         }
     }
 }

@@ -5,9 +5,11 @@
 //! keep. Limits: figures are those of the last interval that was watched; nothing is decided by
 //! them.
 
+use std::fmt;
+
+use crate::DemandSource;
 #[cfg(feature = "serde")]
 use crate::unit::is_none;
-use std::fmt;
 
 /// A share in parts of a million; of processor time it may exceed a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +80,63 @@ impl Tracking {
     }
 }
 
+/// What saw a guest's page touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
+pub enum TrackingSource {
+    /// The tracker in its hypervisor.
+    #[default]
+    Library,
+    /// DAMON, page by page.
+    Damon,
+    /// DAMON, in pieces of a huge page: what is found is an upper bound.
+    DamonHuge,
+    /// The kernel's referenced bits.
+    Referenced,
+}
+
+impl TrackingSource {
+    /// Stable word for machines.
+    pub const fn code(self) -> &'static str {
+        match self {
+            TrackingSource::Library => "library",
+            TrackingSource::Damon => "damon",
+            TrackingSource::DamonHuge => "damon-huge",
+            TrackingSource::Referenced => "referenced",
+        }
+    }
+
+    /// What a demand is derived from that this says.
+    pub const fn of_demand(self) -> DemandSource {
+        match self {
+            TrackingSource::Library | TrackingSource::Referenced => DemandSource::WorkingSet,
+            TrackingSource::Damon => DemandSource::Sampled,
+            TrackingSource::DamonHuge => DemandSource::Coarse,
+        }
+    }
+
+    /// Whether it is the tracker; a journal does not say so, as it had nothing else at first.
+    #[cfg(feature = "serde")]
+    pub(crate) fn is_library(&self) -> bool {
+        *self == TrackingSource::Library
+    }
+}
+
+impl fmt::Display for TrackingSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TrackingSource::Library => "the tracker in its hypervisor",
+            TrackingSource::Damon => "DAMON, by pages of 4KiB",
+            TrackingSource::DamonHuge => "DAMON, by pieces of 2MiB: at most so much",
+            TrackingSource::Referenced => "referenced bits",
+        })
+    }
+}
+
 /// Whether a guest's page touches are watched, and by what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -92,9 +151,11 @@ pub enum TrackingState {
     Watching,
     /// It rests until a new phase begins.
     Resting,
+    /// The kernel's DAMON samples it: there is no tracker.
+    Sampling,
     /// The kernel's referenced bits are read: there is no tracker.
     Referenced,
-    /// Neither: there is no tracker, and referenced bits are not wanted.
+    /// None of these: there is no tracker, and the others are not wanted or not to be had.
     Absent,
     /// It does not work; see [`Tracking::trouble`].
     Failing,
@@ -107,6 +168,7 @@ impl TrackingState {
             TrackingState::Waiting => "waiting",
             TrackingState::Watching => "watching",
             TrackingState::Resting => "resting",
+            TrackingState::Sampling => "sampling",
             TrackingState::Referenced => "referenced",
             TrackingState::Absent => "absent",
             TrackingState::Failing => "failing",
@@ -120,8 +182,9 @@ impl fmt::Display for TrackingState {
             TrackingState::Waiting => "nothing watched yet",
             TrackingState::Watching => "watching page touches",
             TrackingState::Resting => "resting until a new phase begins",
+            TrackingState::Sampling => "sampling page touches by DAMON",
             TrackingState::Referenced => "reading referenced bits",
-            TrackingState::Absent => "its hypervisor runs without libballast_track.so",
+            TrackingState::Absent => "its page touches are not watched",
             TrackingState::Failing => "does not work",
         })
     }

@@ -1,4 +1,4 @@
-//! Finds the guests on this host that have a tracker.
+//! Finds the guests on this host, and those that have a tracker.
 //!
 //! A process's environment has its tracker's address; its command line has the guest's name and the
 //! paths of file-backed memory. Both are only hints: the tracker itself reports its process, and
@@ -32,13 +32,43 @@ pub struct TrackableGuest {
     pub paths: Vec<String>,
 }
 
-/// All guests with a tracker, sorted by process number.
-pub fn trackable(proc: &Path) -> Vec<TrackableGuest> {
+/// A process that runs a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hypervisor {
+    /// The process.
+    pub pid: u32,
+    /// The guest's name on the command line.
+    pub name: Option<String>,
+    /// Its tracker, if it has one.
+    pub tracker: Option<TrackableGuest>,
+}
+
+/// All guests, with a tracker or without, sorted by process number: every process with a tracker, and
+/// every QEMU, by the name of its program.
+pub fn hypervisors(proc: &Path) -> Vec<Hypervisor> {
+    let hypervisor = |pid: u32| {
+        let tracker = trackable_at(proc, pid);
+        let line = read(&proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+        let is_guest = tracker.is_some() || is_qemu(&line);
+        is_guest.then(|| Hypervisor { pid, name: name(&line), tracker })
+    };
+    pids(proc).into_iter().filter_map(hypervisor).collect()
+}
+
+/// Whether the program is QEMU's for whole machines, by any of the names that it has.
+fn is_qemu(command_line: &[u8]) -> bool {
+    let program = words(command_line).next().unwrap_or_default();
+    let file = program.rsplit('/').next().unwrap_or_default();
+    file.starts_with("qemu-system-") || file == "qemu-kvm" || file == "kvm"
+}
+
+/// The numbers of all processes, ascending.
+fn pids(proc: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let mut pids: Vec<u32> = entries.flatten().filter_map(pid).collect();
     pids.sort_unstable();
-    pids.into_iter().filter_map(|pid| trackable_at(proc, pid)).collect()
+    pids
 }
 
 /// The guest of process `pid`; `None` if it has no tracker, or its environment cannot be read.
@@ -199,10 +229,21 @@ mod tests {
             fs::write(folder.join("cmdline"), "qemu\0-name\0guest=web\0").unwrap();
         }
         fs::create_dir(proc.path().join("8")).unwrap();
-        let found = trackable(proc.path());
-        let addresses: Vec<_> = found.iter().map(|it| (it.pid, it.address.to_string())).collect();
+        for (pid, line) in [
+            ("40", "/usr/bin/qemu-system-x86_64\0-name\0db\0"),
+            ("41", "/usr/bin/kvm\0"),
+            ("42", "/opt/qemu-img\0convert\0"),
+        ] {
+            fs::create_dir(proc.path().join(pid)).unwrap();
+            fs::write(proc.path().join(pid).join("cmdline"), line).unwrap();
+        }
+        let found = hypervisors(proc.path());
+        let address = |it: &Hypervisor| it.tracker.as_ref().map(|it| it.address.to_string());
+        let addresses: Vec<_> = found.iter().map(|it| (it.pid, address(it))).collect();
         let relative = proc.path().join("30/cwd/a.sock").display().to_string();
-        assert_eq!(addresses, [(7, "/run/a.sock".to_owned()), (30, relative)]);
-        assert_eq!(found[0].name.as_deref(), Some("web"));
+        let with = [(7, Some("/run/a.sock".to_owned())), (30, Some(relative))];
+        assert_eq!(addresses, [&with[..], &[(40, None), (41, None)]].concat());
+        let names = [&found[0], &found[2], &found[3]].map(|it| it.name.as_deref());
+        assert_eq!(names, [Some("web"), Some("db"), None]);
     }
 }

@@ -24,8 +24,8 @@ mod tracking_session;
 pub use client::{HEARTBEAT_PERIOD, Revocation, TrackerClient};
 pub use error::TrackerError;
 pub use find::{
-    CommandLine, PATHS_MAX, TrackableGuest, memory_paths_at, parse_cmdline, parse_environ,
-    trackable, trackable_at,
+    CommandLine, Hypervisor, PATHS_MAX, TrackableGuest, hypervisors, memory_paths_at,
+    parse_cmdline, parse_environ, trackable_at,
 };
 pub use handler_placement::{ThreadSample, parse_thread_stat};
 pub use kvm::check_bits_tell;

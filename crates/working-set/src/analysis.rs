@@ -29,7 +29,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_model::{Bytes, MissCurve, TrackerReport};
+use ballast_model::{Bytes, MissCurve, TrackerReport, TrackingSource};
 use ballast_mrc::{Aging, Curve, Form, Granularity, Histogram, Layout};
 
 use crate::recency::Recency;
@@ -185,7 +185,11 @@ impl Analysis {
             touched,
             granules,
             half_miss: Bytes::pages(half_miss),
-            report: TrackerReport { working_set, curve: self.miss_curve(&curve, seen.length) },
+            report: TrackerReport {
+                working_set,
+                curve: self.miss_curve(&curve, seen.length),
+                source: TrackingSource::Library,
+            },
             lost,
         }
     }

@@ -65,6 +65,10 @@ pub struct GuestSpec {
     /// How its memory accesses are recorded.
     #[serde(default)]
     pub truth: Option<Truth>,
+    /// Whether its memory is private to QEMU, as by default without the lab, instead of a file that a
+    /// tracker can watch.
+    #[serde(default)]
+    pub private_memory: bool,
     /// Whether QEMU preloads the page tracker.
     #[serde(default)]
     pub tracked: bool,
@@ -107,6 +111,7 @@ impl GuestSpec {
             hotplug: None,
             with: BTreeSet::new(),
             truth: None,
+            private_memory: false,
             tracked: false,
             agent: false,
             kvm_host: None,
@@ -217,7 +222,8 @@ impl CommandLine<'_> {
         let hotplug = self.spec.hotplug;
         let plugged = hotplug.map_or(String::new(), |hotplug| hotplug.memory_argument(mib));
         args.pair("-m", format!("{mib}M{plugged}"));
-        args.pair("-object", format!("memory-backend-memfd,id=ram,size={mib}M,share=on"));
+        let (kind, share) = if self.spec.private_memory { ("ram", "off") } else { ("memfd", "on") };
+        args.pair("-object", format!("memory-backend-{kind},id=ram,size={mib}M,share={share}"));
         args.pair("-machine", "q35,memory-backend=ram");
         args.pair("-kernel", self.kernel);
         args.pair("-initrd", self.initramfs);

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_model::{Bytes, Measured, MissCurve, PAGE_SIZE, TrackerReport};
+use ballast_model::{Bytes, Measured, MissCurve, PAGE_SIZE, TrackerReport, TrackingSource};
 use libm::{exp, log, pow};
 
 use crate::memory::Memory;
@@ -108,6 +108,7 @@ impl Tracker {
         TrackerReport {
             working_set: Bytes::new(working_set * step.get()).max(kernel).min(seen_most),
             curve: MissCurve::new(step, self.spec.interval, misses).ok().map(Arc::new),
+            source: TrackingSource::Library,
         }
     }
 }

@@ -26,13 +26,16 @@ pub(super) struct Chosen {
 }
 
 /// What every run of the suite tries: what a host does with cgroups of version 2, and guests under KVM
-/// that are tracked, ballooned and fenced, and whose agent reports.
+/// that are tracked, sampled by DAMON, ballooned and fenced, and whose agent reports.
 pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     Chosen {
         program: "ballast-reclaim::it",
         tests: &["cgroups::a_real", "cgroups::page_cache", "cgroups::squeezing", "fence::a_real"],
     },
-    Chosen { program: "ballast-lab-host::real", tests: &["agent::it_reports", "tracked_bare::"] },
+    Chosen {
+        program: "ballast-lab-host::real",
+        tests: &["agent::it_reports", "damon::pages", "damon::what_a_killed", "tracked_bare::"],
+    },
     Chosen { program: "ballast::real", tests: &["paging::a_fence_takes_what_a_stuck_guest_owes"] },
 ];
 
@@ -41,7 +44,13 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
     Chosen { program: "ballast-reclaim::it", tests: &["cgroups::", "fence::", "paging::"] },
     Chosen {
         program: "ballast-lab-host::real",
-        tests: &["agent::it_reports", "hotplug::virtio_mem", "tracked_bare::", "tracked_killed::"],
+        tests: &[
+            "agent::it_reports",
+            "damon::",
+            "hotplug::virtio_mem",
+            "tracked_bare::",
+            "tracked_killed::",
+        ],
     },
     Chosen {
         program: "ballast::real",
@@ -49,6 +58,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
             "balancing::guests_are_balanced_and_outlive_the_daemon",
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
+            "sampled::",
         ],
     },
 ];

@@ -85,6 +85,8 @@ const RULES: &[Rule] = &[
     mechanism("ballast-tracker-preload", &["ballast-tracker-proto"]),
     // Not on the preloaded library, which would come along into the daemon with its own `munmap`.
     mechanism("ballast-tracker", &["ballast-tracker-proto"]),
+    // Shares the tracker's way to choose pages, which is pure, and not the tracker.
+    mechanism("ballast-damon", &["ballast-model", "ballast-tracker-proto"]),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
     edge("ballast-report", MODEL),
@@ -111,6 +113,7 @@ const RULES: &[Rule] = &[
             "ballast-backend",
             "ballast-config",
             "ballast-control",
+            "ballast-damon",
             "ballast-estimate",
             "ballast-host",
             "ballast-libvirt",

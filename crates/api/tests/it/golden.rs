@@ -14,7 +14,7 @@ use ballast_model::{
     GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured,
     Mechanism, MissCurve, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, Plan, PolicyName,
     Pressure, PressureLevel, Provenance, Reason, Regret, RunState, Share, Snapshot, Timestamp,
-    TrackerReport, Tracking, TrackingState, Why, WhyPassedOver,
+    TrackerReport, Tracking, TrackingSource, TrackingState, Why, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -82,7 +82,11 @@ fn seen() -> Seen {
             age,
         }),
         tracker: Some(Measured {
-            value: TrackerReport { working_set: Bytes::mib(460), curve: None },
+            value: TrackerReport {
+                working_set: Bytes::mib(460),
+                curve: None,
+                source: TrackingSource::Library,
+            },
             age: Duration::from_secs(3),
         }),
         tracking: Some(Tracking {
@@ -320,6 +324,10 @@ fn status() {
                       "code": "failing",
                       "text": "does not work"
                     },
+                    "source": {
+                      "code": "library",
+                      "text": "the tracker in its hypervisor"
+                    },
                     "working_set_bytes": 482344960,
                     "age_ms": 3000,
                     "watched_millionths": 3906,
@@ -456,6 +464,10 @@ fn explain_of_a_known_guest() {
                   "state": {
                     "code": "failing",
                     "text": "does not work"
+                  },
+                  "source": {
+                    "code": "library",
+                    "text": "the tracker in its hypervisor"
                   },
                   "working_set_bytes": 482344960,
                   "age_ms": 3000,

@@ -263,6 +263,9 @@ fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
     }
     if let Some((bytes, age)) = view.working_set_bytes.zip(view.age_ms) {
         told.push_str(&format!("; working set {}, {} old", size(bytes), span(age)));
+        if let Some(source) = view.source.as_ref().filter(|source| source.code != "library") {
+            told.push_str(&format!(" ({})", source.text));
+        }
     }
     let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
     std::iter::once(("tracking", told)).chain(trouble).collect()

@@ -182,6 +182,10 @@ fn tracked(tracking: Option<&TrackingView>) -> String {
     match tracking.state.code.as_str() {
         "absent" => parts.push("no".to_owned()),
         "watching" => {}
+        "sampling" => {
+            let is_bound = tracking.source.as_ref().is_some_and(|it| it.code == "damon-huge");
+            parts.push(if is_bound { "at most, by DAMON" } else { "by DAMON" }.to_owned());
+        }
         code => parts.push(code.to_owned()),
     }
     if let Some(watched) = tracking.watched_millionths {

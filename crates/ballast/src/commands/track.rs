@@ -12,14 +12,14 @@ use ballast_estimate::statistical::SamplingSettings;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_tracker::{TrackableGuest, check_bits_tell, trackable};
+use ballast_tracker::{Hypervisor, check_bits_tell, hypervisors};
 use ballast_working_set::{Budget, WatchPlannerSettings};
 use serde::Serialize;
 
-use ballast_config::Intermittent;
+use ballast_config::{Intermittent, SourceChoice};
 use ballast_daemon::track::{
-    FollowSettings, Follower, GuestCounts, IntervalJson, Recording, Row, Sampler, SignalReader,
-    Watcher,
+    DamonFollower, DamonHub, FollowSettings, Follower, GuestCounts, IntervalJson, Recording, Row,
+    Sampler, SignalReader, WorkingSetSource,
 };
 use ballast_report::command_line::command_line;
 use ballast_report::files::Destination;
@@ -42,16 +42,20 @@ Examples:
   ballast track web-1 --statistical 200 --interval 30s
   ballast track web-1 --json | jq .working_set_bytes
   ballast track web-1 --rest
+  ballast track web-1 --source damon
   ballast track web-1 --for 4m --interval 500ms --record web-1 --qmp /run/ballast/qmp --referenced
 
-Without a guest it lists those that can be tracked: those whose hypervisor was started with
-libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_SOCKET, and with shared memory
-(QEMU: -object memory-backend-memfd,share=on). A guest has one tracking client at a time; the daemon is one.
+Without a guest it lists all there are, with the socket of their tracker: of those whose hypervisor was started
+with libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_SOCKET, and with shared memory
+(QEMU: -object memory-backend-memfd,share=on). Any other is sampled by the kernel's DAMON, as root, if the kernel
+has it and nobody else uses it: 1,024 of its pages, in windows of an interval, at least 1s. A guest has one
+tracking client at a time, and a host one user of DAMON; the daemon is one.
 
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
   HALF MISS    memory in which half of the touches seen miss; with --statistical nothing
-  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest
+  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest. DAMON
+               sees huge pages as pieces of 512 pages, and the working set is then an upper bound
   HOT          watched pieces that stay accessible and are not seen, with --hot-set
   TOUCHES      touches seen
   LOST         touches seen and lost, for want of room
@@ -73,6 +77,7 @@ JSON: an object a line for every interval. What was not watched has no figures o
   events                      what tells a new phase, scaled to all memory; null if not seen
   known_bytes                 the working set as last seen, moved as the tiny sample told; null before
   next                        what follows for the next interval, with --rest
+  source                      what saw it: library, damon, or damon-huge: an upper bound
   working_set_bytes, touched_bytes, half_miss_bytes
   granule_pages, share        pages of a piece, and the share of pieces that were watched
   hot_granules, touches, lost
@@ -84,6 +89,10 @@ pub struct Args {
     /// it
     #[arg(value_name = "GUEST")]
     guest: Option<String>,
+    /// By what: the tracker in its hypervisor (library), the kernel's DAMON, or the first of these
+    /// that is there
+    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = source)]
+    source: SourceChoice,
     /// How long; until interrupted without it
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     for_: Option<Duration>,
@@ -142,6 +151,15 @@ fn interval(text: &str) -> Result<Duration, String> {
     if range.contains(&time) { Ok(time) } else { Err(expected.to_owned()) }
 }
 
+fn source(text: &str) -> Result<SourceChoice, String> {
+    match text {
+        "auto" => Ok(SourceChoice::Auto),
+        "library" => Ok(SourceChoice::Library),
+        "damon" => Ok(SourceChoice::Damon),
+        _ => Err("expected auto, library or damon".to_owned()),
+    }
+}
+
 fn budget(text: &str) -> Result<Budget, String> {
     let percent = text.trim_end_matches('%').trim().parse::<f64>();
     let percent = percent.map_err(|error| format!("{error}: expected such as 0.5"))?;
@@ -153,7 +171,7 @@ fn budget(text: &str) -> Result<Budget, String> {
 /// # Errors
 /// There is no such guest, or it cannot be tracked; the output or the recording cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let guests = trackable(Path::new(PROC));
+    let guests = hypervisors(Path::new(PROC));
     let Some(wanted) = &args.guest else { return list(&guests, args.output) };
     let guest = find(&guests, wanted)?.clone();
     let recording = args.record.as_deref().map(Recording::begin).transpose()?;
@@ -218,8 +236,8 @@ async fn ask(
 }
 
 /// The guest that is meant.
-fn find<'a>(guests: &'a [TrackableGuest], wanted: &str) -> anyhow::Result<&'a TrackableGuest> {
-    let is_it = |guest: &&TrackableGuest| {
+fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hypervisor> {
+    let is_it = |guest: &&Hypervisor| {
         guest.name.as_deref() == Some(wanted) || guest.pid.to_string() == wanted
     };
     let mut found = guests.iter().filter(is_it);
@@ -231,8 +249,8 @@ fn find<'a>(guests: &'a [TrackableGuest], wanted: &str) -> anyhow::Result<&'a Tr
             second.pid
         ),
         (None, _) => anyhow::bail!(
-            "no guest `{wanted}` with a tracker in it: `ballast track` lists those there are; it is \
-             started with libballast_track.so in LD_PRELOAD and BALLAST_TRACK_SOCKET"
+            "no guest `{wanted}`: `ballast track` lists those there are, by the name that QEMU was \
+             given with -name"
         ),
     }
 }
@@ -242,25 +260,27 @@ fn find<'a>(guests: &'a [TrackableGuest], wanted: &str) -> anyhow::Result<&'a Tr
 struct Listed<'a> {
     pid: u32,
     name: Option<&'a str>,
-    socket: String,
+    /// `None`: it has no tracker.
+    socket: Option<String>,
 }
 
-fn list(guests: &[TrackableGuest], output: Output) -> anyhow::Result<()> {
+fn list(guests: &[Hypervisor], output: Output) -> anyhow::Result<()> {
     let listed: Vec<Listed<'_>> = guests
         .iter()
         .map(|guest| Listed {
             pid: guest.pid,
             name: guest.name.as_deref(),
-            socket: guest.address.to_string(),
+            socket: guest.tracker.as_ref().map(|tracker| tracker.address.to_string()),
         })
         .collect();
     output.print(&listed, |listed, _| {
         if listed.is_empty() {
-            return "no guest on this host has a tracker in it\n".to_owned();
+            return "no guest runs on this host\n".to_owned();
         }
         let line = |guest: &Listed<'_>| {
             let name = harmless_line(guest.name.unwrap_or("?"));
-            format!("{:>8}  {name}  {}\n", guest.pid, harmless_line(&guest.socket))
+            let socket = guest.socket.as_deref().map_or("none: by DAMON".into(), harmless_line);
+            format!("{:>8}  {name}  {socket}\n", guest.pid)
         };
         format!("     PID  NAME  SOCKET\n{}", listed.iter().map(line).collect::<String>())
     })
@@ -268,7 +288,7 @@ fn list(guests: &[TrackableGuest], output: Output) -> anyhow::Result<()> {
 
 fn follow(
     args: &Args,
-    guest: &TrackableGuest,
+    guest: &Hypervisor,
     mut recording: Option<Recording>,
     counts: &GuestCounts,
     stop: &AtomicBool,
@@ -277,8 +297,8 @@ fn follow(
         check_bits_tell(Path::new(PROC), guest.pid)
             .context("--referenced records nothing of this guest: leave it out")?;
     }
-    let mut watcher = watch(args, guest)?;
-    let private = watcher.private_memory();
+    let mut source = watch(args, guest)?;
+    let private = source.private_memory();
     if private > Bytes::ZERO {
         tracing::warn!("{private} of its memory is private and not tracked: give it share=on");
     }
@@ -295,7 +315,11 @@ fn follow(
         if let Some(signals) = &mut signals {
             signals.begin();
         }
-        let (row, touches) = watcher.interval(|| !is_over())?;
+        let (row, touches) = source.interval(None, &mut || !is_over())?;
+        // DAMON knows nothing of a window that has not ended.
+        if row.seen.is_none() && row.events.is_none() && is_over() {
+            break;
+        }
         show(&row, number, args.output)?;
         if let Some((recording, signals)) = recording.as_mut().zip(signals.as_mut()) {
             let counts = args.qmp.as_ref().map(|_| counts);
@@ -345,10 +369,26 @@ impl Page {
 }
 
 /// Starts to watch as the arguments say.
-fn watch(args: &Args, guest: &TrackableGuest) -> anyhow::Result<Watcher> {
+fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSource>> {
+    let tracker = match (args.source, &guest.tracker) {
+        (SourceChoice::Auto | SourceChoice::Library, Some(tracker)) => tracker,
+        (SourceChoice::Library, None) => anyhow::bail!(
+            "there is no tracker in the guest: it is started with libballast_track.so in LD_PRELOAD \
+             and BALLAST_TRACK_SOCKET; or leave --source out"
+        ),
+        (SourceChoice::Auto, None) | (SourceChoice::Damon, _) => {
+            anyhow::ensure!(
+                !args.every && !args.hot_set && args.statistical.is_none() && args.rest.0.is_none(),
+                "DAMON samples pages without traps: --every, --hot-set, --rest and --statistical need \
+                 the tracker in the guest's hypervisor"
+            );
+            let hub = Arc::new(DamonHub::new(args.interval));
+            return Ok(Box::new(DamonFollower::begin(hub, guest.pid, None, SEED)?));
+        }
+    };
     if let Some(samples) = args.statistical {
         let settings = SamplingSettings { samples, period: args.interval };
-        return Ok(Watcher::Sampler(Box::new(Sampler::begin(guest, settings, SEED)?)));
+        return Ok(Box::new(Sampler::begin(tracker, settings, SEED)?));
     }
     let planner = WatchPlannerSettings {
         sample: (!args.every).then(|| args.budget.clone()),
@@ -357,7 +397,7 @@ fn watch(args: &Args, guest: &TrackableGuest) -> anyhow::Result<Watcher> {
         ..WatchPlannerSettings::default()
     };
     let settings = FollowSettings { interval: args.interval, planner, seed: SEED };
-    Ok(Watcher::Follower(Box::new(Follower::begin(guest, &settings, None, None)?)))
+    Ok(Box::new(Follower::begin(tracker, &settings, None, None)?))
 }
 
 fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {
@@ -374,25 +414,19 @@ fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use ballast_tracker_proto::TrackerAddress;
-
     use super::*;
 
     #[test]
     fn a_guest_is_found_by_name_or_process() {
-        let guest = |pid, name: &str| TrackableGuest {
-            pid,
-            name: Some(name.to_owned()),
-            address: TrackerAddress::new("/x"),
-            paths: Vec::new(),
-        };
+        let guest =
+            |pid, name: &str| Hypervisor { pid, name: Some(name.to_owned()), tracker: None };
         let guests = [guest(7, "a"), guest(8, "b"), guest(9, "b")];
         assert_eq!(find(&guests, "a").unwrap().pid, 7);
         assert_eq!(find(&guests, "9").unwrap().pid, 9);
         let twice = find(&guests, "b").unwrap_err().to_string();
         assert!(twice.contains("8 or 9"), "{twice}");
         let none = find(&guests, "c").unwrap_err().to_string();
-        assert!(none.contains("LD_PRELOAD"), "{none}");
+        assert!(none.contains("-name"), "{none}");
     }
 
     #[test]

@@ -75,6 +75,7 @@ mod tests {
     #[test]
     fn lines_align_with_their_heading() {
         let seen = Seen {
+            source: ballast_model::TrackingSource::Library,
             working_set: Bytes::mib(203),
             touched: Bytes::mib(201),
             half_miss: Some(Bytes::mib(198)),

@@ -542,7 +542,7 @@ fn guests_are_balanced_and_outlive_the_daemon() {
     lab.start_constant("bits", size);
     let ground = Ground::new();
     let settings = "[policy]\nname = \"static\"\n[host]\nbudget = \"1GiB\"\n\
-        [tracking]\ninterval = \"500ms\"\nintermittent = \"off\"\nreferenced = true";
+        [tracking]\nsource = \"library\"\ninterval = \"500ms\"\nintermittent = \"off\"\nreferenced = true";
     ground.configure_for(lab.sockets(), FAST, settings);
     let are_followed = |daemon: &Daemon<'_>| {
         for (name, state) in [("watched", "watching"), ("bits", "referenced")] {

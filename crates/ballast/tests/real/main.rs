@@ -6,4 +6,5 @@ mod harness;
 mod libvirt;
 mod neighbours;
 mod paging;
+mod sampled;
 mod support;

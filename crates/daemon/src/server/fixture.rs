@@ -9,7 +9,7 @@ use ballast_model::{
     Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
     HostSample, LinkDown, LinkState, Measured, MemoryRequest, Note, Outcome, OutcomeKind, Plan,
     PolicyName, Pressure, PressureLevel, Provenance, Reason, RequestKind, RunState, Share,
-    Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingState,
+    Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState,
 };
 
 use crate::view::{ApiState, View};
@@ -81,7 +81,11 @@ fn with_agent(guest: GuestSample) -> GuestSample {
 
 /// Its page touches are followed.
 fn tracked(guest: GuestSample, working_set: u64, tracking: Tracking) -> GuestSample {
-    let report = TrackerReport { working_set: Bytes::mib(working_set), curve: None };
+    let report = TrackerReport {
+        working_set: Bytes::mib(working_set),
+        curve: None,
+        source: TrackingSource::Library,
+    };
     let age = Duration::from_millis(400);
     GuestSample {
         tracker: Some(Measured { value: report, age }),

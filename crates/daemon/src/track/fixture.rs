@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_model::{Bytes, MissCurve};
+use ballast_model::{Bytes, MissCurve, TrackingSource};
 
 use super::row::{Row, Seen};
 
@@ -12,6 +12,7 @@ pub fn row(second: u64, is_watched: bool) -> Row {
     let step = Bytes::mib(100);
     let curve = MissCurve::new(step, Duration::from_secs(1), vec![50, 20, 0]);
     let seen = Seen {
+        source: TrackingSource::Library,
         working_set: Bytes::mib(200),
         touched: Bytes::mib(150),
         half_miss: Some(Bytes::mib(90)),

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
-use ballast_model::Bytes;
+use ballast_model::{Bytes, TrackingSource};
 use ballast_reclaim::Coldness;
 use ballast_tracker::{
     DataTlbCounter, IntervalObservation, TrackableGuest, TrackerError, TrackingSession,
@@ -192,6 +192,7 @@ impl Follower {
         let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
         self.history.add(mode, self.tracking.regions());
         row.seen = Some(Seen {
+            source: TrackingSource::Library,
             working_set: seen.report.working_set,
             touched: seen.touched,
             half_miss: Some(seen.half_miss),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_model::{Bytes, MissCurve};
+use ballast_model::{Bytes, MissCurve, TrackingSource};
 use serde::{Deserialize, Serialize};
 
 use super::row::{Row, Seen};
@@ -26,6 +26,9 @@ pub struct IntervalJson {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SeenJson {
+    /// Recordings of before there was another have none.
+    #[serde(default)]
+    source: TrackingSource,
     working_set_bytes: u64,
     touched_bytes: u64,
     half_miss_bytes: Option<u64>,
@@ -44,6 +47,7 @@ impl From<&Row> for IntervalJson {
     fn from(row: &Row) -> Self {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let seen = row.seen.as_ref().map(|seen| SeenJson {
+            source: seen.source,
             working_set_bytes: seen.working_set.get(),
             touched_bytes: seen.touched.get(),
             half_miss_bytes: seen.half_miss.map(Bytes::get),
@@ -108,6 +112,7 @@ impl SeenJson {
             _ => None,
         };
         Ok(Seen {
+            source: self.source,
             working_set: Bytes::new(self.working_set_bytes),
             touched: Bytes::new(self.touched_bytes),
             half_miss: self.half_miss_bytes.map(Bytes::new),

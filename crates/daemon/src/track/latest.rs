@@ -38,10 +38,53 @@ impl Latest {
         }
     }
 
-    /// Notes that tracking fails.
-    pub(super) fn fail(&mut self, trouble: String) {
-        let failing = Tracking::new(TrackingState::Failing);
-        self.tracking = Tracking { trouble: Some(trouble), ..failing };
+    /// Notes why tracking fails; `state` is what that leaves.
+    pub(super) fn fail(&mut self, state: TrackingState, trouble: String) {
+        self.tracking = Tracking { trouble: Some(trouble), ..Tracking::new(state) };
         self.coldness = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_model::TrackingSource;
+
+    use super::*;
+
+    #[test]
+    fn a_shifted_report_is_fresh_and_capped_by_guest_memory() {
+        let seen = Instant::now() - Duration::from_secs(60);
+        let report = TrackerReport {
+            working_set: Bytes::mib(60),
+            curve: None,
+            source: TrackingSource::Library,
+        };
+        let tracking = Tracking::new(TrackingState::Resting);
+        let mut latest = Latest { report: Some((report, seen)), tracking, coldness: None };
+        latest.move_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
+        let (shifted, at) = latest.report.clone().unwrap();
+        assert!(shifted.working_set == Bytes::mib(90) && at > seen);
+        latest.move_by(WorkingSetShift { before: 1, now: 10 }, Bytes::mib(512));
+        assert_eq!(latest.report.unwrap().0.working_set, Bytes::mib(512));
+    }
+
+    #[test]
+    fn confirming_renews_a_report_but_invents_none() {
+        let tracking = Tracking::new(TrackingState::Waiting);
+        let mut latest = Latest { report: None, tracking, coldness: None };
+        latest.confirm();
+        assert!(latest.report.is_none());
+        let seen = Instant::now() - Duration::from_secs(60);
+        let report = TrackerReport {
+            working_set: Bytes::mib(7),
+            curve: None,
+            source: TrackingSource::Library,
+        };
+        latest.report = Some((report.clone(), seen));
+        latest.confirm();
+        let (kept, at) = latest.report.unwrap();
+        assert!(kept == report && at > seen);
     }
 }

@@ -1,10 +1,14 @@
 //! Tracks which pages live guests touch.
 //!
 //! Idea: [`Follower`] connects one guest's tracker (`crates/tracker`) with the state machines that
-//! turn touches into a working set and plan the next interval (`crates/working-set`). Each interval
-//! yields a [`Row`]. `ballast track` prints the rows; the daemon passes them to its policy.
+//! turn touches into a working set and plan the next interval (`crates/working-set`).
+//! [`DamonFollower`] does so for a guest without a tracker, by the kernel's DAMON (`crates/damon`).
+//! Both are a [`WorkingSetSource`]: each interval yields a [`Row`]. `ballast track` prints the rows;
+//! the daemon passes them to its policy.
 
 mod coldness;
+mod damon;
+mod damon_hub;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixture;
 mod follow;
@@ -14,15 +18,20 @@ mod record;
 mod row;
 mod sampler;
 mod service;
+mod shared;
 mod signals;
+mod source;
+mod thread;
 mod tiny;
-mod watcher;
 
+pub use damon::DamonFollower;
+pub use damon_hub::DamonHub;
 pub use follow::{FollowSettings, Follower};
 pub use interval_json::IntervalJson;
 pub use record::Recording;
 pub use row::{Row, Seen};
 pub use sampler::Sampler;
-pub use service::{PresentGuest, Service, ServiceSettings, TrackingStatus};
+pub use service::{PresentGuest, Service, TrackingStatus};
+pub use shared::ServiceSettings;
 pub use signals::{GuestCounts, SignalReader, Signals};
-pub use watcher::Watcher;
+pub use source::{SourceError, WorkingSetSource};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_estimate::phase::PhaseStep;
-use ballast_model::{Bytes, MissCurve};
+use ballast_model::{Bytes, MissCurve, TrackingSource};
 
 use super::tiny::WorkingSetShift;
 
@@ -43,6 +43,8 @@ impl Row {
 /// The figures of a watched interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
+    /// What saw it.
+    pub source: TrackingSource,
     /// The working set.
     pub working_set: Bytes,
     /// Memory touched in the interval.

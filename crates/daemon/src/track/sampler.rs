@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ballast_estimate::statistical::{SamplingPeriod, SamplingSettings};
-use ballast_model::{Bytes, PAGE_SIZE};
+use ballast_model::{Bytes, PAGE_SIZE, TrackingSource};
 use ballast_tracker::{TrackableGuest, TrackerError, TrackingSession, WatchSettings};
 use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchMode};
 
@@ -100,6 +100,7 @@ impl Sampler {
         self.known = estimate.map(|estimate| estimate.wss).or(self.known);
         row.known = self.known;
         row.seen = estimate.map(|estimate| Seen {
+            source: TrackingSource::Library,
             working_set: estimate.wss,
             touched: estimate.wss,
             half_miss: None,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Whole, realistic, start};
-use ballast_model::{Bytes, GuestSample, Measured, MissCurve, Snapshot, TrackerReport};
+use ballast_model::{
+    Bytes, GuestSample, Measured, MissCurve, Snapshot, TrackerReport, TrackingSource,
+};
 use ballast_store::*;
 
 const KEEP: JournalConfig =
@@ -26,7 +28,11 @@ fn tracked(nth: u64, kept: Bytes, kinds: impl Fn(u64) -> u64) -> Whole {
     let Snapshot { taken_at, host, .. } = whole.snapshot.clone();
     let guests = whole.snapshot.guests().iter().zip(0..).map(|(guest, i)| GuestSample {
         tracker: Some(Measured {
-            value: TrackerReport { working_set: Bytes::mib(500), curve: Some(curve(kinds(i))) },
+            value: TrackerReport {
+                working_set: Bytes::mib(500),
+                curve: Some(curve(kinds(i))),
+                source: TrackingSource::Library,
+            },
             age: Duration::from_millis(nth),
         }),
         ..guest.clone()

@@ -179,7 +179,11 @@ fn tracked(mut whole: Whole) -> Whole {
     let step = Bytes::mib(100);
     let curve = MissCurve::new(step, Duration::from_secs(5), vec![90, 30, 7, 0]).unwrap();
     let tracker = Measured {
-        value: TrackerReport { working_set: Bytes::mib(210), curve: Some(curve.clone().into()) },
+        value: TrackerReport {
+            working_set: Bytes::mib(210),
+            curve: Some(curve.clone().into()),
+            source: TrackingSource::Library,
+        },
         age: Duration::from_millis(20),
     };
     let Snapshot { taken_at, host, .. } = whole.snapshot.clone();

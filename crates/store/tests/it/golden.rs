@@ -268,6 +268,7 @@ fn tracking(at: usize) -> Option<Tracking> {
         TrackingState::Referenced,
         TrackingState::Absent,
         TrackingState::Failing,
+        TrackingState::Sampling,
     ];
     Some(Tracking {
         state: *states.get(at)?,
@@ -327,6 +328,14 @@ fn guest_samples() -> Vec<GuestSample> {
         request: Some(request),
     };
     let agents = requests().map(agent);
+    // The first two are as journals had them before there was another.
+    let sources = [
+        TrackingSource::Library,
+        TrackingSource::Library,
+        TrackingSource::Damon,
+        TrackingSource::DamonHuge,
+        TrackingSource::Referenced,
+    ];
     let yes = Some(true);
     let capable = Capabilities {
         balloon: yes,
@@ -348,9 +357,9 @@ fn guest_samples() -> Vec<GuestSample> {
             .get(at)
             .map(|&value| Measured { value, age: aged(at) }),
         agent: agents.get(at).map(|&value| Measured { value, age: aged(at) }),
-        tracker: (at < 2).then(|| {
+        tracker: sources.get(at).map(|&source| {
             let curve = (at == 1).then(|| curve(&[90, 30, 7, 0]).into());
-            let value = TrackerReport { working_set: Bytes::mib(210), curve };
+            let value = TrackerReport { working_set: Bytes::mib(210), curve, source };
             Measured { value, age: aged(at) }
         }),
         tracking: tracking(at),

@@ -577,9 +577,15 @@ fn agent() -> BoxedStrategy<Measured<AgentReport>> {
 }
 
 fn tracker() -> impl Strategy<Value = Measured<TrackerReport>> {
-    (bytes(), option::of(curve()), span()).prop_map(|(working_set, curve, age)| Measured {
-        value: TrackerReport { working_set, curve },
-        age,
+    let sources = [
+        TrackingSource::Library,
+        TrackingSource::Damon,
+        TrackingSource::DamonHuge,
+        TrackingSource::Referenced,
+    ];
+    let source = prop::sample::select(sources.to_vec());
+    (bytes(), option::of(curve()), source, span()).prop_map(|(working_set, curve, source, age)| {
+        Measured { value: TrackerReport { working_set, curve, source }, age }
     })
 }
 
@@ -591,6 +597,7 @@ fn tracking() -> impl Strategy<Value = Tracking> {
         TrackingState::Referenced,
         TrackingState::Absent,
         TrackingState::Failing,
+        TrackingState::Sampling,
     ];
     let share = || option::of(any::<u32>().prop_map(Share::from_millionths));
     let state = prop::sample::select(states.to_vec());

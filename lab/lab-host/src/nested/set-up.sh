@@ -11,6 +11,7 @@ cd /host
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount -t debugfs debugfs sys/kernel/debug
+mount -t tracefs tracefs sys/kernel/tracing
 mount -t devtmpfs devtmpfs dev
 mkdir -p dev/pts dev/shm sbin usr/bin usr/lib
 mount -t devpts devpts dev/pts

@@ -2,6 +2,7 @@
 
 mod agent;
 mod bare;
+mod damon;
 mod guests;
 mod host_side;
 mod hotplug;

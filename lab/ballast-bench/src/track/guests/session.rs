@@ -107,7 +107,7 @@ impl Session {
         let mut restarts = 0;
         for number in 0..way.warm_up() + intervals.div_ceil(each) {
             watcher.set_length(self.until_end(each)?);
-            match watcher.interval(|| true) {
+            match watcher.interval(None, &mut || true) {
                 Ok((row, _)) if number >= way.warm_up() => take(now_ns(), &row)?,
                 Ok(_) => {}
                 Err(error) if restarts >= RESTARTS_MAX => return Err(error.into()),

@@ -7,7 +7,7 @@ use ballast_estimate::statistical::SamplingSettings;
 use ballast_tracker::TrackableGuest;
 use ballast_working_set::WatchPlannerSettings;
 
-use ballast_daemon::track::{FollowSettings, Follower, Sampler, Watcher};
+use ballast_daemon::track::{FollowSettings, Follower, Sampler, WorkingSetSource};
 
 /// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -63,9 +63,9 @@ impl Way {
         self,
         guest: &TrackableGuest,
         daemon: &FollowSettings,
-    ) -> anyhow::Result<Watcher> {
-        let follow = |settings: &FollowSettings| {
-            Ok(Watcher::Follower(Box::new(Follower::begin(guest, settings, None, None)?)))
+    ) -> anyhow::Result<Box<dyn WorkingSetSource>> {
+        let follow = |settings: &FollowSettings| -> anyhow::Result<Box<dyn WorkingSetSource>> {
+            Ok(Box::new(Follower::begin(guest, settings, None, None)?))
         };
         match self {
             Way::Daemon => follow(daemon),
@@ -80,7 +80,7 @@ impl Way {
             }
             Way::Statistical => {
                 let sampler = Sampler::begin(guest, SamplingSettings::FAST, daemon.seed)?;
-                Ok(Watcher::Sampler(Box::new(sampler)))
+                Ok(Box::new(sampler))
             }
         }
     }

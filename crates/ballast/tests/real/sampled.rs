@@ -1,0 +1,146 @@
+//! Stock guests, without the tracker, under the real daemon on a KVM host: their working sets come
+//! from the kernel's DAMON.
+//!
+//! Limits: only in an outer machine of `ballast-lab nested`, where nobody else uses DAMON; asserts
+//! states and amounts, never times.
+
+use std::path::Path;
+
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::{Lab, swapping};
+use ballast_api::TrackingView;
+use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
+use ballast_model::Bytes;
+
+/// Memory of the guest, and what it goes through.
+const BOOT: Bytes = Bytes::mib(256);
+const LOOP: Bytes = Bytes::mib(72);
+const COUNT: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
+const INSTANCE: &str = "/sys/kernel/tracing/instances/ballast-damon";
+const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// A guest as QEMU starts it by default, going through its loop; none outside of an outer machine.
+fn boot(huge_pages: &str) -> Option<Lab> {
+    if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(COUNT).exists() {
+        println!("SKIPPED: needs an outer machine of `ballast-lab nested` whose kernel has DAMON");
+        return None;
+    }
+    // The machine has nobody else.
+    std::fs::write(HUGE, huge_pages).unwrap();
+    let lab = Lab::boot(vec![GuestSpec { private_memory: true, ..swapping("stock", BOOT) }]);
+    lab.start_constant("stock", LOOP);
+    Some(lab)
+}
+
+fn configured(lab: &Lab, tracking: &str) -> Ground {
+    let ground = Ground::new();
+    let settings = format!("[policy]\nname = \"static\"\n[tracking]\n{tracking}");
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    ground
+}
+
+fn tracking(daemon: &Daemon<'_>) -> Option<TrackingView> {
+    guest(&daemon.status()?, "stock")?.tracking.clone()
+}
+
+/// Waits until the daemon has a working set from `source`.
+fn wait_source(daemon: &Daemon<'_>, source: &str) -> Bytes {
+    wait_for(&format!("a working set from {source}"), || {
+        let tracking = tracking(daemon)?;
+        let is_it = tracking.state.code == "sampling" && tracking.source?.code == source;
+        let size = Bytes::new(tracking.working_set_bytes?);
+        // Of what a guest that boots touched beside its workload nothing is left in the end.
+        (is_it && size < LOOP.fraction(3, 2)).then_some(size)
+    })
+}
+
+/// Whether it is the loop, and less than a tenth more with the guest's kernel.
+fn is_loop(size: Bytes) -> bool {
+    (LOOP.fraction(9, 10)..LOOP.fraction(11, 10)).contains(&size)
+}
+
+fn is_left_behind() -> bool {
+    std::fs::read_to_string(COUNT).unwrap().trim() != "0" || Path::new(INSTANCE).exists()
+}
+
+#[test]
+fn a_stock_guest_is_sampled_by_whoever_asks() {
+    let Some(lab) = boot("never") else { return };
+    let ground = configured(&lab, "");
+    let daemon = ground.start();
+    let size =
+        wait_for("the loop", || Some(wait_source(&daemon, "damon")).filter(|it| is_loop(*it)));
+    eprintln!("the daemon sees {size}");
+    let words = [
+        "sampling page touches by DAMON",
+        "(DAMON, by pages of 4KiB)",
+        "from sampled working set",
+        "confidence 8",
+        "used memory",
+    ];
+    wait_for("the source and its confidence to be told", || {
+        let (_, told, _) = ground.ballast(&["explain", "stock"]);
+        words.iter().all(|words| told.contains(words)).then_some(())
+    });
+    let (_, told, _) = ground.ballast(&["status"]);
+    assert!(told.contains("by DAMON"), "{told}");
+
+    // One program at a time: another one is told, and changes nothing.
+    let (code, _, told) = ground.ballast(&["track", "stock", "--for", "2s"]);
+    assert!(code == Some(1) && told.contains("another program of Ballast uses DAMON"), "{told}");
+    daemon.kill();
+    assert!(is_left_behind(), "its kdamond goes on");
+    let daemon = ground.start();
+    wait_source(&daemon, "damon");
+    assert!(daemon.stop().success());
+    assert!(!is_left_behind());
+
+    let (_, told, _) = ground.ballast(&["track"]);
+    assert!(told.contains("stock  none: by DAMON"), "{told}");
+    let (code, told, error) = ground.ballast(&["track", "stock", "--for", "6s", "--json"]);
+    assert_eq!(code, Some(0), "{error}");
+    let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    eprintln!("{}", told.lines().last().unwrap());
+    let seen = Bytes::new(last["working_set_bytes"].as_u64().unwrap());
+    assert!(last["source"] == "damon" && is_loop(seen), "{last}");
+    assert!(last["misses"].is_array(), "{last}");
+    let (code, _, told) = ground.ballast(&["track", "stock", "--every"]);
+    assert!(code != Some(0) && told.contains("need the tracker"), "{told}");
+    assert!(!is_left_behind());
+}
+
+#[test]
+fn a_taken_damon_is_told_and_waited_for() {
+    let Some(lab) = boot("never") else { return };
+    std::fs::write(COUNT, "1").unwrap();
+    let ground = configured(&lab, "source = \"damon\"");
+    let daemon = ground.start();
+    let trouble = wait_for("the reason", || tracking(&daemon)?.trouble);
+    assert!(trouble.contains("in use by somebody else"), "{trouble}");
+    std::fs::write(COUNT, "0").unwrap();
+    wait_source(&daemon, "damon");
+    assert!(daemon.stop().success());
+    assert!(!is_left_behind());
+}
+
+#[test]
+fn huge_pages_give_an_upper_bound_that_decides_nothing() {
+    let Some(lab) = boot("always") else { return };
+    let ground = configured(&lab, "source = \"damon\"");
+    let daemon = ground.start();
+    let size = wait_for("an upper bound", || {
+        let tracking = tracking(&daemon)?;
+        (tracking.source?.code == "damon-huge").then_some(Bytes::new(tracking.working_set_bytes?))
+    });
+    eprintln!("at most {size}");
+    assert!(size >= LOOP, "{size}");
+    let told = wait_for("the guest's own figures", || {
+        let (_, told, _) = ground.ballast(&["explain", "stock"]);
+        told.contains("from used memory").then_some(told)
+    });
+    for words in ["by pieces of 2MiB", "working set at most, in huge pages"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(daemon.stop().success());
+    assert!(!is_left_behind());
+}

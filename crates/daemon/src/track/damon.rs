@@ -1,0 +1,264 @@
+//! Follows one guest by DAMON, window by window.
+//!
+//! Idea: the touched pages of a sample go through the same analysis as the tracker's, so that a
+//! working set means the same. DAMON tells which pages were touched in a window and not in which
+//! order; they are taken in a random order, fixed by a hash. The assumption: within a window, a page
+//! of any age is as likely to be touched early as late. Distances between windows are exact: what was
+//! touched since the window of the last touch. The working set needs no more. Within a window, they
+//! are those of random accesses: of a loop over 76 MiB, in which every touch has that distance, half of
+//! the touches seem to miss only below 61 to 64 MiB.
+//!
+//! In huge pages one touch sets the accessed bit of 2 MiB. With more than [`HUGE_MAX`] of its memory
+//! in them, a guest's working set is an upper bound, said to be one, and has no curve.
+//!
+//! Cost: that of the analysis; every [`LOOK_WINDOWS`] windows a read of `maps` and `smaps`, some 10 ms
+//! for a guest of some hundred MiB.
+//! Limits: touched less than once a window, a page looks as old as its last touched window. Memory
+//! that is plugged in is sampled from the next look on, and the analysis begins anew. By size alone,
+//! large buffers of the hypervisor pass for guest memory.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ballast_damon::{ChosenPages, DamonTarget, HugeShare, choose_pages};
+use ballast_host::PROC;
+use ballast_model::{Bytes, TrackingSource};
+use ballast_reclaim::{GuestMemory, GuestRam};
+use ballast_tracker_proto::HashKind;
+use ballast_working_set::{Analysis, AnalysisSettings, IntervalTouches, Sampling};
+
+use super::damon_hub::{DamonHub, Membership, SAMPLES};
+use super::row::{Row, Seen};
+use super::source::{SourceError, WorkingSetSource};
+use crate::pager::RAM_MIN;
+
+/// Share of a guest's memory in huge pages above which its working set is an upper bound. Up to it, a
+/// working set is too large by that share of the guest's memory at most.
+const HUGE_MAX: f64 = 0.05;
+/// Smallest piece of guest memory that is sampled. What is smaller, directly beside, is the
+/// hypervisor's own, and comes and goes.
+const PIECE_MIN: Bytes = Bytes::mib(16);
+/// Pages of a huge page.
+const HUGE_PAGES: u64 = 512;
+/// Windows between two looks at the guest's mappings.
+const LOOK_WINDOWS: u64 = 16;
+/// How long no window may come, beside its own length twice.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two looks whether to go on.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// A guest that is sampled. Dropping it ends that without a trace.
+pub struct DamonFollower {
+    hub: Arc<DamonHub>,
+    memory: GuestMemory,
+    seed: u64,
+    regions: Vec<Range<u64>>,
+    chosen: ChosenPages,
+    membership: Membership,
+    analysis: Analysis,
+    huge: HugeShare,
+    windows: u64,
+    began: Instant,
+    known: Option<Bytes>,
+}
+
+impl DamonFollower {
+    /// Starts to sample the guest of process `pid`, which started at `start_ticks` if that is given;
+    /// `seed` picks the pages.
+    ///
+    /// # Errors
+    /// The process is gone or has no guest memory; as many guests are sampled as can be.
+    pub fn begin(
+        hub: Arc<DamonHub>,
+        pid: u32,
+        start_ticks: Option<u64>,
+        seed: u64,
+    ) -> Result<DamonFollower, SourceError> {
+        let ram = GuestRam::AtLeast(RAM_MIN);
+        let memory = GuestMemory::open(Path::new(PROC), pid, start_ticks, ram)?;
+        let regions = regions(&memory)?;
+        let chosen = choose_pages(&regions, SAMPLES, seed);
+        let membership = join(&hub, &memory, &chosen)?;
+        Ok(DamonFollower {
+            hub,
+            huge: huge(&memory, &regions),
+            memory,
+            seed,
+            regions,
+            chosen,
+            membership,
+            analysis: Analysis::new(AnalysisSettings::default()),
+            windows: 0,
+            began: Instant::now(),
+            known: None,
+        })
+    }
+
+    /// Looks at the guest's mappings; samples it anew if its memory is another.
+    fn look(&mut self) -> Result<(), SourceError> {
+        let regions = regions(&self.memory)?;
+        self.huge = huge(&self.memory, &regions);
+        if regions != self.regions {
+            self.chosen = choose_pages(&regions, SAMPLES, self.seed);
+            self.membership = join(&self.hub, &self.memory, &self.chosen)?;
+            self.analysis = Analysis::new(AnalysisSettings::default());
+            self.regions = regions;
+        }
+        Ok(())
+    }
+
+    fn row(&self, cost: Duration, seen: Option<Seen>) -> Row {
+        Row {
+            at: self.began.elapsed(),
+            length: self.hub.window(),
+            tracked: Bytes::pages(self.chosen.all),
+            known: self.known,
+            moved: None,
+            events: None,
+            step: None,
+            up_ratio: 1.0,
+            cost,
+            seen,
+        }
+    }
+
+    fn seen(&mut self, touches: &[u64]) -> Seen {
+        let share = self.chosen.share();
+        let watched = Sampling { share, ..Sampling::ALL };
+        let interval = IntervalTouches { watched, touches, lost: 0, length: self.hub.window() };
+        let seen = self.analysis.end_interval(interval, |_| true);
+        let is_coarse = self.huge.ratio() > HUGE_MAX;
+        let (source, granule_pages) = match is_coarse {
+            true => (TrackingSource::DamonHuge, HUGE_PAGES),
+            false => (TrackingSource::Damon, 1),
+        };
+        Seen {
+            source,
+            working_set: seen.report.working_set,
+            touched: seen.touched,
+            half_miss: (!is_coarse).then_some(seen.half_miss),
+            curve: seen.report.curve.filter(|_| !is_coarse),
+            granule_pages,
+            share,
+            hot_granules: None,
+            touches: touches.len() as u64,
+            lost: seen.lost,
+            trap: Duration::ZERO,
+            revoked_in: Duration::ZERO,
+        }
+    }
+}
+
+impl WorkingSetSource for DamonFollower {
+    fn interval(
+        &mut self,
+        _: Option<Bytes>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), SourceError> {
+        if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
+            self.look()?;
+        }
+        let (began, patience) = (Instant::now(), self.hub.window() * 2 + PATIENCE);
+        let window = loop {
+            if let Some(window) = self.membership.next(WAIT)? {
+                break window;
+            }
+            if !go_on() {
+                return Ok((self.row(Duration::ZERO, None), Vec::new()));
+            }
+            if began.elapsed() > patience {
+                return Err(SourceError::Silent(patience));
+            }
+        };
+        self.windows += 1;
+        let pages = window.touched.iter().filter_map(|&at| self.chosen.numbers.get(at as usize));
+        let touches = in_random_order(pages.copied().collect(), self.windows);
+        let seen = self.seen(&touches);
+        self.known = Some(seen.working_set);
+        Ok((self.row(window.cost, Some(seen)), touches))
+    }
+
+    /// All guests have windows of one length: this one has it already.
+    fn set_length(&mut self, _: Duration) {}
+}
+
+/// Pages in an order that has nothing to do with their place, another one for each `window`.
+fn in_random_order(mut pages: Vec<u64>, window: u64) -> Vec<u64> {
+    let hash = HashKind::Mix { seed: window };
+    pages.sort_by_key(|&page| hash.of(page));
+    pages
+}
+
+fn join(
+    hub: &DamonHub,
+    memory: &GuestMemory,
+    chosen: &ChosenPages,
+) -> Result<Membership, SourceError> {
+    let target = DamonTarget { pid: memory.vmm().pid(), pages: chosen.addresses.clone() };
+    hub.join(target).ok_or(SourceError::Full(DamonHub::guests_max()))
+}
+
+fn regions(memory: &GuestMemory) -> Result<Vec<Range<u64>>, SourceError> {
+    let regions = memory.regions()?;
+    let large = regions.iter().filter(|region| region.range.len() >= PIECE_MIN);
+    Ok(large.map(|region| region.range.start()..region.range.end()).collect())
+}
+
+/// The share of huge pages; where it cannot be read, none.
+fn huge(memory: &GuestMemory, regions: &[Range<u64>]) -> HugeShare {
+    let path = Path::new(PROC).join(format!("{}/smaps", memory.vmm().pid()));
+    let smaps = std::fs::read(path).unwrap_or_default();
+    HugeShare::of(&String::from_utf8_lossy(&smaps), regions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One analysis of all pages in the order of their touches, and one of a sixteenth without it,
+    /// of a guest that goes through `sizes` pages in turn, window by window: both working sets.
+    fn working_sets(sizes: &[u64]) -> Vec<(f64, f64)> {
+        let mut exact = Analysis::new(AnalysisSettings::default());
+        let mut sampled = Analysis::new(AnalysisSettings::default());
+        let region = 0..65_536 * ballast_model::PAGE_SIZE;
+        let chosen = choose_pages(std::slice::from_ref(&region), 4096, 1);
+        let share = chosen.share();
+        let length = Duration::from_secs(1);
+        let windows = (0..).zip(sizes);
+        windows
+            .map(|(window, &size)| {
+                let all: Vec<u64> = (0..size).collect();
+                let seen =
+                    IntervalTouches { watched: Sampling::ALL, touches: &all, lost: 0, length };
+                let exact = exact.end_interval(seen, |_| true).report.working_set;
+                let pages = chosen.numbers.iter().copied().filter(|&page| page < size).collect();
+                let touches = in_random_order(pages, window);
+                let watched = Sampling { share, ..Sampling::ALL };
+                let seen = IntervalTouches { watched, touches: &touches, lost: 0, length };
+                let sampled = sampled.end_interval(seen, |_| true).report.working_set;
+                (exact.to_pages() as f64, sampled.to_pages() as f64)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_sample_without_order_gives_the_same_working_set() {
+        let sizes = [10_000, 10_000, 30_000, 30_000, 4_000, 4_000, 4_000, 20_000, 20_000];
+        for (number, (exact, sampled)) in working_sets(&sizes).into_iter().enumerate() {
+            assert!((sampled - exact).abs() <= exact / 20.0, "{number}: {exact} {sampled}");
+        }
+    }
+
+    #[test]
+    fn orders_are_permutations_and_differ_by_window() {
+        let pages: Vec<u64> = (0..100).collect();
+        let (first, second) =
+            (in_random_order(pages.clone(), 0), in_random_order(pages.clone(), 1));
+        assert!(first != second && first != pages);
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, pages);
+    }
+}

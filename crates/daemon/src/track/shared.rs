@@ -1,0 +1,92 @@
+//! What the daemon and the thread of a tracked guest share.
+//!
+//! Limits: the daemon never waits for the thread; the thread looks at what the daemon wants ten times a
+//! second.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ballast_config::{SourceChoice, TrackingSettings};
+use ballast_model::Bytes;
+use ballast_working_set::WatchPlannerSettings;
+
+use super::damon_hub::DamonHub;
+use super::follow::FollowSettings;
+use super::latest::Latest;
+
+/// Time between two checks of a waiting thread whether to stop.
+const STOP_CHECK: Duration = Duration::from_millis(100);
+
+/// How guests are tracked.
+#[derive(Clone, Debug)]
+pub struct ServiceSettings {
+    /// By what guests are watched.
+    pub source: SourceChoice,
+    /// Settings for guests with a tracker; the interval is every source's.
+    pub follow: FollowSettings,
+    /// Largest share of a core for tracking other guests by referenced bits; `None`: they are not
+    /// tracked.
+    pub referenced: Option<f64>,
+}
+
+/// Picks the sample; fixed, so that runs can be compared.
+const SEED: u64 = 1;
+
+impl From<&TrackingSettings> for ServiceSettings {
+    fn from(settings: &TrackingSettings) -> Self {
+        let planner = WatchPlannerSettings {
+            sample: (!settings.every).then(|| settings.budget.clone()),
+            rest: settings.intermittent,
+            hot_set: settings.hot_set,
+            ..WatchPlannerSettings::default()
+        };
+        ServiceSettings {
+            source: settings.source,
+            follow: FollowSettings { interval: settings.interval, planner, seed: SEED },
+            referenced: settings.referenced.then(|| settings.budget.limit()),
+        }
+    }
+}
+
+/// State shared by the guest's thread and the daemon.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) stop: AtomicBool,
+    /// The guest's allocation in bytes; 0 if unknown.
+    pub(super) allocation: AtomicU64,
+    /// Whether the guest runs: a paused or migrating one is not tracked.
+    pub(super) may_track: AtomicBool,
+    /// Whether the host may soon page the guest and needs its cold pages.
+    pub(super) expects_paging: AtomicBool,
+    pub(super) latest: Mutex<Latest>,
+    pub(super) damon: Arc<DamonHub>,
+}
+
+impl Shared {
+    pub(super) fn allocation(&self) -> Option<Bytes> {
+        let bytes = self.allocation.load(Ordering::Relaxed);
+        (bytes > 0).then_some(Bytes::new(bytes))
+    }
+
+    pub(super) fn may_go_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed) && self.may_track.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn update(&self, change: impl FnOnce(&mut Latest)) {
+        change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits for `time`; `false`: the thread is to stop.
+    pub(super) fn wait(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while !self.stop.load(Ordering::Relaxed) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(STOP_CHECK));
+        }
+        false
+    }
+}

@@ -1,0 +1,125 @@
+//! What watches one guest: the tracker in its hypervisor, the kernel's DAMON, or statistical sampling.
+//!
+//! Idea: every source yields one [`Row`] an interval; who uses them does not ask which it is, but what
+//! a figure is worth stands in it ([`TrackingSource`](ballast_model::TrackingSource)).
+//! Limits: what one source alone can tell, such as cold pages, is optional.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_damon::DamonError;
+use ballast_model::Bytes;
+use ballast_reclaim::{Coldness, ReclaimError};
+use ballast_tracker::TrackerError;
+
+use super::follow::{Follower, Remembered};
+use super::row::Row;
+use super::sampler::Sampler;
+
+/// Why a source cannot watch a guest, or has stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The tracker.
+    #[error(transparent)]
+    Tracker(#[from] TrackerError),
+    /// DAMON, for all guests.
+    #[error(transparent)]
+    Damon(#[from] Arc<DamonError>),
+    /// The guest's memory is not found in its hypervisor.
+    #[error(transparent)]
+    Memory(#[from] ReclaimError),
+    /// More guests than DAMON is set up for.
+    #[error("DAMON samples {0} guests already, which is the most")]
+    Full(usize),
+    /// No window of the guest was complete.
+    #[error("DAMON said nothing of the guest for {0:?}")]
+    Silent(Duration),
+}
+
+impl SourceError {
+    /// Whether the error will persist as long as the hypervisor lives, so that retrying is useless.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            SourceError::Tracker(error) => error.is_lasting(),
+            SourceError::Damon(error) => error.is_lasting(),
+            SourceError::Memory(_) | SourceError::Full(_) | SourceError::Silent(_) => false,
+        }
+    }
+}
+
+/// A guest that is watched. Dropping it ends that without a trace.
+pub trait WorkingSetSource {
+    /// Watches for one interval; returns the row and the touched pages. `allocation` is the guest's
+    /// size, if known. `go_on` is called ten times per second and ends the interval early by
+    /// returning `false`.
+    ///
+    /// # Errors
+    /// Nothing more can be seen.
+    fn interval(
+        &mut self,
+        allocation: Option<Bytes>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), SourceError>;
+
+    /// Sets the length of later intervals.
+    fn set_length(&mut self, length: Duration);
+
+    /// Memory that cannot be watched because it is not shared.
+    fn private_memory(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
+    /// Which pages are cold; `None` while unknown.
+    fn coldness(&self) -> Option<Coldness> {
+        None
+    }
+
+    /// Ends it; what the next one of this guest can use.
+    fn end(self: Box<Self>) -> Option<Remembered> {
+        None
+    }
+}
+
+impl WorkingSetSource for Follower {
+    fn interval(
+        &mut self,
+        allocation: Option<Bytes>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), SourceError> {
+        Ok(Follower::interval(self, allocation, go_on)?)
+    }
+
+    fn set_length(&mut self, length: Duration) {
+        Follower::set_length(self, length);
+    }
+
+    fn private_memory(&self) -> Bytes {
+        Bytes::new(self.tracking().private_memory())
+    }
+
+    fn coldness(&self) -> Option<Coldness> {
+        Follower::coldness(self)
+    }
+
+    fn end(self: Box<Self>) -> Option<Remembered> {
+        Some(Follower::end(*self))
+    }
+}
+
+impl WorkingSetSource for Sampler {
+    fn interval(
+        &mut self,
+        _: Option<Bytes>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), SourceError> {
+        Ok(Sampler::interval(self, go_on)?)
+    }
+
+    fn set_length(&mut self, length: Duration) {
+        Sampler::set_length(self, length);
+    }
+
+    fn private_memory(&self) -> Bytes {
+        Bytes::new(self.tracking().private_memory())
+    }
+}

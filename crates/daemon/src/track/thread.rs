@@ -1,0 +1,236 @@
+//! What the thread of a tracked guest does.
+//!
+//! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
+//! kernel's DAMON, the kernel's referenced bits. What fails is retried with growing pauses, or given up
+//! for the next if it will not work as long as the guest lives.
+//!
+//! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that the
+//! cost stays within the budget.
+//! Cost: that of the source.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ballast_config::SourceChoice;
+use ballast_host::{PROC, ProcessReader};
+use ballast_model::{
+    Bytes, ProcessId, Share, TrackerReport, Tracking, TrackingSource, TrackingState,
+};
+use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, referenced, trackable_at};
+
+use super::damon::DamonFollower;
+use super::follow::{Follower, Remembered};
+use super::latest::Latest;
+use super::row::{Row, Seen};
+use super::shared::{ServiceSettings, Shared};
+use super::source::{SourceError, WorkingSetSource};
+
+/// Pause between two attempts: the first and the longest. The first is short, because on a busy
+/// host the daemon may just have missed the second for which a tracker waits.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
+const REFERENCED_MAX: Duration = Duration::from_secs(120);
+
+/// Starts to watch a guest; takes its size, if known, and what its last source left.
+type Open<'a> = dyn Fn(Option<Bytes>, Option<Remembered>) -> Result<Box<dyn WorkingSetSource>, SourceError>
+    + 'a;
+
+/// Tracks a guest by the best source that works until stopped.
+pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shared: &Shared) {
+    let ProcessId { pid, start_ticks } = process;
+    let reader = ProcessReader::open(Path::new(PROC), pid).ok().flatten();
+    if reader.is_none_or(|reader| reader.start_time() != start_ticks) {
+        return; // The next tick has another process, or none.
+    }
+    let (may_be_library, may_be_damon) = match settings.source {
+        SourceChoice::Auto => (true, true),
+        SourceChoice::Library => (true, false),
+        SourceChoice::Damon => (false, true),
+    };
+    let has_bits = settings.referenced.is_some();
+    let mut why = Vec::new();
+    let library = trackable_at(Path::new(PROC), pid).filter(|_| may_be_library);
+    if library.is_none() && may_be_library {
+        why.push("its hypervisor runs without libballast_track.so".to_owned());
+    }
+    if let Some(guest) = library {
+        let open = |holds, remembered| -> Result<Box<dyn WorkingSetSource>, SourceError> {
+            Ok(Box::new(Follower::begin(&guest, &settings.follow, holds, remembered)?))
+        };
+        let may_give_up = |error: &SourceError| error.is_lasting() && (may_be_damon || has_bits);
+        let Some(error) = track(&open, TrackingState::Failing, may_give_up, shared) else {
+            return;
+        };
+        why.push(error.to_string());
+    }
+    if may_be_damon {
+        let open = |_, _| -> Result<Box<dyn WorkingSetSource>, SourceError> {
+            let hub = Arc::clone(&shared.damon);
+            let seed = settings.follow.seed;
+            Ok(Box::new(DamonFollower::begin(hub, pid, Some(start_ticks), seed)?))
+        };
+        // Somebody else may leave DAMON soon; the bits are there now.
+        let may_give_up = |error: &SourceError| error.is_lasting() || has_bits;
+        let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
+            return;
+        };
+        why.push(error.to_string());
+    }
+    by_bits(pid, settings, shared, &why.join("; "));
+}
+
+/// Tracks a guest by one source until stopped; a guest that cannot be tracked is `failing`. `Some`:
+/// why that cannot work, if it may give up.
+fn track(
+    open: &Open<'_>,
+    failing: TrackingState,
+    may_give_up: impl Fn(&SourceError) -> bool,
+    shared: &Shared,
+) -> Option<SourceError> {
+    let mut retry = RETRY_FIRST;
+    let mut remembered = None;
+    loop {
+        if shared.may_track.load(Ordering::Relaxed) {
+            let begun = open(shared.allocation(), remembered.take());
+            let ended = begun.and_then(|mut source| {
+                let ended = follow(&mut *source, shared, &mut retry);
+                remembered = source.end();
+                ended
+            });
+            if let Err(error) = ended {
+                shared.update(|latest| latest.fail(failing, error.to_string()));
+                if may_give_up(&error) {
+                    return Some(error);
+                }
+            }
+        } else {
+            shared.update(|latest| {
+                latest.tracking = Tracking::new(TrackingState::Waiting);
+                latest.coldness = None;
+            });
+            retry = RETRY_FIRST;
+        }
+        if !shared.wait(retry) {
+            return None;
+        }
+        retry = (retry * 2).min(RETRY_MAX);
+    }
+}
+
+/// Tracks the guest until stopped or paused.
+fn follow(
+    source: &mut dyn WorkingSetSource,
+    shared: &Shared,
+    retry: &mut Duration,
+) -> Result<(), SourceError> {
+    while shared.may_go_on() {
+        let (row, _) = source.interval(shared.allocation(), &mut || shared.may_go_on())?;
+        // An interval that ended early is incomplete.
+        if !shared.may_go_on() {
+            break;
+        }
+        *retry = RETRY_FIRST;
+        let tracking = tracking_of(&row);
+        let is_same_phase = row.step.is_some_and(|step| step.next.is_same_phase());
+        let (moved, holds) = (row.moved, row.tracked);
+        let expects_paging = shared.expects_paging.load(Ordering::Relaxed);
+        let coldness = if expects_paging { source.coldness().map(Arc::new) } else { None };
+        let report = row.seen.map(|seen| {
+            let Seen { working_set, curve, source, .. } = seen;
+            (TrackerReport { working_set, curve, source }, Instant::now())
+        });
+        shared.update(|latest| {
+            latest.tracking = tracking;
+            latest.coldness = coldness;
+            if report.is_some() {
+                latest.report = report;
+            } else if let Some(moved) = moved {
+                latest.move_by(moved, holds);
+            } else if is_same_phase {
+                latest.confirm();
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The tracking state that an interval shows.
+fn tracking_of(row: &Row) -> Tracking {
+    let state = match row.seen.as_ref().map(|seen| seen.source) {
+        Some(TrackingSource::Damon | TrackingSource::DamonHuge) => TrackingState::Sampling,
+        Some(TrackingSource::Library | TrackingSource::Referenced) => TrackingState::Watching,
+        None => TrackingState::Resting,
+    };
+    Tracking {
+        watched: row.seen.as_ref().map(|seen| Share::from_ratio(seen.share)),
+        cost: Some(Share::from_ratio(row.cost_share())),
+        ..Tracking::new(state)
+    }
+}
+
+/// Tracks a guest by referenced bits until stopped; `why` says why nothing better is used.
+fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
+    let Some(share) = settings.referenced else {
+        return shared.update(|latest| latest.fail(TrackingState::Absent, why.to_owned()));
+    };
+    let mut interval = settings.follow.interval;
+    loop {
+        let planned = interval;
+        let began = Instant::now();
+        let cleared = clear_referenced(pid);
+        let clearing = began.elapsed();
+        if !shared.wait(interval) {
+            return;
+        }
+        let began = Instant::now();
+        let paths = memory_paths_at(Path::new(PROC), pid);
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let read = cleared.and_then(|()| {
+            check_shared(pid, &paths, shared.allocation().map_or(0, Bytes::get))?;
+            referenced(pid, &paths)
+        });
+        let cost = clearing + began.elapsed();
+        interval = interval_within(cost, share).clamp(settings.follow.interval, REFERENCED_MAX);
+        let is_running = shared.may_track.load(Ordering::Relaxed);
+        shared.update(|latest| match read {
+            Ok(bytes) if is_running => {
+                let report = TrackerReport {
+                    working_set: Bytes::new(bytes),
+                    curve: None,
+                    source: TrackingSource::Referenced,
+                };
+                let cost = cost.as_secs_f64() / planned.as_secs_f64().max(f64::MIN_POSITIVE);
+                let tracking = Tracking {
+                    watched: Some(Share::WHOLE),
+                    cost: Some(Share::from_ratio(cost)),
+                    trouble: Some(why.to_owned()),
+                    ..Tracking::new(TrackingState::Referenced)
+                };
+                *latest =
+                    Latest { report: Some((report, Instant::now())), tracking, coldness: None };
+            }
+            Ok(_) => latest.tracking = Tracking::new(TrackingState::Waiting),
+            Err(error) => latest.fail(TrackingState::Failing, error.to_string()),
+        });
+    }
+}
+
+/// The interval at which readings that take `cost` each use `share` of the time.
+fn interval_within(cost: Duration, share: f64) -> Duration {
+    let seconds = cost.as_secs_f64() / share;
+    Duration::try_from_secs_f64(seconds).unwrap_or(REFERENCED_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_keeps_the_cost_within_its_share() {
+        assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
+        assert_eq!(interval_within(Duration::from_millis(20), 0.0), REFERENCED_MAX);
+    }
+}

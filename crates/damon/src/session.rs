@@ -1,0 +1,228 @@
+//! DAMON's use by one program: set up, read, and removed.
+//!
+//! Idea: one kdamond has one context with the operations `fvaddr` (virtual addresses, fixed regions)
+//! and a target for each guest. A window is one sample: the sampling and the aggregation interval
+//! are the same, so the kernel clears a page's accessed bit at the window's start and looks at its
+//! end. What it saw comes through the event `damon_aggregated`, in a tracefs instance of our own.
+//! As many regions are the least as the most, so the kernel merges and splits none.
+//!
+//! The event is used rather than `tried_regions` of a scheme because 6.1 does not have that (6.2
+//! does), it needs a folder of four files for each page and window, and it must be asked for, while
+//! the event comes by itself. A scheme's `sz_tried`, which 6.1 has, is one sum over all guests.
+//!
+//! Other guests are another set-up: the kdamond is stopped, and its window in progress is lost.
+//!
+//! Cost: two small files to write for each page when guests change; 64 bytes for each page and
+//! processor of the host as the kernel's buffer.
+//! Source: Linux, mm/damon/sysfs.c, mm/damon/vaddr.c.
+//! Limits: [`SAMPLES_MAX`] pages, windows of [`WINDOW_MIN`] and more: newer kernels do not flush
+//! translations when they clear accessed bits, so a page in use may look idle for a shorter time.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+use crate::error::DamonError;
+use crate::ownership::{SIGNATURE_US, claim, release};
+use crate::paths::{DamonPaths, read, read_number, write};
+use crate::window::{DamonTarget, DamonWindow, WindowReader};
+
+/// Most pages sampled, of all guests: 16 guests with 1,024 each.
+pub const SAMPLES_MAX: usize = 1 << 14;
+/// Fewest that DAMON accepts.
+const SAMPLES_MIN: usize = 3;
+/// Shortest window.
+pub const WINDOW_MIN: Duration = Duration::from_secs(1);
+/// Our instance of tracefs.
+const INSTANCE: &str = "ballast-damon";
+/// Space that one event takes in the kernel's buffer, in bytes, rounded up.
+const EVENT_BYTES: usize = 64;
+/// Smallest buffer for each processor, in KiB.
+const BUFFER_KIB_MIN: usize = 64;
+/// Bytes read at once, and most pieces read before the caller is heard again.
+const PIECE_BYTES: usize = 1 << 16;
+const PIECES_MAX: usize = 64;
+
+/// DAMON, used by this program alone. Dropping it leaves nothing behind.
+#[derive(Debug)]
+pub struct DamonSession {
+    paths: DamonPaths,
+    instance: PathBuf,
+    running: Option<Running>,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// A kdamond that was turned on.
+#[derive(Debug)]
+struct Running {
+    pipe: File,
+    reader: WindowReader,
+}
+
+impl DamonSession {
+    /// Takes DAMON into use, after stopping what a killed program of Ballast left.
+    ///
+    /// # Errors
+    /// The kernel lacks something, or somebody else uses it; then nothing is changed.
+    pub fn begin(paths: DamonPaths) -> Result<DamonSession, DamonError> {
+        if read(&paths.lockdown).is_ok_and(|text| text.contains("[confidentiality]")) {
+            return Err(DamonError::Lockdown);
+        }
+        let count = paths.kdamonds.join("nr_kdamonds");
+        if !count.exists() {
+            return Err(DamonError::Absent(count));
+        }
+        let [first, _] = &paths.tracing;
+        let mounted = paths.tracing.iter().find(|it| it.join("instances").is_dir());
+        let tracing = mounted.ok_or_else(|| DamonError::NoTracefs(first.clone()))?;
+        let event = tracing.join("events/damon/damon_aggregated");
+        if !event.is_dir() {
+            return Err(DamonError::NoTracepoint(event));
+        }
+        let lock = claim(&paths)?;
+        let instance = tracing.join("instances").join(INSTANCE);
+        match fs::create_dir(&instance) {
+            Ok(()) => {}
+            // Left by a killed daemon; what it recorded is thrown away before it is used.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(DamonError::system("create", &instance)(error)),
+        }
+        Ok(DamonSession { paths, instance, running: None, _lock: lock })
+    }
+
+    /// Samples these guests from now on, in place of those before, window by window.
+    ///
+    /// # Errors
+    /// [`DamonError::Samples`]; a guest is gone, or the kernel refuses; then no guest is sampled.
+    pub fn watch(&mut self, targets: &[DamonTarget], window: Duration) -> Result<(), DamonError> {
+        self.stop();
+        let samples: usize = targets.iter().map(|target| target.pages.len()).sum();
+        if !(SAMPLES_MIN..=SAMPLES_MAX).contains(&samples) {
+            return Err(DamonError::Samples(samples));
+        }
+        let begun = self.set_up(targets, window, samples);
+        if begun.is_err() {
+            let _ = release(&self.paths);
+        }
+        self.running = Some(begun?);
+        Ok(())
+    }
+
+    /// Reads what has come since the last call, without waiting: a window a guest as it ends.
+    ///
+    /// # Errors
+    /// [`DamonError::Stopped`]; the kernel's.
+    pub fn read(&mut self) -> Result<Vec<DamonWindow>, DamonError> {
+        let mut windows = Vec::new();
+        let Some(Running { pipe, reader }) = &mut self.running else { return Ok(windows) };
+        let mut piece = vec![0; PIECE_BYTES];
+        for _ in 0..PIECES_MAX {
+            match pipe.read(&mut piece) {
+                Ok(0) => break,
+                Ok(len) => reader.read(&piece[..len], &mut windows),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    return Err(DamonError::system("read", &self.instance.join("trace_pipe"))(
+                        error,
+                    ));
+                }
+            }
+        }
+        let is_on = read(&self.paths.kdamonds.join("0/state")).is_ok_and(|state| state == "on");
+        if is_on || !windows.is_empty() { Ok(windows) } else { Err(DamonError::Stopped) }
+    }
+
+    /// Processor time of the kdamond since it was turned on; `None`: unknown.
+    pub fn cost(&self) -> Option<Duration> {
+        self.running.as_ref()?;
+        let pid = read_number(&self.paths.kdamonds.join("0/pid")).ok()?;
+        let text = read(&self.paths.proc.join(format!("{pid}/schedstat"))).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    }
+
+    fn set_up(
+        &self,
+        targets: &[DamonTarget],
+        window: Duration,
+        samples: usize,
+    ) -> Result<Running, DamonError> {
+        let kdamond = self.paths.kdamonds.join("0");
+        let context = kdamond.join("contexts/0");
+        let set = |name: &str, value: u64| write(&context.join(name), &value.to_string());
+        write(&self.paths.kdamonds.join("nr_kdamonds"), "1")?;
+        write(&kdamond.join("contexts/nr_contexts"), "1")?;
+        set("monitoring_attrs/intervals/update_us", SIGNATURE_US)?;
+        let operations = read(&context.join("avail_operations"))?;
+        if !operations.split_ascii_whitespace().any(|it| it == "fvaddr") {
+            return Err(DamonError::Operations(operations.replace('\n', " ")));
+        }
+        write(&context.join("operations"), "fvaddr")?;
+        let window_us = u64::try_from(window.max(WINDOW_MIN).as_micros()).unwrap_or(u64::MAX);
+        set("monitoring_attrs/intervals/sample_us", window_us)?;
+        set("monitoring_attrs/intervals/aggr_us", window_us)?;
+        set("monitoring_attrs/nr_regions/min", samples as u64)?;
+        set("monitoring_attrs/nr_regions/max", samples as u64)?;
+        set("targets/nr_targets", targets.len() as u64)?;
+        for (number, target) in targets.iter().enumerate() {
+            set_up_target(&context.join(format!("targets/{number}")), target)?;
+        }
+        let pipe = self.trace(samples)?;
+        write(&kdamond.join("state"), "on").map_err(|error| match error {
+            DamonError::System { source, .. } if source.kind() == ErrorKind::ResourceBusy => {
+                DamonError::Kernel
+            }
+            other => other,
+        })?;
+        Ok(Running { pipe, reader: WindowReader::new(targets) })
+    }
+
+    /// Begins to record what DAMON sees, in an empty buffer.
+    fn trace(&self, samples: usize) -> Result<File, DamonError> {
+        let instance = |name: &str| self.instance.join(name);
+        // All regions are told at once: whole windows must fit, two of them.
+        let kib = (2 * samples * EVENT_BYTES).div_ceil(1024).max(BUFFER_KIB_MIN);
+        write(&instance("tracing_on"), "0")?;
+        write(&instance("buffer_size_kb"), &kib.to_string())?;
+        write(&instance("trace"), "")?;
+        write(&instance("events/damon/damon_aggregated/enable"), "1")?;
+        write(&instance("tracing_on"), "1")?;
+        let path = instance("trace_pipe");
+        let mut options = File::options();
+        options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        options.open(&path).map_err(DamonError::system("open", &path))
+    }
+
+    /// Stops the kdamond; errors do not matter, as the next step tells them.
+    fn stop(&mut self) {
+        if self.running.take().is_some() {
+            let _ = release(&self.paths);
+            let _ = write(&self.instance.join("events/damon/damon_aggregated/enable"), "0");
+        }
+    }
+}
+
+impl Drop for DamonSession {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir(&self.instance);
+    }
+}
+
+fn set_up_target(folder: &Path, target: &DamonTarget) -> Result<(), DamonError> {
+    use ballast_model::PAGE_SIZE;
+    write(&folder.join("pid_target"), &target.pid.to_string())?;
+    let regions = folder.join("regions");
+    write(&regions.join("nr_regions"), &target.pages.len().to_string())?;
+    for (number, page) in target.pages.iter().enumerate() {
+        let region = regions.join(number.to_string());
+        write(&region.join("start"), &page.to_string())?;
+        write(&region.join("end"), &(page + PAGE_SIZE).to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! The tests of `ballast-damon`, on files in place of a kernel's.
+
+mod fake_kernel;
+mod session;
