@@ -131,6 +131,9 @@ pub struct GuestView {
     pub available_bytes: Option<u64>,
     /// Memory it would need to run as well as it can.
     pub demand_bytes: Option<u64>,
+    /// How far that is to be relied on, 0 to 100.
+    #[serde(default)]
+    pub demand_confidence_percent: Option<u8>,
     /// Host memory its process occupies.
     pub resident_bytes: Option<u64>,
     /// Memory it was booted with.
@@ -176,6 +179,8 @@ impl GuestView {
             used_bytes: estimate.map(|estimate| estimate.used.get()),
             available_bytes: estimate.map(|estimate| estimate.available.get()),
             demand_bytes: estimate.map(|estimate| estimate.demand.size.get()),
+            demand_confidence_percent: estimate
+                .map(|estimate| estimate.demand.confidence.percent()),
             resident_bytes: sample.resident.map(|measured| measured.value.get()),
             boot_bytes: sample.boot_memory.map(Bytes::get),
             hotplug: sample.hotplug.as_ref().map(HotplugView::from),

@@ -77,15 +77,14 @@ impl DamonSession {
         if !count.exists() {
             return Err(DamonError::Absent(count));
         }
-        let [first, _] = &paths.tracing;
-        let mounted = paths.tracing.iter().find(|it| it.join("instances").is_dir());
-        let tracing = mounted.ok_or_else(|| DamonError::NoTracefs(first.clone()))?;
-        let event = tracing.join("events/damon/damon_aggregated");
+        let tracing = mounted_tracefs(&paths)?;
+        let (event, instances) =
+            (tracing.join("events/damon/damon_aggregated"), tracing.join("instances"));
         if !event.is_dir() {
             return Err(DamonError::NoTracepoint(event));
         }
         let lock = claim(&paths)?;
-        let instance = tracing.join("instances").join(INSTANCE);
+        let instance = instances.join(INSTANCE);
         match fs::create_dir(&instance) {
             Ok(()) => {}
             // Left by a killed daemon; what it recorded is thrown away before it is used.
@@ -211,6 +210,21 @@ impl Drop for DamonSession {
     fn drop(&mut self) {
         self.stop();
         let _ = fs::remove_dir(&self.instance);
+    }
+}
+
+/// Where tracefs is mounted.
+fn mounted_tracefs(paths: &DamonPaths) -> Result<&Path, DamonError> {
+    let [first, _] = &paths.tracing;
+    match paths.tracing.iter().find(|it| it.join("instances").is_dir()) {
+        Some(mounted) => Ok(mounted),
+        // Root alone may look into it.
+        None => match fs::read_dir(first) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                Err(DamonError::system("read", first)(error))
+            }
+            _ => Err(DamonError::NoTracefs(first.clone())),
+        },
     }
 }
 

@@ -304,6 +304,7 @@ fn status() {
                   "used_bytes": 473956352,
                   "available_bytes": 62914560,
                   "demand_bytes": 629145600,
+                  "demand_confidence_percent": 90,
                   "resident_bytes": 566231040,
                   "boot_bytes": 1073741824,
                   "hotplug": {
@@ -370,6 +371,7 @@ fn status() {
                   "used_bytes": null,
                   "available_bytes": null,
                   "demand_bytes": null,
+                  "demand_confidence_percent": null,
                   "resident_bytes": null,
                   "boot_bytes": null,
                   "hotplug": null,

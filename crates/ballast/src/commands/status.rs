@@ -73,7 +73,7 @@ fn columns(any_followed: bool, any_fenced: bool) -> Report<'static, GuestView> {
         .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes))
         .figure("TARGET", |it| it.target_bytes.map_or_else(|| "none".to_owned(), size))
         .figure("USED", |it| size_or_unknown(it.used_bytes))
-        .figure("DEMAND", |it| size_or_unknown(it.demand_bytes))
+        .figure("DEMAND", demand)
         .text("FLOOR–CEILING", |it| {
             let bounds = it.floor_bytes.zip(it.ceiling_bytes);
             known(bounds.map(|(floor, ceiling)| format!("{}–{}", size(floor), size(ceiling))))
@@ -172,6 +172,14 @@ fn host(host: &HostView) -> String {
 
 fn percent(basis_points: u32) -> String {
     format!("{}.{:02}%", basis_points / 100, basis_points % 100)
+}
+
+/// What it would need, and how far that is to be relied on.
+fn demand(guest: &GuestView) -> String {
+    match (guest.demand_bytes, guest.demand_confidence_percent) {
+        (Some(bytes), Some(percent)) => format!("{} ({percent}%)", size(bytes)),
+        (bytes, _) => size_or_unknown(bytes),
+    }
 }
 
 /// The state and cost of tracking.

@@ -43,12 +43,12 @@ fn status_shows_every_kind_of_trouble() {
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED  DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
-        grow   running      512MiB  576MiB  452MiB  452MiB  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             grow by 64MiB
-        mute   unknown           ?    none       ?       ?  ?                1000         0       none  no                                       no             hold: allocation not known yet
-        old    running      300MiB  300MiB       ?       ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          none, failing  hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB   90MiB  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           812MiB         hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
-        taken  taken             ?    none       ?       ?  ?                1000         0       none  no                                       no             hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+        GUEST  STATE    ALLOCATION  TARGET    USED        DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
+        grow   running      512MiB  576MiB  452MiB  452MiB (60%)  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             grow by 64MiB
+        mute   unknown           ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: allocation not known yet
+        old    running      300MiB  300MiB       ?             ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          none, failing  hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB   90MiB (60%)  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           812MiB         hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
+        taken  taken             ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 

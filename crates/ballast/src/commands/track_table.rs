@@ -50,8 +50,13 @@ pub(super) fn line(row: &Row) -> String {
         or_none(seen.and_then(|seen| seen.hot_granules).map(|granules| granules.to_string())),
         or_none(seen.map(|seen| seen.touches.to_string())),
         or_none(seen.map(|seen| seen.lost.to_string())),
-        or_none(seen.map(|seen| format!("{:.1}us", seen.trap.as_secs_f64() * 1e6))),
+        or_none(seen.filter(|seen| !seen.trap.is_zero()).map(trap)),
     )
+}
+
+/// How long one touch that is seen stops the guest; by DAMON not at all.
+fn trap(seen: &Seen) -> String {
+    format!("{:.1}us", seen.trap.as_secs_f64() * 1e6)
 }
 
 /// `1/64 by 1`: the watched share of granules, and pages per granule.

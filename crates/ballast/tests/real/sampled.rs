@@ -21,13 +21,17 @@ const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// A guest as QEMU starts it by default, going through its loop; none outside of an outer machine.
 fn boot(huge_pages: &str) -> Option<Lab> {
+    boot_guest(huge_pages, GuestSpec { private_memory: true, ..swapping("stock", BOOT) })
+}
+
+fn boot_guest(huge_pages: &str, guest: GuestSpec) -> Option<Lab> {
     if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(COUNT).exists() {
         println!("SKIPPED: needs an outer machine of `ballast-lab nested` whose kernel has DAMON");
         return None;
     }
     // The machine has nobody else.
     std::fs::write(HUGE, huge_pages).unwrap();
-    let lab = Lab::boot(vec![GuestSpec { private_memory: true, ..swapping("stock", BOOT) }]);
+    let lab = Lab::boot(vec![guest]);
     lab.start_constant("stock", LOOP);
     Some(lab)
 }
@@ -57,6 +61,18 @@ fn wait_source(daemon: &Daemon<'_>, source: &str) -> Bytes {
 /// Whether it is the loop, and less than a tenth more with the guest's kernel.
 fn is_loop(size: Bytes) -> bool {
     (LOOP.fraction(9, 10)..LOOP.fraction(11, 10)).contains(&size)
+}
+
+/// What `ballast track` prints of some seconds, an object an interval.
+fn track(ground: &Ground, source: &str) -> Vec<serde_json::Value> {
+    let line = ["track", "stock", "--source", source, "--budget", "5", "--for", "12s", "--json"];
+    let (code, told, error) = ground.ballast(&line);
+    assert_eq!(code, Some(0), "{error}");
+    told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn working_set(interval: &serde_json::Value) -> Bytes {
+    Bytes::new(interval["working_set_bytes"].as_u64().unwrap())
 }
 
 fn is_left_behind() -> bool {
@@ -97,13 +113,11 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
 
     let (_, told, _) = ground.ballast(&["track"]);
     assert!(told.contains("stock  none: by DAMON"), "{told}");
-    let (code, told, error) = ground.ballast(&["track", "stock", "--for", "6s", "--json"]);
-    assert_eq!(code, Some(0), "{error}");
-    let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-    eprintln!("{}", told.lines().last().unwrap());
-    let seen = Bytes::new(last["working_set_bytes"].as_u64().unwrap());
-    assert!(last["source"] == "damon" && is_loop(seen), "{last}");
-    assert!(last["misses"].is_array(), "{last}");
+    let seen = track(&ground, "auto");
+    assert!(seen.iter().all(|seen| seen["source"] == "damon"), "{seen:?}");
+    assert!(
+        is_loop(working_set(seen.last().unwrap())) && seen.last().unwrap()["misses"].is_array()
+    );
     let (code, _, told) = ground.ballast(&["track", "stock", "--every"]);
     assert!(code != Some(0) && told.contains("need the tracker"), "{told}");
     assert!(!is_left_behind());
@@ -142,5 +156,22 @@ fn huge_pages_give_an_upper_bound_that_decides_nothing() {
         assert!(told.contains(words), "{words}: {told}");
     }
     assert!(daemon.stop().success());
+    assert!(!is_left_behind());
+}
+
+/// The tracker sees every touch of the pages that it watches: the oracle.
+#[test]
+fn tracker_and_damon_see_the_same_working_set() {
+    let guest = GuestSpec { tracked: true, ..swapping("stock", BOOT) };
+    let Some(lab) = boot_guest("never", guest) else { return };
+    let ground = configured(&lab, "");
+    // The last of each: a sample finds its size in the first intervals.
+    let [by_library, by_damon] = ["library", "damon"].map(|source| {
+        let seen = track(&ground, source);
+        let last = seen.iter().rfind(|seen| seen["source"] == source).unwrap();
+        eprintln!("{source}: {} of {}", working_set(last), last["share"]);
+        working_set(last)
+    });
+    assert!(by_library.abs_diff(by_damon).get() * 8 < by_library.get());
     assert!(!is_left_behind());
 }
