@@ -151,6 +151,7 @@ const RULES: &[Rule] = &[
     ),
     mechanism("ballast-lab-guest", &["ballast-model", "ballast-workload"]),
     mechanism("ballast-lab-truth", &[]),
+    mechanism("ballast-faulty-disk", &[]),
     mechanism("ballast-track-subject", &[]),
     mechanism(
         "ballast-lab-host",
@@ -192,6 +193,7 @@ const RULES: &[Rule] = &[
             "ballast-actuation",
             "ballast-control",
             "ballast-daemon",
+            "ballast-faulty-disk",
             "ballast-model",
             "ballast-store",
         ],
