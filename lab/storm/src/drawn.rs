@@ -45,7 +45,13 @@ impl fmt::Display for Strike {
             Fault::Stall | Fault::Stop | Fault::Silence | Fault::HideResident => {
                 write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
             }
-            Fault::HangSwap | Fault::Pause | Fault::LoseDisk => {
+            Fault::HangSwap
+            | Fault::Pause
+            | Fault::LoseDisk
+            | Fault::FillDisk
+            | Fault::FailWrites
+            | Fault::FailReads
+            | Fault::FailSyncs => {
                 write!(f, " for {:.1} s", lasting.as_secs_f64())
             }
             Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
@@ -68,7 +74,8 @@ impl fmt::Display for Strike {
             | Fault::Reload
             | Fault::TearJournal
             | Fault::CutJournal
-            | Fault::LosePower => Ok(()),
+            | Fault::LosePower
+            | Fault::DieWriting => Ok(()),
         }
     }
 }
@@ -120,6 +127,7 @@ impl Drawn {
         let has_disk = rng.u32(0..DISK_SEEDS) == 0;
         if has_disk {
             strikes.extend(self::strikes(&mut rng, Seam::Disk, 2, guests.len()));
+            strikes.extend(self::strikes(&mut rng, Seam::Storage, 2, guests.len()));
         }
         strikes.sort_by_key(|strike| strike.tick);
         let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();

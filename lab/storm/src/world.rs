@@ -17,6 +17,7 @@ use ballast_store::{Event, Tick};
 use crate::disk::{Disk, pause_of};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::sabotage::Sabotage;
+use crate::violation::Violation;
 
 /// What the host pages out a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
@@ -60,6 +61,8 @@ pub(crate) struct StormWorld {
     /// Where the journal is, if that is more than memory.
     pub(crate) disk: Option<Disk>,
     pub(crate) disk_gone_until: Duration,
+    /// What the journal broke in this tick.
+    pub(crate) broken: Option<Violation>,
     sabotage: Option<Sabotage>,
     /// Under [`Sabotage::Intents`]: what is recorded when the tick is over.
     unrecorded: Option<Restart>,
@@ -92,6 +95,7 @@ impl StormWorld {
             recorded: Restart::default(),
             disk: None,
             disk_gone_until: Duration::ZERO,
+            broken: None,
             sabotage,
             unrecorded: None,
             wanted: Vec::new(),
@@ -104,6 +108,7 @@ impl StormWorld {
         self.now += passed;
         if let Some(disk) = &mut self.disk {
             disk.set_gone(self.now < self.disk_gone_until);
+            self.broken = disk.step(self.now).err();
         }
         for action in std::mem::take(&mut self.late) {
             self.carry_out(&action);
@@ -301,7 +306,8 @@ impl World for StormWorld {
     fn record_tick(&mut self, tick: Tick<'_>) {
         let left = Restart::of(tick.snapshot, tick.plan, tick.handovers, tick.paused);
         if let Some(disk) = &mut self.disk {
-            disk.record_tick(tick, left.clone());
+            let broken = disk.record_tick(tick, left.clone()).err();
+            self.broken = self.broken.take().or(broken);
         }
         match self.sabotage {
             Some(Sabotage::Intents) => {
