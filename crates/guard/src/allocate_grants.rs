@@ -140,7 +140,7 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
     let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
     if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
         let is_allowed = asked >= least(guest);
-        if is_allowed && in_force == asked {
+        if is_allowed && in_force == asked && !log.must_send_again() {
             return Grant::hold(held.clone());
         }
         if is_allowed && asked < allocation {
