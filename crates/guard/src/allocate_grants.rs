@@ -178,7 +178,10 @@ struct Step<'a> {
 impl Step<'_> {
     fn taken(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
-        let send_again = log.must_send_again();
+        // What it is to hold by its first decision it is granted, whether that moves it or not: what it
+        // takes later it takes without a grant. A claim that nobody sees earns none.
+        let is_first = !guest.was_granted && guest.is_seen;
+        let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
         let reach = affordable.max(guest.unsparable());
         let (target, raised) = self.target_now();
