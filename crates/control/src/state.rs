@@ -51,7 +51,12 @@ impl GuestState {
         settings: &Settings,
     ) -> bool {
         self.identify(sample);
+        let was_seen = self.holding.in_use().is_some();
         self.holding.observe(sample, now);
+        if !was_seen && self.holding.in_use().is_some() && self.log.granted().is_none() {
+            // What was decided on its word alone is decided anew, before it is granted that.
+            self.goal = None;
+        }
         self.log.observe(sample, &self.holding, usable, now, &settings.guard);
         let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);

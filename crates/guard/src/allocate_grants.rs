@@ -140,7 +140,7 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
     let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
     if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
         let is_allowed = asked >= least(guest);
-        if is_allowed && in_force == asked {
+        if is_allowed && in_force == asked && !log.must_send_again() {
             return Grant::hold(held.clone());
         }
         if is_allowed && asked < allocation {
@@ -178,7 +178,10 @@ struct Step<'a> {
 impl Step<'_> {
     fn taken(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
-        let send_again = log.must_send_again();
+        // What it is to hold by its first decision it is granted, whether that moves it or not: what it
+        // takes later it takes without a grant. A claim that nobody sees earns none.
+        let is_first = !guest.was_granted && guest.is_seen;
+        let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
         let reach = affordable.max(guest.unsparable());
         let (target, raised) = self.target_now();

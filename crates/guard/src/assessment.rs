@@ -44,6 +44,8 @@ pub struct Assessment {
     pub is_entitled: bool,
     /// Whether it was ever granted a target.
     pub was_granted: bool,
+    /// Whether the host saw lately what its process occupies.
+    pub is_seen: bool,
     /// What it holds beyond its entitlement for certain, as the host sees it.
     pub beyond: Bytes,
     /// The most that it may use: its entitlement or, while it releases memory, what it was entitled
@@ -154,16 +156,18 @@ impl Assessment {
         };
         let due = granted.or(share.map(within));
         let entitlement = due.unwrap_or(committed);
-        let in_use = holding.resident_at_most().or(allocation).unwrap_or_default();
-        let lately = log.and_then(ComplianceLog::entitled_lately);
+        let (in_use, lately) = (holding.in_use(), log.and_then(ComplianceLog::entitled_lately));
+        let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(known.paged_out));
         // What it is about to release it may still use, as far as the host sees that it does.
-        let seen = holding.resident_at_most().map(|it| it.saturating_add(known.paged_out));
-        let may_use = match (lately, seen) {
+        let used_at_most = |resident: Option<Bytes>| match (lately, seen(resident)) {
             (Some(lately), Some(seen)) => lately.min(seen.max(entitlement)),
             (Some(lately), None) => lately,
-            (None, _) => entitlement.max(in_use),
+            (None, _) => entitlement.max(in_use.or(allocation).unwrap_or_default()),
         };
-        let filled = seen.map_or(entitlement, |seen| seen.min(may_use));
+        // What the host takes of that itself it does not use.
+        let may_use = if capped.is_some() { entitlement } else { used_at_most(in_use) };
+        let filled = seen(in_use).map_or(entitlement, |seen| seen.min(may_use));
+        let may_keep = used_at_most(holding.resident_at_most());
         Assessment {
             allocation,
             claimed,
@@ -171,13 +175,14 @@ impl Assessment {
             is_counted: allocation.or_else(last_seen).max(promised).is_some()
                 || sample.boot_memory.is_some(),
             min_without_swap: log
-                .and_then(|log| log.min_without_swap(sample, limits, stale_after, may_use)),
+                .and_then(|log| log.min_without_swap(sample, limits, stale_after, may_keep)),
             committed,
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered)),
             entitlement,
             is_entitled: due.is_some(),
             was_granted: granted.is_some(),
+            is_seen: holding.in_use().is_some(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,
             filled,

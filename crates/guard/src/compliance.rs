@@ -337,7 +337,7 @@ impl ComplianceLog {
         }
         self.is_inhibited = sample.capabilities.discard_inhibited == Some(true);
         let Some(allocation) = sample.allocation.and(holding.held()) else { return };
-        self.proven = holding.resident_at_most().map_or(allocation, |most| most.min(allocation));
+        self.proven = holding.in_use().map_or(allocation, |in_use| in_use.min(allocation));
         // What happened while it was not seen, or the machine slept, is nobody's idleness.
         let unseen = now.saturating_since(std::mem::replace(&mut self.seen_at, now));
         if unseen > UNSEEN_MAX {
@@ -401,6 +401,10 @@ impl ComplianceLog {
                 }
             }
         };
+        // What it was let keep while it was stuck ends once it holds no more than its target.
+        if over <= COMPLIANCE_SLACK {
+            self.granted = self.granted.min(self.target);
+        }
         if self.granted.is_some_and(|own| allocation <= own.saturating_add(COMPLIANCE_SLACK)) {
             self.granted_lately = Bytes::ZERO;
         }

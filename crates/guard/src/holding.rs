@@ -32,6 +32,8 @@ pub struct Holding {
     resident: Option<(Bytes, Bytes)>,
     /// The least of its memory that was resident by the last size known, and when that was told.
     seen: Option<(Bytes, Timestamp)>,
+    /// The most of it by that size; `None`: none is known, or it is forgotten.
+    in_use: Option<Bytes>,
     held: Option<Bytes>,
 }
 
@@ -46,11 +48,15 @@ impl Holding {
         let fresh = told.filter(|size| size.age <= FRESH);
         self.resident = fresh.map(|size| within(size.value));
         if let Some(size) = told {
-            self.seen = Some((within(size.value).0, now));
+            let (at_least, at_most) = within(size.value);
+            (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
         }
         // Where the host keeps what the balloon takes, what is resident says nothing of claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
         let lasts = |at: Timestamp| is_evidence && now.saturating_since(at) <= REMEMBERED;
+        if self.seen.is_some_and(|(_, at)| now.saturating_since(at) > REMEMBERED) {
+            self.in_use = None;
+        }
         let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
         let seen = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
         self.held = sample.claimed().max(seen);
@@ -76,6 +82,12 @@ impl Holding {
     /// The guest's memory that may be resident on the host; `None`: not known.
     pub fn resident_at_most(&self) -> Option<Bytes> {
         self.resident.map(|(_, most)| most)
+    }
+
+    /// The guest's memory that may have been resident by the last size known, be it of now or not;
+    /// `None`: none is known.
+    pub fn in_use(&self) -> Option<Bytes> {
+        self.in_use
     }
 
     /// The least and the most that its hypervisor may need beside the guest's memory.
@@ -154,6 +166,24 @@ mod tests {
         assert_eq!(held(&samples), [900, 844, 400], "seen again");
         samples.extend(vec![unseen; 61]);
         assert_eq!(held(&samples).last(), Some(&400), "forgotten");
+    }
+
+    #[test]
+    fn what_was_in_use_counts_for_a_minute() {
+        let mut holding = Holding::default();
+        let mut in_use = |second: u64, sample: &GuestSample| {
+            holding.observe(sample, Timestamp::from_millis(second * 1000));
+            holding.in_use().map(|it| it.get() >> 20)
+        };
+        let mut unseen = sample(900, 0, Some(40));
+        unseen.resident = None;
+        assert_eq!(in_use(100, &unseen), None, "a claim is no use");
+        assert_eq!(in_use(101, &sample(900, 540, Some(40))), Some(500));
+        assert_eq!(in_use(161, &unseen), Some(500));
+        assert_eq!(in_use(162, &unseen), None);
+        let mut old = sample(900, 640, Some(40));
+        old.resident.as_mut().unwrap().age = Duration::from_secs(8);
+        assert_eq!(in_use(163, &old), Some(600));
     }
 
     #[test]

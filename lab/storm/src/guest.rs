@@ -123,6 +123,7 @@ impl StormGuest {
         self.reboot();
         self.process.start_ticks += 1;
         (self.target, self.granted, self.was_ordered) = (self.boot, 0, false);
+        self.own = 0;
         self.driver = Driver::Honest;
     }
 

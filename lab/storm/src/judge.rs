@@ -191,9 +191,11 @@ impl Storm<'_> {
         self.world.guests.iter().map(holding).collect()
     }
 
-    /// What a guest may come to occupy. One that is overdue is held to what it was granted.
+    /// What a guest may come to occupy. One that is overdue is held to what it was granted; another
+    /// process under its name owes nothing.
     fn takeable(&self, guest: &StormGuest) -> u64 {
         let plan = self.engine.latest().map(|(_, plan)| plan);
+        let plan = plan.filter(|_| self.world.left(guest).is_some());
         let owes = plan.and_then(|plan| plan.guest(&guest.id)).is_some_and(|line| {
             matches!(line.compliance, Compliance::Slow { .. } | Compliance::Stuck { .. })
         });
@@ -226,6 +228,27 @@ impl Storm<'_> {
         (self.drawn.budget * shares(guest) / all).min(guest.boot)
     }
 
+    /// What shares alone give a guest, whatever it claims: under `static` also its part of what others
+    /// cannot hold of theirs.
+    pub(crate) fn part(&self, guest: &StormGuest) -> u64 {
+        let view = self.engine.view(&self.world).expect("there was a tick");
+        if self.drawn.settings.policy != PolicyName::Static {
+            return self.share(guest);
+        }
+        let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
+        let (mut left, mut open) = (self.drawn.budget, Vec::from_iter(&self.world.guests));
+        loop {
+            let all: u64 = open.iter().map(|guest| shares(guest)).sum();
+            let is_full = |other: &&StormGuest| other.boot * all <= left * shares(other);
+            let full: Vec<_> = open.iter().copied().filter(is_full).collect();
+            if full.is_empty() || full.iter().any(|other| other.id == guest.id) {
+                return (left * shares(guest) / all.max(1)).min(guest.boot);
+            }
+            left -= full.iter().map(|guest| guest.boot).sum::<u64>();
+            open.retain(|other| full.iter().all(|guest| guest.id != other.id));
+        }
+    }
+
     /// What a guest was last granted; its part by shares before it was granted anything.
     pub(crate) fn entitlement(&self, guest: &StormGuest) -> u64 {
         if guest.granted > 0 { guest.granted } else { self.share(guest) }
@@ -240,7 +263,7 @@ impl Storm<'_> {
         let fits = self.world.guests.iter().map(needs).sum::<u64>() <= self.drawn.budget;
         for guest in self.world.guests.iter().filter(|guest| !guest.is_offender) {
             let due = match self.drawn.settings.policy {
-                PolicyName::Static => self.share(guest),
+                PolicyName::Static => self.part(guest),
                 _ if fits => guest.wants,
                 _ => 0,
             };

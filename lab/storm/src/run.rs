@@ -131,23 +131,26 @@ impl<'a> Storm<'a> {
         let before = self.holdings();
         self.tick_engine();
         self.world.broken.take().map_or(Ok(()), Err)?;
-        self.note_own();
+        self.note_parts();
         self.judge_tick(&before)?;
         self.judge_debts(passed)
     }
 
-    /// Notes what guests may keep whatever they claim.
-    fn note_own(&mut self) {
+    /// Notes what guests may keep as they claim to have no swap.
+    fn note_parts(&mut self) {
         for place in 0..self.world.guests.len() {
             let guest = &self.world.guests[place];
-            let filled = if guest.was_ordered { 0 } else { guest.touched };
-            let share = if guest.claims_no_swap() { self.share(guest) } else { 0 };
+            let part = if guest.claims_no_swap() { self.part(guest) } else { 0 };
             let guest = &mut self.world.guests[place];
-            guest.own = guest.own.max(filled).max(share);
+            guest.own = guest.own.max(part);
         }
     }
 
     fn tick_engine(&mut self) {
+        // What they filled before this daemon or the last one ordered them anything they may keep.
+        for guest in self.world.guests.iter_mut().filter(|guest| !guest.was_ordered) {
+            guest.own = guest.own.max(guest.touched);
+        }
         let ticked = self.engine.tick(&mut self.world, SampleScope::All);
         ticked.now_or_never().expect("nothing in a storm waits");
     }

@@ -12,13 +12,13 @@
 //! - it is believed to need a quarter more than it fills of what it was granted (nothing where shares
 //!   alone count);
 //! - what it filled while no grant to it was known, as it is new or a daemon lost its journal, is its
-//!   own: nobody can tell it from what it was to have;
+//!   own: nobody can tell it from what it was to have (it has that or the quarter, not both);
 //! - a guest that says that it uses all and has no swap keeps what it was granted by then, and its part
 //!   by shares since.
 //!
-//! Honest guests may lack as much *in all*, whoever of them lacks it. A single guest's due would be no
-//! sound measure: where more is needed than there is, many divisions are at rest, and lies may lead
-//! from one to another.
+//! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for the
+//! lies, another one has less. A single guest's due would be no sound measure: where more is needed than
+//! there is, many divisions are at rest, and lies, as any other event, may lead from one to another.
 
 use std::collections::BTreeSet;
 
@@ -28,13 +28,13 @@ use crate::drawn::{Drawn, Strike};
 use crate::judge::SLACK;
 use crate::run::Kept;
 use crate::violation::Violation;
-use crate::world::CAP_ROOM;
+use crate::world::{CAP_ROOM, NEED_GROWS};
 
 /// What is believed of a liar's needs without evidence, as a part of what it has filled.
 const BELIEVED_PART: u64 = 4;
 
 /// What a liar may hide where its hypervisor's need is measured, and what is not worth an order.
-const HIDDEN: u64 = 16 + SLACK;
+const HIDDEN: u64 = NEED_GROWS + SLACK;
 
 /// What an honest guest may do instead of `strike`.
 pub(crate) fn honest(strike: &Strike) -> Option<Strike> {
@@ -53,11 +53,12 @@ pub(crate) fn compare(
     lying: &[Kept],
     honest: &[Kept],
 ) -> Result<(), Violation> {
-    let mut lacking = 0;
+    let (mut lacking, mut gained) = (0, 0);
     let mut worst: Option<(u64, &Kept, u64)> = None;
     let guests = drawn.guests.iter().zip(lying.iter().zip(honest));
     for (_, (mine, twin)) in guests.filter(|(guest, _)| !guest.is_offender) {
         let due = mine.wants.min(twin.has);
+        gained += mine.has.saturating_sub(twin.has);
         let lacks = due.saturating_sub(mine.has + SLACK);
         lacking += lacks;
         if lacks > 0 && worst.is_none_or(|(most, ..)| lacks > most) {
@@ -67,6 +68,7 @@ pub(crate) fn compare(
     let liars: BTreeSet<usize> =
         struck.iter().filter(|strike| is_lie(strike)).map(|strike| strike.guest).collect();
     let allowed = liars.iter().map(|&it| gain_max(drawn, &lying[it], &honest[it])).sum();
+    let lacking = lacking.saturating_sub(gained);
     match worst {
         Some((_, &Kept { ref guest, has, .. }, due)) if lacking > allowed => {
             let guest = guest.clone();
@@ -82,5 +84,8 @@ fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept) -> u64 {
         PolicyName::Static => 0,
         _ => lying.filled / BELIEVED_PART,
     };
-    HIDDEN + CAP_ROOM + believed + lying.own.saturating_sub(honest.has)
+    let own = lying.own.saturating_sub(honest.has);
+    // It holds no more than its own, or than it is believed to need.
+    let most = lying.own.max(lying.filled + believed).saturating_sub(honest.has);
+    HIDDEN + CAP_ROOM + most.min(believed + own)
 }

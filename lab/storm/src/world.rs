@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use ballast_daemon::engine::{PagingOutcome, SampleScope, World};
 use ballast_model::{
-    Action, Bytes, GuestId, GuestPlan, GuestSample, HostSample, LinkState, Mechanism, Outcome,
-    OutcomeKind, Paging, Plan, Restart, Snapshot,
+    Action, Bytes, GuestId, GuestPlan, GuestSample, HostSample, LeftGuest, LinkState, Mechanism,
+    Outcome, OutcomeKind, Paging, Plan, Restart, Snapshot,
 };
 use ballast_store::{Event, Tick};
 
@@ -21,6 +21,9 @@ use crate::violation::Violation;
 
 /// What the host pages out a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
+
+/// By so much the measured need of a hypervisor may grow before it is measured again.
+pub(crate) const NEED_GROWS: u64 = 16;
 
 /// Room for the hypervisor in what a process is held to.
 pub(crate) const CAP_ROOM: u64 = 64;
@@ -172,12 +175,21 @@ impl StormWorld {
         };
         let claims = if guest.claims_too_much && !is_unheard { guest.boot } else { 0 };
         let cap = self.cap(guest).unwrap_or(u64::MAX);
-        takeable.max(claims).min(cap).max(guest.visible(self.now))
+        // Of a guest that does not say what it holds the host sees that much less, as its hypervisor may
+        // have come to need that.
+        let unseen = if is_unheard { NEED_GROWS } else { 0 };
+        takeable.max(claims).min(cap).max(guest.visible(self.now).saturating_sub(unseen))
+    }
+
+    /// What the daemon recorded of a guest; `None`: nothing, or of another process under its name.
+    pub(crate) fn left(&self, guest: &StormGuest) -> Option<&LeftGuest> {
+        let mut left = self.recorded.guests.iter();
+        left.find(|left| left.handover.guest == guest.id && left.process == guest.process)
     }
 
     /// What the host holds a guest's process to.
     fn cap(&self, guest: &StormGuest) -> Option<u64> {
-        let left = self.recorded.guests.iter().find(|left| left.handover.guest == guest.id)?;
+        let left = self.left(guest)?;
         Some((left.handover.resident_cap?.get() >> 20).max(guest.granted + CAP_ROOM))
     }
 

@@ -4,8 +4,8 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Clamped, Compliance, GuestLimits, GuestSample, Measured, Mechanism, Plan, PolicyName,
-    Pressure, PressureLevel, Snapshot, Timestamp, Why,
+    Bytes, Clamped, Compliance, GuestLimits, GuestSample, Handover, LeftGuest, Measured, Mechanism,
+    Plan, PolicyName, Pressure, PressureLevel, ProcessId, Restart, Snapshot, Timestamp, Why,
 };
 
 /// `a` has what it needs, `b` holds much more than it uses.
@@ -102,16 +102,22 @@ fn a_cap_ends_where_nothing_says_what_is_due() {
     settings.guard.budget = None;
     settings.guard.host_reserve = Bytes::mib(512);
     settings.guard.step_down_max = Some(Bytes::ZERO);
-    let limits = GuestLimits { ceiling: Some(Bytes::mib(300)), ..GuestLimits::default() };
-    settings.limits.named.insert(id("b"), limits);
     let mut world = rich_and_poor(settings);
-    world.ticks(5);
-    world.host_available = 100;
-    let plan = world.ticks(4);
-    assert!(paged_out(&plan).any(|guest| guest == "b"), "{:?}", plan.paging);
+    world.host_swaps = true;
+    // The last daemon held it to that as the host was short, and had not granted it anything.
+    let nothing = Handover::nothing(id("b"));
+    let left = LeftGuest {
+        process: ProcessId { pid: 1, start_ticks: 1 },
+        held: Some(Bytes::mib(1024)),
+        target: None,
+        regret: None,
+        handover: Handover { resident_cap: Some(Bytes::mib(600)), ..nothing },
+    };
+    let restart = Restart { paused: false, guests: vec![left] };
+    world.controller.handle_event(Event::Restart(Box::new(restart)));
     world.pass();
-    // The host's own memory cannot be read any more, and the guest says nothing, and occupies more
-    // than it has.
+    // The host's own memory cannot be read, and the guest says nothing, and occupies more than it
+    // has.
     let mut snapshot = world.snapshot();
     snapshot.host.memory_total = None;
     let (at, host) = (snapshot.taken_at, snapshot.host.clone());

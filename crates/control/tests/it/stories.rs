@@ -87,7 +87,10 @@ fn static_never_moves_for_demand() {
     world.guest("a").used = 900;
     world.ticks(30);
     assert_eq!(world.holds(), [512, 512]);
-    assert!(world.actions.is_empty());
+    // What they hold they were granted once.
+    let sent: Vec<_> =
+        world.actions.iter().map(|(_, it)| (it.guest.as_str(), mib(it.target))).collect();
+    assert_eq!(sent, [("a", 512), ("b", 512)]);
 }
 
 #[test]
@@ -456,6 +459,22 @@ fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     about(ceiling(&mut world, "b", None), 768 - 32, 768 + 32);
     about(ceiling(&mut world, "a", Some(400)), 400, 1024);
     assert!(matches!(world.tick().guests[1].compliance, Compliance::Stuck { .. }));
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+/// What it was found with was right, so nothing moved; what it takes then is beyond that.
+#[test]
+fn what_is_taken_after_a_first_decision_earns_nothing() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 500)];
+    let mut world = World::new(settings(PolicyName::Global, 1024), guests);
+    world.host_swaps = true;
+    world.tick();
+    assert_eq!(world.holds(), [512, 512]);
+    let taker = world.guest("b");
+    (taker.mood, taker.holds, taker.used) = (Mood::Stubborn, 1024, 1024);
+    world.ticks(120);
+    let room = mib(OVERHEAD);
+    assert!(world.holds()[0] >= 500 - room, "{:?}", world.holds());
     assert_eq!(world.controller.plans_refused(), 0);
 }
 

@@ -28,9 +28,6 @@ const COMPLIED: Bytes = Bytes::mib(4);
 /// Left to a guest without swap beside what it uses.
 const SPARE: Bytes = Bytes::mib(32);
 
-/// A resident size older than this is not what is resident now.
-const SEEN_LATELY: Duration = Duration::from_secs(2);
-
 /// The last resident size counts for this long where no newer one can be read.
 const SEEN_EVER: Duration = Duration::from_secs(60);
 
@@ -116,19 +113,25 @@ impl Memory {
         let most_own =
             sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
         let own = self.overhead.map_or(most_own, |own| own.saturating_add(MARGIN).min(most_own));
+        let measured = self.overhead.unwrap_or_default().min(most_own);
         if let Some(size) = sample.resident.filter(|size| size.age <= SEEN_EVER) {
             self.occupied = Some((size.value.saturating_sub(own), now));
+            self.in_use = Some(size.value.saturating_sub(measured));
+        }
+        if self.occupied.is_none_or(|(_, at)| now.saturating_since(at) > SEEN_EVER) {
+            self.in_use = None;
         }
         let is_told = sample.capabilities.discard_inhibited != Some(true);
         let lasts = |at: Timestamp| is_told && now.saturating_since(at) <= SEEN_EVER;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.evident = occupied.map(|(occupied, _)| occupied.min(most));
-        let measured = self.overhead.unwrap_or_default().min(most_own);
-        self.in_use = sample
-            .resident
-            .filter(|it| it.age <= SEEN_LATELY)
-            .map(|it| it.value.saturating_sub(measured));
         let holds = sample.allocation.map(|it| self.evident.unwrap_or_default().max(it.value));
+        // What it was let keep while it gave nothing ends once it holds no more than its target.
+        if let (Some(holds), Some(target)) = (holds, self.target)
+            && holds <= target.max(self.entitled.unwrap_or_default()) + COMPLIED
+        {
+            self.granted = self.granted.map(|granted| granted.min(target));
+        }
         let has_complied = |granted: Bytes| holds.is_some_and(|holds| holds <= granted + COMPLIED);
         if self.granted.is_some_and(has_complied) {
             self.granted_lately = Bytes::ZERO;

@@ -26,6 +26,10 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// More steps than any job here takes.
 const STEPS_MAX: u64 = 10_000;
 
+/// Other memory of the host may be swapped out as well, so a test gets much more than it needs; where
+/// the disk is too small, what it needs.
+const SWAP_MIB: [u64; 2] = [4096, 256];
+
 /// Swap is shared by the whole host: one test at a time.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -46,15 +50,17 @@ pub(crate) struct SwapFile {
 }
 
 impl SwapFile {
-    /// `None`, and a message, if this process may not turn on swap.
-    pub(crate) fn new(mib: u64) -> Option<SwapFile> {
+    /// Enough for a test. `None`, and a message, if this process may not turn on swap.
+    pub(crate) fn new() -> Option<SwapFile> {
         // Some file systems do not support swap files: try two folders.
         let folders = [std::env::temp_dir(), env!("CARGO_TARGET_TMPDIR").into()];
         let mut errors = Vec::new();
-        for folder in &folders {
-            match SwapFile::new_in(folder, mib) {
-                Ok(swap) => return Some(swap),
-                Err(error) => errors.push(error),
+        for mib in SWAP_MIB {
+            for folder in &folders {
+                match SwapFile::new_in(folder, mib) {
+                    Ok(swap) => return Some(swap),
+                    Err(error) => errors.push(error),
+                }
             }
         }
         assert!(errors.contains(&Errno::PERM), "no swap file in {folders:?}: {errors:?}");

@@ -303,7 +303,7 @@ const SLACK: Bytes = Bytes::mib(4);
 #[test]
 fn a_real_cgroups_fence_takes_only_what_is_owed() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(160) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 48);
     group.add(&child);

@@ -27,7 +27,7 @@ fn is_about(bytes: Bytes, mib: u64) -> bool {
 #[test]
 fn pages_come_back_from_swap_unchanged() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(160) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(48, 48);
     let memory = child.open();
     let by_size = GuestRam::AtLeast(Bytes::mib(40));
@@ -71,7 +71,7 @@ fn pages_come_back_from_swap_unchanged() {
 #[test]
 fn pages_faulted_in_by_the_guest_are_unchanged() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 8);
     let memory = child.open();
     let (_, out) = page_out(&memory, Bytes::mib(16), Picker::new(1));
@@ -83,7 +83,7 @@ fn pages_faulted_in_by_the_guest_are_unchanged() {
 #[test]
 fn cold_pages_go_first_and_hot_pages_last() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(96) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 16);
     let memory = child.open();
     let hot = [part(child.shared, 0, 8), part(child.private, 0, 8)];
@@ -119,7 +119,7 @@ fn cold_pages_go_first_and_hot_pages_last() {
 #[test]
 fn pages_are_taken_evenly_from_all_memory() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(32, 0);
     let memory = child.open();
     let (end, out) = page_out(&memory, Bytes::mib(8), Picker::new(11));
@@ -159,7 +159,7 @@ fn a_pager_whose_own_memory_is_locked_evicts_too() {
 }
 
 fn page_out_what_the_page_table_lacks() {
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 0);
     let memory = child.open();
     assert_eq!(child.run(ChildCommand::Forget, child.shared), 0);
@@ -178,7 +178,7 @@ fn page_out_what_the_page_table_lacks() {
 #[test]
 fn memory_unmapped_during_the_job_is_skipped() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(96) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 16);
     let memory = child.open();
     let limits = PageOutLimits { step_bytes_max: Bytes::mib(2), ..OUT };
@@ -198,7 +198,7 @@ fn memory_unmapped_during_the_job_is_skipped() {
 #[test]
 fn a_guest_that_ends_during_the_job_is_gone() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 16);
     let memory = child.open();
     let limits = PageOutLimits { step_bytes_max: Bytes::mib(2), ..OUT };
@@ -222,7 +222,7 @@ fn a_guest_that_ends_during_the_job_is_gone() {
 #[test]
 fn rate_and_step_size_stay_within_limits() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 0);
     let memory = child.open();
     let limits = PageOutLimits { per_second: Bytes::mib(4), step_bytes_max: Bytes::mib(1), ..OUT };
@@ -248,7 +248,7 @@ fn rate_and_step_size_stay_within_limits() {
 #[test]
 fn paging_in_is_bounded_by_spare_memory_and_amount() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 8);
     let memory = child.open();
     let (_, out) = page_out(&memory, Bytes::mib(12), Picker::new(2));
@@ -298,7 +298,7 @@ fn without_enough_swap_nothing_is_paged_out() {
 #[test]
 fn a_fully_locked_guest_is_unmovable() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 0);
     assert_eq!(child.run(ChildCommand::Lock, child.shared), 0);
     let memory = child.open();
@@ -312,7 +312,7 @@ fn a_fully_locked_guest_is_unmovable() {
 #[test]
 fn unlocked_memory_around_locked_memory_is_paged_out() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(0, 12);
     assert_eq!(child.run(ChildCommand::Lock, part(child.private, 4, 4)), 0);
     let (end, out) = page_out(&child.open(), Bytes::mib(12), Picker::new(1));
@@ -363,7 +363,7 @@ fn permission_errors_name_the_missing_permission() {
 #[test]
 fn capabilities_are_found_without_moving_memory() {
     let _turn = turn();
-    let Some(_swap) = SwapFile::new(64) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 8);
     let ram = || child.ram();
     let methods = capabilities(Path::new("/"), child.pid(), None, ram(), &BOUNDS);

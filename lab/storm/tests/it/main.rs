@@ -50,6 +50,36 @@ fn a_lost_journal_costs_what_was_taken_before() {
     holds(&[1644]);
 }
 
+/// A guest took its memory back after a first decision that had moved nothing.
+#[test]
+fn what_is_taken_after_a_first_decision_earns_nothing() {
+    holds(&[5258, 11250, 11334, 13563]);
+}
+
+/// An order was lost, or not sent as the daemon was killed, and its guest stayed stuck under it.
+#[test]
+fn a_stuck_guest_is_asked_again_whatever_is_in_force() {
+    holds(&[12571, 15370]);
+}
+
+/// A stuck guest was let keep some, gave all it was asked for, and that counted for nobody.
+#[test]
+fn what_a_stuck_guest_keeps_ends_as_it_gives() {
+    holds(&[2805, 14812]);
+}
+
+/// The host did not see for a while what a guest occupies that claims to need more.
+#[test]
+fn a_claim_does_not_grow_while_nobody_sees() {
+    holds(&[729, 5866, 6104, 18508]);
+}
+
+/// A guest that was paged out read back what it had been granted long ago.
+#[test]
+fn what_the_host_takes_is_not_in_use() {
+    holds(&[8148]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
